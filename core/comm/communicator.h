@@ -1,0 +1,157 @@
+// A group of ranks and its operations: blocking and asynchronous collectives and point-to-point.
+//
+// Collectives are ours, over transport.h: reductions add in group-rank order 0, 1, .., n-1 whatever arrives first, so a
+// result depends on the values and the group only (features.md 9.4). Creating a group is local: no message, no
+// connection. Bytes are counted as ring-equivalent bytes sent per rank (features.md G3), whatever the wire algorithm.
+//
+// All members must call the operations of a group in the same order. Asynchronous operations advance whenever any Work
+// of the same Endpoint is tested or waited for (progress by polling, G6).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/comm/transport.h"
+#include "core/tensor.h"
+#include "core/trace/recorder.h"
+
+namespace ms::core {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+enum class CommOp : uint8_t {
+  kAllreduce,
+  kReduceScatter,
+  kAllgather,
+  kBcast,
+  kGather,
+  kAlltoall,
+  kSend,
+  kRecv,
+  kBarrier
+};
+inline constexpr int kNumCommOps = 9;
+std::string_view comm_op_name(CommOp op);  // "allreduce", ...
+
+struct CommCounter {
+  int64_t calls = 0;
+  int64_t payload_bytes = 0;  // logical: the full buffer of the call
+  int64_t ring_bytes = 0;     // ring-equivalent sent by this rank
+  double seconds = 0;         // from post to completion as seen here
+};
+
+class Endpoint;
+namespace detail {
+class Operation;  // a state machine; advance() until done
+}
+
+// A handle of an operation under way. Destroying an unfinished Work waits for it (and swallows its error): buffers are
+// safe.
+class Work {
+ public:
+  Work() = default;
+  Work(Work&&) noexcept = default;
+  Work& operator=(Work&&) noexcept;
+  ~Work();
+  bool test();  // makes progress; true when complete (an empty Work is)
+  // Throws kPeerFailed after the endpoint's time-out, naming operation, group, sequence and the silent ranks.
+  void wait();
+
+ private:
+  friend class Communicator;
+  explicit Work(std::shared_ptr<detail::Operation> operation) : operation_(std::move(operation)) {}
+  std::shared_ptr<detail::Operation> operation_;
+};
+
+// One rank's end of the transport: what its groups share. Owns the transport and the operations under way.
+class Endpoint {
+ public:
+  struct Options {
+    double timeout_s = 600;               // --distributed-timeout-minutes
+    trace::Recorder* recorder = nullptr;  // not owned
+  };
+  Endpoint(std::unique_ptr<Transport> transport, Options options);
+  ~Endpoint();
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  double timeout_s() const { return options_.timeout_s; }
+  Arena& arena() { return arena_; }  // receive buffers of reductions, tag comm
+  // Set from a signal handler's watcher: waits that do not complete within a second of it throw kPeerFailed.
+  static void interrupt_waits();
+
+ private:
+  friend class Communicator;
+  friend class Work;
+  friend class detail::Operation;
+  void progress();
+  std::unique_ptr<Transport> transport_;
+  Options options_;
+  Arena arena_;
+  std::list<std::weak_ptr<detail::Operation>> pending_;
+};
+
+class Communicator {
+ public:
+  // world_ranks: members in group-rank order, this rank among them. context: the same number on all members, and
+  // different from that of any other group that shares two of them (< 1024).
+  Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context);
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }  // within the group
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  Endpoint& endpoint() const { return endpoint_; }
+
+  // Element-wise over all ranks, result everywhere, in place. fp32, fp64, bf16 (added in fp32, rounded once), int32,
+  // int64.
+  Work iallreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum);
+  // input [n * k] elements on every rank; rank r gets block r of the reduction in output [k]. input must not change
+  // until done.
+  Work ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op = ReduceOp::kSum);
+  // output [n * k] gets the inputs [k] in rank order. input may be block `rank` of output itself.
+  Work iallgather(const TensorView& input, const TensorView& output);
+  Work ibcast(const TensorView& data, int root);
+  // Any dtype; block j of input goes to rank j, whose block `rank` of output it becomes.
+  Work ialltoall(const TensorView& input, const TensorView& output);
+  // peer: rank in the group. tag: 0..15, to keep kinds of messages between two ranks apart.
+  Work isend(const TensorView& data, int peer, int tag = 0);
+  Work irecv(const TensorView& data, int peer, int tag = 0);
+
+  void allreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum) { iallreduce(data, op).wait(); }
+  void reduce_scatter(const TensorView& input, const TensorView& output) { ireduce_scatter(input, output).wait(); }
+  void allgather(const TensorView& input, const TensorView& output) { iallgather(input, output).wait(); }
+  void bcast(const TensorView& data, int root) { ibcast(data, root).wait(); }
+  void send(const TensorView& data, int peer, int tag = 0) { isend(data, peer, tag).wait(); }
+  void recv(const TensorView& data, int peer, int tag = 0) { irecv(data, peer, tag).wait(); }
+  void barrier();
+
+  // Conveniences on host values.
+  double allreduce(double value, ReduceOp op = ReduceOp::kSum);
+  int64_t allreduce(int64_t value, ReduceOp op = ReduceOp::kSum);
+  void allreduce(std::span<double> values, ReduceOp op = ReduceOp::kSum);
+  std::string bcast_string(const std::string& text, int root);          // returns root's text everywhere
+  std::vector<std::string> allgather_strings(const std::string& text);  // in rank order
+
+  const CommCounter& counter(CommOp op) const { return counters_[static_cast<size_t>(op)]; }
+  void reset_counters() { counters_ = {}; }
+
+ private:
+  friend class detail::Operation;
+  Work start(std::shared_ptr<detail::Operation> operation);
+  Endpoint& endpoint_;
+  std::string name_;
+  std::vector<int> world_ranks_;
+  int rank_ = 0;
+  int context_ = 0;
+  int64_t sequence_ = 0;  // of collectives
+  std::array<CommCounter, kNumCommOps> counters_{};
+};
+
+}  // namespace ms::core

@@ -1,0 +1,312 @@
+#include "core/config.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "kernels/checksum.h"
+
+namespace ms::core {
+namespace {
+
+std::string dashed(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+std::string underscored(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+bool is_list(const FieldTarget& target) {
+  return std::holds_alternative<std::vector<std::string>*>(target) ||
+         std::holds_alternative<std::vector<int64_t>*>(target);
+}
+
+nlohmann::json to_json(const FieldTarget& target) {
+  return std::visit(
+      [](auto* value) -> nlohmann::json {
+        if constexpr (requires { value->has_value(); }) {
+          if (!value->has_value()) return nullptr;
+          return **value;
+        } else {
+          return *value;
+        }
+      },
+      target);
+}
+
+// Parses the whole of `text` as T; throws kInvalidArgument naming `where`.
+template <class T>
+T parse_number(const std::string& text, std::string_view where) {
+  T value{};
+  size_t used = 0;
+  try {
+    if constexpr (std::is_floating_point_v<T>) {
+      value = static_cast<T>(std::stod(text, &used));
+    } else {
+      const int64_t wide = std::stoll(text, &used);
+      value = static_cast<T>(wide);
+      if (static_cast<int64_t>(value) != wide) used = 0;
+    }
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used != text.size() || text.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, cat(where, ": \"", text, "\" is not a ",
+                                                 std::is_floating_point_v<T> ? "number" : "whole number in range"));
+  }
+  return value;
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int substitute = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+void ConfigFields::alias(std::string flag, std::string field, std::optional<std::string> value) {
+  MS_CHECK(find(field) != nullptr, "alias --", flag, " for unknown field ", field);
+  aliases_.push_back({std::move(flag), std::move(field), std::move(value)});
+}
+
+void ConfigFields::accept_with_notice(std::string flag, bool has_value, std::string notice) {
+  accepted_.push_back({std::move(flag), has_value, std::move(notice)});
+}
+
+ConfigFields::Field* ConfigFields::find(std::string_view name) {
+  const std::string wanted = underscored(name);
+  for (Field& field : fields_) {
+    if (field.name == wanted) return &field;
+  }
+  return nullptr;
+}
+
+bool ConfigFields::given(std::string_view name) const {
+  const Field* field = const_cast<ConfigFields*>(this)->find(name);
+  MS_CHECK(field != nullptr, "no field ", name);
+  return field->given;
+}
+
+void ConfigFields::set_from_text(Field& field, const std::string& text, std::string_view flag) {
+  std::visit(
+      [&](auto* value) {
+        using T = std::decay_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, bool>) {
+          if (text != "true" && text != "false") {
+            throw Error(ErrorCode::kInvalidArgument, cat(flag, ": \"", text, "\" is neither true nor false"));
+          }
+          *value = text == "true";
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          *value = text;
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+          value->push_back(text);
+        } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+          std::stringstream parts(text);
+          for (std::string part; std::getline(parts, part, ',');) value->push_back(parse_number<int64_t>(part, flag));
+        } else if constexpr (requires { typename T::value_type; }) {
+          *value = parse_number<typename T::value_type>(text, flag);
+        } else {
+          *value = parse_number<T>(text, flag);
+        }
+      },
+      field.target);
+  field.given = true;
+}
+
+std::string ConfigFields::nearest(std::string_view flag) const {
+  std::string best;
+  int best_distance = 1 + static_cast<int>(flag.size()) / 3;
+  const auto consider = [&](const std::string& name) {
+    const int distance = edit_distance(flag, name);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = name;
+    }
+  };
+  for (const Field& field : fields_) consider("--" + dashed(field.name));
+  for (const Alias& alias : aliases_) consider("--" + alias.flag);
+  return best;
+}
+
+std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string>& args) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras(false);
+  std::vector<std::string> rest;
+  app.add_option("rest", rest);
+  const auto add_value = [&](const std::string& flag, Field& field, bool list) {
+    // Values arrive as text, so that one parser serves flags and files alike.
+    auto* option =
+        app.add_option_function<std::vector<std::string>>("--" + flag, [this, flag, &field](const auto& values) {
+          std::visit(
+              [](auto* value) {
+                if constexpr (
+                    requires { value->push_back({}); } && requires { value->clear(); })
+                  value->clear();
+              },
+              field.target);
+          if (std::holds_alternative<std::string*>(field.target)) std::get<std::string*>(field.target)->clear();
+          for (const std::string& value : values) set_from_text(field, value, "--" + flag);
+        });
+    option->expected(1, list ? 1 << 20 : 1);
+    option->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+  };
+  for (Field& field : fields_) {
+    const std::string flag = dashed(field.name);
+    if (std::holds_alternative<bool*>(field.target)) {
+      app.add_flag_function(
+             "--" + flag + ",!--no-" + flag,
+             [this, flag, &field](int64_t count) { set_from_text(field, count > 0 ? "true" : "false", "--" + flag); })
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    } else {
+      add_value(flag, field, is_list(field.target));
+    }
+  }
+  for (const Alias& alias : aliases_) {
+    Field& field = *find(alias.field);
+    if (alias.value) {
+      app.add_flag_function("--" + alias.flag,
+                            [this, &alias, &field](int64_t) { set_from_text(field, *alias.value, "--" + alias.flag); });
+    } else {
+      add_value(alias.flag, field, is_list(field.target));
+    }
+  }
+  for (const Notice& notice : accepted_) {
+    const auto take = [this, &notice] { notices_.push_back(cat("--", notice.flag, ": ", notice.text)); };
+    if (notice.has_value) {
+      app.add_option_function<std::string>("--" + notice.flag, [take](const std::string&) { take(); });
+    } else {
+      app.add_flag_function("--" + notice.flag, [take](int64_t) { take(); });
+    }
+  }
+  std::vector<std::string> normal;
+  for (const std::string& arg : args) {
+    const size_t equals = std::min(arg.find('='), arg.size());
+    const bool flag = arg.size() > 2 && arg.compare(0, 2, "--") == 0;
+    normal.push_back(flag ? dashed(arg.substr(0, equals)) + arg.substr(equals) : arg);
+  }
+  std::reverse(normal.begin(), normal.end());  // CLI11 takes its vector from the back
+  try {
+    app.parse(normal);
+  } catch (const CLI::ExtrasError& e) {
+    std::string unknown;
+    for (const std::string& arg : app.remaining()) {
+      if (arg.size() > 1 && arg[0] == '-') {
+        unknown = arg;
+        break;
+      }
+    }
+    const std::string near = nearest(unknown);
+    throw Error(ErrorCode::kInvalidArgument, cat("unknown flag ", unknown, near.empty() ? "" : ". Did you mean ", near,
+                                                 near.empty() ? "; see --help" : "? See --help"));
+  } catch (const CLI::ParseError& e) {
+    throw Error(ErrorCode::kInvalidArgument, e.what());
+  }
+  return rest;
+}
+
+void ConfigFields::load_json(const nlohmann::json& json, std::string_view where) {
+  if (!json.is_object()) throw Error(ErrorCode::kInvalidArgument, cat(where, ": expected a JSON object"));
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_object()) {
+      load_json(value, where);
+      continue;
+    }
+    Field* field = find(key);
+    if (field == nullptr) {
+      const std::string near = nearest("--" + dashed(key));
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat(where, ": unknown key \"", key, "\"", near.empty() ? "" : ". Did you mean ",
+                      near.empty() ? "" : underscored(near.substr(2)), near.empty() ? "" : "?"));
+    }
+    if (field->given || value.is_null()) continue;
+    const std::string place = cat(where, ": ", key);
+    if (value.is_array()) {
+      if (!is_list(field->target))
+        throw Error(ErrorCode::kInvalidArgument, cat(place, ": one value expected, not a list"));
+      std::visit(
+          [](auto* list) {
+            if constexpr (
+                requires { list->push_back({}); } && requires { list->clear(); })
+              list->clear();
+          },
+          field->target);
+      for (const auto& item : value)
+        set_from_text(*field, item.is_string() ? item.get<std::string>() : item.dump(), place);
+    } else {
+      set_from_text(*field, value.is_string() ? value.get<std::string>() : value.dump(), place);
+    }
+  }
+}
+
+nlohmann::json ConfigFields::dump() const {
+  nlohmann::json json = nlohmann::json::object();
+  for (const Field& field : fields_) json[field.group][field.name] = to_json(field.target);
+  return json;
+}
+
+std::string ConfigFields::table() const {
+  std::ostringstream out;
+  for (const Field& field : fields_) {
+    const auto value = to_json(field.target);
+    out << "  " << std::left << std::setw(44) << field.name
+        << (value.is_string() ? value.get<std::string>() : value.dump()) << (field.given ? "" : "  (default)") << '\n';
+  }
+  return out.str();
+}
+
+std::string ConfigFields::help() const {
+  std::ostringstream out;
+  std::string group;
+  for (const Field& field : fields_) {
+    if (field.group != group) out << (group.empty() ? "" : "\n") << field.group << ":\n";
+    group = field.group;
+    const auto value = to_json(field.target);
+    const bool flag = std::holds_alternative<bool*>(field.target);
+    std::string left = "  --" + dashed(field.name);
+    if (!flag)
+      left += is_list(field.target) ? " A B.." : std::holds_alternative<std::string*>(field.target) ? " TEXT" : " N";
+    for (const Alias& alias : aliases_) {
+      if (alias.field == field.name) left += ", --" + alias.flag;
+    }
+    out << left << (left.size() < 46 ? std::string(46 - left.size(), ' ') : "\n" + std::string(46, ' ')) << field.help;
+    if (flag) {
+      if (value.get<bool>()) out << " (on; --no-" << dashed(field.name) << " turns it off)";
+    } else if (!value.is_null() && !value.empty() && value != "") {
+      out << " (" << (value.is_string() ? value.get<std::string>() : value.dump()) << ")";
+    }
+    out << '\n';
+  }
+  if (!accepted_.empty()) {
+    out << "\ntaken with one notice, without effect on a CPU:\n ";
+    for (const Notice& notice : accepted_) out << " --" << notice.flag;
+    out << '\n';
+  }
+  return out.str();
+}
+
+std::string ConfigFields::hash() const {
+  const std::string text = dump().dump();
+  std::ostringstream out;
+  out << std::hex << std::setw(16) << std::setfill('0') << kernels::xxh3(text.data(), text.size());
+  return out.str();
+}
+
+}  // namespace ms::core

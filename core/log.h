@@ -1,0 +1,35 @@
+// The log: stderr, one line, one fact.
+//
+//   I 12:03:44.120 r0 train.step] iteration 10/500 | lm loss: 7.3121
+//
+// stdout belongs to results. Only tools/ and core/log.cpp write to either. Rank 0 speaks unless set_log_all_ranks.
+// The sink is one of the two globals of the suite (the other is the detected instruction set).
+#pragma once
+
+#include <string_view>
+
+namespace ms::core {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// Parses debug|info|warning|error; throws kInvalidArgument otherwise.
+LogLevel parse_log_level(std::string_view text);
+
+void set_log_level(LogLevel level);
+void set_log_rank(int rank,
+                  bool all_ranks);  // rank of this process (or thread: the value is per thread), and who speaks
+bool log_enabled(LogLevel level);
+
+// Writes one line. `where` is "module.topic". Thread-safe: a line is one write(2). Newlines in text become spaces.
+void log(LogLevel level, std::string_view where, std::string_view text);
+
+inline void log_debug(std::string_view where, std::string_view text) { log(LogLevel::kDebug, where, text); }
+inline void log_info(std::string_view where, std::string_view text) { log(LogLevel::kInfo, where, text); }
+inline void log_warning(std::string_view where, std::string_view text) { log(LogLevel::kWarning, where, text); }
+inline void log_error(std::string_view where, std::string_view text) { log(LogLevel::kError, where, text); }
+
+// A progress line on stderr that is redrawn in place: only when stderr is a terminal and rank 0 speaks, else nothing.
+// An empty text clears it. log() clears it before writing its line.
+void log_progress(std::string_view text);
+
+}  // namespace ms::core

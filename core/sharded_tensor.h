@@ -1,0 +1,35 @@
+// One rank's piece of a global tensor, described and not held: Megatron's ShardedTensor.
+//
+// A global tensor is an n-d box, a shard a sub-box. Offsets and extents are in elements, outermost axis first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace ms::core {
+
+using Dims = std::vector<int64_t>;
+
+int64_t num_elements(const Dims& dims);  // product; 1 for a scalar (no axes)
+
+// What part of the training state a tensor is.
+enum class TensorRole : uint8_t { kParam, kMaster, kExpAvg, kExpAvgSq, kBuffer };
+std::string_view role_name(TensorRole role);   // "param", "master", "exp_avg", "exp_avg_sq", "buffer"
+TensorRole parse_role(std::string_view name);  // throws kCorruptData on an unknown name
+
+struct ShardedTensor {
+  std::string key;                       // canonical name: the mcore name with the global layer index
+  TensorRole role = TensorRole::kParam;  // (key, role) names a global tensor
+  DType dtype = DType::kFp32;
+  Dims global_shape;
+  Dims global_offset;
+  Dims local_shape;
+  int replica_id = 0;  // 0: the one that is written; others hold the same values
+
+  bool operator==(const ShardedTensor&) const = default;
+};
+
+}  // namespace ms::core

@@ -1,0 +1,50 @@
+// The one pool of compute threads of a rank. Kernels start no threads: the pool splits their rows.
+//
+// The split is static and depends only on n, grain and the number of threads, so results do not depend on timing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace ms::core {
+
+class ThreadPool {
+ public:
+  // num_threads counts the caller: 1 starts no thread at all.
+  explicit ThreadPool(int num_threads = 1);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(begin, end) on disjoint ranges that cover [0, n), at most one per thread, each a multiple of grain but
+  // the last. Returns when all are done. The first exception of a body is rethrown here. One caller at a time.
+  void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
+
+  // Calls body(part) for part in [0, parts), part p on thread p % num_threads.
+  void run_parts(int parts, const std::function<void(int part)>& body);
+
+ private:
+  void work(int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable start_, done_;
+  const std::function<void(int)>* body_ = nullptr;
+  int parts_ = 0;
+  int running_ = 0;
+  uint64_t generation_ = 0;
+  bool stop_ = false;
+  std::exception_ptr error_;
+};
+
+// Flushes denormals to zero in the calling thread (FTZ and DAZ): they cost 44x on fp32 arithmetic (limits.md, trap 8).
+// The pool does it in its threads; mains do it in theirs.
+void flush_denormals_in_this_thread();
+
+}  // namespace ms::core

@@ -1,0 +1,89 @@
+// Recording of spans: one Recorder per rank, passed as a pointer (null or inactive: a predictable branch per span, no
+// allocation, no file). Reading traces is profile's work; the file is specified in profile/FORMAT.md.
+//
+// Event names and categories follow Kineto, so that third-party tools read ours (traces.md 7.2).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/dtype.h"
+#include "core/sharded_tensor.h"
+
+namespace ms::core::trace {
+
+enum class Level : uint8_t { kLevel0, kLevel1, kLevel2 };
+
+enum class Category : uint8_t {
+  kUserAnnotation,  // "user_annotation": iteration ("ProfilerStep#N"), phases, ckpt.*
+  kCpuOp,           // "cpu_op": operators of train/ops, with --profile-with-cpu
+  kKernel,          // "kernel": computation; on the device lane ("stream 7") of the calling thread
+  kRuntime,         // "cuda_runtime": submission of a kernel, with --profile-with-cpu
+  kMemcpy,          // "gpu_memcpy": host copies and tier I/O, "stream 21"
+};
+
+struct Options {
+  int rank = 0;
+  int world_size = 1;
+  Level level = Level::kLevel0;
+  bool with_cpu = false;
+  bool with_stack = false;
+  bool with_memory = false;  // needs with_cpu
+  bool record_shapes = false;
+  std::string save_path = "./profile_dir";
+};
+
+// One collective or point-to-point operation, as the communicator saw it from start to completion.
+struct CommEvent {
+  std::string_view op;     // "allreduce", "reduce_scatter", "allgather", "bcast", "alltoall", "send", "recv", ...
+  std::string_view group;  // "tp", "dp", "pp", "world", ...
+  const std::vector<int>* ranks;  // world ranks of the group
+  int64_t sequence = 0;           // the group's own operation counter
+  int64_t in_elements = 0, out_elements = 0;
+  DType dtype = DType::kFp32;
+  int peer = -1;                     // world rank, for send (destination) and recv (source)
+  int64_t start_ns = 0, end_ns = 0;  // now_ns()
+  int64_t wait_ns = 0;               // level1: part of it spent until the last peer's data began to arrive
+  bool blocking = true;
+};
+
+int64_t now_ns();  // CLOCK_MONOTONIC
+
+class Recorder final : public Arena::Observer {
+ public:
+  Recorder();
+  ~Recorder() override;  // stops; never throws
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  bool active() const { return active_.load(std::memory_order_relaxed); }
+  const Options& options() const { return options_; }
+
+  // Opens <save_path>/rank_%05d.mstrace and begins. Throws kIo. stop() writes the footer and closes.
+  void start(const Options& options);
+  void stop();
+  // Clock offset of this rank to rank 0 (own clock - rank 0's), as a pair measured at local time at_ns (traces.md 7.3).
+  void set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
+
+  // What follows is cheap and thread-safe (one ring per thread), and does nothing when inactive.
+  // flops, bytes: < 0 when unknown; written for kernels at level1 and above.
+  // shapes: input shapes, kept with record_shapes (cpu_op).
+  void span(Category category, std::string_view name, int64_t start_ns, int64_t end_ns, int64_t flops = -1,
+            int64_t bytes = -1, const std::vector<Dims>* shapes = nullptr, std::string_view dtype = {});
+  void comm(const CommEvent& event);
+  void counter(std::string_view name, int64_t ts_ns, double value);
+  void on_change(const void* address, int64_t delta_bytes, MemoryTag tag, int64_t total_bytes) override;
+
+ private:
+  struct Impl;
+  std::atomic<bool> active_{false};
+  Options options_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ms::core::trace
