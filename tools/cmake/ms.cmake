@@ -7,8 +7,9 @@ set(MS_MAY_USE_core kernels)
 set(MS_MAY_USE_ckpt core kernels)
 set(MS_MAY_USE_convert ckpt core kernels)
 set(MS_MAY_USE_profile core kernels)
-set(MS_MAY_USE_train ckpt core kernels)
-set(MS_MODULES kernels core ckpt convert profile train)
+set(MS_MAY_USE_ops core kernels)  # train/ops: the public operator API
+set(MS_MAY_USE_train ops ckpt core kernels)
+set(MS_MODULES kernels core ckpt convert profile ops train)
 
 option(MS_BUILD_TESTS "Build the tests" ON)
 option(MS_BUILD_BENCH "Build the benchmarks" OFF)

@@ -1,0 +1,30 @@
+// y = x * weight^T (+ bias) and its two gradients, through kernels/gemm.h.
+//
+// Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
+// context.flops. The result does not depend on the number of threads of the pool.
+#pragma once
+
+#include "core/tensor.h"
+#include "train/ops/context.h"
+
+namespace ms::ops {
+
+// Returns [.., out] in x's dtype. x: [.., in], weight: [out, in], bias: [out] in x's dtype, or null.
+core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                    const core::TensorView* bias = nullptr);
+
+// Returns fp32 [.., out] whatever the operands are: logits.
+core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core::TensorView& weight);
+
+// Returns dx [.., in] = dy * weight in weight's dtype. dy: [.., out] (fp32 is taken with a bf16 weight too: dlogits).
+core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight);
+
+// main_grad += dy^T * x, fused into the product (features.md 5.8). x: [.., in], dy: [.., out] (dtypes may differ),
+// main_grad: fp32 [out, in].
+void linear_wgrad(Context& context, const core::TensorView& x, const core::TensorView& dy,
+                  const core::TensorView& main_grad);
+
+// main_grad [out] fp32 += sum of dy's rows. dy: [.., out].
+void bias_grad(Context& context, const core::TensorView& dy, const core::TensorView& main_grad);
+
+}  // namespace ms::ops
