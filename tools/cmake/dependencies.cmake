@@ -21,3 +21,9 @@ set(MS_MPI_ENV "OMPI_MCA_mpi_yield_when_idle=1" "OMPI_MCA_btl=self,vader" "OMPI_
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" "OMPI_MCA_rmaps_base_oversubscribe=1"
                "OMPI_MCA_hwloc_base_binding_policy=none" "OMP_NUM_THREADS=1")
 set(MS_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none)
+
+# Checks written in Python need nothing but the interpreter, and are skipped where even that is missing.
+find_program(MS_PYTHON3 python3)
+if(NOT MS_PYTHON3)
+  set(MS_PYTHON3 sh -c "echo SKIPPED: needs python3 && exit 77")
+endif()

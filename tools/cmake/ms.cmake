@@ -33,8 +33,6 @@ if(MS_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${MS_CCACHE}")
 endif()
 
-add_library(ms_flags INTERFACE)
-target_compile_features(ms_flags INTERFACE cxx_std_20)
 set(MS_WARNING_FLAGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 if(MS_WARNINGS_AS_ERRORS)
   list(APPEND MS_WARNING_FLAGS -Werror)

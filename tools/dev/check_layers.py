@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Checks every #include of the tree against the module graph in tools/cmake/ms.cmake (ctest `layers`).
+
+A module is a folder whose CMakeLists.txt declares ms_library(<name> ...); a file belongs to the deepest one above it.
+Tests, tools and benchmarks may use every module. Rules, each with its own message:
+  - a module includes only itself and what MS_MAY_USE_<module> names, and another's public headers (not its detail/);
+  - quotes are for this repository, by paths from its root; angle brackets for everything else;
+  - the headers of MPI, HDF5, oneDNN, Eigen, Highway and simdjson stay where EXTERNAL says.
+
+  check_layers.py [ROOT]       exit 1 and one line a finding
+  check_layers.py --self-test  proves that each rule catches what it forbids
+"""
+import os
+import re
+import sys
+import tempfile
+
+USE_EVERYTHING = ("tests", "tools", "bench")
+SOURCES = (".h", ".cpp", ".inl")
+# Header, the folders that may include it, and whether only their .cpp (and .inl, which .cpp files include) may.
+EXTERNAL = (
+    (re.compile(r"mpi\.h$"), ("core/comm",), False),
+    (re.compile(r"(hdf5|H5\w+)\.h$"), ("core/io",), False),
+    (re.compile(r"(oneapi/)?dnnl|Eigen/"), ("kernels",), True),
+    (re.compile(r"hwy/"), ("kernels",), True),
+    (re.compile(r"simdjson"), ("profile",), True),
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.M)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def walk(root):
+    """Every file of the tree, relative to root; build trees and hidden folders are not part of it."""
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = sorted(f for f in subfolders if not f.startswith((".", "build", "__")))
+        for name in sorted(files):
+            yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def allowed_uses(root):
+    """{module: set of modules it may use}, from the MS_MAY_USE_ table."""
+    text = read(os.path.join(root, "tools/cmake/ms.cmake"))
+    return {name: set(uses.split()) for name, uses in re.findall(r"set\(MS_MAY_USE_(\w+)([^)]*)\)", text)}
+
+
+def module_folders(root):
+    """{folder: module} of every ms_library in the tree."""
+    folders = {}
+    for path in walk(root):
+        if os.path.basename(path) == "CMakeLists.txt":
+            for name in re.findall(r"^\s*ms_library\((\w+)", read(os.path.join(root, path)), re.M):
+                folders[os.path.dirname(path)] = name
+    return folders
+
+
+def owner(path, folders):
+    """The module that a file belongs to, or None."""
+    folder = os.path.dirname(path)
+    while folder and folder not in folders:
+        folder = os.path.dirname(folder)
+    return folders.get(folder)
+
+
+def check_quoted(root, path, module, included, uses, folders):
+    if not os.path.isfile(os.path.join(root, included)):
+        return f'"{included}" is no file of this repository: paths are from its root, others go in <>'
+    if module is None:
+        return None
+    other = owner(included, folders)
+    if other is None:
+        return f"module {module} includes {included}, which belongs to no module"
+    if other != module and other not in uses[module]:
+        return f"module {module} may not use {other} ({included}); the graph is in tools/cmake/ms.cmake"
+    if other != module and "detail" in included.split("/"):
+        return f"{included} is private to module {other}"
+    if path.endswith(".h") and "detail" in included.split("/") and "detail" not in path.split("/"):
+        return f"public header includes {included}, which is not installed"
+    return None
+
+
+def check_external(path, included):
+    for pattern, places, sources_only in EXTERNAL:
+        if pattern.match(included):
+            if not any(path.startswith(place + "/") for place in places):
+                return f"<{included}> is included only under {', '.join(places)}"
+            if sources_only and path.endswith(".h"):
+                return f"<{included}> stays out of headers, so that the library can leave"
+    return None
+
+
+def findings(root):
+    uses = allowed_uses(root)
+    folders = module_folders(root)
+    for folder, name in folders.items():
+        if name not in uses:
+            yield f"{folder}/CMakeLists.txt: module {name} is not in the graph in tools/cmake/ms.cmake"
+            return
+    for path in walk(root):
+        if not path.endswith(SOURCES):
+            continue
+        module = owner(path, folders)
+        free = path.split("/")[0] in USE_EVERYTHING
+        if module is None and not free:
+            yield f"{path}: belongs to no module (no ms_library in a folder above it)"
+            continue
+        for quoted, angled in INCLUDE.findall(read(os.path.join(root, path))):
+            if quoted:
+                problem = check_quoted(root, path, None if free else module, quoted, uses, folders)
+            else:
+                problem = None if free else check_external(path, angled)
+            if problem:
+                yield f"{path}: {problem}"
+
+
+def self_test():
+    good = {
+        "tools/cmake/ms.cmake": "set(MS_MAY_USE_low)\nset(MS_MAY_USE_kernels)\nset(MS_MAY_USE_high low)\n"
+                                "set(MS_MAY_USE_nested low)\n",
+        "low/CMakeLists.txt": "ms_library(low SOURCES a.cpp)",
+        "kernels/CMakeLists.txt": "ms_library(kernels SOURCES gemm.cpp)",
+        "high/CMakeLists.txt": "ms_library(high SOURCES b.cpp USES low)",
+        "high/nested/CMakeLists.txt": "ms_library(nested SOURCES c.cpp USES low)",
+        "low/a.h": "#pragma once\n#include <vector>\n",
+        "low/detail/secret.h": "#pragma once\n",
+        "low/a.cpp": '#include "low/a.h"\n#include "low/detail/secret.h"\n',
+        "kernels/gemm.cpp": "#include <dnnl.hpp>\n#include <Eigen/Core>\n",
+        "high/b.h": '#include "low/a.h"\n',
+        "high/nested/c.h": '#include "low/a.h"\n',
+        "tests/a_test.cpp": '#include <mpi.h>\n#include "high/b.h"\n#include "low/detail/secret.h"\n',
+    }
+    bad = (
+        ("low/up.cpp", '#include "high/b.h"\n', "module low may not use high"),
+        ("high/nested/d.cpp", '#include "high/b.h"\n', "module nested may not use high"),
+        ("high/spaced.cpp", '  #  include "high/nested/c.h"\n', "module high may not use nested"),
+        ("high/peek.cpp", '#include "low/detail/secret.h"\n', "private to module low"),
+        ("low/leak.h", '#include "low/detail/secret.h"\n', "public header includes"),
+        ("high/tests.cpp", '#include "tests/a_test.cpp"\n', "belongs to no module"),
+        ("low/near.cpp", '#include "a.h"\n', "is no file of this repository"),
+        ("low/mpi.cpp", "#include <mpi.h>\n", "<mpi.h> is included only under core/comm"),
+        ("low/file.cpp", "#include <hdf5.h>\n", "<hdf5.h> is included only under core/io"),
+        ("low/file2.cpp", "#include <H5Zpublic.h>\n", "<H5Zpublic.h> is included only under core/io"),
+        ("low/gemm.cpp", "#include <oneapi/dnnl/dnnl.hpp>\n", "is included only under kernels"),
+        ("low/json.cpp", "#include <simdjson.h>\n", "is included only under profile"),
+        ("kernels/gemm.h", "#include <Eigen/Core>\n", "stays out of headers"),
+        ("stray/x.cpp", "int x;\n", "belongs to no module"),
+        ("new/CMakeLists.txt", "ms_library(new SOURCES x.cpp)", "module new is not in the graph"),
+    )
+    with tempfile.TemporaryDirectory() as root:
+        def write(path, text):
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+
+        for path, text in good.items():
+            write(path, text)
+        clean = list(findings(root))
+        assert not clean, clean
+        for path, text, expected in bad:
+            write(path, text)
+            seen = list(findings(root))
+            os.remove(os.path.join(root, path))
+            assert len(seen) == 1 and seen[0].startswith(path) and expected in seen[0], (path, expected, seen)
+    print(f"each of {len(bad)} forbidden includes is caught, and nothing else")
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        self_test()
+        return 0
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    found = list(findings(root))
+    print("\n".join(found) if found else "every #include follows the module graph")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
