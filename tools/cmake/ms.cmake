@@ -8,8 +8,9 @@ set(MS_MAY_USE_ckpt core kernels)
 set(MS_MAY_USE_convert ckpt core kernels)
 set(MS_MAY_USE_profile core kernels)
 set(MS_MAY_USE_ops core kernels)  # train/ops: the public operator API
-set(MS_MAY_USE_train ops ckpt core kernels)
-set(MS_MODULES kernels core ckpt convert profile ops train)
+set(MS_MAY_USE_data core kernels)  # train/data: data sets and tokenizers, which msdata needs without the trainer
+set(MS_MAY_USE_train ops data ckpt core kernels)
+set(MS_MODULES kernels core ckpt convert profile ops data train)
 
 option(MS_BUILD_TESTS "Build the tests" ON)
 option(MS_BUILD_BENCH "Build the benchmarks" OFF)

@@ -1,0 +1,42 @@
+// The data flags, under Megatron's names (megatron/training/arguments.py, _add_data_args).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ms::train {
+
+struct DataConfig {
+  std::vector<std::string> data_path;
+  std::string split;  // empty: 969,30,1, Megatron's old default
+  std::vector<std::string> train_data_path;
+  std::vector<std::string> valid_data_path;
+  std::vector<std::string> test_data_path;
+  std::string data_cache_path;
+  std::string tokenizer_type = "ByteLevelTokenizer";
+  std::string tokenizer_model;
+  bool eod_mask_loss = false;
+  bool mmap_bin_files = true;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = DataConfig;
+    field("data_path", &C::data_path,
+          "Data sets as prefixes of .bin/.idx: P, or weight1 P1 weight2 P2.., or P1 P2.. (weighted by their lengths)");
+    field("split", &C::split, "Train, validation and test shares of the documents of --data-path (969,30,1)");
+    field("train_data_path", &C::train_data_path, "Training data alone, as --data-path; excludes --data-path, --split");
+    field("valid_data_path", &C::valid_data_path, "Validation data alone, as --train-data-path");
+    field("test_data_path", &C::test_data_path, "Test data alone, as --train-data-path");
+    field("data_cache_path", &C::data_cache_path,
+          "Folder of the cached sample indices; empty: <prefix>/cache/GPTDataset_indices");
+    field("tokenizer_type", &C::tokenizer_type, "ByteLevelTokenizer, or HuggingFaceTokenizer (PretrainedFromHF)");
+    field("tokenizer_model", &C::tokenizer_model, "tokenizer.json, or the folder that holds it");
+    field("eod_mask_loss", &C::eod_mask_loss, "No loss where the input is the end-of-document token");
+    field("mmap_bin_files", &C::mmap_bin_files, "Map the .bin files into memory; otherwise read them piece by piece");
+  }
+
+  // Cross-field rules; throws kInvalidArgument naming the flags.
+  void validate() const;
+};
+
+}  // namespace ms::train

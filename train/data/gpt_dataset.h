@@ -1,0 +1,86 @@
+// Samples of seq_length + 1 tokens, cut from the shuffled documents of an indexed data set.
+//
+// Three indices, as Megatron's GPTDataset (megatron/core/datasets/gpt_dataset.py, core 0.8): the document index lists
+// the documents of all epochs, shuffled (the last epoch apart when less than 80 % of it is used); the sample index says
+// where each sample begins in that flat series; the shuffle index is the order in which samples are drawn. All are
+// 64-bit. They equal Megatron's for the same lengths, range, number of samples, seq_length and seed: the shuffles are
+// numpy's RandomState(seed).shuffle. "Document" here means a sequence of the .idx, as it does there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/data/indexed_dataset.h"
+#include "train/data/sample_source.h"
+
+namespace ms::train {
+
+struct GptIndexRequest {
+  int64_t begin = 0;        // first sequence of the split
+  int64_t end = 0;          // exclusive
+  int64_t num_samples = 0;  // at least this many; 0: one epoch, no repetition
+  int64_t seq_length = 0;
+  uint64_t seed = 0;       // below 2^32
+  std::string split_name;  // "train", "valid" or "test": part of the cache's file names and of errors
+};
+
+// Owns or maps the three indices.
+class GptIndices {
+ public:
+  std::span<const int64_t> document_index() const { return document_index_; }
+  // [samples + 1][2]: position in document_index, offset in tokens.
+  std::span<const int64_t> sample_index() const { return sample_index_; }
+  std::span<const int64_t> shuffle_index() const { return shuffle_index_; }
+  int64_t num_samples() const { return static_cast<int64_t>(shuffle_index_.size()); }
+
+  // In memory. lengths: tokens of every sequence of the data set.
+  // Throws kInvalidArgument (seq_length, seed), kCorruptData if the range holds fewer tokens than it must.
+  static GptIndices build(std::span<const int32_t> lengths, const GptIndexRequest& request);
+
+  // As build(), kept in cache_dir in three .npy files and a description that names all inputs and the checksum of each
+  // file. A description that differs in any input, or files that differ from it, are not used but replaced. Files are
+  // written under temporary names and renamed, the description last, so that any number of processes may do this at
+  // once. Throws as build(), and kIo when cache_dir cannot be written.
+  static GptIndices build_or_load(const IndexedDataset& dataset, const GptIndexRequest& request,
+                                  const std::string& cache_dir);
+
+ private:
+  std::span<const int64_t> document_index_, sample_index_, shuffle_index_;
+  std::shared_ptr<const void> storage_;  // the vectors or mappings that the spans look into
+};
+
+// numpy.random.RandomState(seed): MT19937 and the legacy bounded draw (masked rejection).
+class NumpyRandomState {
+ public:
+  explicit NumpyRandomState(uint64_t seed);  // throws kInvalidArgument for seed >= 2^32, as numpy does
+  ~NumpyRandomState();
+  NumpyRandomState(NumpyRandomState&&) noexcept;
+  uint64_t interval(uint64_t last);         // uniform in [0, last]
+  void shuffle(std::span<int64_t> values);  // RandomState.shuffle of a 1-d array
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class GptDataset : public SampleSource {
+ public:
+  // dataset: shared by the splits of one prefix. The indices must have been built for it.
+  GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices indices, int64_t seq_length);
+
+  int64_t size() const override { return indices_.num_samples(); }
+  int64_t seq_length() const override { return seq_length_; }
+  void sample(int64_t index, std::span<int32_t> out) const override;
+  const GptIndices& indices() const { return indices_; }
+
+ private:
+  std::shared_ptr<const IndexedDataset> dataset_;
+  GptIndices indices_;
+  int64_t seq_length_;
+};
+
+}  // namespace ms::train

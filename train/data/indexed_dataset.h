@@ -1,0 +1,86 @@
+// Megatron's indexed data set: PREFIX.bin holds token ids back to back, PREFIX.idx where each sequence lies.
+//
+// The .idx, little-endian (megatron/core/datasets/indexed_dataset.py): "MMIDIDX\0\0", uint64 version 1, uint8 dtype
+// code, uint64 sequences, uint64 n, int32 lengths[sequences] in tokens, int64 pointers[sequences] in bytes of the .bin,
+// int64 document_indices[n], the first sequence of each document and, last, the number of sequences. (A multimodal set
+// has int8 modes after that; they are accepted and not read.)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ms::train {
+
+// Codes of the .idx for the integer types that hold tokens.
+enum class TokenType : uint8_t { kUint8 = 1, kInt8 = 2, kInt16 = 3, kInt32 = 4, kInt64 = 5, kUint16 = 8 };
+int64_t token_size_bytes(TokenType type);
+std::string_view token_type_name(TokenType type);
+// uint16 below 65500 ids, else int32, as Megatron chooses.
+TokenType token_type_for_vocab(int64_t vocab_size);
+
+std::string bin_path(const std::string& prefix);  // prefix + ".bin"
+std::string idx_path(const std::string& prefix);
+
+// Reads one data set. Thread-safe after construction.
+class IndexedDataset {
+ public:
+  // Opens and checks both files: sizes before use, every pointer and length against the .bin, documents in order.
+  // use_mmap: map the .bin; otherwise each read is a pread.
+  // Throws kNotFound (naming the missing file), kCorruptData, kUnsupported (a float dtype), kIo.
+  explicit IndexedDataset(const std::string& prefix, bool use_mmap = true);
+  ~IndexedDataset();
+  IndexedDataset(IndexedDataset&&) noexcept;
+  IndexedDataset& operator=(IndexedDataset&&) noexcept;
+
+  const std::string& prefix() const;
+  TokenType token_type() const;
+  int64_t num_sequences() const;
+  int64_t num_documents() const;
+  int64_t num_tokens() const;
+  int64_t bin_size_bytes() const;
+  std::span<const int32_t> sequence_lengths() const;  // tokens; valid as long as this object
+  // First sequence of document d, for d in [0, num_documents()]; the last is num_sequences().
+  std::span<const int64_t> document_indices() const;
+  // XXH3-64 of the whole .idx: what a cached sample index depends on.
+  uint64_t idx_hash() const;
+
+  // Writes tokens [offset, offset + out.size()) of a sequence. Throws kInvalidArgument outside it, kCorruptData if a
+  // token does not fit int32, kIo.
+  void read(int64_t sequence, int64_t offset, std::span<int32_t> out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Writes one data set, streaming: tokens go to a temporary .bin as they come. Nothing appears under the final names
+// until finalize(), which syncs and renames the .bin, then the .idx; the destructor without finalize() removes what it
+// wrote.
+class IndexedDatasetBuilder {
+ public:
+  // max_sequence_length: longer documents become several sequences of one document, since a length is an int32.
+  IndexedDatasetBuilder(std::string prefix, TokenType type, int64_t max_sequence_length = INT32_MAX);
+  ~IndexedDatasetBuilder();
+  IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
+  IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
+
+  // A document without tokens has no sequence but is counted. Throws kInvalidArgument for an id that does not fit the
+  // type, kIo.
+  void add_document(std::span<const int32_t> tokens);
+  void finalize();
+
+  int64_t num_documents() const;
+  int64_t num_tokens() const;
+  // The two temporary files, for a signal handler to remove.
+  std::vector<std::string> temporary_paths() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,23 @@
+// What the trainer reads: an indexed series of samples of seq_length + 1 tokens.
+//
+// gpt_dataset.h and blended_dataset.h implement it; sampler.h chooses the indices and makes micro-batches of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ms::train {
+
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  // Samples that exist; at least as many as were asked for.
+  virtual int64_t size() const = 0;
+  virtual int64_t seq_length() const = 0;
+  // Writes sample `index` to out: seq_length() + 1 token ids; the extra one is the last label.
+  // The same index gives the same tokens in every process and on every layout. Safe to call from several threads.
+  // Throws kInvalidArgument if index is not in [0, size()) or out has another size; kCorruptData or kIo from the files.
+  virtual void sample(int64_t index, std::span<int32_t> out) const = 0;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,45 @@
+// Which samples a rank takes at a step, and the micro-batches made of them.
+//
+// The order depends on nothing but consumed_samples: a step's global batch is samples [consumed, consumed + global
+// batch) whatever the number of data-parallel ranks, and micro-batch m is the m-th run of micro_batch_size x
+// data_parallel_size samples, of which each rank takes its micro_batch_size in rank order (MegatronPretrainingSampler,
+// megatron/legacy/data/data_samplers.py).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "train/data/sample_source.h"
+
+namespace ms::train {
+
+struct SamplerPosition {
+  int64_t consumed_samples = 0;  // of the whole run, at the start of the step
+  int data_parallel_rank = 0;
+  int data_parallel_size = 1;
+  int64_t micro_batch_size = 1;
+  int64_t num_microbatches = 1;
+
+  int64_t global_batch_size() const { return micro_batch_size * data_parallel_size * num_microbatches; }
+};
+
+// Sample indices of each micro-batch of this rank: [num_microbatches][micro_batch_size]. Throws kInvalidArgument for
+// sizes below 1 or a rank outside its size.
+std::vector<std::vector<int64_t>> microbatch_samples(const SamplerPosition& position);
+
+// One micro-batch, batch-major. Position ids are implied: 0 .. seq - 1 in every row.
+struct Microbatch {
+  std::vector<int32_t> tokens;   // [batch, seq]
+  std::vector<int32_t> labels;   // [batch, seq]: the token that follows
+  std::vector<float> loss_mask;  // [batch, seq]: 1, or 0 where the loss does not count
+  int64_t batch = 0;
+  int64_t seq = 0;
+};
+
+// Reads the samples `indices` of source. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod; the loss is masked
+// where the *input* token is eod, as in Megatron.
+Microbatch read_microbatch(const SampleSource& source, const std::vector<int64_t>& indices,
+                           std::optional<int32_t> eod_mask_loss_id);
+
+}  // namespace ms::train
