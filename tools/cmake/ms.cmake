@@ -10,7 +10,6 @@ set(MS_MAY_USE_profile core kernels)
 set(MS_MAY_USE_ops core kernels)  # train/ops: the public operator API
 set(MS_MAY_USE_data core kernels)  # train/data: data sets and tokenizers, which msdata needs without the trainer
 set(MS_MAY_USE_train ops data ckpt core kernels)
-set(MS_MODULES kernels core ckpt convert profile ops data train)
 
 option(MS_BUILD_TESTS "Build the tests" ON)
 option(MS_BUILD_BENCH "Build the benchmarks" OFF)
@@ -65,6 +64,7 @@ function(ms_library module)
   target_compile_features(ms_${module} PUBLIC cxx_std_20)
   list(TRANSFORM ARG_USES PREPEND ms_)
   target_link_libraries(ms_${module} PUBLIC ${ARG_USES} PRIVATE ${ARG_LINKS})
+  install(TARGETS ms_${module} EXPORT msuiteTargets ARCHIVE DESTINATION lib)
 endfunction()
 
 # ms_tool(<binary> SOURCES mstrain.cpp... USES modules...): one program, wiring only.

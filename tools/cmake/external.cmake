@@ -1,0 +1,15 @@
+# The libraries that the suite is linked with, all from Debian (apt names in tools/packages). Read by our own build and,
+# installed, by find_package(msuite): static libraries hand their needs on to whoever links them.
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+set(HDF5_PREFER_PARALLEL OFF)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(nlohmann_json REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+find_package(CLI11 REQUIRED)
+find_package(Eigen3 REQUIRED)
+if(MS_WITH_ONEDNN)
+  find_package(dnnl REQUIRED)
+endif()
