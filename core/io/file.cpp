@@ -1,0 +1,153 @@
+#include "core/io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/error.h"
+
+namespace ms::core {
+namespace {
+
+[[noreturn]] void fail(const char* what, const std::string& path, int error) {
+  const bool absent = error == ENOENT || error == ENOTDIR;
+  throw Error(absent ? ErrorCode::kNotFound : ErrorCode::kIo,
+              cat("cannot ", what, " ", path, ": ", std::strerror(error)));
+}
+
+int open_retrying(const std::string& path, int flags) {
+  for (;;) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+    if (fd >= 0 || errno != EINTR) return fd;
+  }
+}
+
+std::string directory_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+File File::open_read(const std::string& path) {
+  const int fd = open_retrying(path, O_RDONLY);
+  if (fd < 0) fail("open", path, errno);
+  File file(fd, path);
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail("stat", path, errno);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kIo, cat("cannot read ", path, ": not a regular file"));
+  return file;
+}
+
+File File::create(const std::string& path) {
+  const int fd = open_retrying(path, O_RDWR | O_CREAT | O_TRUNC);
+  if (fd < 0) fail("create", path, errno);
+  return File(fd, path);
+}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int64_t File::size_bytes() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail("stat", path_, errno);
+  return status.st_size;
+}
+
+void File::pread(std::span<std::byte> out, int64_t offset) const {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::pread(fd_, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path_, errno);
+    if (n == 0) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(path_, " ends at byte ", offset + static_cast<int64_t>(done), ", expected ", out.size(),
+                      " bytes from ", offset, ". Was it cut while in use?"));
+    }
+    done += static_cast<size_t>(n);
+  }
+}
+
+void File::pwrite(std::span<const std::byte> bytes, int64_t offset) const {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("write", path_, n < 0 ? errno : EIO);
+    done += static_cast<size_t>(n);
+  }
+}
+
+void File::preallocate(int64_t size_bytes) const {
+  if (size_bytes <= 0) return;
+  int error = 0;
+  do {
+    error = ::posix_fallocate(fd_, 0, size_bytes);
+  } while (error == EINTR);
+  if (error != 0 && error != EOPNOTSUPP && error != EINVAL) fail("reserve space for", path_, error);
+}
+
+void File::fsync() const {
+  if (::fsync(fd_) != 0) fail("fsync", path_, errno);
+}
+
+void File::close() {
+  if (fd_ < 0) return;
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0 && errno != EINTR) fail("close", path_, errno);
+}
+
+std::string read_text(const std::string& path, int64_t max_bytes) {
+  const File file = File::open_read(path);
+  const int64_t size = file.size_bytes();
+  if (size > max_bytes) {
+    throw Error(ErrorCode::kCorruptData, cat(path, " has ", size, " bytes; expected at most ", max_bytes));
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.pread(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
+void write_text_atomically(const std::string& path, std::string_view text) {
+  const std::string temporary = cat(path, ".tmp-", ::getpid());
+  try {
+    File file = File::create(temporary);
+    file.pwrite(std::as_bytes(std::span(text)), 0);
+    file.fsync();
+    file.close();
+    rename_durably(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail("rename", cat(from, " to ", to), errno);
+  fsync_directory(directory_of(to));
+}
+
+bool fsync_directory(const std::string& path) {
+  const int fd = open_retrying(path, O_RDONLY | O_DIRECTORY);
+  if (fd < 0) fail("open", path, errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (error != 0 && error != EINVAL) fail("fsync", path, error);
+  return error == 0;
+}
+
+}  // namespace ms::core

@@ -1,0 +1,60 @@
+// A file descriptor that is owned, positioned I/O that is complete or throws, and a file that appears whole or not at
+// all.
+//
+// Every error names the path. EINTR and short reads and writes are dealt with here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ms::core {
+
+class File {
+ public:
+  File() = default;
+  // An existing regular file. Throws kNotFound, or kIo (also for a directory or a device).
+  static File open_read(const std::string& path);
+  // A new or emptied file, read and write, mode 0644.
+  static File create(const std::string& path);
+
+  File(File&& other) noexcept : fd_(other.fd_), path_(std::move(other.path_)) { other.fd_ = -1; }
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  const std::string& path() const { return path_; }
+  int64_t size_bytes() const;
+
+  // All of `out` from `offset`; throws kIo, and kCorruptData if the file ends before. Safe from several threads.
+  void pread(std::span<std::byte> out, int64_t offset) const;
+  // All of `bytes` to `offset`; throws kIo. Safe from several threads on disjoint ranges.
+  void pwrite(std::span<const std::byte> bytes, int64_t offset) const;
+  // Reserves the bytes, so that a full disk shows now; throws kIo. A file system that cannot is left alone.
+  void preallocate(int64_t size_bytes) const;
+  void fsync() const;  // final: after a failure the file must be written anew
+  void close();        // throws kIo, unlike the destructor
+
+ private:
+  File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  int fd_ = -1;
+  std::string path_;
+};
+
+// The whole file as text; throws kNotFound, kIo, and kCorruptData if it is larger than max_bytes.
+std::string read_text(const std::string& path, int64_t max_bytes);
+
+// Writes `text` beside `path`, fsyncs, renames over it, fsyncs the directory: readers see the old or the new, never a
+// part.
+void write_text_atomically(const std::string& path, std::string_view text);
+
+// rename(2), then fsync of the directory that holds `to`.
+void rename_durably(const std::string& from, const std::string& to);
+
+// fsync of a directory. False where the file system has no such thing (EINVAL on some network file systems).
+bool fsync_directory(const std::string& path);
+
+}  // namespace ms::core
