@@ -37,7 +37,7 @@ enum class CommOp : uint8_t {
   kRecv,
   kBarrier
 };
-inline constexpr int kNumCommOps = 9;
+inline constexpr int kNumCommOps = 8;
 std::string_view comm_op_name(CommOp op);  // "allreduce", ...
 
 struct CommCounter {
@@ -83,8 +83,6 @@ class Endpoint {
   int size() const { return transport_->size(); }
   double timeout_s() const { return options_.timeout_s; }
   Arena& arena() { return arena_; }  // receive buffers of reductions, tag comm
-  // Set from a signal handler's watcher: waits that do not complete within a second of it throw kPeerFailed.
-  static void interrupt_waits();
 
  private:
   friend class Communicator;
@@ -145,12 +143,14 @@ class Communicator {
  private:
   friend class detail::Operation;
   Work start(std::shared_ptr<detail::Operation> operation);
+  CommCounter& mutable_counter(CommOp op) { return counters_[static_cast<size_t>(op)]; }
   Endpoint& endpoint_;
   std::string name_;
   std::vector<int> world_ranks_;
   int rank_ = 0;
   int context_ = 0;
-  int64_t sequence_ = 0;  // of collectives
+  int64_t sequence_ = 0;                                // of collectives
+  std::vector<int64_t> send_sequence_, recv_sequence_;  // of point-to-point, per peer
   std::array<CommCounter, kNumCommOps> counters_{};
 };
 

@@ -48,7 +48,7 @@ struct CommEvent {
   DType dtype = DType::kFp32;
   int peer = -1;                     // world rank, for send (destination) and recv (source)
   int64_t start_ns = 0, end_ns = 0;  // now_ns()
-  int64_t wait_ns = 0;               // level1: part of it spent until the last peer's data began to arrive
+  int64_t wait_ns = 0;  // level1: from start until the last peer's data had arrived
   bool blocking = true;
 };
 

@@ -1,0 +1,174 @@
+#include "core/comm/communicator.h"
+
+#include <cstring>
+
+#include "core/comm/detail/operation.h"
+#include "core/error.h"
+
+namespace ms::core {
+
+std::string_view comm_op_name(CommOp op) {
+  constexpr std::array<std::string_view, kNumCommOps> kNames = {"allreduce", "reduce_scatter", "allgather", "bcast",
+                                                                "alltoall",  "send",           "recv",      "barrier"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+Endpoint::Endpoint(std::unique_ptr<Transport> transport, Options options)
+    : transport_(std::move(transport)), options_(options) {}
+
+Endpoint::~Endpoint() = default;
+
+void Endpoint::progress() {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const auto operation = it->lock();
+    if (operation == nullptr || operation->step()) {
+      it = pending_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    Work finished(std::move(*this));  // its destructor waits
+    operation_ = std::move(other.operation_);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (operation_ == nullptr || operation_->done()) return;
+  try {
+    wait();
+  } catch (const std::exception&) {
+    // Unwinding already, or a peer has gone: the error surfaces at the next operation of the group.
+  }
+}
+
+bool Work::test() {
+  if (operation_ == nullptr || operation_->done()) return true;
+  operation_->endpoint().progress();
+  return operation_->done();
+}
+
+void Work::wait() {
+  if (operation_ == nullptr) return;
+  operation_->wait();
+  operation_.reset();
+}
+
+Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)
+    : endpoint_(endpoint), name_(std::move(name)), world_ranks_(std::move(world_ranks)), context_(context) {
+  MS_CHECK(context >= 0 && context < 1024, "context ", context);
+  rank_ = -1;
+  for (int i = 0; i < size(); ++i) {
+    const int world_rank = world_ranks_[static_cast<size_t>(i)];
+    MS_CHECK(world_rank >= 0 && world_rank < endpoint.size(), "group ", name_, ": world rank ", world_rank);
+    if (world_rank == endpoint.rank()) rank_ = i;
+  }
+  MS_CHECK(rank_ >= 0, "rank ", endpoint.rank(), " is not a member of group ", name_);
+  send_sequence_.resize(world_ranks_.size());
+  recv_sequence_.resize(world_ranks_.size());
+}
+
+Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
+  operation->begin();
+  if (!operation->step()) endpoint_.pending_.push_back(operation);
+  return Work(std::move(operation));
+}
+
+Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
+  const int64_t n = size();
+  return start(detail::make_allreduce(
+      *this, {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(), data.size_bytes(),
+              2 * (n - 1) * data.size_bytes() / n}, data, op));
+}
+
+Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op) {
+  const int64_t n = size();
+  MS_CHECK(input.size() == n * output.size() && input.dtype() == output.dtype(), "reduce_scatter in group ", name_, ": ",
+           input.shape(), " to ", output.shape());
+  return start(detail::make_reduce_scatter(
+      *this, {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(),
+              (n - 1) * input.size_bytes() / n}, input, output, op));
+}
+
+Work Communicator::iallgather(const TensorView& input, const TensorView& output) {
+  const int64_t n = size();
+  MS_CHECK(output.size() == n * input.size() && input.dtype() == output.dtype(), "allgather in group ", name_, ": ",
+           input.shape(), " to ", output.shape());
+  return start(detail::make_allgather(
+      *this, {CommOp::kAllgather, sequence_++, input.size(), output.size(), input.dtype(), output.size_bytes(),
+              (n - 1) * output.size_bytes() / n}, input, output));
+}
+
+Work Communicator::ibcast(const TensorView& data, int root) {
+  MS_CHECK(root >= 0 && root < size(), "bcast root ", root);
+  return start(detail::make_bcast(*this, {CommOp::kBcast, sequence_++, data.size(), data.size(), data.dtype(),
+                                          data.size_bytes(), rank_ == root ? data.size_bytes() : 0}, data, root));
+}
+
+Work Communicator::ialltoall(const TensorView& input, const TensorView& output) {
+  const int64_t n = size();
+  MS_CHECK(input.size_bytes() == output.size_bytes() && input.size() % n == 0, "alltoall in group ", name_, ": ",
+           input.shape(), " to ", output.shape());
+  return start(detail::make_alltoall(
+      *this, {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(),
+              (n - 1) * input.size_bytes() / n}, input, output));
+}
+
+Work Communicator::isend(const TensorView& data, int peer, int tag) {
+  MS_CHECK(peer >= 0 && peer < size() && peer != rank_ && tag >= 0 && tag < 16, "send to ", peer, " tag ", tag);
+  return start(detail::make_send(*this, {CommOp::kSend, send_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
+                                         data.dtype(), data.size_bytes(), data.size_bytes()}, data, peer, tag));
+}
+
+Work Communicator::irecv(const TensorView& data, int peer, int tag) {
+  MS_CHECK(peer >= 0 && peer < size() && peer != rank_ && tag >= 0 && tag < 16, "recv from ", peer, " tag ", tag);
+  return start(detail::make_recv(*this, {CommOp::kRecv, recv_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
+                                         data.dtype(), data.size_bytes(), 0}, data, peer, tag));
+}
+
+void Communicator::barrier() {
+  int32_t token = 0;
+  const TensorView view(&token, DType::kInt32, {1});
+  start(detail::make_allreduce(*this, {CommOp::kBarrier, sequence_++, 0, 0, DType::kInt32, 0, 0}, view, ReduceOp::kSum)).wait();
+}
+
+double Communicator::allreduce(double value, ReduceOp op) {
+  allreduce(TensorView(&value, DType::kFp64, {1}), op);
+  return value;
+}
+
+int64_t Communicator::allreduce(int64_t value, ReduceOp op) {
+  allreduce(TensorView(&value, DType::kInt64, {1}), op);
+  return value;
+}
+
+void Communicator::allreduce(std::span<double> values, ReduceOp op) {
+  allreduce(TensorView(values.data(), DType::kFp64, {static_cast<int64_t>(values.size())}), op);
+}
+
+std::string Communicator::bcast_string(const std::string& text, int root) {
+  auto length = static_cast<int64_t>(text.size());
+  bcast(TensorView(&length, DType::kInt64, {1}), root);
+  std::string result = rank_ == root ? text : std::string(static_cast<size_t>(length), '\0');
+  bcast(TensorView(result.data(), DType::kUInt8, {length}), root);
+  return result;
+}
+
+std::vector<std::string> Communicator::allgather_strings(const std::string& text) {
+  std::vector<int64_t> lengths(world_ranks_.size());
+  auto length = static_cast<int64_t>(text.size());
+  allgather(TensorView(&length, DType::kInt64, {1}), TensorView(lengths.data(), DType::kInt64, {size()}));
+  std::vector<std::string> texts;
+  for (int root = 0; root < size(); ++root) {
+    std::string part = root == rank_ ? text : std::string(static_cast<size_t>(lengths[static_cast<size_t>(root)]), '\0');
+    bcast(TensorView(part.data(), DType::kUInt8, {lengths[static_cast<size_t>(root)]}), root);
+    texts.push_back(std::move(part));
+  }
+  return texts;
+}
+
+}  // namespace ms::core

@@ -1,0 +1,128 @@
+#include "core/comm/mpi_transport.h"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "core/error.h"
+
+namespace ms::core {
+namespace {
+
+constexpr int64_t kMaxPieceBytes = int64_t{1} << 30;  // MPI 3.1 counts are int
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(ErrorCode::kPeerFailed, cat(what, ": ", std::string(text, static_cast<size_t>(length))));
+}
+
+class MpiRequest final : public TransferRequest {
+ public:
+  MpiRequest(std::vector<MPI_Request> requests, int64_t receive_bytes)
+      : requests_(std::move(requests)), receive_bytes_(receive_bytes) {}
+  ~MpiRequest() override {
+    for (MPI_Request& request : requests_) {
+      if (request == MPI_REQUEST_NULL) continue;
+      MPI_Cancel(&request);
+      MPI_Request_free(&request);
+    }
+  }
+  bool test() override {
+    if (done_) return true;
+    for (MPI_Request& request : requests_) {
+      if (request == MPI_REQUEST_NULL) continue;
+      int complete = 0;
+      MPI_Status status;
+      check(MPI_Test(&request, &complete, &status), "MPI_Test");
+      if (complete == 0) return false;
+      if (receive_bytes_ < 0) continue;
+      int count = 0;
+      MPI_Get_count(&status, MPI_BYTE, &count);
+      received_ += count;
+    }
+    done_ = true;
+    MS_CHECK(receive_bytes_ < 0 || received_ == receive_bytes_, "received ", received_, " bytes, expected ", receive_bytes_);
+    return true;
+  }
+
+ private:
+  std::vector<MPI_Request> requests_;
+  int64_t receive_bytes_;  // < 0 for a send
+  int64_t received_ = 0;
+  bool done_ = false;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::unique_ptr<TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) override {
+    std::vector<MPI_Request> requests;
+    const char* bytes = static_cast<const char*>(data);
+    for (int64_t begin = 0; begin == 0 || begin < size_bytes; begin += kMaxPieceBytes) {
+      const auto count = static_cast<int>(std::min(kMaxPieceBytes, size_bytes - begin));
+      check(MPI_Isend(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Isend");
+    }
+    return std::make_unique<MpiRequest>(std::move(requests), -1);
+  }
+  std::unique_ptr<TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) override {
+    std::vector<MPI_Request> requests;
+    char* bytes = static_cast<char*>(data);
+    for (int64_t begin = 0; begin == 0 || begin < size_bytes; begin += kMaxPieceBytes) {
+      const auto count = static_cast<int>(std::min(kMaxPieceBytes, size_bytes - begin));
+      check(MPI_Irecv(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Irecv");
+    }
+    return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
+  }
+
+ private:
+  int rank_ = 0, size_ = 1;
+};
+
+}  // namespace
+
+bool launched_by_mpi() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+MpiSession::MpiSession() {
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
+    throw Error(ErrorCode::kIo, "MPI_Init_thread failed, or gives less than MPI_THREAD_FUNNELED");
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+MpiSession::~MpiSession() { MPI_Finalize(); }
+
+std::unique_ptr<Transport> MpiSession::transport() const { return std::make_unique<MpiTransport>(); }
+
+int MpiSession::local_size() const {
+  MPI_Comm local = MPI_COMM_NULL;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
+  int size = 1;
+  MPI_Comm_size(local, &size);
+  MPI_Comm_free(&local);
+  return size;
+}
+
+void MpiSession::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  ::_exit(exit_code);
+}
+
+}  // namespace ms::core

@@ -1,0 +1,24 @@
+#include "core/comm/rank_grid.h"
+
+namespace ms::core {
+
+RankGrid::Coordinates RankGrid::coordinates(int rank) const {
+  return {rank % tp, rank / tp % cp, rank / (tp * cp) % dp, rank / (tp * cp * dp)};
+}
+
+int RankGrid::rank(const Coordinates& at) const { return ((at.pp * dp + at.dp) * cp + at.cp) * tp + at.tp; }
+
+std::vector<int> RankGrid::group(int rank, unsigned axes) const {
+  const Coordinates own = coordinates(rank);
+  std::vector<int> ranks;
+  for (int other = 0; other < world_size(); ++other) {
+    const Coordinates at = coordinates(other);
+    if ((at.tp == own.tp || (axes & kTp) != 0) && (at.cp == own.cp || (axes & kCp) != 0) &&
+        (at.dp == own.dp || (axes & kDp) != 0) && (at.pp == own.pp || (axes & kPp) != 0)) {
+      ranks.push_back(other);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace ms::core

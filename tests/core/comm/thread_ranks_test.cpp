@@ -1,0 +1,104 @@
+// The same suite on thread ranks, plain and behind a slow link; and what a silent peer does.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/comm/process_groups.h"
+#include "core/comm/rank_grid.h"
+#include "core/comm/single_transport.h"
+#include "tests/support/comm_conformance.h"
+#include "tests/support/thread_comm.h"
+
+namespace ms {
+namespace {
+
+class ThreadRanks : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadRanks, Conform) { test::run_thread_ranks(GetParam(), test::check_communicator); }
+
+TEST_P(ThreadRanks, ConformBehindASlowLink) {
+  test::run_thread_ranks(GetParam(), test::check_communicator, 60, {.latency_s = 50e-6, .bytes_per_s = 1e9});
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Values(1, 2, 3, 4, 8));
+
+TEST(SingleRank, Conforms) {
+  core::Endpoint endpoint(std::make_unique<core::SingleTransport>(), {});
+  test::check_communicator(endpoint);
+}
+
+TEST(Bfloat16, IsAddedInFp32AndRoundedOnce) {
+  test::run_thread_ranks(4, [](core::Endpoint& endpoint) {
+    core::Communicator world(endpoint, "world", {0, 1, 2, 3}, 0);
+    // 256 + 0.6 + 0.6 + 0.6: in bf16 steps every small addend would vanish (spacing 2 above 256), in fp32 they add to 1.8.
+    std::vector<kernels::bf16> data(5000, kernels::bf16(endpoint.rank() == 0 ? 256.0f : 0.6f));
+    world.allreduce(core::TensorView(data.data(), core::DType::kBf16, {5000}));
+    EXPECT_EQ(static_cast<float>(data[4999]), 258.0f);
+  });
+}
+
+TEST(SilentPeer, IsNamedAfterTheTimeout) {
+  try {
+    test::run_thread_ranks(
+        2,
+        [](core::Endpoint& endpoint) {
+          core::Communicator world(endpoint, "world", {0, 1}, 0);
+          if (endpoint.rank() == 1) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(400));
+            return;
+          }
+          world.allreduce(1.0);
+        },
+        /*timeout_s=*/0.1);
+    FAIL() << "the wait must end";
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kPeerFailed);
+    EXPECT_NE(std::string(e.what()).find("rank [1] silent"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("--distributed-timeout-minutes"), std::string::npos);
+  }
+}
+
+TEST(SlowLink, DelaysByLatencyAndBandwidth) {
+  double seconds = 0;
+  test::run_thread_ranks(
+      2,
+      [&](core::Endpoint& endpoint) {
+        core::Communicator world(endpoint, "world", {0, 1}, 0);
+        std::vector<float> data(250'000);  // 1 MB at 10 MB/s: 0.1 s
+        const core::TensorView view(data.data(), core::DType::kFp32, {250'000});
+        const int64_t start = core::trace::now_ns();
+        if (endpoint.rank() == 0) {
+          world.send(view, 1);
+        } else {
+          world.recv(view, 0);
+          seconds = static_cast<double>(core::trace::now_ns() - start) * 1e-9;
+        }
+      },
+      60, {.latency_s = 0.02, .bytes_per_s = 10e6});
+  EXPECT_GE(seconds, 0.1);
+}
+
+TEST(RankGrid, IsMegatronOrder) {
+  const core::RankGrid grid{.tp = 2, .cp = 1, .dp = 2, .pp = 2};
+  EXPECT_EQ(grid.group(0, core::RankGrid::kTp), (std::vector<int>{0, 1}));
+  EXPECT_EQ(grid.group(0, core::RankGrid::kDp), (std::vector<int>{0, 2}));
+  EXPECT_EQ(grid.group(0, core::RankGrid::kPp), (std::vector<int>{0, 4}));
+  EXPECT_EQ(grid.group(5, core::RankGrid::kTp | core::RankGrid::kPp), (std::vector<int>{0, 1, 4, 5}));
+  for (int rank = 0; rank < grid.world_size(); ++rank) EXPECT_EQ(grid.rank(grid.coordinates(rank)), rank);
+}
+
+TEST(ProcessGroups, EmbeddingGroupIsFirstAndLastStage) {
+  test::run_thread_ranks(8, [](core::Endpoint& endpoint) {
+    core::ProcessGroups groups(endpoint, {.tp = 2, .cp = 1, .dp = 1, .pp = 4});
+    const bool end = groups.is_first_stage() || groups.is_last_stage();
+    ASSERT_EQ(groups.embedding.has_value(), end);
+    if (end) {
+      EXPECT_EQ(groups.embedding->world_ranks(), (std::vector<int>{endpoint.rank() % 2, 6 + endpoint.rank() % 2}));
+      EXPECT_EQ(groups.embedding->allreduce(int64_t{endpoint.rank()}), 6 + 2 * (endpoint.rank() % 2));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ms

@@ -1,0 +1,130 @@
+#include "tests/support/comm_conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/comm/agree.h"
+#include "core/rng.h"
+
+namespace ms::test {
+namespace {
+
+using core::Communicator;
+using core::DType;
+using core::TensorView;
+
+template <class T>
+TensorView view(std::vector<T>& values) {
+  return TensorView(values.data(), core::dtype_of<T>(), {static_cast<int64_t>(values.size())});
+}
+
+float value_at(int rank, int64_t i) { return core::Rng(7, "conformance").normal(static_cast<uint64_t>(i * 64 + rank)); }
+
+void check_allreduce(Communicator& comm, int64_t count) {
+  std::vector<float> data(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = value_at(comm.rank(), i);
+  comm.allreduce(view(data));
+  for (int64_t i = 0; i < count; ++i) {
+    float sum = value_at(0, i);  // the same order: equal bits, not nearly equal
+    for (int r = 1; r < comm.size(); ++r) sum += value_at(r, i);
+    ASSERT_EQ(data[static_cast<size_t>(i)], sum) << "element " << i << " of " << count;
+  }
+}
+
+void check_reduce_scatter_allgather(Communicator& comm, int64_t each) {
+  const int n = comm.size();
+  std::vector<int64_t> input(static_cast<size_t>(each * n)), part(static_cast<size_t>(each)), all(static_cast<size_t>(each * n));
+  for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<int64_t>(i) * (comm.rank() + 1);
+  comm.reduce_scatter(view(input), view(part));
+  const int64_t factor = int64_t{n} * (n + 1) / 2;
+  for (int64_t i = 0; i < each; ++i) ASSERT_EQ(part[static_cast<size_t>(i)], (comm.rank() * each + i) * factor);
+  comm.allgather(view(part), view(all));
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<int64_t>(i) * factor);
+}
+
+void check_point_to_point(Communicator& comm) {
+  if (comm.size() == 1) return;
+  const int next = (comm.rank() + 1) % comm.size();
+  const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+  std::vector<int32_t> first = {comm.rank(), 1}, second = {comm.rank(), 2}, a(2), b(2), c(1);
+  std::vector<int32_t> tagged = {comm.rank() * 10};
+  core::Work receives[3] = {comm.irecv(view(a), previous), comm.irecv(view(b), previous), comm.irecv(view(c), previous, 3)};
+  comm.isend(view(tagged), next, 3).wait();
+  comm.send(view(first), next);
+  comm.send(view(second), next);
+  for (auto& receive : receives) receive.wait();
+  EXPECT_EQ(a, (std::vector<int32_t>{previous, 1}));
+  EXPECT_EQ(b, (std::vector<int32_t>{previous, 2}));
+  EXPECT_EQ(c[0], previous * 10);
+}
+
+void check_collectively(Communicator& comm) {
+  core::collectively(comm, "quiet phase", [] {});
+  const int bad = comm.size() - 1;
+  try {
+    core::collectively(comm, "loud phase", [&] {
+      if (comm.rank() == bad) throw core::Error(core::ErrorCode::kCorruptData, "bad shard");
+    });
+    FAIL() << "no rank may pass";
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kCorruptData);
+    EXPECT_NE(std::string(e.what()).find("loud phase"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("bad shard"), std::string::npos);
+  }
+}
+
+void check_overlapping_operations(Communicator& comm) {
+  std::vector<float> a(5000, 1.0f), b(3000, 2.0f);
+  core::Work first = comm.iallreduce(view(a));
+  core::Work second = comm.iallreduce(view(b));
+  second.wait();  // completes in another order than started
+  first.wait();
+  EXPECT_EQ(a[4999], static_cast<float>(comm.size()));
+  EXPECT_EQ(b[2999], 2.0f * static_cast<float>(comm.size()));
+}
+
+void check_counters(Communicator& comm) {
+  comm.reset_counters();
+  std::vector<float> data(4096);
+  comm.allreduce(view(data));
+  const auto& counter = comm.counter(core::CommOp::kAllreduce);
+  const int64_t n = comm.size();
+  EXPECT_EQ(counter.calls, 1);
+  EXPECT_EQ(counter.payload_bytes, 4096 * 4);
+  EXPECT_EQ(counter.ring_bytes, 2 * (n - 1) * 4096 * 4 / n);
+}
+
+}  // namespace
+
+void check_communicator(core::Endpoint& endpoint) {
+  std::vector<int> all(static_cast<size_t>(endpoint.size()));
+  std::iota(all.begin(), all.end(), 0);
+  Communicator world(endpoint, "world", all, 0);
+  for (int64_t count : {0, 1, 3, 1000, 2049, 100'003}) check_allreduce(world, count);
+  for (int64_t each : {0, 1, 7, 4099}) check_reduce_scatter_allgather(world, each);
+  check_point_to_point(world);
+  check_collectively(world);
+  check_overlapping_operations(world);
+  check_counters(world);
+  EXPECT_EQ(world.allreduce(int64_t{world.rank()}, core::ReduceOp::kMax), world.size() - 1);
+  for (int root = 0; root < world.size(); ++root) {
+    EXPECT_EQ(world.bcast_string(world.rank() == root ? core::cat("from ", root) : "", root), core::cat("from ", root));
+  }
+  EXPECT_EQ(world.allgather_strings(std::string(static_cast<size_t>(world.rank()), 'x')).back().size(), all.size() - 1);
+  std::vector<int32_t> out(all.size()), in(all.size());
+  for (size_t i = 0; i < in.size(); ++i) in[i] = world.rank() * 100 + static_cast<int32_t>(i);
+  world.ialltoall(view(in), view(out)).wait();
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], static_cast<int32_t>(i) * 100 + world.rank());
+  world.barrier();
+  // Two groups that share ranks do not hear each other: halves of the world beside the world.
+  if (endpoint.size() % 2 == 0) {
+    const int half = endpoint.size() / 2;
+    const bool upper = endpoint.rank() >= half;
+    Communicator part(endpoint, "half", std::vector<int>(all.begin() + (upper ? half : 0), all.begin() + (upper ? 2 * half : half)), 1);
+    check_allreduce(part, 10'000);
+    check_collectively(part);
+  }
+}
+
+}  // namespace ms::test

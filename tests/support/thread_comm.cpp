@@ -1,0 +1,117 @@
+#include "tests/support/thread_comm.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace ms::test {
+namespace {
+
+using Key = std::tuple<int, int, int32_t>;  // source, destination, tag
+
+struct ThreadWorld {
+  explicit ThreadWorld(int ranks) : size(ranks) {}
+  int size;
+  std::mutex mutex;
+  std::map<Key, std::deque<std::vector<char>>> messages;
+  std::map<Key, std::pair<int64_t, int64_t>> receives;  // tickets: posted, served; receives complete in posting order
+  std::atomic<bool> failed{false};
+};
+
+class Sent final : public core::TransferRequest {
+ public:
+  bool test() override { return true; }
+};
+
+class Receive final : public core::TransferRequest {
+ public:
+  Receive(ThreadWorld& world, Key key, void* data, int64_t size_bytes) : world_(world), key_(key), data_(data), size_(size_bytes) {
+    std::lock_guard lock(world_.mutex);
+    ticket_ = world_.receives[key_].first++;
+  }
+  bool test() override {
+    if (done_) return true;
+    if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
+    std::lock_guard lock(world_.mutex);
+    auto& [posted, served] = world_.receives[key_];
+    auto& queue = world_.messages[key_];
+    if (served != ticket_ || queue.empty()) return false;
+    MS_CHECK(static_cast<int64_t>(queue.front().size()) == size_, "message of ", queue.front().size(), " bytes, expected ", size_);
+    if (size_ > 0) std::memcpy(data_, queue.front().data(), queue.front().size());
+    queue.pop_front();
+    ++served;
+    done_ = true;
+    return true;
+  }
+
+ private:
+  ThreadWorld& world_;
+  Key key_;
+  void* data_;
+  int64_t size_;
+  int64_t ticket_ = 0;
+  bool done_ = false;
+};
+
+class ThreadTransport final : public core::Transport {
+ public:
+  ThreadTransport(ThreadWorld& world, int rank) : world_(world), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return world_.size; }
+  std::unique_ptr<core::TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) override {
+    const char* bytes = static_cast<const char*>(data);
+    std::lock_guard lock(world_.mutex);
+    world_.messages[{rank_, peer, tag}].emplace_back(bytes, bytes + size_bytes);
+    return std::make_unique<Sent>();
+  }
+  std::unique_ptr<core::TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) override {
+    return std::make_unique<Receive>(world_, Key{peer, rank_, tag}, data, size_bytes);
+  }
+
+ private:
+  ThreadWorld& world_;
+  int rank_;
+};
+
+}  // namespace
+
+void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s, core::LinkDelay delay) {
+  ThreadWorld world(ranks);
+  std::mutex error_mutex;
+  std::exception_ptr first, peer_failure;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      core::set_log_rank(rank, false);
+      try {
+        std::unique_ptr<core::Transport> transport = std::make_unique<ThreadTransport>(world, rank);
+        if (delay.latency_s > 0 || delay.bytes_per_s > 0) {
+          transport = core::make_delayed_transport(std::move(transport), delay);
+        }
+        core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s});
+        body(endpoint);
+      } catch (const core::Error& e) {
+        std::lock_guard lock(error_mutex);
+        auto& slot = e.code() == core::ErrorCode::kPeerFailed ? peer_failure : first;
+        if (!slot) slot = std::current_exception();
+        world.failed = true;
+      } catch (...) {
+        std::lock_guard lock(error_mutex);
+        if (!first) first = std::current_exception();
+        world.failed = true;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  if (peer_failure) std::rethrow_exception(peer_failure);
+}
+
+}  // namespace ms::test

@@ -1,0 +1,16 @@
+// Ranks that are threads of one process: for fast layout tests, sanitizers and debuggers.
+#pragma once
+
+#include <functional>
+
+#include "core/comm/communicator.h"
+#include "core/comm/delayed_transport.h"
+
+namespace ms::test {
+
+// Runs body(endpoint) on `ranks` threads that share a world. When one throws, the others' waits fail, and the first real
+// exception is rethrown here. timeout_s: of every wait.
+void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s = 60,
+                      core::LinkDelay delay = {});
+
+}  // namespace ms::test
