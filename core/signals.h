@@ -1,4 +1,5 @@
-// Termination signals, as a flag that work can look at: SIGTERM, SIGINT and SIGHUP ask, the program decides where it is safe.
+// Termination signals, as a flag that work can look at: SIGTERM, SIGINT and SIGHUP ask, the program decides where it is
+// safe.
 #pragma once
 
 #include <cstdint>

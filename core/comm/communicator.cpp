@@ -80,60 +80,71 @@ Work Communicator::start(std::shared_ptr<detail::Operation> operation) {
 
 Work Communicator::iallreduce(const TensorView& data, ReduceOp op) {
   const int64_t n = size();
-  return start(detail::make_allreduce(
-      *this, {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(), data.size_bytes(),
-              2 * (n - 1) * data.size_bytes() / n}, data, op));
+  return start(detail::make_allreduce(*this,
+                                      {CommOp::kAllreduce, sequence_++, data.size(), data.size(), data.dtype(),
+                                       data.size_bytes(), 2 * (n - 1) * data.size_bytes() / n},
+                                      data, op));
 }
 
 Work Communicator::ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op) {
   const int64_t n = size();
-  MS_CHECK(input.size() == n * output.size() && input.dtype() == output.dtype(), "reduce_scatter in group ", name_, ": ",
-           input.shape(), " to ", output.shape());
-  return start(detail::make_reduce_scatter(
-      *this, {CommOp::kReduceScatter, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(),
-              (n - 1) * input.size_bytes() / n}, input, output, op));
+  MS_CHECK(input.size() == n * output.size() && input.dtype() == output.dtype(), "reduce_scatter in group ", name_,
+           ": ", input.shape(), " to ", output.shape());
+  return start(detail::make_reduce_scatter(*this,
+                                           {CommOp::kReduceScatter, sequence_++, input.size(), output.size(),
+                                            input.dtype(), input.size_bytes(), (n - 1) * input.size_bytes() / n},
+                                           input, output, op));
 }
 
 Work Communicator::iallgather(const TensorView& input, const TensorView& output) {
   const int64_t n = size();
   MS_CHECK(output.size() == n * input.size() && input.dtype() == output.dtype(), "allgather in group ", name_, ": ",
            input.shape(), " to ", output.shape());
-  return start(detail::make_allgather(
-      *this, {CommOp::kAllgather, sequence_++, input.size(), output.size(), input.dtype(), output.size_bytes(),
-              (n - 1) * output.size_bytes() / n}, input, output));
+  return start(detail::make_allgather(*this,
+                                      {CommOp::kAllgather, sequence_++, input.size(), output.size(), input.dtype(),
+                                       output.size_bytes(), (n - 1) * output.size_bytes() / n},
+                                      input, output));
 }
 
 Work Communicator::ibcast(const TensorView& data, int root) {
   MS_CHECK(root >= 0 && root < size(), "bcast root ", root);
-  return start(detail::make_bcast(*this, {CommOp::kBcast, sequence_++, data.size(), data.size(), data.dtype(),
-                                          data.size_bytes(), rank_ == root ? data.size_bytes() : 0}, data, root));
+  return start(detail::make_bcast(*this,
+                                  {CommOp::kBcast, sequence_++, data.size(), data.size(), data.dtype(),
+                                   data.size_bytes(), rank_ == root ? data.size_bytes() : 0},
+                                  data, root));
 }
 
 Work Communicator::ialltoall(const TensorView& input, const TensorView& output) {
   const int64_t n = size();
   MS_CHECK(input.size_bytes() == output.size_bytes() && input.size() % n == 0, "alltoall in group ", name_, ": ",
            input.shape(), " to ", output.shape());
-  return start(detail::make_alltoall(
-      *this, {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(), input.size_bytes(),
-              (n - 1) * input.size_bytes() / n}, input, output));
+  return start(detail::make_alltoall(*this,
+                                     {CommOp::kAlltoall, sequence_++, input.size(), output.size(), input.dtype(),
+                                      input.size_bytes(), (n - 1) * input.size_bytes() / n},
+                                     input, output));
 }
 
 Work Communicator::isend(const TensorView& data, int peer, int tag) {
   MS_CHECK(peer >= 0 && peer < size() && peer != rank_ && tag >= 0 && tag < 16, "send to ", peer, " tag ", tag);
-  return start(detail::make_send(*this, {CommOp::kSend, send_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
-                                         data.dtype(), data.size_bytes(), data.size_bytes()}, data, peer, tag));
+  return start(detail::make_send(*this,
+                                 {CommOp::kSend, send_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
+                                  data.dtype(), data.size_bytes(), data.size_bytes()},
+                                 data, peer, tag));
 }
 
 Work Communicator::irecv(const TensorView& data, int peer, int tag) {
   MS_CHECK(peer >= 0 && peer < size() && peer != rank_ && tag >= 0 && tag < 16, "recv from ", peer, " tag ", tag);
-  return start(detail::make_recv(*this, {CommOp::kRecv, recv_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
-                                         data.dtype(), data.size_bytes(), 0}, data, peer, tag));
+  return start(detail::make_recv(*this,
+                                 {CommOp::kRecv, recv_sequence_[static_cast<size_t>(peer)]++, data.size(), data.size(),
+                                  data.dtype(), data.size_bytes(), 0},
+                                 data, peer, tag));
 }
 
 void Communicator::barrier() {
   int32_t token = 0;
   const TensorView view(&token, DType::kInt32, {1});
-  start(detail::make_allreduce(*this, {CommOp::kBarrier, sequence_++, 0, 0, DType::kInt32, 0, 0}, view, ReduceOp::kSum)).wait();
+  start(detail::make_allreduce(*this, {CommOp::kBarrier, sequence_++, 0, 0, DType::kInt32, 0, 0}, view, ReduceOp::kSum))
+      .wait();
 }
 
 double Communicator::allreduce(double value, ReduceOp op) {
@@ -164,7 +175,8 @@ std::vector<std::string> Communicator::allgather_strings(const std::string& text
   allgather(TensorView(&length, DType::kInt64, {1}), TensorView(lengths.data(), DType::kInt64, {size()}));
   std::vector<std::string> texts;
   for (int root = 0; root < size(); ++root) {
-    std::string part = root == rank_ ? text : std::string(static_cast<size_t>(lengths[static_cast<size_t>(root)]), '\0');
+    std::string part =
+        root == rank_ ? text : std::string(static_cast<size_t>(lengths[static_cast<size_t>(root)]), '\0');
     bcast(TensorView(part.data(), DType::kUInt8, {lengths[static_cast<size_t>(root)]}), root);
     texts.push_back(std::move(part));
   }

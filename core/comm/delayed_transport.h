@@ -1,7 +1,7 @@
 // Any transport behind an injected latency and bandwidth: what a slow link does to a schedule, on a laptop.
 //
-// A message leaves latency_s + size / bytes_per_s after it was posted, messages to one peer one after the other. Like any
-// transport without a progress thread, it moves only while somebody tests.
+// A message leaves latency_s + size / bytes_per_s after it was posted, messages to one peer one after the other. Like
+// any transport without a progress thread, it moves only while somebody tests.
 #pragma once
 
 #include <memory>

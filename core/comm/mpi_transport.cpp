@@ -47,7 +47,8 @@ class MpiRequest final : public TransferRequest {
       received_ += count;
     }
     done_ = true;
-    MS_CHECK(receive_bytes_ < 0 || received_ == receive_bytes_, "received ", received_, " bytes, expected ", receive_bytes_);
+    MS_CHECK(receive_bytes_ < 0 || received_ == receive_bytes_, "received ", received_, " bytes, expected ",
+             receive_bytes_);
     return true;
   }
 
@@ -72,7 +73,8 @@ class MpiTransport final : public Transport {
     const char* bytes = static_cast<const char*>(data);
     for (int64_t begin = 0; begin == 0 || begin < size_bytes; begin += kMaxPieceBytes) {
       const auto count = static_cast<int>(std::min(kMaxPieceBytes, size_bytes - begin));
-      check(MPI_Isend(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Isend");
+      check(MPI_Isend(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()),
+            "MPI_Isend");
     }
     return std::make_unique<MpiRequest>(std::move(requests), -1);
   }
@@ -81,7 +83,8 @@ class MpiTransport final : public Transport {
     char* bytes = static_cast<char*>(data);
     for (int64_t begin = 0; begin == 0 || begin < size_bytes; begin += kMaxPieceBytes) {
       const auto count = static_cast<int>(std::min(kMaxPieceBytes, size_bytes - begin));
-      check(MPI_Irecv(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Irecv");
+      check(MPI_Irecv(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()),
+            "MPI_Irecv");
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
@@ -101,7 +104,8 @@ bool launched_by_mpi() {
 
 MpiSession::MpiSession() {
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
+      provided < MPI_THREAD_FUNNELED) {
     throw Error(ErrorCode::kIo, "MPI_Init_thread failed, or gives less than MPI_THREAD_FUNNELED");
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -13,13 +13,13 @@ struct ProcessGroups {
   ProcessGroups(Endpoint& endpoint, const RankGrid& grid);
 
   RankGrid grid;
-  RankGrid::Coordinates at;        // of this rank
+  RankGrid::Coordinates at;  // of this rank
   Communicator world;
-  Communicator tp;                 // tensor-model-parallel
-  Communicator pp;                 // pipeline stages, first to last
-  Communicator dp_cp;              // gradient reduction (features.md G2)
-  Communicator model;              // tp x pp: one whole model
-  Communicator checkpoint;         // all ranks, for the saver alone: nothing of it on training groups
+  Communicator tp;                        // tensor-model-parallel
+  Communicator pp;                        // pipeline stages, first to last
+  Communicator dp_cp;                     // gradient reduction (features.md G2)
+  Communicator model;                     // tp x pp: one whole model
+  Communicator checkpoint;                // all ranks, for the saver alone: nothing of it on training groups
   std::optional<Communicator> embedding;  // first and last stage, where the weight may be shared (pp > 1)
 
   bool is_first_stage() const { return at.pp == 0; }

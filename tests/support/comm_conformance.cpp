@@ -34,7 +34,8 @@ void check_allreduce(Communicator& comm, int64_t count) {
 
 void check_reduce_scatter_allgather(Communicator& comm, int64_t each) {
   const int n = comm.size();
-  std::vector<int64_t> input(static_cast<size_t>(each * n)), part(static_cast<size_t>(each)), all(static_cast<size_t>(each * n));
+  std::vector<int64_t> input(static_cast<size_t>(each * n)), part(static_cast<size_t>(each)),
+      all(static_cast<size_t>(each * n));
   for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<int64_t>(i) * (comm.rank() + 1);
   comm.reduce_scatter(view(input), view(part));
   const int64_t factor = int64_t{n} * (n + 1) / 2;
@@ -49,7 +50,8 @@ void check_point_to_point(Communicator& comm) {
   const int previous = (comm.rank() + comm.size() - 1) % comm.size();
   std::vector<int32_t> first = {comm.rank(), 1}, second = {comm.rank(), 2}, a(2), b(2), c(1);
   std::vector<int32_t> tagged = {comm.rank() * 10};
-  core::Work receives[3] = {comm.irecv(view(a), previous), comm.irecv(view(b), previous), comm.irecv(view(c), previous, 3)};
+  core::Work receives[3] = {comm.irecv(view(a), previous), comm.irecv(view(b), previous),
+                            comm.irecv(view(c), previous, 3)};
   comm.isend(view(tagged), next, 3).wait();
   comm.send(view(first), next);
   comm.send(view(second), next);
@@ -121,7 +123,8 @@ void check_communicator(core::Endpoint& endpoint) {
   if (endpoint.size() % 2 == 0) {
     const int half = endpoint.size() / 2;
     const bool upper = endpoint.rank() >= half;
-    Communicator part(endpoint, "half", std::vector<int>(all.begin() + (upper ? half : 0), all.begin() + (upper ? 2 * half : half)), 1);
+    Communicator part(endpoint, "half",
+                      std::vector<int>(all.begin() + (upper ? half : 0), all.begin() + (upper ? 2 * half : half)), 1);
     check_allreduce(part, 10'000);
     check_collectively(part);
   }

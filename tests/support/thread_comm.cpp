@@ -32,7 +32,8 @@ class Sent final : public core::TransferRequest {
 
 class Receive final : public core::TransferRequest {
  public:
-  Receive(ThreadWorld& world, Key key, void* data, int64_t size_bytes) : world_(world), key_(key), data_(data), size_(size_bytes) {
+  Receive(ThreadWorld& world, Key key, void* data, int64_t size_bytes)
+      : world_(world), key_(key), data_(data), size_(size_bytes) {
     std::lock_guard lock(world_.mutex);
     ticket_ = world_.receives[key_].first++;
   }
@@ -43,7 +44,8 @@ class Receive final : public core::TransferRequest {
     auto& [posted, served] = world_.receives[key_];
     auto& queue = world_.messages[key_];
     if (served != ticket_ || queue.empty()) return false;
-    MS_CHECK(static_cast<int64_t>(queue.front().size()) == size_, "message of ", queue.front().size(), " bytes, expected ", size_);
+    MS_CHECK(static_cast<int64_t>(queue.front().size()) == size_, "message of ", queue.front().size(),
+             " bytes, expected ", size_);
     if (size_ > 0) std::memcpy(data_, queue.front().data(), queue.front().size());
     queue.pop_front();
     ++served;
@@ -82,7 +84,8 @@ class ThreadTransport final : public core::Transport {
 
 }  // namespace
 
-void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s, core::LinkDelay delay) {
+void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s,
+                      core::LinkDelay delay) {
   ThreadWorld world(ranks);
   std::mutex error_mutex;
   std::exception_ptr first, peer_failure;

@@ -8,8 +8,8 @@
 
 namespace ms::test {
 
-// Runs body(endpoint) on `ranks` threads that share a world. When one throws, the others' waits fail, and the first real
-// exception is rethrown here. timeout_s: of every wait.
+// Runs body(endpoint) on `ranks` threads that share a world. When one throws, the others' waits fail, and the first
+// real exception is rethrown here. timeout_s: of every wait.
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s = 60,
                       core::LinkDelay delay = {});
 

@@ -72,7 +72,10 @@ int64_t block_begin(int64_t count, int64_t block, int64_t blocks) { return count
 class Allreduce final : public Operation {
  public:
   Allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
-      : Operation(comm, facts), data_(data), op_(op), item_(size_of(data.dtype())),
+      : Operation(comm, facts),
+        data_(data),
+        op_(op),
+        item_(size_of(data.dtype())),
         small_(data.size_bytes() <= kSmallAllreduceBytes) {}
 
   void begin() override {
@@ -129,7 +132,8 @@ class Allreduce final : public Operation {
 
 class ReduceScatter final : public Operation {
  public:
-  ReduceScatter(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output, ReduceOp op)
+  ReduceScatter(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output,
+                ReduceOp op)
       : Operation(comm, facts), input_(input), output_(output), op_(op) {}
 
   void begin() override {
@@ -253,7 +257,8 @@ class PointToPoint final : public Operation {
 
 }  // namespace
 
-std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op) {
+std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data,
+                                          ReduceOp op) {
   return std::make_shared<Allreduce>(comm, facts, data, op);
 }
 std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
@@ -264,17 +269,20 @@ std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFac
                                           const TensorView& output) {
   return std::make_shared<Allgather>(comm, facts, input, output);
 }
-std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data, int root) {
+std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data,
+                                      int root) {
   return std::make_shared<Bcast>(comm, facts, data, root);
 }
 std::shared_ptr<Operation> make_alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                                          const TensorView& output) {
   return std::make_shared<Alltoall>(comm, facts, input, output);
 }
-std::shared_ptr<Operation> make_send(Communicator& comm, const OperationFacts& facts, const TensorView& data, int peer, int tag) {
+std::shared_ptr<Operation> make_send(Communicator& comm, const OperationFacts& facts, const TensorView& data, int peer,
+                                     int tag) {
   return std::make_shared<PointToPoint>(comm, facts, data, peer, tag, false);
 }
-std::shared_ptr<Operation> make_recv(Communicator& comm, const OperationFacts& facts, const TensorView& data, int peer, int tag) {
+std::shared_ptr<Operation> make_recv(Communicator& comm, const OperationFacts& facts, const TensorView& data, int peer,
+                                     int tag) {
   return std::make_shared<PointToPoint>(comm, facts, data, peer, tag, true);
 }
 

@@ -20,7 +20,10 @@ int32_t make_tag(int context, int kind, int64_t sequence) {
 }  // namespace
 
 Operation::Operation(Communicator& comm, const OperationFacts& facts, int p2p_tag, int peer)
-    : comm_(comm), facts_(facts), tag_(make_tag(comm.context_, p2p_tag + 1, facts.sequence)), peer_(peer),
+    : comm_(comm),
+      facts_(facts),
+      tag_(make_tag(comm.context_, p2p_tag + 1, facts.sequence)),
+      peer_(peer),
       start_ns_(trace::now_ns()) {}
 
 void Operation::send(const void* data, int64_t size_bytes, int peer) {
@@ -97,10 +100,11 @@ void Operation::wait() {
     const bool ended = signal != 0 && waited_s > kGraceAfterSignalS && seconds_since_termination() > kGraceAfterSignalS;
     if (waited_s < timeout_s && !ended) continue;
     throw Error(ErrorCode::kPeerFailed,
-                cat(comm_op_name(facts_.op), " ", facts_.sequence, " in group ", comm_.name(), " ", comm_.world_ranks(), ": ",
-                    silent_peers(), " silent for ", waited_s, " s, ",
+                cat(comm_op_name(facts_.op), " ", facts_.sequence, " in group ", comm_.name(), " ", comm_.world_ranks(),
+                    ": ", silent_peers(), " silent for ", waited_s, " s, ",
                     ended ? cat("and signal ", signal, " has come: a rank of the job has probably died")
-                          : cat("the limit is ", timeout_s, " s: it has died or is stuck; see its own log, or raise "
+                          : cat("the limit is ", timeout_s,
+                                " s: it has died or is stuck; see its own log, or raise "
                                 "--distributed-timeout-minutes")));
   }
 }

@@ -31,7 +31,8 @@ TEST(SingleRank, Conforms) {
 TEST(Bfloat16, IsAddedInFp32AndRoundedOnce) {
   test::run_thread_ranks(4, [](core::Endpoint& endpoint) {
     core::Communicator world(endpoint, "world", {0, 1, 2, 3}, 0);
-    // 256 + 0.6 + 0.6 + 0.6: in bf16 steps every small addend would vanish (spacing 2 above 256), in fp32 they add to 1.8.
+    // 256 + 0.6 + 0.6 + 0.6: in bf16 steps every small addend would vanish (spacing 2 above 256), in fp32 they add
+    // to 1.8.
     std::vector<kernels::bf16> data(5000, kernels::bf16(endpoint.rank() == 0 ? 256.0f : 0.6f));
     world.allreduce(core::TensorView(data.data(), core::DType::kBf16, {5000}));
     EXPECT_EQ(static_cast<float>(data[4999]), 258.0f);
@@ -61,21 +62,20 @@ TEST(SilentPeer, IsNamedAfterTheTimeout) {
 
 TEST(SlowLink, DelaysByLatencyAndBandwidth) {
   double seconds = 0;
-  test::run_thread_ranks(
-      2,
-      [&](core::Endpoint& endpoint) {
-        core::Communicator world(endpoint, "world", {0, 1}, 0);
-        std::vector<float> data(250'000);  // 1 MB at 10 MB/s: 0.1 s
-        const core::TensorView view(data.data(), core::DType::kFp32, {250'000});
-        const int64_t start = core::trace::now_ns();
-        if (endpoint.rank() == 0) {
-          world.send(view, 1);
-        } else {
-          world.recv(view, 0);
-          seconds = static_cast<double>(core::trace::now_ns() - start) * 1e-9;
-        }
-      },
-      60, {.latency_s = 0.02, .bytes_per_s = 10e6});
+  test::run_thread_ranks(2,
+                         [&](core::Endpoint& endpoint) {
+                           core::Communicator world(endpoint, "world", {0, 1}, 0);
+                           std::vector<float> data(250'000);  // 1 MB at 10 MB/s: 0.1 s
+                           const core::TensorView view(data.data(), core::DType::kFp32, {250'000});
+                           const int64_t start = core::trace::now_ns();
+                           if (endpoint.rank() == 0) {
+                             world.send(view, 1);
+                           } else {
+                             world.recv(view, 0);
+                             seconds = static_cast<double>(core::trace::now_ns() - start) * 1e-9;
+                           }
+                         },
+                         60, {.latency_s = 0.02, .bytes_per_s = 10e6});
   EXPECT_GE(seconds, 0.1);
 }
 
