@@ -1,0 +1,89 @@
+#include "ckpt/box.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace ms::ckpt {
+
+std::optional<Box> intersect(const core::Dims& a_offset, const core::Dims& a_extent, const core::Dims& b_offset,
+                             const core::Dims& b_extent) {
+  MS_CHECK(a_offset.size() == b_offset.size(), "boxes of ", a_offset.size(), " and ", b_offset.size(), " axes");
+  Box box{core::Dims(a_offset.size()), core::Dims(a_offset.size())};
+  for (size_t axis = 0; axis < a_offset.size(); ++axis) {
+    const int64_t begin = std::max(a_offset[axis], b_offset[axis]);
+    const int64_t end = std::min(a_offset[axis] + a_extent[axis], b_offset[axis] + b_extent[axis]);
+    if (end <= begin) return std::nullopt;
+    box.offset[axis] = begin;
+    box.extent[axis] = end - begin;
+  }
+  return box;
+}
+
+int64_t flat_index(const core::Dims& shape, const core::Dims& index) {
+  int64_t flat = 0;
+  for (size_t axis = 0; axis < shape.size(); ++axis) flat = flat * shape[axis] + index[axis];
+  return flat;
+}
+
+void for_each_box_of_range(const core::Dims& shape, int64_t first, int64_t count,
+                           const std::function<void(const Box&, int64_t)>& emit) {
+  if (count <= 0) return;
+  const size_t axes = shape.size();
+  if (axes == 0) return emit(Box{}, 0);
+  core::Dims stride(axes, 1);  // in elements
+  for (size_t axis = axes - 1; axis > 0; --axis) stride[axis - 1] = stride[axis] * shape[axis];
+  const int64_t end = first + count;
+  while (first < end) {
+    // The outermost axis along which a whole slice begins here and fits.
+    size_t axis = 0;
+    while (axis + 1 < axes && (first % stride[axis] != 0 || end - first < stride[axis])) ++axis;
+    Box box{core::Dims(axes, 0), core::Dims(axes, 1)};
+    int64_t rest = first;
+    for (size_t a = 0; a < axes; ++a) {
+      box.offset[a] = rest / stride[a];
+      rest %= stride[a];
+      if (a > axis) box.extent[a] = shape[a];
+    }
+    box.extent[axis] = std::min(shape[axis] - box.offset[axis], (end - first) / stride[axis]);
+    emit(box, first);
+    first += box.extent[axis] * stride[axis];
+  }
+}
+
+void copy_box(const std::byte* source, const core::Dims& source_shape, const core::Dims& source_offset,
+              std::byte* target, const core::Dims& target_shape, const core::Dims& target_offset,
+              const core::Dims& extent, int64_t item_size) {
+  const size_t axes = extent.size();
+  // `run`: elements that are contiguous on both sides; the loops go over the axes before `inner`.
+  int64_t run = 1;
+  size_t inner = axes;
+  while (inner > 0) {
+    --inner;
+    run *= extent[inner];
+    if (extent[inner] != source_shape[inner] || extent[inner] != target_shape[inner]) break;
+  }
+  if (core::num_elements(extent) == 0) return;
+  core::Dims index(inner, 0);
+  core::Dims source_stride(axes, 1), target_stride(axes, 1);
+  for (size_t axis = axes; axis > 1; --axis) {
+    source_stride[axis - 2] = source_stride[axis - 1] * source_shape[axis - 1];
+    target_stride[axis - 2] = target_stride[axis - 1] * target_shape[axis - 1];
+  }
+  const std::byte* from = source + flat_index(source_shape, source_offset) * item_size;
+  std::byte* to = target + flat_index(target_shape, target_offset) * item_size;
+  while (true) {
+    int64_t source_at = 0, target_at = 0;
+    for (size_t axis = 0; axis < inner; ++axis) {
+      source_at += index[axis] * source_stride[axis];
+      target_at += index[axis] * target_stride[axis];
+    }
+    std::memcpy(to + target_at * item_size, from + source_at * item_size, static_cast<size_t>(run * item_size));
+    size_t axis = inner;
+    while (axis > 0 && ++index[axis - 1] == extent[axis - 1]) index[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
+}  // namespace ms::ckpt

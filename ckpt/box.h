@@ -1,0 +1,42 @@
+// Boxes of elements: what every layout in this module is made of.
+//
+// A box is an offset and an extent within an n-d tensor (elements, outermost axis first). A flat range is [first,
+// first + count) of the elements of a dense row-major box; it is the union of at most 2n - 1 boxes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "core/sharded_tensor.h"
+
+namespace ms::ckpt {
+
+struct Box {
+  core::Dims offset;
+  core::Dims extent;
+  bool operator==(const Box&) const = default;
+};
+
+// The common part of two boxes of one tensor; nothing when they do not meet. The ranks must be equal.
+std::optional<Box> intersect(const core::Dims& a_offset, const core::Dims& a_extent, const core::Dims& b_offset,
+                             const core::Dims& b_extent);
+
+// Calls emit(box, first) for boxes that are together the elements [first, first + count) of a dense row-major tensor of
+// this shape, in that order; the second argument is the flat index of the box's first element. Each emitted box is
+// contiguous in the flat order. A scalar (no axes) is emitted as a box with no axes.
+void for_each_box_of_range(const core::Dims& shape, int64_t first, int64_t count,
+                           const std::function<void(const Box&, int64_t first)>& emit);
+
+// Flat index of `index` in a dense row-major tensor of this shape.
+int64_t flat_index(const core::Dims& shape, const core::Dims& index);
+
+// Copies a box of `extent` elements of item_size bytes between two dense row-major tensors: from source (shape
+// source_shape, box at source_offset) to target (shape target_shape, box at target_offset). Runs of whole inner axes
+// are merged into one memcpy.
+void copy_box(const std::byte* source, const core::Dims& source_shape, const core::Dims& source_offset,
+              std::byte* target, const core::Dims& target_shape, const core::Dims& target_offset,
+              const core::Dims& extent, int64_t item_size);
+
+}  // namespace ms::ckpt

@@ -1,0 +1,54 @@
+// Carries out a plan: reads every source box that a target needs, converts its dtype, writes the targets front to back.
+// Memory is bounded by mem_bytes whatever the size of the checkpoint.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+#include "ckpt/sink.h"
+#include "ckpt/source.h"
+
+namespace ms::ckpt {
+
+inline constexpr int64_t kMinMemBytes = int64_t{64} << 20;
+
+struct ExecuteOptions {
+  int64_t mem_bytes = int64_t{256} << 20;   // --mem: buffers of all threads together; at least kMinMemBytes
+  int threads = 1;                          // fewer if mem_bytes does not carry them
+  const std::atomic<bool>* stop = nullptr;  // checked between chunks; when set, execute throws kIo "interrupted"
+  std::function<void(int64_t done, int64_t total)> progress;  // target bytes; from one thread at a time; may be empty
+};
+
+struct ExecuteReport {
+  std::filesystem::path path;  // what the sink made
+  int64_t copies = 0;
+  int64_t bytes = 0;  // of targets
+  double seconds = 0;
+};
+
+// begin, all writes, commit. `targets` as for plan_copies. Source shards that no target wants are left out (the caller
+// decides what may be dropped). dtypes: equal, or among fp32, bf16 and fp16 on both sides (convert_elements).
+// Throws what plan_copies, source, and sink throw; then the sink has not been committed.
+ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,
+                      std::span<const core::ShardedTensor> targets, const ExecuteOptions& options);
+
+// One piece of a rank's memory that a checkpoint is to fill.
+struct ShardTarget {
+  core::ShardedTensor meta;
+  std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; not owned
+};
+
+// Fills one rank's shards from a checkpoint of any layout, checking what it reads. Local: no communication.
+// Throws kCorruptData naming the tensor if the source lacks it, and as Source::read; kInvalidArgument if a shape
+// differs.
+void load_shards(Source& source, std::span<const ShardTarget> targets);
+
+// Converts count elements; from == to is a memcpy. Rounds to nearest even, NaN stays NaN. Throws kUnsupported for a
+// pair that is not {fp32, bf16, fp16} x {fp32, bf16, fp16}, and kInvalidArgument if a finite value overflows fp16.
+void convert_elements(const std::byte* source, core::DType from, std::byte* target, core::DType to, int64_t count);
+
+}  // namespace ms::ckpt

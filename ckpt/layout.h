@@ -1,0 +1,109 @@
+// The layout algebra: which boxes of which global tensors a rank holds, for given parallel sizes. Used by the trainer,
+// by msckpt reshard and by convert, so that there is one set of rules.
+//
+// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = ep = 1). Layers are split evenly
+// over pp; the embedding is on the first stage, final norm and output layer on the last, which with tied embeddings
+// holds a replica of the word embeddings instead. Sources: megatron/core/parallel_state.py, tensor_parallel/layers.py;
+// boxes of the gated MLP as in megatron/core/transformer/mlp.py (sharded_state_dict).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/box.h"
+#include "core/sharded_tensor.h"
+#include "core/transformer_config.h"
+
+namespace ms::ckpt {
+
+struct ModelLayout {
+  int tensor_model_parallel_size = 1;
+  int pipeline_model_parallel_size = 1;
+  int data_parallel_size = 1;
+  bool use_distributed_optimizer = false;  // ZeRO-1: master and moments are spread over dp
+
+  int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
+  bool operator==(const ModelLayout&) const = default;
+};
+
+// {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}
+nlohmann::json layout_to_json(const ModelLayout& layout);
+// Throws kCorruptData on nonsense, kUnsupported on sizes this version does not know (vpp, ep, etp, cp above 1).
+ModelLayout layout_from_json(const nlohmann::json& json);
+
+struct RankCoordinates {
+  int tp = 0, dp = 0, pp = 0;
+};
+RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank);
+
+// How tensor parallelism cuts a parameter.
+enum class TpRule : uint8_t {
+  kReplicated,  // norms
+  kRows,        // axis 0: linear_qkv (packed per group), biases of column-parallel layers
+  kColumns,     // axis 1: linear_proj, linear_fc2
+  kGatedRows,   // [gate; up]: the same rows of each half, so two boxes: linear_fc1
+  kVocabRows,   // axis 0 of the padded vocabulary, of which only the true rows are stored
+};
+
+struct ParameterSpec {
+  std::string key;
+  core::Dims global_shape;  // with the true vocabulary
+  TpRule rule = TpRule::kReplicated;
+  int64_t layer = 0;               // global layer index; -1: before the layers, num_layers: after them
+  bool is_tied_embedding = false;  // also held, as a replica, by the last stage
+};
+
+// Every parameter of the model, in model order: embedding, layers, final norm, output layer.
+// config: resolved. Throws kUnsupported for what the format has no names for yet (learned positions, linear biases).
+std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config);
+
+// Throws kInvalidArgument, naming the flags, if the model cannot be cut like this.
+void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
+
+// Shape of the parameter on a tensor-parallel rank, in memory: vocabulary rows include the padding, gated rows are the
+// gate part followed by the up part.
+core::Dims local_shape(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size);
+
+// The boxes of the global tensor that are the elements [begin, end) of the flat local tensor (local_shape, row-major).
+// In local order and back to back: each box is dense in local memory and starts where the one before ended; the first
+// at `begin`. Vocabulary padding belongs to no box; it is always at the end.
+std::vector<Box> boxes_of_local_range(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size,
+                                      int tp_rank, int64_t begin, int64_t end);
+
+// The part of a flat local tensor of numel elements that dp_rank keeps state for, with the distributed optimizer: equal
+// blocks, rounded up to 64 elements; the last ranks may hold less or nothing.
+struct FlatRange {
+  int64_t begin = 0, end = 0;
+};
+FlatRange distributed_range(int64_t numel, int dp_size, int dp_rank);
+
+struct RoleSpec {
+  core::TensorRole role = core::TensorRole::kParam;
+  core::DType dtype = core::DType::kFp32;
+};
+
+// True if the rank's pipeline stage holds the parameter (for a tied embedding: also the last stage).
+bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp);
+
+// The shards of one parameter and role that `rank` holds, in local order as in boxes_of_local_range; empty if it holds
+// none. With the distributed optimizer kMaster, kExpAvg and kExpAvgSq are the rank's distributed_range.
+// replica_id is 0 on exactly one of the ranks that hold an element.
+std::vector<core::ShardedTensor> shards_of_parameter(const ParameterSpec& spec, const core::TransformerConfig& config,
+                                                     const ModelLayout& layout, int rank, const RoleSpec& role);
+
+// All shards of a rank: role by role, parameter by parameter.
+std::vector<core::ShardedTensor> shards_of_rank(const ModelLayout& layout, const core::TransformerConfig& config,
+                                                int rank, std::span<const RoleSpec> roles);
+
+// What a whole checkpoint of this layout consists of: the replica_id 0 shards of all ranks, rank by rank.
+struct ShardList {
+  std::vector<core::ShardedTensor> shards;
+  std::vector<int32_t> ranks;  // same length: which rank's file holds the shard
+};
+ShardList shards_of_checkpoint(const ModelLayout& layout, const core::TransformerConfig& config,
+                               std::span<const RoleSpec> roles);
+
+}  // namespace ms::ckpt

@@ -1,0 +1,30 @@
+// Writes a native checkpoint from whole-checkpoint streams (msckpt reshard, convert): one rank file per rank of the
+// layout, whichever process writes it, then the manifest, then the atomic rename.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/sink.h"
+
+namespace ms::ckpt {
+
+struct NativeSinkOptions {
+  std::filesystem::path root;           // the checkpoint root; iter_%07d is made in it
+  std::vector<int32_t> rank_of_target;  // per target of begin(), as layout.h's ShardList::ranks; empty: all of rank 0
+  int num_ranks = 1;                    // files to write: world size of the layout
+  std::string producer = "msuite";
+  // Tensors whose logical hash is known beforehand (a reshard without a change of dtype): commit() refuses, kInternal,
+  // if what was written differs.
+  std::map<std::pair<std::string, core::TensorRole>, uint64_t> expected_logical_xxh3;
+};
+
+// Throws kIo if another process saves in root. Two targets of one rank file may not be the same box.
+std::unique_ptr<Sink> make_native_sink(NativeSinkOptions options);
+
+}  // namespace ms::ckpt

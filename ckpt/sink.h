@@ -1,0 +1,41 @@
+// Where tensors go: a checkpoint of any format being written. Nothing is visible under its final name before commit().
+//
+// The native sink (native_sink.h) is one; convert/ implements the others. execute.h drives a sink:
+//   begin(info, targets); write(...) for every element of every target once; commit().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "ckpt/source.h"
+#include "core/sharded_tensor.h"
+
+namespace ms::ckpt {
+
+class Sink {
+ public:
+  // Without commit() everything written is removed; never throws.
+  virtual ~Sink() = default;
+
+  // Announces what will be written: every target shard with its final dtype. `targets` is valid until commit() returns.
+  // Throws kIo if there is not enough space, kUnsupported if the format cannot hold a target.
+  virtual void begin(const CheckpointInfo& info, std::span<const core::ShardedTensor> targets) = 0;
+
+  // The elements [first, first + count) of target `target`, in the row-major order of its local_shape, in its dtype.
+  // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once,
+  // target by target and front to back when the caller has one thread, else from several threads and only nearly so:
+  // thread-safe for different ranges.
+  virtual void write(int32_t target, int64_t first, int64_t count, const std::byte* data) = 0;
+
+  // Makes it durable and visible, and returns the path that was made. Once.
+  virtual std::filesystem::path commit() = 0;
+
+  // Elements per write; the default is 8 MiB worth, the granularity of our checksums.
+  virtual int64_t chunk_elements(const core::ShardedTensor& target) const {
+    return (int64_t{8} << 20) / core::size_of(target.dtype);
+  }
+};
+
+}  // namespace ms::ckpt

@@ -1,0 +1,56 @@
+// Where tensors come from: a checkpoint of any format, seen as boxes of canonical global tensors.
+//
+// The native reader (reader.h) is one; convert/ implements the others (Hugging Face, Megatron). Canonical means: mcore
+// name with the global layer index, linear_qkv packed per group, linear_fc1 as [gate; up], vocabulary tensors with
+// exactly vocab_size rows (padding rows are not part of a checkpoint).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/sharded_tensor.h"
+#include "core/transformer_config.h"
+
+namespace ms::ckpt {
+
+// What a checkpoint says besides its tensors.
+struct CheckpointInfo {
+  int64_t iteration = 0;
+  nlohmann::json layout = nlohmann::json::object();       // as layout.h writes it; empty when the format has none
+  core::TransformerConfig model;                          // resolved; vocab_size is the true size
+  nlohmann::json model_extra = nlohmann::json::object();  // further keys of the manifest's "model", e.g. family
+  nlohmann::json common = nlohmann::json::object();       // consumed_train_samples, scheduler, rng, step, ..
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  virtual const CheckpointInfo& info() const = 0;
+
+  // All shards, in a stable order; an index into this span names a shard below. Valid as long as the source.
+  virtual std::span<const core::ShardedTensor> shards() const = 0;
+
+  // Reads the box [offset, offset + extent) of shard `shard` (elements, within the shard) to `out`: dense, row-major,
+  // the shard's dtype, num_elements(extent) * size_of(dtype) bytes. Thread-safe. Scratch memory is bounded (<= 16 MiB).
+  // Throws kCorruptData if what was read contradicts its checksum or the file's size, kIo if it cannot be read; the
+  // text names file, tensor and byte range.
+  virtual void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) = 0;
+
+  // File and place of a shard, for messages: "iter_0000100/rank_00003.h5:/model/decoder.final_layernorm.weight".
+  virtual std::string describe(int32_t shard) const = 0;
+
+  // The tensor's logical hash (logical_hash.h) if the format stores it.
+  virtual std::optional<uint64_t> logical_xxh3(const std::string& /*key*/, core::TensorRole /*role*/) const {
+    return std::nullopt;
+  }
+};
+
+// True if the source holds any tensor of this role.
+bool has_role(const Source& source, core::TensorRole role);
+
+}  // namespace ms::ckpt
