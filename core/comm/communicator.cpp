@@ -8,8 +8,8 @@
 namespace ms::core {
 
 std::string_view comm_op_name(CommOp op) {
-  constexpr std::array<std::string_view, kNumCommOps> kNames = {"allreduce", "reduce_scatter", "allgather", "bcast",
-                                                                "alltoall",  "send",           "recv",      "barrier"};
+  constexpr std::array<std::string_view, kNumCommOps> kNames = {
+      "allreduce", "reduce_scatter", "allgather", "bcast", "gather", "alltoall", "send", "recv", "barrier"};
   return kNames[static_cast<size_t>(op)];
 }
 

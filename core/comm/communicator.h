@@ -37,7 +37,7 @@ enum class CommOp : uint8_t {
   kRecv,
   kBarrier
 };
-inline constexpr int kNumCommOps = 8;
+inline constexpr int kNumCommOps = 9;
 std::string_view comm_op_name(CommOp op);  // "allreduce", ...
 
 struct CommCounter {
