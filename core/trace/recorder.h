@@ -48,7 +48,7 @@ struct CommEvent {
   DType dtype = DType::kFp32;
   int peer = -1;                     // world rank, for send (destination) and recv (source)
   int64_t start_ns = 0, end_ns = 0;  // now_ns()
-  int64_t wait_ns = 0;  // level1: from start until the last peer's data had arrived
+  int64_t wait_ns = 0;               // level1: from start until the last peer's data had arrived
   bool blocking = true;
 };
 
@@ -64,25 +64,51 @@ class Recorder final : public Arena::Observer {
   bool active() const { return active_.load(std::memory_order_relaxed); }
   const Options& options() const { return options_; }
 
-  // Opens <save_path>/rank_%05d.mstrace and begins. Throws kIo. stop() writes the footer and closes.
+  // Opens <save_path>/rank_%05d.mstrace (folders are made) and begins. Throws kIo, and kInvalidArgument for with_memory
+  // without with_cpu. A recorder may be started again after stop.
   void start(const Options& options);
+  // Writes what is left and the footer, and closes; nothing when inactive. Throws kIo, also for a write that failed
+  // earlier: recording never disturbs the training step, it tells here.
   void stop();
+  const std::string& path() const { return path_; }  // of the file of the last start; empty before
   // Clock offset of this rank to rank 0 (own clock - rank 0's), as a pair measured at local time at_ns (traces.md 7.3).
   void set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
+  // While muted, comm() drops what this thread reports: the messages of a clock measurement are not the program's.
+  void mute_this_thread(bool muted);
 
-  // What follows is cheap and thread-safe (one ring per thread), and does nothing when inactive.
-  // flops, bytes: < 0 when unknown; written for kernels at level1 and above.
-  // shapes: input shapes, kept with record_shapes (cpu_op).
+  // What follows is cheap and thread-safe (one log per thread), and does nothing when inactive. Threads that record
+  // must have stopped doing so before the recorder is destroyed.
+  //
+  // kCpuOp and kRuntime are kept with with_cpu only; then every kernel without a kRuntime span of its thread before it
+  // gets a cudaLaunchKernel of length 0 at its start, and both carry one correlation.
+  // flops, bytes: < 0 when unknown; written for kernels at level1 and above (bytes of kMemcpy always).
+  // shapes, dtype: of the inputs, kept with record_shapes (kCpuOp).
   void span(Category category, std::string_view name, int64_t start_ns, int64_t end_ns, int64_t flops = -1,
             int64_t bytes = -1, const std::vector<Dims>* shapes = nullptr, std::string_view dtype = {});
   void comm(const CommEvent& event);
   void counter(std::string_view name, int64_t ts_ns, double value);
+  // [memory] instants, with with_memory. Pass the recorder to Arena::set_observer.
   void on_change(const void* address, int64_t delta_bytes, MemoryTag tag, int64_t total_bytes) override;
+
+  // What Span calls at its two ends: keep the stack of open spans of this thread (with_stack), and measure the
+  // submission of a kernel (with_cpu). open returns the start of the span and sets launch_ns (-1: no submission
+  // recorded).
+  int64_t open(Category category, std::string_view name, int64_t& launch_ns);
+  void close(Category category, std::string_view name, int64_t launch_ns, int64_t start_ns, int64_t flops,
+             int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype);
 
  private:
   struct Impl;
+  struct ThreadLog;
+  ThreadLog& log_of_this_thread();
+  // Correlation of the work that thread submits now; records its submission if the caller did not.
+  uint32_t launch(ThreadLog& log, int64_t start_ns, int64_t end_ns);
+  void record(Category category, std::string_view name, int64_t launch_ns, int64_t start_ns, int64_t end_ns,
+              int64_t flops, int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype);
+
   std::atomic<bool> active_{false};
   Options options_;
+  std::string path_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,5 +1,13 @@
 // RAII spans over recorder.h. A null or inactive recorder costs one branch.
+//
+//   trace::Span op(recorder, trace::Category::kCpuOp, "rms_norm");
+//   if (op.wants_shapes()) op.set_inputs({x.dims(), weight.dims()}, "bf16");
+//   { trace::Span kernel(recorder, trace::Category::kKernel, "rms_norm_forward", flops, bytes); ... }
+//
+// Spans of a thread nest: with --profile-with-stack each event carries the names of the spans open around it.
 #pragma once
+
+#include <utility>
 
 #include "core/trace/recorder.h"
 
@@ -13,22 +21,35 @@ class Span {
         category_(category),
         name_(name),
         flops_(flops),
-        bytes_(bytes),
-        start_ns_(recorder_ != nullptr ? now_ns() : 0) {}
+        bytes_(bytes) {
+    if (recorder_ != nullptr) start_ns_ = recorder_->open(category_, name_, launch_ns_);
+  }
   ~Span() {
-    if (recorder_ != nullptr) recorder_->span(category_, name_, start_ns_, now_ns(), flops_, bytes_);
+    if (recorder_ == nullptr) return;
+    recorder_->close(category_, name_, launch_ns_, start_ns_, flops_, bytes_, shapes_.empty() ? nullptr : &shapes_,
+                     dtype_);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
   void set_bytes(int64_t bytes) { bytes_ = bytes; }
+  void set_flops(int64_t flops) { flops_ = flops; }
+
+  // Ask before collecting shapes: they are kept with --profile-record-shapes only.
+  bool wants_shapes() const { return recorder_ != nullptr && recorder_->options().record_shapes; }
+  // dtype must live until the destructor.
+  void set_inputs(std::vector<Dims> shapes, std::string_view dtype) {
+    shapes_ = std::move(shapes);
+    dtype_ = dtype;
+  }
 
  private:
   Recorder* recorder_;
   Category category_;
-  std::string_view name_;
+  std::string_view name_, dtype_;
   int64_t flops_, bytes_;
-  int64_t start_ns_;
+  int64_t launch_ns_ = -1, start_ns_ = 0;
+  std::vector<Dims> shapes_;
 };
 
 }  // namespace ms::core::trace

@@ -1,0 +1,259 @@
+#include "core/trace/file_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.h"
+#include "kernels/checksum.h"
+
+namespace ms::core::trace {
+namespace {
+
+constexpr int kCompressionLevel = 3;
+
+// Table entries that one chunk uses, renumbered from 0 in order of first use.
+class LocalIndex {
+ public:
+  uint32_t operator()(uint32_t global) {
+    const auto [entry, added] = index_.try_emplace(global, static_cast<uint32_t>(used_.size()));
+    if (added) used_.push_back(global);
+    return entry->second;
+  }
+  const std::vector<uint32_t>& used() const { return used_; }
+
+ private:
+  std::unordered_map<uint32_t, uint32_t> index_;
+  std::vector<uint32_t> used_;
+};
+
+void put_column(std::string& out, const std::string& column) {
+  put_varint(out, column.size());
+  out += column;
+}
+
+struct Columns {
+  std::string kinds, flags, starts, durs, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
+};
+
+// Starts of one lane as gaps after the previous event's end (leaves that follow each other) or as differences of starts
+// (nested spans), whichever is shorter. The first is relative to the chunk's base.
+std::string encode_starts(std::span<const Event> lane, int64_t base_ns, bool after_end) {
+  std::string out;
+  int64_t previous = base_ns;
+  for (const Event& event : lane) {
+    put_signed(out, event.start_ns - previous);
+    previous = after_end ? event.start_ns + event.dur_ns : event.start_ns;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string encode_events(std::span<Event> events, const Tables& tables) {
+  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+    if (a.lane != b.lane) return a.lane < b.lane;
+    if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
+    return a.dur_ns > b.dur_ns;
+  });
+  int64_t base_ns = events.empty() ? 0 : events[0].start_ns;
+  for (const Event& event : events) base_ns = std::min(base_ns, event.start_ns);
+
+  LocalIndex strings, stacks, shapes, comms;
+  stacks(0);
+  Columns columns;
+  std::string lanes;
+  size_t num_lanes = 0;
+  for (size_t begin = 0, end = 0; begin < events.size(); begin = end) {
+    const Lane& lane = tables.lanes[events[begin].lane];
+    while (end < events.size() && events[end].lane == events[begin].lane) ++end;
+    const auto group = events.subspan(begin, end - begin);
+    const std::string by_gap = encode_starts(group, base_ns, true), by_start = encode_starts(group, base_ns, false);
+    const bool after_end = by_gap.size() < by_start.size();
+    columns.starts += after_end ? by_gap : by_start;
+    put_fixed(lanes, static_cast<uint8_t>(lane.kind));
+    put_signed(lanes, lane.id);
+    put_varint(lanes, strings(lane.name));
+    put_varint(lanes, group.size());
+    put_fixed(lanes, static_cast<uint8_t>(after_end));
+    ++num_lanes;
+  }
+
+  uint32_t correlation = 0;
+  int64_t address = 0, sequence = 0;
+  for (const Event& event : events) {
+    put_fixed(columns.kinds, static_cast<uint8_t>(event.kind));
+    put_fixed(columns.flags, event.flags);
+    put_varint(columns.durs, static_cast<uint64_t>(event.dur_ns));
+    put_varint(columns.names, strings(event.name));
+    if (event.flags & kHasFlops) put_signed(columns.flops, event.values[0]);
+    if (event.flags & kHasBytes) put_signed(columns.bytes, event.values[1]);
+    if (event.flags & kHasCorrelation) {
+      put_signed(columns.correlations, static_cast<int64_t>(event.correlation) - correlation);
+      correlation = event.correlation;
+    }
+    if (event.flags & kHasStack) put_varint(columns.stacks, stacks(event.stack));
+    if (event.flags & kHasShape) put_varint(columns.shapes, shapes(event.ref));
+    if (event.kind == EventKind::kComm) {
+      put_varint(columns.comms, comms(event.ref));
+      put_signed(columns.comms, event.values[0] - sequence);
+      put_signed(columns.comms, event.values[1]);
+      put_signed(columns.comms, event.values[2]);
+      put_signed(columns.comms, event.values[3]);
+      sequence = event.values[0];
+    } else if (event.kind == EventKind::kMemory) {
+      put_signed(columns.memory, event.values[0] - address);
+      put_signed(columns.memory, event.values[1]);
+      put_signed(columns.memory, event.values[2]);
+      address = event.values[0];
+    } else if (event.kind == EventKind::kCounter) {
+      put_fixed(columns.counters, event.values[0]);
+    }
+  }
+
+  // Every ancestor of a frame that is used travels with it.
+  std::string stack_table, shape_table, comm_table;
+  std::vector<uint32_t> frames = stacks.used();
+  for (size_t i = 0; i < frames.size(); ++i) {
+    for (uint32_t frame = tables.stacks[frames[i]].parent; frame != 0; frame = tables.stacks[frame].parent) {
+      if (stacks(frame) == frames.size()) frames.push_back(frame);
+    }
+  }
+  put_varint(stack_table, frames.size());
+  for (const uint32_t frame : frames) {
+    put_varint(stack_table, stacks(tables.stacks[frame].parent));
+    put_varint(stack_table, strings(tables.stacks[frame].name));
+  }
+  put_varint(shape_table, shapes.used().size());
+  for (const uint32_t shape : shapes.used()) {
+    put_varint(shape_table, strings(tables.shapes[shape].dims));
+    put_varint(shape_table, strings(tables.shapes[shape].types));
+  }
+  put_varint(comm_table, comms.used().size());
+  for (const uint32_t comm : comms.used()) {
+    for (const uint32_t text :
+         {tables.comms[comm].op, tables.comms[comm].group, tables.comms[comm].ranks, tables.comms[comm].dtype}) {
+      put_varint(comm_table, strings(text));
+    }
+  }
+
+  std::string out;
+  put_signed(out, base_ns);
+  put_varint(out, strings.used().size());
+  for (const uint32_t text : strings.used()) {
+    put_varint(out, tables.strings[text].size());
+    out += tables.strings[text];
+  }
+  put_varint(out, num_lanes);
+  out += lanes;
+  out += stack_table;
+  out += shape_table;
+  out += comm_table;
+  for (const std::string* column :
+       {&columns.kinds, &columns.flags, &columns.starts, &columns.durs, &columns.names, &columns.flops, &columns.bytes,
+        &columns.correlations, &columns.stacks, &columns.shapes, &columns.comms, &columns.memory, &columns.counters}) {
+    put_column(out, *column);
+  }
+  return out;
+}
+
+FileWriter::FileWriter(std::string path, const nlohmann::json& meta) : path_(std::move(path)), meta_(meta.dump()) {
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    throw Error(ErrorCode::kIo, cat("create trace ", path_, ": ", std::strerror(errno),
+                                    "; --profile-save-path must be a folder where files can be written"));
+  }
+  write_all(kFileMagic.data(), kFileMagic.size());
+  write_chunk(ChunkKind::kMeta, meta_, 0);
+}
+
+FileWriter::~FileWriter() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void FileWriter::write_events(std::span<Event> events, const Tables& tables) {
+  while (!events.empty()) {
+    size_t count = std::min(events.size(), kMaxChunkEvents);
+    std::string payload = encode_events(events.first(count), tables);
+    // Long names can make a chunk too large; a single event always fits, strings being cut to kMaxStringBytes.
+    while (payload.size() > kMaxChunkBytes / 2 && count > 1) {
+      count /= 2;
+      payload = encode_events(events.first(count), tables);
+    }
+    int64_t first_ns = events[0].start_ns, last_ns = first_ns;
+    for (const Event& event : events.first(count)) {
+      first_ns = std::min(first_ns, event.start_ns);
+      last_ns = std::max(last_ns, event.start_ns + event.dur_ns);
+    }
+    index_.push_back({offset_, static_cast<int64_t>(count), first_ns, last_ns});
+    write_chunk(ChunkKind::kEvents, payload, static_cast<int64_t>(count));
+    events = events.subspan(count);
+  }
+}
+
+void FileWriter::write_clock(int64_t at_ns, int64_t offset_ns, int64_t error_ns) {
+  const nlohmann::json clock = {{"at_ns", at_ns}, {"offset_ns", offset_ns}, {"error_ns", error_ns}};
+  write_chunk(ChunkKind::kClock, clock.dump(), 0);
+}
+
+void FileWriter::finish(const nlohmann::json& extra) {
+  nlohmann::json footer = nlohmann::json::parse(meta_);
+  footer.update(extra);
+  footer["events"] = num_events_;
+  nlohmann::json& chunks = footer["chunks"] = nlohmann::json::array();
+  // A reader does not need the index, so a very long run may leave it out.
+  constexpr size_t kMaxIndex = 8192;
+  if (index_.size() <= kMaxIndex) {
+    for (const IndexEntry& entry : index_)
+      chunks.push_back({entry.offset, entry.events, entry.first_ns, entry.last_ns});
+  }
+  write_chunk(ChunkKind::kFooter, footer.dump(), 0);
+  const int file = std::exchange(file_, -1);
+  if (::close(file) != 0) throw Error(ErrorCode::kIo, cat("close trace ", path_, ": ", std::strerror(errno)));
+}
+
+void FileWriter::write_chunk(ChunkKind kind, const std::string& payload, int64_t events) {
+  std::string body;
+  put_fixed(body, static_cast<uint8_t>(kind));
+  put_fixed(body, kFormatVersion);
+  put_fixed(body, uint16_t{0});
+  put_fixed(body, static_cast<uint32_t>(payload.size()));
+  put_fixed(body, sequence_);
+  put_fixed(body, static_cast<uint64_t>(num_events_));
+  put_fixed(body, static_cast<uint32_t>(events));
+  put_fixed(body, uint32_t{0});
+  body.resize(kBodyHeaderBytes + ZSTD_compressBound(payload.size()));
+  const size_t stored = ZSTD_compress(body.data() + kBodyHeaderBytes, body.size() - kBodyHeaderBytes, payload.data(),
+                                      payload.size(), kCompressionLevel);
+  MS_CHECK(ZSTD_isError(stored) == 0, "ZSTD_compress: ", ZSTD_getErrorName(stored));
+  body.resize(kBodyHeaderBytes + stored);
+
+  std::string chunk;
+  put_fixed(chunk, kChunkMagic);
+  put_fixed(chunk, static_cast<uint32_t>(body.size()));
+  put_fixed(chunk, kernels::xxh3(body.data(), body.size()));
+  chunk += body;
+  write_all(chunk.data(), chunk.size());
+  ++sequence_;
+  num_events_ += events;
+}
+
+void FileWriter::write_all(const void* data, size_t size_bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (size_bytes > 0) {
+    const ssize_t n = ::write(file_, next, size_bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(ErrorCode::kIo, cat("write trace ", path_, ": ", std::strerror(errno)));
+    next += n;
+    size_bytes -= static_cast<size_t>(n);
+    offset_ += n;
+  }
+}
+
+}  // namespace ms::core::trace

@@ -1,0 +1,51 @@
+// Writes a native trace: events in, chunks out (profile/FORMAT.md). Used by recorder.h, and by tests that want a trace
+// with times of their own choosing. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/trace/event.h"
+
+namespace ms::core::trace {
+
+// The payload of an events chunk. Sorts events by (lane, start, longer first) in place; needs only what `tables` say.
+std::string encode_events(std::span<Event> events, const Tables& tables);
+
+class FileWriter {
+ public:
+  // Creates or truncates path and writes the magic and a meta chunk. Throws kIo.
+  FileWriter(std::string path, const nlohmann::json& meta);
+  ~FileWriter();  // closes without a footer: the file then reads as that of a killed run
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  // Writes events as one or more chunks of at most kMaxChunkBytes. Throws kIo. Reorders events.
+  void write_events(std::span<Event> events, const Tables& tables);
+  // own clock - rank 0's clock, at own time at_ns. Throws kIo.
+  void write_clock(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
+  // Writes the footer (meta once more, totals, index of chunks, and what `extra` holds) and closes. Throws kIo.
+  void finish(const nlohmann::json& extra);
+
+  const std::string& path() const { return path_; }
+  int64_t num_events() const { return num_events_; }
+  int64_t size_bytes() const { return offset_; }
+
+ private:
+  struct IndexEntry {
+    int64_t offset, events, first_ns, last_ns;
+  };
+  void write_chunk(ChunkKind kind, const std::string& payload, int64_t events);
+  void write_all(const void* data, size_t size_bytes);
+
+  std::string path_, meta_;
+  int file_ = -1;
+  int64_t offset_ = 0, num_events_ = 0;
+  uint64_t sequence_ = 0;
+  std::vector<IndexEntry> index_;
+};
+
+}  // namespace ms::core::trace
