@@ -37,8 +37,8 @@ class GptIndices {
   std::span<const int64_t> shuffle_index() const { return shuffle_index_; }
   int64_t num_samples() const { return static_cast<int64_t>(shuffle_index_.size()); }
 
-  // In memory. lengths: tokens of every sequence of the data set.
-  // Throws kInvalidArgument (seq_length, seed), kCorruptData if the range holds fewer tokens than it must.
+  // In memory. lengths: tokens of each of the sequences [begin, end).
+  // Throws kInvalidArgument: seq_length, seed, no tokens in the range; kOutOfMemory.
   static GptIndices build(std::span<const int32_t> lengths, const GptIndexRequest& request);
 
   // As build(), kept in cache_dir in three .npy files and a description that names all inputs and the checksum of each
@@ -51,20 +51,6 @@ class GptIndices {
  private:
   std::span<const int64_t> document_index_, sample_index_, shuffle_index_;
   std::shared_ptr<const void> storage_;  // the vectors or mappings that the spans look into
-};
-
-// numpy.random.RandomState(seed): MT19937 and the legacy bounded draw (masked rejection).
-class NumpyRandomState {
- public:
-  explicit NumpyRandomState(uint64_t seed);  // throws kInvalidArgument for seed >= 2^32, as numpy does
-  ~NumpyRandomState();
-  NumpyRandomState(NumpyRandomState&&) noexcept;
-  uint64_t interval(uint64_t last);         // uniform in [0, last]
-  void shuffle(std::span<int64_t> values);  // RandomState.shuffle of a 1-d array
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
 };
 
 class GptDataset : public SampleSource {

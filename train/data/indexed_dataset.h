@@ -42,9 +42,11 @@ class IndexedDataset {
   int64_t num_documents() const;
   int64_t num_tokens() const;
   int64_t bin_size_bytes() const;
-  std::span<const int32_t> sequence_lengths() const;  // tokens; valid as long as this object
-  // First sequence of document d, for d in [0, num_documents()]; the last is num_sequences().
-  std::span<const int64_t> document_indices() const;
+  int64_t sequence_length(int64_t sequence) const;  // tokens; sequence in [0, num_sequences())
+  // Lengths of the sequences [begin, end), copied: in the .idx they lie unaligned.
+  std::vector<int32_t> sequence_lengths(int64_t begin, int64_t end) const;
+  // First sequence of a document, for document in [0, num_documents()]; the last is num_sequences().
+  int64_t document_index(int64_t document) const;
   // XXH3-64 of the whole .idx: what a cached sample index depends on.
   uint64_t idx_hash() const;
 
@@ -75,8 +77,6 @@ class IndexedDatasetBuilder {
 
   int64_t num_documents() const;
   int64_t num_tokens() const;
-  // The two temporary files, for a signal handler to remove.
-  std::vector<std::string> temporary_paths() const;
 
  private:
   struct Impl;

@@ -24,7 +24,7 @@ std::vector<std::vector<int64_t>> microbatch_samples(const SamplerPosition& posi
 }
 
 Microbatch read_microbatch(const SampleSource& source, const std::vector<int64_t>& indices,
-                           std::optional<int32_t> eod_mask_loss_id) {
+                           std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size) {
   Microbatch out;
   out.batch = static_cast<int64_t>(indices.size());
   out.seq = source.seq_length();
@@ -35,6 +35,13 @@ Microbatch read_microbatch(const SampleSource& source, const std::vector<int64_t
   std::vector<int32_t> row(seq + 1);
   for (size_t b = 0; b < indices.size(); ++b) {
     source.sample(indices[b], row);
+    for (const int32_t id : row) {
+      if (id < 0 || id >= vocab_size) {
+        throw core::Error(core::ErrorCode::kCorruptData,
+                          core::cat("data: sample ", indices[b], " has the token id ", id, " but the vocabulary has ",
+                                    vocab_size, " ids. Was the data set made with another tokenizer?"));
+      }
+    }
     for (size_t s = 0; s < seq; ++s) {
       out.tokens[b * seq + s] = row[s];
       out.labels[b * seq + s] = row[s + 1];

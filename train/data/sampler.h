@@ -38,8 +38,9 @@ struct Microbatch {
 };
 
 // Reads the samples `indices` of source. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod; the loss is masked
-// where the *input* token is eod, as in Megatron.
+// where the *input* token is eod, as in Megatron. vocab_size: of the model; throws kCorruptData for an id at or above
+// it (a data set made with another tokenizer), which must not reach an embedding table.
 Microbatch read_microbatch(const SampleSource& source, const std::vector<int64_t>& indices,
-                           std::optional<int32_t> eod_mask_loss_id);
+                           std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size = int64_t{INT32_MAX} + 1);
 
 }  // namespace ms::train

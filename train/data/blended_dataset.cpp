@@ -1,0 +1,59 @@
+#include "train/data/blended_dataset.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "train/data/build_datasets.h"
+
+namespace ms::train {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+BlendIndices build_blend_indices(std::span<const double> weights, int64_t size) {
+  MS_CHECK(!weights.empty() && weights.size() < 32767 && size >= 0, weights.size(), " weights, size ", size);
+  BlendIndices indices;
+  indices.dataset.reserve(static_cast<size_t>(size));
+  indices.sample.reserve(static_cast<size_t>(size));
+  std::vector<int64_t> drawn(weights.size(), 0);
+  for (int64_t i = 0; i < size; ++i) {
+    const double position = std::max(static_cast<double>(i), 1.0);
+    size_t behind = 0;
+    double largest_error = weights[0] * position - static_cast<double>(drawn[0]);
+    for (size_t d = 1; d < weights.size(); ++d) {
+      const double error = weights[d] * position - static_cast<double>(drawn[d]);
+      if (error > largest_error) {
+        largest_error = error;
+        behind = d;
+      }
+    }
+    indices.dataset.push_back(static_cast<int16_t>(behind));
+    indices.sample.push_back(drawn[behind]++);
+  }
+  return indices;
+}
+
+BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datasets, std::span<const double> weights,
+                               int64_t size)
+    : datasets_(std::move(datasets)), indices_(build_blend_indices(normalize_weights(weights), size)) {
+  MS_CHECK(datasets_.size() == weights.size(), datasets_.size(), " data sets, ", weights.size(), " weights");
+  std::vector<int64_t> used(datasets_.size(), 0);
+  for (const int16_t d : indices_.dataset) ++used[static_cast<size_t>(d)];
+  for (size_t d = 0; d < datasets_.size(); ++d) {
+    if (used[d] > datasets_[d]->size()) {
+      throw Error(ErrorCode::kInvalidArgument, cat("the blend draws ", used[d], " samples of its data set ", d,
+                                                   ", which has ", datasets_[d]->size(), ". Change its weight"));
+    }
+  }
+}
+
+void BlendedDataset::sample(int64_t index, std::span<int32_t> out) const {
+  if (index < 0 || index >= size()) {
+    throw Error(ErrorCode::kInvalidArgument, cat("sample ", index, " of a blend of ", size(), " asked for"));
+  }
+  const auto i = static_cast<size_t>(index);
+  datasets_[static_cast<size_t>(indices_.dataset[i])]->sample(indices_.sample[i], out);
+}
+
+}  // namespace ms::train

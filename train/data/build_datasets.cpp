@@ -1,0 +1,140 @@
+#include "train/data/build_datasets.h"
+
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "train/data/blended_dataset.h"
+#include "train/data/gpt_dataset.h"
+
+namespace ms::train {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
+constexpr const char* kDefaultSplit = "969,30,1";
+
+// Opens each prefix once and makes the parts of it that are asked for.
+class Builder {
+ public:
+  Builder(const DataConfig& config, int64_t seq_length, uint64_t seed)
+      : config_(config), seq_length_(seq_length), seed_(seed) {}
+
+  // The share of one prefix; num_samples 0: one epoch.
+  std::unique_ptr<SampleSource> gpt(const std::string& prefix, size_t which, std::pair<double, double> share,
+                                    int64_t num_samples) {
+    const auto dataset = open(prefix);
+    GptIndexRequest request;
+    const auto sequences = static_cast<double>(dataset->num_sequences());
+    // Half to even, as Python's round.
+    request.begin = static_cast<int64_t>(std::nearbyint(share.first * sequences));
+    request.end = std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), dataset->num_sequences());
+    request.num_samples = num_samples;
+    request.seq_length = seq_length_;
+    request.seed = seed_;
+    request.split_name = kSplitNames[which];
+    if (request.begin >= request.end) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("data set ", prefix, " has ", dataset->num_sequences(), " documents, of which --split ",
+                      config_.split.empty() ? kDefaultSplit : config_.split, " leaves none for ", kSplitNames[which],
+                      ". Give it a larger share, or data of its own with --", kSplitNames[which], "-data-path"));
+    }
+    try {
+      return std::make_unique<GptDataset>(dataset, indices(*dataset, request), seq_length_);
+    } catch (const Error& e) {
+      throw e.within(cat("data set ", prefix));
+    }
+  }
+
+  // All of a blend for one split.
+  std::unique_ptr<SampleSource> blend(const Blend& blend, size_t which, std::pair<double, double> share,
+                                      int64_t num_samples) {
+    if (blend.weights.empty() && blend.prefixes.size() == 1) {
+      return gpt(blend.prefixes[0], which, share, num_samples);
+    }
+    std::vector<std::unique_ptr<SampleSource>> parts;
+    std::vector<double> weights = normalize_weights(blend.weights);
+    int64_t size = 0;
+    for (size_t i = 0; i < blend.prefixes.size(); ++i) {
+      int64_t part_samples = 0;
+      if (!weights.empty()) {
+        // Half a percent more than its share, as Megatron asks, so that no data set runs dry.
+        part_samples = static_cast<int64_t>(std::ceil(static_cast<double>(num_samples) * weights[i] * 1.005));
+        size += part_samples;
+      }
+      parts.push_back(gpt(blend.prefixes[i], which, share, part_samples));
+    }
+    if (weights.empty()) {
+      int64_t total = 0;
+      for (const auto& part : parts) {
+        weights.push_back(static_cast<double>(part->size()));
+        total += part->size();
+      }
+      if (total < num_samples) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    cat("data sets without weights are read once: ", blend.prefixes, " hold ", total, " samples, but ",
+                        num_samples, " ", kSplitNames[which], " samples are needed. Give weights to repeat them"));
+      }
+      size = num_samples;
+    }
+    return std::make_unique<BlendedDataset>(std::move(parts), weights, size);
+  }
+
+ private:
+  std::shared_ptr<const IndexedDataset> open(const std::string& prefix) {
+    auto& entry = open_[prefix];
+    if (!entry) entry = std::make_shared<const IndexedDataset>(prefix, config_.mmap_bin_files);
+    return entry;
+  }
+
+  GptIndices indices(const IndexedDataset& dataset, const GptIndexRequest& request) const {
+    if (!config_.data_cache_path.empty()) {
+      return GptIndices::build_or_load(dataset, request, config_.data_cache_path);
+    }
+    try {
+      return GptIndices::build_or_load(dataset, request, dataset.prefix() + "/cache/GPTDataset_indices");
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kIo) throw;
+      // Data sets often lie on read-only storage: the indices then live in memory, the same in every process.
+      core::log_warning("data.cache", cat("no cache beside the data set, the index is built in memory: ", e.what()));
+      return GptIndices::build(dataset.sequence_lengths(request.begin, request.end), request);
+    }
+  }
+
+  const DataConfig& config_;
+  int64_t seq_length_;
+  uint64_t seed_;
+  std::map<std::string, std::shared_ptr<const IndexedDataset>> open_;
+};
+
+}  // namespace
+
+TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
+                              int64_t valid_samples, int64_t test_samples) {
+  config.validate();
+  Builder builder(config, seq_length, seed);
+  TrainValidTest result;
+  const std::array<int64_t, 3> samples = {train_samples, valid_samples, test_samples};
+  const std::array<std::unique_ptr<SampleSource>*, 3> out = {&result.train, &result.valid, &result.test};
+  const std::array<const std::vector<std::string>*, 3> separate = {&config.train_data_path, &config.valid_data_path,
+                                                                   &config.test_data_path};
+  const SplitMatrix matrix = parse_split(config.split.empty() ? kDefaultSplit : config.split);
+  for (size_t i = 0; i < 3; ++i) {
+    if (samples[i] <= 0) continue;
+    if (!config.data_path.empty()) {
+      if (matrix[i]) *out[i] = builder.blend(parse_blend(config.data_path, "--data-path"), i, *matrix[i], samples[i]);
+    } else if (!separate[i]->empty()) {
+      const Blend blend = parse_blend(*separate[i], cat("--", kSplitNames[i], "-data-path"));
+      // A single prefix is not blended, whether or not it has a weight.
+      *out[i] = blend.prefixes.size() == 1 ? builder.gpt(blend.prefixes[0], i, {0.0, 1.0}, samples[i])
+                                           : builder.blend(blend, i, {0.0, 1.0}, samples[i]);
+    }
+  }
+  return result;
+}
+
+}  // namespace ms::train

@@ -1,0 +1,44 @@
+#include "train/data/gpt_dataset.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace ms::train {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+GptDataset::GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices indices, int64_t seq_length)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)), seq_length_(seq_length) {
+  MS_CHECK(static_cast<int64_t>(indices_.sample_index().size()) == 2 * (indices_.num_samples() + 1), "sample index of ",
+           indices_.sample_index().size(), " for ", indices_.num_samples(), " samples");
+}
+
+void GptDataset::sample(int64_t index, std::span<int32_t> out) const {
+  if (index < 0 || index >= size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(dataset_->prefix(), ": sample ", index, " asked for, but there are ", size()));
+  }
+  if (static_cast<int64_t>(out.size()) != seq_length_ + 1) {
+    throw Error(ErrorCode::kInvalidArgument, cat("a sample has ", seq_length_ + 1, " tokens, not ", out.size()));
+  }
+  const int64_t drawn = indices_.shuffle_index()[static_cast<size_t>(index)];
+  MS_CHECK(drawn >= 0 && drawn < size(), "shuffle index ", drawn, " of ", size());
+  const auto at = 2 * static_cast<size_t>(drawn);
+  auto position = static_cast<size_t>(indices_.sample_index()[at]);
+  int64_t offset = indices_.sample_index()[at + 1];
+  while (!out.empty()) {
+    MS_CHECK(position < indices_.document_index().size(), "sample ", index, " runs past the documents");
+    const int64_t document = indices_.document_index()[position];
+    const int64_t available = dataset_->sequence_length(document) - offset;
+    const auto take = static_cast<size_t>(std::clamp<int64_t>(available, 0, static_cast<int64_t>(out.size())));
+    if (take > 0) dataset_->read(document, offset, out.first(take));
+    out = out.subspan(take);
+    ++position;
+    offset = 0;
+  }
+}
+
+}  // namespace ms::train

@@ -1,0 +1,162 @@
+// GptIndices::build_or_load: the three indices on disk.
+
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/io/file.h"
+#include "core/log.h"
+#include "kernels/checksum.h"
+#include "train/data/detail/mapped_file.h"
+#include "train/data/detail/npy.h"
+#include "train/data/gpt_dataset.h"
+
+namespace ms::train {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+
+constexpr int64_t kMaxDescriptionBytes = 1 << 16;
+constexpr std::array<const char*, 3> kNames = {"document_index", "sample_index", "shuffle_index"};
+constexpr std::array<int64_t, 3> kColumns = {1, 2, 1};
+
+std::string hex(uint64_t value) {
+  std::ostringstream out;
+  out << std::hex << std::setw(16) << std::setfill('0') << value;
+  return out.str();
+}
+
+// Everything the indices depend on. The tokens themselves are not among it: only their lengths, which the .idx holds.
+json describe_inputs(const IndexedDataset& dataset, const GptIndexRequest& request) {
+  return {{"class", "GPTDataset"},
+          {"version", 1},
+          {"idx_xxh3", hex(dataset.idx_hash())},
+          {"num_sequences", dataset.num_sequences()},
+          {"num_tokens", dataset.num_tokens()},
+          {"begin", request.begin},
+          {"end", request.end},
+          {"num_samples", request.num_samples},
+          {"sequence_length", request.seq_length},
+          {"random_seed", request.seed},
+          {"split", request.split_name}};
+}
+
+struct CachePaths {
+  CachePaths(const std::string& dir, const json& inputs, const std::string& split) {
+    const std::string text = inputs.dump();
+    stem = cat(dir, "/", hex(kernels::xxh3(text.data(), text.size())), "-GPTDataset-", split, "-");
+  }
+  std::string description() const { return stem + "description.txt"; }
+  std::string index(size_t which) const { return cat(stem, kNames[which], ".npy"); }
+  std::string stem;
+};
+
+// One mapped .npy; its data is what follows the header.
+struct MappedIndex {
+  MappedIndex(const std::string& path, int64_t elements, int64_t columns) : file(path) {
+    const std::string header = detail::npy_header(elements / columns, columns);
+    const auto bytes = file.bytes();
+    if (bytes.size() != header.size() + static_cast<size_t>(elements) * 8 ||
+        std::memcmp(bytes.data(), header.data(), header.size()) != 0) {
+      throw Error(ErrorCode::kCorruptData, cat(path, " is not the int64 array that its description names"));
+    }
+    data = {reinterpret_cast<const int64_t*>(bytes.data() + header.size()), static_cast<size_t>(elements)};
+  }
+  detail::MappedFile file;
+  std::span<const int64_t> data;
+};
+
+using MappedIndices = std::array<std::unique_ptr<MappedIndex>, 3>;
+
+// nullptr when there is no cache, or none that can be used.
+std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& inputs) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(paths.description(), ignored)) return nullptr;
+  try {
+    const json description = json::parse(core::read_text(paths.description(), kMaxDescriptionBytes));
+    if (description.at("inputs") != inputs) {
+      throw Error(ErrorCode::kCorruptData, cat(paths.description(), " describes other inputs"));
+    }
+    auto mapped = std::make_shared<MappedIndices>();
+    for (size_t i = 0; i < kNames.size(); ++i) {
+      const json& file = description.at("files").at(kNames[i]);
+      const auto elements = file.at("elements").get<int64_t>();
+      if (elements < 0 || elements > INT64_MAX / 16 || elements % kColumns[i] != 0) {
+        throw Error(ErrorCode::kCorruptData, cat(paths.description(), ": ", elements, " elements"));
+      }
+      (*mapped)[i] = std::make_unique<MappedIndex>(paths.index(i), elements, kColumns[i]);
+      const auto data = (*mapped)[i]->data;
+      if (hex(kernels::xxh3(data.data(), data.size_bytes())) != file.at("xxh3").get<std::string>()) {
+        throw Error(ErrorCode::kCorruptData, cat(paths.index(i), " differs from its checksum"));
+      }
+    }
+    return mapped;
+  } catch (const json::exception& e) {
+    core::log_warning("data.cache", cat("not used, built anew: ", paths.description(), ": ", e.what()));
+  } catch (const Error& e) {
+    core::log_warning("data.cache", cat("not used, built anew: ", e.what()));
+  }
+  return nullptr;
+}
+
+void store(const CachePaths& paths, const json& inputs, const GptIndices& indices) {
+  const std::array<std::span<const int64_t>, 3> data = {indices.document_index(), indices.sample_index(),
+                                                        indices.shuffle_index()};
+  json description = {{"inputs", inputs}};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    // The name must differ between hosts too: process ids repeat across them, file times hardly.
+    const std::string temporary = cat(paths.index(i), ".tmp-", ::getpid(), "-",
+                                      std::filesystem::file_time_type::clock::now().time_since_epoch().count());
+    try {
+      detail::write_npy(temporary, data[i], kColumns[i]);
+      core::rename_durably(temporary, paths.index(i));
+    } catch (...) {
+      ::unlink(temporary.c_str());
+      throw;
+    }
+    description["files"][kNames[i]] = {{"elements", data[i].size()},
+                                       {"xxh3", hex(kernels::xxh3(data[i].data(), data[i].size_bytes()))}};
+  }
+  core::write_text_atomically(paths.description(), description.dump(2) + "\n");  // the commit
+}
+
+}  // namespace
+
+GptIndices GptIndices::build_or_load(const IndexedDataset& dataset, const GptIndexRequest& request,
+                                     const std::string& cache_dir) {
+  const json inputs = describe_inputs(dataset, request);
+  const CachePaths paths(cache_dir, inputs, request.split_name);
+  auto mapped = load(paths, inputs);
+  if (!mapped) {
+    const GptIndices built = build(dataset.sequence_lengths(request.begin, request.end), request);
+    std::error_code error;
+    std::filesystem::create_directories(cache_dir, error);
+    if (error) {
+      throw Error(ErrorCode::kIo, cat("cannot make the data cache ", cache_dir, ": ", error.message(),
+                                      ". Give a writable folder with --data-cache-path"));
+    }
+    store(paths, inputs, built);
+    mapped = load(paths, inputs);
+    if (!mapped) {
+      throw Error(ErrorCode::kIo, cat("the data cache ", cache_dir, " does not read back what was written to it"));
+    }
+  }
+  GptIndices indices;
+  indices.document_index_ = (*mapped)[0]->data;
+  indices.sample_index_ = (*mapped)[1]->data;
+  indices.shuffle_index_ = (*mapped)[2]->data;
+  indices.storage_ = std::move(mapped);
+  return indices;
+}
+
+}  // namespace ms::train
