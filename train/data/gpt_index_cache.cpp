@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <iomanip>
@@ -109,25 +111,35 @@ std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& i
   return nullptr;
 }
 
+// Calls write(temporary path), then renames it to `path`. The name differs between threads, processes and (by the time)
+// hosts: any number of ranks may write the same cache at once.
+template <class Write>
+void appear_whole(const std::string& path, Write write) {
+  static std::atomic<int> counter{0};
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::string temporary = cat(path, ".tmp-", ::getpid(), "-", ++counter, "-", now);
+  try {
+    write(temporary);
+    core::rename_durably(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
 void store(const CachePaths& paths, const json& inputs, const GptIndices& indices) {
   const std::array<std::span<const int64_t>, 3> data = {indices.document_index(), indices.sample_index(),
                                                         indices.shuffle_index()};
   json description = {{"inputs", inputs}};
   for (size_t i = 0; i < kNames.size(); ++i) {
-    // The name must differ between hosts too: process ids repeat across them, file times hardly.
-    const std::string temporary = cat(paths.index(i), ".tmp-", ::getpid(), "-",
-                                      std::filesystem::file_time_type::clock::now().time_since_epoch().count());
-    try {
-      detail::write_npy(temporary, data[i], kColumns[i]);
-      core::rename_durably(temporary, paths.index(i));
-    } catch (...) {
-      ::unlink(temporary.c_str());
-      throw;
-    }
+    appear_whole(paths.index(i),
+                 [&](const std::string& temporary) { detail::write_npy(temporary, data[i], kColumns[i]); });
     description["files"][kNames[i]] = {{"elements", data[i].size()},
                                        {"xxh3", hex(kernels::xxh3(data[i].data(), data[i].size_bytes()))}};
   }
-  core::write_text_atomically(paths.description(), description.dump(2) + "\n");  // the commit
+  appear_whole(paths.description(), [&](const std::string& temporary) {  // the commit
+    core::write_text_atomically(temporary, description.dump(2) + "\n");
+  });
 }
 
 }  // namespace

@@ -1,0 +1,254 @@
+#include "train/data/gpt_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "core/error.h"
+#include "tests/train/data/temp_dir.h"
+#include "train/data/detail/numpy_random.h"
+
+namespace ms::train {
+namespace {
+
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+using testing::HasSubstr;
+using tests::read_bytes;
+using tests::TempDir;
+using tests::write_bytes;
+
+json goldens(const char* which) {
+  return json::parse(read_bytes(std::string(MS_TEST_DATA) + "/train/data_goldens.json")).at(which);
+}
+
+std::vector<int64_t> copy(std::span<const int64_t> values) { return {values.begin(), values.end()}; }
+
+TEST(NumpyRandomState, ShufflesAsNumpy) {
+  for (const json& golden : goldens("shuffle")) {
+    std::vector<int64_t> values(golden["values"].size());
+    std::iota(values.begin(), values.end(), 0);
+    detail::NumpyRandomState(golden["seed"]).shuffle(values);
+    EXPECT_EQ(values, golden["values"].get<std::vector<int64_t>>());
+  }
+  EXPECT_THROW(detail::NumpyRandomState(uint64_t{1} << 32), Error);
+}
+
+TEST(NumpyRandomState, DrawsAbove32BitsStayInBounds) {
+  detail::NumpyRandomState random(5);
+  const uint64_t last = (uint64_t{1} << 33) + 12345;
+  uint64_t largest = 0;
+  for (int i = 0; i < 200; ++i) largest = std::max(largest, random.interval(last));
+  EXPECT_LE(largest, last);
+  EXPECT_GT(largest, uint64_t{UINT32_MAX});
+}
+
+TEST(GptIndices, EqualTheSecondImplementation) {
+  bool separate = false;
+  for (const json& golden : goldens("gpt")) {
+    GptIndexRequest request{golden["begin"],      golden["end"],  golden["num_samples"],
+                            golden["seq_length"], golden["seed"], "train"};
+    const auto lengths = golden["lengths"].get<std::vector<int32_t>>();
+    const GptIndices indices = GptIndices::build(lengths, request);
+    EXPECT_EQ(copy(indices.document_index()), golden["document_index"].get<std::vector<int64_t>>());
+    EXPECT_EQ(copy(indices.sample_index()), golden["sample_index"].get<std::vector<int64_t>>());
+    EXPECT_EQ(copy(indices.shuffle_index()), golden["shuffle_index"].get<std::vector<int64_t>>());
+    EXPECT_GE(indices.num_samples(), request.num_samples);
+    separate |= golden["separate"].get<bool>();
+  }
+  EXPECT_TRUE(separate);
+}
+
+TEST(GptIndices, RefusesWhatCannotBe) {
+  const auto refuse = [](const std::vector<int32_t>& lengths, int64_t samples, int64_t seq, uint64_t seed,
+                         ErrorCode code, const char* says) {
+    try {
+      GptIndices::build(lengths, {0, static_cast<int64_t>(lengths.size()), samples, seq, seed, "valid"});
+      FAIL() << says;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
+      EXPECT_THAT(e.what(), HasSubstr(says));
+    }
+  };
+  refuse({}, 1, 8, 1, ErrorCode::kInvalidArgument, "no tokens");
+  refuse({0, 0}, 1, 8, 1, ErrorCode::kInvalidArgument, "valid");
+  refuse({8}, 0, 8, 1, ErrorCode::kInvalidArgument, "needs 9");
+  refuse({8}, 1, 0, 1, ErrorCode::kInvalidArgument, "--seq-length 0");
+  refuse({8}, 1, 8, uint64_t{1} << 32, ErrorCode::kInvalidArgument, "--seed");
+  refuse({8}, INT64_MAX / 4, 8, 1, ErrorCode::kInvalidArgument, "64 bits");
+  refuse({8}, INT64_MAX / 64, 8, 1, ErrorCode::kOutOfMemory, "no memory");
+}
+
+// Documents d of length (d * 5) % 11 whose tokens count up over the whole set.
+std::shared_ptr<IndexedDataset> counting_dataset(const std::string& prefix, int documents) {
+  IndexedDatasetBuilder builder(prefix, TokenType::kInt32);
+  int32_t next = 0;
+  for (int d = 0; d < documents; ++d) {
+    std::vector<int32_t> tokens(static_cast<size_t>(d * 5 % 11));
+    for (int32_t& token : tokens) token = next++;
+    builder.add_document(tokens);
+  }
+  builder.finalize();
+  return std::make_shared<IndexedDataset>(prefix);
+}
+
+TEST(GptDataset, OneEpochShowsEveryTokenOnce) {
+  const TempDir dir;
+  const auto dataset = counting_dataset(dir / "a", 40);
+  const int64_t sequences = dataset->num_sequences();
+  const GptIndexRequest request{0, sequences, 0, 6, 1234, "train"};
+  const GptDataset gpt(dataset, GptIndices::build(dataset->sequence_lengths(0, sequences), request), 6);
+  ASSERT_EQ(gpt.size(), (dataset->num_tokens() - 1) / 6);
+  std::multiset<int32_t> seen;
+  std::vector<int32_t> sample(7);
+  for (int64_t i = 0; i < gpt.size(); ++i) {
+    gpt.sample(i, sample);
+    seen.insert(sample.begin(), sample.end() - 1);  // the last is the first of another
+  }
+  EXPECT_EQ(std::set<int32_t>(seen.begin(), seen.end()).size(), seen.size());
+  EXPECT_EQ(static_cast<int64_t>(seen.size()), gpt.size() * 6);
+}
+
+// The flat series of documents, cut by hand.
+TEST(GptDataset, SamplesAreCutsOfTheFlatSeries) {
+  const TempDir dir;
+  const auto dataset = counting_dataset(dir / "a", 25);
+  const GptIndexRequest request{3, 20, 50, 9, 77, "train"};
+  const GptDataset gpt(dataset, GptIndices::build(dataset->sequence_lengths(3, 20), request), 9);
+  std::vector<int32_t> flat;
+  for (const int64_t d : gpt.indices().document_index()) {
+    std::vector<int32_t> tokens(static_cast<size_t>(dataset->sequence_length(d)));
+    dataset->read(d, 0, tokens);
+    flat.insert(flat.end(), tokens.begin(), tokens.end());
+  }
+  ASSERT_GE(gpt.size(), 50);
+  for (int64_t i = 0; i < gpt.size(); ++i) {
+    std::vector<int32_t> sample(10);
+    gpt.sample(i, sample);
+    const auto first = flat.begin() + 9 * gpt.indices().shuffle_index()[static_cast<size_t>(i)];
+    EXPECT_EQ(sample, std::vector<int32_t>(first, first + 10)) << i;
+  }
+  std::vector<int32_t> wrong(9);
+  EXPECT_THROW(gpt.sample(0, wrong), Error);
+  wrong.resize(10);
+  EXPECT_THROW(gpt.sample(-1, wrong), Error);
+  EXPECT_THROW(gpt.sample(gpt.size(), wrong), Error);
+}
+
+// --- the cache ---
+
+class Cache : public testing::Test {
+ protected:
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ / "cache")) names.push_back(entry.path());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  std::vector<int64_t> load(const GptIndexRequest& request) {
+    const GptIndices indices = GptIndices::build_or_load(*dataset_, request, dir_ / "cache");
+    std::vector<int64_t> all = copy(indices.document_index());
+    for (const auto part : {indices.sample_index(), indices.shuffle_index()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+  std::vector<int64_t> build(const GptIndexRequest& request) const {
+    const GptIndices indices = GptIndices::build(dataset_->sequence_lengths(request.begin, request.end), request);
+    std::vector<int64_t> all = copy(indices.document_index());
+    for (const auto part : {indices.sample_index(), indices.shuffle_index()})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
+  const TempDir dir_;
+  std::shared_ptr<IndexedDataset> dataset_ = counting_dataset(dir_ / "a", 40);
+  GptIndexRequest request_{0, 30, 60, 5, 1, "train"};
+};
+
+TEST_F(Cache, IsReadAgain) {
+  EXPECT_EQ(load(request_), build(request_));
+  ASSERT_EQ(files().size(), 4);
+  const auto written = std::filesystem::last_write_time(files()[0]);
+  EXPECT_EQ(load(request_), build(request_));
+  EXPECT_EQ(files().size(), 4);
+  EXPECT_EQ(std::filesystem::last_write_time(files()[0]), written);
+}
+
+TEST_F(Cache, EveryInputIsPartOfTheKey) {
+  load(request_);
+  size_t expected = 4;
+  const auto differs = [&](auto change) {
+    GptIndexRequest other = request_;
+    change(other);
+    EXPECT_EQ(load(other), build(other));
+    expected += 4;
+    EXPECT_EQ(files().size(), expected);
+  };
+  differs([](auto& r) { r.begin = 1; });
+  differs([](auto& r) { r.end = 29; });
+  differs([](auto& r) { r.num_samples = 61; });
+  differs([](auto& r) { r.seq_length = 6; });
+  differs([](auto& r) { r.seed = 2; });
+  differs([](auto& r) { r.split_name = "valid"; });
+  dataset_ = counting_dataset(dir_ / "a", 39);  // same prefix, other documents
+  EXPECT_EQ(load(request_), build(request_));
+  EXPECT_EQ(files().size(), expected + 4);
+}
+
+TEST_F(Cache, DamagedFilesAreReplaced) {
+  load(request_);
+  for (const std::string& path : files()) {
+    for (const int damage : {0, 1, 2, 3}) {
+      const std::string good = read_bytes(path);
+      std::string bad = good;
+      if (damage == 0) bad.clear();
+      if (damage == 1) bad.resize(bad.size() / 2);
+      if (damage == 2) bad[bad.size() - 3] ^= 1;  // in the last int64, or the description's checksum
+      if (damage == 3) std::filesystem::remove(path);
+      if (damage != 3) write_bytes(path, bad);
+      EXPECT_EQ(load(request_), build(request_)) << path << " damage " << damage;
+      EXPECT_EQ(read_bytes(path), good) << path << " damage " << damage;
+    }
+  }
+  EXPECT_EQ(files().size(), 4) << "no temporary file is left";
+}
+
+TEST_F(Cache, AnInt32IndexIsNotTaken) {
+  load(request_);
+  for (const std::string& path : files()) {
+    std::string bytes = read_bytes(path);
+    if (const size_t at = bytes.find("<i8"); at != std::string::npos) {
+      bytes.replace(at, 3, "<i4");
+      write_bytes(path, bytes);
+    }
+  }
+  EXPECT_EQ(load(request_), build(request_));
+}
+
+TEST_F(Cache, ManyAtOnce) {
+  const auto expected = build(request_);
+  std::vector<std::thread> threads;
+  std::vector<std::vector<int64_t>> got(4);
+  for (auto& result : got) threads.emplace_back([&] { result = load(request_); });
+  for (auto& thread : threads) thread.join();
+  for (const auto& result : got) EXPECT_EQ(result, expected);
+}
+
+TEST_F(Cache, UnwritableFolderNamesTheFlag) {
+  write_bytes(dir_ / "cache", "a file where the folder should be");
+  try {
+    load(request_);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    EXPECT_THAT(e.what(), HasSubstr("--data-cache-path"));
+  }
+}
+
+}  // namespace
+}  // namespace ms::train

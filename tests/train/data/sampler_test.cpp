@@ -1,0 +1,82 @@
+#include "train/data/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+// Sample i is i, i + 1, .. i + seq.
+class CountingSource : public SampleSource {
+ public:
+  int64_t size() const override { return 1000; }
+  int64_t seq_length() const override { return 3; }
+  void sample(int64_t index, std::span<int32_t> out) const override {
+    for (size_t s = 0; s < out.size(); ++s) out[s] = static_cast<int32_t>(index) + static_cast<int32_t>(s);
+  }
+};
+
+TEST(Sampler, GlobalBatchIsTheSameForEveryLayout) {
+  for (const int64_t consumed : {0, 24, 48}) {
+    for (const int64_t micro_batch_size : {1, 2, 3}) {
+      for (const int size : {1, 2, 4}) {
+        std::vector<int64_t> batch;
+        for (int rank = 0; rank < size; ++rank) {
+          const SamplerPosition position{consumed, rank, size, micro_batch_size, 24 / (micro_batch_size * size)};
+          ASSERT_EQ(position.global_batch_size(), 24);
+          for (const auto& samples : microbatch_samples(position)) {
+            ASSERT_EQ(static_cast<int64_t>(samples.size()), micro_batch_size);
+            batch.insert(batch.end(), samples.begin(), samples.end());
+          }
+        }
+        std::sort(batch.begin(), batch.end());
+        ASSERT_EQ(batch.size(), 24);
+        for (int64_t i = 0; i < 24; ++i) EXPECT_EQ(batch[static_cast<size_t>(i)], consumed + i);
+      }
+    }
+  }
+}
+
+TEST(Sampler, MicrobatchesAreConsecutiveRunsAsInMegatron) {
+  // Two ranks of micro-batch 2: rank 0 takes 10 11 | 14 15, rank 1 takes 12 13 | 16 17.
+  const std::vector<std::vector<int64_t>> expected = {{12, 13}, {16, 17}};
+  EXPECT_EQ(microbatch_samples({10, 1, 2, 2, 2}), expected);
+}
+
+TEST(Sampler, RefusesImpossiblePositions) {
+  for (const SamplerPosition& bad :
+       {SamplerPosition{-1, 0, 1, 1, 1}, SamplerPosition{0, 1, 1, 1, 1}, SamplerPosition{0, -1, 1, 1, 1},
+        SamplerPosition{0, 0, 0, 1, 1}, SamplerPosition{0, 0, 1, 0, 1}, SamplerPosition{0, 0, 1, 1, 0}}) {
+    EXPECT_THROW(microbatch_samples(bad), core::Error);
+  }
+}
+
+TEST(Microbatch, LabelsAreTheFollowingTokens) {
+  const Microbatch batch = read_microbatch(CountingSource(), {5, 20}, std::nullopt);
+  EXPECT_EQ(batch.batch, 2);
+  EXPECT_EQ(batch.seq, 3);
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{5, 6, 7, 20, 21, 22}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{6, 7, 8, 21, 22, 23}));
+  EXPECT_EQ(batch.loss_mask, std::vector<float>(6, 1.0F));
+}
+
+TEST(Microbatch, EodMaskLossMasksTheInputToken) {
+  const Microbatch batch = read_microbatch(CountingSource(), {5, 20}, 7);
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
+}
+
+TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
+  EXPECT_NO_THROW(read_microbatch(CountingSource(), {5}, std::nullopt, 9));
+  try {
+    read_microbatch(CountingSource(), {5}, std::nullopt, 8);  // the label 8
+    FAIL();
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kCorruptData);
+  }
+}
+
+}  // namespace
+}  // namespace ms::train
