@@ -1,0 +1,47 @@
+// A Hugging Face folder (config.json and safetensors, one file or many) as a ckpt::Source, and as a ckpt::Sink.
+//
+// Both see a Hugging Face tensor as the boxes of canonical tensors that name_map.h says; each box is a run of whole
+// rows, so a contiguous range of one file. Weights only: the format has no place for optimizer state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/sink.h"
+#include "ckpt/source.h"
+#include "convert/huggingface_config.h"
+
+namespace ms::convert {
+
+// info().model_extra carries what the way back needs: "family", "hf_config", "hf_generation_config" (if there is one).
+//
+// A stored lm_head of a tied model must equal the embedding and is left out; rotary buffers are ignored. Throws
+// kNotFound (no such folder or file), kCorruptData (a tensor is missing, has another shape than config.json says, or
+// lies in another file than the index says), kUnsupported (a config key, a tensor the family does not have, an element
+// type).
+std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder);
+
+struct HfSinkOptions {
+  std::string folder;                            // made if absent; may not hold a model yet
+  int64_t max_shard_size_bytes = 5'000'000'000;  // --max-shard-size; a larger tensor gets a file of its own
+  std::string copy_from;                         // folder of tokenizer files to copy; empty: none
+  nlohmann::json config;                         // config.json
+  nlohmann::json generation_config;              // generation_config.json; null: none
+};
+
+// The targets to give execute(): every box of every tensor, in the order of the state_dict.
+// dtype: of a canonical tensor.
+std::vector<core::ShardedTensor> hf_targets(const Family& family, const core::TransformerConfig& model,
+                                            const std::function<core::DType(const std::string& key)>& dtype);
+
+// Takes exactly the targets that hf_targets makes for info.model. Files are written under temporary names and renamed
+// in commit(), the one that makes the folder a model (the index, or the only file) last.
+// commit() returns the folder. Throws kInvalidArgument if the folder holds a model already.
+std::unique_ptr<ckpt::Sink> make_hf_sink(HfSinkOptions options);
+
+}  // namespace ms::convert

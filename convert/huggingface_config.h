@@ -1,0 +1,40 @@
+// config.json of a Hugging Face model <-> core::TransformerConfig.
+//
+// What we cannot compute is refused by name (rope scaling, sliding windows, biases we have no place for, quantization);
+// what does not change the numbers is carried along untouched, so that a folder converted in and back keeps its config.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "convert/name_map.h"
+#include "core/dtype.h"
+#include "core/transformer_config.h"
+
+namespace ms::convert {
+
+struct HfConfig {
+  core::TransformerConfig model;  // resolved
+  const Family* family = nullptr;
+  std::optional<core::DType> dtype;  // dtype or torch_dtype; none where the file says neither
+  nlohmann::json original;           // the whole file
+};
+
+// path: config.json or the folder that holds it. Throws kNotFound, kCorruptData (not JSON; a key of the wrong type or
+// out of range), kUnsupported naming the key.
+HfConfig read_hf_config(const std::string& path);
+HfConfig parse_hf_config(const nlohmann::json& json, std::string_view where);
+
+// The config.json of a model. original: the one it once came with, or null. It is kept, key by key, where it still says
+// what the model is; eos_token_id and bos_token_id come from it alone. Throws kUnsupported if no family can say it.
+nlohmann::json make_hf_config(const core::TransformerConfig& model, const nlohmann::json& original, core::DType dtype);
+
+// A JSON file of at most max_bytes and bounded depth. Throws kNotFound, kIo, kCorruptData.
+nlohmann::json read_json(const std::string& path, int64_t max_bytes);
+
+// As transformers writes it: sorted keys, two spaces, ASCII, a final newline.
+std::string hf_json_text(const nlohmann::json& json);
+
+}  // namespace ms::convert

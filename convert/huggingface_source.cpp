@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <unordered_set>
+
+#include "convert/detail/printable.h"
+#include "convert/huggingface.h"
+#include "convert/safetensors.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using detail::printable;
+using nlohmann::json;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr int64_t kMaxIndexBytes = 128 << 20;
+constexpr int64_t kScratchBytes = 4 << 20;
+constexpr int64_t kMergeGapBytes = 64 << 10;  // nearer runs are read in one go
+
+struct FoundTensor {
+  int32_t file = 0;
+  size_t index = 0;  // in the file's header
+};
+
+// Where a shard's elements lie: whole rows, so one contiguous range.
+struct Placement {
+  int32_t file = 0;
+  uint64_t offset_bytes = 0;  // from the file's data start
+  size_t tensor = 0;          // in the file's header
+};
+
+// The path of a file that the index names. A link may lead to the folder itself or, as in the hub's cache
+// (snapshots/<revision>/x -> ../../blobs/<hash>), to the blobs beside the snapshots; nowhere else.
+std::string checked_file(const fs::path& folder, const std::string& name, const std::string& index_path) {
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kCorruptData,
+                cat(index_path, ": weight_map names the file ", printable(name), ", which ", why));
+  };
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
+      name.find('\0') != std::string::npos) {
+    refuse("is not a plain file name");
+  }
+  std::error_code error;
+  const fs::path real = fs::canonical(folder / name, error);
+  if (error) refuse("does not exist");
+  const fs::path home = fs::canonical(folder);
+  const auto inside = [&](const fs::path& root) {
+    const fs::path relative = real.lexically_relative(root);
+    return !relative.empty() && *relative.begin() != "..";
+  };
+  if (!inside(home) && !inside((home / ".." / ".." / "blobs").lexically_normal()))
+    refuse("is a link out of the folder");
+  return (folder / name).string();
+}
+
+class HuggingFaceSource : public ckpt::Source {
+ public:
+  explicit HuggingFaceSource(const std::string& folder);
+
+  const ckpt::CheckpointInfo& info() const override { return info_; }
+  std::span<const core::ShardedTensor> shards() const override { return shards_; }
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
+  std::string describe(int32_t shard) const override {
+    const Placement& place = placements_.at(static_cast<size_t>(shard));
+    const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
+    return cat(file.path(), ":", printable(file.header()[place.tensor].name));
+  }
+
+ private:
+  using TensorTable = std::map<std::string, FoundTensor, std::less<>>;
+
+  TensorTable open_files();
+  TensorTable open_indexed(const std::string& index_path);
+  void add_tensor(const MappedTensor& mapped, const FoundTensor& found);
+  void check_tied_output(const FoundTensor& output, const FoundTensor& embedding);
+
+  fs::path folder_;
+  ckpt::CheckpointInfo info_;
+  std::vector<SafetensorsReader> files_;
+  std::vector<core::ShardedTensor> shards_;
+  std::vector<Placement> placements_;  // of shards_
+};
+
+HuggingFaceSource::HuggingFaceSource(const std::string& folder) : folder_(folder) {
+  HfConfig config = read_hf_config((folder_ / "config.json").string());
+  const std::string where = folder_.string();
+  const TensorTable table = open_files();
+  std::unordered_set<std::string_view> used;
+  for_each_tensor(*config.family, config.model, [&](const MappedTensor& mapped) {
+    const auto found = table.find(mapped.name);
+    if (found == table.end()) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(where, ": tensor ", mapped.name, " is missing; config.json (model_type ",
+                      config.family->model_type, ", ", config.model.num_layers, " layers) asks for it"));
+    }
+    used.insert(found->first);
+    add_tensor(mapped, found->second);
+  });
+  for (const auto& [name, found] : table) {
+    if (used.contains(name) || is_ignored_buffer(name)) continue;
+    if (name == kHfOutput && !config.model.untie_embeddings_and_output_weights) {
+      check_tied_output(found, table.at(std::string(kHfEmbedding)));
+      continue;
+    }
+    throw Error(ErrorCode::kUnsupported, cat(where, ": tensor ", printable(name), " belongs to no part of a ",
+                                             config.family->model_type, " model with this config.json"));
+  }
+  info_.model = config.model;
+  info_.model_extra = {{"family", config.family->model_type}, {"hf_config", config.original}};
+  const fs::path generation = folder_ / "generation_config.json";
+  if (fs::exists(generation)) info_.model_extra["hf_generation_config"] = read_json(generation.string(), 1 << 20);
+}
+
+HuggingFaceSource::TensorTable HuggingFaceSource::open_files() {
+  const fs::path single = folder_ / kSingleFile;
+  const fs::path index = folder_ / kIndexFile;
+  if (!fs::exists(single) && fs::exists(index)) return open_indexed(index.string());
+  if (!fs::exists(single)) {
+    const bool has_bin =
+        fs::exists(folder_ / "pytorch_model.bin") || fs::exists(folder_ / "pytorch_model.bin.index.json");
+    throw Error(has_bin ? ErrorCode::kUnsupported : ErrorCode::kNotFound,
+                cat(folder_.string(), ": no ", kSingleFile, " and no ", kIndexFile,
+                    has_bin ? "; pytorch_model.bin is not supported, save the model with safe serialization" : ""));
+  }
+  if (fs::exists(index)) {
+    core::log_warning("convert.hf", cat(folder_.string(), ": both ", kSingleFile, " and ", kIndexFile,
+                                        " exist; the single file is read, as transformers does"));
+  }
+  files_.emplace_back(single.string());
+  TensorTable table;
+  const SafetensorsHeader& header = files_[0].header();
+  for (size_t i = 0; i < header.size(); ++i) table.emplace(header[i].name, FoundTensor{0, i});
+  return table;
+}
+
+HuggingFaceSource::TensorTable HuggingFaceSource::open_indexed(const std::string& index_path) {
+  const json index = read_json(index_path, kMaxIndexBytes);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw Error(ErrorCode::kCorruptData, cat(index_path, ": no weight_map"));
+  }
+  std::map<std::string, int32_t> file_of;
+  TensorTable table;
+  for (const auto& [tensor, value] : index["weight_map"].items()) {
+    if (!value.is_string()) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(index_path, ": weight_map of ", printable(tensor), " is not a file name"));
+    }
+    const std::string name = value.get<std::string>();
+    const auto [at, is_new] = file_of.emplace(name, static_cast<int32_t>(files_.size()));
+    if (is_new) files_.emplace_back(checked_file(folder_, name, index_path));
+    const auto found = files_[static_cast<size_t>(at->second)].header().find(tensor);
+    if (!found) {
+      throw Error(ErrorCode::kCorruptData, cat(index_path, ": says that ", printable(tensor), " is in ",
+                                               printable(name), ", which does not hold it"));
+    }
+    table.emplace(tensor, FoundTensor{at->second, *found});
+  }
+  uint64_t total_bytes = 0;
+  for (size_t file = 0; file < files_.size(); ++file) {
+    const SafetensorsHeader& header = files_[file].header();
+    for (size_t i = 0; i < header.size(); ++i) {
+      const auto mapped = table.find(header[i].name);
+      if (mapped == table.end() || mapped->second.file != static_cast<int32_t>(file)) {
+        core::log_warning("convert.hf", cat(files_[file].path(), ": tensor ", printable(header[i].name),
+                                            " is not mapped to this file by the index; left out"));
+        continue;
+      }
+      total_bytes += header[i].end - header[i].begin;
+    }
+  }
+  const json metadata = index.value("metadata", json::object());
+  if (metadata.is_object() && metadata.contains("total_size") && metadata["total_size"] != total_bytes) {
+    core::log_warning("convert.hf", cat(index_path, ": total_size is ", metadata["total_size"].dump(),
+                                        " but the tensors have ", total_bytes, " bytes"));
+  }
+  return table;
+}
+
+void HuggingFaceSource::add_tensor(const MappedTensor& mapped, const FoundTensor& found) {
+  const SafetensorsReader& file = files_[static_cast<size_t>(found.file)];
+  const SafetensorsHeader::Tensor tensor = file.header()[found.index];
+  const auto same_dim = [](uint64_t seen, int64_t wanted) { return seen == static_cast<uint64_t>(wanted); };
+  if (!std::equal(tensor.shape.begin(), tensor.shape.end(), mapped.shape.begin(), mapped.shape.end(), same_dim)) {
+    throw Error(ErrorCode::kCorruptData, cat(file.path(), ": tensor ", mapped.name, " has shape ",
+                                             std::vector<uint64_t>(tensor.shape.begin(), tensor.shape.end()),
+                                             " but config.json says ", mapped.shape));
+  }
+  const auto dtype = to_core_dtype(tensor.dtype);
+  if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(file.path(), ": tensor ", mapped.name, " is ", safetensors_dtype_name(tensor.dtype),
+                    "; weights may be F32, BF16 or F16"));
+  }
+  const uint64_t row_bytes = (tensor.end - tensor.begin) / static_cast<uint64_t>(mapped.shape[0]);
+  for (const TensorPiece& piece : mapped.pieces) {
+    shards_.push_back({mapped.key, core::TensorRole::kParam, *dtype, mapped.global_shape, piece.offset, piece.extent});
+    placements_.push_back({found.file, tensor.begin + static_cast<uint64_t>(piece.row) * row_bytes, found.index});
+  }
+}
+
+void HuggingFaceSource::check_tied_output(const FoundTensor& output, const FoundTensor& embedding) {
+  const SafetensorsReader& output_file = files_[static_cast<size_t>(output.file)];
+  const SafetensorsReader& embedding_file = files_[static_cast<size_t>(embedding.file)];
+  const SafetensorsHeader::Tensor a = output_file.header()[output.index];
+  const SafetensorsHeader::Tensor b = embedding_file.header()[embedding.index];
+  bool equal = a.dtype == b.dtype && std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(), b.shape.end());
+  const uint64_t size = a.end - a.begin;
+  std::vector<std::byte> left(1 << 20), right(1 << 20);
+  for (uint64_t done = 0; equal && done < size; done += left.size()) {
+    const size_t count = std::min<uint64_t>(left.size(), size - done);
+    output_file.read(a.begin + done, std::span(left).first(count));
+    embedding_file.read(b.begin + done, std::span(right).first(count));
+    equal = std::memcmp(left.data(), right.data(), count) == 0;
+  }
+  if (!equal) {
+    throw Error(ErrorCode::kCorruptData, cat(output_file.path(), ": ", kHfOutput, " differs from ", kHfEmbedding,
+                                             " but config.json says tie_word_embeddings: true"));
+  }
+}
+
+void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
+  const core::ShardedTensor& meta = shards_.at(static_cast<size_t>(shard));
+  const Placement& place = placements_[static_cast<size_t>(shard)];
+  const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
+  const bool matrix = meta.local_shape.size() == 2;
+  MS_CHECK(offset.size() == meta.local_shape.size() && extent.size() == offset.size(), "rank of a box of ", meta.key);
+  for (size_t axis = 0; axis < offset.size(); ++axis) {
+    MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && offset[axis] + extent[axis] <= meta.local_shape[axis], "box of ",
+             meta.key);
+  }
+  // Rows of `run` bytes, `stride` bytes apart.
+  const int64_t item = core::size_of(meta.dtype);
+  const int64_t columns = matrix ? meta.local_shape[1] : 1;
+  const int64_t stride = columns * item;
+  const int64_t run = (matrix ? extent[1] : 1) * item;
+  const int64_t rows = extent[0];
+  uint64_t at = place.offset_bytes + static_cast<uint64_t>(offset[0] * stride + (matrix ? offset[1] : 0) * item);
+  const auto bytes = [](std::byte* data, int64_t count) { return std::span(data, static_cast<size_t>(count)); };
+  if (run == 0 || rows == 0) return;
+  if (run == stride) {
+    file.read(at, bytes(out, rows * run));
+    return;
+  }
+  if (stride - run >= kMergeGapBytes || stride > kScratchBytes) {
+    for (int64_t row = 0; row < rows; ++row, at += static_cast<uint64_t>(stride))
+      file.read(at, bytes(out + row * run, run));
+    return;
+  }
+  const int64_t rows_at_once = std::min(rows, kScratchBytes / stride);
+  std::vector<std::byte> scratch(static_cast<size_t>(rows_at_once * stride));
+  for (int64_t first = 0; first < rows; first += rows_at_once) {
+    const int64_t count = std::min(rows_at_once, rows - first);
+    file.read(at + static_cast<uint64_t>(first * stride), bytes(scratch.data(), (count - 1) * stride + run));
+    for (int64_t row = 0; row < count; ++row) {
+      std::memcpy(out + (first + row) * run, scratch.data() + row * stride, static_cast<size_t>(run));
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder) {
+  return std::make_unique<HuggingFaceSource>(folder);
+}
+
+}  // namespace ms::convert
