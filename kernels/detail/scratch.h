@@ -1,0 +1,36 @@
+// Memory a kernel needs inside one call, kept by the thread: grown when a call needs more, never shared, never zeroed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace ms::kernels {
+
+class ScratchBuffer {
+ public:
+  ScratchBuffer() = default;
+  ~ScratchBuffer() { std::free(data_); }
+  ScratchBuffer(const ScratchBuffer&) = delete;
+  ScratchBuffer& operator=(const ScratchBuffer&) = delete;
+
+  // Room for n floats, 64-byte aligned; what was in it may be lost. Throws std::bad_alloc.
+  float* floats(int64_t n) {
+    const size_t bytes = (static_cast<size_t>(n) * sizeof(float) + 63) / 64 * 64;
+    if (bytes > capacity_) {
+      std::free(data_);
+      capacity_ = 0;
+      data_ = std::aligned_alloc(64, bytes);
+      if (data_ == nullptr) throw std::bad_alloc();
+      capacity_ = bytes;
+    }
+    return static_cast<float*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t capacity_ = 0;
+};
+
+}  // namespace ms::kernels

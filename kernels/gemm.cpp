@@ -1,0 +1,53 @@
+#include "kernels/gemm.h"
+
+#include <cstring>
+#include <stdexcept>
+
+#include "kernels/detail/gemm_backends.h"
+
+namespace ms::kernels {
+namespace {
+
+constexpr const GemmImplementation* kImplementations[] = {
+#if MS_WITH_ONEDNN
+    &kGemmOnednnBf16,
+#endif
+    &kGemmTiles,
+#if MS_WITH_ONEDNN
+    &kGemmOnednn,
+#endif
+    &kGemmEigen,      &kGemmNaive,
+};
+
+void fill_zero(const GemmProblem& problem) {
+  const auto element = static_cast<size_t>(problem.c_type == GemmType::kBf16 ? 2 : 4);
+  for (int64_t i = 0; i < problem.m; ++i) {
+    std::memset(static_cast<char*>(problem.c) + static_cast<size_t>(i * problem.ldc) * element, 0,
+                static_cast<size_t>(problem.n) * element);
+  }
+}
+
+}  // namespace
+
+std::span<const GemmImplementation* const> gemm_implementations() { return kImplementations; }
+
+const GemmImplementation& choose_gemm(const GemmProblem& problem) {
+  for (const auto* implementation : kImplementations) {
+    if (implementation->declines(problem).empty()) return *implementation;
+  }
+  throw std::logic_error("gemm: every implementation declined");
+}
+
+void gemm(const GemmProblem& problem) {
+  if (problem.accumulate && problem.c_type == GemmType::kBf16) {
+    throw std::invalid_argument("gemm: accumulation needs an fp32 C");
+  }
+  if (problem.m <= 0 || problem.n <= 0) return;
+  if (problem.k <= 0) {
+    if (!problem.accumulate) fill_zero(problem);
+    return;
+  }
+  choose_gemm(problem).run(problem);
+}
+
+}  // namespace ms::kernels

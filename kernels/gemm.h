@@ -1,0 +1,58 @@
+// C = op(A) * op(B), or C += it: the product behind every linear layer, row-major, fp32 or bf16 storage, fp32 sums.
+//
+// Several implementations form an ordered list that ends in the portable one; each may decline a problem with a reason
+// (gemm_implementations, for --log-level debug). gemm starts no thread: callers give each thread a range of C's rows or
+// columns (train/ops/linear.h does).
+//
+//   onednn_bf16  bf16 x bf16 where the CPU multiplies bf16 (AVX512_BF16, AMX); oneDNN
+//   tiles        ours: packed panels, register tiles; bf16 is converted while packing. Every element of C is summed in
+//                one fixed order, whatever part of C a call computes: splitting C over threads changes no bit.
+//   onednn       fp32, dnnl_sgemm
+//   eigen        fp32, bf16 through a converted copy
+//   naive        three loops
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace ms::kernels {
+
+enum class GemmType : uint8_t { kFp32, kBf16 };
+
+struct GemmProblem {
+  bool transpose_a = false;  // A is stored [k, m] instead of [m, k]
+  bool transpose_b = false;  // B is stored [n, k] instead of [k, n]
+  int64_t m = 0, n = 0, k = 0;
+  const void* a = nullptr;
+  GemmType a_type = GemmType::kFp32;
+  int64_t lda = 0;  // elements between rows of A as stored
+  const void* b = nullptr;
+  GemmType b_type = GemmType::kFp32;
+  int64_t ldb = 0;
+  bool accumulate = false;  // C += instead of C =; not with a bf16 C
+  void* c = nullptr;
+  GemmType c_type = GemmType::kFp32;
+  int64_t ldc = 0;
+};
+
+struct GemmImplementation {
+  std::string_view name;
+  // Why this one does not take the problem; empty when it does.
+  std::string_view (*declines)(const GemmProblem& problem);
+  // Only for problems it does not decline.
+  void (*run)(const GemmProblem& problem);
+};
+
+// In order of preference. The last takes every valid problem.
+std::span<const GemmImplementation* const> gemm_implementations();
+
+// The first that does not decline.
+const GemmImplementation& choose_gemm(const GemmProblem& problem);
+
+// Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives zeros, or leaves C with accumulate).
+// Keeps packing buffers per thread, up to 6 MiB (plus m * 2048 * 4 bytes for a bf16 C).
+// Throws std::invalid_argument if accumulate is asked of a bf16 C.
+void gemm(const GemmProblem& problem);
+
+}  // namespace ms::kernels

@@ -1,0 +1,66 @@
+// Eigen at the compiler's baseline (SSE2 on x86-64, NEON on AArch64): what runs where our vector code does not.
+// No -mavx2 here: Eigen's and the library's inline functions would reach older CPUs through the linker.
+#include <Eigen/Core>
+
+#include "kernels/bf16.h"
+#include "kernels/detail/gemm_backends.h"
+#include "kernels/detail/scratch.h"
+
+namespace ms::kernels {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Stride = Eigen::OuterStride<>;
+using ConstMap = Eigen::Map<const Matrix, Eigen::Unaligned, Stride>;
+using Map = Eigen::Map<Matrix, Eigen::Unaligned, Stride>;
+
+// The operand as fp32: itself, or a dense copy of a bf16 one in `copy`.
+ConstMap operand(const void* data, GemmType type, int64_t rows, int64_t columns, int64_t ld, ScratchBuffer& copy) {
+  if (type == GemmType::kFp32) return {static_cast<const float*>(data), rows, columns, Stride(ld)};
+  float* converted = copy.floats(rows * columns);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      converted[i * columns + j] = static_cast<float>(static_cast<const bf16*>(data)[i * ld + j]);
+    }
+  }
+  return {converted, rows, columns, Stride(columns)};
+}
+
+template <class A, class B>
+void multiply(const A& a, const B& b, bool accumulate, Map c) {
+  if (accumulate) {
+    c.noalias() += a * b;
+  } else {
+    c.noalias() = a * b;
+  }
+}
+
+void run(const GemmProblem& problem) {
+  thread_local ScratchBuffer a_copy, b_copy, c_copy;
+  const int64_t m = problem.m, n = problem.n, k = problem.k;
+  const ConstMap a =
+      operand(problem.a, problem.a_type, problem.transpose_a ? k : m, problem.transpose_a ? m : k, problem.lda, a_copy);
+  const ConstMap b =
+      operand(problem.b, problem.b_type, problem.transpose_b ? n : k, problem.transpose_b ? k : n, problem.ldb, b_copy);
+  const bool narrow = problem.c_type == GemmType::kBf16;
+  const Map c(narrow ? c_copy.floats(m * n) : static_cast<float*>(problem.c), m, n, Stride(narrow ? n : problem.ldc));
+  if (problem.transpose_a && problem.transpose_b) {
+    multiply(a.transpose(), b.transpose(), problem.accumulate, c);
+  } else if (problem.transpose_a) {
+    multiply(a.transpose(), b, problem.accumulate, c);
+  } else if (problem.transpose_b) {
+    multiply(a, b.transpose(), problem.accumulate, c);
+  } else {
+    multiply(a, b, problem.accumulate, c);
+  }
+  if (!narrow) return;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) static_cast<bf16*>(problem.c)[i * problem.ldc + j] = bf16(c(i, j));
+  }
+}
+
+}  // namespace
+
+const GemmImplementation kGemmEigen = {"eigen", [](const GemmProblem&) { return std::string_view(); }, run};
+
+}  // namespace ms::kernels

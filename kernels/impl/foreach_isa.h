@@ -1,0 +1,97 @@
+// Compiles MS_KERNEL_BODY once per instruction set, in namespace scalar, avx2 and avx512 of ms::kernels, each inside a
+// target region. A kernel's .cpp includes what the body needs, defines MS_KERNEL_BODY, includes this once, and then
+// chooses with MS_DISPATCH.
+//
+// Regions and not per-file -mavx512f, whose inline library code the linker may hand to an older CPU. Bodies include
+// nothing and use no lambda (GCC compiles a lambda's body for the file's target, not the region's).
+// Google Highway 1.0.3 (Debian 12) was considered: its conversion to bf16 truncates, where training needs rounding.
+#ifndef MS_KERNEL_BODY
+#error "define MS_KERNEL_BODY before including foreach_isa.h"
+#endif
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "kernels/bf16.h"
+#include "kernels/isa.h"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593)
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define MS_INLINE inline __attribute__((always_inline))
+
+#define MS_ISA 0
+namespace ms::kernels::scalar {
+#include "kernels/impl/simd.inl"
+// The body comes second: it is written in simd.inl's words.
+#include MS_KERNEL_BODY
+}  // namespace ms::kernels::scalar
+#undef MS_ISA
+
+#if defined(__x86_64__)
+
+#define MS_ISA 1
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+namespace ms::kernels::avx2 {
+#include "kernels/impl/simd.inl"
+// The body comes second.
+#include MS_KERNEL_BODY
+}  // namespace ms::kernels::avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef MS_ISA
+
+#define MS_ISA 2
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+namespace ms::kernels::avx512 {
+#include "kernels/impl/simd.inl"
+// The body comes second.
+#include MS_KERNEL_BODY
+}  // namespace ms::kernels::avx512
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef MS_ISA
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+// Calls the active instruction set's `call`, for example MS_DISPATCH(rms_norm(x, gamma, rows)).
+#define MS_DISPATCH(...)          \
+  switch (active_isa()) {         \
+    case Isa::kAvx512:            \
+      return avx512::__VA_ARGS__; \
+    case Isa::kAvx2:              \
+      return avx2::__VA_ARGS__;   \
+    case Isa::kScalar:            \
+      break;                      \
+  }                               \
+  return scalar::__VA_ARGS__
+
+#else
+#define MS_DISPATCH(...) return scalar::__VA_ARGS__
+#endif

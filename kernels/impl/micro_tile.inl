@@ -1,0 +1,47 @@
+// The register tile that gemm and attention are made of: kRows x kTileColumns of C in registers, one broadcast of A per
+// row and step of k, every sum in the order of k.
+
+#if MS_ISA == 0
+constexpr int kTileRows = 2;
+constexpr int kTileVecs = 8;
+#elif MS_ISA == 1
+constexpr int kTileRows = 6;  // 12 accumulators, 2 of B, 1 of A of 16 registers
+constexpr int kTileVecs = 2;
+#else
+constexpr int kTileRows = 12;  // 24 accumulators, 2 of B, 1 of A of 32 registers
+constexpr int kTileVecs = 2;
+#endif
+constexpr int64_t kTileColumns = kTileVecs * kLanes;
+
+// c[i, :] (+)= sum over p of a[i * a_row + p * a_step] * b[p * b_step, :], for kRows rows and kTileColumns columns.
+template <int kRows>
+MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step,
+                               bool accumulate, float* c, int64_t ldc) {
+  Vec sum[kRows][kTileVecs];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) sum[i][v] = zero();
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    Vec row[kTileVecs];
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) row[v] = load(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const Vec factor = broadcast(a[i * a_row]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVecs; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+    }
+    a += a_step;
+    b += b_step;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) {
+      float* target = c + i * ldc + v * kLanes;
+      store(target, accumulate ? load(target) + sum[i][v] : sum[i][v]);
+    }
+  }
+}

@@ -1,0 +1,146 @@
+// The words kernel bodies are written in: Vec, kLanes floats wide. Included by foreach_isa.h only, once per region.
+//
+// load and store convert: a body written for T = float serves bf16. Partial ones touch n < kLanes elements; what a
+// partial load does not read is 0.
+
+#if MS_ISA == 0
+using Vec = float;
+constexpr int64_t kLanes = 1;
+
+MS_INLINE Vec broadcast(float value) { return value; }
+MS_INLINE Vec load(const float* p) { return *p; }
+MS_INLINE Vec load(const bf16* p) { return static_cast<float>(*p); }
+MS_INLINE void store(float* p, Vec v) { *p = v; }
+MS_INLINE void store(bf16* p, Vec v) { *p = bf16(v); }
+MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+MS_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }  // b if either is NaN, as vmaxps
+MS_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
+MS_INLINE Vec sqrt(Vec v) { return std::sqrt(v); }
+MS_INLINE Vec round(Vec v) { return std::nearbyint(v); }
+MS_INLINE float reduce_add(Vec v) { return v; }
+MS_INLINE float reduce_max(Vec v) { return v; }
+MS_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) { return a < b ? yes : no; }
+// 2^n for integral n in [-127, 127]; -127 gives 0.
+MS_INLINE Vec exp2_integral(Vec n) { return std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23); }
+#elif MS_ISA == 1
+using Vec = __m256;
+constexpr int64_t kLanes = 8;
+
+MS_INLINE Vec broadcast(float value) { return _mm256_set1_ps(value); }
+MS_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
+MS_INLINE Vec load(const bf16* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+MS_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
+MS_INLINE void store(bf16* p, Vec v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i bias = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  const __m256i halves = _mm256_blendv_epi8(rounded, quiet, is_nan);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+MS_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+MS_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+MS_INLINE Vec sqrt(Vec v) { return _mm256_sqrt_ps(v); }
+MS_INLINE Vec round(Vec v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+MS_INLINE float reduce_add(Vec v) {
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+MS_INLINE float reduce_max(Vec v) {
+  __m128 most = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+  return _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
+}
+MS_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
+  return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+MS_INLINE Vec exp2_integral(Vec n) {
+  const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+#else
+using Vec = __m512;
+constexpr int64_t kLanes = 16;
+
+MS_INLINE Vec broadcast(float value) { return _mm512_set1_ps(value); }
+MS_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
+MS_INLINE Vec load(const bf16* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+MS_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+MS_INLINE void store(bf16* p, Vec v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i upper = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i bias = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd);
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __m512i halves = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, quiet);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(halves));
+}
+MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+MS_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+MS_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+MS_INLINE Vec sqrt(Vec v) { return _mm512_sqrt_ps(v); }
+MS_INLINE Vec round(Vec v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+MS_INLINE float reduce_add(Vec v) { return _mm512_reduce_add_ps(v); }
+MS_INLINE float reduce_max(Vec v) { return _mm512_reduce_max_ps(v); }
+MS_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+MS_INLINE Vec exp2_integral(Vec n) {
+  const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+}
+#endif
+
+MS_INLINE Vec zero() { return broadcast(0.0F); }
+
+template <class T>
+MS_INLINE Vec load_partial(const T* p, int64_t n) {
+  T lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+
+template <class T>
+MS_INLINE void store_partial(T* p, Vec v, int64_t n) {
+  T lanes[kLanes];
+  store(lanes, v);
+  for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+// e^x, relative error below 2e-7 where the result is normal; 0 below it, inf above, NaN of NaN.
+// Cody-Waite reduction to |r| <= ln(2)/2, degree-6 minimax polynomial (Cephes expf), scaling in two halves so that
+// 2^128 is never formed.
+MS_INLINE Vec exp(Vec x) {
+  const Vec low = broadcast(-87.336544F), high = broadcast(88.722839F);
+  const Vec clamped = min(high, max(low, x));  // the order of arguments lets NaN through
+  const Vec n = round(clamped * broadcast(1.44269504F));
+  Vec r = fma(n, broadcast(-0.693359375F), clamped);
+  r = fma(n, broadcast(2.12194440e-4F), r);
+  Vec p = broadcast(1.9875691500e-4F);
+  p = fma(p, r, broadcast(1.3981999507e-3F));
+  p = fma(p, r, broadcast(8.3334519073e-3F));
+  p = fma(p, r, broadcast(4.1665795894e-2F));
+  p = fma(p, r, broadcast(1.6666665459e-1F));
+  p = fma(p, r, broadcast(5.0000001201e-1F));
+  p = fma(p, r * r, r) + broadcast(1.0F);
+  const Vec half = round(n * broadcast(0.5F));
+  const Vec result = p * exp2_integral(half) * exp2_integral(n - half);
+  const Vec with_zero = select_less(x, low, zero(), result);
+  return select_less(high, x, broadcast(std::numeric_limits<float>::infinity()), with_zero);
+}
+
+// 1 / (1 + e^-x)
+MS_INLINE Vec sigmoid(Vec x) { return broadcast(1.0F) / (broadcast(1.0F) + exp(zero() - x)); }

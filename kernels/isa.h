@@ -1,0 +1,28 @@
+// The instruction set that the kernels of this process run on, chosen once.
+//
+// Every kernel exists for each of these (kernels/impl/foreach_isa.h) and agrees with its scalar twin within the
+// tolerance its test derives; bits may differ between instruction sets, never between runs on one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ms::kernels {
+
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx512 };
+
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512"
+std::optional<Isa> parse_isa(std::string_view name);
+
+// What the CPU and the operating system offer: CPUID and XGETBV. kAvx2 implies FMA and F16C; kAvx512 is F, BW, DQ, VL.
+bool cpu_supports(Isa isa);
+
+// The best supported one, or the one MS_FORCE_ISA names. Throws std::invalid_argument if that variable holds an unknown
+// name, or one this CPU lacks. Decided at the first call, constant after it.
+Isa active_isa();
+
+// The rule of active_isa for a given value of MS_FORCE_ISA (empty: not set); for tests.
+Isa choose_isa(std::string_view forced);
+
+}  // namespace ms::kernels
