@@ -1,0 +1,24 @@
+// AdamW on flat fp32 buffers, and the sum of squares that gradient clipping needs.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/bf16.h"
+
+namespace ms::kernels {
+
+struct AdamwScalars {
+  float lr, beta1, beta2, eps, weight_decay, grad_scale;
+  float bias_correction1, bias_correction2;  // 1 - beta1^step, 1 - beta2^step
+};
+
+// g = grad * grad_scale; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g^2;
+// p -= lr * (m / bias_correction1 / (sqrt(v / bias_correction2) + eps) + weight_decay * p)
+// (Loshchilov & Hutter 2019, in the order of apex's FusedAdam with adam_w_mode=1.) n elements each;
+// param: receives p rounded to bf16, may be null.
+void adamw(float* p, const float* grad, float* m, float* v, bf16* param, int64_t n, const AdamwScalars& scalars);
+
+// Sum of squares of n elements in double, in an order that depends on nothing but n and the instruction set.
+double sum_of_squares(const float* values, int64_t n);
+
+}  // namespace ms::kernels

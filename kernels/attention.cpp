@@ -1,0 +1,54 @@
+#include "kernels/attention.h"
+
+namespace ms::kernels {
+namespace {
+
+// Multiples of every register tile, rows and columns (impl/micro_tile.inl); scores of a block stay in L2.
+constexpr int64_t kQueryBlock = 48;
+constexpr int64_t kKeyBlock = 192;
+constexpr int64_t kHeadPadding = 32;
+
+int64_t padded_head(int64_t d) { return (d + kHeadPadding - 1) / kHeadPadding * kHeadPadding; }
+int64_t padded_keys(int64_t seq) { return (seq + kKeyBlock - 1) / kKeyBlock * kKeyBlock; }
+
+}  // namespace
+}  // namespace ms::kernels
+
+#define MS_KERNEL_BODY "kernels/impl/attention.inl"
+#include "kernels/impl/foreach_isa.h"
+
+namespace ms::kernels {
+
+int64_t attention_workspace(const AttentionShape& shape) {
+  const int64_t padded = padded_head(shape.d);
+  return 2 * padded_keys(shape.seq) * padded + 2 * kQueryBlock * padded + kQueryBlock * kKeyBlock;
+}
+
+int64_t attention_backward_workspace(const AttentionShape& shape) {
+  const int64_t padded = padded_head(shape.d);
+  return 5 * padded_keys(shape.seq) * padded + 3 * kQueryBlock * padded + 2 * kQueryBlock * kKeyBlock;
+}
+
+template <class T>
+void causal_attention(const AttentionShape& shape, const T* q, const T* k, const T* v, float scale, T* out, float* lse,
+                      float* workspace) {
+  MS_DISPATCH(causal_attention(shape, q, k, v, scale, out, lse, workspace));
+}
+template void causal_attention(const AttentionShape&, const float*, const float*, const float*, float, float*, float*,
+                               float*);
+template void causal_attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, float, bf16*, float*,
+                               float*);
+
+template <class T>
+void causal_attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k,
+                               const T* v, const T* out, const float* lse, float scale, T* dq, T* dk, T* dv,
+                               float* workspace) {
+  MS_DISPATCH(causal_attention_backward(shape, heads, dout, q, k, v, out, lse, scale, dq, dk, dv, workspace));
+}
+template void causal_attention_backward(const AttentionShape&, int64_t, const float*, const float*, const float*,
+                                        const float*, const float*, const float*, float, float*, float*, float*,
+                                        float*);
+template void causal_attention_backward(const AttentionShape&, int64_t, const bf16*, const bf16*, const bf16*,
+                                        const bf16*, const bf16*, const float*, float, bf16*, bf16*, bf16*, float*);
+
+}  // namespace ms::kernels

@@ -1,0 +1,53 @@
+// Body of adamw.h.
+
+struct AdamwState {
+  Vec p, m, v;
+};
+
+MS_INLINE AdamwState adamw_update(AdamwState s, Vec grad, const AdamwScalars& a) {
+  const Vec g = grad * broadcast(a.grad_scale);
+  s.m = fma(broadcast(a.beta1), s.m, broadcast(1.0F - a.beta1) * g);
+  s.v = fma(broadcast(a.beta2), s.v, broadcast(1.0F - a.beta2) * g * g);
+  const Vec numerator = s.m / broadcast(a.bias_correction1);
+  const Vec denominator = sqrt(s.v / broadcast(a.bias_correction2)) + broadcast(a.eps);
+  const Vec update = fma(broadcast(a.weight_decay), s.p, numerator / denominator);
+  s.p = s.p - broadcast(a.lr) * update;
+  return s;
+}
+
+inline void adamw(float* p, const float* grad, float* m, float* v, bf16* param, int64_t n,
+                  const AdamwScalars& scalars) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const AdamwState next = adamw_update({load(p + i), load(m + i), load(v + i)}, load(grad + i), scalars);
+    store(p + i, next.p);
+    store(m + i, next.m);
+    store(v + i, next.v);
+    if (param != nullptr) store(param + i, next.p);
+  }
+  const int64_t tail = n - i;
+  if (tail == 0) return;
+  const AdamwState next =
+      adamw_update({load_partial(p + i, tail), load_partial(m + i, tail), load_partial(v + i, tail)},
+                   load_partial(grad + i, tail), scalars);
+  store_partial(p + i, next.p, tail);
+  store_partial(m + i, next.m, tail);
+  store_partial(v + i, next.v, tail);
+  if (param != nullptr) store_partial(param + i, next.p, tail);
+}
+
+inline double sum_of_squares(const float* values, int64_t n) {
+  constexpr int kSums = 16;
+  double sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int lane = 0; lane < kSums; ++lane) {
+      const double value = values[i + lane];
+      sums[lane] += value * value;
+    }
+  }
+  double total = 0;
+  for (int lane = 0; lane < kSums; ++lane) total += sums[lane];
+  for (; i < n; ++i) total += static_cast<double>(values[i]) * values[i];
+  return total;
+}

@@ -1,0 +1,25 @@
+#include "kernels/norm.h"
+
+#define MS_KERNEL_BODY "kernels/impl/norm.inl"
+#include "kernels/impl/foreach_isa.h"
+
+namespace ms::kernels {
+
+template <class T>
+void rms_norm(const T* x, const T* gamma, int64_t rows, int64_t h, float epsilon, T* y, float* rstd) {
+  MS_DISPATCH(rms_norm(x, gamma, rows, h, epsilon, y, rstd));
+}
+template void rms_norm(const float*, const float*, int64_t, int64_t, float, float*, float*);
+template void rms_norm(const bf16*, const bf16*, int64_t, int64_t, float, bf16*, float*);
+
+template <class T>
+void rms_norm_backward(const T* dy, const T* x, const T* gamma, const float* rstd, const T* dresidual, int64_t rows,
+                       int64_t h, T* dx, float* dgamma) {
+  MS_DISPATCH(rms_norm_backward(dy, x, gamma, rstd, dresidual, rows, h, dx, dgamma));
+}
+template void rms_norm_backward(const float*, const float*, const float*, const float*, const float*, int64_t, int64_t,
+                                float*, float*);
+template void rms_norm_backward(const bf16*, const bf16*, const bf16*, const float*, const bf16*, int64_t, int64_t,
+                                bf16*, float*);
+
+}  // namespace ms::kernels
