@@ -8,11 +8,12 @@
 namespace ms::kernels {
 
 struct AdamwScalars {
-  float lr, beta1, beta2, eps, weight_decay, grad_scale;
-  float bias_correction1, bias_correction2;  // 1 - beta1^step, 1 - beta2^step
+  float lr, eps, weight_decay, grad_scale;
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;  // each rounded from the exact value
+  float bias_correction1, bias_correction2;              // 1 - beta1^step, 1 - beta2^step
 };
 
-// g = grad * grad_scale; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g^2;
+// g = grad * grad_scale; m = beta1*m + one_minus_beta1*g; v = beta2*v + one_minus_beta2*g^2;
 // p -= lr * (m / bias_correction1 / (sqrt(v / bias_correction2) + eps) + weight_decay * p)
 // (Loshchilov & Hutter 2019, in the order of apex's FusedAdam with adam_w_mode=1.) n elements each;
 // param: receives p rounded to bf16, may be null.

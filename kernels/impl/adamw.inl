@@ -6,8 +6,8 @@ struct AdamwState {
 
 MS_INLINE AdamwState adamw_update(AdamwState s, Vec grad, const AdamwScalars& a) {
   const Vec g = grad * broadcast(a.grad_scale);
-  s.m = fma(broadcast(a.beta1), s.m, broadcast(1.0F - a.beta1) * g);
-  s.v = fma(broadcast(a.beta2), s.v, broadcast(1.0F - a.beta2) * g * g);
+  s.m = fma(broadcast(a.beta1), s.m, broadcast(a.one_minus_beta1) * g);
+  s.v = fma(broadcast(a.beta2), s.v, broadcast(a.one_minus_beta2) * g * g);
   const Vec numerator = s.m / broadcast(a.bias_correction1);
   const Vec denominator = sqrt(s.v / broadcast(a.bias_correction2)) + broadcast(a.eps);
   const Vec update = fma(broadcast(a.weight_decay), s.p, numerator / denominator);

@@ -38,7 +38,8 @@ struct QkvGradients {
 };
 
 // out, lse: what forward gave. P is recomputed tile by tile: dV = P^T dO, dS = P * (dO V^T - rowsum(dO * O)),
-// dQ = scale dS K, dK = scale dS^T Q.
+// dQ = scale dS K, dK = scale dS^T Q. Adds the flops of those four products to context.flops (causal: half), not of the
+// recomputed scores: forward and backward count what the model needs (12 s^2 d a head, halved).
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse, double scale);

@@ -10,11 +10,12 @@
 namespace ms::ops {
 
 struct AdamwParameters {
-  float lr = 0;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float eps = 1e-8F;
-  float weight_decay = 0;
+  // Doubles: 1 - beta2 of an fp32 0.999 is off by 1.3e-5. Each factor is rounded to fp32 once, as PyTorch does.
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
   float grad_scale = 1;  // multiplies the gradient first: clipping, 1 / loss scale
   int64_t step = 1;      // 1 for the first update
 };

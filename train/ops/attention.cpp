@@ -1,0 +1,156 @@
+#include "train/ops/attention.h"
+
+#include <cstring>
+
+#include "kernels/attention.h"
+#include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/typed.h"
+
+namespace ms::ops {
+namespace {
+
+using core::Tensor;
+using core::TensorView;
+
+struct Sizes {
+  int64_t seq, batch, heads, groups, d;
+  int64_t per_group() const { return heads / groups; }
+  // Products of the causal half of seq x seq scores with d.
+  int64_t product_flops() const { return seq * seq * d * batch * heads; }
+};
+
+Sizes check_qkv(const TensorView& q, const TensorView& k, const TensorView& v) {
+  MS_CHECK(q.shape().size() == 4 && k.shape().size() == 4, "attention: q is ", core::cat(q.shape()), ", k ",
+           core::cat(k.shape()), ", expected [seq, batch, heads, d]");
+  const Sizes sizes{q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3)};
+  MS_CHECK(sizes.groups > 0 && sizes.heads % sizes.groups == 0, "attention: ", sizes.heads, " heads in ", sizes.groups,
+           " groups");
+  detail::check_shape(k, {sizes.seq, sizes.batch, sizes.groups, sizes.d}, "attention: k");
+  detail::check_shape(v, k.shape(), "attention: v");
+  detail::check_dtype(k, q.dtype(), "attention: k");
+  detail::check_dtype(v, q.dtype(), "attention: v");
+  return sizes;
+}
+
+kernels::AttentionShape kernel_shape(const Sizes& sizes) {
+  return {sizes.seq, sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d};
+}
+
+// Where one (position, batch, group) lies in the packed tensor, and its parts.
+enum class PackDirection { kSplit, kMerge };
+
+void move_qkv(Context& context, const Sizes& sizes, PackDirection direction, const TensorView& packed,
+              const TensorView& q, const TensorView& k, const TensorView& v) {
+  const int64_t element = core::size_of(packed.dtype()), d = sizes.d * element;
+  const int64_t query = sizes.per_group() * d, row = sizes.batch * sizes.groups;
+  const auto move = [direction](std::byte* packed_part, std::byte* part, int64_t bytes) {
+    if (direction == PackDirection::kSplit) {
+      std::memcpy(part, packed_part, static_cast<size_t>(bytes));
+    } else {
+      std::memcpy(packed_part, part, static_cast<size_t>(bytes));
+    }
+  };
+  // [seq, batch, group] has the same order in all four.
+  context.pool.parallel_for(sizes.seq * row, detail::row_grain((sizes.per_group() + 2) * sizes.d),
+                            [&](int64_t begin, int64_t end) {
+                              for (int64_t i = begin; i < end; ++i) {
+                                std::byte* from = packed.bytes() + i * (query + 2 * d);
+                                move(from, q.bytes() + i * query, query);
+                                move(from + query, k.bytes() + i * d, d);
+                                move(from + query + d, v.bytes() + i * d, d);
+                              }
+                            });
+}
+
+}  // namespace
+
+QkvTensors split_qkv(Context& context, const TensorView& packed, int64_t num_heads, int64_t num_groups,
+                     int64_t head_dim) {
+  const detail::OpScope scope(context, "ms::split_qkv", packed);
+  const Sizes sizes{packed.dim(0), packed.dim(1), num_heads, num_groups, head_dim};
+  MS_CHECK(num_groups > 0 && num_heads % num_groups == 0, "split_qkv: ", num_heads, " heads in ", num_groups,
+           " groups");
+  detail::check_shape(packed, {sizes.seq, sizes.batch, num_groups * (sizes.per_group() + 2) * head_dim},
+                      "split_qkv: packed");
+  const auto make = [&](int64_t heads) {
+    return Tensor(context.arena, packed.dtype(), {sizes.seq, sizes.batch, heads, head_dim}, core::MemoryTag::kAct);
+  };
+  QkvTensors out{make(num_heads), make(num_groups), make(num_groups)};
+  const auto kernel = scope.kernel(-1, 2 * packed.size_bytes());
+  move_qkv(context, sizes, PackDirection::kSplit, packed, out.q, out.k, out.v);
+  return out;
+}
+
+Tensor merge_qkv(Context& context, const TensorView& dq, const TensorView& dk, const TensorView& dv) {
+  const detail::OpScope scope(context, "ms::merge_qkv", dq, dk, dv);
+  const Sizes sizes = check_qkv(dq, dk, dv);
+  Tensor packed(context.arena, dq.dtype(), {sizes.seq, sizes.batch, sizes.groups * (sizes.per_group() + 2) * sizes.d},
+                core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, 2 * packed.size_bytes());
+  move_qkv(context, sizes, PackDirection::kMerge, packed, dq, dk, dv);
+  return packed;
+}
+
+AttentionResult causal_attention(Context& context, const TensorView& q, const TensorView& k, const TensorView& v,
+                                 double scale) {
+  const detail::OpScope scope(context, "ms::causal_attention", q, k, v);
+  const Sizes sizes = check_qkv(q, k, v);
+  const kernels::AttentionShape shape = kernel_shape(sizes);
+  AttentionResult result{
+      Tensor(context.arena, q.dtype(), q.shape(), core::MemoryTag::kAct),
+      Tensor(context.arena, core::DType::kFp32, {sizes.batch, sizes.heads, sizes.seq}, core::MemoryTag::kAct)};
+  const int64_t flops = 2 * sizes.product_flops();
+  context.flops += flops;
+  const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
+  detail::with_type(q.dtype(), [&]<class T>() {
+    context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
+      const Tensor workspace(context.arena, core::DType::kFp32, {kernels::attention_workspace(shape)},
+                             core::MemoryTag::kTmp);
+      for (int64_t head = begin; head < end; ++head) {  // [batch, heads], as within a position
+        const int64_t group = head / sizes.per_group();
+        kernels::causal_attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
+                                  v.data<T>() + group * sizes.d, static_cast<float>(scale),
+                                  result.out.data<T>() + head * sizes.d, result.lse.data<float>() + head * sizes.seq,
+                                  workspace.data<float>());
+      }
+    });
+  });
+  return result;
+}
+
+QkvGradients causal_attention_backward(Context& context, const TensorView& dout, const TensorView& q,
+                                       const TensorView& k, const TensorView& v, const TensorView& out,
+                                       const TensorView& lse, double scale) {
+  const detail::OpScope scope(context, "ms::causal_attention_backward", dout, q, k, v, out);
+  const Sizes sizes = check_qkv(q, k, v);
+  for (const TensorView* x : {&dout, &out}) {
+    detail::check_size(*x, q.size(), "causal_attention_backward: dout or out");
+    detail::check_dtype(*x, q.dtype(), "causal_attention_backward: dout or out");
+  }
+  detail::check_shape(lse, {sizes.batch, sizes.heads, sizes.seq}, "causal_attention_backward: lse");
+  const kernels::AttentionShape shape = kernel_shape(sizes);
+  const auto make = [&](const TensorView& like) {
+    return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
+  };
+  QkvGradients result{make(q), make(k), make(v)};
+  const int64_t flops = 4 * sizes.product_flops();
+  context.flops += flops;
+  const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
+  const int64_t per_group = sizes.per_group();
+  detail::with_type(q.dtype(), [&]<class T>() {
+    context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
+      const Tensor workspace(context.arena, core::DType::kFp32, {kernels::attention_backward_workspace(shape)},
+                             core::MemoryTag::kTmp);
+      for (int64_t group = begin; group < end; ++group) {
+        const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
+        kernels::causal_attention_backward(
+            shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv, v.data<T>() + kv,
+            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, static_cast<float>(scale),
+            result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace.data<float>());
+      }
+    });
+  });
+  return result;
+}
+
+}  // namespace ms::ops

@@ -1,0 +1,48 @@
+// Choice of the storage type, and the checks and sizes that operators share.
+#pragma once
+
+#include "core/error.h"
+#include "core/tensor.h"
+#include "kernels/bf16.h"
+
+namespace ms::ops::detail {
+
+// Calls body.template operator()<T>() with T the type of dtype; only the storage types of activations.
+template <class Body>
+decltype(auto) with_type(core::DType dtype, const Body& body) {
+  if (dtype == core::DType::kBf16) return body.template operator()<kernels::bf16>();
+  MS_CHECK(dtype == core::DType::kFp32, "operand is ", core::dtype_name(dtype), "; operators take fp32 and bf16");
+  return body.template operator()<float>();
+}
+
+// Product of all axes but the last.
+inline int64_t num_rows(const core::TensorView& x) {
+  int64_t rows = 1;
+  for (size_t axis = 0; axis + 1 < x.shape().size(); ++axis) rows *= x.shape()[axis];
+  return rows;
+}
+
+inline core::Dims with_last(core::Dims shape, int64_t last) {
+  shape.back() = last;
+  return shape;
+}
+
+inline void check_dtype(const core::TensorView& x, core::DType dtype, const char* what) {
+  MS_CHECK(x.dtype() == dtype, what, " is ", core::dtype_name(x.dtype()), ", expected ", core::dtype_name(dtype));
+}
+
+inline void check_shape(const core::TensorView& x, const core::Dims& shape, const char* what) {
+  MS_CHECK(x.shape() == shape, what, " is ", core::cat(x.shape()), ", expected ", core::cat(shape));
+}
+
+inline void check_size(const core::TensorView& x, int64_t size, const char* what) {
+  MS_CHECK(x.size() == size, what, " has ", x.size(), " elements, expected ", size);
+}
+
+// Elements that one thread takes at least, for work that moves memory: below it waking a thread costs more.
+inline constexpr int64_t kGrainElements = 16384;
+inline int64_t row_grain(int64_t row_elements) {
+  return row_elements >= kGrainElements ? 1 : kGrainElements / (row_elements > 0 ? row_elements : 1);
+}
+
+}  // namespace ms::ops::detail

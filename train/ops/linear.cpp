@@ -1,0 +1,138 @@
+#include "train/ops/linear.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/typed.h"
+
+namespace ms::ops {
+namespace {
+
+using core::Tensor;
+using core::TensorView;
+
+kernels::GemmType gemm_type(const TensorView& x) {
+  if (x.dtype() == core::DType::kBf16) return kernels::GemmType::kBf16;
+  detail::check_dtype(x, core::DType::kFp32, "GEMM operand");
+  return kernels::GemmType::kFp32;
+}
+
+const void* advance(const void* data, kernels::GemmType type, int64_t elements) {
+  return static_cast<const std::byte*>(data) + elements * (type == kernels::GemmType::kBf16 ? 2 : 4);
+}
+
+// Rows and columns that fill whole register tiles of every instruction set (6 or 12 rows, 16 or 32 columns).
+constexpr int64_t kRowGrain = 12, kColumnGrain = 32;
+
+// Splits C's longer side over the pool: each thread then packs the least of the other operand. Every element of C is
+// summed over k in one call, so the split changes no bit (kernels/gemm.h, "tiles").
+void parallel_gemm(Context& context, const detail::OpScope& scope, const kernels::GemmProblem& problem, int64_t bytes) {
+  const int64_t flops = 2 * problem.m * problem.n * problem.k;
+  context.flops += flops;
+  const auto kernel = scope.kernel(flops, bytes);
+  if (problem.m >= problem.n) {
+    context.pool.parallel_for(problem.m, kRowGrain, [&](int64_t begin, int64_t end) {
+      kernels::GemmProblem part = problem;
+      part.m = end - begin;
+      part.a = advance(problem.a, problem.a_type, problem.transpose_a ? begin : begin * problem.lda);
+      part.c = const_cast<void*>(advance(problem.c, problem.c_type, begin * problem.ldc));
+      kernels::gemm(part);
+    });
+  } else {
+    context.pool.parallel_for(problem.n, kColumnGrain, [&](int64_t begin, int64_t end) {
+      kernels::GemmProblem part = problem;
+      part.n = end - begin;
+      part.b = advance(problem.b, problem.b_type, problem.transpose_b ? begin * problem.ldb : begin);
+      part.c = const_cast<void*>(advance(problem.c, problem.c_type, begin));
+      kernels::gemm(part);
+    });
+  }
+}
+
+Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView& x, const TensorView& weight,
+                core::DType out_dtype) {
+  const int64_t in = weight.dim(1), out = weight.dim(0);
+  MS_CHECK(x.dim(-1) == in, "linear: x is ", core::cat(x.shape()), ", weight ", core::cat(weight.shape()));
+  Tensor y(context.arena, out_dtype, detail::with_last(x.shape(), out), core::MemoryTag::kAct);
+  kernels::GemmProblem problem;
+  problem.transpose_b = true;
+  problem.m = detail::num_rows(x), problem.n = out, problem.k = in;
+  problem.a = x.bytes(), problem.a_type = gemm_type(x), problem.lda = in;
+  problem.b = weight.bytes(), problem.b_type = gemm_type(weight), problem.ldb = in;
+  problem.c = y.bytes(), problem.c_type = gemm_type(y), problem.ldc = out;
+  parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes());
+  return y;
+}
+
+}  // namespace
+
+Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias) {
+  const detail::OpScope scope(context, "ms::linear", x, weight);
+  Tensor y = multiply(context, scope, x, weight, x.dtype());
+  if (bias == nullptr) return y;
+  const int64_t out = y.dim(-1);
+  detail::check_size(*bias, out, "linear: bias");
+  detail::with_type(x.dtype(), [&]<class T>() {
+    context.pool.parallel_for(detail::num_rows(y), detail::row_grain(out), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* target = y.data<T>() + row * out;
+        kernels::add(target, bias->data<T>(), out, target);
+      }
+    });
+  });
+  return y;
+}
+
+Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weight) {
+  const detail::OpScope scope(context, "ms::linear_fp32", x, weight);
+  return multiply(context, scope, x, weight, core::DType::kFp32);
+}
+
+Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& weight) {
+  const detail::OpScope scope(context, "ms::linear_dgrad", dy, weight);
+  const int64_t in = weight.dim(1), out = weight.dim(0);
+  MS_CHECK(dy.dim(-1) == out, "linear_dgrad: dy is ", core::cat(dy.shape()), ", weight ", core::cat(weight.shape()));
+  Tensor dx(context.arena, weight.dtype(), detail::with_last(dy.shape(), in), core::MemoryTag::kAct);
+  kernels::GemmProblem problem;
+  problem.m = detail::num_rows(dy), problem.n = in, problem.k = out;
+  problem.a = dy.bytes(), problem.a_type = gemm_type(dy), problem.lda = out;
+  problem.b = weight.bytes(), problem.b_type = gemm_type(weight), problem.ldb = in;
+  problem.c = dx.bytes(), problem.c_type = gemm_type(dx), problem.ldc = in;
+  parallel_gemm(context, scope, problem, dy.size_bytes() + weight.size_bytes() + dx.size_bytes());
+  return dx;
+}
+
+void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, const TensorView& main_grad) {
+  const detail::OpScope scope(context, "ms::linear_wgrad", x, dy);
+  const int64_t in = x.dim(-1), out = dy.dim(-1), tokens = detail::num_rows(x);
+  MS_CHECK(detail::num_rows(dy) == tokens, "linear_wgrad: x is ", core::cat(x.shape()), ", dy ", core::cat(dy.shape()));
+  detail::check_shape(main_grad, {out, in}, "linear_wgrad: main_grad");
+  detail::check_dtype(main_grad, core::DType::kFp32, "linear_wgrad: main_grad");
+  kernels::GemmProblem problem;
+  problem.transpose_a = true;
+  problem.m = out, problem.n = in, problem.k = tokens;
+  problem.a = dy.bytes(), problem.a_type = gemm_type(dy), problem.lda = out;
+  problem.b = x.bytes(), problem.b_type = gemm_type(x), problem.ldb = in;
+  problem.c = main_grad.bytes(), problem.ldc = in;
+  problem.accumulate = true;
+  parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());
+}
+
+void bias_grad(Context& context, const TensorView& dy, const TensorView& main_grad) {
+  const detail::OpScope scope(context, "ms::bias_grad", dy);
+  const int64_t out = dy.dim(-1), rows = detail::num_rows(dy);
+  detail::check_size(main_grad, out, "bias_grad: main_grad");
+  const auto kernel = scope.kernel(-1, dy.size_bytes());
+  detail::with_type(dy.dtype(), [&]<class T>() {
+    // Threads take columns: every sum runs over the rows in order.
+    context.pool.parallel_for(out, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t row = 0; row < rows; ++row) {
+        kernels::accumulate(main_grad.data<float>() + begin, dy.data<T>() + row * out + begin, end - begin);
+      }
+    });
+  });
+}
+
+}  // namespace ms::ops
