@@ -1,0 +1,212 @@
+#include "convert/huggingface_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/convert/support/temporary_folder.h"
+
+namespace ms::convert {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json llama() {
+  return {{"model_type", "llama"},    {"hidden_size", 64}, {"intermediate_size", 96},       {"num_hidden_layers", 3},
+          {"num_attention_heads", 8}, {"vocab_size", 127}, {"max_position_embeddings", 512}};
+}
+
+// llama() with one key more or another.
+json with(const char* key, json value) {
+  json config = llama();
+  config[key] = std::move(value);
+  return config;
+}
+
+std::string error_of(const json& config, core::ErrorCode code) {
+  try {
+    parse_hf_config(config, "config.json");
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(HuggingFaceConfigTest, DefaultsOfAbsentKeys) {
+  const HfConfig config = parse_hf_config(llama(), "x");
+  const core::TransformerConfig& model = config.model;
+  EXPECT_EQ(config.family->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(model.kv_channels, 8);
+  EXPECT_EQ(model.query_groups(), 8);
+  EXPECT_EQ(model.ffn_hidden_size, 96);
+  EXPECT_EQ(model.rotary_base, 10000.0);
+  EXPECT_EQ(model.norm_epsilon, 1e-6);
+  EXPECT_TRUE(model.untie_embeddings_and_output_weights);
+  EXPECT_FALSE(model.add_qkv_bias);
+  EXPECT_FALSE(config.dtype.has_value());
+  EXPECT_NO_THROW(model.validate());
+}
+
+TEST(HuggingFaceConfigTest, NullCountsAsAbsent) {
+  json config = with("head_dim", nullptr);
+  config["num_key_value_heads"] = nullptr;
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(parse_hf_config(config, "x").model, parse_hf_config(llama(), "x").model);
+}
+
+TEST(HuggingFaceConfigTest, GroupsAndHeadSize) {
+  json config = with("num_key_value_heads", 2);
+  config["head_dim"] = 16;
+  const core::TransformerConfig model = parse_hf_config(config, "x").model;
+  EXPECT_TRUE(model.group_query_attention);
+  EXPECT_EQ(model.query_groups(), 2);
+  EXPECT_EQ(model.qkv_rows(), (8 + 2 * 2) * 16);
+}
+
+TEST(HuggingFaceConfigTest, RopeThetaInBothPlaces) {
+  EXPECT_EQ(parse_hf_config(with("rope_theta", 5e5), "x").model.rotary_base, 5e5);
+  EXPECT_EQ(
+      parse_hf_config(with("rope_parameters", {{"rope_theta", 7e5}, {"rope_type", "default"}}), "x").model.rotary_base,
+      7e5);
+}
+
+TEST(HuggingFaceConfigTest, DtypeUnderBothNames) {
+  EXPECT_EQ(parse_hf_config(with("torch_dtype", "bfloat16"), "x").dtype, core::DType::kBf16);
+  EXPECT_EQ(parse_hf_config(with("dtype", "float16"), "x").dtype, core::DType::kFp16);
+  EXPECT_EQ(parse_hf_config(with("dtype", "float32"), "x").dtype, core::DType::kFp32);
+}
+
+TEST(HuggingFaceConfigTest, TiedEmbeddings) {
+  EXPECT_FALSE(parse_hf_config(with("tie_word_embeddings", true), "x").model.untie_embeddings_and_output_weights);
+}
+
+TEST(HuggingFaceConfigTest, FamiliesDifferInWhatTheyImply) {
+  const core::TransformerConfig qwen2 = parse_hf_config(with("model_type", "qwen2"), "x").model;
+  EXPECT_TRUE(qwen2.add_qkv_bias);
+  EXPECT_FALSE(qwen2.qk_layernorm);
+  const core::TransformerConfig qwen3 = parse_hf_config(with("model_type", "qwen3"), "x").model;
+  EXPECT_FALSE(qwen3.add_qkv_bias);
+  EXPECT_TRUE(qwen3.qk_layernorm);
+  EXPECT_EQ(qwen3.kv_channels, 128);
+}
+
+TEST(HuggingFaceConfigTest, WhatWeCannotComputeIsRefusedByName) {
+  using core::ErrorCode;
+  const std::vector<std::pair<const char*, json>> cases = {
+      {"model_type", "mamba"},
+      {"hidden_act", "gelu"},
+      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}},
+      {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}},
+      {"rope_scaling", {{"factor", 8.0}}},
+      {"rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e4}}},
+      {"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}},
+      {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}},
+      {"partial_rotary_factor", 0.5},
+      {"attention_bias", true},
+      {"mlp_bias", true},
+      {"use_sliding_window", true},
+      {"layer_types", {"full_attention", "sliding_attention"}},
+      {"quantization_config", {{"bits", 4}}},
+      {"dtype", "float8_e4m3fn"},
+  };
+  for (const auto& [key, value] : cases) {
+    EXPECT_THAT(error_of(with(key, value), ErrorCode::kUnsupported), HasSubstr(key)) << key << " " << value;
+  }
+}
+
+TEST(HuggingFaceConfigTest, NonsenseIsCorruptDataAndNamesTheKey) {
+  using core::ErrorCode;
+  const std::vector<std::pair<const char*, json>> cases = {
+      {"num_hidden_layers", 0},
+      {"num_hidden_layers", -1},
+      {"num_hidden_layers", 2.5},
+      {"num_hidden_layers", "3"},
+      {"num_hidden_layers", 100000},
+      {"hidden_size", int64_t{1} << 40},
+      {"num_key_value_heads", 3},
+      {"rms_norm_eps", 0},
+      {"rms_norm_eps", "small"},
+      {"tie_word_embeddings", 1},
+      {"model_type", 7},
+      {"vocab_size", nullptr},
+      {"rope_theta", -1},
+      {"num_attention_heads", 7},
+      {"max_position_embeddings", nullptr},
+      {"hidden_size", nullptr},
+      {"intermediate_size", nullptr},
+      {"vocab_size", json::array()},
+      {"model_type", nullptr},
+  };
+  for (const auto& [key, value] : cases) {
+    const std::string named = std::string(key) == "num_attention_heads" ? "head_dim" : key;
+    EXPECT_THAT(error_of(with(key, value), ErrorCode::kCorruptData), HasSubstr(named)) << key << " " << value;
+  }
+  EXPECT_THAT(error_of(json::array(), ErrorCode::kCorruptData), HasSubstr("object"));
+}
+
+TEST(HuggingFaceConfigTest, FilesThatAreNoJsonOrTooDeep) {
+  const test::TemporaryFolder folder;
+  const auto code_of = [&](const std::string& text) {
+    test::write_file(folder / "config.json", text);
+    try {
+      read_hf_config(folder.path().string());
+    } catch (const core::Error& error) {
+      return error.code();
+    }
+    return core::ErrorCode::kInternal;
+  };
+  EXPECT_EQ(code_of("{"), core::ErrorCode::kCorruptData);
+  EXPECT_EQ(code_of(std::string(1'000'000, '[')), core::ErrorCode::kCorruptData);
+  EXPECT_EQ(code_of(std::string(17 << 20, ' ')), core::ErrorCode::kCorruptData);
+  std::filesystem::remove(folder / "config.json");
+  EXPECT_THROW(read_hf_config(folder.path().string()), core::Error);
+}
+
+TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
+  for (const char* name : {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_qwen2_tiny", "hf_qwen3_tiny"}) {
+    const std::string path = core::cat(MS_TEST_DATA, "/", name, "/config.json");
+    const HfConfig config = read_hf_config(path);
+    EXPECT_NO_THROW(config.model.validate());
+    EXPECT_EQ(hf_json_text(make_hf_config(config.model, config.original, *config.dtype)), test::read_file(path))
+        << name;
+  }
+}
+
+TEST(HuggingFaceConfigTest, OwnConfigsReadBackAsTheSameModel) {
+  for (const Family& family : families()) {
+    json config = with("model_type", family.model_type);
+    config["num_key_value_heads"] = 4;
+    config["rms_norm_eps"] = 1e-5;
+    config["rope_theta"] = 123.0;
+    const core::TransformerConfig model = parse_hf_config(config, "x").model;
+    const json made = make_hf_config(model, nullptr, core::DType::kBf16);
+    EXPECT_EQ(made.at("architectures").at(0), family.architecture);
+    EXPECT_EQ(made.at("torch_dtype"), "bfloat16");
+    EXPECT_TRUE(made.at("eos_token_id").is_null());
+    EXPECT_EQ(parse_hf_config(made, "x").model, model);
+  }
+}
+
+TEST(HuggingFaceConfigTest, AChangedModelOverridesTheOriginalButKeepsItsOtherKeys) {
+  json original = with("eos_token_id", 9);
+  original["my_key"] = "kept";
+  original["rope_parameters"] = {{"rope_theta", 5.0}};
+  core::TransformerConfig model = parse_hf_config(original, "x").model;
+  model.num_layers = 2;
+  const json made = make_hf_config(model, original, core::DType::kFp32);
+  EXPECT_EQ(parse_hf_config(made, "x").model, model);
+  EXPECT_EQ(made.at("eos_token_id"), 9);
+  EXPECT_EQ(made.at("my_key"), "kept");
+}
+
+TEST(HuggingFaceConfigTest, AModelThatNoFamilyCanSayIsRefused) {
+  core::TransformerConfig model = parse_hf_config(llama(), "x").model;
+  model.add_qkv_bias = true;
+  model.qk_layernorm = true;
+  EXPECT_THROW(make_hf_config(model, nullptr, core::DType::kFp32), core::Error);
+}
+
+}  // namespace
+}  // namespace ms::convert
