@@ -1,0 +1,47 @@
+#include "core/path_list.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "core/error.h"
+
+namespace ms::core {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(ExpandPathList, LeavesPathsAlone) {
+  std::istringstream in("never read\n");
+  EXPECT_THAT(expand_path_list({"a", "./-", "b c"}, in), ElementsAre("a", "./-", "b c"));
+}
+
+TEST(ExpandPathList, PutsTheLinesOfStdinWhereTheDashIs) {
+  std::istringstream in("x y\n\nlast without newline");
+  EXPECT_THAT(expand_path_list({"a", "-", "b"}, in), ElementsAre("a", "x y", "last without newline", "b"));
+}
+
+TEST(ExpandPathList, IsEmptyAfterAFailedLink) {
+  std::istringstream in("");
+  EXPECT_THAT(expand_path_list({"-"}, in), IsEmpty());
+}
+
+TEST(ExpandPathList, TakesStdinOnce) {
+  std::istringstream in("a\n");
+  try {
+    expand_path_list({"-", "-"}, in);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(ExpandPathList, ReportsAStreamThatBreaks) {
+  std::istringstream in("a\n");
+  in.setstate(std::ios::badbit);
+  EXPECT_THROW(expand_path_list({"-"}, in), Error);
+}
+
+}  // namespace
+}  // namespace ms::core
