@@ -1,0 +1,151 @@
+#include "kernels/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/bf16.h"
+#include "tests/kernels/forced_isa.h"
+#include "tests/reference/matmul.h"
+#include "tests/support/random_values.h"
+
+namespace ms::kernels {
+namespace {
+
+using reference::roundoff;
+
+template <class T>
+constexpr GemmType type_of() {
+  return sizeof(T) == 2 ? GemmType::kBf16 : GemmType::kFp32;
+}
+
+struct Case {
+  int64_t m, n, k;
+  bool transpose_a, transpose_b, accumulate;
+};
+
+std::string describe(const Case& c, std::string_view name) {
+  return std::string(name) + " m " + std::to_string(c.m) + " n " + std::to_string(c.n) + " k " + std::to_string(c.k) +
+         (c.transpose_a ? " At" : " A") + (c.transpose_b ? " Bt" : " B") + (c.accumulate ? " +=" : " =");
+}
+
+// Runs every implementation that takes the problem, C in rows of n + 3 whose last 3 must stay.
+template <class A, class B, class C>
+void check(const Case& c) {
+  test::RandomValues random(static_cast<uint64_t>(c.m * 7919 + c.n * 31 + c.k));
+  const auto a = random.make<A>(c.m * c.k);
+  const auto b = random.make<B>(c.k * c.n);
+  const int64_t ldc = c.n + 3;
+  const auto start = random.make<C>(c.m * ldc);
+  const auto expected =
+      reference::matmul(reference::to_double(a), c.transpose_a, reference::to_double(b), c.transpose_b, c.m, c.n, c.k);
+  for (const auto* implementation : gemm_implementations()) {
+    auto result = start;
+    GemmProblem problem;
+    problem.transpose_a = c.transpose_a, problem.transpose_b = c.transpose_b;
+    problem.m = c.m, problem.n = c.n, problem.k = c.k;
+    problem.a = a.data(), problem.a_type = type_of<A>(), problem.lda = c.transpose_a ? c.m : c.k;
+    problem.b = b.data(), problem.b_type = type_of<B>(), problem.ldb = c.transpose_b ? c.k : c.n;
+    problem.c = result.data(), problem.c_type = type_of<C>(), problem.ldc = ldc;
+    problem.accumulate = c.accumulate;
+    if (!implementation->declines(problem).empty()) continue;
+    implementation->run(problem);
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < ldc; ++j) {
+        const auto at = static_cast<size_t>(i * ldc + j);
+        const double before = to_float(start[at]), seen = to_float(result[at]);
+        if (j >= c.n) {
+          ASSERT_EQ(seen, before) << describe(c, implementation->name) << ": wrote beyond row " << i;
+          continue;
+        }
+        const auto dense = static_cast<size_t>(i * c.n + j);
+        const double want = expected.value[dense] + (c.accumulate ? before : 0.0);
+        // k products and k sums, each rounded once; then the rounding of the result.
+        const double bound = static_cast<double>(c.k + 2) * roundoff<float>() * expected.magnitude[dense] +
+                             2 * roundoff<C>() * (std::abs(want) + std::abs(before));
+        ASSERT_NEAR(seen, want, bound) << describe(c, implementation->name) << " at " << i << ", " << j;
+      }
+    }
+  }
+}
+
+TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
+  const int64_t sizes[][3] = {{1, 1, 1},   {5, 15, 7},   {6, 16, 8},    {7, 17, 9},    {12, 32, 64}, {13, 33, 31},
+                              {1, 97, 41}, {97, 1, 300}, {101, 53, 19}, {96, 64, 257}, {19, 2051, 5}};
+  for (const auto& s : sizes) {
+    for (int flags = 0; flags < 8; ++flags) {
+      const Case c{s[0], s[1], s[2], (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
+      check<float, float, float>(c);
+      check<bf16, bf16, float>(c);
+      check<float, bf16, float>(c);
+      check<bf16, float, float>(c);
+      if (c.accumulate) continue;
+      check<bf16, bf16, bf16>(c);
+      check<float, bf16, bf16>(c);
+    }
+  }
+}
+
+TEST(Gemm, NothingToSum) {
+  std::vector<float> c = {1, 2, 3, 4};
+  GemmProblem problem;
+  problem.m = 2, problem.n = 2, problem.k = 0, problem.c = c.data(), problem.ldc = 2;
+  problem.accumulate = true;
+  gemm(problem);
+  EXPECT_EQ(c, (std::vector<float>{1, 2, 3, 4}));
+  problem.accumulate = false;
+  gemm(problem);
+  EXPECT_EQ(c, (std::vector<float>{0, 0, 0, 0}));
+  problem.m = 0;
+  problem.c = nullptr;
+  gemm(problem);
+}
+
+TEST(Gemm, RefusesAccumulationInBf16) {
+  GemmProblem problem;
+  problem.c_type = GemmType::kBf16;
+  problem.accumulate = true;
+  EXPECT_THROW(gemm(problem), std::invalid_argument);
+}
+
+TEST(Gemm, TheListEndsInOneThatTakesAll) {
+  const auto list = gemm_implementations();
+  GemmProblem odd;
+  odd.a_type = GemmType::kBf16;
+  EXPECT_EQ(list.back()->name, "naive");
+  EXPECT_TRUE(list.back()->declines(odd).empty());
+  // Vector code is chosen where there is some, for every type.
+  const bool vectors = active_isa() != Isa::kScalar;
+  EXPECT_EQ(choose_gemm(odd).name, vectors ? "tiles" : "eigen");
+}
+
+// The promise of "tiles", on which the equality of results over thread counts rests.
+TEST(Gemm, SplittingCChangesNoBit) {
+  constexpr int64_t kM = 131, kN = 2100, kK = 521;
+  test::RandomValues random;
+  const auto a = random.make(kM * kK), b = random.make(kN * kK);
+  std::vector<float> whole(kM * kN), parts(kM * kN);
+  GemmProblem problem;
+  problem.transpose_b = true;
+  problem.m = kM, problem.n = kN, problem.k = kK;
+  problem.a = a.data(), problem.lda = kK, problem.b = b.data(), problem.ldb = kK;
+  problem.c = whole.data(), problem.ldc = kN;
+  if (choose_gemm(problem).name != "tiles") GTEST_SKIP() << "runs " << choose_gemm(problem).name;
+  gemm(problem);
+  for (int64_t i = 0; i < kM; i += 50) {
+    for (int64_t j = 0; j < kN; j += 701) {
+      GemmProblem part = problem;
+      part.m = std::min<int64_t>(50, kM - i);
+      part.n = std::min<int64_t>(701, kN - j);
+      part.a = a.data() + i * kK;
+      part.b = b.data() + j * kK;
+      part.c = parts.data() + i * kN + j;
+      gemm(part);
+    }
+  }
+  EXPECT_EQ(whole, parts);
+}
+
+}  // namespace
+}  // namespace ms::kernels

@@ -1,0 +1,47 @@
+#include "kernels/isa.h"
+
+#include <gmock/gmock.h>
+
+#include <stdexcept>
+
+#include "tests/kernels/forced_isa.h"
+
+namespace ms::kernels {
+namespace {
+
+TEST(Isa, NamesAreInverse) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) EXPECT_EQ(parse_isa(isa_name(isa)), isa);
+  EXPECT_FALSE(parse_isa("sse2"));
+  EXPECT_FALSE(parse_isa(""));
+}
+
+TEST(Isa, ChoosesTheBestSupported) {
+  const Isa chosen = choose_isa("");
+  EXPECT_TRUE(cpu_supports(chosen));
+  if (chosen != Isa::kAvx512) {
+    EXPECT_FALSE(cpu_supports(Isa::kAvx512));
+  }
+  if (chosen == Isa::kScalar) {
+    EXPECT_FALSE(cpu_supports(Isa::kAvx2));
+  }
+}
+
+TEST(Isa, RefusesWhatIsUnknownOrLacking) {
+  EXPECT_EQ(choose_isa("scalar"), Isa::kScalar);
+  try {
+    choose_isa("neon");
+    FAIL() << "accepted";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'neon'"));
+  }
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    if (cpu_supports(isa)) {
+      EXPECT_EQ(choose_isa(isa_name(isa)), isa);
+    } else {
+      EXPECT_THROW(choose_isa(isa_name(isa)), std::invalid_argument);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms::kernels

@@ -1,0 +1,80 @@
+#include "kernels/norm.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/bf16.h"
+#include "tests/kernels/forced_isa.h"
+#include "tests/reference/norm.h"
+#include "tests/support/random_values.h"
+
+namespace ms::kernels {
+namespace {
+
+using reference::Array;
+using reference::roundoff;
+
+constexpr double kEpsilon = 1e-5;
+
+template <class T>
+class Norm : public ::testing::Test {};
+using Types = ::testing::Types<float, bf16>;
+TYPED_TEST_SUITE(Norm, Types);
+
+TYPED_TEST(Norm, ForwardAgreesWithTheDefinition) {
+  for (const int64_t h : {1, 7, 8, 9, 15, 16, 17, 31, 33, 127, 768, 4099}) {
+    constexpr int64_t kRows = 3;
+    test::RandomValues random(static_cast<uint64_t>(h));
+    const auto x = random.make<TypeParam>(kRows * h + 1, 3), gamma = random.make<TypeParam>(h);
+    std::vector<TypeParam> y(static_cast<size_t>(kRows * h + 1));
+    std::vector<float> rstd(kRows);
+    // One element off: rows need no alignment.
+    rms_norm(x.data() + 1, gamma.data(), kRows, h, static_cast<float>(kEpsilon), y.data() + 1, rstd.data());
+    const Array want = reference::rms_norm(reference::to_double(std::vector<TypeParam>(x.begin() + 1, x.end())),
+                                           reference::to_double(gamma), kEpsilon);
+    for (size_t i = 0; i < want.size(); ++i) {
+      // The sum of h squares, then a division, a root and two products.
+      const double bound = (static_cast<double>(h) / 2 + 6) * roundoff<float>() * std::abs(want[i]) +
+                           roundoff<TypeParam>() * std::abs(want[i]);
+      ASSERT_NEAR(to_float(y[i + 1]), want[i], bound + 1e-30) << "h " << h << " at " << i;
+    }
+  }
+}
+
+TYPED_TEST(Norm, BackwardAgreesWithCentralDifferences) {
+  for (const int64_t h : {1, 7, 8, 17, 37}) {
+    constexpr int64_t kRows = 3;
+    test::RandomValues random(static_cast<uint64_t>(h) + 99);
+    const auto x = random.make<TypeParam>(kRows * h, 2), gamma = random.make<TypeParam>(h);
+    const auto dy = random.make<TypeParam>(kRows * h), residual = random.make<TypeParam>(kRows * h);
+    const auto start = random.make(h);
+    std::vector<TypeParam> y(x.size()), dx(x.size());
+    std::vector<float> rstd(kRows), dgamma = start;
+    rms_norm(x.data(), gamma.data(), kRows, h, static_cast<float>(kEpsilon), y.data(), rstd.data());
+    rms_norm_backward(dy.data(), x.data(), gamma.data(), rstd.data(), residual.data(), kRows, h, dx.data(),
+                      dgamma.data());
+    const Array x64 = reference::to_double(x), gamma64 = reference::to_double(gamma), dy64 = reference::to_double(dy);
+    const Array want_x = reference::numeric_gradient(
+        [&](const Array& v) { return reference::dot(reference::rms_norm(v, gamma64, kEpsilon), dy64); }, x64);
+    const Array want_gamma = reference::numeric_gradient(
+        [&](const Array& v) { return reference::dot(reference::rms_norm(x64, v, kEpsilon), dy64); }, gamma64);
+    // Terms of size up to max|dy gamma| * rstd cancel; h of them are summed.
+    double scale = 0;
+    for (const float r : rstd) scale = std::max(scale, static_cast<double>(r));
+    const double bound = (static_cast<double>(h) + 16) * roundoff<float>() * (scale + 1) * 4 + 1e-7;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double want = want_x[i] + to_float(residual[i]);
+      ASSERT_NEAR(to_float(dx[i]), want, bound + roundoff<TypeParam>() * std::abs(want)) << "h " << h << " at " << i;
+    }
+    for (size_t i = 0; i < gamma.size(); ++i) {
+      ASSERT_NEAR(dgamma[i], want_gamma[i] + start[i], bound) << "h " << h << " at " << i;
+    }
+  }
+}
+
+TYPED_TEST(Norm, NoRowsIsNoWork) {
+  rms_norm<TypeParam>(nullptr, nullptr, 0, 8, 1e-5F, nullptr, nullptr);
+  rms_norm_backward<TypeParam>(nullptr, nullptr, nullptr, nullptr, nullptr, 0, 8, nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace ms::kernels
