@@ -1,0 +1,154 @@
+#include "profile/analysis/device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <string>
+#include <unordered_map>
+
+namespace ms::profile {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::optional<int64_t> step_number(std::string_view name) {
+  for (const std::string_view prefix : {"ProfilerStep#", "iteration "}) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view digits = name.substr(prefix.size());
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error == std::errc() && end == digits.data() + digits.size()) return number;
+  }
+  return std::nullopt;
+}
+
+std::vector<Step> find_steps(const RankTrace& trace) {
+  std::unordered_map<NameId, std::optional<int64_t>> known;
+  std::vector<Step> steps;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    if (trace.side(i) != Side::kHost) continue;
+    const NameId name = trace.events.name[i];
+    const auto [entry, added] = known.try_emplace(name);
+    if (added) entry->second = step_number(trace.names[name]);
+    if (entry->second) steps.push_back({*entry->second, trace.events.ts[i], trace.events.end(i)});
+  }
+  return steps;
+}
+
+// Launches by correlation: dense ids are an array, others a hash.
+class LaunchIndex {
+ public:
+  explicit LaunchIndex(const RankTrace& trace) {
+    uint32_t largest = 0;
+    size_t launches = 0;
+    for (size_t i = 0; i < trace.events.size(); ++i) {
+      if (trace.side(i) != Side::kLaunch || trace.events.correlation[i] == 0) continue;
+      largest = std::max(largest, trace.events.correlation[i]);
+      ++launches;
+    }
+    if (largest < 8 * launches + 1024) dense_.assign(size_t{largest} + 1, kNoLaunch);
+    for (size_t i = 0; i < trace.events.size(); ++i) {
+      const uint32_t id = trace.events.correlation[i];
+      if (trace.side(i) != Side::kLaunch || id == 0) continue;
+      if (!dense_.empty()) {
+        dense_[id] = static_cast<uint32_t>(i);
+      } else {
+        sparse_[id] = static_cast<uint32_t>(i);
+      }
+    }
+  }
+  uint32_t find(uint32_t id) const {
+    if (id == 0) return kNoLaunch;
+    if (!dense_.empty()) return id < dense_.size() ? dense_[id] : kNoLaunch;
+    const auto found = sparse_.find(id);
+    return found == sparse_.end() ? kNoLaunch : found->second;
+  }
+
+ private:
+  std::vector<uint32_t> dense_;
+  std::unordered_map<uint32_t, uint32_t> sparse_;
+};
+
+// The step that holds an instant; should steps overlap, the one that started last. Steps of one thread do not nest, so
+// looking a few back is enough.
+int32_t step_at(const std::vector<Step>& steps, int64_t ts) {
+  auto next = std::upper_bound(steps.begin(), steps.end(), ts, [](int64_t t, const Step& s) { return t < s.start; });
+  for (int back = 0; back < 4 && next != steps.begin(); ++back) {
+    --next;
+    if (ts < next->end) return static_cast<int32_t>(next - steps.begin());
+  }
+  return kNoStep;
+}
+
+}  // namespace
+
+std::string_view device_class_name(DeviceClass device_class) {
+  constexpr std::string_view kNames[] = {"COMPUTATION", "COMMUNICATION", "MEMORY"};
+  return kNames[static_cast<size_t>(device_class)];
+}
+
+DeviceClass class_of_name(std::string_view name) {
+  const std::string text = lower(name);
+  const auto starts = [&](std::string_view word) { return text.starts_with(word); };
+  const auto holds = [&](std::string_view word) { return text.find(word) != std::string::npos; };
+  if (starts("nccl") || starts("rccl") || starts("hccl") || starts("hcom_") || holds("ncclkernel") ||
+      holds("nccldevkernel") || holds("cross_device_reduce") || holds("one_shot_all_reduce") ||
+      holds("two_shot_all_reduce") || holds("oneshotallreduce") || holds("twoshotallreduce")) {
+    return DeviceClass::kCommunication;
+  }
+  const std::string_view bare = starts("hip") ? std::string_view(text).substr(3) : std::string_view(text);
+  if (bare.starts_with("memcpy") || bare.starts_with("memset") || starts("dma") || starts("copybuffer") ||
+      starts("fillbuffer")) {
+    return DeviceClass::kMemory;
+  }
+  return DeviceClass::kComputation;
+}
+
+DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_numbers) {
+  DeviceView view;
+  const auto wanted = [&](int64_t number) {
+    return step_numbers.empty() || std::find(step_numbers.begin(), step_numbers.end(), number) != step_numbers.end();
+  };
+  view.steps = find_steps(trace);
+  std::erase_if(view.steps, [&](const Step& step) { return !wanted(step.number); });
+
+  const LaunchIndex launches(trace);
+  std::unordered_map<NameId, DeviceClass> by_name;
+  const Events& events = trace.events;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const Side side = trace.side(i);
+    if (side != Side::kDevice && side != Side::kDeviceCopy) continue;
+    DeviceEvent device;
+    device.event = static_cast<uint32_t>(i);
+    device.launch = launches.find(events.correlation[i]);
+    device.step = step_at(view.steps, device.launch == kNoLaunch ? events.ts[i] : events.ts[device.launch]);
+    if (device.step == kNoStep && !step_numbers.empty()) continue;
+    if (side == Side::kDeviceCopy) {
+      device.device_class = DeviceClass::kMemory;
+    } else if (events.comm[i] != 0) {
+      device.device_class = DeviceClass::kCommunication;
+    } else {
+      const auto [entry, added] = by_name.try_emplace(events.name[i]);
+      if (added) entry->second = class_of_name(trace.names[events.name[i]]);
+      device.device_class = entry->second;
+    }
+    view.devices.push_back(device);
+  }
+  return view;
+}
+
+IntervalSet time_of(const RankTrace& trace, const DeviceView& view, DeviceClass device_class,
+                    std::optional<int32_t> step) {
+  std::vector<Interval> intervals;
+  for (const DeviceEvent& device : view.devices) {
+    if (device.device_class != device_class || (step && device.step != *step)) continue;
+    intervals.push_back({trace.events.ts[device.event], trace.events.end(device.event)});
+  }
+  return IntervalSet(std::move(intervals));
+}
+
+}  // namespace ms::profile

@@ -1,0 +1,51 @@
+// The headlines of `msprof analyze`: where time is lost, largest first.
+//
+// Device-idle time is split without overlap: data loading, checkpoint stalls (each by the host phases of the thread
+// that runs the steps), the rest. Imbalance is the part of waiting that equal work would remove, so it lies within
+// exposed communication (and idle) and is not added to them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profile/analysis/breakdown.h"
+
+namespace ms::profile {
+
+enum class FindingKind : uint8_t {
+  kExposedCommunication,
+  kImbalance,  // sum over ranks of (largest computing - own computing)
+  kDataLoading,
+  kCheckpoint,
+  kExposedMemory,
+  kIdle,
+};
+std::string_view finding_name(FindingKind kind);  // "exposed_communication", ...
+
+struct Finding {
+  FindingKind kind = FindingKind::kIdle;
+  int64_t lost_ns = 0;  // over all ranks
+  double share = 0;     // of the ranks' spans together
+  int worst_rank = 0;   // that lost most; for imbalance the one that others wait for
+  int64_t worst_ns = 0;
+  std::string detail;  // the kernel or host phase that holds most of it; may be empty
+};
+
+struct RankDevices {
+  const RankTrace* trace = nullptr;
+  const DeviceView* view = nullptr;
+};
+
+// Findings with lost_ns > 0, largest first (ties: in the order of FindingKind).
+std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks);
+
+// How evenly the ranks compute. load_balance = average computing / largest computing.
+struct Imbalance {
+  std::vector<std::pair<int, int64_t>> computing_ns;  // rank, |C|
+  double load_balance = 1;
+  int slowest_rank = 0;
+};
+Imbalance imbalance(const std::vector<RankDevices>& ranks);
+
+}  // namespace ms::profile

@@ -1,0 +1,25 @@
+// Which kernels take the time (traces.md 9.3).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profile/analysis/device.h"
+
+namespace ms::profile {
+
+struct KernelRow {
+  std::string name;
+  DeviceClass device_class = DeviceClass::kComputation;
+  int64_t count = 0;
+  int64_t sum_ns = 0, min_ns = 0, max_ns = 0;
+  double mean_ns = 0, std_ns = 0;      // sample deviation (n - 1); 0 for one
+  int64_t flops = -1, bytes = -1;      // sums; -1 if no event of the row carries them
+  int64_t flops_ns = 0, bytes_ns = 0;  // durations of the events that carry them, for rates
+};
+
+// Grouped by name and class, by sum descending, then by name.
+std::vector<KernelRow> kernel_rows(const RankTrace& trace, const DeviceView& view);
+
+}  // namespace ms::profile

@@ -1,0 +1,74 @@
+#include "profile/analysis/results.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+
+namespace ms::profile {
+namespace {
+
+void check_steps(const Store& store, const std::vector<int64_t>& wanted) {
+  if (wanted.empty()) return;
+  std::set<int64_t> present;
+  for (const auto& trace : store.ranks) {
+    for (const Step& step : view_devices(*trace).steps) present.insert(step.number);
+  }
+  for (const int64_t number : wanted) {
+    if (present.count(number) != 0) continue;
+    if (present.empty())
+      throw core::Error(core::ErrorCode::kNotFound, "--step: the traces hold no ProfilerStep annotation");
+    throw core::Error(core::ErrorCode::kNotFound, core::cat("--step ", number, ": not in the traces; they hold steps ",
+                                                            *present.begin(), " to ", *present.rbegin()));
+  }
+}
+
+}  // namespace
+
+Results analyze(const Store& store, unsigned sections, const std::vector<int64_t>& step_numbers) {
+  check_steps(store, step_numbers);
+  Results out;
+  out.sections = sections;
+  std::vector<DeviceView> views;
+  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace, step_numbers));
+  for (size_t r = 0; r < store.ranks.size(); ++r) {
+    const RankTrace& trace = *store.ranks[r];
+    const DeviceView& view = views[r];
+    RankResults rank;
+    rank.rank = trace.rank;
+    rank.clock = ClockLine(trace.clocks);
+    if (sections & kFacts) rank.facts = facts(trace, view);
+    if (sections & (kBreakdown | kFindings)) rank.breakdown = breakdown(trace, view);
+    if (sections & kPerStep) {
+      rank.per_step = breakdown_per_step(trace, view);
+      rank.devices_outside_steps = devices_outside_steps(view);
+    }
+    if (sections & kKernelTypes) rank.kernel_types = kernel_types(trace, view);
+    if (sections & kKernels) rank.kernels = kernel_rows(trace, view);
+    rank.steps.rank = trace.rank;
+    if (sections & (kSteps | kFindings)) {
+      rank.steps.layout = layout_index(trace);
+      rank.steps.rows = step_rows(trace, view);
+    }
+    if (view.devices.empty()) {
+      out.warnings.push_back(core::cat("rank ", trace.rank, " has no device events",
+                                       trace.events.size() == 0 ? ": the trace holds no events" : "",
+                                       ": no breakdown, kernels or device times"));
+    }
+    out.ranks.push_back(std::move(rank));
+  }
+  if (sections & kSteps) {
+    std::vector<RankSteps> steps;
+    for (const RankResults& rank : out.ranks) steps.push_back(rank.steps);
+    out.cluster = cluster_steps(steps);
+  }
+  if (sections & kFindings) {
+    std::vector<RankDevices> devices;
+    for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
+    out.findings = find_losses(devices);
+    out.imbalance = imbalance(devices);
+  }
+  return out;
+}
+
+}  // namespace ms::profile

@@ -1,0 +1,30 @@
+// Traces into other formats, as files: what `msprof convert` and mstrain's --profile-format do.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profile/store.h"
+
+namespace ms::profile {
+
+enum class ExportFormat { kJson, kJsonGz, kJsonZst };
+
+// "json", "json.gz", "json.zst"; throws kInvalidArgument otherwise.
+ExportFormat parse_export_format(std::string_view name);
+// By the end of a path: .json, .json.gz, .json.zst; throws kInvalidArgument otherwise.
+ExportFormat export_format_of_path(const std::string& path);
+std::string_view export_format_name(ExportFormat format);
+
+// Reads the trace of one rank and writes it as Kineto-compatible Chrome JSON. What import met goes to `stats` if given.
+// Throws kNotFound, kCorruptData, kIo; on failure out_path is as before.
+void convert_file(const std::string& trace_path, const std::string& out_path, ExportFormat format,
+                  ImportStats* stats = nullptr);
+
+// Writes all ranks of a store into one file on one clock, process id = rank.
+void convert_merged(const Store& store, const std::string& out_path, ExportFormat format);
+// Writes one file a rank, rank_%05d.<format>, into a folder (made if missing), and returns the paths.
+std::vector<std::string> convert_ranks(const Store& store, const std::string& folder, ExportFormat format);
+
+}  // namespace ms::profile

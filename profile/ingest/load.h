@@ -1,0 +1,25 @@
+// From what the user named to a store: finds the trace files, chooses a reader for each by its first bytes, and puts
+// the ranks together (traces.md 2).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profile/store.h"
+
+namespace ms::profile {
+
+struct LoadOptions {
+  std::vector<int64_t> ranks;  // keep only these; empty: all
+  int threads = 2;             // files read at once
+  bool force = false;          // accept two files of one rank that overlap in time, and different world sizes
+};
+
+// inputs: files and folders. A folder is searched recursively (symbolic links not followed), files in it that are no
+// traces are counted.
+// A file that cannot be read is counted when others can; throws kNotFound for an input that does not exist, a folder
+// without traces, or a rank that is not there; kCorruptData if nothing could be read; kInvalidArgument for two files of
+// one rank that overlap, or different world sizes, unless force.
+Store load(const std::vector<std::string>& inputs, const LoadOptions& options);
+
+}  // namespace ms::profile

@@ -1,0 +1,17 @@
+// What a file is, from its first bytes and never from its name (traces.md 2).
+#pragma once
+
+#include <string_view>
+
+namespace ms::profile {
+
+enum class Format { kNative, kChromeJson, kGzip, kZstd, kSqlite, kPerfetto, kUnknown };
+
+inline constexpr size_t kSniffBytes = 64;
+
+// first: the first kSniffBytes of the file (fewer if it is shorter). A UTF-8 BOM and white space before JSON are
+// skipped.
+Format sniff(std::string_view first);
+std::string_view format_name(Format format);  // "native", "chrome_json", ...
+
+}  // namespace ms::profile

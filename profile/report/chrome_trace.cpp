@@ -1,0 +1,260 @@
+#include "profile/report/chrome_trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "profile/clock_line.h"
+#include "profile/report/json_writer.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+
+// Streams and threads of a merged rank share one process id: streams are moved out of the way of thread ids.
+constexpr int64_t kMergedStreamBase = 1'000'000'000;
+
+std::string_view kineto_dtype(std::string_view dtype) {
+  static const std::map<std::string_view, std::string_view> kNames = {
+      {"fp32", "Float"}, {"bf16", "BFloat16"}, {"fp16", "Half"}, {"fp64", "Double"}, {"int8", "Char"},
+      {"uint8", "Byte"}, {"int16", "Short"},   {"int32", "Int"}, {"int64", "Long"},  {"bool", "Bool"}};
+  const auto found = kNames.find(dtype);
+  return found == kNames.end() ? dtype : found->second;
+}
+
+std::string_view kernel_of(std::string_view op) {
+  static const std::map<std::string_view, std::string_view> kNames = {
+      {"allreduce", "AllReduce"}, {"allgather", "AllGather"}, {"reduce_scatter", "ReduceScatter"},
+      {"bcast", "Broadcast"},     {"alltoall", "AllToAll"},   {"gather", "Gather"},
+      {"send", "Send"},           {"recv", "Recv"},           {"barrier", "Barrier"}};
+  const auto found = kNames.find(op);
+  return found == kNames.end() ? op : found->second;
+}
+
+// The texts of one rank's names, escaped once and not once an event.
+class Escaped {
+ public:
+  explicit Escaped(const RankTrace& trace) : trace_(trace), texts_(trace.names.size()) {}
+  const std::string& operator[](NameId id) {
+    if (texts_[id].empty()) texts_[id] = json_string(trace_.names[id]);
+    return texts_[id];
+  }
+
+ private:
+  const RankTrace& trace_;
+  std::vector<std::string> texts_;
+};
+
+class RankWriter {
+ public:
+  // origin: of ts 0, in the clock that to_common gives.
+  RankWriter(const RankTrace& trace, OutputFile& out, bool merged, int64_t origin, uint32_t correlation_base)
+      : trace_(trace), out_(out), names_(trace), merged_(merged), origin_(origin), base_(correlation_base) {
+    if (merged) clock_ = ClockLine(trace.clocks);
+  }
+
+  void write(bool& first) {
+    first_ = &first;
+    write_metadata();
+    for (size_t i = 0; i < trace_.events.size(); ++i) write_slice(i);
+    for (const MemoryChange& change : trace_.memory) write_memory(change);
+    for (const CounterSample& sample : trace_.counters) write_counter(sample);
+  }
+
+ private:
+  void emit(const std::string& event) {
+    out_.write(*first_ ? "\n  " : ",\n  ");
+    out_.write(event);
+    *first_ = false;
+  }
+  int64_t pid(const Lane& lane) const { return merged_ ? trace_.rank : lane.process; }
+  int64_t tid(const Lane& lane) const { return merged_ && lane.device ? kMergedStreamBase + lane.id : lane.id; }
+  std::string time(int64_t ts) const { return microseconds(clock_.to_reference(ts) - origin_); }
+  std::string place(uint16_t lane) const {
+    return cat("\"pid\": ", pid(trace_.lanes[lane]), ", \"tid\": ", tid(trace_.lanes[lane]));
+  }
+
+  void write_metadata() {
+    const auto metadata = [&](std::string_view what, int64_t process, int64_t thread, std::string_view value) {
+      emit(cat("{\"ph\": \"M\", \"name\": \"", what, "\", \"ts\": 0.000, \"pid\": ", process, ", \"tid\": ", thread,
+               ", \"args\": {", value, "}}"));
+    };
+    std::set<int64_t> processes;
+    for (const Lane& lane : trace_.lanes) {
+      if (processes.insert(pid(lane)).second) {
+        const std::string name = merged_ ? cat("rank ", trace_.rank) : "mstrain";
+        metadata("process_name", pid(lane), 0, cat("\"name\": ", json_string(name)));
+        metadata("process_labels", pid(lane), 0,
+                 cat("\"labels\": \"",
+                     merged_       ? ""
+                     : lane.device ? "device 0, "
+                                   : "host, ",
+                     "rank ", trace_.rank, "\""));
+        metadata("process_sort_index", pid(lane), 0,
+                 cat("\"sort_index\": ", merged_       ? trace_.rank
+                                         : lane.device ? 5000000
+                                                       : 0));
+      }
+      const std::string& name = trace_.names[lane.name];
+      metadata("thread_name", pid(lane), tid(lane),
+               cat("\"name\": ", json_string(name.empty() ? cat("thread ", lane.id) : name)));
+      metadata("thread_sort_index", pid(lane), tid(lane), cat("\"sort_index\": ", tid(lane)));
+    }
+  }
+
+  std::string stack_text(uint32_t frame) const {
+    std::string text;
+    for (; frame != 0; frame = trace_.stacks[frame].parent) {
+      const std::string& name = trace_.names[trace_.stacks[frame].name];
+      text = text.empty() ? name : name + ";" + text;
+    }
+    return text;
+  }
+
+  void write_slice(size_t i) {
+    const Events& events = trace_.events;
+    const Side side = trace_.side(i);
+    const Lane& lane = trace_.lanes[events.lane[i]];
+    const uint32_t correlation = events.correlation[i] == 0 ? 0 : events.correlation[i] + base_;
+    std::string name = names_[events.name[i]];
+    std::string args;
+    const auto argument = [&args](std::string_view key, const auto& value) {
+      args += cat(args.empty() ? "\"" : ", \"", key, "\": ", value);
+    };
+    if (side == Side::kDevice || side == Side::kDeviceCopy) {
+      argument("device", lane.process);
+      argument("context", 1);
+      argument("stream", lane.id);
+    }
+    if (correlation != 0) {
+      argument("External id", correlation);
+      argument("correlation", correlation);
+    }
+    if (const uint32_t row = events.comm[i]; row != 0) {
+      const CommArgs& comm = trace_.comms[row];
+      name = json_string(cat("ncclDevKernel_", kernel_of(trace_.names[comm.op]), "(", trace_.names[comm.group], ")"));
+      argument("Collective name", names_[comm.op]);
+      argument("In msg nelems", comm.in_elements);
+      argument("Out msg nelems", comm.out_elements);
+      const std::string& ranks = trace_.names[comm.ranks];
+      argument("Group size", ranks.size() <= 2 ? 0 : std::count(ranks.begin(), ranks.end(), ',') + 1);
+      argument("dtype", json_string(kineto_dtype(trace_.names[comm.dtype])));
+      argument("Process Group Name", names_[comm.group]);
+      argument("Process Group Description", names_[comm.group]);
+      argument("Process Group Ranks", names_[comm.ranks]);
+      argument("Seq", comm.sequence);
+      if (comm.source >= 0) argument("Src Rank", comm.source);
+      if (comm.destination >= 0) argument("Dst Rank", comm.destination);
+      if (comm.async) argument("Is async", "true");
+    }
+    if (const uint32_t row = events.details[i]; row != 0) {
+      const Details& details = trace_.details[row];
+      if (details.flops >= 0) argument("flops", details.flops);
+      if (details.bytes >= 0) argument("bytes", details.bytes);
+      if (details.dims != 0) argument("Input Dims", trace_.names[details.dims]);  // both are JSON already
+      if (details.types != 0) argument("Input type", trace_.names[details.types]);
+      if (details.stack != 0) argument("Call stack", json_string(stack_text(details.stack)));
+    }
+    const std::string at = place(events.lane[i]), ts = time(events.ts[i]);
+    emit(cat("{\"ph\": \"X\", \"cat\": ", names_[trace_.categories[events.category[i]].name], ", \"name\": ", name,
+             ", ", at, ", \"ts\": ", ts, ", \"dur\": ", microseconds(events.dur[i]), ", \"args\": {", args, "}}"));
+    if (correlation == 0) return;
+    if (side == Side::kLaunch) {
+      emit(cat("{\"ph\": \"s\", \"cat\": \"ac2g\", \"name\": \"ac2g\", \"id\": ", correlation, ", ", at,
+               ", \"ts\": ", ts, "}"));
+    } else {
+      emit(cat("{\"ph\": \"f\", \"bp\": \"e\", \"cat\": \"ac2g\", \"name\": \"ac2g\", \"id\": ", correlation, ", ", at,
+               ", \"ts\": ", ts, "}"));
+    }
+  }
+
+  void write_memory(const MemoryChange& change) {
+    emit(cat("{\"ph\": \"i\", \"cat\": \"cpu_instant_event\", \"s\": \"t\", \"name\": \"[memory]\", ",
+             place(change.lane), ", \"ts\": ", time(change.ts), ", \"args\": {\"Addr\": ", change.address,
+             ", \"Bytes\": ", change.bytes, ", \"Device Type\": 0, \"Device Id\": -1, \"Total Allocated\": ",
+             change.total, ", \"Total Reserved\": ", change.total, ", \"Tag\": ", names_[change.tag], "}}"));
+  }
+
+  void write_counter(const CounterSample& sample) {
+    if (!std::isfinite(sample.value)) return;  // JSON has no such numbers
+    char value[40];
+    std::snprintf(value, sizeof(value), "%.17g", sample.value);
+    emit(cat("{\"ph\": \"C\", \"name\": ", names_[sample.name], ", ", place(sample.lane), ", \"ts\": ", time(sample.ts),
+             ", \"args\": {\"value\": ", value, "}}"));
+  }
+
+  const RankTrace& trace_;
+  OutputFile& out_;
+  Escaped names_;
+  bool merged_;
+  int64_t origin_;
+  uint32_t base_;
+  ClockLine clock_{{}};
+  bool* first_ = nullptr;
+};
+
+std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
+  std::map<std::pair<std::string, std::string>, int64_t> groups;  // name, ranks -> size
+  for (const RankTrace* trace : ranks) {
+    for (size_t i = 1; i < trace->comms.size(); ++i) {
+      const std::string& members = trace->names[trace->comms[i].ranks];
+      groups[{trace->names[trace->comms[i].group], members}] =
+          members.size() <= 2 ? 0 : std::count(members.begin(), members.end(), ',') + 1;
+    }
+  }
+  std::string out = "{\"backend\": \"mpi\"";
+  if (ranks.size() == 1) out += cat(", \"rank\": ", ranks[0]->rank);  // HTA looks for the blank after the colon
+  out += cat(", \"world_size\": ", std::max(ranks[0]->world_size, static_cast<int>(ranks.size())),
+             ", \"pg_count\": ", groups.size(), ", \"pg_config\": [");
+  bool first = true;
+  for (const auto& [group, size] : groups) {
+    out += cat(first ? "" : ", ", "{\"pg_name\": ", json_string(group.first),
+               ", \"pg_desc\": ", json_string(group.first), ", \"backend_config\": \"cpu:mpi\", \"pg_size\": ", size,
+               ", \"ranks\": ", group.second.starts_with('[') ? group.second : "[]", "}");
+    first = false;
+  }
+  return out + "]}";
+}
+
+}  // namespace
+
+void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out) {
+  MS_CHECK(!ranks.empty(), "no rank to write");
+  const bool merged = ranks.size() > 1;
+  // Common time is rank 0's clock when merged, else the rank's own; ts counts from the earliest event.
+  const auto common = [&](const RankTrace& trace, int64_t ts) {
+    return merged ? ClockLine(trace.clocks).to_reference(ts) : ts;
+  };
+  int64_t origin = INT64_MAX;
+  for (const RankTrace* trace : ranks) {
+    int64_t first = trace->events.size() == 0 ? INT64_MAX : trace->first_ts;
+    if (!trace->memory.empty()) first = std::min(first, trace->memory.front().ts);
+    if (!trace->counters.empty()) first = std::min(first, trace->counters.front().ts);
+    if (first != INT64_MAX) origin = std::min(origin, common(*trace, first));
+  }
+  if (origin == INT64_MAX) origin = 0;
+  const RankTrace& reference = *ranks.front();
+  const int64_t unix_base = reference.base_unix_ns + (reference.first_ts - common(reference, reference.first_ts));
+
+  out.write(
+      cat("{\n\"schemaVersion\": 1,\n\"deviceProperties\": [{\"id\": 0, \"name\": \"CPU\"}],\n"
+          "\"distributedInfo\": ",
+          distributed_info(ranks),
+          ",\n\"displayTimeUnit\": \"ms\",\n"
+          "\"baseTimeNanoseconds\": ",
+          unix_base + origin, ",\n\"producer\": \"msuite\",\n\"traceEvents\": ["));
+  bool first = true;
+  uint32_t correlation_base = 0;
+  for (const RankTrace* trace : ranks) {
+    RankWriter(*trace, out, merged, origin, correlation_base).write(first);
+    uint32_t largest = 0;
+    for (const uint32_t id : trace->events.correlation) largest = std::max(largest, id);
+    correlation_base += largest;
+  }
+  out.write("\n]}\n");
+}
+
+}  // namespace ms::profile

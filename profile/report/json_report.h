@@ -1,0 +1,21 @@
+// Results as JSON, schema msprof/1 (traces.md 13.2).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profile/analysis/results.h"
+#include "profile/store.h"
+
+namespace ms::profile {
+
+struct ReportOptions {
+  std::string command;                 // verb
+  std::vector<std::string> arguments;  // of the command line, as given
+  int64_t top = 10;                    // rows of long lists; 0: all
+  bool pretty = false;
+};
+
+std::string json_report(const Store& store, const Results& results, const ReportOptions& options);
+
+}  // namespace ms::profile

@@ -1,0 +1,28 @@
+// A file that is written in pieces, compressed on the way, and appears whole under its name or not at all.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ms::profile {
+
+enum class Compression { kNone, kGzip, kZstd };
+
+class OutputFile {
+ public:
+  // Writes to path + ".tmp" until finish. Throws kIo.
+  OutputFile(std::string path, Compression compression);
+  ~OutputFile();  // without finish: removes what was written
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::string_view text);  // throws kIo
+  void finish();                      // renames; throws kIo
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ms::profile

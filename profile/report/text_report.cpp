@@ -1,0 +1,248 @@
+#include "profile/report/text_report.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "profile/report/table.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+
+constexpr size_t kKernelNameWidth = 52;
+
+std::string share_of(int64_t part, int64_t whole) { return milliseconds(part) + "  " + percent(part, whole); }
+
+std::string rate(int64_t amount, int64_t ns) {  // per ns is G per s
+  return amount < 0 || ns == 0 ? "-" : fixed(static_cast<double>(amount) / static_cast<double>(ns), 1);
+}
+
+std::vector<std::string> breakdown_cells(const Breakdown& b) {
+  return {milliseconds(b.span),
+          share_of(b.computing, b.span),
+          share_of(b.exposed_communication, b.span),
+          share_of(b.exposed_memory, b.span),
+          share_of(b.idle, b.span),
+          b.communication == 0
+              ? "-"
+              : cat(percent(b.overlap, b.communication), " of ", milliseconds(b.communication), " ms")};
+}
+
+// "0-3, 8" for the commands of findings.
+std::string command(std::string_view verb, const std::vector<std::string>& inputs) {
+  std::string text = cat("msprof ", verb);
+  for (size_t i = 0; i < inputs.size() && i < 4; ++i) text += cat(" ", inputs[i]);
+  return inputs.size() > 4 ? text + " ..." : text;
+}
+
+std::string sentence(const Finding& f, size_t num_ranks) {
+  const auto on = [&](std::string_view what) {
+    return num_ranks < 2 ? std::string() : cat(what, " on rank ", f.worst_rank, " (", milliseconds(f.worst_ns), " ms)");
+  };
+  const std::string most = on("; most"), mostly = f.detail.empty() ? "" : cat("; mainly ", shorten(f.detail, 60));
+  switch (f.kind) {
+    case FindingKind::kExposedCommunication:
+      return cat("communication that no computing hides", most, mostly);
+    case FindingKind::kImbalance:
+      return cat("waiting for unequal work (within the waits above and below): rank ", f.worst_rank,
+                 " computes longest");
+    case FindingKind::kDataLoading:
+      return cat("waiting for data", most, mostly);
+    case FindingKind::kCheckpoint:
+      return cat("stopped for checkpoints", most, mostly);
+    case FindingKind::kExposedMemory:
+      return cat("copies that nothing hides", most, mostly);
+    case FindingKind::kIdle:
+      return cat("idle: neither computing, communicating, copying, loading nor saving", most);
+  }
+  MS_CHECK(false, "finding ", static_cast<int>(f.kind));
+}
+
+std::string_view verb_of(FindingKind kind) {
+  switch (kind) {
+    case FindingKind::kExposedCommunication:
+    case FindingKind::kIdle:
+      return "breakdown --per-step";
+    case FindingKind::kExposedMemory:
+      return "kernels";
+    case FindingKind::kImbalance:
+    case FindingKind::kDataLoading:
+    case FindingKind::kCheckpoint:
+      return "steps";
+  }
+  MS_CHECK(false, "finding ", static_cast<int>(kind));
+}
+
+}  // namespace
+
+std::string info_text(const Store& store, const Results& results) {
+  Table files({{"rank"}, {"format", true}, {"bytes"}, {"events"}, {"whole", true}, {"file", true}});
+  for (const FileInfo& file : store.files) {
+    files.add({std::to_string(file.rank), file.format, std::to_string(file.bytes), std::to_string(file.events),
+               file.truncated ? "no" : "yes", shorten(file.path, 80)});
+  }
+  Table ranks({{"rank"},
+               {"of"},
+               {"level", true},
+               {"time ms"},
+               {"steps", true},
+               {"slices"},
+               {"device"},
+               {"comm MB"},
+               {"clock offset us"},
+               {"error us"}});
+  Table categories({{"rank"}, {"category", true}, {"events"}});
+  for (size_t r = 0; r < results.ranks.size(); ++r) {
+    const Facts& f = results.ranks[r].facts;
+    const RankTrace& trace = *store.ranks[r];
+    const ClockLine& clock = results.ranks[r].clock;
+    const auto slices = f.by_phase.find('X');
+    ranks.add({std::to_string(trace.rank), trace.world_size < 0 ? "?" : std::to_string(trace.world_size),
+               trace.level.empty() ? "-" : trace.level, milliseconds(f.last_end - f.first_ts),
+               f.steps.empty() ? "-" : cat(f.steps.size(), ": ", f.steps.front(), "..", f.steps.back()),
+               std::to_string(slices == f.by_phase.end() ? 0 : slices->second), std::to_string(f.device_events),
+               fixed(static_cast<double>(f.comm_bytes) * 1e-6, 2),
+               clock.error_ns() < 0 ? "-" : fixed(static_cast<double>(clock.offset_at(f.first_ts)) * 1e-3, 3),
+               clock.error_ns() < 0 ? "-" : fixed(static_cast<double>(clock.error_ns()) * 1e-3, 3)});
+    for (const auto& [category, count] : f.by_category) {
+      categories.add({std::to_string(trace.rank), category, std::to_string(count)});
+    }
+  }
+  return cat(files.text(), "\n", ranks.text(), categories.empty() ? "" : "\n",
+             categories.empty() ? "" : categories.text());
+}
+
+std::string breakdown_text(const Results& results, bool per_step) {
+  std::vector<Table::Column> columns = {{"rank"}};
+  if (per_step) columns.push_back({"step"});
+  for (const char* header : {"span ms", "computing ms", "exposed comm ms", "exposed memory ms", "idle ms", "overlap"}) {
+    columns.push_back({header});
+  }
+  Table table(columns);
+  for (const RankResults& rank : results.ranks) {
+    if (!per_step) {
+      if (!rank.breakdown) continue;
+      std::vector<std::string> row = breakdown_cells(*rank.breakdown);
+      row.insert(row.begin(), std::to_string(rank.rank));
+      table.add(std::move(row));
+      continue;
+    }
+    for (const StepBreakdown& step : rank.per_step) {
+      if (!step.devices) continue;
+      std::vector<std::string> row = breakdown_cells(*step.devices);
+      row.insert(row.begin(), {std::to_string(rank.rank), std::to_string(step.step.number)});
+      table.add(std::move(row));
+    }
+  }
+  return table.empty() ? "no device events\n" : table.text();
+}
+
+std::string kernels_text(const Results& results, int64_t top) {
+  Table table({{"rank"},
+               {"kernel", true},
+               {"class", true},
+               {"count"},
+               {"sum ms"},
+               {"share"},
+               {"mean us"},
+               {"max us"},
+               {"GFLOP/s"},
+               {"GB/s"}});
+  std::string more;
+  for (const RankResults& rank : results.ranks) {
+    int64_t sum = 0, n = 0;
+    for (const KernelRow& row : rank.kernels) sum += row.sum_ns;
+    for (const KernelRow& row : rank.kernels) {
+      if (top > 0 && n++ == top) {
+        more +=
+            cat("rank ", rank.rank, ": ", static_cast<int64_t>(rank.kernels.size()) - top, " more (--top 0: all)\n");
+        break;
+      }
+      table.add({std::to_string(rank.rank), shorten(row.name, kKernelNameWidth),
+                 std::string(device_class_name(row.device_class)), std::to_string(row.count), milliseconds(row.sum_ns),
+                 percent(row.sum_ns, sum), fixed(row.mean_ns * 1e-3, 2),
+                 fixed(static_cast<double>(row.max_ns) * 1e-3, 2), rate(row.flops, row.flops_ns),
+                 rate(row.bytes, row.bytes_ns)});
+    }
+  }
+  return table.empty() ? "no device events\n" : table.text() + more;
+}
+
+std::string steps_text(const Results& results) {
+  Table table({{"step"},
+               {"rank", true},
+               {"step ms"},
+               {"computing"},
+               {"comm not ovl"},
+               {"overlapped"},
+               {"comm"},
+               {"free"},
+               {"stage"},
+               {"bubble"},
+               {"preparing"}});
+  const auto cells = [](const StepTimes& t) {
+    return std::vector<std::string>{milliseconds(t.computing),  milliseconds(t.communication_not_overlapped),
+                                    milliseconds(t.overlapped), milliseconds(t.communication),
+                                    milliseconds(t.free),       milliseconds(t.stage),
+                                    milliseconds(t.bubble),     milliseconds(t.preparing)};
+  };
+  for (const RankResults& rank : results.ranks) {
+    for (const StepRow& row : rank.steps.rows) {
+      std::vector<std::string> line = cells(row.times);
+      line.insert(line.begin(), {std::to_string(row.step), std::to_string(rank.rank), milliseconds(row.host_ns)});
+      table.add(std::move(line));
+    }
+  }
+  if (table.empty()) return "no steps: the traces hold no ProfilerStep annotation\n";
+  for (const StageRow& stage : results.cluster.stages) {
+    if (stage.ranks.size() < 2) continue;
+    std::vector<std::string> line = cells(stage.times);
+    line.insert(line.begin(),
+                {std::to_string(stage.step), cat("max of ", stage.ranks.size(), " from ", stage.ranks[0]), ""});
+    table.add(std::move(line));
+  }
+  std::string out = table.text();
+  constexpr double kSlowRank = 0.05;  // traces.md 10.4
+  for (const StepSpread& spread : results.cluster.spread) {
+    if (spread.computing <= kSlowRank) continue;
+    out += cat("step ", spread.step, ": computing differs by ", fixed(100 * spread.computing, 1),
+               " % between ranks: a slow rank\n");
+  }
+  return out;
+}
+
+std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs) {
+  int64_t span = 0, computing = 0, step_ns = 0, steps = 0, files = static_cast<int64_t>(store.files.size());
+  for (const RankResults& rank : results.ranks) {
+    if (rank.breakdown) {
+      span += rank.breakdown->span;
+      computing += rank.breakdown->computing;
+    }
+    for (const StepRow& row : rank.steps.rows) {
+      step_ns += row.host_ns;
+      ++steps;
+    }
+  }
+  std::string out = cat(results.ranks.size(), results.ranks.size() == 1 ? " rank, " : " ranks, ", files,
+                        files == 1 ? " file" : " files");
+  if (steps > 0) {
+    out +=
+        cat("; ", results.ranks[0].steps.rows.size(), " steps, ", milliseconds(step_ns / steps), " ms each on average");
+  }
+  if (span == 0)
+    return cat(out, "\nno device events: nothing to analyse; ", command("info", inputs), " shows what is there\n");
+  out += cat("\ncomputing ", percent(computing, span), " of the time");
+  if (results.ranks.size() > 1) out += cat("; load balance ", fixed(results.imbalance.load_balance, 3));
+  out += "\n\n";
+  if (results.findings.empty()) return out + "no time is lost\n";
+  out += cat("Lost time, largest first (sum over ", results.ranks.size() == 1 ? "the rank" : "ranks", "):\n");
+  for (const Finding& finding : results.findings) {
+    out += cat("  ", milliseconds(finding.lost_ns), " ms  ", fixed(100 * finding.share, 2), " %  ",
+               sentence(finding, results.ranks.size()), "\n      ", command(verb_of(finding.kind), inputs), "\n");
+  }
+  out += cat("\nWhere computing goes:\n      ", command("kernels", inputs), "\n");
+  return out;
+}
+
+}  // namespace ms::profile

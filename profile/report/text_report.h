@@ -1,0 +1,20 @@
+// Results as text for people (traces.md 13.1): one function a verb, each returns what the tool prints.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profile/analysis/results.h"
+#include "profile/store.h"
+
+namespace ms::profile {
+
+std::string info_text(const Store& store, const Results& results);
+std::string breakdown_text(const Results& results, bool per_step);
+std::string kernels_text(const Results& results, int64_t top);  // top 0: all
+std::string steps_text(const Results& results);
+// The page of a busy person. inputs: as given, for the commands that show more.
+std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs);
+
+}  // namespace ms::profile

@@ -1,0 +1,50 @@
+#include "profile/store.h"
+
+#include <algorithm>
+
+#include "profile/sort.h"
+
+namespace ms::profile {
+
+uint8_t RankTrace::category(std::string_view name, Side side) {
+  const NameId id = names.intern(name);
+  for (size_t i = 0; i < categories.size(); ++i) {
+    if (categories[i].name == id && categories[i].side == side) return static_cast<uint8_t>(i);
+  }
+  if (categories.size() < 256) categories.push_back({id, side});
+  return static_cast<uint8_t>(categories.size() - 1);
+}
+
+namespace {
+
+template <class T>
+void permute(std::vector<T>& column, const std::vector<uint32_t>& order) {
+  std::vector<T> sorted(column.size());
+  for (size_t i = 0; i < order.size(); ++i) sorted[i] = column[order[i]];
+  column = std::move(sorted);
+}
+
+}  // namespace
+
+void finish_trace(RankTrace& trace) {
+  Events& events = trace.events;
+  if (!std::is_sorted(events.ts.begin(), events.ts.end())) {
+    const std::vector<uint32_t> order = order_by_start(events.ts);
+    permute(events.ts, order);
+    permute(events.dur, order);
+    permute(events.name, order);
+    permute(events.category, order);
+    permute(events.lane, order);
+    permute(events.correlation, order);
+    permute(events.comm, order);
+    permute(events.details, order);
+  }
+  std::stable_sort(trace.memory.begin(), trace.memory.end(), [](auto& a, auto& b) { return a.ts < b.ts; });
+  std::stable_sort(trace.counters.begin(), trace.counters.end(), [](auto& a, auto& b) { return a.ts < b.ts; });
+  std::sort(trace.clocks.begin(), trace.clocks.end(), [](auto& a, auto& b) { return a.at < b.at; });
+  trace.first_ts = events.size() == 0 ? 0 : events.ts[0];
+  trace.last_end = trace.first_ts;
+  for (size_t i = 0; i < events.size(); ++i) trace.last_end = std::max(trace.last_end, events.end(i));
+}
+
+}  // namespace ms::profile

@@ -1,0 +1,226 @@
+// msprof: reads traces and says where the time went (profile/README.md).
+//
+//   msprof VERB INPUT... [flags]     verbs: analyze, breakdown, steps, kernels, info, convert
+//
+// Wiring only: parse, load, analyse, print. Results go to stdout, what import met to the log.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "profile/analysis/results.h"
+#include "profile/convert.h"
+#include "profile/ingest/load.h"
+#include "profile/report/csv_report.h"
+#include "profile/report/json_report.h"
+#include "profile/report/text_report.h"
+
+namespace {
+
+using ms::core::cat;
+using ms::core::Error;
+using ms::core::ErrorCode;
+using namespace ms::profile;
+
+struct Flags {
+  std::vector<std::string> inputs;
+  bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
+  std::string csv, rank, step, output, format = "json.gz";
+  int64_t top = 10;
+  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+};
+
+struct Verb {
+  const char* name;
+  const char* help;
+  unsigned sections;
+};
+constexpr Verb kVerbs[] = {
+    {"analyze", "the one page: where time is lost, largest first; with --json every section", kEverySection},
+    {"breakdown", "computing, exposed communication, exposed memory and idle of each rank", kBreakdown | kKernelTypes},
+    {"steps", "the step table: computing, communication, free, stage, bubble, preparing", kSteps},
+    {"kernels", "which kernels take the time", kKernels},
+    {"info", "files, ranks, steps, categories, clocks, and what was lost", kFacts},
+};
+
+// "0-3,8" -> 0, 1, 2, 3, 8.
+std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
+  std::vector<int64_t> out;
+  const auto fail = [&] {
+    throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", text, ": expected numbers and ranges, as in 0-3,8"));
+  };
+  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+    int64_t first = 0;
+    auto [next, error] = std::from_chars(p, end, first);
+    if (error != std::errc() || first < 0) fail();
+    int64_t last = first;
+    if (next < end && *next == '-') {
+      std::tie(next, error) = [&] {
+        const auto result = std::from_chars(next + 1, end, last);
+        return std::pair(result.ptr, result.ec);
+      }();
+      if (error != std::errc() || last < first || last - first > 1'000'000) fail();
+    }
+    for (int64_t n = first; n <= last; ++n) out.push_back(n);
+    if (next < end && *next != ',') fail();
+    p = next + (next < end ? 1 : 0);
+  }
+  return out;
+}
+
+// "-" stands for a list of paths on stdin, one a line.
+std::vector<std::string> expand_inputs(const std::vector<std::string>& inputs) {
+  std::vector<std::string> out;
+  for (const std::string& input : inputs) {
+    if (input != "-") {
+      out.push_back(input);
+      continue;
+    }
+    for (std::string line; std::getline(std::cin, line);) {
+      if (!line.empty()) out.push_back(line);
+    }
+  }
+  return out;
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw Error(ErrorCode::kIo, "write to stdout failed");
+  }
+}
+
+Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
+  LoadOptions options;
+  options.ranks = parse_list(flags.rank, "--rank");
+  options.threads = flags.threads;
+  options.force = flags.force;
+  Store store = load(inputs, options);
+  for (const auto& [kind, issue] : store.stats.issues()) {
+    const std::string line = cat(kind, ": ", issue.count, " (", issue.example, "); ", issue.advice);
+    issue.severity == Severity::kInfo ? ms::core::log_info("profile.import", line)
+                                      : ms::core::log_warning("profile.import", line);
+  }
+  return store;
+}
+
+int finish(const Flags& flags, const Store& store) {
+  if (!flags.strict || !store.stats.data_loss()) return 0;
+  ms::core::log_error("msprof", "--strict: data was lost, see the warnings above");
+  return ms::core::exit_code(ErrorCode::kCorruptData);
+}
+
+int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
+  const std::vector<int64_t> steps = parse_list(flags.step, "--step");
+  const std::vector<std::string> inputs = expand_inputs(flags.inputs);
+  const Store store = load_inputs(flags, inputs);
+  const Results results = analyze(store, verb.sections | (flags.per_step ? kPerStep : 0u), steps);
+  for (const std::string& warning : results.warnings) ms::core::log_warning("profile", warning);
+  std::string csv_paths;
+  if (!flags.csv.empty()) {
+    for (const std::string& path : write_csv(store, results, flags.csv)) csv_paths += cat(path, "\n");
+  }
+  const std::string name = verb.name;
+  if (flags.json) {
+    print(json_report(store, results, {name, arguments, flags.top, flags.pretty}));
+  } else if (!flags.csv.empty()) {
+    print(csv_paths);
+  } else if (name == "analyze") {
+    print(analyze_text(store, results, flags.inputs));
+  } else if (name == "breakdown") {
+    print(breakdown_text(results, flags.per_step));
+  } else if (name == "steps") {
+    print(steps_text(results));
+  } else if (name == "kernels") {
+    print(kernels_text(results, flags.top));
+  } else {
+    print(info_text(store, results));
+  }
+  return finish(flags, store);
+}
+
+int run_convert(const Flags& flags) {
+  const Store store = load_inputs(flags, expand_inputs(flags.inputs));
+  const bool folder = flags.output.ends_with('/') || std::filesystem::is_directory(flags.output);
+  std::vector<std::string> paths;
+  if (folder && !flags.merge) {
+    paths = convert_ranks(store, flags.output, parse_export_format(flags.format));
+  } else if (folder) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--merge makes one file, and -o ", flags.output, " is a folder"));
+  } else if (store.ranks.size() > 1 && !flags.merge) {
+    throw Error(ErrorCode::kInvalidArgument, cat(store.ranks.size(), " ranks do not fit into ", flags.output,
+                                                 ": give --merge (one file, one clock), --rank N, or a folder as -o"));
+  } else {
+    convert_merged(store, flags.output, export_format_of_path(flags.output));
+    paths = {flags.output};
+  }
+  for (const std::string& path : paths) print(cat(path, "\n"));
+  return finish(flags, store);
+}
+
+void add_input_flags(CLI::App& verb, Flags& flags) {
+  verb.add_option("input", flags.inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
+  verb.add_option("--rank", flags.rank, "Only these ranks: 0-3,8");
+  verb.add_option("--threads", flags.threads, "Files read at once")->check(CLI::PositiveNumber);
+  verb.add_flag("--strict", flags.strict, "Exit 3 if any data was lost");
+  verb.add_flag("--force", flags.force, "Accept files that contradict each other");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Reads traces of mstrain and says where the time went", "msprof");
+  app.require_subcommand(1);
+  Flags flags;
+  std::vector<std::pair<CLI::App*, const Verb*>> verbs;
+  for (const Verb& verb : kVerbs) {
+    CLI::App* command = app.add_subcommand(verb.name, verb.help);
+    add_input_flags(*command, flags);
+    command->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
+    command->add_flag("--pretty", flags.pretty, "JSON over several lines");
+    command->add_option("--csv", flags.csv, "Write a CSV file for each section into this folder, and print the paths");
+    command->add_option("--step", flags.step, "Only these steps: 10-12");
+    if (verb.sections & kKernels) {
+      command->add_option("--top", flags.top, "Rows of the kernel list; 0: all")->check(CLI::NonNegativeNumber);
+    }
+    if (std::string(verb.name) == "breakdown") command->add_flag("--per-step", flags.per_step, "A row for each step");
+    verbs.emplace_back(command, &verb);
+  }
+  CLI::App* convert = app.add_subcommand("convert", "write Kineto-compatible Chrome JSON (Perfetto, TensorBoard, HTA)");
+  add_input_flags(*convert, flags);
+  convert->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();
+  convert->add_flag("--merge", flags.merge, "All ranks in one file, on one clock");
+  convert->add_option("--format", flags.format, "In a folder: json, json.gz or json.zst");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    throw Error(ErrorCode::kInvalidArgument, cat(e.what(), " (msprof --help)"));
+  }
+  if (convert->parsed()) return run_convert(flags);
+  const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
+  return run_analysis(*chosen->second, flags, std::vector<std::string>(argv + 1, argv + argc));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& e) {
+    ms::core::log_error("msprof", e.what());
+    return ms::core::exit_code(e.code());
+  } catch (const std::bad_alloc&) {
+    ms::core::log_error("msprof", "out of memory");
+    return ms::core::exit_code(ErrorCode::kOutOfMemory);
+  } catch (const std::exception& e) {
+    ms::core::log_error("msprof", e.what());
+    return ms::core::exit_code(ErrorCode::kInternal);
+  }
+}
