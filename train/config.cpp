@@ -1,0 +1,166 @@
+#include "train/config.h"
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+template <class... Parts>
+void require(bool condition, const Parts&... parts) {
+  if (!condition) throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(parts...));
+}
+
+constexpr const char* kAlwaysDeterministic =
+    "always on here: reductions add in rank order and kernels split work by shape alone";
+constexpr const char* kAcceleratorOnly = "has meaning on an accelerator only";
+constexpr const char* kAlwaysFused = "this operator is always fused here";
+
+}  // namespace
+
+core::ConfigFields TrainerConfig::fields() {
+  core::ConfigFields fields;
+  fields.add("parallel", parallel);
+  fields.add("model", model);
+  fields.add("optimizer", optimizer);
+  fields.add("scheduler", scheduler);
+  fields.add("training", training);
+  fields.add("data", data);
+  fields.add("checkpoint", checkpoint);
+  fields.add("logger", logger);
+  fields.add("profiling", profiling);
+  fields.add("rng", rng);
+  fields.add("generate", generate);
+  fields.alias("eval-only", "skip_train", "true");
+  fields.alias("disable-bias-linear", "add_bias_linear", "false");
+  fields.alias("rotary-emb-base", "rotary_base");
+  fields.alias("layernorm-epsilon", "norm_epsilon");
+  fields.alias("tokenizer-name-or-path", "tokenizer_model");
+  for (const char* flag : {"deterministic", "npu-deterministic", "deterministic-mode"}) {
+    fields.accept_with_notice(flag, false, kAlwaysDeterministic);
+  }
+  for (const char* flag : {"use-fused-rmsnorm", "use-fused-swiglu", "use-fused-rotary-pos-emb", "use-flash-attn"}) {
+    fields.accept_with_notice(flag, false, kAlwaysFused);
+  }
+  fields.accept_with_notice("use-mcore-models", false, "there is no other kind here");
+  fields.accept_with_notice("use-rotary-position-embeddings", false, "say --position-embedding-type rope");
+  fields.accept_with_notice("jit-compile", false, kAcceleratorOnly);
+  fields.accept_with_notice("no-masked-softmax-fusion", false, kAcceleratorOnly);
+  fields.accept_with_notice("no-bias-gelu-fusion", false, kAcceleratorOnly);
+  fields.accept_with_notice("distributed-backend", true, "MPI carries all communication here");
+  return fields;
+}
+
+void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given,
+                     core::TransformerConfig& model) {
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    if (!given.given(name)) model.*member = found.*member;
+  });
+}
+
+core::RankGrid TrainerConfig::grid(int world_size) const {
+  const int model_size = parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size;
+  return {.tp = parallel.tensor_model_parallel_size,
+          .cp = 1,
+          .dp = world_size / model_size,
+          .pp = parallel.pipeline_model_parallel_size};
+}
+
+ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
+  return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
+          .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
+          .data_parallel_size = grid(world_size).dp,
+          .use_distributed_optimizer = parallel.use_distributed_optimizer};
+}
+
+void TrainerConfig::resolve_and_validate(int world_size) {
+  const int tp = parallel.tensor_model_parallel_size;
+  const int pp = parallel.pipeline_model_parallel_size;
+  require(tp >= 1, "--tensor-model-parallel-size ", tp, ": at least 1");
+  require(pp >= 1, "--pipeline-model-parallel-size ", pp, ": at least 1");
+  require(world_size % (tp * pp) == 0, "world size ", world_size, " is not a multiple of --tensor-model-parallel-size ",
+          tp, " x --pipeline-model-parallel-size ", pp, ". Start a multiple of ", tp * pp, " ranks (mpirun -n)");
+  require(parallel.distributed_timeout_minutes > 0, "--distributed-timeout-minutes ",
+          parallel.distributed_timeout_minutes, ": give a positive number");
+  const int dp = grid(world_size).dp;
+
+  require(training.seq_length > 0, "--seq-length is ", training.seq_length, ": give the tokens per sample");
+  require(training.micro_batch_size > 0, "--micro-batch-size is ", training.micro_batch_size, ": at least 1");
+  if (training.global_batch_size == 0) training.global_batch_size = training.micro_batch_size * dp;
+  require(training.global_batch_size > 0 && training.global_batch_size % (training.micro_batch_size * dp) == 0,
+          "--global-batch-size ", training.global_batch_size, " is not a multiple of --micro-batch-size ",
+          training.micro_batch_size, " x data-parallel size ", dp);
+  require(!parallel.sequence_parallel || tp > 1, "--sequence-parallel needs --tensor-model-parallel-size above 1");
+  require(!parallel.sequence_parallel || training.seq_length % tp == 0, "--sequence-parallel: --seq-length ",
+          training.seq_length, " is not a multiple of --tensor-model-parallel-size ", tp);
+
+  model.resolve(training.seq_length);
+  model.validate();
+  ckpt::validate_layout(layout(world_size), model);
+  require(model.max_position_embeddings >= training.seq_length, "--max-position-embeddings ",
+          model.max_position_embeddings, " is below --seq-length ", training.seq_length);
+
+  const bool trains = !training.skip_train && generate.generate.empty();
+  require(!trains || training.train_iters > 0, "--train-iters is ", training.train_iters,
+          ": give the number of steps (or --skip-train)");
+  require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
+  require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);
+  require(optimizer.clip_grad >= 0, "--clip-grad ", optimizer.clip_grad, ": at least 0");
+  require(
+      optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,
+      "--adam-beta1 and --adam-beta2 must be in [0, 1)");
+  require(scheduler.lr_decay_style == "constant" || scheduler.lr_decay_style == "linear" ||
+              scheduler.lr_decay_style == "cosine",
+          "--lr-decay-style ", scheduler.lr_decay_style, ": expected constant, linear or cosine");
+  require(scheduler.lr_warmup_fraction == 0 || scheduler.lr_warmup_iters == 0,
+          "--lr-warmup-fraction and --lr-warmup-iters exclude each other");
+  require(scheduler.lr_warmup_fraction >= 0 && scheduler.lr_warmup_fraction < 1, "--lr-warmup-fraction ",
+          scheduler.lr_warmup_fraction, ": expected a share in [0, 1)");
+  if (scheduler.lr_decay_iters == 0) scheduler.lr_decay_iters = training.train_iters;
+  if (scheduler.lr_warmup_fraction > 0) {
+    scheduler.lr_warmup_iters =
+        static_cast<int64_t>(scheduler.lr_warmup_fraction * static_cast<double>(scheduler.lr_decay_iters));
+  }
+  require(scheduler.lr_warmup_iters >= 0 && (!trains || scheduler.lr_warmup_iters < scheduler.lr_decay_iters),
+          "--lr-warmup-iters ", scheduler.lr_warmup_iters, " must be below --lr-decay-iters ",
+          scheduler.lr_decay_iters);
+
+  const std::string& granularity = training.recompute_granularity;
+  require(granularity.empty() || granularity == "full", "--recompute-granularity ", granularity,
+          ": only full is built");
+  require(granularity.empty() == training.recompute_method.empty(),
+          "--recompute-granularity full and --recompute-method (uniform or block) go together");
+  require(granularity.empty() || ((training.recompute_method == "uniform" || training.recompute_method == "block") &&
+                                  training.recompute_num_layers > 0),
+          "--recompute-method ", training.recompute_method,
+          ": expected uniform or block, with --recompute-num-layers above 0");
+  require(!granularity.empty() || training.recompute_num_layers == 0,
+          "--recompute-num-layers needs --recompute-granularity full");
+
+  require(checkpoint.save_interval >= 0, "--save-interval ", checkpoint.save_interval, ": at least 0");
+  require(checkpoint.save_interval == 0 || !checkpoint.save.empty(), "--save-interval needs --save");
+  require(checkpoint.ckpt_step == 0 || !checkpoint.load.empty(), "--ckpt-step needs --load");
+  require(!checkpoint.use_checkpoint_args || !checkpoint.load.empty(), "--use-checkpoint-args needs --load");
+  require(logger.log_interval > 0, "--log-interval ", logger.log_interval, ": at least 1");
+  require(logger.log_rank == "0" || logger.log_rank == "all", "--log-rank ", logger.log_rank, ": expected 0 or all");
+  require(training.eval_iters >= 0 && training.eval_interval > 0,
+          "--eval-interval must be positive, --eval-iters at least 0");
+
+  const ProfilingConfig& p = profiling;
+  require(!p.profile_with_memory || p.profile_with_cpu, "--profile-with-memory needs --profile-with-cpu");
+  require(!p.profile || p.profile_step_start < p.profile_step_end, "--profile-step-start ", p.profile_step_start,
+          " must be below --profile-step-end ", p.profile_step_end);
+  require(p.profile_level == "level0" || p.profile_level == "level1" || p.profile_level == "level2", "--profile-level ",
+          p.profile_level, ": expected level0, level1 or level2");
+  require(p.profile_format == "native" || p.profile_format == "json" || p.profile_format == "json.gz" ||
+              p.profile_format == "json.zst",
+          "--profile-format ", p.profile_format, ": expected native, json, json.gz or json.zst");
+  for (int64_t rank : p.profile_ranks) {
+    require(!p.profile || (rank >= -1 && rank < world_size), "--profile-ranks ", rank, ": ranks are 0 to ",
+            world_size - 1, ", or -1 for all");
+  }
+  require(generate.generate.empty() || generate.num_tokens_to_generate > 0, "--num-tokens-to-generate ",
+          generate.num_tokens_to_generate, ": at least 1");
+  require(generate.temperature >= 0, "--temperature ", generate.temperature, ": at least 0");
+}
+
+}  // namespace ms::train

@@ -1,0 +1,254 @@
+// The configuration of a training run: one plain struct per concern, named as in Megatron (megatron/training/config).
+//
+// TransformerConfig is in core, DataConfig in train/data. Default, then --config file.json, then flag (core/config.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/layout.h"
+#include "core/comm/rank_grid.h"
+#include "core/config.h"
+#include "core/dtype.h"
+#include "core/transformer_config.h"
+#include "train/data/data_config.h"
+
+namespace ms::train {
+
+struct ModelParallelConfig {
+  int tensor_model_parallel_size = 1;
+  int pipeline_model_parallel_size = 1;
+  bool sequence_parallel = false;
+  bool use_distributed_optimizer = false;
+  double distributed_timeout_minutes = 10;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = ModelParallelConfig;
+    field("tensor_model_parallel_size", &C::tensor_model_parallel_size, "Ranks that share each layer");
+    field("pipeline_model_parallel_size", &C::pipeline_model_parallel_size, "Stages that the layers are cut into");
+    field("sequence_parallel", &C::sequence_parallel, "Norms and residuals hold 1/TP of the sequence");
+    field("use_distributed_optimizer", &C::use_distributed_optimizer,
+          "Spread optimizer state and master weights over the data-parallel ranks (ZeRO-1)");
+    field("distributed_timeout_minutes", &C::distributed_timeout_minutes,
+          "A rank that is silent for longer has died; fractions allowed");
+  }
+};
+
+struct OptimizerConfig {
+  double lr = 0;
+  double min_lr = 0;
+  double weight_decay = 0.01;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  double clip_grad = 1.0;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = OptimizerConfig;
+    field("lr", &C::lr, "Peak learning rate");
+    field("min_lr", &C::min_lr, "The schedules end here");
+    field("weight_decay", &C::weight_decay, "Decoupled weight decay; not of norms and biases");
+    field("adam_beta1", &C::adam_beta1, "Decay of the first moment");
+    field("adam_beta2", &C::adam_beta2, "Decay of the second moment");
+    field("adam_eps", &C::adam_eps, "Added to the root of the second moment");
+    field("clip_grad", &C::clip_grad, "Largest global gradient norm; 0: no clipping");
+  }
+};
+
+struct SchedulerConfig {
+  std::string lr_decay_style = "linear";
+  int64_t lr_decay_iters = 0;
+  int64_t lr_warmup_iters = 0;
+  double lr_warmup_fraction = 0;
+  double lr_warmup_init = 0;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = SchedulerConfig;
+    field("lr_decay_style", &C::lr_decay_style, "constant, linear or cosine");
+    field("lr_decay_iters", &C::lr_decay_iters, "Iterations until --min-lr; 0: --train-iters");
+    field("lr_warmup_iters", &C::lr_warmup_iters, "Iterations of linear warm-up");
+    field("lr_warmup_fraction", &C::lr_warmup_fraction,
+          "Warm-up as a share of --lr-decay-iters; excludes --lr-warmup-iters");
+    field("lr_warmup_init", &C::lr_warmup_init, "Learning rate at the first iteration of the warm-up");
+  }
+};
+
+struct TrainingConfig {
+  int64_t micro_batch_size = 1;
+  int64_t global_batch_size = 0;
+  int64_t seq_length = 0;
+  int64_t train_iters = 0;
+  int64_t eval_interval = 1000;
+  int64_t eval_iters = 100;
+  bool skip_train = false;
+  bool bf16 = false;
+  bool calculate_per_token_loss = false;
+  std::string recompute_granularity;
+  std::string recompute_method;
+  int64_t recompute_num_layers = 0;
+  int threads_per_rank = 0;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = TrainingConfig;
+    field("micro_batch_size", &C::micro_batch_size, "Samples of one forward and backward on one replica");
+    field("global_batch_size", &C::global_batch_size, "Samples of one step; 0: micro batch x data-parallel size");
+    field("seq_length", &C::seq_length, "Tokens per sample");
+    field("train_iters", &C::train_iters, "Steps of the whole run, earlier parts included");
+    field("eval_interval", &C::eval_interval, "Steps between evaluations");
+    field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: none");
+    field("skip_train", &C::skip_train, "Evaluate and end");
+    field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights");
+    field("calculate_per_token_loss", &C::calculate_per_token_loss,
+          "Average over all unmasked tokens of the step, not over micro-batches");
+    field("recompute_granularity", &C::recompute_granularity,
+          "full: drop activations and compute them again in backward");
+    field("recompute_method", &C::recompute_method,
+          "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
+    field("recompute_num_layers", &C::recompute_num_layers,
+          "Layers to recompute (block), or layers per group (uniform)");
+    field("threads_per_rank", &C::threads_per_rank, "Compute threads of a rank; 0: cores / ranks on this machine");
+  }
+};
+
+struct CheckpointConfig {
+  std::string save;
+  std::string load;
+  int64_t save_interval = 0;
+  int64_t ckpt_step = 0;
+  bool async_save = true;
+  bool finetune = false;
+  bool load_optim = true;
+  bool save_optim = true;
+  bool use_checkpoint_args = false;
+  bool exit_on_missing_checkpoint = false;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = CheckpointConfig;
+    field("save", &C::save, "Folder of the checkpoints this run makes");
+    field("load", &C::load,
+          "Continue from the newest valid checkpoint of this folder (native, or a Hugging Face folder)");
+    field("save_interval", &C::save_interval, "Steps between saves; 0: at the end only");
+    field("ckpt_step", &C::ckpt_step, "Load this iteration; 0: the newest");
+    field("async_save", &C::async_save, "Write in the background; the step pays for a copy only");
+    field("finetune", &C::finetune, "Load the weights alone and begin at iteration 0");
+    field("load_optim", &C::load_optim, "Load the optimizer's state");
+    field("save_optim", &C::save_optim, "Save the optimizer's state");
+    field("use_checkpoint_args", &C::use_checkpoint_args, "Take the model's shape from the checkpoint of --load");
+    field("exit_on_missing_checkpoint", &C::exit_on_missing_checkpoint, "An empty --load folder is an error");
+  }
+};
+
+struct LoggerConfig {
+  int64_t log_interval = 100;
+  std::string log_level = "info";
+  std::string log_rank = "0";
+  std::string metrics_path;
+  bool report_memory = false;
+  double peak_tflops = 0;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = LoggerConfig;
+    field("log_interval", &C::log_interval, "Steps between lines");
+    field("log_level", &C::log_level, "debug, info, warning or error");
+    field("log_rank", &C::log_rank, "0, or all");
+    field("metrics_path", &C::metrics_path, "JSON lines of every step, under Megatron's names");
+    field("report_memory", &C::report_memory, "Peak memory by purpose on every line");
+    field("peak_tflops", &C::peak_tflops, "Peak of one rank for MFU; 0: measured by a GEMM at start");
+  }
+};
+
+struct ProfilingConfig {
+  bool profile = false;
+  int64_t profile_step_start = 10;
+  int64_t profile_step_end = 12;
+  std::string profile_level = "level0";
+  bool profile_with_cpu = false;
+  bool profile_with_stack = false;
+  bool profile_with_memory = false;
+  bool profile_record_shapes = false;
+  std::string profile_save_path = "./profile_dir";
+  std::vector<int64_t> profile_ranks = {0};
+  std::string profile_format = "native";
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = ProfilingConfig;
+    field("profile", &C::profile, "Record a trace");
+    field("profile_step_start", &C::profile_step_start, "First iteration of the window");
+    field("profile_step_end", &C::profile_step_end, "First iteration after it");
+    field("profile_level", &C::profile_level,
+          "level0: phases, kernels, communication; level1: + transfers, FLOPs; level2: + counters");
+    field("profile_with_cpu", &C::profile_with_cpu, "Operators on the host thread");
+    field("profile_with_stack", &C::profile_with_stack, "Call stacks");
+    field("profile_with_memory", &C::profile_with_memory, "Allocations (needs --profile-with-cpu)");
+    field("profile_record_shapes", &C::profile_record_shapes, "Input shapes of operators");
+    field("profile_save_path", &C::profile_save_path, "Folder of the traces");
+    field("profile_ranks", &C::profile_ranks, "Global ranks, or -1 for all");
+    field("profile_format", &C::profile_format,
+          "native, json, json.gz or json.zst (converted when the window has closed)");
+  }
+};
+
+struct RngConfig {
+  int64_t seed = 1234;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    field("seed", &RngConfig::seed, "Of initial weights and data order");
+  }
+};
+
+struct GenerateConfig {
+  std::string generate;
+  int64_t num_tokens_to_generate = 200;
+  double temperature = 0.8;
+
+  template <class Visitor>
+  static void fields(Visitor&& field) {
+    using C = GenerateConfig;
+    field("generate", &C::generate, "Continue this prompt with the loaded model, print the text and end");
+    field("num_tokens_to_generate", &C::num_tokens_to_generate, "Tokens to add to the prompt");
+    field("temperature", &C::temperature, "Of the softmax that is sampled; 0: the likeliest token");
+  }
+};
+
+struct TrainerConfig {
+  ModelParallelConfig parallel;
+  core::TransformerConfig model;
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  TrainingConfig training;
+  DataConfig data;
+  CheckpointConfig checkpoint;
+  LoggerConfig logger;
+  ProfilingConfig profiling;
+  RngConfig rng;
+  GenerateConfig generate;
+
+  // All flags, with Megatron's and MindSpeed's other spellings. `this` must outlive the result.
+  core::ConfigFields fields();
+  // Fills what depends on other fields (global batch, decay iterations), then checks every rule that needs no data.
+  // Throws kInvalidArgument or kUnsupported, naming the flags.
+  void resolve_and_validate(int world_size);
+
+  core::RankGrid grid(int world_size) const;
+  ckpt::ModelLayout layout(int world_size) const;
+  core::DType params_dtype() const { return training.bf16 ? core::DType::kBf16 : core::DType::kFp32; }
+  int64_t num_microbatches(int data_parallel_size) const {
+    return training.global_batch_size / (training.micro_batch_size * data_parallel_size);
+  }
+};
+
+// Takes the model's shape from a checkpoint or a config.json, where neither a flag nor a --config file gave it.
+void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given,
+                     core::TransformerConfig& model);
+
+}  // namespace ms::train

@@ -1,0 +1,72 @@
+#include "train/loop/generate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "train/parallel/p2p.h"
+
+namespace ms::train {
+namespace {
+
+int32_t choose(const std::vector<float>& logits, double temperature, double uniform) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (temperature == 0) return static_cast<int32_t>(best - logits.begin());
+  double total = 0;
+  std::vector<double> weights;
+  for (float logit : logits)
+    total += weights.emplace_back(std::exp((static_cast<double>(logit) - *best) / temperature));
+  double left = uniform * total;
+  for (size_t id = 0; id < weights.size(); ++id) {
+    left -= weights[id];
+    if (left < 0) return static_cast<int32_t>(id);
+  }
+  return static_cast<int32_t>(best - logits.begin());
+}
+
+// Logits behind the last token of `ids`, on the last stage; empty elsewhere.
+std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vector<int32_t>& ids) {
+  const auto used = static_cast<int64_t>(ids.size());
+  const int64_t multiple = state.sequence_parallel() ? state.tp_size() : 1;
+  Microbatch microbatch;
+  microbatch.batch = 1;
+  microbatch.seq = (used + multiple - 1) / multiple * multiple;  // what is behind a position does not change its logits
+  microbatch.tokens = ids;
+  microbatch.tokens.resize(static_cast<size_t>(microbatch.seq), ids.back());
+  StageLinks links(state);
+  core::Tensor input;
+  if (!state.groups.is_first_stage()) input = links.receive_forward(stage.hidden_shape(1, microbatch.seq));
+  core::Tensor hidden = stage.forward_hidden(microbatch, std::move(input));
+  std::vector<float> logits;
+  if (state.groups.is_last_stage()) {
+    logits = stage.loss_head()->last_logits(hidden, used - 1);
+  } else {
+    links.send_forward(std::move(hidden));
+  }
+  links.finish();
+  return logits;
+}
+
+}  // namespace
+
+std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, const std::string& prompt, int64_t count,
+                     double temperature, uint64_t seed) {
+  std::vector<int32_t> ids = tokenizer.encode(prompt);
+  if (ids.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, "--generate: the prompt has no token");
+  const core::Rng rng(seed, "generate");
+  const auto limit = static_cast<size_t>(state.config.model.max_position_embeddings);
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t begin = ids.size() > limit ? ids.size() - limit : 0;
+    const std::vector<float> logits =
+        next_logits(state, stage, std::vector<int32_t>(ids.begin() + static_cast<int64_t>(begin), ids.end()));
+    int32_t id = logits.empty() ? 0 : choose(logits, temperature, rng.uniform(static_cast<uint64_t>(i)));
+    const core::TensorView view(&id, core::DType::kInt32, {1});
+    state.groups.pp.bcast(view, state.groups.pp.size() - 1);
+    if (tokenizer.eod() == id) break;
+    ids.push_back(id);
+  }
+  return tokenizer.decode(ids);
+}
+
+}  // namespace ms::train

@@ -1,0 +1,16 @@
+// Text from the model: the plain way, one whole forward per token, on any layout.
+#pragma once
+
+#include <string>
+
+#include "train/data/tokenizer.h"
+#include "train/model/gpt_stage.h"
+
+namespace ms::train {
+
+// Continues `prompt` by count tokens; the same text on all ranks. temperature 0: the likeliest token; else sampled with
+// `seed`. The context is the last max_position_embeddings tokens.
+std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, const std::string& prompt, int64_t count,
+                     double temperature, uint64_t seed);
+
+}  // namespace ms::train

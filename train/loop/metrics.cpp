@@ -1,0 +1,68 @@
+#include "train/loop/metrics.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+std::string number(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+std::string StepMetrics::line(bool report_memory) const {
+  std::string text =
+      core::cat("iteration ", iteration, "/", train_iters, " | consumed samples: ", consumed_train_samples,
+                " | elapsed time per iteration (ms): ", number("%.1f", seconds * 1e3),
+                " | learning rate: ", number("%.3e", learning_rate), " | lm loss: ", number("%.5f", loss),
+                " | grad norm: ", number("%.3f", grad_norm),
+                " | tokens/s: ", number("%.0f", static_cast<double>(tokens) / seconds),
+                " | TFLOP/s/rank: ", number("%.4f", tflops_per_rank), " | MFU: ", number("%.1f", mfu * 100), " %",
+                " | peak memory: ", number("%.1f", static_cast<double>(total_peak_bytes) / 1e6), " MB");
+  if (report_memory) {
+    text += " (";
+    for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+      text += core::cat(tag == 0 ? "" : " ", core::memory_tag_name(static_cast<core::MemoryTag>(tag)), " ",
+                        number("%.1f", static_cast<double>(peak_bytes[static_cast<size_t>(tag)]) / 1e6));
+    }
+    text += ")";
+  }
+  return text;
+}
+
+nlohmann::json StepMetrics::json() const {
+  nlohmann::json memory;
+  for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+    memory[std::string(core::memory_tag_name(static_cast<core::MemoryTag>(tag)))] =
+        peak_bytes[static_cast<size_t>(tag)];
+  }
+  memory["total"] = total_peak_bytes;
+  return {{"iteration", iteration},
+          {"consumed_train_samples", consumed_train_samples},
+          {"lm loss", loss},
+          {"grad norm", grad_norm},
+          {"learning rate", learning_rate},
+          {"elapsed time per iteration (ms)", seconds * 1e3},
+          {"tokens/s", static_cast<double>(tokens) / seconds},
+          {"throughput per rank (TFLOP/s)", tflops_per_rank},
+          {"mfu", mfu},
+          {"peak memory bytes", memory}};
+}
+
+MetricsFile::MetricsFile(const std::string& path) : file_(path, std::ios::app), path_(path) {
+  if (!file_) throw core::Error(core::ErrorCode::kIo, core::cat("--metrics-path ", path, ": cannot open for writing"));
+}
+
+void MetricsFile::write(const nlohmann::json& record) {
+  if (!file_.is_open()) return;
+  file_ << record.dump() << std::endl;
+  if (!file_) throw core::Error(core::ErrorCode::kIo, core::cat("--metrics-path ", path_, ": cannot write"));
+}
+
+}  // namespace ms::train

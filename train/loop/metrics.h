@@ -1,0 +1,45 @@
+// What a step says about itself: one log line, and one JSON line under Megatron's names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "core/arena.h"
+
+namespace ms::train {
+
+struct StepMetrics {
+  int64_t iteration = 0;  // 1 for the first
+  int64_t train_iters = 0;
+  int64_t consumed_train_samples = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double seconds = 0;
+  int64_t tokens = 0;                                      // of the global batch
+  double tflops_per_rank = 0;                              // GEMMs and attention executed, TFLOP/s, mean over ranks
+  double mfu = 0;                                          // of the measured or given peak
+  std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
+  int64_t total_peak_bytes = 0;
+
+  std::string line(bool report_memory) const;
+  nlohmann::json json() const;
+};
+
+// Appends JSON lines to a file, from rank 0. A resumed run appends.
+class MetricsFile {
+ public:
+  MetricsFile() = default;
+  explicit MetricsFile(const std::string& path);  // throws kIo
+  void write(const nlohmann::json& record);       // flushed: a killed run keeps its lines
+
+ private:
+  std::ofstream file_;
+  std::string path_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,38 @@
+// Runs one global batch through the pipeline: the executor of a schedule (train/parallel/schedule.h).
+#pragma once
+
+#include <vector>
+
+#include "train/model/gpt_stage.h"
+#include "train/parallel/p2p.h"
+#include "train/parallel/schedule.h"
+
+namespace ms::train {
+
+struct BatchResult {
+  double loss = 0;        // mean, the same on all ranks (see StepRunner)
+  double tokens = 0;      // unmasked tokens of the global batch
+  double grad_scale = 1;  // what the optimizer must multiply gradients with
+};
+
+class StepRunner {
+ public:
+  StepRunner(RankState& state, GptStage& stage);
+
+  // Forward and backward of this rank's micro-batches; gradients are added to main_grad. Loss: mean over micro-batches
+  // of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss over all unmasked
+  // tokens.
+  BatchResult train(const std::vector<Microbatch>& microbatches);
+  // Forward only.
+  BatchResult evaluate(const std::vector<Microbatch>& microbatches);
+
+ private:
+  BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
+                  bool forward_only);
+
+  RankState& state_;
+  GptStage& stage_;
+  StageLinks links_;
+};
+
+}  // namespace ms::train

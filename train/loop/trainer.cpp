@@ -1,0 +1,336 @@
+#include "train/loop/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/writer.h"
+#include "core/comm/agree.h"
+#include "core/comm/process_groups.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/signals.h"
+#include "core/trace/span.h"
+#include "train/data/build_datasets.h"
+#include "train/data/tokenizer.h"
+#include "train/loop/generate.h"
+#include "train/loop/peak.h"
+#include "train/loop/profile_window.h"
+#include "train/loop/step.h"
+#include "train/optim/lr_schedule.h"
+#include "train/optim/optimizer.h"
+#include "train/state.h"
+
+namespace ms::train {
+namespace {
+
+using core::cat;
+using core::trace::Category;
+
+// A checkpoint of another model would load where shapes agree and train wrongly: compare every field that counts.
+void check_same_model(const core::TransformerConfig& saved, const core::TransformerConfig& wanted) {
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    const std::string_view field = name;
+    for (const char* free : {"make_vocab_size_divisible_by", "max_position_embeddings", "init_method_std",
+                             "group_query_attention", "num_query_groups"}) {
+      if (field == free) return;
+    }
+    if (saved.*member == wanted.*member) return;
+    std::string flag(field);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat("--", flag, " is ", wanted.*member, " but the checkpoint was made with ", saved.*member,
+                          ". Give the same, or --use-checkpoint-args"));
+  });
+  if (saved.query_groups() != wanted.query_groups()) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat("--num-query-groups is ", wanted.query_groups(), " but the checkpoint was made with ",
+                          saved.query_groups(), ". Give the same, or --use-checkpoint-args"));
+  }
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(TrainerConfig given, core::Endpoint& end, core::ThreadPool& threads, core::trace::Recorder* trace,
+       TrainerHooks wires)
+      : config(std::move(given)), endpoint(end), recorder(trace), hooks(std::move(wires)), ops{threads, arena, trace} {
+    core::Communicator start_group(endpoint, "start", all_ranks(), kStartContext);
+    core::collectively(start_group, "start", [&] { prepare(); });
+    const std::string hash = fields().hash();
+    if (start_group.bcast_string(hash, 0) != hash) differs = true;
+    core::collectively(start_group, "start", [&] {
+      if (differs)
+        throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
+    });
+    groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
+    state = std::make_unique<RankState>(RankState{config, *groups, ops});
+    core::collectively(groups->world, "build model", [&] { build(); });
+    core::collectively(groups->world, "load checkpoint", [&] { load(); });
+    build_data();
+    if (!config.checkpoint.save.empty() && config.generate.generate.empty() && !config.training.skip_train) {
+      saver =
+          std::make_unique<ckpt::Saver>(groups->checkpoint, ckpt::Saver::Options{.root = config.checkpoint.save,
+                                                                                 .async = config.checkpoint.async_save,
+                                                                                 .producer = "mstrain",
+                                                                                 .arena = &arena,
+                                                                                 .pool = &ops.pool,
+                                                                                 .recorder = recorder});
+    }
+    peak_tflops = config.logger.peak_tflops > 0 ? config.logger.peak_tflops : measure_peak_tflops(ops);
+    core::collectively(groups->world, "metrics", [&] {
+      if (endpoint.rank() == 0 && !config.logger.metrics_path.empty())
+        metrics = MetricsFile(config.logger.metrics_path);
+    });
+  }
+
+  static constexpr int kStartContext = 1000;  // beside the contexts of ProcessGroups
+
+  std::vector<int> all_ranks() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < endpoint.size(); ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+  core::ConfigFields fields() { return config.fields(); }
+
+  // Configuration, tokenizer, checkpoint to load: what can be wrong before anything is built.
+  void prepare() {
+    config.data.validate();
+    tokenizer = make_tokenizer(config.data.tokenizer_type, config.data.tokenizer_model);
+    if (!config.checkpoint.load.empty()) open_checkpoint();
+    core::TransformerConfig& model = config.model;
+    if (model.vocab_size == 0) model.vocab_size = tokenizer->vocab_size();
+    if (model.vocab_size < tokenizer->vocab_size()) {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat("--vocab-size ", model.vocab_size, " is below the tokenizer's ", tokenizer->vocab_size()));
+    }
+    config.resolve_and_validate(endpoint.size());
+    if (source != nullptr) check_same_model(source->info().model, config.model);
+  }
+
+  void open_checkpoint() {
+    try {
+      source = hooks.open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
+    } catch (const core::Error& e) {
+      // As Megatron: an empty --load folder starts from scratch, so that one command line serves every start of a job.
+      const bool optional = e.code() == core::ErrorCode::kNotFound && !config.checkpoint.exit_on_missing_checkpoint &&
+                            config.checkpoint.ckpt_step == 0 && !config.training.skip_train &&
+                            config.generate.generate.empty() && !config.checkpoint.use_checkpoint_args &&
+                            !config.checkpoint.finetune;
+      if (!optional) throw;
+      core::log_warning("train.load",
+                        cat(e.what(), "; starting from scratch (--exit-on-missing-checkpoint makes it an error)"));
+    }
+  }
+
+  void build() {
+    parameters = std::make_unique<ParameterStore>(*state);
+    optimizer = std::make_unique<Optimizer>(*state, *parameters);
+    stage = std::make_unique<GptStage>(*state, *parameters);
+    runner = std::make_unique<StepRunner>(*state, *stage);
+    core::log_info("train.model", cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ",
+                                      endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
+                                      groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
+                                      " | dtype: ", core::dtype_name(config.params_dtype())));
+  }
+
+  void load() {
+    if (source == nullptr) {
+      parameters->initialize(static_cast<uint64_t>(config.rng.seed),
+                             [&](const Parameter& parameter, const core::TensorView& values) {
+                               optimizer->set_master(parameter, values);
+                             });
+      return;
+    }
+    const bool trains = !config.training.skip_train && config.generate.generate.empty();
+    const bool with_optimizer =
+        trains && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
+    const Progress loaded = load_state(*state, *parameters, *optimizer, *source, with_optimizer);
+    if (!config.checkpoint.finetune) progress = loaded;
+    core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", config.checkpoint.load,
+                                     with_optimizer ? ", with optimizer state" : ", weights only"));
+    source.reset();
+  }
+
+  void build_data() {
+    if (!config.generate.generate.empty()) return;
+    const TrainingConfig& t = config.training;
+    const int64_t batch = t.global_batch_size;
+    const int64_t train_samples = t.skip_train ? 0 : t.train_iters * batch;
+    const auto build_now = [&] {
+      data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
+                            t.eval_iters * batch, 0);
+      if (!t.skip_train && data.train == nullptr) {
+        throw core::Error(core::ErrorCode::kInvalidArgument,
+                          "there is no training data: give --data-path or --train-data-path");
+      }
+      if (t.skip_train && data.valid == nullptr) {
+        throw core::Error(core::ErrorCode::kInvalidArgument,
+                          "--skip-train evaluates, but there is no validation data: give --valid-data-path, or "
+                          "--data-path with a --split, and --eval-iters");
+      }
+    };
+    // Rank 0 first: it builds the cached indices that the others read.
+    core::collectively(groups->world, "data", [&] {
+      if (endpoint.rank() == 0) build_now();
+    });
+    core::collectively(groups->world, "data", [&] {
+      if (endpoint.rank() != 0) build_now();
+    });
+  }
+
+  std::vector<Microbatch> read_batch(const SampleSource& samples, int64_t consumed) {
+    core::trace::Span span(recorder, Category::kUserAnnotation, "data");
+    SamplerPosition position;
+    position.consumed_samples = consumed;
+    position.data_parallel_rank = groups->dp_cp.rank();
+    position.data_parallel_size = groups->dp_cp.size();
+    position.micro_batch_size = config.training.micro_batch_size;
+    position.num_microbatches = config.num_microbatches(groups->dp_cp.size());
+    const auto masked = config.data.eod_mask_loss ? tokenizer->eod() : std::nullopt;
+    std::vector<Microbatch> batch;
+    for (const auto& indices : microbatch_samples(position)) batch.push_back(read_microbatch(samples, indices, masked));
+    return batch;
+  }
+
+  double evaluate() {
+    core::trace::Span span(recorder, Category::kUserAnnotation, "evaluation");
+    double sum = 0;
+    for (int64_t i = 0; i < config.training.eval_iters; ++i) {
+      sum += runner->evaluate(read_batch(*data.valid, i * config.training.global_batch_size)).loss;
+    }
+    const double loss = sum / static_cast<double>(config.training.eval_iters);
+    core::log_info("train.eval", cat("validation loss at iteration ", progress.iteration, " | lm loss value: ", loss,
+                                     " | lm loss PPL: ", std::exp(loss)));
+    metrics.write(
+        {{"iteration", progress.iteration}, {"lm loss validation", loss}, {"lm loss validation ppl", std::exp(loss)}});
+    return loss;
+  }
+
+  StepMetrics train_step() {
+    const int64_t start_ns = core::trace::now_ns();
+    arena.reset_peaks();
+    const int64_t flops_before = ops.flops;
+    core::trace::Span span(recorder, Category::kUserAnnotation, step_name());
+    parameters->zero_grads();
+    const BatchResult batch = runner->train(read_batch(*data.train, progress.consumed_train_samples));
+    const double lr = learning_rate(config.optimizer, config.scheduler, progress.iteration);
+    const Optimizer::StepResult update = optimizer->step(lr, progress.iteration + 1, batch.grad_scale);
+    ++progress.iteration;
+    progress.consumed_train_samples += config.training.global_batch_size;
+
+    std::vector<double> agreed = {static_cast<double>(ops.flops - flops_before),
+                                  static_cast<double>(core::termination_signal())};
+    if (endpoint.size() > 1) groups->world.allreduce(agreed);
+    stop_signal = agreed[1] > 0 ? (core::termination_signal() != 0 ? core::termination_signal() : SIGTERM) : 0;
+    StepMetrics m;
+    m.iteration = progress.iteration;
+    m.train_iters = config.training.train_iters;
+    m.consumed_train_samples = progress.consumed_train_samples;
+    m.loss = batch.loss;
+    m.grad_norm = update.grad_norm;
+    m.learning_rate = lr;
+    m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
+    m.tokens = config.training.global_batch_size * config.training.seq_length;
+    m.tflops_per_rank = agreed[0] / endpoint.size() / m.seconds * 1e-12;
+    m.mfu = m.tflops_per_rank / peak_tflops;
+    for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+      m.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
+    }
+    m.peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)] += endpoint.arena().peak_bytes(core::MemoryTag::kComm);
+    m.total_peak_bytes = arena.total_peak_bytes();
+    return m;
+  }
+
+  std::string_view step_name() {
+    step_label = cat("ProfilerStep#", progress.iteration);
+    return step_label;
+  }
+
+  void save() {
+    saver->save(make_save_request(*state, *parameters, *optimizer, progress, fields().dump()));
+    core::log_info("train.save", cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
+                                     " | snapshot: ", saver->last_bytes() / 1000000, " MB in ",
+                                     saver->last_blocking_seconds() * 1e3, " ms"));
+    last_saved = progress.iteration;
+  }
+
+  RunSummary run() {
+    RunSummary summary;
+    if (!config.generate.generate.empty()) {
+      summary.generated =
+          generate(*state, *stage, *tokenizer, config.generate.generate, config.generate.num_tokens_to_generate,
+                   config.generate.temperature, static_cast<uint64_t>(config.rng.seed));
+      return summary;
+    }
+    const bool evaluates = data.valid != nullptr && config.training.eval_iters > 0;
+    if (config.training.skip_train) {
+      summary.validation_loss = evaluate();
+      return summary;
+    }
+    ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
+    while (progress.iteration < config.training.train_iters && stop_signal == 0) {
+      window.before_step(progress.iteration);
+      StepMetrics m = train_step();
+      summary.steps.push_back(m);
+      metrics.write(m.json());
+      if (m.iteration % config.logger.log_interval == 0 || m.iteration == m.train_iters) {
+        core::log_info("train.step", m.line(config.logger.report_memory));
+      }
+      core::log_progress(m.line(false));
+      if (saver != nullptr) saver->poll();
+      if (saver != nullptr && config.checkpoint.save_interval > 0 &&
+          progress.iteration % config.checkpoint.save_interval == 0)
+        save();
+      if (evaluates &&
+          (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
+        summary.validation_loss = evaluate();
+      }
+      window.after_step(progress.iteration);
+    }
+    core::log_progress("");
+    window.close();
+    if (saver != nullptr) {
+      if (stop_signal == 0 && last_saved != progress.iteration && !summary.steps.empty()) save();
+      saver->finish();
+      if (endpoint.rank() == 0 && saver->last_committed() >= 0) summary.checkpoint = saver->last_path().string();
+    }
+    summary.signal = stop_signal;
+    return summary;
+  }
+
+  TrainerConfig config;
+  core::Endpoint& endpoint;
+  core::trace::Recorder* recorder;
+  TrainerHooks hooks;
+  core::Arena arena;  // before everything that holds its blocks
+  ops::Context ops;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ckpt::Source> source;
+  std::unique_ptr<core::ProcessGroups> groups;
+  std::unique_ptr<RankState> state;
+  std::unique_ptr<ParameterStore> parameters;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<GptStage> stage;
+  std::unique_ptr<StepRunner> runner;
+  TrainValidTest data;
+  std::unique_ptr<ckpt::Saver> saver;
+  MetricsFile metrics;
+  Progress progress;
+  int64_t last_saved = -1;
+  double peak_tflops = 0;
+  std::string step_label;
+  int stop_signal = 0;
+  bool differs = false;
+};
+
+Trainer::Trainer(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool,
+                 core::trace::Recorder* recorder, TrainerHooks hooks)
+    : impl_(std::make_unique<Impl>(std::move(config), endpoint, pool, recorder, std::move(hooks))) {}
+
+Trainer::~Trainer() = default;
+
+RunSummary Trainer::run() { return impl_->run(); }
+
+}  // namespace ms::train

@@ -1,0 +1,52 @@
+// A training run of one rank, from configuration to the last checkpoint.
+//
+// Runs on any endpoint: MPI ranks, one rank, or thread ranks in a test. Collective: every rank of the endpoint
+// constructs and runs one.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/source.h"
+#include "core/comm/communicator.h"
+#include "core/thread_pool.h"
+#include "train/config.h"
+#include "train/loop/metrics.h"
+
+namespace ms::train {
+
+// What the trainer may not link (convert, profile): wired by tools/mstrain.cpp.
+struct TrainerHooks {
+  // Opens a checkpoint of any format: a root (newest generation), or one generation. iteration > 0: that one.
+  std::function<std::unique_ptr<ckpt::Source>(const std::filesystem::path& path, int64_t iteration)> open_source;
+  // Turns a closed native trace into another format beside it.
+  std::function<void(const std::filesystem::path& native, const std::string& format)> convert_trace;
+};
+
+struct RunSummary {
+  std::vector<StepMetrics> steps;  // of this call, all iterations
+  double validation_loss = -1;     // of the last evaluation; < 0: none
+  std::string checkpoint;          // folder of the last committed checkpoint, on rank 0; empty: none
+  std::string generated;           // with --generate: prompt and continuation
+  int signal = 0;                  // the signal that ended the run early; 0: none
+};
+
+class Trainer {
+ public:
+  // config: as parsed; it is resolved and validated here, against the endpoint's size and the tokenizer.
+  // recorder may be null (no --profile possible). Throws on all ranks together.
+  Trainer(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool, core::trace::Recorder* recorder,
+          TrainerHooks hooks);
+  ~Trainer();
+
+  RunSummary run();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ms::train

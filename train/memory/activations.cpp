@@ -1,0 +1,18 @@
+#include "train/memory/activations.h"
+
+#include <algorithm>
+
+namespace ms::train {
+
+RecomputePlan::RecomputePlan(const std::string& granularity, const std::string& method, int64_t num_layers,
+                             int64_t layers_in_stage) {
+  for (int64_t layer = 0; layer < layers_in_stage; ++layer) {
+    const bool uniform = granularity == "full" && method == "uniform";
+    const bool block = granularity == "full" && method == "block" && layer < num_layers;
+    recompute_.push_back(uniform || block);
+    group_begin_.push_back(uniform ? layer / num_layers * num_layers : layer);
+    group_end_.push_back(uniform ? std::min(layers_in_stage, (layer / num_layers + 1) * num_layers) : layer + 1);
+  }
+}
+
+}  // namespace ms::train

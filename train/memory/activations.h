@@ -1,0 +1,64 @@
+// The activations a layer keeps between forward and backward, as objects a policy can keep, drop, recompute or move.
+//
+// A layer's forward fills an activation object; its backward asks for it whole. What happens in between is the policy's
+// business: full recomputation drops everything but the input and fills the object again by running the forward once
+// more (megatron/core/tensor_parallel/random.py, CheckpointFunction). Bits do not change: the forward is deterministic.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace ms::train {
+
+// Attention's: everything its backward needs besides the layer's input.
+struct AttentionActivations {
+  core::Tensor normed;                        // [seq', batch, hidden], seq' = seq / tp with SP
+  core::Tensor rstd;                          // fp32 [seq' * batch]
+  core::Tensor q, k, v;                       // [seq, batch, heads / tp, head_dim], after norm and rotation
+  core::Tensor q_raw, k_raw, q_rstd, k_rstd;  // with qk_layernorm only
+  core::Tensor out;                           // [seq, batch, heads / tp, head_dim]
+  core::Tensor lse;                           // fp32 [batch, heads / tp, seq]
+};
+
+struct MlpActivations {
+  core::Tensor input;  // [seq', batch, hidden]: the residual stream after attention
+  core::Tensor normed;
+  core::Tensor rstd;
+  core::Tensor gate_up;  // [seq, batch, 2 * ffn / tp]
+  core::Tensor product;  // [seq, batch, ffn / tp]
+};
+
+struct LayerActivations {
+  core::Tensor input;  // [seq', batch, hidden]
+  AttentionActivations attention;
+  MlpActivations mlp;
+  bool complete = false;  // false after drop(): backward must run the forward first
+
+  void drop() {
+    attention = {};
+    mlp = {};
+    complete = false;
+  }
+};
+
+// Which layers of a stage keep their activations.
+class RecomputePlan {
+ public:
+  // granularity "": keep all. "full" with method "block": the first num_layers layers of the stage are recomputed;
+  // "uniform": all are, in groups of num_layers of which only the first layer's input is kept.
+  RecomputePlan(const std::string& granularity, const std::string& method, int64_t num_layers, int64_t layers_in_stage);
+
+  bool recomputes(int64_t layer) const { return recompute_[static_cast<size_t>(layer)]; }
+  // First layer of the group that must be run again before the backward of `layer`.
+  int64_t group_begin(int64_t layer) const { return group_begin_[static_cast<size_t>(layer)]; }
+  int64_t group_end(int64_t layer) const { return group_end_[static_cast<size_t>(layer)]; }
+
+ private:
+  std::vector<bool> recompute_;
+  std::vector<int64_t> group_begin_, group_end_;
+};
+
+}  // namespace ms::train

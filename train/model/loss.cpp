@@ -1,0 +1,121 @@
+#include "train/model/loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "train/model/embedding.h"
+#include "train/ops/cross_entropy.h"
+#include "train/ops/elementwise.h"
+#include "train/ops/linear.h"
+#include "train/ops/norm.h"
+#include "train/parallel/mappings.h"
+
+namespace ms::train {
+namespace {
+
+core::TensorView view(std::vector<float>& values) {
+  return core::TensorView(values.data(), core::DType::kFp32, {static_cast<int64_t>(values.size())});
+}
+
+Parameter& output_weight(RankState& state, ParameterStore& parameters) {
+  return parameters.at(state.config.model.untie_embeddings_and_output_weights ? "output_layer.weight"
+                                                                              : "embedding.word_embeddings.weight");
+}
+
+}  // namespace
+
+LossHead::LossHead(RankState& state, ParameterStore& parameters)
+    : state_(state), norm_(parameters.at("decoder.final_layernorm.weight")), weight_(output_weight(state, parameters)) {
+  if (weight_.spec.is_tied_embedding && state.groups.is_first_stage()) {
+    tied_grad_ =
+        core::Tensor::zeros(state.ops.arena, core::DType::kFp32, weight_.weight.shape(), core::MemoryTag::kGrad);
+  }
+}
+
+LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, bool forward_only) {
+  ops::Context& ops = state_.ops;
+  const int64_t rows = microbatch.seq * microbatch.batch;
+  saved.normed = ops::rms_norm(ops, saved.input, norm_.weight, state_.config.model.norm_epsilon, &saved.rstd);
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  saved.logits = ops::linear_fp32(ops, full.reshaped({rows, full.dim(-1)}), weight_.weight);
+  gathered.reset();
+
+  const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
+  const int64_t valid = valid_vocab_rows(state_, weight_);
+  saved.max.resize(static_cast<size_t>(rows));
+  saved.sum_exp.resize(static_cast<size_t>(rows));
+  std::vector<float> target(static_cast<size_t>(rows));
+  ops::row_max(ops, saved.logits, valid, saved.max);
+  if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(saved.max), core::ReduceOp::kMax);
+  ops::row_sums(ops, saved.logits, valid, saved.max, labels, first_vocab_id(state_, weight_), saved.sum_exp, target);
+  if (state_.tp_size() > 1) {
+    state_.groups.tp.allreduce(view(saved.sum_exp));
+    state_.groups.tp.allreduce(view(target));
+  }
+  LossValue loss;
+  for (int64_t b = 0; b < microbatch.batch; ++b) {
+    for (int64_t s = 0; s < microbatch.seq; ++s) {
+      const auto row = static_cast<size_t>(s * microbatch.batch + b);
+      const double mask = microbatch.loss_mask[static_cast<size_t>(b * microbatch.seq + s)];
+      loss.sum += mask * (std::log(static_cast<double>(saved.sum_exp[row])) + saved.max[row] - target[row]);
+      loss.tokens += mask;
+    }
+  }
+  if (forward_only) saved = {};
+  return loss;
+}
+
+core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved, double scale) {
+  ops::Context& ops = state_.ops;
+  const int64_t rows = microbatch.seq * microbatch.batch;
+  std::vector<float> row_scale(static_cast<size_t>(rows));
+  for (int64_t b = 0; b < microbatch.batch; ++b) {
+    for (int64_t s = 0; s < microbatch.seq; ++s) {
+      row_scale[static_cast<size_t>(s * microbatch.batch + b)] =
+          static_cast<float>(scale * microbatch.loss_mask[static_cast<size_t>(b * microbatch.seq + s)]);
+    }
+  }
+  const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
+  ops::cross_entropy_backward(ops, saved.logits, valid_vocab_rows(state_, weight_), saved.max, saved.sum_exp, labels,
+                              first_vocab_id(state_, weight_), row_scale);
+  core::Tensor cast;
+  core::TensorView dlogits = saved.logits;
+  if (state_.config.training.bf16) {
+    cast = ops::cast(ops, saved.logits, core::DType::kBf16);
+    saved.logits.reset();
+    dlogits = cast;
+  }
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  ops::linear_wgrad(ops, full.reshaped({rows, full.dim(-1)}), dlogits,
+                    tied_grad_.defined() ? tied_grad_.view() : weight_.main_grad);
+  core::Tensor dnormed = ops::linear_dgrad(ops, dlogits, weight_.weight);
+  dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
+  dnormed = leave_row_parallel(state_, std::move(dnormed));
+  core::Tensor dx = ops::rms_norm_backward(ops, dnormed, saved.input, norm_.weight, saved.rstd, norm_.main_grad);
+  saved = {};
+  return dx;
+}
+
+std::vector<float> LossHead::last_logits(const core::TensorView& hidden, int64_t position) {
+  ops::Context& ops = state_.ops;
+  core::Tensor rstd, gathered;
+  const core::Tensor normed = ops::rms_norm(ops, hidden, norm_.weight, state_.config.model.norm_epsilon, &rstd);
+  const core::TensorView full = enter_column_parallel(state_, normed, gathered);
+  const core::TensorView row = full.rows(position, position + 1).reshaped({1, full.dim(-1)});
+  const core::Tensor local = ops::linear_fp32(ops, row, weight_.weight);
+  std::vector<float> logits(static_cast<size_t>(local.size() * state_.tp_size()));
+  state_.groups.tp.allgather(local.view().reshaped({local.size()}), view(logits));
+  logits.resize(static_cast<size_t>(state_.config.model.vocab_size));
+  return logits;
+}
+
+void LossHead::fold_tied_gradient() {
+  if (!tied_grad_.defined()) return;
+  ops::accumulate_fp32(state_.ops, weight_.main_grad, tied_grad_);
+  ops::fill_zero(state_.ops, tied_grad_);
+}
+
+}  // namespace ms::train

@@ -1,0 +1,105 @@
+#include "train/model/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "train/ops/elementwise.h"
+
+namespace ms::train {
+namespace {
+
+constexpr int64_t kStartAlignment = 64;  // elements, as Megatron's buffers
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+bool is_norm(const std::string& key) { return key.find("norm") != std::string::npos; }
+
+}  // namespace
+
+ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::parameter_specs(state.config.model)) {
+  const core::TransformerConfig& config = state.config.model;
+  const ckpt::ModelLayout layout = state.config.layout(state.groups.grid.world_size());
+  int64_t offset = 0;
+  for (const ckpt::ParameterSpec& spec : model_) {
+    if (!ckpt::stage_holds(spec, config, layout, state.groups.at.pp)) continue;
+    Parameter parameter;
+    parameter.spec = spec;
+    const core::Dims local = ckpt::local_shape(spec, config, state.tp_size());
+    parameter.offset_elems = offset;
+    parameter.decays = spec.global_shape.size() > 1;
+    const bool replicated = spec.rule == ckpt::TpRule::kReplicated;
+    const bool per_head = ends_with(spec.key, "q_layernorm.weight") || ends_with(spec.key, "k_layernorm.weight");
+    parameter.grad_is_partial = replicated && state.tp_size() > 1 && (state.sequence_parallel() || per_head);
+    const bool is_copy = spec.is_tied_embedding && !state.groups.is_first_stage();
+    parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
+    parameter.weight = core::TensorView(nullptr, state.config.params_dtype(), local);
+    offset += (core::num_elements(local) + kStartAlignment - 1) / kStartAlignment * kStartAlignment;
+    parameters_.push_back(std::move(parameter));
+  }
+  const int64_t multiple = int64_t{128} * state.groups.dp_cp.size();
+  const int64_t total = (offset + multiple - 1) / multiple * multiple;
+  weights_ = core::Tensor::zeros(state.ops.arena, state.config.params_dtype(), {total}, core::MemoryTag::kParam);
+  grads_ = core::Tensor::zeros(state.ops.arena, core::DType::kFp32, {total}, core::MemoryTag::kGrad);
+  for (Parameter& parameter : parameters_) {
+    const core::Dims local = parameter.weight.shape();
+    const int64_t count = core::num_elements(local);
+    parameter.weight = weights_.view().rows(parameter.offset_elems, parameter.offset_elems + count).reshaped(local);
+    parameter.main_grad = grads_.view().rows(parameter.offset_elems, parameter.offset_elems + count).reshaped(local);
+  }
+}
+
+Parameter* ParameterStore::find(std::string_view key) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.spec.key == key) return &parameter;
+  }
+  return nullptr;
+}
+
+Parameter& ParameterStore::at(std::string_view key) {
+  Parameter* found = find(key);
+  MS_CHECK(found != nullptr, "stage ", state_.groups.at.pp, " does not hold ", key);
+  return *found;
+}
+
+void ParameterStore::initialize(uint64_t seed,
+                                const std::function<void(const Parameter&, const core::TensorView&)>& keep) {
+  const core::TransformerConfig& config = state_.config.model;
+  const double output_std = config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  for (Parameter& parameter : parameters_) {
+    const ckpt::ParameterSpec& spec = parameter.spec;
+    core::Tensor values =
+        core::Tensor::zeros(state_.ops.arena, core::DType::kFp32, parameter.weight.shape(), core::MemoryTag::kTmp);
+    float* out = values.data<float>();
+    if (is_norm(spec.key)) {
+      std::fill_n(out, values.size(), 1.0F);
+    } else if (spec.global_shape.size() > 1) {
+      const bool output = ends_with(spec.key, "linear_proj.weight") || ends_with(spec.key, "linear_fc2.weight");
+      const auto std = static_cast<float>(output ? output_std : config.init_method_std);
+      const core::Rng rng(seed, spec.key);
+      const int64_t columns = spec.global_shape[1];
+      for (const ckpt::Box& box :
+           ckpt::boxes_of_local_range(spec, config, state_.tp_size(), state_.tp_rank(), 0, values.size())) {
+        state_.ops.pool.parallel_for(box.extent[0], 1, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const int64_t first = (box.offset[0] + row) * columns + box.offset[1];
+            for (int64_t c = 0; c < box.extent[1]; ++c) {
+              out[row * box.extent[1] + c] = std * rng.normal(static_cast<uint64_t>(first + c));
+            }
+          }
+        });
+        out += box.extent[0] * box.extent[1];
+      }
+    }
+    ops::cast_into(state_.ops, values, parameter.weight);
+    keep(parameter, values);
+  }
+}
+
+void ParameterStore::zero_grads() { ops::fill_zero(state_.ops, grads_); }
+
+}  // namespace ms::train

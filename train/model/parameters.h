@@ -1,0 +1,59 @@
+// The parameters of a rank: its share of each tensor, in two flat buffers (weights in compute dtype, fp32 main
+// gradients) with equal layout, so that the optimizer and data parallelism see one contiguous range
+// (megatron/core/distributed/param_and_grad_buffer.py).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/layout.h"
+#include "core/tensor.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+struct Parameter {
+  ckpt::ParameterSpec spec;
+  core::TensorView weight;       // [local shape], compute dtype
+  core::TensorView main_grad;    // [local shape], fp32; backward adds to it
+  int64_t offset_elems = 0;      // in both buffers; a multiple of 64
+  bool decays = false;           // weight decay applies: matrices only
+  bool grad_is_partial = false;  // each TP rank has a part of the gradient sum: norms under SP, per-head norms
+  bool counts_in_norm = true;    // this rank's share is not counted by another rank (replicas: TP rank 0, first stage)
+
+  int64_t size() const { return weight.size(); }
+};
+
+class ParameterStore {
+ public:
+  // Allocates the parameters that this rank's stage holds; weights and gradients are zero.
+  explicit ParameterStore(RankState& state);
+
+  std::vector<Parameter>& all() { return parameters_; }
+  const std::vector<Parameter>& all() const { return parameters_; }
+  Parameter& at(std::string_view key);    // throws kInternal if this rank does not hold it
+  Parameter* find(std::string_view key);  // nullptr if not held
+  const std::vector<ckpt::ParameterSpec>& model() const { return model_; }  // of the whole model, in model order
+
+  // Buffer of all weights / gradients: size_elems() elements, padded to a multiple of 128 x data-parallel size.
+  core::TensorView weights() const { return weights_; }
+  core::TensorView grads() const { return grads_; }
+  int64_t size_elems() const { return weights_.size(); }
+
+  // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms 1, biases 0; drawn
+  // in global index space, so that they do not depend on the layout (features.md G5). Calls keep(parameter, values)
+  // with the fp32 values of each, from which the optimizer takes its master weights.
+  void initialize(uint64_t seed, const std::function<void(const Parameter&, const core::TensorView& values)>& keep);
+  void zero_grads();
+
+ private:
+  RankState& state_;
+  std::vector<ckpt::ParameterSpec> model_;
+  std::vector<Parameter> parameters_;
+  core::Tensor weights_, grads_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,57 @@
+// AdamW over the flat buffers, with or without the distributed optimizer (ZeRO-1; features.md 2.5,
+// megatron/core/optimizer/distrib_optimizer.py).
+//
+// A step: gradients are made whole (tied embedding, partial norm gradients, data parallelism), their global norm is
+// taken, then the owned range is updated. Without ZeRO every data-parallel rank owns all; with it, rank r owns block r
+// of the buffer: gradients are reduce-scattered, weights all-gathered.
+//
+// The norm is summed per tensor and then in model order (features.md G4), so that it does not depend on the pipeline
+// cut.
+#pragma once
+
+#include <cstdint>
+
+#include "train/model/parameters.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class Optimizer {
+ public:
+  Optimizer(RankState& state, ParameterStore& parameters);
+
+  struct StepResult {
+    double grad_norm = 0;  // global, before clipping
+  };
+  // lr: of this step. step: 1 for the first update of the run. grad_scale: multiplies all gradients first.
+  // main_grad of every parameter must be final for this rank's micro-batches; afterwards it is unspecified.
+  StepResult step(double lr, int64_t step, double grad_scale);
+
+  // The elements [owned_begin, owned_end) of the buffers whose state this rank holds.
+  int64_t owned_begin() const { return begin_; }
+  int64_t owned_end() const { return end_; }
+  // fp32 state of the owned range, [owned_end - owned_begin]. master is undefined in an fp32 run: the weights are it.
+  core::TensorView master() const { return master_; }
+  core::TensorView exp_avg() const { return exp_avg_; }
+  core::TensorView exp_avg_sq() const { return exp_avg_sq_; }
+
+  // Takes the fp32 values of a freshly initialised parameter as master weights, where this rank owns them.
+  void set_master(const Parameter& parameter, const core::TensorView& values);
+
+ private:
+  // The part of a parameter that this rank owns, as elements of the buffers; empty if begin >= end.
+  struct Range {
+    int64_t begin, end;
+  };
+  Range owned_part(const Parameter& parameter) const;
+  void reduce_gradients();
+  double gradient_norm();
+  void update(const Parameter& parameter, double lr, int64_t step, float grad_scale);
+
+  RankState& state_;
+  ParameterStore& parameters_;
+  int64_t begin_ = 0, end_ = 0;
+  core::Tensor master_, exp_avg_, exp_avg_sq_;
+};
+
+}  // namespace ms::train

@@ -1,0 +1,20 @@
+// The communication of tensor and sequence parallelism around a pair of linear layers
+// (megatron/core/tensor_parallel/mappings.py). Without TP every function returns its input.
+//
+// hidden is [seq, batch, hidden]; with sequence parallelism the regions outside the pair hold [seq / tp, batch,
+// hidden].
+#pragma once
+
+#include "core/tensor.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+// Into a column-parallel layer: all-gathers the sequence with SP (result in `gathered`, tag act), else returns x.
+core::TensorView enter_column_parallel(RankState& state, const core::TensorView& x, core::Tensor& gathered);
+
+// Out of a row-parallel layer (and, in backward, out of a column-parallel one): partial sums over TP become the sum:
+// reduce-scattered along the sequence with SP, else all-reduced in place.
+core::Tensor leave_row_parallel(RankState& state, core::Tensor partial);
+
+}  // namespace ms::train

@@ -1,0 +1,100 @@
+#include "train/state.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+using core::TensorRole;
+
+// Adds the boxes of flat local elements [begin, end) of a parameter; data: of element `begin`.
+void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
+               core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
+  for (const ckpt::Box& box :
+       ckpt::boxes_of_local_range(parameter.spec, state.config.model, state.tp_size(), state.tp_rank(), begin, end)) {
+    StateBox entry;
+    entry.meta = {parameter.spec.key, role, dtype, parameter.spec.global_shape, box.offset, box.extent, replica_id};
+    entry.data = data;
+    data += core::num_elements(box.extent) * core::size_of(dtype);
+    boxes.push_back(std::move(entry));
+  }
+}
+
+}  // namespace
+
+std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
+                                  bool with_optimizer) {
+  std::vector<StateBox> boxes;
+  const bool distributed = state.config.parallel.use_distributed_optimizer;
+  const int dp_rank = state.groups.dp_cp.rank();
+  for (const Parameter& parameter : parameters.all()) {
+    const int copy = parameter.counts_in_norm ? 0 : 1;  // another rank of the model writes the same values
+    add_boxes(boxes, state, parameter, TensorRole::kParam, parameter.weight.dtype(), 0, parameter.size(),
+              parameter.weight.bytes(), dp_rank == 0 ? copy : 1);
+  }
+  if (!with_optimizer) return boxes;
+  for (const Parameter& parameter : parameters.all()) {
+    const int64_t begin = std::max<int64_t>(0, optimizer.owned_begin() - parameter.offset_elems);
+    const int64_t end = std::min(parameter.size(), optimizer.owned_end() - parameter.offset_elems);
+    if (begin >= end) continue;
+    const int replica = !distributed && dp_rank != 0 ? 1 : parameter.counts_in_norm ? 0 : 1;
+    const int64_t at = parameter.offset_elems + begin - optimizer.owned_begin();
+    const auto add = [&](TensorRole role, const core::TensorView& buffer) {
+      if (!buffer.defined()) return;
+      add_boxes(boxes, state, parameter, role, core::DType::kFp32, begin, end, buffer.bytes() + at * 4, replica);
+    };
+    add(TensorRole::kMaster, optimizer.master());
+    add(TensorRole::kExpAvg, optimizer.exp_avg());
+    add(TensorRole::kExpAvgSq, optimizer.exp_avg_sq());
+  }
+  return boxes;
+}
+
+ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
+                                    const Optimizer& optimizer, const Progress& progress,
+                                    const nlohmann::json& config_json) {
+  ckpt::SaveRequest request;
+  request.info.iteration = progress.iteration;
+  request.info.layout = ckpt::layout_to_json(state.config.layout(state.groups.grid.world_size()));
+  request.info.model = state.config.model;
+  request.info.model_extra = {{"family", "llama"}};
+  request.info.common = {{"iteration", progress.iteration},
+                         {"consumed_train_samples", progress.consumed_train_samples},
+                         {"step", progress.iteration},
+                         {"rng", {{"seed", state.config.rng.seed}}},
+                         {"config", config_json}};
+  for (StateBox& box : state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim)) {
+    request.shards.push_back({std::move(box.meta), box.data});
+  }
+  return request;
+}
+
+Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
+                    bool with_optimizer) {
+  if (with_optimizer && !ckpt::has_role(source, TensorRole::kExpAvg)) {
+    throw core::Error(
+        core::ErrorCode::kInvalidArgument,
+        "the checkpoint has no optimizer state. Use --no-load-optim, or --finetune to begin at iteration 0");
+  }
+  const bool has_master = ckpt::has_role(source, TensorRole::kMaster);
+  std::vector<ckpt::ShardTarget> targets;
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true)) {
+    const bool moment = box.meta.role == TensorRole::kExpAvg || box.meta.role == TensorRole::kExpAvgSq;
+    if (moment && !with_optimizer) continue;
+    // An fp32 checkpoint holds the master weights as parameters; a bf16 one read by an fp32 run, the other way round.
+    if (box.meta.role == TensorRole::kMaster && !has_master) box.meta.role = TensorRole::kParam;
+    if (box.meta.role == TensorRole::kParam && box.meta.dtype == core::DType::kFp32 && has_master)
+      box.meta.role = TensorRole::kMaster;
+    targets.push_back({std::move(box.meta), box.data});
+  }
+  ckpt::load_shards(source, targets);
+  Progress progress;
+  progress.iteration = source.info().iteration;
+  progress.consumed_train_samples = source.info().common.value("consumed_train_samples", int64_t{0});
+  return progress;
+}
+
+}  // namespace ms::train

@@ -1,0 +1,44 @@
+// The training state of a rank as a checkpoint sees it: which boxes of which global tensors lie where in memory.
+//
+// Weights are written by data-parallel rank 0, the optimizer's range by its owner. In an fp32 run the weights are the
+// master weights and are written once, as parameters.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "ckpt/execute.h"
+#include "ckpt/writer.h"
+#include "train/model/parameters.h"
+#include "train/optim/optimizer.h"
+
+namespace ms::train {
+
+// Where a run stands, besides its tensors.
+struct Progress {
+  int64_t iteration = 0;  // steps done
+  int64_t consumed_train_samples = 0;
+};
+
+struct StateBox {
+  core::ShardedTensor meta;
+  std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; owned by the buffers
+};
+
+// All boxes of this rank. with_optimizer: master weights and moments too.
+std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
+                                  bool with_optimizer);
+
+// What is saved at this point. config_json: the run's configuration, kept for the record.
+ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
+                                    const Optimizer& optimizer, const Progress& progress,
+                                    const nlohmann::json& config_json);
+
+// Fills the buffers of this rank from a checkpoint of any layout. Master weights come from the checkpoint's if it has
+// them (an fp32 checkpoint holds them as parameters). with_optimizer: moments too; else they stay zero. Returns where
+// the run stands. Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the checkpoint
+// has no optimizer state but it is wanted.
+Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
+                    bool with_optimizer);
+
+}  // namespace ms::train
