@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -28,12 +30,41 @@ int open_retrying(const std::string& path, int flags) {
   }
 }
 
+std::atomic<FileOps*> test_ops{nullptr};
+
+FileOps& file_ops() {
+  static FileOps real;
+  FileOps* ops = test_ops.load();
+  return ops != nullptr ? *ops : real;
+}
+
 std::string directory_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }
 
 }  // namespace
+
+ssize_t FileOps::pwrite(int fd, const void* data, size_t size_bytes, int64_t offset) {
+  return ::pwrite(fd, data, size_bytes, offset);
+}
+
+int FileOps::fsync(int fd) { return ::fsync(fd); }
+
+int FileOps::fallocate(int fd, int64_t size_bytes) { return ::posix_fallocate(fd, 0, size_bytes); }
+
+int FileOps::rename(const char* from, const char* to, bool replace) {
+  if (replace) return ::rename(from, to);
+  if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  if (::access(to, F_OK) == 0) {  // a file system without the flag: nearly as good, the lock file guards writers
+    errno = EEXIST;
+    return -1;
+  }
+  return ::rename(from, to);
+}
+
+void set_file_ops_for_test(FileOps* ops) { test_ops = ops; }
 
 File File::open_read(const std::string& path) {
   const int fd = open_retrying(path, O_RDONLY);
@@ -43,6 +74,12 @@ File File::open_read(const std::string& path) {
   if (::fstat(fd, &status) != 0) fail("stat", path, errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kIo, cat("cannot read ", path, ": not a regular file"));
   return file;
+}
+
+File File::open_write(const std::string& path) {
+  const int fd = open_retrying(path, O_RDWR);
+  if (fd < 0) fail("open", path, errno);
+  return File(fd, path);
 }
 
 File File::create(const std::string& path) {
@@ -85,7 +122,8 @@ void File::pread(std::span<std::byte> out, int64_t offset) const {
 void File::pwrite(std::span<const std::byte> bytes, int64_t offset) const {
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n = ::pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<off_t>(done));
+    const ssize_t n =
+        file_ops().pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) fail("write", path_, n < 0 ? errno : EIO);
     done += static_cast<size_t>(n);
@@ -96,13 +134,13 @@ void File::preallocate(int64_t size_bytes) const {
   if (size_bytes <= 0) return;
   int error = 0;
   do {
-    error = ::posix_fallocate(fd_, 0, size_bytes);
+    error = file_ops().fallocate(fd_, size_bytes);
   } while (error == EINTR);
   if (error != 0 && error != EOPNOTSUPP && error != EINVAL) fail("reserve space for", path_, error);
 }
 
 void File::fsync() const {
-  if (::fsync(fd_) != 0) fail("fsync", path_, errno);
+  if (file_ops().fsync(fd_) != 0) fail("fsync", path_, errno);
 }
 
 void File::close() {
@@ -137,14 +175,29 @@ void write_text_atomically(const std::string& path, std::string_view text) {
 }
 
 void rename_durably(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail("rename", cat(from, " to ", to), errno);
+  if (file_ops().rename(from.c_str(), to.c_str(), true) != 0) fail("rename", cat(from, " to ", to), errno);
   fsync_directory(directory_of(to));
+}
+
+bool rename_durably_if_absent(const std::string& from, const std::string& to) {
+  if (file_ops().rename(from.c_str(), to.c_str(), false) != 0) {
+    if (errno == EEXIST || errno == ENOTEMPTY) return false;
+    fail("rename", cat(from, " to ", to), errno);
+  }
+  fsync_directory(directory_of(to));
+  return true;
+}
+
+int64_t available_bytes(const std::string& directory) {
+  struct statvfs status {};
+  if (::statvfs(directory.c_str(), &status) != 0) fail("stat the file system of", directory, errno);
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
 bool fsync_directory(const std::string& path) {
   const int fd = open_retrying(path, O_RDONLY | O_DIRECTORY);
   if (fd < 0) fail("open", path, errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  const int error = file_ops().fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
   if (error != 0 && error != EINVAL) fail("fsync", path, error);
   return error == 0;

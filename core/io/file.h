@@ -4,6 +4,8 @@
 // Every error names the path. EINTR and short reads and writes are dealt with here.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,11 +14,26 @@
 
 namespace ms::core {
 
+// The calls by which a sick disk shows, so that a test can make them fail; each returns as its system call does, errno
+// set. The base class is the real thing. One per process: the trainer's ranks have one disk each.
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+  virtual ssize_t pwrite(int fd, const void* data, size_t size_bytes, int64_t offset);
+  virtual int fsync(int fd);
+  virtual int fallocate(int fd, int64_t size_bytes);  // from 0; returns an error number, not -1
+  virtual int rename(const char* from, const char* to, bool replace);
+};
+// Only tests call this; nullptr restores the real calls. `ops` is not owned.
+void set_file_ops_for_test(FileOps* ops);
+
 class File {
  public:
   File() = default;
   // An existing regular file. Throws kNotFound, or kIo (also for a directory or a device).
   static File open_read(const std::string& path);
+  // An existing file, read and write, content kept. Throws as open_read.
+  static File open_write(const std::string& path);
   // A new or emptied file, read and write, mode 0644.
   static File create(const std::string& path);
 
@@ -53,6 +70,12 @@ void write_text_atomically(const std::string& path, std::string_view text);
 
 // rename(2), then fsync of the directory that holds `to`.
 void rename_durably(const std::string& from, const std::string& to);
+
+// rename(2) that refuses to replace: false, and nothing done, if `to` exists. Then fsync as above.
+bool rename_durably_if_absent(const std::string& from, const std::string& to);
+
+// Bytes an unprivileged writer can still add to the file system that holds `directory`.
+int64_t available_bytes(const std::string& directory);
 
 // fsync of a directory. False where the file system has no such thing (EINVAL on some network file systems).
 bool fsync_directory(const std::string& path);

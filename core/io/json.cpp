@@ -1,0 +1,77 @@
+#include "core/io/json.h"
+
+#include "core/error.h"
+
+namespace ms::core {
+namespace {
+
+[[noreturn]] void refuse(std::string_view where, const char* key, const char* expected, const nlohmann::json* seen) {
+  std::string text = seen == nullptr ? "it is absent" : cat("it is ", seen->dump(-1, ' ', true).substr(0, 80));
+  throw Error(ErrorCode::kCorruptData, cat(where, ": \"", key, "\": expected ", expected, ", but ", text));
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, std::string_view where) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ErrorCode::kCorruptData, cat(where, ": not JSON: ", e.what()));
+  }
+}
+
+const nlohmann::json& json_member(const nlohmann::json& object, const char* key, std::string_view where) {
+  if (!object.is_object()) throw Error(ErrorCode::kCorruptData, cat(where, ": expected a JSON object"));
+  const auto found = object.find(key);
+  if (found == object.end()) refuse(where, key, "a value", nullptr);
+  return *found;
+}
+
+int64_t json_integer(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto& value = json_member(object, key, where);
+  if (!value.is_number_integer()) refuse(where, key, "a whole number", &value);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    refuse(where, key, "a number below 2^63", &value);
+  }
+  return value.get<int64_t>();
+}
+
+std::string json_string(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto& value = json_member(object, key, where);
+  if (!value.is_string()) refuse(where, key, "a string", &value);
+  return value.get<std::string>();
+}
+
+const nlohmann::json& json_array(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto& value = json_member(object, key, where);
+  if (!value.is_array()) refuse(where, key, "a list", &value);
+  return value;
+}
+
+const nlohmann::json& json_object(const nlohmann::json& object, const char* key, std::string_view where) {
+  const auto& value = json_member(object, key, where);
+  if (!value.is_object()) refuse(where, key, "an object", &value);
+  return value;
+}
+
+std::string hex16(uint64_t value) {
+  std::string text(16, '0');
+  for (size_t i = 16; i-- > 0; value >>= 4) text[i] = "0123456789abcdef"[value & 15];
+  return text;
+}
+
+uint64_t parse_hex16(std::string_view text, std::string_view where) {
+  uint64_t value = 0;
+  bool good = text.size() == 16;
+  for (const char c : text) {
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    good = good && digit >= 0;
+    value = value << 4 | static_cast<uint64_t>(digit & 15);
+  }
+  if (!good) {
+    throw Error(ErrorCode::kCorruptData, cat(where, ": \"", text.substr(0, 40), "\" is not 16 lower-case hex digits"));
+  }
+  return value;
+}
+
+}  // namespace ms::core

@@ -1,0 +1,25 @@
+// JSON documents from files that may be damaged or hostile: every lookup says what was missing and where.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ms::core {
+
+// Throws kCorruptData, naming `where` and the byte, unless text is one JSON document.
+nlohmann::json parse_json(std::string_view text, std::string_view where);
+
+// Members of an object; throw kCorruptData naming `where` and the key when absent or of another type.
+const nlohmann::json& json_member(const nlohmann::json& object, const char* key, std::string_view where);
+int64_t json_integer(const nlohmann::json& object, const char* key, std::string_view where);
+std::string json_string(const nlohmann::json& object, const char* key, std::string_view where);
+const nlohmann::json& json_array(const nlohmann::json& object, const char* key, std::string_view where);
+const nlohmann::json& json_object(const nlohmann::json& object, const char* key, std::string_view where);
+
+// 16 lower-case hex digits, and back; parse_hex16 throws kCorruptData naming `where` for anything else.
+std::string hex16(uint64_t value);
+uint64_t parse_hex16(std::string_view text, std::string_view where);
+
+}  // namespace ms::core
