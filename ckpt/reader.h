@@ -16,7 +16,8 @@ namespace ms::ckpt {
 // Throws kNotFound if there is no checkpoint, kCorruptData if the manifest or a file's size contradicts.
 std::unique_ptr<Source> open_native(const std::filesystem::path& path);
 
-// True if `path` looks like a native checkpoint: has a manifest.json with our magic, or iter_* directories with one.
+// True if `path` is one of ours, whole or damaged: it, or an iter_* directory in it, has a manifest.json (a name that
+// no other format uses).
 bool is_native(const std::filesystem::path& path);
 
 }  // namespace ms::ckpt

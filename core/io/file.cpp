@@ -139,6 +139,11 @@ void File::preallocate(int64_t size_bytes) const {
   if (error != 0 && error != EOPNOTSUPP && error != EINVAL) fail("reserve space for", path_, error);
 }
 
+void File::start_writeback(int64_t offset, int64_t size_bytes) const {
+  // A file system without it says EINVAL or ESPIPE; an error of the disk shows again in fsync.
+  (void)::sync_file_range(fd_, offset, size_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void File::fsync() const {
   if (file_ops().fsync(fd_) != 0) fail("fsync", path_, errno);
 }

@@ -52,6 +52,8 @@ class File {
   void pwrite(std::span<const std::byte> bytes, int64_t offset) const;
   // Reserves the bytes, so that a full disk shows now; throws kIo. A file system that cannot is left alone.
   void preallocate(int64_t size_bytes) const;
+  // Asks the kernel to begin writing these bytes to the disk now, so that fsync has less left to do. Only a hint.
+  void start_writeback(int64_t offset, int64_t size_bytes) const;
   void fsync() const;  // final: after a failure the file must be written anew
   void close();        // throws kIo, unlike the destructor
 

@@ -1,0 +1,64 @@
+// Generations in a checkpoint root: how one is committed, and how the newest whole one is found.
+//
+//   <root>/iter_0000100/  iter_0000100.r1/     committed: has a manifest whose hash, files and sizes hold
+//   <root>/iter_0000200.tmp-<host>-<pid>-..    unfinished: never loaded
+//   <root>/latest_checkpointed_iteration.txt   written last; advisory
+//
+// Commit order, each step durable before the next: rank files (their writers fsync), manifest, directory, rename, root,
+// pointer (checkpoints.md 12.1).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/manifest.h"
+#include "core/io/atomic_directory.h"
+
+namespace ms::ckpt {
+
+inline constexpr const char* kPointerName = "latest_checkpointed_iteration.txt";
+inline constexpr const char* kLockName = ".msckpt.lock";
+
+// "iter_0000100", or with attempt > 0 "iter_0000100.r1".
+std::string generation_name(int64_t iteration, int64_t attempt);
+
+// Writes the manifest (its attempt and durability are set here), renames the directory to its generation name, taking
+// the first attempt that is free, and moves the pointer. Returns the final path. Throws kIo; then nothing is visible.
+// A failure to move the pointer, after the rename, is reported as a warning: the generation is whole and will be found.
+std::filesystem::path commit_generation(const std::filesystem::path& root, core::AtomicDirectory& directory,
+                                        Manifest manifest);
+
+struct Generation {
+  std::filesystem::path path;
+  int64_t iteration = 0;
+  int64_t attempt = 0;
+};
+
+// iter_* directories of root with a committed name, newest first; nothing is opened.
+std::vector<Generation> list_generations(const std::filesystem::path& root);
+
+// The manifest, if self-hash, file list and sizes hold; else throws kCorruptData, kNotFound (no manifest) or kIo.
+Manifest check_generation(const std::filesystem::path& directory);
+
+// The iteration the pointer names; nothing if there is no readable pointer.
+std::optional<int64_t> read_pointer(const std::filesystem::path& root);
+
+struct Latest {
+  Generation generation;
+  std::vector<std::string> notes;  // for the log: damaged newer generations, a pointer that says otherwise
+};
+// The newest generation that check_generation accepts, without trusting the pointer; nothing if root has none or is
+// absent. Throws kCorruptData if there are generations but none is whole.
+std::optional<Latest> find_latest(const std::filesystem::path& root);
+
+// path itself if it is a generation (has a manifest), else the newest one in it, whose notes are logged as warnings.
+// Throws kNotFound, kCorruptData.
+std::filesystem::path resolve_generation(const std::filesystem::path& path);
+
+// Removes what dead writers left (iter_*.tmp-*). Only with root's lock held. Returns how many; never throws.
+int remove_abandoned(const std::filesystem::path& root);
+
+}  // namespace ms::ckpt

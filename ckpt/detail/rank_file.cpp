@@ -1,0 +1,188 @@
+#include "ckpt/detail/rank_file.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/io/hdf5.h"
+#include "core/trace/span.h"
+#include "kernels/checksum.h"
+
+namespace ms::ckpt {
+namespace {
+
+int64_t bytes_of(const core::ShardedTensor& box) {
+  return core::num_elements(box.local_shape) * core::size_of(box.dtype);
+}
+
+const char* group_of(core::TensorRole role) {
+  switch (role) {
+    case core::TensorRole::kParam:
+      return "/model";
+    case core::TensorRole::kMaster:
+      return "/optim/master";
+    case core::TensorRole::kExpAvg:
+      return "/optim/exp_avg";
+    case core::TensorRole::kExpAvgSq:
+      return "/optim/exp_avg_sq";
+    case core::TensorRole::kBuffer:
+      return "/buffers";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string rank_file_name(int rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank_%05d.h5", rank);
+  return name;
+}
+
+uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& boxes) {
+  std::vector<std::pair<int64_t, int64_t>> data;  // begin, end
+  for (const BoxRecord& box : boxes) data.emplace_back(box.at, box.at + bytes_of(box.tensor));
+  const int64_t size = file.size_bytes();
+  data.emplace_back(size, size);
+  std::sort(data.begin(), data.end());
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  std::vector<std::byte> piece;
+  std::vector<uint64_t> words;
+  int64_t at = 0;
+  for (const auto& [begin, end] : data) {
+    if (begin > at) {
+      words.push_back(static_cast<uint64_t>(at));
+      words.push_back(static_cast<uint64_t>(begin - at));
+      while (at < begin) {
+        piece.resize(static_cast<size_t>(std::min(kPiece, begin - at)));
+        file.pread(piece, at);
+        words.push_back(kernels::xxh3(piece.data(), piece.size()));
+        at += static_cast<int64_t>(piece.size());
+      }
+    }
+    at = std::max(at, end);
+  }
+  return kernels::xxh3(words.data(), words.size() * sizeof(uint64_t));
+}
+
+RankFile::RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes)
+    : path_(directory + "/" + rank_file_name(rank)) {
+  record_.name = rank_file_name(rank);
+  for (auto& box : boxes) {
+    MS_CHECK(bytes_of(box) > 0, box.key, ": a box without elements");
+    BoxRecord entry{std::move(box), {}, 0, {}};
+    entry.chunk_xxh3.resize(static_cast<size_t>((bytes_of(entry.tensor) + kChunkBytes - 1) / kChunkBytes));
+    record_.boxes.push_back(std::move(entry));
+  }
+  record_.logical.resize(record_.boxes.size());
+  lay_out();
+  file_ = core::File::open_write(path_);
+  file_.preallocate(file_.size_bytes());
+}
+
+// Creates every dataset and attribute at its full size; hashes are zero until finish().
+void RankFile::lay_out() {
+  struct Index {
+    std::string text;
+    int64_t at;
+  };
+  std::vector<Index> indices;
+  core::H5File h5 = core::H5File::create(path_);
+  h5.create_attribute("/", "format_version", std::vector<int64_t>{1});
+  std::set<std::string> groups;
+  const auto need_group = [&](const std::string& group) {
+    if (group.rfind("/optim/", 0) == 0 && groups.insert("/optim").second) h5.create_group("/optim");
+    if (groups.insert(group).second) h5.create_group(group);
+  };
+  std::map<std::string, int> copies;  // a tensor may have several boxes in one file: name, name#1, name#2
+  std::map<core::TensorRole, std::vector<size_t>> small;
+  for (size_t i = 0; i < record_.boxes.size(); ++i) {
+    BoxRecord& box = record_.boxes[i];
+    const core::ShardedTensor& tensor = box.tensor;
+    if (bytes_of(tensor) < kPackedBelow) {
+      small[tensor.role].push_back(i);
+      continue;
+    }
+    need_group(group_of(tensor.role));
+    box.dataset = core::cat(group_of(tensor.role), "/", tensor.key);
+    if (const int copy = copies[box.dataset]++; copy > 0) box.dataset += core::cat("#", copy);
+    box.at = h5.create_dataset(box.dataset, tensor.dtype, tensor.local_shape);
+    h5.create_attribute(box.dataset, "dtype", std::string(core::dtype_name(tensor.dtype)));
+    h5.create_attribute(box.dataset, "role", std::string(core::role_name(tensor.role)));
+    h5.create_attribute(box.dataset, "global_shape", tensor.global_shape);
+    h5.create_attribute(box.dataset, "global_offset", tensor.global_offset);
+    h5.create_attribute(box.dataset, "box_shape", tensor.local_shape);
+    h5.create_attribute(box.dataset, "chunk_xxh3_stored", box.chunk_xxh3);
+  }
+  if (!small.empty()) need_group("/packed");
+  for (auto& [role, boxes] : small) {
+    const std::string dataset = core::cat("/packed/", core::role_name(role));
+    nlohmann::json index = nlohmann::json::array();
+    int64_t end = 0;
+    for (const size_t i : boxes) {
+      const core::ShardedTensor& tensor = record_.boxes[i].tensor;
+      const int64_t begin = (end + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+      end = begin + bytes_of(tensor);
+      record_.boxes[i].dataset = dataset;
+      record_.boxes[i].at = begin;  // within the dataset, so far
+      index.push_back({{"name", tensor.key},
+                       {"dtype", core::dtype_name(tensor.dtype)},
+                       {"global_shape", tensor.global_shape},
+                       {"global_offset", tensor.global_offset},
+                       {"box_shape", tensor.local_shape},
+                       {"begin", begin}});
+    }
+    const int64_t at = h5.create_dataset(dataset, core::DType::kUInt8, {end});
+    for (const size_t i : boxes) record_.boxes[i].at += at;
+    h5.create_attribute(dataset, "role", std::string(core::role_name(role)));
+    h5.create_attribute(dataset, "chunk_xxh3_stored", std::vector<uint64_t>(boxes.size()));
+    Index entry{index.dump(), 0};
+    entry.at = h5.create_dataset(dataset + ".index", core::DType::kUInt8, {static_cast<int64_t>(entry.text.size())});
+    indices.push_back(std::move(entry));
+    packed_.push_back({dataset, boxes});
+  }
+  h5.close();
+  const core::File file = core::File::open_write(path_);
+  for (const Index& index : indices) file.pwrite(std::as_bytes(std::span(index.text)), index.at);
+}
+
+void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std::byte* data) {
+  BoxRecord& box = record_.boxes[static_cast<size_t>(box_index)];
+  const int64_t item = core::size_of(box.tensor.dtype);
+  const int64_t begin = first * item, size = count * item, total = bytes_of(box.tensor);
+  MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, total - begin), box.tensor.key, ": bytes ", begin,
+           " + ", size, " are not a chunk");
+  box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = kernels::xxh3(data, static_cast<size_t>(size));
+  LogicalPartial partial;
+  add_logical(box.tensor, first, count, data, partial);
+  file_.pwrite({data, static_cast<size_t>(size)}, box.at + begin);
+  if (size >= kPackedBelow) file_.start_writeback(box.at + begin, size);
+  std::lock_guard lock(mutex_);
+  record_.logical[static_cast<size_t>(box_index)].merge(partial);
+}
+
+RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
+  core::H5File h5 = core::H5File::open_write(path_);
+  for (const BoxRecord& box : record_.boxes) {
+    if (bytes_of(box.tensor) >= kPackedBelow) h5.overwrite_attribute(box.dataset, "chunk_xxh3_stored", box.chunk_xxh3);
+  }
+  for (const Packed& packed : packed_) {
+    std::vector<uint64_t> hashes;
+    for (const size_t i : packed.boxes) hashes.push_back(record_.boxes[i].chunk_xxh3.front());
+    h5.overwrite_attribute(packed.dataset, "chunk_xxh3_stored", hashes);
+  }
+  h5.close();
+  record_.bytes = file_.size_bytes();
+  record_.xxh3 = hash_structure(file_, record_.boxes);
+  {
+    core::trace::Span span(recorder, core::trace::Category::kUserAnnotation, "ckpt.fsync", -1, record_.bytes);
+    file_.fsync();
+  }
+  file_.close();
+  return std::move(record_);
+}
+
+}  // namespace ms::ckpt

@@ -1,0 +1,70 @@
+// One rank_NNNNN.h5: laid out by HDF5, filled by pwrite, hashed while writing (FORMAT.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ckpt/logical_hash.h"
+#include "core/io/file.h"
+#include "core/sharded_tensor.h"
+#include "core/trace/recorder.h"
+
+namespace ms::ckpt {
+
+inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // granularity of checksums
+inline constexpr int64_t kPackedBelow = 65536;            // bytes; smaller boxes share a dataset
+inline constexpr int64_t kPackedAlignment = 64;
+
+struct BoxRecord {
+  core::ShardedTensor tensor;
+  std::string dataset;
+  int64_t at = 0;                    // offset of the first byte in the file
+  std::vector<uint64_t> chunk_xxh3;  // of each kChunkBytes, the last one shorter
+};
+
+// What is known of a file that has been written.
+struct RankFileRecord {
+  std::string name;
+  int64_t bytes = 0;
+  uint64_t xxh3 = 0;  // structure hash, see hash_structure
+  std::vector<BoxRecord> boxes;
+  std::vector<LogicalPartial> logical;  // of each box
+};
+
+std::string rank_file_name(int rank);  // "rank_00000.h5"
+
+// Hash of everything in the file but the boxes' data: for each maximal run of other bytes its begin and length and the
+// XXH3 of every MiB of it, as little-endian u64, and XXH3 over that list.
+uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& boxes);
+
+class RankFile {
+ public:
+  // Creates directory/rank_file_name(rank) with room for these boxes, all with elements. Throws kIo, also if the disk
+  // is too small, kUnsupported for a dtype.
+  RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes);
+
+  // The elements [first, first + count) of box `box`, one chunk: first a multiple of kChunkBytes. Thread-safe.
+  void write(int32_t box, int64_t first, int64_t count, const std::byte* data);
+
+  // Completes the file's hashes, fsyncs it. Once, when everything has been written.
+  RankFileRecord finish(core::trace::Recorder* recorder);
+
+ private:
+  struct Packed {
+    std::string dataset;
+    std::vector<size_t> boxes;
+  };
+  void lay_out();
+
+  std::string path_;
+  core::File file_;
+  RankFileRecord record_;
+  std::vector<Packed> packed_;
+  std::mutex mutex_;
+};
+
+}  // namespace ms::ckpt

@@ -1,0 +1,335 @@
+#include "ckpt/execute.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ckpt/box.h"
+#include "ckpt/plan.h"
+#include "core/error.h"
+#include "kernels/bf16.h"
+
+namespace ms::ckpt {
+namespace {
+
+using core::cat;
+using core::DType;
+using core::Error;
+using core::ErrorCode;
+
+// IEEE half, round to nearest even.
+float from_half(uint16_t half) {
+  const uint32_t sign = (half & 0x8000u) << 16;
+  const uint32_t exponent = (half >> 10) & 31u;
+  uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 0) {
+    const float value = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+uint16_t to_half(float value) {
+  const auto pattern = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>((pattern >> 16) & 0x8000u);
+  const uint32_t magnitude = pattern & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude == 0x7f800000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude >= 0x477ff000u) {
+    throw Error(ErrorCode::kInvalidArgument, cat("value ", value, " does not fit fp16. Convert to bf16 instead."));
+  }
+  if (magnitude < 0x38800000u) {  // below the smallest normal half: count units of 2^-24; the addition rounds to even
+    const float units = std::bit_cast<float>(magnitude) * 0x1p24f;
+    const float rounded = (units + 0x1p23f) - 0x1p23f;
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(rounded));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+template <class Load, class Store>
+void convert_loop(int64_t count, const Load& load, const Store& store) {
+  for (int64_t i = 0; i < count; ++i) store(i, load(i));
+}
+
+template <class T>
+T load_as(const std::byte* from, int64_t i) {
+  T value;
+  std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_as(std::byte* to, int64_t i, T value) {
+  std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+bool convertible(DType dtype) { return dtype == DType::kFp32 || dtype == DType::kBf16 || dtype == DType::kFp16; }
+
+// Reads a box of a source shard and converts it; the buffers are kept from call to call.
+class BoxReader {
+ public:
+  explicit BoxReader(Source& source) : source_(source) {}
+
+  // Into `target`, a dense tensor of target_shape, at target_offset.
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, DType to, std::byte* target,
+            const core::Dims& target_shape, const core::Dims& target_offset) {
+    const DType from = source_.shards()[static_cast<size_t>(shard)].dtype;
+    const int64_t count = core::num_elements(extent);
+    bool dense = true;  // does the box lie in the target as one run?
+    for (size_t axis = 1; axis < extent.size(); ++axis) {
+      dense = dense && (extent[axis] == target_shape[axis] ||
+                        core::num_elements({extent.begin(), extent.begin() + static_cast<int64_t>(axis)}) == 1);
+    }
+    std::byte* place = target + flat_index(target_shape, target_offset) * core::size_of(to);
+    if (from == to && dense) return source_.read(shard, offset, extent, place);
+    read_.resize(static_cast<size_t>(count * core::size_of(from)));
+    source_.read(shard, offset, extent, read_.data());
+    if (dense) return convert(shard, from, place, to, count);
+    const std::vector<std::byte>* dense_box = &read_;
+    if (from != to) {
+      converted_.resize(static_cast<size_t>(count * core::size_of(to)));
+      convert(shard, from, converted_.data(), to, count);
+      dense_box = &converted_;
+    }
+    copy_box(dense_box->data(), extent, core::Dims(extent.size(), 0), target, target_shape, target_offset, extent,
+             core::size_of(to));
+  }
+
+ private:
+  void convert(int32_t shard, DType from, std::byte* target, DType to, int64_t count) {
+    try {
+      convert_elements(read_.data(), from, target, to, count);
+    } catch (const Error& e) {
+      throw e.within(source_.shards()[static_cast<size_t>(shard)].key);
+    }
+  }
+  Source& source_;
+  std::vector<std::byte> read_, converted_;
+};
+
+// One target shard and the copies that fill it.
+struct TargetWork {
+  int32_t target = 0;
+  std::vector<CopyRegion> copies;
+};
+
+struct Job {
+  std::shared_ptr<const TargetWork> work;
+  int64_t first = 0, count = 0;  // flat elements of the target
+};
+
+// Assembles one chunk of a target.
+void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& reader, std::vector<std::byte>& chunk) {
+  const int64_t item = core::size_of(target.dtype);
+  chunk.resize(static_cast<size_t>(job.count * item));
+  for_each_box_of_range(target.local_shape, job.first, job.count, [&](const Box& box, int64_t first) {
+    std::byte* at = chunk.data() + (first - job.first) * item;
+    for (const CopyRegion& copy : job.work->copies) {
+      const auto common = intersect(box.offset, box.extent, copy.target_offset, copy.extent);
+      if (!common) continue;
+      core::Dims from(common->offset), to(common->offset);
+      for (size_t axis = 0; axis < from.size(); ++axis) {
+        from[axis] += copy.source_offset[axis] - copy.target_offset[axis];
+        to[axis] -= box.offset[axis];
+      }
+      reader.read(copy.source_shard, from, common->extent, target.dtype, at, box.extent, to);
+    }
+  });
+}
+
+// A bounded queue between the planner and the workers; the first error stops both.
+class Pipeline {
+ public:
+  Pipeline(Source& source, Sink& sink, std::span<const core::ShardedTensor> targets, const ExecuteOptions& options,
+           int threads)
+      : source_(source), sink_(sink), targets_(targets), options_(options) {
+    for (const auto& target : targets) total_ += core::num_elements(target.local_shape) * core::size_of(target.dtype);
+    if (threads == 1) {
+      inline_reader_ = std::make_unique<BoxReader>(source);
+    } else {
+      for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { run(); });
+    }
+  }
+  ~Pipeline() { join(); }
+
+  int64_t total() const { return total_; }
+
+  void submit(const Job& job) {
+    if (inline_reader_ != nullptr) return perform(job, *inline_reader_, inline_chunk_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.size() < 2 * workers_.size() || error_ != nullptr; });
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    queue_.push_back(job);
+    changed_.notify_all();
+  }
+
+  void finish() {
+    join();
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  }
+
+ private:
+  void join() {
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+  }
+
+  void perform(const Job& job, BoxReader& reader, std::vector<std::byte>& chunk) {
+    if (options_.stop != nullptr && options_.stop->load()) throw Error(ErrorCode::kIo, "interrupted");
+    const core::ShardedTensor& target = targets_[static_cast<size_t>(job.work->target)];
+    fill_chunk(job, target, reader, chunk);
+    sink_.write(job.work->target, job.first, job.count, chunk.data());
+    std::lock_guard lock(progress_mutex_);
+    done_ += static_cast<int64_t>(chunk.size());
+    if (options_.progress) options_.progress(done_, total_);
+  }
+
+  void run() {
+    BoxReader reader(source_);
+    std::vector<std::byte> chunk;
+    while (true) {
+      Job job;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !queue_.empty() || closed_ || error_ != nullptr; });
+        if (error_ != nullptr || queue_.empty()) return;
+        job = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      changed_.notify_all();
+      try {
+        perform(job, reader, chunk);
+      } catch (...) {
+        std::lock_guard lock(mutex_);
+        if (error_ == nullptr) error_ = std::current_exception();
+        changed_.notify_all();
+        return;
+      }
+    }
+  }
+
+  Source& source_;
+  Sink& sink_;
+  std::span<const core::ShardedTensor> targets_;
+  const ExecuteOptions& options_;
+  int64_t total_ = 0, done_ = 0;
+  std::unique_ptr<BoxReader> inline_reader_;
+  std::vector<std::byte> inline_chunk_;
+  std::vector<std::thread> workers_;
+  std::mutex mutex_, progress_mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> queue_;
+  bool closed_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+void convert_elements(const std::byte* source, DType from, std::byte* target, DType to, int64_t count) {
+  if (from == to) {
+    std::memcpy(target, source, static_cast<size_t>(count * core::size_of(from)));
+    return;
+  }
+  if (!convertible(from) || !convertible(to)) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("no conversion from ", core::dtype_name(from), " to ", core::dtype_name(to)));
+  }
+  const auto store = [&](const auto& load) {
+    if (to == DType::kFp32) {
+      convert_loop(count, load, [&](int64_t i, float value) { store_as<float>(target, i, value); });
+    } else if (to == DType::kBf16) {
+      convert_loop(count, load,
+                   [&](int64_t i, float value) { store_as<uint16_t>(target, i, kernels::bf16::round(value)); });
+    } else {
+      convert_loop(count, load, [&](int64_t i, float value) { store_as<uint16_t>(target, i, to_half(value)); });
+    }
+  };
+  if (from == DType::kFp32) {
+    store([&](int64_t i) { return load_as<float>(source, i); });
+  } else if (from == DType::kBf16) {
+    store([&](int64_t i) { return std::bit_cast<float>(static_cast<uint32_t>(load_as<uint16_t>(source, i)) << 16); });
+  } else {
+    store([&](int64_t i) { return from_half(load_as<uint16_t>(source, i)); });
+  }
+}
+
+ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,
+                      std::span<const core::ShardedTensor> targets, const ExecuteOptions& options) {
+  if (options.mem_bytes < kMinMemBytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--mem ", options.mem_bytes, ": at least ", kMinMemBytes, " bytes (64 MiB) are needed"));
+  }
+  // A worker holds a chunk, what it reads for it (twice the size if it is to be halved), its conversion, and the
+  // source's scratch.
+  constexpr int64_t kPerWorker = int64_t{40} << 20;
+  const auto carried = static_cast<int>((options.mem_bytes - (int64_t{16} << 20)) / kPerWorker);
+  const int threads = std::clamp(options.threads, 1, std::max(1, carried));
+  const auto start = std::chrono::steady_clock::now();
+  ExecuteReport report;
+  sink.begin(info, targets);
+  {
+    Pipeline pipeline(source, sink, targets, options, threads);
+    report.bytes = pipeline.total();
+    auto work = std::make_shared<TargetWork>();
+    const auto submit = [&] {
+      if (work->copies.empty()) return;
+      const core::ShardedTensor& target = targets[static_cast<size_t>(work->target)];
+      const int64_t total = core::num_elements(target.local_shape);
+      const int64_t step = sink.chunk_elements(target);
+      for (int64_t first = 0; first < total; first += step) {
+        pipeline.submit({work, first, std::min(step, total - first)});
+      }
+    };
+    plan_copies(source.shards(), targets, [&](const CopyRegion& copy) {
+      if (copy.target_shard != work->target) {
+        submit();
+        work = std::make_shared<TargetWork>();
+        work->target = copy.target_shard;
+      }
+      work->copies.push_back(copy);
+      ++report.copies;
+    });
+    submit();
+    pipeline.finish();
+  }
+  report.path = sink.commit();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+void load_shards(Source& source, std::span<const ShardTarget> targets) {
+  std::vector<core::ShardedTensor> metas;
+  for (const ShardTarget& target : targets) metas.push_back(target.meta);
+  BoxReader reader(source);
+  plan_copies(source.shards(), metas, [&](const CopyRegion& copy) {
+    const ShardTarget& target = targets[static_cast<size_t>(copy.target_shard)];
+    const int64_t total = core::num_elements(copy.extent);
+    constexpr int64_t kStep = int64_t{2} << 20;  // elements: at most 8 MiB of scratch
+    for (int64_t first = 0; first < total; first += kStep) {
+      for_each_box_of_range(copy.extent, first, std::min(kStep, total - first), [&](const Box& box, int64_t) {
+        core::Dims from(box.offset), to(box.offset);
+        for (size_t axis = 0; axis < from.size(); ++axis) {
+          from[axis] += copy.source_offset[axis];
+          to[axis] += copy.target_offset[axis];
+        }
+        reader.read(copy.source_shard, from, box.extent, target.meta.dtype, target.data, target.meta.local_shape, to);
+      });
+    }
+  });
+}
+
+}  // namespace ms::ckpt

@@ -1,0 +1,41 @@
+// The logical hash: a checksum of a global tensor's values that does not depend on how it is cut.
+//
+// The last axis is cut into cells of 64 elements (the last cell of a row is shorter). With h = XXH3-64 of a cell's
+// bytes and i its index in row-major order of cells,
+//   m = h ^ (i * 0x9E3779B97F4A7C15);  m ^= m >> 32;  m *= 0xD6E8FEB86659FD93;  m ^= m >> 32
+// and the hash is (sum of all m mod 2^64) ^ XXH3-64("dtype|d0,d1,..") (checkpoints.md 12.2). Any shard adds its whole
+// cells in any order; a cell that a boundary cuts is kept in pieces until they meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/sharded_tensor.h"
+
+namespace ms::ckpt {
+
+inline constexpr int64_t kLogicalCell = 64;  // elements
+
+// What some part of a tensor contributes. Parts are merged in any order.
+struct LogicalPartial {
+  struct Piece {
+    uint64_t cell = 0;
+    uint32_t begin = 0;  // elements within the cell
+    uint32_t count = 0;
+  };
+  uint64_t sum = 0;
+  std::vector<Piece> pieces;
+  std::vector<std::byte> bytes;  // of the pieces, one after the other
+
+  void merge(const LogicalPartial& other);
+};
+
+// Adds the elements [first, first + count) of the shard, in row-major order of its local_shape.
+void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                 LogicalPartial& partial);
+
+// The hash of the whole tensor. Throws kInternal if pieces do not make whole cells: a part is missing or came twice.
+uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const LogicalPartial& partial);
+
+}  // namespace ms::ckpt

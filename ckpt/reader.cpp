@@ -1,0 +1,198 @@
+#include "ckpt/reader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "ckpt/box.h"
+#include "ckpt/commit.h"
+#include "ckpt/detail/rank_file.h"
+#include "ckpt/manifest.h"
+#include "core/error.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+#include "kernels/checksum.h"
+
+namespace ms::ckpt {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxOpenFiles = 256;
+
+// Opens files on first use and keeps at most kMaxOpenFiles of them.
+class FileCache {
+ public:
+  void resize(size_t files) { files_.resize(files); }
+  std::shared_ptr<core::File> get(size_t index, const std::string& path) {
+    std::lock_guard lock(mutex_);
+    if (files_[index] == nullptr) {
+      if (open_.size() >= kMaxOpenFiles) {
+        files_[open_[next_]] = nullptr;  // whoever reads it now keeps it open until done
+        open_[next_] = index;
+        next_ = (next_ + 1) % kMaxOpenFiles;
+      } else {
+        open_.push_back(index);
+      }
+      files_[index] = std::make_shared<core::File>(core::File::open_read(path));
+    }
+    return files_[index];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<core::File>> files_;
+  std::vector<size_t> open_;
+  size_t next_ = 0;
+};
+
+class NativeSource final : public Source {
+ public:
+  explicit NativeSource(fs::path directory) : directory_(std::move(directory)) {
+    manifest_ = check_generation(directory_);
+    files_.resize(manifest_.files.size());
+    for (const ManifestTensor& tensor : manifest_.tensors) {
+      logical_[{tensor.name, tensor.role}] = tensor.logical_xxh3;
+      for (const ManifestBox& box : tensor.boxes) {
+        shards_.push_back({tensor.name, tensor.role, tensor.dtype, tensor.shape, box.offset, box.shape, 0});
+        places_.push_back({&box, std::make_unique<std::atomic<bool>[]>(box.chunk_xxh3.size())});
+      }
+    }
+  }
+
+  const CheckpointInfo& info() const override { return manifest_.info; }
+  std::span<const core::ShardedTensor> shards() const override { return shards_; }
+
+  std::string describe(int32_t shard) const override {
+    const ManifestBox& box = *places_[static_cast<size_t>(shard)].box;
+    return cat((directory_ / manifest_.files[static_cast<size_t>(box.file)].name).string(), ":", box.dataset);
+  }
+
+  std::optional<uint64_t> logical_xxh3(const std::string& key, core::TensorRole role) const override {
+    const auto found = logical_.find({key, role});
+    return found == logical_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
+
+ private:
+  struct Place {
+    const ManifestBox* box;
+    std::unique_ptr<std::atomic<bool>[]> verified;  // per chunk
+  };
+  void verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes);
+
+  fs::path directory_;
+  Manifest manifest_;
+  std::vector<core::ShardedTensor> shards_;
+  std::vector<Place> places_;
+  std::map<std::pair<std::string, core::TensorRole>, uint64_t> logical_;
+  FileCache files_;
+};
+
+void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes) {
+  Place& place = places_[static_cast<size_t>(shard)];
+  const uint64_t seen = kernels::xxh3(bytes.data(), bytes.size());
+  if (seen != place.box->chunk_xxh3[chunk]) {
+    const int64_t begin = place.box->at + static_cast<int64_t>(chunk) * kChunkBytes;
+    throw Error(ErrorCode::kCorruptData,
+                cat(describe(shard), ": ", shards_[static_cast<size_t>(shard)].key, ": bytes ", begin, " to ",
+                    begin + static_cast<int64_t>(bytes.size()), " hash to ", core::hex16(seen),
+                    " but the manifest says ", core::hex16(place.box->chunk_xxh3[chunk]), ". The file is damaged."));
+  }
+  place.verified[chunk].store(true, std::memory_order_relaxed);
+}
+
+// Goes through the shard's chunks that the box touches. A chunk is read whole and hashed the first time; later, only
+// what is wanted of it.
+void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
+  const core::ShardedTensor& tensor = shards_[static_cast<size_t>(shard)];
+  const core::Dims& shape = tensor.local_shape;
+  MS_CHECK(offset.size() == shape.size() && extent.size() == shape.size(), tensor.key);
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && extent[axis] <= shape[axis] - offset[axis], tensor.key);
+  }
+  if (core::num_elements(extent) == 0) return;
+  Place& place = places_[static_cast<size_t>(shard)];
+  const auto file = files_.get(static_cast<size_t>(place.box->file),
+                               (directory_ / manifest_.files[static_cast<size_t>(place.box->file)].name).string());
+  const int64_t item = core::size_of(tensor.dtype);
+  const int64_t total = core::num_elements(shape);
+  const int64_t chunk_elements = kChunkBytes / item;
+  core::Dims last(offset);
+  for (size_t axis = 0; axis < shape.size(); ++axis) last[axis] += extent[axis] - 1;
+  const int64_t first_chunk = flat_index(shape, offset) / chunk_elements;
+  const int64_t last_chunk = flat_index(shape, last) / chunk_elements;
+
+  struct Part {
+    Box common;     // in the shard
+    Box container;  // the run of whole slices it lies in, dense in the file
+    int64_t first;  // flat index of the container's first element
+  };
+  static thread_local std::vector<std::byte> scratch;
+  std::vector<Part> parts;
+  for (int64_t chunk = first_chunk; chunk <= last_chunk; ++chunk) {
+    const int64_t chunk_first = chunk * chunk_elements;
+    const int64_t count = std::min(chunk_elements, total - chunk_first);
+    parts.clear();
+    for_each_box_of_range(shape, chunk_first, count, [&](const Box& box, int64_t first) {
+      if (auto common = intersect(box.offset, box.extent, offset, extent)) {
+        parts.push_back({std::move(*common), box, first});
+      }
+    });
+    if (parts.empty()) continue;
+    core::Dims part_last(parts.back().common.offset);
+    for (size_t axis = 0; axis < shape.size(); ++axis) part_last[axis] += parts.back().common.extent[axis] - 1;
+    int64_t begin = flat_index(shape, parts.front().common.offset);  // flat span of what is wanted
+    int64_t end = flat_index(shape, part_last) + 1;
+    const bool verified = place.verified[static_cast<size_t>(chunk)].load(std::memory_order_relaxed);
+    if (!verified) {
+      begin = chunk_first;
+      end = chunk_first + count;
+    }
+    // Where the wanted elements follow one another both here and in `out`, read them straight into it.
+    int64_t wanted = 0;
+    for (const Part& part : parts) wanted += core::num_elements(part.common.extent);
+    core::Dims out_index(parts.front().common.offset);
+    for (size_t axis = 0; axis < shape.size(); ++axis) out_index[axis] -= offset[axis];
+    std::byte* direct = nullptr;
+    if (wanted == end - begin) direct = out + flat_index(extent, out_index) * item;
+    if (direct == nullptr) scratch.resize(static_cast<size_t>(kChunkBytes));
+    std::byte* bytes = direct != nullptr ? direct : scratch.data();
+    const std::span<std::byte> span(bytes, static_cast<size_t>((end - begin) * item));
+    file->pread(span, place.box->at + begin * item);
+    if (!verified) verify_chunk(shard, static_cast<size_t>(chunk), span);
+    if (direct != nullptr) continue;
+    for (const Part& part : parts) {
+      core::Dims from(part.common.offset), to(part.common.offset);
+      for (size_t axis = 0; axis < shape.size(); ++axis) {
+        from[axis] -= part.container.offset[axis];
+        to[axis] -= offset[axis];
+      }
+      // `begin` may lie inside the container: the pointer is where its first element would be.
+      copy_box(bytes + (part.first - begin) * item, part.container.extent, from, out, extent, to, part.common.extent,
+               item);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Source> open_native(const fs::path& path) {
+  return std::make_unique<NativeSource>(resolve_generation(path));
+}
+
+bool is_native(const fs::path& path) {
+  if (fs::exists(path / kManifestName)) return true;
+  const auto generations = list_generations(path);
+  return std::any_of(generations.begin(), generations.end(),
+                     [](const Generation& generation) { return fs::exists(generation.path / kManifestName); });
+}
+
+}  // namespace ms::ckpt
