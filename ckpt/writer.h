@@ -71,7 +71,7 @@ class Saver {
 
   bool pending() const;
   int64_t last_committed() const;                  // iteration; -1 if none by this object
-  const std::filesystem::path& last_path() const;  // directory of it; on rank 0 only
+  const std::filesystem::path& last_path() const;  // directory of it
   double last_blocking_seconds() const;            // of the last save(), waiting for the one before left out
   double last_wait_seconds() const;                // of the last save(): for the one before
   int64_t last_bytes() const;                      // snapshot of this rank

@@ -218,13 +218,16 @@ void H5File::create_attribute(const std::string& object, const std::string& name
   }
 }
 
-void H5File::overwrite_attribute(const std::string& object, const std::string& name, std::span<const uint64_t> values) {
+void H5File::overwrite_attribute(const std::string& object, const std::string& name,
+                                 std::span<const uint64_t> values) {
   silence();
-  const Handle attribute(H5Aopen_by_name(id_, object.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  // The object is held open: after H5Aopen_by_name alone, H5Awrite of 1.10.8 says "can't locate open attribute".
+  const Handle owner(H5Oopen(id_, object.c_str(), H5P_DEFAULT), H5Oclose);
+  const Handle attribute(H5Aopen(owner, name.c_str(), H5P_DEFAULT), H5Aclose);
   if (attribute < 0) fail(cat("cannot open attribute ", name, " of ", object));
   const Handle space(H5Aget_space(attribute), H5Sclose);
   MS_CHECK(H5Sget_simple_extent_npoints(space) == static_cast<hssize_t>(values.size()), object, ": ", name);
-  if (!values.empty() && H5Awrite(attribute, H5T_STD_U64LE, values.data()) < 0) {
+  if (!values.empty() && H5Awrite(attribute, H5T_NATIVE_UINT64, values.data()) < 0) {
     fail(cat("cannot write attribute ", name, " of ", object));
   }
 }

@@ -1,0 +1,143 @@
+#include "ckpt/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+
+#include "ckpt/plan.h"
+#include "tests/ckpt/state.h"
+
+namespace ms::ckpt {
+namespace {
+
+using test::mixed_roles;
+using test::small_model;
+
+// Which rank holds which element, from the definitions and not from boxes: the global index of element (row, column) of
+// the tensor-parallel local tensor, -1 for vocabulary padding.
+int64_t naive_global(const ParameterSpec& spec, const core::TransformerConfig& config, int tp, int tp_rank, int64_t row,
+                     int64_t column) {
+  const int64_t columns = spec.global_shape.size() > 1 ? spec.global_shape[1] : 1;
+  switch (spec.rule) {
+    case TpRule::kReplicated:
+      return row * columns + column;
+    case TpRule::kRows:
+      return (tp_rank * (spec.global_shape[0] / tp) + row) * columns + column;
+    case TpRule::kColumns:
+      return row * columns + tp_rank * (columns / tp) + column;
+    case TpRule::kGatedRows: {
+      const int64_t half = spec.global_shape[0] / 2, local_half = half / tp;
+      const bool up = row >= local_half;
+      return ((up ? half : 0) + tp_rank * local_half + (up ? row - local_half : row)) * columns + column;
+    }
+    case TpRule::kVocabRows: {
+      const int64_t global_row = tp_rank * (config.padded_vocab_size(tp) / tp) + row;
+      return global_row < config.vocab_size ? global_row * columns + column : -1;
+    }
+  }
+  return -1;
+}
+
+TEST(Layout, BoxesOfLocalRangesAreTheDefinitions) {
+  for (const int64_t vocab : {17, 127, 31123}) {
+    const auto config = small_model(vocab);
+    for (const int tp : {1, 2, 4}) {
+      for (const ParameterSpec& spec : parameter_specs(config)) {
+        const core::Dims local = local_shape(spec, config, tp);
+        const int64_t columns = local.size() > 1 ? local[1] : 1, numel = core::num_elements(local);
+        for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, numel}, {numel / 3, numel / 3 * 2 + 1}}) {
+          for (int tp_rank = 0; tp_rank < tp; ++tp_rank) {
+            std::vector<int64_t> expected, seen;
+            for (int64_t i = begin; i < end; ++i) {
+              const int64_t global = naive_global(spec, config, tp, tp_rank, i / columns, i % columns);
+              if (global >= 0) expected.push_back(global);
+            }
+            for (const Box& box : boxes_of_local_range(spec, config, tp, tp_rank, begin, end)) {
+              const int64_t rows = box.extent[0], width = box.extent.size() > 1 ? box.extent[1] : 1;
+              for (int64_t r = 0; r < rows; ++r) {
+                for (int64_t c = 0; c < width; ++c) {
+                  core::Dims index{box.offset[0] + r};
+                  if (box.extent.size() > 1) index.push_back(box.offset[1] + c);
+                  seen.push_back(flat_index(spec.global_shape, index));
+                }
+              }
+            }
+            ASSERT_EQ(seen, expected) << spec.key << " vocab " << vocab << " tp " << tp << " rank " << tp_rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Layout, EveryElementHasExactlyOneWriter) {
+  for (const int64_t vocab : {17, 127}) {
+    for (const bool tied : {false, true}) {
+      const auto config = small_model(vocab, tied);
+      for (const int tp : {1, 2, 4}) {
+        for (const int pp : {1, 2}) {
+          for (const int dp : {1, 2, 3}) {
+            for (const bool zero : {false, true}) {
+              const ModelLayout layout{tp, pp, dp, zero};
+              const auto list = shards_of_checkpoint(layout, config, mixed_roles());
+              std::map<std::pair<std::string, core::TensorRole>, std::vector<core::ShardedTensor>> tensors;
+              for (const auto& shard : list.shards) tensors[{shard.key, shard.role}].push_back(shard);
+              EXPECT_EQ(tensors.size(), parameter_specs(config).size() * 4);
+              for (const auto& [name, shards] : tensors) {
+                const auto findings = check_coverage(shards);
+                ASSERT_TRUE(findings.empty()) << findings.front() << " tp " << tp << " pp " << pp << " dp " << dp;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Layout, StagesHoldTheirLayersAndTheEnds) {
+  const auto config = small_model(17, true);
+  const ModelLayout layout{1, 2, 1, false};
+  const std::vector<RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kFp32}};
+  std::map<std::string, std::vector<std::pair<int, int>>> holders;  // key -> (rank, replica)
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const auto& shard : shards_of_rank(layout, config, rank, roles)) {
+      auto& list = holders[shard.key];
+      if (list.empty() || list.back() != std::pair(rank, shard.replica_id)) list.emplace_back(rank, shard.replica_id);
+    }
+  }
+  using Holders = std::vector<std::pair<int, int>>;
+  EXPECT_EQ(holders["embedding.word_embeddings.weight"], (Holders{{0, 0}, {1, 1}}));
+  EXPECT_EQ(holders["decoder.layers.0.mlp.linear_fc1.weight"], (Holders{{0, 0}}));
+  EXPECT_EQ(holders["decoder.layers.1.mlp.linear_fc1.weight"], (Holders{{1, 0}}));
+  EXPECT_EQ(holders["decoder.final_layernorm.weight"], (Holders{{1, 0}}));
+  EXPECT_EQ(holders.count("output_layer.weight"), 0u);
+}
+
+TEST(Layout, RanksAreTpFastestThenDpThenPp) {
+  const ModelLayout layout{2, 3, 4, false};
+  const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 3 + 8 * 2);
+  EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
+}
+
+TEST(Layout, RefusesWhatDoesNotDivide) {
+  const auto config = small_model(17);
+  for (const ModelLayout& layout :
+       {ModelLayout{3, 1, 1, false}, ModelLayout{1, 4, 1, false}, ModelLayout{0, 1, 1, false}}) {
+    EXPECT_EQ(test::thrown_by([&] { validate_layout(layout, config); }).code, core::ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Layout, JsonRoundTrip) {
+  const ModelLayout layout{4, 2, 3, true};
+  EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
+  auto json = layout_to_json(layout);
+  json["vpp"] = 2;
+  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
+  json["vpp"] = "two";
+  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
+}
+
+}  // namespace
+}  // namespace ms::ckpt
