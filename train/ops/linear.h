@@ -1,7 +1,7 @@
 // y = x * weight^T (+ bias) and its two gradients, through kernels/gemm.h.
 //
 // Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
-// context.flops. The result does not depend on the number of threads of the pool.
+// context.flops. Where kernels::choose_gemm is "tiles" (any CPU with AVX2), no bit depends on the number of threads.
 #pragma once
 
 #include "core/tensor.h"

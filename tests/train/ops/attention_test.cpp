@@ -1,0 +1,137 @@
+#include "train/ops/attention.h"
+
+#include "core/error.h"
+#include "tests/reference/attention.h"
+#include "tests/train/ops/ops_fixture.h"
+
+namespace ms::ops {
+namespace {
+
+using reference::Array;
+using reference::kFp32;
+using reference::roundoff;
+
+// Head `head` of batch element `batch` of x [s, b, heads, d], as [s, d].
+Array head_of(const core::TensorView& x, int64_t batch, int64_t head) {
+  const Array all = array(x);
+  Array result;
+  for (int64_t s = 0; s < x.dim(0); ++s) {
+    const auto begin = all.begin() + ((s * x.dim(1) + batch) * x.dim(2) + head) * x.dim(3);
+    result.insert(result.end(), begin, begin + x.dim(3));
+  }
+  return result;
+}
+
+void expect_head(const core::TensorView& x, int64_t batch, int64_t head, const Array& want, double absolute,
+                 double relative, const char* what) {
+  const Array got = head_of(x, batch, head);
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], absolute + relative * std::abs(want[i]))
+        << what << " of batch " << batch << " head " << head << " at " << i;
+  }
+}
+
+template <class T>
+class Attention : public ::testing::Test {};
+TYPED_TEST_SUITE(Attention, StorageTypes);
+
+TYPED_TEST(Attention, SplitsAndMergesGroupsAsMegatronPacksThem) {
+  constexpr int64_t kSeq = 3, kBatch = 2, kHeads = 4, kGroups = 2, kD = 5, kRow = kGroups * (kHeads / kGroups + 2) * kD;
+  Ops ops(2);
+  const auto packed = ops.random<TypeParam>({kSeq, kBatch, kRow}, 1);
+  const auto qkv = split_qkv(ops.context, packed, kHeads, kGroups, kD);
+  EXPECT_EQ(qkv.q.shape(), (core::Dims{kSeq, kBatch, kHeads, kD}));
+  EXPECT_EQ(qkv.v.shape(), (core::Dims{kSeq, kBatch, kGroups, kD}));
+  const Array all = array(packed), q = array(qkv.q), k = array(qkv.k), v = array(qkv.v);
+  for (int64_t row = 0; row < kSeq * kBatch; ++row) {
+    for (int64_t group = 0; group < kGroups; ++group) {
+      for (int64_t e = 0; e < 2 * kD; ++e) {
+        ASSERT_EQ(q[static_cast<size_t>((row * kGroups + group) * 2 * kD + e)],
+                  all[static_cast<size_t>(row * kRow + group * 4 * kD + e)]);
+      }
+      for (int64_t e = 0; e < kD; ++e) {
+        const auto at = static_cast<size_t>((row * kGroups + group) * kD + e);
+        ASSERT_EQ(k[at], all[static_cast<size_t>(row * kRow + group * 4 * kD + 2 * kD + e)]);
+        ASSERT_EQ(v[at], all[static_cast<size_t>(row * kRow + group * 4 * kD + 3 * kD + e)]);
+      }
+    }
+  }
+  EXPECT_TRUE(same_bytes(merge_qkv(ops.context, qkv.q, qkv.k, qkv.v), packed));
+}
+
+TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
+  constexpr int64_t kSeq = 23, kBatch = 2, kHeads = 4, kGroups = 2, kD = 6, kPerGroup = kHeads / kGroups;
+  const double scale = 1 / std::sqrt(static_cast<double>(kD));
+  Ops ops(2);
+  const auto q = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1, 1.5F);
+  const auto k = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 2, 1.5F);
+  const auto v = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 3);
+  const auto dout = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 4);
+  const auto result = causal_attention(ops.context, q, k, v, scale);
+  EXPECT_EQ(result.lse.shape(), (core::Dims{kBatch, kHeads, kSeq}));
+  EXPECT_EQ(ops.context.flops, 2 * kSeq * kSeq * kD * kBatch * kHeads);
+  const auto gradients = causal_attention_backward(ops.context, dout, q, k, v, result.out, result.lse, scale);
+  EXPECT_EQ(ops.context.flops, 6 * kSeq * kSeq * kD * kBatch * kHeads);
+  // As in tests/kernels/attention_test.cpp: the stored out's rounding enters dS.
+  const double forward = 200 * kFp32, backward = 400 * kFp32 + 3 * kD * roundoff<TypeParam>() + 1e-7;
+  for (int64_t batch = 0; batch < kBatch; ++batch) {
+    for (int64_t group = 0; group < kGroups; ++group) {
+      const Array keys = head_of(k, batch, group), vals = head_of(v, batch, group);
+      Array dk(keys.size()), dv(vals.size());
+      for (int64_t head = group * kPerGroup; head < (group + 1) * kPerGroup; ++head) {
+        const Array queries = head_of(q, batch, head), g = head_of(dout, batch, head);
+        const auto want = reference::causal_attention(queries, keys, vals, kSeq, kD, scale);
+        expect_head(result.out, batch, head, want.out, forward, roundoff<TypeParam>(), "out");
+        for (int64_t s = 0; s < kSeq; ++s) {
+          ASSERT_NEAR(result.lse.template data<float>()[(batch * kHeads + head) * kSeq + s],
+                      want.lse[static_cast<size_t>(s)], forward);
+        }
+        const auto loss = [&](const Array& a, const Array& b, const Array& c) {
+          return reference::dot(reference::causal_attention(a, b, c, kSeq, kD, scale).out, g);
+        };
+        expect_head(gradients.dq, batch, head,
+                    reference::numeric_gradient([&](const Array& x) { return loss(x, keys, vals); }, queries), backward,
+                    roundoff<TypeParam>(), "dq");
+        const Array part_k = reference::numeric_gradient([&](const Array& x) { return loss(queries, x, vals); }, keys);
+        const Array part_v = reference::numeric_gradient([&](const Array& x) { return loss(queries, keys, x); }, vals);
+        for (size_t i = 0; i < dk.size(); ++i) dk[i] += part_k[i], dv[i] += part_v[i];
+      }
+      expect_head(gradients.dk, batch, group, dk, 6 * backward, roundoff<TypeParam>(), "dk");
+      expect_head(gradients.dv, batch, group, dv, 6 * backward, roundoff<TypeParam>(), "dv");
+    }
+  }
+}
+
+TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryNotOnTheSquare) {
+  std::vector<Array> results;
+  for (const int threads : {1, 2, 3}) {
+    Ops ops(threads);
+    const auto q = ops.random<TypeParam>({300, 1, 6, 16}, 1), k = ops.random<TypeParam>({300, 1, 3, 16}, 2);
+    const auto out = causal_attention(ops.context, q, k, k, 0.25);
+    const auto gradients = causal_attention_backward(ops.context, q, q, k, k, out.out, out.lse, 0.25);
+    Array all = array(out.out);
+    for (const Array& part : {array(gradients.dq), array(gradients.dk)})
+      all.insert(all.end(), part.begin(), part.end());
+    results.push_back(all);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+
+  Ops ops;
+  const auto q = ops.random<TypeParam>({4096, 1, 1, 8}, 1);
+  const int64_t before = ops.arena.total_peak_bytes();
+  causal_attention(ops.context, q, q, q, 0.3);
+  EXPECT_LT(ops.arena.total_peak_bytes() - before, 4096 * 4096 * 4 / 16) << "a seq x seq buffer";
+}
+
+TEST(AttentionContract, EmptyAndWrongShapes) {
+  Ops ops;
+  const auto none = ops.random<float>({0, 1, 2, 4}, 1);
+  EXPECT_EQ(causal_attention(ops.context, none, none, none, 1).out.size(), 0);
+  const auto q = ops.random<float>({3, 1, 3, 4}, 1), k = ops.random<float>({3, 1, 2, 4}, 1);
+  EXPECT_THROW(causal_attention(ops.context, q, k, k, 1), core::Error);
+  EXPECT_THROW(split_qkv(ops.context, ops.random<float>({3, 1, 13}, 1), 1, 1, 4), core::Error);
+}
+
+}  // namespace
+}  // namespace ms::ops

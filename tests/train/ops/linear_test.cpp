@@ -1,0 +1,127 @@
+#include "train/ops/linear.h"
+
+#include "core/error.h"
+#include "kernels/gemm.h"
+#include "tests/reference/matmul.h"
+#include "tests/train/ops/ops_fixture.h"
+
+namespace ms::ops {
+namespace {
+
+using reference::Array;
+using reference::kFp32;
+using reference::roundoff;
+
+template <class T>
+class Linear : public ::testing::Test {};
+TYPED_TEST_SUITE(Linear, StorageTypes);
+
+void expect_product(const core::TensorView& seen, const reference::Matmul& want, int64_t k, double storage,
+                    const char* what) {
+  const Array got = array(seen);
+  ASSERT_EQ(got.size(), want.value.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double bound = static_cast<double>(k + 2) * kFp32 * want.magnitude[i] + storage * std::abs(want.value[i]);
+    ASSERT_NEAR(got[i], want.value[i], bound) << what << " at " << i;
+  }
+}
+
+// Forward, both gradients and their flops, on more rows than columns and the other way: each splits the other side.
+TYPED_TEST(Linear, ForwardAndGradientsAgreeWithTheDefinition) {
+  const int64_t sizes[][3] = {{1, 1, 1}, {7, 33, 19}, {100, 24, 40}, {26, 129, 300}};
+  for (const auto& [tokens, out, in] : sizes) {
+    Ops ops(2);
+    const auto x = ops.random<TypeParam>({tokens, 1, in}, 1), weight = ops.random<TypeParam>({out, in}, 2);
+    const auto dy = ops.random<TypeParam>({tokens, 1, out}, 3);
+    const auto y = linear(ops.context, x, weight);
+    EXPECT_EQ(y.shape(), (core::Dims{tokens, 1, out}));
+    EXPECT_EQ(y.dtype(), x.dtype());
+    const auto want = reference::matmul(array(x), false, array(weight), true, tokens, out, in);
+    expect_product(y, want, in, roundoff<TypeParam>(), "y");
+    const auto wide = linear_fp32(ops.context, x, weight);
+    EXPECT_EQ(wide.dtype(), core::DType::kFp32);
+    expect_product(wide, want, in, kFp32, "fp32 y");
+
+    const auto dx = linear_dgrad(ops.context, dy, weight);
+    EXPECT_EQ(dx.shape(), x.shape());
+    expect_product(dx, reference::matmul(array(dy), false, array(weight), false, tokens, in, out), out,
+                   roundoff<TypeParam>(), "dx");
+
+    const auto main_grad = ops.zeros({out, in});
+    linear_wgrad(ops.context, x, dy, main_grad);
+    linear_wgrad(ops.context, x, dy, main_grad);
+    auto twice = reference::matmul(array(dy), true, array(x), false, out, in, tokens);
+    for (double& v : twice.value) v *= 2;
+    for (double& v : twice.magnitude) v *= 2;
+    expect_product(main_grad, twice, tokens, 2 * kFp32, "main_grad");
+    EXPECT_EQ(ops.context.flops, 5 * 2 * tokens * out * in);
+  }
+}
+
+TYPED_TEST(Linear, BiasAndItsGradient) {
+  constexpr int64_t kTokens = 9, kOut = 70, kIn = 5;
+  Ops ops(2);
+  const auto x = ops.random<TypeParam>({kTokens, kIn}, 1), weight = ops.random<TypeParam>({kOut, kIn}, 2);
+  const auto bias = ops.random<TypeParam>({kOut}, 3);
+  const core::TensorView bias_view = bias;
+  const auto y = linear(ops.context, x, weight, &bias_view);
+  auto want = reference::matmul(array(x), false, array(weight), true, kTokens, kOut, kIn);
+  for (size_t i = 0; i < want.value.size(); ++i) want.value[i] += array(bias)[i % kOut], want.magnitude[i] += 2;
+  for (size_t i = 0; i < want.value.size(); ++i) {
+    // A bf16 product is rounded once more, before the bias.
+    ASSERT_NEAR(array(y)[i], want.value[i], (8 * kFp32 + 2 * roundoff<TypeParam>()) * want.magnitude[i]);
+  }
+  const auto grad = ops.zeros({kOut});
+  bias_grad(ops.context, y, grad);
+  for (size_t j = 0; j < kOut; ++j) {
+    double sum = 0;
+    for (size_t i = 0; i < kTokens; ++i) sum += array(y)[i * kOut + j];
+    ASSERT_NEAR(array(grad)[j], sum, kTokens * kTokens * 4 * kFp32);
+  }
+}
+
+TYPED_TEST(Linear, BitsDoNotDependOnThreads) {
+  kernels::GemmProblem fp32;
+  fp32.m = fp32.n = fp32.k = 8;
+  if (kernels::choose_gemm(fp32).name != "tiles") GTEST_SKIP() << "only the implementation 'tiles' promises it";
+  std::vector<Array> results;
+  for (const int threads : {1, 2, 3}) {
+    Ops ops(threads);
+    const auto x = ops.random<TypeParam>({200, 300}, 1), weight = ops.random<TypeParam>({130, 300}, 2);
+    const auto y = linear(ops.context, x, weight);
+    const auto main_grad = ops.zeros({130, 300});
+    linear_wgrad(ops.context, x, y, main_grad);
+    const auto dx = linear_dgrad(ops.context, y, weight);
+    Array all = array(y);
+    for (const Array& part : {array(main_grad), array(dx)}) all.insert(all.end(), part.begin(), part.end());
+    results.push_back(all);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(LinearContract, MixedTypesForLogits) {
+  Ops ops;
+  const auto dlogits = ops.random<float>({6, 20}, 1);
+  const auto weight = ops.random<kernels::bf16>({20, 10}, 2), x = ops.random<kernels::bf16>({6, 10}, 3);
+  const auto dx = linear_dgrad(ops.context, dlogits, weight);
+  EXPECT_EQ(dx.dtype(), core::DType::kBf16);
+  expect_product(dx, reference::matmul(array(dlogits), false, array(weight), false, 6, 10, 20), 20,
+                 roundoff<kernels::bf16>(), "dx");
+  const auto main_grad = ops.zeros({20, 10});
+  linear_wgrad(ops.context, x, dlogits, main_grad);
+  expect_product(main_grad, reference::matmul(array(dlogits), true, array(x), false, 20, 10, 6), 6, kFp32, "main_grad");
+}
+
+TEST(LinearContract, NoTokensAndWrongShapes) {
+  Ops ops;
+  const auto none = ops.random<float>({0, 4}, 1), weight = ops.random<float>({3, 4}, 2),
+             x = ops.random<float>({2, 5}, 3);
+  EXPECT_EQ(linear(ops.context, none, weight).shape(), (core::Dims{0, 3}));
+  EXPECT_THROW(linear(ops.context, x, weight), core::Error);
+  EXPECT_THROW(linear_dgrad(ops.context, x, weight), core::Error);
+  EXPECT_THROW(linear_wgrad(ops.context, x, x, weight), core::Error);
+}
+
+}  // namespace
+}  // namespace ms::ops

@@ -1,0 +1,73 @@
+#include "train/ops/optimizer.h"
+
+#include "core/error.h"
+#include "tests/reference/adamw.h"
+#include "tests/train/ops/ops_fixture.h"
+
+namespace ms::ops {
+namespace {
+
+using kernels::bf16;
+using reference::kFp32;
+
+TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
+  constexpr int64_t kN = 40003;
+  constexpr double kSteps = 5;
+  Ops ops(2);
+  auto master = test::RandomValues(1).make(kN);
+  std::vector<float> m(kN), v(kN);
+  std::vector<bf16> param(kN);
+  reference::AdamwState want{reference::to_double(master), reference::Array(kN), reference::Array(kN)};
+  AdamwParameters parameters{
+      .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.5F, .step = 0};
+  for (int64_t step = 1; step <= static_cast<int64_t>(kSteps); ++step) {
+    const auto grad = test::RandomValues(static_cast<uint64_t>(step) + 10).make(kN);
+    parameters.step = step;
+    adamw(ops.context, master, grad, m, v, parameters, param);
+    reference::Array scaled = reference::to_double(grad);
+    for (double& g : scaled) g *= 0.5;
+    reference::adamw(want, scaled, 3e-3, 0.9, 0.95, 1e-8, 0.1, step);
+  }
+  for (size_t i = 0; i < kN; ++i) {
+    ASSERT_NEAR(master[i], want.p[i], kSteps * kFp32 * (1 + 3e-3 * 40)) << i;
+    ASSERT_NEAR(m[i], want.m[i], kSteps * 4 * kFp32 * 0.5) << i;
+    ASSERT_NEAR(v[i], want.v[i], kSteps * 4 * kFp32 * 0.25) << i;
+    ASSERT_EQ(param[i], bf16(master[i])) << i;
+  }
+}
+
+// The first step moves by lr whatever the gradient's size, and decay by lr * weight_decay * p.
+TEST(Adamw, FirstStepIsLr) {
+  Ops ops;
+  std::vector<float> p = {1.0F, -2.0F}, m(2), v(2);
+  const std::vector<float> grad = {1e-3F, -50.0F};
+  adamw(ops.context, p, grad, m, v, {.lr = 0.01, .weight_decay = 0.5, .step = 1}, {});
+  EXPECT_NEAR(p[0], 1.0 - 0.01 * (1 + 0.5), 2e-7);
+  EXPECT_NEAR(p[1], -2.0 + 0.01 * (1 + 1.0), 4e-7);
+}
+
+TEST(Adamw, RefusesDifferentSizesAndStepZero) {
+  Ops ops;
+  std::vector<float> two(2), three(3);
+  EXPECT_THROW(adamw(ops.context, two, three, two, two, {}, {}), core::Error);
+  EXPECT_THROW(adamw(ops.context, two, two, two, two, {.step = 0}, {}), core::Error);
+  adamw(ops.context, {}, {}, {}, {}, {}, {});
+}
+
+TEST(SumOfSquares, SameBitsForAnyNumberOfThreads) {
+  for (const int64_t n : {0, 1, 4095, 4096, 4097, 100003}) {
+    const auto values = test::RandomValues(static_cast<uint64_t>(n)).make(n, 100);
+    double want = 0;
+    for (const float value : values) want += static_cast<double>(value) * value;
+    Ops one(1);
+    const double sum = sum_of_squares(one.context, values);
+    EXPECT_NEAR(sum, want, static_cast<double>(n) * 0x1p-53 * want);
+    for (const int threads : {2, 3, 5}) {
+      Ops ops(threads);
+      EXPECT_EQ(sum_of_squares(ops.context, values), sum) << n << " on " << threads;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms::ops

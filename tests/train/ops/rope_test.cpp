@@ -1,0 +1,82 @@
+#include "train/ops/rope.h"
+
+#include "core/error.h"
+#include "tests/reference/rope.h"
+#include "tests/train/ops/ops_fixture.h"
+
+namespace ms::ops {
+namespace {
+
+using reference::Array;
+using reference::kFp32;
+using reference::roundoff;
+
+TEST(RopeTable, FollowsTheDefinition) {
+  Ops ops;
+  const RopeTable table(ops.arena, 2048, 64, 10000.0);
+  EXPECT_EQ(table.positions(), 2048);
+  for (const int64_t position : {0, 1, 17, 2047}) {
+    for (int64_t i = 0; i < 32; ++i) {
+      const double angle = static_cast<double>(position) * std::pow(10000.0, -static_cast<double>(i) / 32);
+      // The frequency (power, division) and the angle are rounded to fp32, as transformers does.
+      const double bound = 4 * kFp32 * angle + 2 * kFp32;
+      EXPECT_NEAR(table.cos()[position * 32 + i], std::cos(angle), bound) << position << " " << i;
+      EXPECT_NEAR(table.sin()[position * 32 + i], std::sin(angle), bound) << position << " " << i;
+    }
+  }
+  EXPECT_THROW(RopeTable(ops.arena, 8, 5, 10000.0), core::Error);
+  EXPECT_THROW(RopeTable(ops.arena, 8, 0, 10000.0), core::Error);
+}
+
+template <class T>
+class Rope : public ::testing::Test {};
+TYPED_TEST_SUITE(Rope, StorageTypes);
+
+TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
+  constexpr int64_t kSeq = 40, kBatch = 2, kHeads = 3, kD = 24, kDim = 20;
+  Ops ops(2);
+  const RopeTable table(ops.arena, 100, kDim, 10000.0);
+  std::vector<int32_t> positions;
+  for (int32_t s = 0; s < kSeq; ++s) positions.push_back(s % 7 + 13);
+  const auto start = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1);
+  for (const bool explicit_positions : {false, true}) {
+    const auto x = ops.tensor(values<TypeParam>(start), start.shape());
+    if (explicit_positions) {
+      rope_inplace(ops.context, x, table, positions, false);
+    } else {
+      rope_inplace(ops.context, x, table, 60, false);
+    }
+    const Array before = array(start);
+    Array want;
+    for (int64_t row = 0; row < kSeq * kBatch * kHeads; ++row) {
+      const int64_t s = row / (kBatch * kHeads);
+      const int64_t position = explicit_positions ? positions[static_cast<size_t>(s)] : 60 + s;
+      Array angles;
+      for (int64_t i = 0; i < kDim / 2; ++i) {
+        angles.push_back(static_cast<double>(position) * std::pow(10000.0, -2.0 * static_cast<double>(i) / kDim));
+      }
+      const Array head = reference::rope({before.begin() + row * kD, before.begin() + (row + 1) * kD}, kDim, angles);
+      want.insert(want.end(), head.begin(), head.end());
+    }
+    expect_near(x, want, (4 * 100 + 8) * kFp32, roundoff<TypeParam>(), "x");
+    if (explicit_positions) {
+      rope_inplace(ops.context, x, table, positions, true);
+    } else {
+      rope_inplace(ops.context, x, table, 60, true);
+    }
+    expect_near(x, before, 12 * kFp32 + 3 * (roundoff<TypeParam>() - kFp32), 0, "there and back");
+  }
+}
+
+TEST(RopeContract, RefusesPositionsBeyondTheTable) {
+  Ops ops;
+  const RopeTable table(ops.arena, 8, 4, 10000.0);
+  const auto x = ops.random<float>({4, 1, 1, 4}, 1);
+  rope_inplace(ops.context, x, table, 4, false);
+  EXPECT_THROW(rope_inplace(ops.context, x, table, 5, false), core::Error);
+  const std::vector<int32_t> negative = {0, 1, -1, 2};
+  EXPECT_THROW(rope_inplace(ops.context, x, table, negative, false), core::Error);
+}
+
+}  // namespace
+}  // namespace ms::ops
