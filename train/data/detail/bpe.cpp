@@ -1,0 +1,195 @@
+#include "train/data/detail/bpe.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <queue>
+
+#include "core/error.h"
+#include "train/data/detail/unicode.h"
+
+namespace ms::train::detail {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+
+constexpr int32_t kMaxId = 1 << 28;  // an id beyond is a broken file, not a vocabulary
+
+bool stands_for_itself(uint32_t c) {
+  return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
+}
+
+struct ByteChars {
+  ByteChars() {
+    bytes.fill(-1);
+    uint32_t next = 0x100;
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      chars[byte] = stands_for_itself(byte) ? byte : next++;
+      bytes[chars[byte]] = static_cast<int>(byte);
+    }
+  }
+  std::array<uint32_t, 256> chars{};
+  std::array<int, 0x144> bytes{};  // 68 bytes do not stand for themselves
+};
+
+const ByteChars& byte_chars() {
+  static const ByteChars table;
+  return table;
+}
+
+// Raw bytes of a token as the vocabulary writes it; nullopt if some character stands for no byte.
+std::optional<std::string> raw_bytes(std::string_view token) {
+  std::string out;
+  if (find_malformed_utf8(token) != token.size()) return std::nullopt;
+  while (!token.empty()) {
+    const CodePoint c = decode_utf8(token);
+    const int byte = byte_of_char(c.value);
+    if (byte < 0) return std::nullopt;
+    out += static_cast<char>(byte);
+    token.remove_prefix(static_cast<size_t>(c.size_bytes));
+  }
+  return out;
+}
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+void refuse_options(const json& model) {
+  const auto refuse = [](const char* what) {
+    throw Error(ErrorCode::kUnsupported, cat("model: BPE with ", what, " is not built in, only byte-level BPE is"));
+  };
+  const auto text = [&](const char* key) {
+    return model.contains(key) && model[key].is_string() ? model[key].get<std::string>() : std::string();
+  };
+  if (model.contains("dropout") && model["dropout"].is_number() && model["dropout"] != 0) refuse("dropout");
+  if (!text("continuing_subword_prefix").empty()) refuse("continuing_subword_prefix");
+  if (!text("end_of_word_suffix").empty()) refuse("end_of_word_suffix");
+  if (model.value("byte_fallback", false)) refuse("byte_fallback");
+}
+
+}  // namespace
+
+uint32_t char_of_byte(uint8_t byte) { return byte_chars().chars[byte]; }
+int byte_of_char(uint32_t code_point) {
+  return code_point < byte_chars().bytes.size() ? byte_chars().bytes[code_point] : -1;
+}
+
+BytePairModel::BytePairModel(const json& model) {
+  const std::string type = model.value("type", "BPE");
+  if (type != "BPE") {
+    throw Error(ErrorCode::kUnsupported, cat("model: ", type, " is not built in, only byte-level BPE is"));
+  }
+  refuse_options(model);
+  ignore_merges_ = model.value("ignore_merges", false);
+  for (const auto& [token, value] : model.at("vocab").items()) {
+    const auto id = value.get<int64_t>();
+    if (id < 0 || id > kMaxId) throw Error(ErrorCode::kCorruptData, cat("vocab: the id of \"", token, "\" is ", id));
+    const auto bytes = raw_bytes(token);
+    if (!bytes || bytes->empty()) continue;  // can come from no text; an added token if anything
+    const auto at = static_cast<size_t>(id);
+    if (at >= tokens_.size()) tokens_.resize(at + 1);
+    tokens_[at] = *bytes;
+    ids_[*bytes] = static_cast<int32_t>(id);
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const auto found = ids_.find(std::string(1, static_cast<char>(byte)));
+    if (found == ids_.end()) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat("model: the vocabulary has no token for byte ", byte,
+                      ", so that text would be lost: only BPE whose alphabet is all 256 bytes is built in"));
+    }
+    byte_ids_[byte] = found->second;
+  }
+  int32_t rank = 0;
+  for (const json& merge : model.at("merges")) {
+    std::string left, right;
+    if (merge.is_array()) {
+      left = merge.at(0).get<std::string>();
+      right = merge.at(1).get<std::string>();
+    } else {
+      const auto text = merge.get<std::string>();
+      const size_t space = std::min(text.find(' '), text.size());
+      left = text.substr(0, space);
+      right = text.substr(std::min(space + 1, text.size()));
+    }
+    const auto left_bytes = raw_bytes(left);
+    const auto right_bytes = raw_bytes(right);
+    const auto id_of = [&](const std::string& bytes) {
+      const auto found = ids_.find(bytes);
+      if (found == ids_.end()) {
+        throw Error(ErrorCode::kCorruptData, cat("merges: number ", rank, ", \"", left, "\" with \"", right,
+                                                 "\", has a part or a result that is not in vocab"));
+      }
+      return found->second;
+    };
+    const int32_t left_id = id_of(left_bytes.value_or(""));
+    const int32_t right_id = id_of(right_bytes.value_or(""));
+    merges_[pair_key(left_id, right_id)] = {rank, id_of(*left_bytes + *right_bytes)};
+    ++rank;
+  }
+}
+
+const BytePairModel::Merge* BytePairModel::find_merge(int32_t left, int32_t right) const {
+  const auto found = merges_.find(pair_key(left, right));
+  return found == merges_.end() ? nullptr : &found->second;
+}
+
+void BytePairModel::encode_word(std::string_view word, std::vector<int32_t>& out) const {
+  if (word.empty()) return;
+  if (ignore_merges_) {
+    if (const auto found = ids_.find(std::string(word)); found != ids_.end()) {
+      out.push_back(found->second);
+      return;
+    }
+  }
+  // Symbols in a doubly linked list; merged-away ones have length 0. The queue may hold pairs that are gone: their
+  // symbols have other ids by then, or none.
+  struct Symbol {
+    int32_t id;
+    int32_t previous, next;  // -1: none
+    bool alive;
+  };
+  struct Candidate {
+    int32_t rank, position;
+    int32_t left, right, merged;                    // ids
+    bool operator<(const Candidate& other) const {  // the greatest comes first out of a priority_queue
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
+  };
+  MS_CHECK(word.size() < INT32_MAX, "a word of ", word.size(), " bytes");
+  const auto size = static_cast<int32_t>(word.size());
+  std::vector<Symbol> symbols(word.size());
+  std::priority_queue<Candidate> queue;
+  const auto at = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
+  const auto consider = [&](int32_t position) {
+    const int32_t next = position < 0 ? -1 : at(position).next;
+    if (next < 0) return;
+    if (const Merge* merge = find_merge(at(position).id, at(next).id)) {
+      queue.push({merge->rank, position, at(position).id, at(next).id, merge->id});
+    }
+  };
+  for (int32_t i = 0; i < size; ++i) {
+    at(i) = {byte_ids_[static_cast<uint8_t>(word[static_cast<size_t>(i)])], i - 1, i + 1 < size ? i + 1 : -1, true};
+  }
+  for (int32_t i = 0; i + 1 < size; ++i) consider(i);
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    Symbol& left = at(best.position);
+    if (!left.alive || left.id != best.left || left.next < 0 || at(left.next).id != best.right) continue;
+    Symbol& right = at(left.next);
+    right.alive = false;
+    left.id = best.merged;
+    left.next = right.next;
+    if (right.next >= 0) at(right.next).previous = best.position;
+    consider(left.previous);
+    consider(best.position);
+  }
+  for (int32_t i = 0; i >= 0; i = at(i).next) out.push_back(at(i).id);
+}
+
+}  // namespace ms::train::detail

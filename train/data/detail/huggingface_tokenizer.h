@@ -1,0 +1,37 @@
+// A byte-level BPE tokenizer as a tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, model,
+// post-processor, in the order in which the `tokenizers` library applies them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "train/data/tokenizer.h"
+
+namespace ms::train::detail {
+
+struct HuggingFaceModel;  // the tables, shared by forks
+
+class HuggingFaceTokenizer : public Tokenizer {
+ public:
+  // path: tokenizer.json or the folder that holds it. The eod comes from eos_token of tokenizer_config.json or
+  // special_tokens_map.json beside it, or else is the first of the usual names among the added tokens.
+  explicit HuggingFaceTokenizer(const std::string& path);
+
+  void encode(std::string_view text, std::vector<int32_t>& out) override;
+  std::string decode(std::span<const int32_t> ids) const override;
+  int64_t vocab_size() const override;
+  std::optional<int32_t> eod() const override;
+  std::string description() const override;
+  std::unique_ptr<Tokenizer> fork() const override;
+
+ private:
+  explicit HuggingFaceTokenizer(std::shared_ptr<const HuggingFaceModel> model) : model_(std::move(model)) {}
+  void encode_words(std::string_view text, std::vector<int32_t>& out);
+
+  std::shared_ptr<const HuggingFaceModel> model_;
+  std::unordered_map<std::string, std::vector<int32_t>> cache_;  // short words to their ids
+  std::string key_;                                              // a buffer for look-ups
+};
+
+}  // namespace ms::train::detail

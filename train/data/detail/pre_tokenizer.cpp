@@ -1,0 +1,218 @@
+#include "train/data/detail/pre_tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "train/data/detail/unicode.h"
+
+namespace ms::train::detail {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+
+// The pattern of Llama 3 (tiktoken's cl100k_base); Qwen 2 takes one digit where it takes up to three.
+constexpr const char* kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+struct Char {
+  uint32_t value = 0;
+  CharClass kind = CharClass::kOther;
+  size_t size_bytes = 0;  // 0: the text has ended
+  bool is(CharClass wanted) const { return size_bytes != 0 && kind == wanted; }
+  bool is_newline() const { return size_bytes != 0 && (value == '\r' || value == '\n'); }
+};
+
+Char char_at(std::string_view text, size_t at) {
+  if (at >= text.size()) return {};
+  const CodePoint c = decode_utf8(text.substr(at));
+  return {c.value, char_class(c.value), static_cast<size_t>(c.size_bytes)};
+}
+
+// End of the run of `kind` that begins at `at`; at most `limit` characters.
+size_t run_end(std::string_view text, size_t at, CharClass kind, size_t limit = SIZE_MAX) {
+  for (; limit > 0; --limit) {
+    const Char c = char_at(text, at);
+    if (!c.is(kind)) break;
+    at += c.size_bytes;
+  }
+  return at;
+}
+
+// 's 't 'm 'd 're 've 'll at the start, or 0. Under (?i:) the long s, U+017F, is an s.
+size_t contraction(std::string_view text, bool ignore_case) {
+  if (text.size() < 2 || text[0] != '\'') return 0;
+  const auto letter = [&](size_t at) {
+    const char c = at < text.size() ? text[at] : '\0';
+    return ignore_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  const char first = letter(1);
+  const char second = letter(2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
+  if ((first == 'r' || first == 'v') && second == 'e') return 3;
+  if (first == 'l' && second == 'l') return 3;
+  if (ignore_case && text.substr(1, 2) == "\xC5\xBF") return 3;
+  return 0;
+}
+
+// \s+(?!\S)|\s+ : a run of white space leaves its last character to the word that follows.
+size_t white_space(std::string_view text) {
+  size_t end = 0;
+  size_t last = 0;
+  for (Char c = char_at(text, 0); c.is(CharClass::kSpace); c = char_at(text, end)) {
+    last = end;
+    end += c.size_bytes;
+  }
+  return end == text.size() || last == 0 ? end : last;
+}
+
+size_t match_gpt2(std::string_view text) {
+  if (const size_t size = contraction(text, false); size != 0) return size;
+  const Char first = char_at(text, 0);
+  if (!first.is(CharClass::kSpace)) return run_end(text, 0, first.kind);
+  const Char second = char_at(text, 1);
+  if (first.value == ' ' && second.size_bytes != 0 && !second.is(CharClass::kSpace)) {
+    return run_end(text, 1, second.kind);
+  }
+  return white_space(text);
+}
+
+size_t match_llama3(std::string_view text, size_t max_digits) {
+  if (const size_t size = contraction(text, true); size != 0) return size;
+  const Char first = char_at(text, 0);
+  if (first.is(CharClass::kLetter)) return run_end(text, 0, CharClass::kLetter);
+  if (first.is(CharClass::kNumber)) return run_end(text, 0, CharClass::kNumber, max_digits);
+  const Char second = char_at(text, first.size_bytes);
+  if (second.is(CharClass::kLetter) && !first.is_newline()) {
+    return run_end(text, first.size_bytes, CharClass::kLetter);
+  }
+  size_t end = 0;
+  if (first.is(CharClass::kOther)) end = run_end(text, 0, CharClass::kOther);
+  if (first.value == ' ' && second.is(CharClass::kOther)) end = run_end(text, 1, CharClass::kOther);
+  if (end != 0) {
+    while (char_at(text, end).is_newline()) ++end;
+    return end;
+  }
+  // \s*[\r\n]+ : up to the last line end of the run of white space.
+  size_t after_newline = 0;
+  for (Char c = first; c.is(CharClass::kSpace); c = char_at(text, end)) {
+    end += c.size_bytes;
+    if (c.is_newline()) after_newline = end;
+  }
+  return after_newline != 0 ? after_newline : white_space(text);
+}
+
+// Digits: numbers apart from the rest, each alone or in runs.
+size_t match_digits(std::string_view text, bool each_alone) {
+  if (char_at(text, 0).is(CharClass::kNumber)) return run_end(text, 0, CharClass::kNumber, each_alone ? 1 : SIZE_MAX);
+  size_t end = 0;
+  for (Char c = char_at(text, 0); c.size_bytes != 0 && !c.is(CharClass::kNumber); c = char_at(text, end)) {
+    end += c.size_bytes;
+  }
+  return end;
+}
+
+[[noreturn]] void unsupported(const std::string& what) {
+  throw Error(
+      ErrorCode::kUnsupported,
+      cat("pre_tokenizer: ", what,
+          " is not built in: known are ByteLevel, Digits, and Split by the pattern of GPT-2, Llama 3 or Qwen 2"));
+}
+
+}  // namespace
+
+PreTokenizer::PreTokenizer(const json& json) {
+  if (json.is_null()) unsupported("none (text that is not cut into words)");
+  if (json.at("type") != "Sequence") {
+    if (json.at("type") != "ByteLevel") unsupported(json.at("type").get<std::string>() + " without ByteLevel");
+    add(json);
+    return;
+  }
+  const auto& parts = json.at("pretokenizers");
+  for (const auto& part : parts) {
+    if (&part == &parts.back() && part.at("type") != "ByteLevel")
+      unsupported("a Sequence that does not end in ByteLevel");
+    if (&part != &parts.back() && part.at("type") == "ByteLevel") unsupported("ByteLevel before the end of a Sequence");
+    add(part);
+  }
+}
+
+void PreTokenizer::add(const json& json) {
+  const auto type = json.at("type").get<std::string>();
+  if (type == "ByteLevel") {
+    if (json.value("add_prefix_space", true)) steps_.push_back(Step::kPrefixSpace);
+    if (json.value("use_regex", true)) steps_.push_back(Step::kGpt2);
+  } else if (type == "Digits") {
+    steps_.push_back(json.value("individual_digits", false) ? Step::kDigit : Step::kDigits);
+  } else if (type == "Split") {
+    const auto& regex = json.at("pattern");
+    const std::string pattern = regex.contains("Regex") ? regex.at("Regex").get<std::string>() : regex.dump();
+    const auto behavior = json.at("behavior").get<std::string>();
+    const bool invert = json.value("invert", false);
+    // The patterns leave nothing between their matches, so "keep the matches alone" says the same.
+    if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
+      unsupported(cat("Split with behavior ", behavior, invert ? " inverted" : ""));
+    }
+    if (pattern == kLlama3Pattern) {
+      steps_.push_back(Step::kLlama3);
+    } else if (pattern == kQwen2Pattern) {
+      steps_.push_back(Step::kQwen2);
+    } else if (pattern == kGpt2Pattern) {
+      steps_.push_back(Step::kGpt2);
+    } else {
+      unsupported("the pattern " + pattern);
+    }
+  } else {
+    unsupported(type);
+  }
+}
+
+size_t PreTokenizer::match(Step step, std::string_view text) {
+  switch (step) {
+    case Step::kGpt2:
+      return match_gpt2(text);
+    case Step::kLlama3:
+      return match_llama3(text, 3);
+    case Step::kQwen2:
+      return match_llama3(text, 1);
+    case Step::kDigit:
+      return match_digits(text, true);
+    case Step::kDigits:
+      return match_digits(text, false);
+    case Step::kPrefixSpace:
+      break;
+  }
+  return text.size();
+}
+
+void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words,
+                         std::deque<std::string>& storage) const {
+  if (text.empty()) return;
+  const size_t first = words.size();
+  words.push_back(text);
+  for (const Step step : steps_) {
+    if (step == Step::kPrefixSpace) {
+      for (size_t i = first; i < words.size(); ++i) {
+        if (words[i].front() != ' ') words[i] = storage.emplace_back(1, ' ').append(words[i]);
+      }
+      continue;
+    }
+    std::vector<std::string_view> pieces(words.begin() + static_cast<std::ptrdiff_t>(first), words.end());
+    words.resize(first);
+    for (std::string_view piece : pieces) {
+      while (!piece.empty()) {
+        const size_t size = match(step, piece);
+        words.push_back(piece.substr(0, size));
+        piece.remove_prefix(size);
+      }
+    }
+  }
+}
+
+}  // namespace ms::train::detail
