@@ -189,7 +189,7 @@ class Pipeline {
   }
 
   void perform(const Job& job, BoxReader& reader, std::vector<std::byte>& chunk) {
-    if (options_.stop != nullptr && options_.stop->load()) throw Error(ErrorCode::kIo, "interrupted");
+    if (options_.stopped && options_.stopped()) throw Error(ErrorCode::kIo, "interrupted");
     const core::ShardedTensor& target = targets_[static_cast<size_t>(job.work->target)];
     fill_chunk(job, target, reader, chunk);
     sink_.write(job.work->target, job.first, job.count, chunk.data());

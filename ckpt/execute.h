@@ -2,7 +2,6 @@
 // Memory is bounded by mem_bytes whatever the size of the checkpoint.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,9 +16,9 @@ namespace ms::ckpt {
 inline constexpr int64_t kMinMemBytes = int64_t{64} << 20;
 
 struct ExecuteOptions {
-  int64_t mem_bytes = int64_t{256} << 20;   // --mem: buffers of all threads together; at least kMinMemBytes
-  int threads = 1;                          // fewer if mem_bytes does not carry them
-  const std::atomic<bool>* stop = nullptr;  // checked between chunks; when set, execute throws kIo "interrupted"
+  int64_t mem_bytes = int64_t{256} << 20;  // --mem: buffers of all threads together; at least kMinMemBytes
+  int threads = 1;                         // fewer if mem_bytes does not carry them
+  std::function<bool()> stopped;           // asked between chunks; when true, execute throws kIo "interrupted"
   std::function<void(int64_t done, int64_t total)> progress;  // target bytes; from one thread at a time; may be empty
 };
 

@@ -1,0 +1,126 @@
+#include "ckpt/inspect.h"
+
+#include <cstdio>
+#include <iomanip>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "core/error.h"
+#include "core/io/json.h"
+
+namespace ms::ckpt {
+namespace {
+
+struct Row {
+  std::string name;
+  core::TensorRole role;
+  core::DType dtype;
+  core::Dims shape;
+  int64_t shards = 0;
+
+  int64_t bytes() const { return core::num_elements(shape) * core::size_of(dtype); }
+};
+
+// One row a tensor, in the order of their first shards.
+std::vector<Row> rows_of(const Source& source) {
+  std::vector<Row> rows;
+  std::map<std::pair<std::string, core::TensorRole>, size_t> places;
+  for (const core::ShardedTensor& shard : source.shards()) {
+    const auto [place, is_new] = places.try_emplace({shard.key, shard.role}, rows.size());
+    if (is_new) rows.push_back({shard.key, shard.role, shard.dtype, shard.global_shape, 0});
+    ++rows[place->second].shards;
+  }
+  return rows;
+}
+
+nlohmann::json model_json(const CheckpointInfo& info) {
+  nlohmann::json model = info.model_extra;
+  core::TransformerConfig::fields(
+      [&](const char* name, auto member, const char*) { model[name] = info.model.*member; });
+  return model;
+}
+
+}  // namespace
+
+std::string bytes_text(int64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit < 4) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+nlohmann::json inspect_json(const Source& source, const std::string& path) {
+  const CheckpointInfo& info = source.info();
+  nlohmann::json tensors = nlohmann::json::array();
+  int64_t bytes = 0, parameters = 0;
+  for (const Row& row : rows_of(source)) {
+    nlohmann::json item = {{"name", row.name},     {"role", core::role_name(row.role)},
+                           {"shape", row.shape},   {"dtype", core::dtype_name(row.dtype)},
+                           {"bytes", row.bytes()}, {"shards", row.shards}};
+    if (const auto hash = source.logical_xxh3(row.name, row.role)) item["logical_xxh3"] = core::hex16(*hash);
+    tensors.push_back(std::move(item));
+    bytes += row.bytes();
+    if (row.role == core::TensorRole::kParam) parameters += core::num_elements(row.shape);
+  }
+  const size_t count = tensors.size();
+  return {{"schema", kJsonSchema},
+          {"verb", "inspect"},
+          {"path", path},
+          {"iteration", info.iteration},
+          {"layout", info.layout},
+          {"model", model_json(info)},
+          {"common", info.common},
+          {"totals",
+           {{"tensors", count}, {"shards", source.shards().size()}, {"bytes", bytes}, {"parameters", parameters}}},
+          {"tensors", std::move(tensors)}};
+}
+
+std::string inspect_text(const Source& source, const std::string& path, bool tensors) {
+  const CheckpointInfo& info = source.info();
+  const auto rows = rows_of(source);
+  struct Total {
+    int64_t tensors = 0, elements = 0, bytes = 0;
+    core::DType dtype = core::DType::kFp32;
+  };
+  std::map<core::TensorRole, Total> totals;
+  for (const Row& row : rows) {
+    Total& total = totals[row.role];
+    ++total.tensors;
+    total.elements += core::num_elements(row.shape);
+    total.bytes += row.bytes();
+    total.dtype = row.dtype;
+  }
+  std::ostringstream out;
+  const core::TransformerConfig& model = info.model;
+  out << path << "\n  iteration        " << info.iteration << "\n  layout          ";
+  for (const char* key : {"tp", "pp", "dp", "zero"}) {
+    if (info.layout.contains(key)) out << ' ' << key << ' ' << info.layout[key].dump();
+  }
+  out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "
+      << model.ffn_hidden_size << ", heads " << model.num_attention_heads << " (" << model.query_groups()
+      << " groups of head size " << model.kv_channels << "), vocabulary " << model.vocab_size << '\n';
+  for (const auto& [key, value] : info.common.items()) {
+    if (value.is_number() || value.is_string())
+      out << "  " << std::left << std::setw(16) << key << ' ' << value.dump() << '\n';
+  }
+  for (const auto& [role, total] : totals) {
+    out << "  " << std::left << std::setw(16) << core::role_name(role) << ' ' << total.tensors << " tensors, "
+        << total.elements << " elements, " << core::dtype_name(total.dtype) << ", " << bytes_text(total.bytes) << '\n';
+  }
+  if (!tensors) return out.str();
+  for (const Row& row : rows) {
+    out << "  " << std::left << std::setw(60) << row.name << ' ' << std::setw(10) << core::role_name(row.role) << ' '
+        << std::setw(5) << core::dtype_name(row.dtype) << ' ' << std::setw(18) << core::cat(row.shape) << ' '
+        << row.shards << (row.shards == 1 ? " shard" : " shards") << '\n';
+  }
+  return out.str();
+}
+
+}  // namespace ms::ckpt

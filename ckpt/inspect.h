@@ -1,0 +1,23 @@
+// What is in a checkpoint, as text for people and JSON for programs (schema msckpt/1). Reads no tensor data.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ckpt/source.h"
+
+namespace ms::ckpt {
+
+inline constexpr const char* kJsonSchema = "msckpt/1";
+
+// {"schema","verb","path","iteration","layout","model","common","totals":{..},"tensors":[{"name","role","dtype",
+// "shape","bytes","shards","logical_xxh3"}]}
+nlohmann::json inspect_json(const Source& source, const std::string& path);
+
+// A summary, and with `tensors` a line for every tensor.
+std::string inspect_text(const Source& source, const std::string& path, bool tensors);
+
+// "1.5 GiB"
+std::string bytes_text(int64_t bytes);
+
+}  // namespace ms::ckpt

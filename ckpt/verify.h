@@ -1,0 +1,56 @@
+// Is a checkpoint what its manifest says? Lists all findings at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ckpt/source.h"
+#include "core/sharded_tensor.h"
+
+namespace ms::ckpt {
+
+struct Finding {
+  std::string file;    // within the generation
+  std::string tensor;  // empty when it is not about one
+  int64_t begin = -1;  // byte range in the file, -1 when it is not about bytes
+  int64_t end = -1;
+  std::string text;  // what is wrong: expected and seen
+};
+// "rank_00000.h5: decoder.final_layernorm.weight: bytes 4096 to 4128: ..."
+std::string finding_text(const Finding& finding);
+
+struct VerifyOptions {
+  bool fast = false;  // only the manifest's self-hash, the file list and sizes, and coverage
+  int threads = 1;    // each reads one chunk (8 MiB) at a time
+  std::function<void(int64_t done, int64_t total)> progress;  // bytes; from one thread at a time; may be empty
+  std::function<bool()> stopped;                              // throws kIo "interrupted" when true; may be empty
+};
+
+struct VerifyReport {
+  std::filesystem::path path;
+  int64_t iteration = 0;
+  int64_t files = 0, tensors = 0;
+  int64_t bytes = 0;  // of tensor data
+  std::vector<Finding> findings;
+  std::vector<std::string> notes;  // harmless: files that do not belong here
+};
+
+// Checks one generation (a directory with a manifest): sizes, coverage (holes, overlaps, shapes), and unless fast every
+// chunk hash, every logical hash, the bytes between the data, and that the HDF5 structure says what the manifest says.
+// Throws only for what is not about the content: kNotFound, kIo.
+VerifyReport verify_generation(const std::filesystem::path& directory, const VerifyOptions& options);
+
+struct Difference {
+  std::string tensor;
+  core::TensorRole role = core::TensorRole::kParam;
+  std::string text;  // "only in the first", "shape [8] and [4]", "values differ"
+};
+
+// Compares two checkpoints of any layouts by the logical hashes of their tensors; what a format does not store is
+// computed by reading the tensor. Empty: the same tensors with the same values.
+std::vector<Difference> diff_sources(Source& a, Source& b);
+
+}  // namespace ms::ckpt

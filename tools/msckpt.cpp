@@ -1,0 +1,421 @@
+// msckpt: looks at, checks, compares and transforms checkpoints (ckpt/README.md).
+//
+//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, diff
+//
+// Wiring only. Results go to stdout (the path made, a table, JSON), everything else to the log.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ckpt/commit.h"
+#include "ckpt/execute.h"
+#include "ckpt/inspect.h"
+#include "ckpt/native_sink.h"
+#include "ckpt/plan.h"
+#include "ckpt/reader.h"
+#include "ckpt/reshard.h"
+#include "ckpt/verify.h"
+#include "convert/huggingface.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/path_list.h"
+#include "core/signals.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ms::ckpt;
+using ms::core::cat;
+using ms::core::Error;
+using ms::core::ErrorCode;
+using nlohmann::json;
+
+struct Flags {
+  std::vector<std::string> paths;
+  bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false;
+  std::string load_dir, save_dir;
+  ModelLayout target;
+  int64_t mem_mib = 256;
+  int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+};
+
+// The reader of stdout has gone: not our failure, nothing to say.
+struct ClosedPipe {};
+
+void print(const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) throw ClosedPipe{};
+    if (n <= 0) throw Error(ErrorCode::kIo, "write to stdout failed");
+    done += static_cast<size_t>(n);
+  }
+}
+
+void print_json(const json& document) { print(document.dump() + "\n"); }
+
+// Any format: the one place that knows them all.
+std::unique_ptr<Source> open_source(const std::string& path) {
+  if (is_native(path)) return open_native(path);
+  if (fs::exists(fs::path(path) / "config.json")) return ms::convert::open_huggingface(path);
+  if (!fs::exists(path)) throw Error(ErrorCode::kNotFound, cat(path, ": no such directory"));
+  throw Error(ErrorCode::kNotFound, cat(path,
+                                        ": no checkpoint here: expected iter_* directories or a manifest.json (ours) "
+                                        "or a config.json (Hugging Face)"));
+}
+
+// The only path of a flag that may be "-"; empty if the link before gave none.
+std::string single_path(const std::string& given, const char* flag) {
+  const auto paths = ms::core::expand_path_list({given}, std::cin);
+  if (paths.size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument, cat(flag, " -: one path is wanted, stdin gave ", paths.size()));
+  }
+  return paths.empty() ? "" : paths.front();
+}
+
+bool interrupted() { return ms::core::termination_signal() != 0; }
+
+// A progress line with rate and time left, redrawn at most ten times a second.
+std::function<void(int64_t, int64_t)> progress_line(const std::string& what) {
+  using Clock = std::chrono::steady_clock;
+  return [what, start = Clock::now(), last = Clock::time_point()](int64_t done, int64_t total) mutable {
+    const auto now = Clock::now();
+    if (done < total && now - last < std::chrono::milliseconds(100)) return;
+    last = now;
+    const double seconds = std::chrono::duration<double>(now - start).count();
+    const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+    const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
+    ms::core::log_progress(done >= total ? ""
+                                         : cat(what, ": ", bytes_text(done), " of ", bytes_text(total), ", ",
+                                               bytes_text(static_cast<int64_t>(rate)), "/s, ",
+                                               static_cast<int64_t>(left + 0.5), " s left"));
+  };
+}
+
+int run_inspect(const Flags& flags) {
+  for (const std::string& path : ms::core::expand_path_list(flags.paths, std::cin)) {
+    const auto source = open_source(path);
+    if (flags.json) {
+      print_json(inspect_json(*source, path));
+    } else {
+      print(inspect_text(*source, path, flags.tensors));
+    }
+  }
+  return 0;
+}
+
+// A root stands for its newest generation, whole or not: falling back would hide the damage.
+std::vector<fs::path> generations_to_verify(const std::string& path, bool all) {
+  if (fs::exists(fs::path(path) / kManifestName)) return {path};
+  const auto generations = list_generations(path);
+  if (generations.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                cat(path, ": no checkpoint here: no ", kManifestName, " and no iter_* directory"));
+  }
+  std::vector<fs::path> paths;
+  for (const Generation& generation : generations) paths.push_back(generation.path);
+  if (!all) paths.resize(1);
+  return paths;
+}
+
+int run_verify(const Flags& flags) {
+  bool damaged = false;
+  for (const std::string& given : ms::core::expand_path_list(flags.paths, std::cin)) {
+    for (const fs::path& path : generations_to_verify(given, flags.all)) {
+      VerifyOptions options;
+      options.fast = flags.fast;
+      options.threads = flags.threads;
+      options.progress = progress_line("verify");
+      options.stopped = interrupted;
+      const VerifyReport report = verify_generation(path, options);
+      ms::core::log_progress("");
+      json findings = json::array();
+      for (const Finding& finding : report.findings) {
+        ms::core::log_error("msckpt.verify", cat(path.string(), ": ", finding_text(finding)));
+        findings.push_back({{"file", finding.file}, {"tensor", finding.tensor}, {"text", finding.text}});
+        if (finding.begin >= 0) findings.back().update({{"begin", finding.begin}, {"end", finding.end}});
+      }
+      for (const std::string& note : report.notes) {
+        ms::core::log_warning("msckpt.verify", cat(path.string(), ": ", note));
+      }
+      damaged = damaged || !report.findings.empty();
+      if (flags.json) {
+        print_json({{"schema", kJsonSchema},
+                    {"verb", "verify"},
+                    {"path", path.string()},
+                    {"ok", report.findings.empty()},
+                    {"fast", flags.fast},
+                    {"iteration", report.iteration},
+                    {"files", report.files},
+                    {"tensors", report.tensors},
+                    {"bytes", report.bytes},
+                    {"findings", std::move(findings)},
+                    {"notes", report.notes}});
+      } else if (report.findings.empty()) {
+        ms::core::log_info("msckpt.verify", cat(path.string(), ": ", report.files, " files, ", report.tensors,
+                                                " tensors, ", bytes_text(report.bytes),
+                                                flags.fast ? ": sizes and manifest hold" : ": every hash holds"));
+        print(path.string() + "\n");
+      }
+    }
+  }
+  return damaged ? ms::core::exit_code(ErrorCode::kCorruptData) : 0;
+}
+
+int run_diff(const Flags& flags) {
+  const auto paths = ms::core::expand_path_list(flags.paths, std::cin);
+  if (paths.empty()) return 0;  // the link before failed and said why
+  if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff wants two paths, not ", paths.size()));
+  const auto a = open_source(paths[0]), b = open_source(paths[1]);
+  const auto differences = diff_sources(*a, *b);
+  json list = json::array();
+  std::string text;
+  for (const Difference& difference : differences) {
+    list.push_back(
+        {{"tensor", difference.tensor}, {"role", ms::core::role_name(difference.role)}, {"text", difference.text}});
+    text += cat(difference.tensor, " (", ms::core::role_name(difference.role), "): ", difference.text, "\n");
+  }
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema},
+                {"verb", "diff"},
+                {"paths", paths},
+                {"equal", differences.empty()},
+                {"differences", std::move(list)}});
+  } else {
+    print(text);
+  }
+  if (!differences.empty()) {
+    ms::core::log_info("msckpt.diff", cat(differences.size(), " tensors differ"));
+    return ms::core::kExitAnswerIsNo;
+  }
+  ms::core::log_info("msckpt.diff", "the same tensors with the same values");
+  return 0;
+}
+
+int run_plan(const Flags& flags) {
+  const std::string load_dir = single_path(flags.load_dir, "--load-dir");
+  if (load_dir.empty()) return 0;
+  const auto source = open_source(load_dir);
+  const ReshardPlan plan = plan_reshard(*source, flags.target, flags.drop_optimizer);
+  const auto& targets = plan.targets;
+  plan_copies(source->shards(), targets.shards, [&](const CopyRegion& copy) {
+    const auto& target = targets.shards[static_cast<size_t>(copy.target_shard)];
+    const int rank = targets.ranks[static_cast<size_t>(copy.target_shard)];
+    if (flags.json) {
+      print_json({{"source", source->describe(copy.source_shard)},
+                  {"source_offset", copy.source_offset},
+                  {"rank", rank},
+                  {"tensor", target.key},
+                  {"role", ms::core::role_name(target.role)},
+                  {"target_offset", copy.target_offset},
+                  {"extent", copy.extent}});
+    } else {
+      print(cat(source->describe(copy.source_shard), " ", copy.source_offset, " + ", copy.extent, " -> rank ", rank,
+                " ", target.key, " (", ms::core::role_name(target.role), ") ", copy.target_offset, "\n"));
+    }
+  });
+  return 0;
+}
+
+void print_dry_run(const Flags& flags, const Source& source, const ReshardPlan& plan) {
+  std::vector<int64_t> bytes_of_rank(static_cast<size_t>(plan.layout.world_size()));
+  int64_t copies = 0, total = 0;
+  plan_copies(source.shards(), plan.targets.shards, [&](const CopyRegion&) { ++copies; });
+  for (size_t i = 0; i < plan.targets.shards.size(); ++i) {
+    const auto& shard = plan.targets.shards[i];
+    const int64_t bytes = ms::core::num_elements(shard.local_shape) * ms::core::size_of(shard.dtype);
+    bytes_of_rank[static_cast<size_t>(plan.targets.ranks[i])] += bytes;
+    total += bytes;
+  }
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema},
+                {"verb", "reshard"},
+                {"dry_run", true},
+                {"layout", plan.info.layout},
+                {"bytes", total},
+                {"bytes_of_rank", bytes_of_rank},
+                {"copies", copies},
+                {"temporary_bytes", 0},
+                {"memory_bytes", flags.mem_mib << 20},
+                {"decisions", plan.decisions}});
+    return;
+  }
+  std::string text = cat("would write ", bytes_text(total), " of tensors in ", copies,
+                         " copies, no temporary space, at most ", flags.mem_mib, " MiB of memory\n");
+  for (size_t rank = 0; rank < bytes_of_rank.size(); ++rank) {
+    if (bytes_of_rank[rank] > 0) text += cat("  rank ", rank, ": ", bytes_text(bytes_of_rank[rank]), "\n");
+  }
+  for (const std::string& decision : plan.decisions) text += cat("  ", decision, "\n");
+  print(text);
+}
+
+int run_reshard(const Flags& flags) {
+  const std::string load_dir = single_path(flags.load_dir, "--load-dir");
+  if (load_dir.empty()) return 0;
+  if (flags.save_dir.empty() && !flags.dry_run) {
+    throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
+  }
+  const auto source = open_source(load_dir);
+  const auto same = [&](const fs::path& path) {
+    std::error_code error;
+    return !flags.save_dir.empty() && fs::equivalent(path, flags.save_dir, error) && !error;
+  };
+  const fs::path absolute = fs::absolute(fs::path(load_dir) / "").parent_path();
+  if (same(absolute) || same(absolute.parent_path())) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--save-dir ", flags.save_dir,
+                                                 " holds what --load-dir reads: the new "
+                                                 "layout would shadow it. Give another directory."));
+  }
+  const ReshardPlan plan = plan_reshard(*source, flags.target, flags.drop_optimizer);
+  if (flags.dry_run) {
+    print_dry_run(flags, *source, plan);
+    return 0;
+  }
+  for (const std::string& decision : plan.decisions) ms::core::log_info("msckpt.reshard", decision);
+  NativeSinkOptions sink_options;
+  sink_options.root = flags.save_dir;
+  sink_options.rank_of_target = plan.targets.ranks;
+  sink_options.num_ranks = plan.layout.world_size();
+  sink_options.producer = "msckpt";
+  for (const auto& shard : plan.targets.shards) {
+    if (const auto hash = source->logical_xxh3(shard.key, shard.role)) {
+      sink_options.expected_logical_xxh3[{shard.key, shard.role}] = *hash;
+    }
+  }
+  ExecuteOptions options;
+  options.mem_bytes = flags.mem_mib << 20;
+  options.threads = flags.threads;
+  options.stopped = interrupted;
+  options.progress = progress_line("reshard");
+  const auto sink = make_native_sink(std::move(sink_options));
+  const ExecuteReport report = execute(*source, *sink, plan.info, plan.targets.shards, options);
+  ms::core::log_info("msckpt.reshard",
+                     cat(bytes_text(report.bytes), " in ", report.copies, " copies, ", report.seconds, " s (",
+                         bytes_text(static_cast<int64_t>(static_cast<double>(report.bytes) / report.seconds)), "/s)"));
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema},
+                {"verb", "reshard"},
+                {"path", report.path.string()},
+                {"bytes", report.bytes},
+                {"copies", report.copies},
+                {"seconds", report.seconds}});
+  } else {
+    print(report.path.string() + "\n");
+  }
+  return 0;
+}
+
+void add_target_flags(CLI::App& verb, Flags& flags) {
+  verb.add_option("--load-dir", flags.load_dir,
+                  "Checkpoint root (the newest is taken) or directory; - reads it from stdin")
+      ->required();
+  verb.add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size, "TP of the result (1)");
+  verb.add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size, "PP of the result (1)");
+  verb.add_option("--target-data-parallel-size", flags.target.data_parallel_size, "DP of the result (1)");
+  verb.add_flag("--target-use-distributed-optimizer", flags.target.use_distributed_optimizer,
+                "Spread optimizer state over DP (ZeRO-1)");
+  verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Looks at, checks, compares and reshards checkpoints", "msckpt");
+  app.require_subcommand(1);
+  Flags flags;
+  std::vector<std::pair<CLI::App*, int (*)(const Flags&)>> verbs;
+  const auto add_verb = [&](const char* name, const char* help, int (*body)(const Flags&)) {
+    CLI::App* verb = app.add_subcommand(name, help);
+    verb->add_flag("--json", flags.json, "Print JSON, schema msckpt/1");
+    verbs.emplace_back(verb, body);
+    return verb;
+  };
+  const auto add_paths = [&](CLI::App* verb, const char* help) {
+    verb->add_option("path", flags.paths, help)->required();
+  };
+  const auto add_threads = [&](CLI::App* verb) {
+    verb->add_option("--threads", flags.threads, "Threads that read and write")->check(CLI::Range(1, 256));
+  };
+
+  CLI::App* inspect = add_verb("inspect", "what is in a checkpoint: layout, model, tensors", run_inspect);
+  add_paths(inspect, "Checkpoint roots or directories, or - for a list of them on stdin");
+  inspect->add_flag("--tensors", flags.tensors, "A line for every tensor");
+
+  CLI::App* verify =
+      add_verb("verify", "check every hash; prints the path of what is whole, exit 3 if anything is not", run_verify);
+  add_paths(verify, "Checkpoint roots (the newest is taken) or directories, or - for a list of them on stdin");
+  verify->add_flag("--fast", flags.fast, "Only manifest, file sizes and coverage");
+  verify->add_flag("--all", flags.all, "Every checkpoint of a root");
+  add_threads(verify);
+
+  CLI::App* diff = add_verb("diff", "compare two checkpoints of any layouts; exit 10 if they differ", run_diff);
+  add_paths(diff, "Two checkpoint roots or directories");
+
+  CLI::App* plan = add_verb("plan", "print the copies that a reshard would make, one a line", run_plan);
+  add_target_flags(*plan, flags);
+
+  CLI::App* reshard =
+      add_verb("reshard", "write a checkpoint for other parallel sizes, optimizer state included", run_reshard);
+  add_target_flags(*reshard, flags);
+  reshard->add_option("--save-dir", flags.save_dir, "Root of the new checkpoint; its path is printed");
+  reshard->add_option("--mem", flags.mem_mib, "Memory of the copy in MiB, at least 64 (256)")
+      ->check(CLI::Range(64, 1 << 20));
+  reshard->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
+  add_threads(reshard);
+
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {  // '_' passes for '-' in flags
+    if (argument.rfind("--", 0) == 0) {
+      std::replace(argument.begin(),
+                   argument.begin() + static_cast<int64_t>(std::min(argument.find('='), argument.size())), '_', '-');
+    }
+  }
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes its vector from the back
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    throw Error(ErrorCode::kInvalidArgument, cat(e.what(), " (msckpt --help)"));
+  }
+  const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
+  try {
+    return chosen->second(flags);
+  } catch (const Error& e) {
+    throw e.within(chosen->first->get_name());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ms::core::install_termination_handlers();
+  try {
+    return run(argc, argv);
+  } catch (const ClosedPipe&) {
+    return 128 + SIGPIPE;
+  } catch (const Error& e) {
+    if (interrupted()) {
+      ms::core::log_error("msckpt", cat("ended by signal ", ms::core::termination_signal(), "; nothing was changed"));
+      return 128 + ms::core::termination_signal();
+    }
+    ms::core::log_error("msckpt", e.what());
+    return ms::core::exit_code(e.code());
+  } catch (const std::bad_alloc&) {
+    ms::core::log_error("msckpt", "out of memory");
+    return ms::core::exit_code(ErrorCode::kOutOfMemory);
+  } catch (const std::exception& e) {
+    ms::core::log_error("msckpt", e.what());
+    return ms::core::exit_code(ErrorCode::kInternal);
+  }
+}
