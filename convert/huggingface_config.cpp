@@ -145,16 +145,6 @@ std::string_view torch_name(core::DType dtype) {
   }
 }
 
-// Equal in everything that config.json can say.
-bool same_model(core::TransformerConfig a, const core::TransformerConfig& b) {
-  a.init_method_std = b.init_method_std;
-  a.make_vocab_size_divisible_by = b.make_vocab_size_divisible_by;
-  a.group_query_attention = b.group_query_attention;
-  const bool same_groups = a.query_groups() == b.query_groups();
-  a.num_query_groups = b.num_query_groups;
-  return same_groups && a == b;
-}
-
 void set_model_keys(json& out, const core::TransformerConfig& model, const Family& family) {
   out["architectures"] = {family.architecture};
   out["model_type"] = family.model_type;
@@ -249,6 +239,15 @@ HfConfig read_hf_config(const std::string& path) {
   const std::string file =
       std::filesystem::is_directory(path) ? (std::filesystem::path(path) / "config.json").string() : path;
   return parse_hf_config(read_json(file, kMaxConfigBytes), file);
+}
+
+bool same_model(const core::TransformerConfig& a, const core::TransformerConfig& b) {
+  core::TransformerConfig c = a;
+  c.init_method_std = b.init_method_std;
+  c.make_vocab_size_divisible_by = b.make_vocab_size_divisible_by;
+  c.group_query_attention = b.group_query_attention;
+  c.num_query_groups = b.num_query_groups;
+  return a.query_groups() == b.query_groups() && c == b;
 }
 
 json make_hf_config(const core::TransformerConfig& model, const json& original, core::DType dtype) {

@@ -27,6 +27,9 @@ struct HfConfig {
 HfConfig read_hf_config(const std::string& path);
 HfConfig parse_hf_config(const nlohmann::json& json, std::string_view where);
 
+// Equal in everything that a config.json can say; the rest (padding of the vocabulary) may differ.
+bool same_model(const core::TransformerConfig& a, const core::TransformerConfig& b);
+
 // The config.json of a model. original: the one it once came with, or null. It is kept, key by key, where it still says
 // what the model is; eos_token_id and bos_token_id come from it alone. Throws kUnsupported if no family can say it.
 nlohmann::json make_hf_config(const core::TransformerConfig& model, const nlohmann::json& original, core::DType dtype);

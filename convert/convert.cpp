@@ -1,0 +1,225 @@
+#include "convert/convert.h"
+
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ckpt/layout.h"
+#include "ckpt/native_sink.h"
+#include "ckpt/plan.h"
+#include "ckpt/reader.h"
+#include "convert/detail/printable.h"
+#include "convert/huggingface.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+
+// The element type of each canonical parameter in the target: as asked for, or as the source has it.
+std::map<std::string, core::DType> target_dtypes(const ckpt::Source& source, std::optional<core::DType> asked) {
+  std::map<std::string, core::DType> dtypes;
+  for (const core::ShardedTensor& shard : source.shards()) {
+    if (shard.role != core::TensorRole::kParam) continue;
+    const core::DType dtype = asked.value_or(shard.dtype);
+    const auto [at, is_new] = dtypes.emplace(shard.key, dtype);
+    if (!is_new && at->second != dtype) {
+      throw Error(ErrorCode::kUnsupported, cat(shard.key, " comes in parts of ", core::dtype_name(at->second), " and ",
+                                               core::dtype_name(dtype), "; choose one type with --dtype"));
+    }
+  }
+  return dtypes;
+}
+
+// Says what is left out, or refuses to leave it out.
+void check_roles(const ckpt::Source& source, const ConvertOptions& options, ConvertReport& report) {
+  std::set<std::string> dropped;
+  for (const core::ShardedTensor& shard : source.shards()) {
+    if (shard.role != core::TensorRole::kParam) dropped.emplace(core::role_name(shard.role));
+  }
+  if (dropped.empty()) return;
+  std::string names;
+  for (const std::string& name : dropped) names += cat(names.empty() ? "" : ", ", name);
+  if (!options.drop_optimizer) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(options.load_dir, " holds optimizer state (", names,
+                    "), which a Hugging Face folder cannot; give --drop-optimizer to leave it out"));
+  }
+  report.decisions.push_back(cat("optimizer state is left out: ", names));
+}
+
+void note_casts(const ckpt::Source& source, const std::map<std::string, core::DType>& dtypes, ConvertReport& report) {
+  std::map<std::pair<core::DType, core::DType>, int64_t> casts;
+  for (const core::ShardedTensor& shard : source.shards()) {
+    if (shard.role != core::TensorRole::kParam) continue;
+    const core::DType to = dtypes.at(shard.key);
+    if (to != shard.dtype) casts[{shard.dtype, to}] += core::num_elements(shard.local_shape);
+  }
+  for (const auto& [types, elements] : casts) {
+    report.decisions.push_back(cat(elements, " elements are cast from ", core::dtype_name(types.first), " to ",
+                                   core::dtype_name(types.second), ", to nearest even"));
+  }
+}
+
+struct Target {
+  std::vector<core::ShardedTensor> shards;
+  ckpt::CheckpointInfo info;
+  std::unique_ptr<ckpt::Sink> sink;
+};
+
+Target native_target(const ckpt::Source& source, const ConvertOptions& options,
+                     const std::map<std::string, core::DType>& dtypes) {
+  ckpt::ModelLayout layout;
+  layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
+  layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
+  Target target;
+  target.info = source.info();
+  target.info.layout = ckpt::layout_to_json(layout);
+  ckpt::validate_layout(layout, target.info.model);
+  const ckpt::RoleSpec param{core::TensorRole::kParam, core::DType::kFp32};  // the type is set below, tensor by tensor
+  ckpt::ShardList list = ckpt::shards_of_checkpoint(layout, target.info.model, std::span(&param, 1));
+  for (core::ShardedTensor& shard : list.shards) {
+    const auto dtype = dtypes.find(shard.key);
+    if (dtype == dtypes.end()) {
+      throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", shard.key, " is missing"));
+    }
+    shard.dtype = dtype->second;
+  }
+  target.shards = std::move(list.shards);
+  ckpt::NativeSinkOptions sink;
+  sink.root = options.save_dir;
+  sink.rank_of_target = std::move(list.ranks);
+  sink.num_ranks = layout.world_size();
+  sink.producer = "msckpt convert";
+  if (!options.dry_run) target.sink = ckpt::make_native_sink(std::move(sink));
+  return target;
+}
+
+Target huggingface_target(const ckpt::Source& source, const ConvertOptions& options,
+                          const std::map<std::string, core::DType>& dtypes, Format from) {
+  Target target;
+  target.info = source.info();
+  const json& extra = target.info.model_extra;
+  HfSinkOptions sink;
+  sink.folder = options.save_dir;
+  sink.max_shard_size_bytes = options.max_shard_size_bytes;
+  json original = extra.value("hf_config", json());
+  if (!options.hf_cfg_dir.empty()) {
+    const HfConfig given = read_hf_config(options.hf_cfg_dir);
+    if (!same_model(given.model, target.info.model)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",
+                      options.load_dir));
+    }
+    original = given.original;
+    sink.copy_from = options.hf_cfg_dir;
+  } else if (from == Format::kHuggingFace) {
+    sink.copy_from = options.load_dir;
+  }
+  const auto embedding = dtypes.find("embedding.word_embeddings.weight");
+  if (embedding == dtypes.end()) {
+    throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": embedding.word_embeddings.weight is missing"));
+  }
+  sink.config = make_hf_config(target.info.model, original, embedding->second);
+  sink.generation_config = extra.value("hf_generation_config", json());
+  const Family& family = find_family(sink.config.at("model_type").get<std::string>());
+  target.shards = hf_targets(family, target.info.model, [&](const std::string& key) {
+    const auto dtype = dtypes.find(key);
+    if (dtype == dtypes.end()) throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", key, " is missing"));
+    return dtype->second;
+  });
+  target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
+  return target;
+}
+
+}  // namespace
+
+ConvertReport convert_checkpoint(const ConvertOptions& options) {
+  ConvertReport report;
+  report.dry_run = options.dry_run;
+  if (options.load_model_type) {
+    report.from = *options.load_model_type;
+    report.detected_by = "--load-model-type";
+  } else {
+    const Detection found = detect_format(options.load_dir);
+    report.from = found.format;
+    report.detected_by = found.rule;
+  }
+  const Format other = report.from == Format::kNative ? Format::kHuggingFace : Format::kNative;
+  report.to = options.save_model_type.value_or(other);
+  if (report.from == Format::kNative && report.to == Format::kNative) {
+    throw Error(ErrorCode::kInvalidArgument, cat(options.load_dir,
+                                                 " is a native checkpoint and so is the target; use msckpt "
+                                                 "reshard, which keeps the optimizer state"));
+  }
+  std::error_code absent;  // then they differ
+  if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
+  }
+  if (report.to == Format::kHuggingFace &&
+      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size and "
+                "--target-pipeline-parallel-size out");
+  }
+  const std::unique_ptr<ckpt::Source> source =
+      report.from == Format::kHuggingFace ? open_huggingface(options.load_dir) : ckpt::open_native(options.load_dir);
+  check_roles(*source, options, report);
+  const std::map<std::string, core::DType> dtypes = target_dtypes(*source, options.dtype);
+  note_casts(*source, dtypes, report);
+  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes)
+                                               : huggingface_target(*source, options, dtypes, report.from);
+  report.tensors = static_cast<int64_t>(dtypes.size());
+  for (const core::ShardedTensor& shard : target.shards) {
+    report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
+  }
+  if (options.dry_run) {
+    ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});  // throws what would fail
+    report.path = options.save_dir;
+    return report;
+  }
+  const ckpt::ExecuteReport done = ckpt::execute(*source, *target.sink, target.info, target.shards, options.execute);
+  report.path = done.path.string();
+  report.seconds = done.seconds;
+  return report;
+}
+
+json to_json(const ConvertReport& report) {
+  return {{"schema", "msckpt/1"},          {"verb", "convert"},
+          {"path", report.path},           {"from", format_name(report.from)},
+          {"to", format_name(report.to)},  {"detected_by", report.detected_by},
+          {"tensors", report.tensors},     {"bytes", report.bytes},
+          {"decisions", report.decisions}, {"dry_run", report.dry_run},
+          {"seconds", report.seconds}};
+}
+
+Format parse_format(const std::string& text, const std::string& flag) {
+  if (text == "hf") return Format::kHuggingFace;
+  if (text == "ms") return Format::kNative;
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf or ms"));
+}
+
+int64_t parse_size_bytes(const std::string& text, const std::string& flag) {
+  static const std::map<std::string, int64_t> kUnits = {
+      {"", 1},          {"B", 1},         {"KB", 1'000},   {"MB", 1'000'000}, {"GB", 1'000'000'000},
+      {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto unit = kUnits.find(std::string(end, text.data() + text.size()));
+  int64_t bytes = 0;
+  if (error != std::errc() || unit == kUnits.end() || number <= 0 ||
+      __builtin_mul_overflow(number, unit->second, &bytes)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(flag, " ", detail::printable(text), ": expected a size such as 5GB, 500MB or 2GiB"));
+  }
+  return bytes;
+}
+
+}  // namespace ms::convert

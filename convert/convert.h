@@ -1,0 +1,56 @@
+// One checkpoint into another format: what `msckpt convert` does.
+//
+// A source, a list of target shards, a sink; ckpt/execute.h moves the bytes between them under a memory bound. Nothing
+// here knows more of a format than which of the two it is.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/execute.h"
+#include "convert/detect.h"
+#include "core/dtype.h"
+
+namespace ms::convert {
+
+struct ConvertOptions {
+  std::string load_dir;
+  std::string save_dir;
+  std::optional<Format> load_model_type;  // none: detected
+  std::optional<Format> save_model_type;  // none: the other one
+  int target_tensor_parallel_size = 1;    // of a native target
+  int target_pipeline_parallel_size = 1;
+  std::optional<core::DType> dtype;              // none: as the source has it. Casts round to nearest even
+  int64_t max_shard_size_bytes = 5'000'000'000;  // of a Hugging Face target
+  std::string hf_cfg_dir;  // config.json and tokenizer files of a Hugging Face target; empty: the source's
+  bool drop_optimizer = false;
+  bool dry_run = false;
+  ckpt::ExecuteOptions execute;
+};
+
+struct ConvertReport {
+  std::string path;  // what was made; of a dry run: what would be, as far as known
+  Format from = Format::kNative;
+  Format to = Format::kNative;
+  std::string detected_by;             // the rule that told the source's format; "asked for" with load_model_type
+  int64_t tensors = 0;                 // canonical ones
+  int64_t bytes = 0;                   // of weights written
+  std::vector<std::string> decisions;  // what was not simply copied, one sentence each
+  bool dry_run = false;
+  double seconds = 0;
+};
+
+// Throws kInvalidArgument (contradicting options; a target that holds a model already), kUnsupported (optimizer state
+// without drop_optimizer; a model no family can hold), and what reading, planning and writing throw.
+ConvertReport convert_checkpoint(const ConvertOptions& options);
+
+nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
+// "hf" or "ms"; throws kInvalidArgument naming `flag`.
+Format parse_format(const std::string& text, const std::string& flag);
+// "5GB" (decimal), "500MB", "2GiB", "1000": bytes; throws kInvalidArgument naming `flag`.
+int64_t parse_size_bytes(const std::string& text, const std::string& flag);
+
+}  // namespace ms::convert

@@ -1,0 +1,27 @@
+// What is in a folder: the format is told by content, never by a suffix alone, and the rule that fired is said aloud.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ckpt/source.h"
+
+namespace ms::convert {
+
+enum class Format { kNative, kHuggingFace };
+
+std::string_view format_name(Format format);  // "ms", "hf": as --load-model-type has it
+
+struct Detection {
+  Format format = Format::kNative;
+  std::string rule;  // "config.json and model.safetensors"
+};
+
+// Throws kNotFound if there is nothing at `path` or nothing we know, kUnsupported for a format that we recognise and
+// cannot read (Megatron, DCP, DeepSpeed, pytorch_model.bin), naming what was seen.
+Detection detect_format(const std::string& path);
+
+// Opens whatever is there, saying which rule fired in the log. Throws what detect_format and the format's reader throw.
+std::unique_ptr<ckpt::Source> open_source(const std::string& path);
+
+}  // namespace ms::convert

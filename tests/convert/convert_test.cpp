@@ -1,0 +1,213 @@
+#include "convert/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/native_sink.h"
+#include "ckpt/reader.h"
+#include "convert/huggingface_config.h"
+#include "convert/safetensors.h"
+#include "core/error.h"
+#include "kernels/bf16.h"
+#include "tests/convert/support/temporary_folder.h"
+
+namespace ms::convert {
+namespace {
+
+using core::ErrorCode;
+using test::read_file;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string data(const std::string& name) { return core::cat(MS_TEST_DATA, "/", name); }
+
+ConvertOptions options(const std::string& from, const std::string& to) {
+  ConvertOptions result;
+  result.load_dir = from;
+  result.save_dir = to;
+  return result;
+}
+
+std::string error_of(const ConvertOptions& asked, ErrorCode code) {
+  try {
+    convert_checkpoint(asked);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+struct RoundTrip {
+  const char* model;
+  int tp, pp;
+  int64_t max_shard_size_bytes;
+};
+
+class ConvertRoundTripTest : public ::testing::TestWithParam<RoundTrip> {};
+
+TEST_P(ConvertRoundTripTest, ThroughANativeCheckpointComesBackByteForByte) {
+  const RoundTrip& trip = GetParam();
+  const test::TemporaryFolder folder;
+  ConvertOptions in = options(data(trip.model), folder / "ms");
+  in.target_tensor_parallel_size = trip.tp;
+  in.target_pipeline_parallel_size = trip.pp;
+  const ConvertReport made = convert_checkpoint(in);
+  EXPECT_EQ(made.to, Format::kNative);
+  EXPECT_THAT(made.decisions, IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(made.path));
+  const auto native = ckpt::open_native(folder / "ms");
+  EXPECT_EQ(native->info().iteration, 0);
+  EXPECT_FALSE(ckpt::has_role(*native, core::TensorRole::kExpAvg));
+
+  ConvertOptions out = options(folder / "ms", folder / "hf");
+  out.max_shard_size_bytes = trip.max_shard_size_bytes;
+  const ConvertReport back = convert_checkpoint(out);
+  EXPECT_EQ(back.path, folder / "hf");
+  EXPECT_EQ(back.bytes, made.bytes);
+  for (const auto& entry : std::filesystem::directory_iterator(data(trip.model))) {
+    const std::string name = entry.path().filename().string();
+    if (name == "reference.json") continue;
+    EXPECT_EQ(read_file(core::cat(back.path, "/", name)), read_file(entry.path().string())) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ConvertRoundTripTest,
+                         ::testing::Values(RoundTrip{"hf_llama_tiny", 1, 1, 5'000'000'000},
+                                           RoundTrip{"hf_llama_tiny", 2, 2, 5'000'000'000},
+                                           RoundTrip{"hf_llama_tiny_sharded", 2, 1, 8'000},
+                                           RoundTrip{"hf_llama_tiny_sharded", 1, 2, 8'000},
+                                           RoundTrip{"hf_qwen2_tiny", 2, 2, 5'000'000'000},
+                                           RoundTrip{"hf_qwen3_tiny", 2, 1, 5'000'000'000}));
+
+TEST(ConvertTest, DtypeCastsRoundToNearestEvenAndSayso) {
+  const test::TemporaryFolder folder;
+  ConvertOptions asked = options(data("hf_llama_tiny_sharded"), folder / "bf16");
+  asked.save_model_type = Format::kHuggingFace;
+  asked.dtype = core::DType::kBf16;
+  const ConvertReport report = convert_checkpoint(asked);
+  ASSERT_EQ(report.decisions.size(), 1u);
+  EXPECT_THAT(report.decisions[0], HasSubstr("from fp32 to bf16"));
+  EXPECT_EQ(read_hf_config(folder / "bf16").dtype, core::DType::kBf16);
+
+  const SafetensorsReader cast(folder / "bf16/model.safetensors");
+  const SafetensorsReader original(data("hf_llama_tiny_sharded/model-00001-of-00003.safetensors"));
+  for (size_t i = 0; i < original.header().size(); ++i) {
+    const auto from = original.header()[i];
+    const auto to = cast.header()[*cast.header().find(from.name)];
+    std::vector<float> wide((from.end - from.begin) / 4);
+    std::vector<uint16_t> narrow((to.end - to.begin) / 2);
+    ASSERT_EQ(wide.size(), narrow.size());
+    original.read(from.begin, std::as_writable_bytes(std::span(wide)));
+    cast.read(to.begin, std::as_writable_bytes(std::span(narrow)));
+    for (size_t e = 0; e < wide.size(); ++e) ASSERT_EQ(narrow[e], kernels::bf16(wide[e]).bits) << from.name << " " << e;
+  }
+}
+
+TEST(ConvertTest, DryRunWritesNothing) {
+  const test::TemporaryFolder folder;
+  for (const Format to : {Format::kNative, Format::kHuggingFace}) {
+    ConvertOptions asked = options(data("hf_llama_tiny"), folder / "out");
+    asked.save_model_type = to;
+    asked.dry_run = true;
+    const ConvertReport report = convert_checkpoint(asked);
+    EXPECT_GT(report.bytes, 0);
+    EXPECT_EQ(to_json(report).at("dry_run"), true);
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  }
+}
+
+// A native checkpoint of the tiny model with an fp32 moment, as a trainer leaves it.
+void write_native_with_moments(const std::string& root) {
+  const auto source = open_source(data("hf_llama_tiny"));
+  std::vector<core::ShardedTensor> targets(source->shards().begin(), source->shards().end());
+  const size_t params = targets.size();
+  core::ShardedTensor moment{
+      "decoder.final_layernorm.weight", core::TensorRole::kExpAvg, core::DType::kFp32, {16}, {0}, {16}};
+  targets.push_back(moment);
+  ckpt::NativeSinkOptions sink_options;
+  sink_options.root = root;
+  const auto sink = ckpt::make_native_sink(sink_options);
+  sink->begin(source->info(), targets);
+  for (size_t t = 0; t < targets.size(); ++t) {
+    const int64_t count = core::num_elements(targets[t].local_shape);
+    std::vector<std::byte> bytes(static_cast<size_t>(count * core::size_of(targets[t].dtype)));
+    const core::Dims zero(targets[t].local_shape.size(), 0);
+    if (t < params) source->read(static_cast<int32_t>(t), zero, targets[t].local_shape, bytes.data());
+    sink->write(static_cast<int32_t>(t), 0, count, bytes.data());
+  }
+  sink->commit();
+}
+
+TEST(ConvertTest, OptimizerStateIsNotDroppedSilently) {
+  const test::TemporaryFolder folder;
+  write_native_with_moments(folder / "ms");
+  ConvertOptions asked = options(folder / "ms", folder / "hf");
+  EXPECT_THAT(error_of(asked, ErrorCode::kUnsupported), HasSubstr("--drop-optimizer"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "hf"));
+  asked.drop_optimizer = true;
+  EXPECT_THAT(convert_checkpoint(asked).decisions, ElementsAre(HasSubstr("exp_avg")));
+  EXPECT_EQ(read_file(folder / "hf/model.safetensors"), read_file(data("hf_llama_tiny/model.safetensors")));
+}
+
+TEST(ConvertTest, ModelsThatNeverWereAtHuggingFaceGetAConfigOfTheirOwn) {
+  const test::TemporaryFolder folder;
+  const auto source = open_source(data("hf_qwen3_tiny"));
+  ckpt::CheckpointInfo info = source->info();
+  info.model_extra = nlohmann::json::object();
+  ckpt::NativeSinkOptions sink_options;
+  sink_options.root = folder / "ms";
+  ckpt::execute(*source, *ckpt::make_native_sink(sink_options), info, source->shards(), {});
+  convert_checkpoint(options(folder / "ms", folder / "hf"));
+  EXPECT_EQ(read_file(folder / "hf/model.safetensors"), read_file(data("hf_qwen3_tiny/model.safetensors")));
+  const HfConfig made = read_hf_config(folder / "hf");
+  EXPECT_EQ(made.family->model_type, "qwen3");
+  EXPECT_TRUE(same_model(made.model, info.model));
+
+  ConvertOptions asked = options(folder / "ms", folder / "hf2");
+  asked.hf_cfg_dir = data("hf_qwen3_tiny");
+  convert_checkpoint(asked);
+  EXPECT_EQ(read_file(folder / "hf2/config.json"), read_file(data("hf_qwen3_tiny/config.json")));
+  asked.save_dir = folder / "hf3";
+  asked.hf_cfg_dir = data("hf_llama_tiny");
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("another model"));
+}
+
+TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
+  const test::TemporaryFolder folder;
+  ConvertOptions asked = options(data("hf_llama_tiny"), data("hf_llama_tiny"));
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("same folder"));
+  asked = options(data("hf_llama_tiny"), folder / "out");
+  asked.target_tensor_parallel_size = 3;  // 4 heads, 2 groups
+  error_of(asked, ErrorCode::kInvalidArgument);
+  asked.target_tensor_parallel_size = 2;
+  asked.save_model_type = Format::kHuggingFace;
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("no parallel layout"));
+  asked = options(data("hf_llama_tiny"), folder / "out");
+  asked.load_model_type = Format::kNative;
+  error_of(asked, ErrorCode::kNotFound);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  convert_checkpoint(options(data("hf_llama_tiny"), folder / "ms"));
+  asked = options(folder / "ms", folder / "ms2");
+  asked.save_model_type = Format::kNative;
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("msckpt reshard"));
+}
+
+TEST(ConvertTest, FlagValues) {
+  EXPECT_EQ(parse_format("hf", "--f"), Format::kHuggingFace);
+  EXPECT_EQ(parse_format("ms", "--f"), Format::kNative);
+  EXPECT_THROW(parse_format("mg", "--f"), core::Error);
+  EXPECT_EQ(parse_size_bytes("5GB", "--s"), 5'000'000'000);
+  EXPECT_EQ(parse_size_bytes("2GiB", "--s"), int64_t{2} << 30);
+  EXPECT_EQ(parse_size_bytes("17", "--s"), 17);
+  for (const char* bad : {"", "GB", "0", "-1MB", "1TB", "5 GB", "1.5GB", "9223372036854775807GB"}) {
+    EXPECT_THROW(parse_size_bytes(bad, "--s"), core::Error) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace ms::convert

@@ -1,0 +1,67 @@
+#include "convert/detect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/convert/support/temporary_folder.h"
+
+namespace ms::convert {
+namespace {
+
+using core::ErrorCode;
+using test::write_file;
+using ::testing::HasSubstr;
+
+std::string error_of(const std::string& path, ErrorCode code) {
+  try {
+    detect_format(path);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(DetectTest, HuggingFaceFoldersByContent) {
+  const Detection single = detect_format(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
+  EXPECT_EQ(single.format, Format::kHuggingFace);
+  EXPECT_EQ(single.rule, "config.json and model.safetensors");
+  const Detection sharded = detect_format(core::cat(MS_TEST_DATA, "/hf_llama_tiny_sharded"));
+  EXPECT_EQ(sharded.format, Format::kHuggingFace);
+  EXPECT_EQ(sharded.rule, "config.json and model.safetensors.index.json");
+}
+
+TEST(DetectTest, OpenSourceGivesTheModel) {
+  const auto source = open_source(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
+  EXPECT_EQ(source->info().model.num_layers, 2);
+  EXPECT_EQ(source->info().iteration, 0);
+}
+
+TEST(DetectTest, ForeignFormatsAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {{"pytorch_model.bin", "pytorch_model.bin"},
+                                                       {".metadata", "DCP"},
+                                                       {"latest", "DeepSpeed"},
+                                                       {"latest_universal", "universal"},
+                                                       {"mp_rank_00", "Megatron"}};
+  for (const auto& [file, format] : cases) {
+    const test::TemporaryFolder folder;
+    write_file(folder / file, "");
+    EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr(format)) << file;
+  }
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "iter_0000100/mp_rank_00_000");
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr("Megatron"));
+}
+
+TEST(DetectTest, NothingWeKnow) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("no checkpoint in it"));
+  EXPECT_THAT(error_of(folder / "none", ErrorCode::kNotFound), HasSubstr("no such folder"));
+  write_file(folder / "model.safetensors", "");
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("without a config.json"));
+  EXPECT_THAT(error_of(folder / "model.safetensors", ErrorCode::kInvalidArgument), HasSubstr("not a folder"));
+}
+
+}  // namespace
+}  // namespace ms::convert
