@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/path_list.h"
 #include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
@@ -76,21 +77,6 @@ std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
   return out;
 }
 
-// "-" stands for a list of paths on stdin, one a line.
-std::vector<std::string> expand_inputs(const std::vector<std::string>& inputs) {
-  std::vector<std::string> out;
-  for (const std::string& input : inputs) {
-    if (input != "-") {
-      out.push_back(input);
-      continue;
-    }
-    for (std::string line; std::getline(std::cin, line);) {
-      if (!line.empty()) out.push_back(line);
-    }
-  }
-  return out;
-}
-
 void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw Error(ErrorCode::kIo, "write to stdout failed");
@@ -119,7 +105,8 @@ int finish(const Flags& flags, const Store& store) {
 
 int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
   const std::vector<int64_t> steps = parse_list(flags.step, "--step");
-  const std::vector<std::string> inputs = expand_inputs(flags.inputs);
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
   const Store store = load_inputs(flags, inputs);
   const Results results = analyze(store, verb.sections | (flags.per_step ? kPerStep : 0u), steps);
   for (const std::string& warning : results.warnings) ms::core::log_warning("profile", warning);
@@ -147,7 +134,9 @@ int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::st
 }
 
 int run_convert(const Flags& flags) {
-  const Store store = load_inputs(flags, expand_inputs(flags.inputs));
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  const Store store = load_inputs(flags, inputs);
   const bool folder = flags.output.ends_with('/') || std::filesystem::is_directory(flags.output);
   std::vector<std::string> paths;
   if (folder && !flags.merge) {

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The program msprof from outside: verbs, JSON, CSV, exit codes, path lists, and what it links.
+
+  msprof_test.py MAKE_TRACE
+"""
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
+FAILED = []
+
+
+def run(*args, stdin=""):
+    ran = subprocess.run([MSPROF, *args], input=stdin, capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def expect(what, condition, seen=""):
+    if not condition:
+        FAILED.append(what)
+        print(f"FAILED {what}: {seen}")
+
+
+def one_line(text):
+    return len(text.splitlines()) == 1
+
+
+def check_results(traces):
+    status, out, err = run("analyze", traces, "--json")
+    expect("analyze exits 0", status == 0, err)
+    expect("JSON is one line", one_line(out))
+    report = json.loads(out)
+    expect("schema", report["schema"] == "msprof/1" and report["command"] == "analyze", report["schema"])
+    expect("nothing is lost", report["import"]["data_loss"] is False and report["import"]["counts"] == {}, report["import"])
+    rank = report["result"]["ranks"][1]
+    expect("every section", {"facts", "breakdown", "per_step", "kernel_types", "kernels", "steps"} <= set(rank), list(rank))
+    breakdown = rank["breakdown"]
+    wanted = {"span_us": 2640.0, "computing_us": 1200.0, "communication_us": 450.0, "exposed_communication_us": 300.0,
+              "exposed_memory_us": 60.0, "busy_us": 1560.0, "idle_us": 1080.0, "overlap_us": 150.0, "overlap_pct": 33.3333}
+    expect("breakdown", {k: breakdown[k] for k in wanted} == wanted, breakdown)
+    step = rank["steps"][0]
+    wanted = {"step": 10, "computing_us": 400.0, "communication_not_overlapped_us": 100.0, "overlapped_us": 50.0,
+              "free_us": 400.0, "preparing_us": 100.0, "stage_us": 900.0, "bubble_us": 0.0}
+    expect("steps", {k: step[k] for k in wanted} == wanted, step)
+    expect("clock of rank 1", rank["facts"]["clock_offset_us"] == 40.0 and rank["facts"]["clock_error_us"] == 0.5, rank["facts"])
+    kinds = [finding["kind"] for finding in report["result"]["findings"]]
+    expect("findings by lost time", kinds == ["idle", "exposed_communication", "data_loading", "exposed_memory"], kinds)
+
+    text = run("analyze", traces)[1]
+    expect("the page shows commands", f"msprof breakdown --per-step {traces}" in text, text)
+    expect("kernels by name", "gemm_bf16" in run("kernels", traces)[1])
+    expect("breakdown table", "45.45 %" in run("breakdown", traces)[1], run("breakdown", traces)[1])
+    expect("steps table", run("steps", traces)[1].splitlines()[1].split()[:3] == ["10", "0", "1.00"], run("steps", traces)[1])
+    expect("info says level and clock", "level1" in run("info", traces)[1])
+    chosen = json.loads(run("breakdown", traces, "--json", "--rank", "1", "--step", "11-12")[1])["result"]["ranks"]
+    expect("--rank and --step", [r["rank"] for r in chosen] == [1] and chosen[0]["breakdown"]["computing_us"] == 800.0, chosen)
+    top = json.loads(run("kernels", traces, "--json", "--top", "1")[1])["result"]["ranks"][0]["kernels"]
+    expect("--top", len(top["top"]) == 1 and top["distinct"] == 3, top)
+    per_step = json.loads(run("breakdown", "--per-step", traces, "--json")[1])["result"]["ranks"][0]["per_step"]
+    expect("--per-step", sorted(per_step) == ["10", "11", "12"], per_step)
+    expect("--pretty", len(run("info", traces, "--json", "--pretty")[1].splitlines()) > 20)
+
+
+def check_csv(traces, folder):
+    status, out, _ = run("steps", traces, "--csv", folder)
+    path = os.path.join(folder, "cluster_step_trace_time.csv")
+    expect("--csv prints the paths", status == 0 and out.split() == [path], out)
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    expect("vendor's columns", list(rows[0])[:5] == ["Step", "Type", "Index", "Computing", "Communication(Not Overlapped)"], rows[0])
+    ranks = [r for r in rows if r["Type"] == "rank"]
+    stages = [r for r in rows if r["Type"] == "stage"]
+    expect("a row for each rank and step", len(ranks) == 6 and len(stages) == 3, len(rows))
+    expect("index of a stage", stages[0]["Index"] == "(0, 1)", stages[0])
+    expect("microseconds", ranks[0]["Computing"] == "400.000", ranks[0])
+    run("analyze", traces, "--csv", folder)
+    expect("all sections", len(os.listdir(folder)) == 7, os.listdir(folder))
+
+
+def check_inputs(traces, folder):
+    paths = [os.path.join(traces, f"rank_0000{r}.mstrace") for r in (0, 1)]
+    whole = run("breakdown", traces, "--json")[1]
+    listed = run("breakdown", "-", "--json", stdin="\n".join(paths) + "\n")[1]
+    expect("- is a list of paths", json.loads(whole)["result"] == json.loads(listed)["result"])
+    expect("an empty list is a failed link before", run("breakdown", "-", stdin="") == (0, "", ""))
+
+    status, out, err = run("analyze", os.path.join(folder, "missing.mstrace"))
+    expect("missing: exit 2, one line", status == 2 and out == "" and one_line(err), (status, err))
+    junk = os.path.join(folder, "junk.txt")
+    with open(junk, "w", encoding="utf-8") as file:
+        file.write("hello")
+    status, out, err = run("analyze", junk)
+    expect("no trace: exit 3, one line", status == 3 and out == "" and one_line(err), (status, err))
+    empty = os.path.join(folder, "empty")
+    os.mkdir(empty)
+    status, out, err = run("analyze", empty)
+    expect("a folder without traces: exit 2, one line", status == 2 and one_line(err), (status, err))
+    for bad in (["analyze"], ["nosuchverb", traces], ["analyze", traces, "--nosuchflag"], ["steps", traces, "--rank", "x"],
+                ["steps", traces, "--rank", "7"], ["steps", traces, "--step", "99"], [],
+                ["convert", traces, "-o", os.path.join(folder, "a.json")], ["convert", traces, "-o", "a.txt", "--merge"]):
+        status, out, err = run(*bad)
+        expect(f"{bad}: exit 2, one line", status == 2 and out == "" and one_line(err), (status, err))
+
+    cut = os.path.join(folder, "rank_00000.mstrace")
+    with open(paths[0], "rb") as source, open(cut, "wb") as target:
+        data = source.read()
+        target.write(data[:-200])
+    status, out, err = run("breakdown", cut, "--json")
+    expect("cut: analysed", status == 0 and json.loads(out)["import"]["data_loss"] is True, (status, out))
+    expect("cut: said", json.loads(out)["import"]["counts"].get("truncated") == 1 and "truncated" in err, err)
+    expect("cut: --strict exits 3", run("breakdown", cut, "--strict")[0] == 3)
+    expect("whole: --strict exits 0", run("breakdown", traces, "--strict")[0] == 0)
+    status, out, err = run("breakdown", traces, junk, "--json")
+    expect("one bad of three: others analysed", status == 0 and len(json.loads(out)["result"]["ranks"]) == 2, (status, err))
+    expect("one bad of three: counted", json.loads(out)["import"]["counts"] == {"unreadable_file": 1}, out)
+    twin = os.path.join(folder, "twin_rank_00000.mstrace")
+    with open(twin, "wb") as target:
+        target.write(data)
+    status, _, err = run("breakdown", paths[0], twin)
+    expect("two files of one rank: exit 2, both named", status == 2 and "twin_rank" in err and paths[0] in err, err)
+    one = json.loads(run("breakdown", paths[1], "--json")[1])
+    expect("a missing rank is named", one["import"]["counts"] == {"missing_ranks": 1}, one["import"])
+
+
+def check_convert(traces, folder):
+    out_path = os.path.join(folder, "all.json")
+    status, out, err = run("convert", traces, "--merge", "-o", out_path)
+    expect("convert prints the path", (status, out) == (0, out_path + "\n"), (status, out, err))
+    with open(out_path, encoding="utf-8") as file:
+        trace = json.load(file)
+    starts = {e["pid"]: e["ts"] for e in reversed(trace["traceEvents"]) if e["name"] == "gemm_bf16"}
+    expect("merged on one clock", starts[0] == starts[1], starts)
+    status, out, _ = run("convert", traces, "-o", os.path.join(folder, "each") + "/", "--format", "json.zst")
+    expect("a folder gets a file a rank", len(out.split()) == 2 and all(os.path.exists(p) for p in out.split()), out)
+    expect("one rank into one file", run("convert", traces, "--rank", "1", "-o", os.path.join(folder, "one.json.gz"))[0] == 0)
+
+
+def check_binary():
+    linked = subprocess.run(["ldd", MSPROF], capture_output=True, text=True, check=False).stdout
+    expect("links neither MPI nor the trainer's libraries",
+           not any(word in linked for word in ("libmpi", "open-rte", "open-pal", "dnnl", "hdf5")), linked)
+    best = 1.0
+    for _ in range(10):
+        start = time.monotonic()
+        status = run("--help")[0]
+        best = min(best, time.monotonic() - start)
+    expect("--help exits 0", status == 0)
+    expect("--help under 50 ms", best < 0.05, best)
+    closed = subprocess.run(f"{MSPROF} --help | head -c 1 >/dev/null; exit ${{PIPESTATUS[1]}}", shell=True, executable="/bin/bash",
+                            capture_output=True, check=False)
+    expect("a closed pipe is quiet", closed.stderr == b"", closed.stderr)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        traces = os.path.join(folder, "traces")
+        made = subprocess.run([sys.argv[1], traces], capture_output=True, text=True, check=True).stdout
+        expect("two traces", len(io.StringIO(made).readlines()) == 2, made)
+        check_results(traces)
+        check_csv(traces, os.path.join(folder, "csv"))
+        check_inputs(traces, folder)
+        check_convert(traces, folder)
+    check_binary()
+    print("as expected" if not FAILED else f"{len(FAILED)} failed")
+    return 1 if FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
