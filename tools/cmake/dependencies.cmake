@@ -3,6 +3,9 @@ include(external)
 if(MS_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
+if(MS_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
 
 # Tests run more ranks than cores: yield when idle, one thread a rank, no network, and root is fine inside a container.
 set(MS_MPI_ENV "OMPI_MCA_mpi_yield_when_idle=1" "OMPI_MCA_btl=self,vader" "OMPI_ALLOW_RUN_AS_ROOT=1"

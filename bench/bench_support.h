@@ -1,0 +1,20 @@
+// Shapes of real models, and this machine's measured peak: a benchmark reports its share of it.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace ms::bench {
+
+// bench/shapes/<name>.json
+nlohmann::json shapes(const std::string& name);
+
+// GFLOP/s of fused multiply-adds on registers, one thread, with the active instruction set; measured at the first call.
+double peak_gflops();
+
+// Reports GFLOP/s and percent of `threads` times the peak. flops: of one iteration.
+void report_flops(benchmark::State& state, double flops, int threads = 1);
+
+}  // namespace ms::bench

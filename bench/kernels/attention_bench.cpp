@@ -1,0 +1,69 @@
+// Causal attention of one head, forward and backward, one thread. Flops: 4 s^2 d and 10 s^2 d, halved: all products
+// executed, as limits.md counts them.
+#include <cmath>
+
+#include "bench/bench_support.h"
+#include "kernels/attention.h"
+#include "kernels/isa.h"
+#include "tests/reference/attention.h"
+#include "tests/support/random_values.h"
+
+namespace ms::kernels {
+namespace {
+
+void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
+  const AttentionShape shape{seq, d, d, d};
+  test::RandomValues random;
+  const auto n = seq * d;
+  const auto q = random.make(n), k = random.make(n), v = random.make(n), dout = random.make(n);
+  std::vector<float> out(q.size()), dq(q.size()), dk(q.size()), dv(q.size()), lse(static_cast<size_t>(seq));
+  std::vector<float> workspace(static_cast<size_t>(attention_backward_workspace(shape)));
+  const float scale = 1 / std::sqrt(static_cast<float>(d));
+  causal_attention(shape, q.data(), k.data(), v.data(), scale, out.data(), lse.data(), workspace.data());
+  // The first 64 rows see nothing of what follows: they are the whole of a shorter sequence.
+  const auto head = [&](const std::vector<float>& x) {
+    return reference::to_double(std::vector<float>(x.begin(), x.begin() + 64 * d));
+  };
+  const auto want = reference::causal_attention(head(q), head(k), head(v), 64, d, scale);
+  for (size_t i = 0; i < want.out.size(); ++i) {
+    if (!(std::abs(out[i] - want.out[i]) < 1e-5)) {
+      state.SkipWithError("wrong result");
+      return;
+    }
+  }
+  for (auto _ : state) {
+    if (backward) {
+      causal_attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), scale,
+                                dq.data(), dk.data(), dv.data(), workspace.data());
+    } else {
+      causal_attention(shape, q.data(), k.data(), v.data(), scale, out.data(), lse.data(), workspace.data());
+    }
+  }
+  const double pairs = static_cast<double>(seq) * static_cast<double>(seq) / 2;
+  bench::report_flops(state, (backward ? 10 : 4) * pairs * static_cast<double>(d));
+}
+
+}  // namespace
+
+void register_attention() {
+  const auto model = bench::shapes("llama_124m");
+  const int64_t hidden = model["hidden_size"], heads = model["num_attention_heads"], d = hidden / heads;
+  for (const int64_t seq :
+       {model["seq_length"].get<int64_t>() / 4, model["seq_length"].get<int64_t>(), int64_t{4096}}) {
+    for (const bool backward : {false, true}) {
+      const std::string name = "attention/" + std::string(isa_name(active_isa())) + "/seq:" + std::to_string(seq) +
+                               "/d:" + std::to_string(d) + (backward ? "/backward" : "/forward");
+      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+        run(state, backward, seq, d);
+      })->Unit(benchmark::kMillisecond);
+    }
+  }
+}
+
+}  // namespace ms::kernels
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  ms::kernels::register_attention();
+  benchmark::RunSpecifiedBenchmarks();
+}
