@@ -206,6 +206,12 @@ Format parse_format(const std::string& text, const std::string& flag) {
   throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf or ms"));
 }
 
+core::DType parse_weight_dtype(const std::string& text, const std::string& flag) {
+  const auto dtype = core::parse_dtype(text);
+  if (dtype == core::DType::kFp32 || dtype == core::DType::kBf16 || dtype == core::DType::kFp16) return *dtype;
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected fp32, bf16 or fp16"));
+}
+
 int64_t parse_size_bytes(const std::string& text, const std::string& flag) {
   static const std::map<std::string, int64_t> kUnits = {
       {"", 1},          {"B", 1},         {"KB", 1'000},   {"MB", 1'000'000}, {"GB", 1'000'000'000},

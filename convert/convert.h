@@ -50,6 +50,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options);
 nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
 // "hf" or "ms"; throws kInvalidArgument naming `flag`.
 Format parse_format(const std::string& text, const std::string& flag);
+// "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag`.
+core::DType parse_weight_dtype(const std::string& text, const std::string& flag);
 // "5GB" (decimal), "500MB", "2GiB", "1000": bytes; throws kInvalidArgument naming `flag`.
 int64_t parse_size_bytes(const std::string& text, const std::string& flag);
 

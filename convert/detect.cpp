@@ -62,7 +62,8 @@ Detection detect_format(const std::string& path) {
 
 std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
   const Detection found = detect_format(path);
-  core::log_info("convert.detect", cat(path, ": format ", format_name(found.format), " (", found.rule, ")"));
+  const std::string text = cat(path, ": format ", format_name(found.format), " (", found.rule, ")");
+  core::log(found.format == Format::kNative ? core::LogLevel::kDebug : core::LogLevel::kInfo, "convert.detect", text);
   if (found.format == Format::kHuggingFace) return open_huggingface(path);
   return ckpt::open_native(path);
 }

@@ -21,7 +21,8 @@ struct Detection {
 // cannot read (Megatron, DCP, DeepSpeed, pytorch_model.bin), naming what was seen.
 Detection detect_format(const std::string& path);
 
-// Opens whatever is there, saying which rule fired in the log. Throws what detect_format and the format's reader throw.
+// Opens whatever is there; a foreign format is said in the log with the rule that fired. Throws what detect_format and
+// the format's reader throw.
 std::unique_ptr<ckpt::Source> open_source(const std::string& path);
 
 }  // namespace ms::convert

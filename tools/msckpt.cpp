@@ -1,6 +1,6 @@
 // msckpt: looks at, checks, compares and transforms checkpoints (ckpt/README.md).
 //
-//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, diff
+//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, convert, diff
 //
 // Wiring only. Results go to stdout (the path made, a table, JSON), everything else to the log.
 #include <unistd.h>
@@ -27,7 +27,8 @@
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
 #include "ckpt/verify.h"
-#include "convert/huggingface.h"
+#include "convert/convert.h"
+#include "convert/detect.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/path_list.h"
@@ -37,6 +38,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace ms::ckpt;
+using ms::convert::open_source;
 using ms::core::cat;
 using ms::core::Error;
 using ms::core::ErrorCode;
@@ -47,6 +49,7 @@ struct Flags {
   bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false;
   std::string load_dir, save_dir;
   ModelLayout target;
+  std::string load_model_type, save_model_type, dtype, max_shard_size = "5GB", hf_cfg_dir;
   int64_t mem_mib = 256;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
 };
@@ -66,16 +69,6 @@ void print(const std::string& text) {
 }
 
 void print_json(const json& document) { print(document.dump() + "\n"); }
-
-// Any format: the one place that knows them all.
-std::unique_ptr<Source> open_source(const std::string& path) {
-  if (is_native(path)) return open_native(path);
-  if (fs::exists(fs::path(path) / "config.json")) return ms::convert::open_huggingface(path);
-  if (!fs::exists(path)) throw Error(ErrorCode::kNotFound, cat(path, ": no such directory"));
-  throw Error(ErrorCode::kNotFound, cat(path,
-                                        ": no checkpoint here: expected iter_* directories or a manifest.json (ours) "
-                                        "or a config.json (Hugging Face)"));
-}
 
 // The only path of a flag that may be "-"; empty if the link before gave none.
 std::string single_path(const std::string& given, const char* flag) {
@@ -318,6 +311,47 @@ int run_reshard(const Flags& flags) {
   return 0;
 }
 
+int run_convert(const Flags& flags) {
+  namespace convert = ms::convert;
+  convert::ConvertOptions options;
+  options.load_dir = single_path(flags.load_dir, "--load-dir");
+  if (options.load_dir.empty()) return 0;
+  if (flags.save_dir.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
+  }
+  options.save_dir = flags.save_dir;
+  if (!flags.load_model_type.empty()) {
+    options.load_model_type = convert::parse_format(flags.load_model_type, "--load-model-type");
+  }
+  if (!flags.save_model_type.empty()) {
+    options.save_model_type = convert::parse_format(flags.save_model_type, "--save-model-type");
+  }
+  options.target_tensor_parallel_size = flags.target.tensor_model_parallel_size;
+  options.target_pipeline_parallel_size = flags.target.pipeline_model_parallel_size;
+  if (!flags.dtype.empty()) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
+  options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
+  options.hf_cfg_dir = flags.hf_cfg_dir;
+  options.drop_optimizer = flags.drop_optimizer;
+  options.dry_run = flags.dry_run;
+  options.execute.mem_bytes = flags.mem_mib << 20;
+  options.execute.threads = flags.threads;
+  options.execute.stopped = interrupted;
+  options.execute.progress = progress_line("convert");
+  const convert::ConvertReport report = convert::convert_checkpoint(options);
+  ms::core::log_progress("");
+  ms::core::log_info("msckpt.convert",
+                     cat(options.load_dir, " is ", convert::format_name(report.from), " (", report.detected_by, ")"));
+  for (const std::string& decision : report.decisions) ms::core::log_info("msckpt.convert", decision);
+  ms::core::log_info("msckpt.convert", cat(flags.dry_run ? "would write " : "", report.tensors, " tensors, ",
+                                           bytes_text(report.bytes), " as ", convert::format_name(report.to)));
+  if (flags.json) {
+    print_json(convert::to_json(report));
+  } else {
+    print(report.path + "\n");
+  }
+  return 0;
+}
+
 void add_target_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("--load-dir", flags.load_dir,
                   "Checkpoint root (the newest is taken) or directory; - reads it from stdin")
@@ -331,7 +365,7 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Looks at, checks, compares and reshards checkpoints", "msckpt");
+  CLI::App app("Looks at, checks, compares, reshards and converts checkpoints", "msckpt");
   app.require_subcommand(1);
   Flags flags;
   std::vector<std::pair<CLI::App*, int (*)(const Flags&)>> verbs;
@@ -346,6 +380,11 @@ int run(int argc, char** argv) {
   };
   const auto add_threads = [&](CLI::App* verb) {
     verb->add_option("--threads", flags.threads, "Threads that read and write")->check(CLI::Range(1, 256));
+  };
+
+  const auto add_memory = [&](CLI::App* verb) {
+    verb->add_option("--mem", flags.mem_mib, "Memory of the copy in MiB, at least 64 (256)")
+        ->check(CLI::Range(64, 1 << 20));
   };
 
   CLI::App* inspect = add_verb("inspect", "what is in a checkpoint: layout, model, tensors", run_inspect);
@@ -369,10 +408,29 @@ int run(int argc, char** argv) {
       add_verb("reshard", "write a checkpoint for other parallel sizes, optimizer state included", run_reshard);
   add_target_flags(*reshard, flags);
   reshard->add_option("--save-dir", flags.save_dir, "Root of the new checkpoint; its path is printed");
-  reshard->add_option("--mem", flags.mem_mib, "Memory of the copy in MiB, at least 64 (256)")
-      ->check(CLI::Range(64, 1 << 20));
+  add_memory(reshard);
   reshard->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(reshard);
+
+  CLI::App* convert = add_verb("convert", "turn a Hugging Face folder into a checkpoint of ours, or back", run_convert);
+  convert
+      ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")
+      ->required();
+  convert->add_option("--save-dir", flags.save_dir, "Folder to make; the path made is printed");
+  convert->add_option("--load-model-type", flags.load_model_type, "hf or ms, instead of looking");
+  convert->add_option("--save-model-type", flags.save_model_type, "hf or ms (the other one than the source)");
+  convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
+                      "TP of a ms result (1)");
+  convert->add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size,
+                      "PP of a ms result (1)");
+  convert->add_option("--dtype", flags.dtype, "fp32, bf16 or fp16 for all weights (as the source has them)");
+  convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
+  convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
+                      "config.json and tokenizer files of a hf result come from here");
+  convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
+  add_memory(convert);
+  convert->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
+  add_threads(convert);
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::string& argument : arguments) {  // '_' passes for '-' in flags

@@ -22,7 +22,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-BASE = dict(vocab_size=997, hidden_size=48, intermediate_size=80, num_hidden_layers=4, max_position_embeddings=64)
+BASE = dict(vocab_size=997, hidden_size=48, intermediate_size=84, num_hidden_layers=4, max_position_embeddings=64)
 LLAMA = (transformers.LlamaConfig, transformers.LlamaForCausalLM)
 QWEN2 = (transformers.Qwen2Config, transformers.Qwen2ForCausalLM)
 QWEN3 = (transformers.Qwen3Config, transformers.Qwen3ForCausalLM)

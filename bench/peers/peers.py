@@ -10,7 +10,7 @@ def need(*modules):
     if not missing:
         return
     other = os.environ.get("MS_PEERS_PYTHON")
-    if other and os.path.realpath(other) != os.path.realpath(sys.executable) and not os.environ.get("MS_PEERS_INSIDE"):
+    if other and not os.environ.get("MS_PEERS_INSIDE"):
         os.environ["MS_PEERS_INSIDE"] = "1"
         os.execv(other, [other, *sys.argv])
     print(f"SKIPPED: needs {', '.join(missing)}; set MS_PEERS_PYTHON to an interpreter that has them")

@@ -201,6 +201,9 @@ TEST(ConvertTest, FlagValues) {
   EXPECT_EQ(parse_format("hf", "--f"), Format::kHuggingFace);
   EXPECT_EQ(parse_format("ms", "--f"), Format::kNative);
   EXPECT_THROW(parse_format("mg", "--f"), core::Error);
+  EXPECT_EQ(parse_weight_dtype("bf16", "--d"), core::DType::kBf16);
+  EXPECT_THROW(parse_weight_dtype("int8", "--d"), core::Error);
+  EXPECT_THROW(parse_weight_dtype("float32", "--d"), core::Error);
   EXPECT_EQ(parse_size_bytes("5GB", "--s"), 5'000'000'000);
   EXPECT_EQ(parse_size_bytes("2GiB", "--s"), int64_t{2} << 30);
   EXPECT_EQ(parse_size_bytes("17", "--s"), 17);
