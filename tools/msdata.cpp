@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/path_list.h"
 #include "core/signals.h"
 #include "train/data/preprocess.h"
 #include "train/data/statistics.h"
@@ -101,25 +102,9 @@ int run_preprocess(PreprocessFlags& flags) {
   return 0;
 }
 
-// "-" stands for the lines of stdin.
-std::vector<std::string> expand_prefixes(const std::vector<std::string>& given) {
-  std::vector<std::string> prefixes;
-  for (const std::string& prefix : given) {
-    if (prefix != "-") {
-      prefixes.push_back(prefix);
-      continue;
-    }
-    for (std::string line; std::getline(std::cin, line);) {
-      if (!line.empty()) prefixes.push_back(line);
-    }
-  }
-  if (prefixes.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, "stdin names no data set");
-  return prefixes;
-}
-
 int run_inspect(const std::vector<std::string>& given, bool json) {
   ordered_json all = {{"schema", kSchema}, {"verb", "inspect"}, {"sets", ordered_json::array()}};
-  for (const std::string& prefix : expand_prefixes(given)) {
+  for (const std::string& prefix : core::expand_path_list(given, std::cin)) {
     const train::IndexedDataset dataset(prefix);
     const train::DatasetStatistics seen = train::measure(dataset);
     const ordered_json set = {{"prefix", prefix},
@@ -144,12 +129,12 @@ int run_inspect(const std::vector<std::string>& given, bool json) {
       print(line.str() + "\n");
     }
   }
-  if (json) print(all.dump(2) + "\n");
+  if (json && !all["sets"].empty()) print(all.dump(2) + "\n");
   return 0;
 }
 
 int run_entropy(const std::vector<std::string>& given) {
-  for (const std::string& prefix : expand_prefixes(given)) {
+  for (const std::string& prefix : core::expand_path_list(given, std::cin)) {
     print(fixed(train::measure(train::IndexedDataset(prefix)).unigram_entropy, 6) + "\n");
   }
   return 0;
