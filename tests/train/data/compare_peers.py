@@ -50,14 +50,14 @@ def random_texts(rng, count):
         yield "".join(chr(rng.choice(rng.choice(pools))) for _ in range(rng.randrange(1, 60)))
 
 
-def make(name, pre_tokenizer, normalizer=None, bos=False, ignore_merges=False):
+def make(name, pre_tokenizer, normalizer=None, bos=False, ignore_merges=False, vocab_size=900):
     """A tokenizer trained on TEXTS, with added tokens of every kind."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     if normalizer:
         tokenizer.normalizer = normalizer
-    trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                   special_tokens=["<|endoftext|>"], show_progress=False)
     tokenizer.train_from_iterator(TEXTS * 2, trainer)
     tokenizer.add_special_tokens(["<|special|>", "<|spec|>", AddedToken("<mask>", lstrip=True, rstrip=True)])
@@ -70,18 +70,21 @@ def make(name, pre_tokenizer, normalizer=None, bos=False, ignore_merges=False):
     return name, tokenizer
 
 
-def kinds():
+def kinds(**options):
+    """(name, tokenizer) of every kind that train/data knows."""
     byte_level = pre_tokenizers.ByteLevel
     split = lambda pattern: pre_tokenizers.Split(Regex(pattern), "isolated")
     tail = byte_level(add_prefix_space=False, use_regex=False)
-    yield make("gpt2", byte_level(add_prefix_space=False))
-    yield make("gpt2_prefix_space", byte_level(add_prefix_space=True))
-    yield make("llama3", pre_tokenizers.Sequence([split(LLAMA3), tail]), bos=True, ignore_merges=True)
-    yield make("qwen2", pre_tokenizers.Sequence([split(QWEN2), tail]), normalizer=normalizers.NFC())
+    yield make("gpt2", byte_level(add_prefix_space=False), **options)
+    yield make("gpt2_prefix_space", byte_level(add_prefix_space=True), **options)
+    yield make("llama3", pre_tokenizers.Sequence([split(LLAMA3), tail]), bos=True, ignore_merges=True,
+               **options)
+    yield make("qwen2", pre_tokenizers.Sequence([split(QWEN2), tail]), normalizer=normalizers.NFC(),
+               **options)
     yield make("digits", pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                  byte_level(add_prefix_space=False)]))
+                                                  byte_level(add_prefix_space=False)]), **options)
     yield make("digit_runs", pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=False),
-                                                      byte_level(add_prefix_space=True)]))
+                                                      byte_level(add_prefix_space=True)]), **options)
 
 
 def read_indexed(prefix):

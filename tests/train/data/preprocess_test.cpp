@@ -1,0 +1,211 @@
+#include "train/data/preprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tests/train/data/temp_dir.h"
+#include "train/data/statistics.h"
+
+namespace ms::train {
+namespace {
+
+using core::Error;
+using core::ErrorCode;
+using testing::HasSubstr;
+using tests::read_bytes;
+using tests::TempDir;
+using tests::write_bytes;
+
+bool never() { return false; }
+
+std::vector<std::string> documents(const std::string& prefix) {
+  const IndexedDataset dataset(prefix);
+  std::vector<std::string> out;
+  for (int64_t d = 0; d < dataset.num_documents(); ++d) {
+    std::string text;
+    for (int64_t s = dataset.document_index(d); s < dataset.document_index(d + 1); ++s) {
+      std::vector<int32_t> ids(static_cast<size_t>(dataset.sequence_length(s)));
+      dataset.read(s, 0, ids);
+      for (const int32_t id : ids) text += id == 256 ? std::string("$") : std::string(1, static_cast<char>(id));
+    }
+    out.push_back(text);
+  }
+  return out;
+}
+
+class Preprocess : public testing::Test {
+ protected:
+  Preprocess() { options_.output_prefix = dir_ / "out"; }
+  std::vector<std::string> run() {
+    result_ = preprocess(options_, never);
+    return documents(result_.sets.at(0).prefix);
+  }
+  void refuse(ErrorCode code, const std::string& says) {
+    try {
+      preprocess(options_, never);
+      FAIL() << "accepted; expected " << says;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
+      EXPECT_THAT(e.what(), HasSubstr(says));
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::StartsWith("out"))) << "left behind";
+    }
+  }
+  const TempDir dir_;
+  PreprocessOptions options_;
+  PreprocessResult result_;
+};
+
+TEST_F(Preprocess, ATextFileIsADocument) {
+  write_bytes(dir_ / "b.txt", "second\n");
+  write_bytes(dir_ / "a.dat", "first");
+  options_.inputs = {dir_ / "a.dat", dir_ / "b.txt"};
+  options_.append_eod = true;
+  EXPECT_EQ(run(), (std::vector<std::string>{"first$", "second\n$"}));
+  EXPECT_EQ(result_.sets[0].prefix, dir_ / "out_text_document");
+  EXPECT_EQ(result_.sets[0].documents, 2);
+  EXPECT_EQ(result_.sets[0].tokens, 14);
+  EXPECT_EQ(result_.input_bytes, 12);
+}
+
+TEST_F(Preprocess, FoldersAreSearchedSorted) {
+  std::filesystem::create_directories(dir_ / "in/sub");
+  write_bytes(dir_ / "in/z.txt", "z");
+  write_bytes(dir_ / "in/a.txt", "a");
+  write_bytes(dir_ / "in/sub/m.txt", "m");
+  write_bytes(dir_ / "in/skip.bin", "no");
+  write_bytes(dir_ / "in/sub/l.jsonl", "{\"text\": \"line\"}\n");
+  std::filesystem::create_symlink("nowhere", dir_ / "in/dangling.txt");
+  options_.inputs = {dir_ / "in"};
+  EXPECT_EQ(run(), (std::vector<std::string>{"a", "line", "m", "z"}));
+  options_.globs = {"sub/*.txt", "a.*"};
+  EXPECT_EQ(run(), (std::vector<std::string>{"a", "m"}));
+  options_.globs = {"*.none"};
+  EXPECT_THROW(run(), Error);
+}
+
+TEST_F(Preprocess, JsonLines) {
+  write_bytes(dir_ / "in.jsonl",
+              "{\"text\": \"one\", \"b\": \"x\"}\n\n{\"b\": \"y\", \"text\": \"\\u00e9\\n\"}\r\n{\"text\": \"\", "
+              "\"b\": \"last\"}");
+  options_.inputs = {dir_ / "in.jsonl"};
+  options_.json_keys = {"text", "b"};
+  options_.append_eod = true;
+  EXPECT_EQ(run(), (std::vector<std::string>{"one$", "\xC3\xA9\n$", ""}));
+  EXPECT_EQ(documents(dir_ / "out_b_document"), (std::vector<std::string>{"x$", "y$", "last$"}));
+  EXPECT_EQ(result_.empty_documents, 1);
+}
+
+TEST_F(Preprocess, ResultDoesNotDependOnWorkers) {
+  std::filesystem::create_directories(dir_ / "in");
+  for (int i = 0; i < 400; ++i) {
+    write_bytes(dir_ / ("in/" + std::to_string(i) + ".txt"),
+                std::string(static_cast<size_t>(i * i % 20000), 'a' + i % 26));
+  }
+  std::string lines;
+  for (int i = 0; i < 60000; ++i) lines += "{\"text\": \"line " + std::to_string(i) + " of some length\"}\n";
+  write_bytes(dir_ / "in/0.jsonl", lines);  // some batches of lines
+  options_.inputs = {dir_ / "in"};
+  options_.workers = 1;
+  const auto one = run();
+  EXPECT_EQ(one.size(), 60400);
+  const std::string bin = read_bytes(dir_ / "out_text_document.bin");
+  const std::string idx = read_bytes(dir_ / "out_text_document.idx");
+  for (const int workers : {2, 5, 0}) {
+    options_.workers = workers;
+    run();
+    EXPECT_TRUE(bin == read_bytes(dir_ / "out_text_document.bin")) << workers;
+    EXPECT_TRUE(idx == read_bytes(dir_ / "out_text_document.idx")) << workers;
+  }
+}
+
+TEST_F(Preprocess, EntropyIsThatOfTheTokens) {
+  write_bytes(dir_ / "a.txt", "aabb");
+  options_.inputs = {dir_ / "a.txt"};
+  run();
+  EXPECT_DOUBLE_EQ(result_.sets[0].unigram_entropy, std::log(2.0));
+  const DatasetStatistics seen = measure(IndexedDataset(result_.sets[0].prefix));
+  EXPECT_DOUBLE_EQ(seen.unigram_entropy, std::log(2.0));
+  EXPECT_EQ(seen.tokens, 4);
+  EXPECT_EQ(seen.distinct_tokens, 2);
+  EXPECT_EQ(seen.largest_token, 'b');
+  EXPECT_EQ(entropy_nats({}), 0.0);
+  EXPECT_EQ(entropy_nats(std::vector<int64_t>{5}), 0.0);
+}
+
+TEST_F(Preprocess, MalformedUtf8IsKeptAndCounted) {
+  write_bytes(dir_ / "a.txt", "good");
+  write_bytes(dir_ / "b.txt", "b\xFF\x80");
+  options_.inputs = {dir_ / "a.txt", dir_ / "b.txt"};
+  EXPECT_EQ(run(), (std::vector<std::string>{"good", "b\xFF\x80"}));
+  EXPECT_EQ(result_.malformed_documents, 1);
+}
+
+TEST_F(Preprocess, PathsFromAList) {
+  write_bytes(dir_ / "a.txt", "A");
+  write_bytes(dir_ / "b.jsonl", "{\"text\": \"B\"}");
+  write_bytes(dir_ / "list", dir_ / "b.jsonl" + "\n\n" + (dir_ / "a.txt") + "\n");
+  options_.inputs = {dir_ / "list"};
+  options_.format = InputFormat::kPaths;
+  EXPECT_EQ(run(), (std::vector<std::string>{"B", "A"}));
+}
+
+TEST_F(Preprocess, BadInputNamesFileAndLine) {
+  std::string many;
+  for (int i = 0; i < 100000; ++i) many += "{\"text\": \"some text\"}\n";
+  write_bytes(dir_ / "in.jsonl", many + "{\"text\": \"cut\n");
+  options_.inputs = {dir_ / "in.jsonl"};
+  refuse(ErrorCode::kCorruptData, "in.jsonl:100001: not JSON");
+  write_bytes(dir_ / "in.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:2: no key \"text\"");
+  write_bytes(dir_ / "in.jsonl", "{\"text\": 5}\n");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:1: \"text\" is a number");
+  write_bytes(dir_ / "in.jsonl", "\n[1]\n");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:2: a JSON object expected");
+  write_bytes(dir_ / "in.jsonl", "{\"text\": \"\xFF\"}\n");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:1: not JSON");
+}
+
+TEST_F(Preprocess, BadOptions) {
+  write_bytes(dir_ / "a.txt", "A");
+  const PreprocessOptions good = options_;
+  refuse(ErrorCode::kInvalidArgument, "no input");
+  options_.inputs = {dir_ / "none.txt"};
+  refuse(ErrorCode::kNotFound, "none.txt");
+  options_.inputs = {dir_ / "a.txt"};
+  options_.output_prefix = dir_ / "no/folder/out";
+  refuse(ErrorCode::kNotFound, "no/folder");
+  options_.output_prefix = good.output_prefix;
+  options_.workers = -1;
+  refuse(ErrorCode::kInvalidArgument, "--workers");
+  options_.workers = 1;
+  options_.json_keys = {"a", "b", "a"};
+  refuse(ErrorCode::kInvalidArgument, "\"a\" twice");
+  options_.json_keys = {"a"};
+  options_.tokenizer_type = "X";
+  refuse(ErrorCode::kInvalidArgument, "--tokenizer-type X");
+  EXPECT_THROW(parse_input_format("csv"), Error);
+}
+
+TEST_F(Preprocess, StoppedLeavesTheOldDataSet) {
+  write_bytes(dir_ / "a.txt", "old");
+  options_.inputs = {dir_ / "a.txt"};
+  run();
+  std::string many;
+  for (int i = 0; i < 200000; ++i) many += "{\"text\": \"some text\"}\n";
+  write_bytes(dir_ / "in.jsonl", many);
+  options_.inputs = {dir_ / "in.jsonl"};
+  int asked = 0;
+  EXPECT_THROW(preprocess(options_, [&] { return ++asked > 10; }), Error);
+  EXPECT_EQ(documents(dir_ / "out_text_document"), (std::vector<std::string>{"old"}));
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) files += entry.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(files, 4);  // the two inputs, .bin and .idx
+}
+
+}  // namespace
+}  // namespace ms::train
