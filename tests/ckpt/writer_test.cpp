@@ -1,0 +1,325 @@
+// The asynchronous saver on thread ranks: agreement, isolation of the snapshot, and what a sick disk leaves.
+#include "ckpt/writer.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "ckpt/commit.h"
+#include "ckpt/verify.h"
+#include "core/io/file.h"
+#include "core/thread_pool.h"
+#include "tests/ckpt/state.h"
+#include "tests/support/thread_comm.h"
+
+namespace ms::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace test;  // NOLINT
+using ms::test::run_thread_ranks;
+
+core::Communicator world_of(core::Endpoint& endpoint) {
+  std::vector<int> ranks;
+  for (int r = 0; r < endpoint.size(); ++r) ranks.push_back(r);
+  return core::Communicator(endpoint, "ckpt", ranks, 1);
+}
+
+std::map<std::string, std::string> contents(const fs::path& directory) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    all[entry.path().filename()] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  return all;
+}
+
+// Every rank saves once and waits; poison: overwrite the state right after save() returns.
+fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config, bool async,
+                   bool poison, int64_t iteration = 100) {
+  fs::path path;
+  run_thread_ranks(layout.world_size(), [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    RankState state(layout, config, endpoint.rank(), mixed_roles());
+    core::Arena arena;
+    core::ThreadPool pool(2);
+    Saver::Options options;
+    options.root = root;
+    options.async = async;
+    options.arena = &arena;
+    options.pool = &pool;
+    Saver saver(comm, options);
+    const SaveRequest request{make_info(layout, config, iteration), state.data()};
+    saver.reserve(request.shards);
+    const int64_t allocations = arena.system_allocations();
+    saver.save(request);
+    EXPECT_EQ(arena.system_allocations(), allocations) << "save() must not allocate staging memory again";
+    if (poison) {
+      for (auto& bytes : state.bytes) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+    }
+    saver.finish();
+    EXPECT_EQ(saver.last_committed(), iteration);
+    if (endpoint.rank() == 0) path = saver.last_path();
+  });
+  return path;
+}
+
+TEST(Saver, EveryLayoutSavesWhatItHolds) {
+  const auto config = small_model(127, true);
+  for (const ModelLayout& layout :
+       {ModelLayout{1, 1, 1, false}, ModelLayout{2, 1, 2, true}, ModelLayout{1, 2, 2, false}}) {
+    TemporaryFolder folder;
+    const fs::path path = save_once(folder.path(), layout, config, true, false);
+    EXPECT_TRUE(verify_generation(path, {}).findings.empty());
+    const auto source = open_native(folder.path());
+    EXPECT_EQ(source->info().iteration, 100);
+    EXPECT_EQ(source->info().model, config);
+    EXPECT_EQ(source->info().common["consumed_train_samples"], 6400);
+    expect_loads(*source, {4, 2, 1, false}, config);
+    EXPECT_EQ(read_pointer(folder.path()), 100);
+  }
+}
+
+TEST(Saver, FilesAreAFunctionOfTheState) {
+  const auto config = small_model(127, false, 200);
+  const ModelLayout layout{2, 1, 1, false};
+  TemporaryFolder a, b, c;
+  const auto first = contents(save_once(a.path(), layout, config, true, true));  // poisoned after the snapshot
+  EXPECT_EQ(first.size(), 3u);
+  EXPECT_EQ(first, contents(save_once(b.path(), layout, config, true, false)));
+  EXPECT_EQ(first, contents(save_once(c.path(), layout, config, false, false)));  // in the step
+}
+
+TEST(Saver, PollsMoveManySavesForward) {
+  const auto config = small_model(17);
+  const ModelLayout layout{2, 1, 2, true};
+  TemporaryFolder folder;
+  run_thread_ranks(4, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    core::Communicator training(endpoint, "training", {0, 1, 2, 3}, 2);
+    const RankState state(layout, config, endpoint.rank(), mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    Saver saver(comm, options);
+    for (int64_t step = 1; step <= 60; ++step) {
+      training.allreduce(double(step));  // the training's own messages go on beside
+      saver.poll();
+      if (step % 10 == 0) saver.save({make_info(layout, config, step), state.data()});
+    }
+    saver.finish();
+    EXPECT_FALSE(saver.pending());
+    EXPECT_EQ(saver.last_committed(), 60);
+  });
+  EXPECT_EQ(list_generations(folder.path()).size(), 6u);
+  for (const Generation& generation : list_generations(folder.path())) {
+    EXPECT_TRUE(verify_generation(generation.path, {}).findings.empty()) << generation.path;
+  }
+}
+
+TEST(Saver, SameIterationAgainBecomesAnotherAttempt) {
+  const auto config = small_model(17);
+  TemporaryFolder folder;
+  save_once(folder.path(), {}, config, true, false);
+  EXPECT_EQ(save_once(folder.path(), {}, config, true, false).filename(), "iter_0000100.r1");
+  EXPECT_EQ(find_latest(folder.path())->generation.attempt, 1);
+}
+
+TEST(Saver, SecondSaverIsRefusedOnAllRanks) {
+  TemporaryFolder folder;
+  core::Arena arena;
+  std::atomic<int> refused{0};
+  run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    Saver::Options options;
+    options.root = folder.path();
+    Saver first(comm, options);
+    const auto thrown = thrown_by([&] { Saver second(comm, options); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+    EXPECT_NE(thrown.text.find(core::cat("process ", ::getpid())), std::string::npos) << thrown.text;
+    ++refused;
+  });
+  EXPECT_EQ(refused, 2);
+}
+
+// Fails the nth call of a kind, or makes every write short.
+class SickDisk final : public core::FileOps {
+ public:
+  enum class Kind { kNone, kWrite, kFsync, kAllocate, kRename, kShortWrites };
+  SickDisk(Kind kind, int nth, int error) : kind_(kind), nth_(nth), error_(error) { core::set_file_ops_for_test(this); }
+  ~SickDisk() override { core::set_file_ops_for_test(nullptr); }
+  int calls() const { return calls_; }
+
+  ssize_t pwrite(int fd, const void* data, size_t size, int64_t offset) override {
+    if (kind_ == Kind::kShortWrites) {
+      if (calls_++ % 3 == 0) {
+        errno = EINTR;
+        return -1;
+      }
+      size = std::min<size_t>(size, 1000);
+    }
+    if (fails(Kind::kWrite)) return -1;
+    return core::FileOps::pwrite(fd, data, size, offset);
+  }
+  int fsync(int fd) override { return fails(Kind::kFsync) ? -1 : core::FileOps::fsync(fd); }
+  int fallocate(int fd, int64_t size) override {
+    return fails(Kind::kAllocate) ? error_ : core::FileOps::fallocate(fd, size);
+  }
+  int rename(const char* from, const char* to, bool replace) override {
+    return fails(Kind::kRename) ? -1 : core::FileOps::rename(from, to, replace);
+  }
+
+ private:
+  bool fails(Kind kind) {
+    if (kind != kind_ || calls_++ != nth_) return false;
+    errno = error_;
+    return true;
+  }
+  const Kind kind_;
+  const int nth_, error_;
+  std::atomic<int> calls_{0};
+};
+
+TEST(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
+  const auto config = small_model(17);
+  TemporaryFolder a, b;
+  const auto healthy = contents(save_once(a.path(), {2, 1, 1, false}, config, true, false));
+  SickDisk disk(SickDisk::Kind::kShortWrites, 0, 0);
+  EXPECT_EQ(contents(save_once(b.path(), {2, 1, 1, false}, config, true, false)), healthy);
+  EXPECT_GT(disk.calls(), 100);
+}
+
+// Each failing call fails the generation on every rank with the same text, and leaves the one before as it was.
+TEST(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
+  using Kind = SickDisk::Kind;
+  const auto config = small_model(17);
+  const ModelLayout layout{2, 1, 1, false};
+  const std::vector<std::pair<Kind, int>> kinds = {{Kind::kWrite, ENOSPC},
+                                                   {Kind::kWrite, EIO},
+                                                   {Kind::kFsync, EIO},
+                                                   {Kind::kAllocate, ENOSPC},
+                                                   {Kind::kRename, EIO}};
+  for (const auto& [kind, error] : kinds) {
+    int failures = 0;
+    for (int nth = 0;; ++nth) {
+      TemporaryFolder folder;
+      const auto before = contents(save_once(folder.path(), layout, config, true, false, 100));
+      std::vector<std::string> texts(2);
+      int calls = 0;
+      {
+        SickDisk disk(kind, nth, error);
+        run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+          core::Communicator comm = world_of(endpoint);
+          const RankState state(layout, config, endpoint.rank(), mixed_roles());
+          Saver::Options options;
+          options.root = folder.path();
+          Saver saver(comm, options);
+          try {
+            saver.save({make_info(layout, config, 200), state.data()});
+            saver.finish();
+          } catch (const core::Error& e) {
+            EXPECT_EQ(e.code(), core::ErrorCode::kIo) << e.what();
+            texts[static_cast<size_t>(endpoint.rank())] = e.what();
+            EXPECT_FALSE(saver.pending());
+          }
+        });
+        calls = disk.calls();
+      }
+      EXPECT_EQ(texts[0], texts[1]);
+      const auto latest = find_latest(folder.path());
+      ASSERT_TRUE(latest.has_value());
+      EXPECT_EQ(contents(folder.path() / "iter_0000100"), before);
+      EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
+      if (texts[0].empty()) {  // committed: the call did not matter, or only the pointer was lost
+        EXPECT_EQ(latest->generation.iteration, 200);
+      } else {
+        ++failures;
+        EXPECT_NE(texts[0].find(folder.path().string()), std::string::npos) << texts[0];
+      }
+      for (const auto& entry : fs::directory_iterator(folder.path())) {
+        const bool is_temporary = entry.path().filename().string().find(".tmp-") != std::string::npos;
+        EXPECT_FALSE(is_temporary && fs::is_directory(entry.path())) << entry.path();
+      }
+      if (calls <= nth) break;                          // the run made fewer calls: all have had their turn
+      if (nth > 12 && kind == Kind::kWrite) nth += 20;  // writes are many and alike
+    }
+    EXPECT_GT(failures, 0);
+  }
+}
+
+TEST(SaverFaults, AFailedRankNamesItselfAndTheNextSaveWorks) {
+  const auto config = small_model(17);
+  const ModelLayout layout{2, 1, 1, false};
+  TemporaryFolder folder;
+  run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state(layout, config, endpoint.rank(), mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    Saver saver(comm, options);
+    auto broken = state.data();
+    if (endpoint.rank() == 1) broken.pop_back();  // a hole in the last tensor
+    saver.save({make_info(layout, config, 100), broken});
+    const auto thrown = thrown_by([&] { saver.save({make_info(layout, config, 200), state.data()}); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kInternal);
+    EXPECT_NE(thrown.text.find("no shard holds element"), std::string::npos) << thrown.text;
+    saver.save({make_info(layout, config, 200), state.data()});
+    saver.finish();
+    EXPECT_EQ(saver.last_committed(), 200);
+  });
+  EXPECT_EQ(list_generations(folder.path()).size(), 1u);
+}
+
+// A process that saves as fast as it can is killed at many moments: what is committed is always whole.
+TEST(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder folder;
+  const RankState state({}, config, 0, mixed_roles());
+  int64_t iteration = 0;
+  for (int round = 0; round < 12; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {  // no gtest in here: only _exit
+      try {
+        run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+          core::Communicator comm = world_of(endpoint);
+          Saver::Options options;
+          options.root = folder.path();
+          Saver saver(comm, options);
+          for (int64_t i = iteration + 1;; ++i) saver.save({make_info({}, config, i), state.data()});
+        });
+      } catch (...) {
+      }
+      ::_exit(1);
+    }
+    ::usleep(static_cast<useconds_t>(30000 + 7919 * round % 40000));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const auto latest = find_latest(folder.path());
+    if (!latest) continue;
+    EXPECT_GE(latest->generation.iteration, iteration);
+    iteration = latest->generation.iteration;
+    EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
+    for (const Generation& generation : list_generations(folder.path())) {  // all that have the name are whole
+      EXPECT_NO_THROW(check_generation(generation.path));
+    }
+  }
+  EXPECT_GT(iteration, 0);
+  const auto source = open_native(folder.path());
+  expect_loads(*source, {2, 1, 1, false}, config);
+  // A new saver clears what the dead ones left.
+  save_once(folder.path(), {}, config, true, false, iteration + 1);
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    EXPECT_EQ(entry.path().filename().string().find("iter_0000001.tmp-"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ms::ckpt
