@@ -26,7 +26,8 @@ inline constexpr const char* kLockName = ".msckpt.lock";
 std::string generation_name(int64_t iteration, int64_t attempt);
 
 // Writes the manifest (its attempt and durability are set here), renames the directory to its generation name, taking
-// the first attempt that is free, and moves the pointer. Returns the final path. Throws kIo; then nothing is visible.
+// the first attempt that is free, and moves the pointer. Returns the final path. Throws kIo; then nothing is visible
+// (or, if only the last fsync of the root failed, a whole generation that the disk may still lose).
 // A failure to move the pointer, after the rename, is reported as a warning: the generation is whole and will be found.
 std::filesystem::path commit_generation(const std::filesystem::path& root, core::AtomicDirectory& directory,
                                         Manifest manifest);

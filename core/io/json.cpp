@@ -10,13 +10,38 @@ namespace {
   throw Error(ErrorCode::kCorruptData, cat(where, ": \"", key, "\": expected ", expected, ", but ", text));
 }
 
+// Walking a document recurses, so its depth is bounded before it is built.
+void check_depth(std::string_view text, std::string_view where) {
+  constexpr int kMaxDepth = 64;
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) throw Error(ErrorCode::kCorruptData, cat(where, ": nested deeper than ", kMaxDepth));
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, std::string_view where) {
+  check_depth(text, where);
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorCode::kCorruptData, cat(where, ": not JSON: ", e.what()));
+    std::string reason = std::string(e.what()).substr(0, 200);  // it quotes the text, which may be anything
+    for (char& c : reason) {
+      if (c < ' ' || c > '~') c = '?';
+    }
+    throw Error(ErrorCode::kCorruptData, cat(where, ": not JSON: ", reason));
   }
 }
 
