@@ -61,7 +61,7 @@ class Recorder final : public Arena::Observer {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  bool active() const { return active_.load(std::memory_order_relaxed); }
+  bool active() const { return active_.load(std::memory_order_acquire); }
   const Options& options() const { return options_; }
 
   // Opens <save_path>/rank_%05d.mstrace (folders are made) and begins. Throws kIo, and kInvalidArgument for with_memory

@@ -1,7 +1,9 @@
 #include "profile/report/chrome_trace.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <concepts>
 #include <map>
 #include <set>
 
@@ -12,7 +14,19 @@
 namespace ms::profile {
 namespace {
 
-using core::cat;
+// core::cat without its stream, which took more than half of the time of a conversion.
+void put(std::string& out, std::string_view text) { out += text; }
+template <std::integral Integer>
+void put(std::string& out, Integer value) {
+  char text[24];
+  out.append(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+template <class... Args>
+std::string cat(const Args&... args) {
+  std::string out;
+  (put(out, args), ...);
+  return out;
+}
 
 // Streams and threads of a merged rank share one process id: streams are moved out of the way of thread ids.
 constexpr int64_t kMergedStreamBase = 1'000'000'000;

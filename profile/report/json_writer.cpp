@@ -1,5 +1,6 @@
 #include "profile/report/json_writer.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -61,9 +62,13 @@ std::string json_string(std::string_view text) {
 std::string microseconds(int64_t ns) {
   const uint64_t magnitude = ns < 0 ? uint64_t{0} - static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
   char text[32];
-  std::snprintf(text, sizeof(text), "%s%llu.%03llu", ns < 0 ? "-" : "",
-                static_cast<unsigned long long>(magnitude / 1000), static_cast<unsigned long long>(magnitude % 1000));
-  return text;
+  char* end = text;
+  if (ns < 0) *end++ = '-';
+  end = std::to_chars(end, text + sizeof(text), magnitude / 1000).ptr;
+  const auto fraction = static_cast<int>(magnitude % 1000);
+  *end++ = '.';
+  for (const int digit : {fraction / 100, fraction / 10 % 10, fraction % 10}) *end++ = static_cast<char>('0' + digit);
+  return std::string(text, end);
 }
 
 JsonWriter& JsonWriter::key(std::string_view name) {
