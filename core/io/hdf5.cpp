@@ -218,8 +218,7 @@ void H5File::create_attribute(const std::string& object, const std::string& name
   }
 }
 
-void H5File::overwrite_attribute(const std::string& object, const std::string& name,
-                                 std::span<const uint64_t> values) {
+void H5File::overwrite_attribute(const std::string& object, const std::string& name, std::span<const uint64_t> values) {
   silence();
   // The object is held open: after H5Aopen_by_name alone, H5Awrite of 1.10.8 says "can't locate open attribute".
   const Handle owner(H5Oopen(id_, object.c_str(), H5P_DEFAULT), H5Oclose);
