@@ -1,0 +1,18 @@
+# Hugging Face in and out, chained through stdin; what is refused, and with which exit code.
+set -o pipefail
+model="$MS_SOURCE/tests/data/hf_llama_tiny"
+cp -r "$model" hf && chmod -R u+w hf
+msckpt convert --load-dir hf --save-dir ms --target-tensor-parallel-size 2 2>/dev/null |
+  msckpt convert --load-dir - --save-dir back 2>/dev/null
+cmp hf/model.safetensors back/model.safetensors && cmp hf/config.json back/config.json && echo equal
+msckpt diff hf ms 2>/dev/null && echo same values
+msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
+test -e other || echo nothing written
+
+msckpt convert --load-dir ms --save-dir back; echo "exit $?"
+msckpt convert --load-dir ms --save-dir x --target-tensor-parallel-size 2; echo "exit $?"
+msckpt convert --load-dir none --save-dir x; echo "exit $?"
+truncate -s -1 hf/model.safetensors
+msckpt convert --load-dir hf --save-dir x; echo "exit $?"
+sed -i 's/"rope_type": "default"/"rope_type": "yarn"/' hf/config.json
+msckpt convert --load-dir hf --save-dir x; echo "exit $?"
