@@ -1,8 +1,8 @@
 #include "ckpt/execute.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -15,6 +15,7 @@
 #include "ckpt/plan.h"
 #include "core/error.h"
 #include "kernels/bf16.h"
+#include "kernels/convert.h"
 
 namespace ms::ckpt {
 namespace {
@@ -24,55 +25,16 @@ using core::DType;
 using core::Error;
 using core::ErrorCode;
 
-// IEEE half, round to nearest even.
-float from_half(uint16_t half) {
-  const uint32_t sign = (half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 31u;
-  uint32_t mantissa = half & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent == 0) {
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -value : value;
-  }
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-}
-
-uint16_t to_half(float value) {
-  const auto pattern = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>((pattern >> 16) & 0x8000u);
-  const uint32_t magnitude = pattern & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  if (magnitude == 0x7f800000u) return static_cast<uint16_t>(sign | 0x7c00u);
-  if (magnitude >= 0x477ff000u) {
-    throw Error(ErrorCode::kInvalidArgument, cat("value ", value, " does not fit fp16. Convert to bf16 instead."));
-  }
-  if (magnitude < 0x38800000u) {  // below the smallest normal half: count units of 2^-24; the addition rounds to even
-    const float units = std::bit_cast<float>(magnitude) * 0x1p24f;
-    const float rounded = (units + 0x1p23f) - 0x1p23f;
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(rounded));
-  }
-  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
-}
-
-template <class Load, class Store>
-void convert_loop(int64_t count, const Load& load, const Store& store) {
-  for (int64_t i = 0; i < count; ++i) store(i, load(i));
-}
-
+// An infinity that was none before.
 template <class T>
-T load_as(const std::byte* from, int64_t i) {
-  T value;
-  std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
+void refuse_overflow(const T* source, const kernels::fp16* half, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = kernels::to_float(source[i]);
+    if ((half[i].bits & 0x7fffu) == 0x7c00u && std::isfinite(value)) {
+      throw Error(ErrorCode::kInvalidArgument, cat("value ", value, " does not fit fp16. Convert to bf16 instead."));
+    }
+  }
 }
-
-template <class T>
-void store_as(std::byte* to, int64_t i, T value) {
-  std::memcpy(to + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-}
-
-bool convertible(DType dtype) { return dtype == DType::kFp32 || dtype == DType::kBf16 || dtype == DType::kFp16; }
 
 // Reads a box of a source shard and converts it; the buffers are kept from call to call.
 class BoxReader {
@@ -244,27 +206,25 @@ void convert_elements(const std::byte* source, DType from, std::byte* target, DT
     std::memcpy(target, source, static_cast<size_t>(count * core::size_of(from)));
     return;
   }
-  if (!convertible(from) || !convertible(to)) {
-    throw Error(ErrorCode::kUnsupported,
-                cat("no conversion from ", core::dtype_name(from), " to ", core::dtype_name(to)));
-  }
-  const auto store = [&](const auto& load) {
-    if (to == DType::kFp32) {
-      convert_loop(count, load, [&](int64_t i, float value) { store_as<float>(target, i, value); });
-    } else if (to == DType::kBf16) {
-      convert_loop(count, load,
-                   [&](int64_t i, float value) { store_as<uint16_t>(target, i, kernels::bf16::round(value)); });
-    } else {
-      convert_loop(count, load, [&](int64_t i, float value) { store_as<uint16_t>(target, i, to_half(value)); });
-    }
+  const auto pair = [&](auto from_element, auto to_element) {
+    kernels::convert(reinterpret_cast<const decltype(from_element)*>(source),
+                     reinterpret_cast<decltype(to_element)*>(target), count);
   };
-  if (from == DType::kFp32) {
-    store([&](int64_t i) { return load_as<float>(source, i); });
-  } else if (from == DType::kBf16) {
-    store([&](int64_t i) { return std::bit_cast<float>(static_cast<uint32_t>(load_as<uint16_t>(source, i)) << 16); });
-  } else {
-    store([&](int64_t i) { return from_half(load_as<uint16_t>(source, i)); });
+  using kernels::bf16, kernels::fp16;
+  if (from == DType::kFp32 && to == DType::kBf16) return pair(float(), bf16());
+  if (from == DType::kBf16 && to == DType::kFp32) return pair(bf16(), float());
+  if (from == DType::kFp16 && to == DType::kFp32) return pair(fp16(), float());
+  if (from == DType::kFp16 && to == DType::kBf16) return pair(fp16(), bf16());
+  if (from == DType::kFp32 && to == DType::kFp16) {
+    pair(float(), fp16());
+    return refuse_overflow(reinterpret_cast<const float*>(source), reinterpret_cast<const fp16*>(target), count);
   }
+  if (from == DType::kBf16 && to == DType::kFp16) {
+    pair(bf16(), fp16());
+    return refuse_overflow(reinterpret_cast<const bf16*>(source), reinterpret_cast<const fp16*>(target), count);
+  }
+  throw Error(ErrorCode::kUnsupported,
+              cat("no conversion from ", core::dtype_name(from), " to ", core::dtype_name(to)));
 }
 
 ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,

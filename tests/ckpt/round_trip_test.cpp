@@ -1,11 +1,16 @@
 // Written in one layout, read in another, value by value.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <mutex>
+#include <random>
 #include <set>
 
 #include "ckpt/manifest.h"
+#include "ckpt/reshard.h"
 #include "tests/ckpt/state.h"
 
 namespace ms::ckpt {
@@ -139,6 +144,93 @@ TEST(RoundTripLarge, MissingTensorIsNamed) {
   });
   EXPECT_EQ(thrown.code, core::ErrorCode::kCorruptData);
   EXPECT_NE(thrown.text.find("decoder.final_layernorm.weight (exp_avg)"), std::string::npos) << thrown.text;
+}
+
+// One checkpoint to another layout; returns the new directory.
+std::filesystem::path reshard(const std::filesystem::path& from, const std::filesystem::path& root,
+                              const ModelLayout& layout, const ExecuteOptions& options = {}) {
+  const auto source = open_native(from);
+  const ReshardPlan plan = plan_reshard(*source, layout, false);
+  NativeSinkOptions sink_options;
+  sink_options.root = root;
+  sink_options.rank_of_target = plan.targets.ranks;
+  sink_options.num_ranks = layout.world_size();
+  for (const auto& shard : plan.targets.shards) {
+    sink_options.expected_logical_xxh3[{shard.key, shard.role}] = source->logical_xxh3(shard.key, shard.role).value();
+  }
+  const auto sink = make_native_sink(std::move(sink_options));
+  return execute(*source, *sink, plan.info, plan.targets.shards, options).path;
+}
+
+TEST(Reshard, RandomWalksComeBackByteForByte) {
+  const char* seed_text = std::getenv("MS_TEST_SEED");
+  const uint64_t seed = seed_text != nullptr ? std::strtoull(seed_text, nullptr, 10) : 20260813;
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto all = layouts();
+  for (int walk = 0; walk < 8; ++walk) {
+    const auto config = small_model(walk % 2 == 0 ? 17 : 127, walk % 3 == 0);
+    const ModelLayout& home = all[random() % all.size()];
+    TemporaryFolder folder;
+    const auto start = write_checkpoint(folder / "0", home, config);
+    ExecuteOptions options;
+    options.threads = 1 + walk % 2;
+    auto at = reshard(start, folder / "1", all[random() % all.size()], options);
+    at = reshard(at, folder / "2", all[random() % all.size()], options);
+    expect_loads(*open_native(at), all[random() % all.size()], config);
+    at = reshard(at, folder / "3", home, options);
+    for (const auto& entry : std::filesystem::directory_iterator(start)) {
+      const auto name = entry.path().filename();
+      EXPECT_EQ(content(entry.path()), content(at / name)) << name << " walk " << walk << " seed " << seed;
+    }
+  }
+}
+
+TEST(Reshard, StoppedLeavesNothing) {
+  const auto config = small_model(17);
+  TemporaryFolder folder;
+  const auto from = write_checkpoint(folder / "a", {2, 1, 1, false}, config);
+  for (const int threads : {1, 2}) {
+    int asked = 0;
+    ExecuteOptions options;
+    options.threads = threads;
+    std::mutex mutex;
+    options.stopped = [&] {
+      std::lock_guard lock(mutex);
+      return ++asked > 10;
+    };
+    EXPECT_EQ(thrown_by([&] { reshard(from, folder / "b", {1, 1, 1, false}, options); }).code, core::ErrorCode::kIo);
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "b")) {
+      EXPECT_EQ(entry.path().filename(), ".msckpt.lock");
+    }
+  }
+}
+
+TEST(Reshard, MemoryBelowTheFloorIsRefused) {
+  const auto config = small_model(17);
+  TemporaryFolder folder;
+  const auto from = write_checkpoint(folder / "a", {1, 1, 1, false}, config);
+  ExecuteOptions options;
+  options.mem_bytes = kMinMemBytes - 1;
+  EXPECT_EQ(thrown_by([&] {
+              reshard(from, folder / "b", {1, 1, 1, false}, options);
+            }).code,
+            core::ErrorCode::kInvalidArgument);
+}
+
+TEST(Reshard, AModelThatContradictsItsTensorsIsRefused) {
+  const auto config = small_model(17);
+  auto info = make_info({}, config);
+  const auto shards = shards_of_checkpoint({}, config, mixed_roles()).shards;
+  info.model.num_layers = int64_t{1} << 60;  // must not become a list of that length
+  MemorySource absurd(shards, info);
+  EXPECT_EQ(thrown_by([&] { plan_reshard(absurd, {}, false); }).code, core::ErrorCode::kCorruptData);
+  info.model.num_layers = 3;
+  MemorySource more(shards, info);
+  EXPECT_EQ(thrown_by([&] { plan_reshard(more, {}, false); }).code, core::ErrorCode::kCorruptData);
+  info.model.num_layers = 1;
+  MemorySource less(shards, info);
+  EXPECT_EQ(thrown_by([&] { plan_reshard(less, {}, false); }).code, core::ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -1,0 +1,229 @@
+// What a checkpoint costs, in ratios of the same run: the blocking part of a save against memcpy of the same bytes, the
+// whole save against write + fsync, verify against reading, and reshard against cp + sync.
+//
+//   checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]     about 0.5 GB with the defaults; prints JSON
+//
+// Medians of five. FOLDER decides which disk is measured; what is made in it is removed.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ckpt/commit.h"
+#include "ckpt/execute.h"
+#include "ckpt/layout.h"
+#include "ckpt/native_sink.h"
+#include "ckpt/reader.h"
+#include "ckpt/reshard.h"
+#include "ckpt/verify.h"
+#include "ckpt/writer.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ms;
+
+// A world of one needs no messages.
+class NoTransport final : public core::Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::unique_ptr<core::TransferRequest> isend(const void*, int64_t, int, int32_t) override { std::abort(); }
+  std::unique_ptr<core::TransferRequest> irecv(void*, int64_t, int, int32_t) override { std::abort(); }
+};
+
+double seconds(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+core::TransformerConfig model(int64_t hidden, int64_t layers) {
+  core::TransformerConfig config;
+  config.num_layers = layers;
+  config.hidden_size = hidden;
+  config.num_attention_heads = 8;
+  config.vocab_size = 31123;
+  config.normalization = "RMSNorm";
+  config.position_embedding_type = "rope";
+  config.swiglu = true;
+  config.add_bias_linear = false;
+  config.untie_embeddings_and_output_weights = true;
+  config.resolve(1024);
+  return config;
+}
+
+void drop_page_cache() {
+  ::sync();
+  std::ofstream("/proc/sys/vm/drop_caches") << "3";  // only as root; else reads are hot on both sides
+}
+
+int64_t peak_memory_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::atoll(line.c_str() + 6);
+  }
+  return 0;
+}
+
+int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
+  const auto config = model(hidden, layers);
+  const std::vector<ckpt::RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kBf16},
+                                             {core::TensorRole::kMaster, core::DType::kFp32},
+                                             {core::TensorRole::kExpAvg, core::DType::kFp32},
+                                             {core::TensorRole::kExpAvgSq, core::DType::kFp32}};
+  core::ThreadPool pool(threads);
+  nlohmann::json result;
+  int64_t bytes = 0;
+  {
+    core::Arena arena;
+    std::vector<core::Buffer> memory;
+    ckpt::SaveRequest request;
+    request.info.model = config;
+    request.info.layout = ckpt::layout_to_json({});
+    uint64_t random = 1;
+    for (const auto& meta : ckpt::shards_of_rank({}, config, 0, roles)) {
+      const int64_t size = core::num_elements(meta.local_shape) * core::size_of(meta.dtype);
+      memory.push_back(arena.allocate(size, core::MemoryTag::kParam));
+      for (int64_t i = 0; i + 8 <= size; i += 8) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        std::memcpy(memory.back().data() + i, &random, 8);
+      }
+      request.shards.push_back({meta, memory.back().data()});
+      bytes += size;
+    }
+    core::Buffer copy = arena.allocate(bytes, core::MemoryTag::kTmp);
+    std::memset(copy.data(), 1, static_cast<size_t>(bytes));
+    core::Endpoint endpoint(std::make_unique<NoTransport>(), {});
+    core::Communicator comm(endpoint, "ckpt", {0}, 1);
+    ckpt::Saver::Options options;
+    options.root = folder / "a";
+    options.arena = &arena;
+    options.pool = &pool;
+    ckpt::Saver saver(comm, options);
+    saver.reserve(request.shards);
+    std::vector<double> memcpy_s, blocking_s, save_s, write_s;
+    for (int round = 0; round < 5; ++round) {
+      memcpy_s.push_back(seconds([&] {
+        std::byte* to = copy.data();
+        for (const auto& buffer : memory) {
+          pool.parallel_for(buffer.size_bytes(), 1 << 20, [&](int64_t begin, int64_t end) {
+            std::memcpy(to + begin, buffer.data() + begin, static_cast<size_t>(end - begin));
+          });
+          to += buffer.size_bytes();
+        }
+      }));
+      write_s.push_back(seconds([&] {
+        const int fd = ::open((folder / "raw").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644);
+        for (int64_t at = 0; at < bytes; at += 8 << 20) {
+          if (::pwrite(fd, copy.data() + at, static_cast<size_t>(std::min<int64_t>(8 << 20, bytes - at)), at) < 0)
+            return;
+        }
+        ::fsync(fd);
+        ::close(fd);
+      }));
+      fs::remove(folder / "raw");
+      request.info.iteration = round + 1;
+      save_s.push_back(seconds([&] {
+        saver.save(request);
+        saver.finish();
+      }));
+      blocking_s.push_back(saver.last_blocking_seconds());
+      if (round < 4) fs::remove_all(saver.last_path());
+    }
+    result["bytes"] = bytes;
+    result["memcpy_s"] = median(memcpy_s);
+    result["save_blocking_s"] = median(blocking_s);
+    result["save_blocking_over_memcpy"] = median(blocking_s) / median(memcpy_s);
+    result["write_fsync_s"] = median(write_s);
+    result["save_s"] = median(save_s);
+    result["save_over_write_fsync"] = median(save_s) / median(write_s);
+  }
+  const fs::path source = ckpt::find_latest(folder / "a")->generation.path;
+  std::vector<double> cp_s, reshard_s, verify_s;
+  for (int round = 0; round < 5; ++round) {
+    drop_page_cache();
+    cp_s.push_back(seconds([&] {
+      const std::string command =
+          "cp -r '" + source.string() + "' '" + (folder / "copy").string() + "' && sync -f '" + folder.string() + "'";
+      if (std::system(command.c_str()) != 0) std::abort();
+    }));
+    fs::remove_all(folder / "copy");
+    drop_page_cache();
+    reshard_s.push_back(seconds([&] {  // a process of its own, as msckpt is
+      const pid_t child = ::fork();
+      if (child == 0) {
+        const auto reader = ckpt::open_native(source);
+        const auto plan = ckpt::plan_reshard(*reader, {4, 2, 1, false}, false);
+        ckpt::NativeSinkOptions sink_options;
+        sink_options.root = folder / "b";
+        sink_options.rank_of_target = plan.targets.ranks;
+        sink_options.num_ranks = 8;
+        const auto sink = ckpt::make_native_sink(std::move(sink_options));
+        ckpt::ExecuteOptions execute_options;
+        execute_options.threads = threads;
+        ckpt::execute(*reader, *sink, plan.info, plan.targets.shards, execute_options);
+        std::ofstream(folder / "peak") << peak_memory_kib();
+        ::_exit(0);
+      }
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      if (status != 0) std::abort();
+    }));
+    fs::remove_all(folder / "b");
+    drop_page_cache();
+    verify_s.push_back(seconds([&] {
+      ckpt::VerifyOptions options;
+      options.threads = threads;
+      if (!ckpt::verify_generation(source, options).findings.empty()) std::abort();
+    }));
+  }
+  result["cp_sync_s"] = median(cp_s);
+  result["reshard_s"] = median(reshard_s);
+  result["reshard_speed_over_cp"] = median(cp_s) / median(reshard_s);
+  result["verify_s"] = median(verify_s);
+  result["verify_GB_per_s"] = static_cast<double>(bytes) / 1e9 / median(verify_s);
+  int64_t peak = 0;
+  std::ifstream(folder / "peak") >> peak;
+  result["reshard_peak_rss_kib"] = peak;
+  std::printf("%s\n", result.dump(2).c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]\n");
+    return 2;
+  }
+  const fs::path folder = fs::path(argv[1]) / ("checkpoint_bench_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  int code = 1;
+  try {
+    code = run(folder, argc > 2 ? std::atoi(argv[2]) : 512, argc > 3 ? std::atoi(argv[3]) : 2,
+               argc > 4 ? std::atoi(argv[4]) : 2);
+  } catch (const core::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  fs::remove_all(folder);
+  return code;
+}
