@@ -27,7 +27,7 @@ Sink& sink() {
 }
 
 // Thread ranks of one process each have their own; threads that a rank starts speak as rank 0 unless told.
-thread_local int log_rank = 0;
+thread_local int this_rank = 0;
 
 void write_all(const std::string& line) {
   size_t done = 0;
@@ -38,7 +38,7 @@ void write_all(const std::string& line) {
   }
 }
 
-bool speaks() { return log_rank == 0 || sink().all_ranks.load(std::memory_order_relaxed); }
+bool speaks() { return this_rank == 0 || sink().all_ranks.load(std::memory_order_relaxed); }
 
 }  // namespace
 
@@ -53,9 +53,11 @@ LogLevel parse_log_level(std::string_view text) {
 void set_log_level(LogLevel level) { sink().level = level; }
 
 void set_log_rank(int rank, bool all_ranks) {
-  log_rank = rank;
+  this_rank = rank;
   sink().all_ranks = all_ranks;
 }
+
+int log_rank() { return this_rank; }
 
 bool log_enabled(LogLevel level) {
   return level >= sink().level.load(std::memory_order_relaxed) && (speaks() || level == LogLevel::kError);
@@ -70,7 +72,7 @@ void log(LogLevel level, std::string_view where, std::string_view text) {
   localtime_r(&seconds, &local);
   char head[64];
   std::snprintf(head, sizeof head, "%c %02d:%02d:%02d.%03d r%d ", "DIWE"[static_cast<int>(level)], local.tm_hour,
-                local.tm_min, local.tm_sec, static_cast<int>(millis), log_rank);
+                local.tm_min, local.tm_sec, static_cast<int>(millis), this_rank);
   std::string line = cat(head, where, "] ", text);
   for (char& c : line) {
     if (c == '\n' || c == '\r') c = ' ';

@@ -18,7 +18,8 @@ LogLevel parse_log_level(std::string_view text);
 void set_log_level(LogLevel level);
 void set_log_rank(int rank,
                   bool all_ranks);  // rank of this process (or thread: the value is per thread), and who speaks
-bool log_enabled(LogLevel level);
+int log_rank();
+bool log_enabled(LogLevel level);  // errors of any rank are written
 
 // Writes one line. `where` is "module.topic". Thread-safe: a line is one write(2). Newlines in text become spaces.
 void log(LogLevel level, std::string_view where, std::string_view text);

@@ -75,7 +75,7 @@ function(ms_tool name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${MS_WARNING_FLAGS})
   list(TRANSFORM ARG_USES PREPEND ms_)
-  target_link_libraries(${name} PRIVATE ${ARG_USES} ${ARG_LINKS})
+  target_link_libraries(${name} PRIVATE ms_tool_guard ${ARG_USES} ${ARG_LINKS})
   install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
 

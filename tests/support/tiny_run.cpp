@@ -1,0 +1,137 @@
+#include "tests/support/tiny_run.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+
+#include "ckpt/commit.h"
+#include "ckpt/execute.h"
+#include "ckpt/reader.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "tests/support/thread_comm.h"
+#include "train/data/indexed_dataset.h"
+
+namespace ms::test {
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "msuite-test-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) throw core::Error(core::ErrorCode::kIo, core::cat("mkdtemp ", pattern));
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TinyLayout::name() const {
+  return core::cat("tp", tp, "_pp", pp, "_dp", dp, zero ? "_zero" : "", sp ? "_sp" : "");
+}
+
+train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout) {
+  const std::string prefix = (folder / "tiny").string();
+  if (!std::filesystem::exists(train::idx_path(prefix))) {
+    train::IndexedDatasetBuilder builder(prefix, train::token_type_for_vocab(257));
+    const core::Rng rng(3, "tiny text");
+    uint64_t draw = 0;
+    for (int document = 0; document < 40; ++document) {
+      std::vector<int32_t> tokens;
+      auto token = static_cast<int32_t>(rng.below(draw++, 256));
+      for (int i = 0; i < 60; ++i) {  // mostly a fixed walk, so that there is something to learn
+        tokens.push_back(token);
+        token = rng.below(draw++, 8) == 0 ? static_cast<int32_t>(rng.below(draw++, 256)) : (token * 5 + 7) % 256;
+      }
+      tokens.push_back(256);
+      builder.add_document(tokens);
+    }
+    builder.finalize();
+  }
+  train::TrainerConfig config;
+  config.parallel.tensor_model_parallel_size = layout.tp;
+  config.parallel.pipeline_model_parallel_size = layout.pp;
+  config.parallel.use_distributed_optimizer = layout.zero;
+  config.parallel.sequence_parallel = layout.sp;
+  config.model.num_layers = 4;
+  config.model.hidden_size = 32;
+  config.model.ffn_hidden_size = 64;
+  config.model.num_attention_heads = 8;
+  config.model.group_query_attention = true;
+  config.model.num_query_groups = 4;
+  config.model.kv_channels = 8;
+  config.model.make_vocab_size_divisible_by = 16;
+  config.model.normalization = "RMSNorm";
+  config.model.position_embedding_type = "rope";
+  config.model.swiglu = true;
+  config.model.add_bias_linear = false;
+  config.model.untie_embeddings_and_output_weights = true;
+  config.optimizer.lr = 3e-3;
+  config.scheduler.lr_decay_style = "constant";
+  config.training.seq_length = 16;
+  config.training.global_batch_size = 4;
+  config.training.eval_iters = 0;
+  config.training.threads_per_rank = 1;
+  config.data.data_path = {prefix};
+  config.data.split = "100,0,0";
+  config.logger.log_level = "warning";
+  config.logger.peak_tflops = 0.1;
+  return config;
+}
+
+train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks) {
+  train::RunSummary summary;
+  run_thread_ranks(ranks, [&](core::Endpoint& endpoint) {
+    core::ThreadPool pool(1);
+    core::trace::Recorder recorder;
+    train::TrainerHooks hooks;
+    hooks.open_source = [](const std::filesystem::path& path, int64_t iteration) {
+      return ckpt::open_native(iteration > 0 ? path / ckpt::generation_name(iteration, 0) : path);
+    };
+    train::Trainer trainer(config, endpoint, pool, &recorder, hooks);
+    train::RunSummary own = trainer.run();
+    if (endpoint.rank() == 0) summary = std::move(own);
+  });
+  return summary;
+}
+
+std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role) {
+  const auto source = ckpt::open_native(checkpoint);
+  std::map<std::string, std::vector<float>> tensors;
+  std::vector<ckpt::ShardTarget> targets;
+  for (const core::ShardedTensor& shard : source->shards()) {
+    if (shard.role != role || tensors.count(shard.key) != 0) continue;
+    auto& values = tensors[shard.key];
+    values.resize(static_cast<size_t>(core::num_elements(shard.global_shape)));
+    core::ShardedTensor whole = shard;
+    whole.dtype = core::DType::kFp32;
+    whole.global_offset.assign(whole.global_shape.size(), 0);
+    whole.local_shape = whole.global_shape;
+    whole.replica_id = 0;
+    targets.push_back({whole, reinterpret_cast<std::byte*>(values.data())});
+  }
+  ckpt::load_shards(*source, targets);
+  return tensors;
+}
+
+double largest_distance(const std::map<std::string, std::vector<float>>& a,
+                        const std::map<std::string, std::vector<float>>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double largest = 0;
+  for (const auto& [name, values] : b) {
+    const auto other = a.find(name);
+    if (other == a.end() || other->second.size() != values.size()) return std::numeric_limits<double>::infinity();
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double delta = static_cast<double>(other->second[i]) - values[i];
+      difference += delta * delta;
+      norm += static_cast<double>(values[i]) * values[i];
+    }
+    if (difference > 0) largest = std::max(largest, std::sqrt(difference / std::max(norm, 1e-30)));
+  }
+  return largest;
+}
+
+}  // namespace ms::test

@@ -1,0 +1,48 @@
+// Whole training runs, small enough for a test: a tiny Llama on made-up text, on thread ranks.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/sharded_tensor.h"
+#include "train/config.h"
+#include "train/loop/trainer.h"
+
+namespace ms::test {
+
+// A folder of this test process that is removed at its end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  std::filesystem::path path() const { return path_; }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct TinyLayout {
+  int tp = 1, pp = 1, dp = 1;
+  bool zero = false, sp = false;
+  int ranks() const { return tp * pp * dp; }
+  std::string name() const;  // "tp2_pp1_dp2_zero_sp"
+};
+
+// Writes the data set (made once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads
+// in 4 groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
+train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
+
+// Runs on config's ranks as threads (world: tp x pp x dp of the layout); summary of rank 0.
+train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks);
+
+// Whole tensors of a checkpoint, as fp32: by canonical name.
+std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role);
+
+// Largest relative L2 distance |a - b| / |b| over the tensors; infinite if the names differ.
+double largest_distance(const std::map<std::string, std::vector<float>>& a,
+                        const std::map<std::string, std::vector<float>>& b);
+
+}  // namespace ms::test

@@ -1,0 +1,100 @@
+// Flags as users write them: Megatron's spellings, one clear line for what is wrong.
+#include "train/config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+const std::vector<std::string> kGood = {"--num-layers",
+                                        "4",
+                                        "--hidden-size",
+                                        "64",
+                                        "--num-attention-heads",
+                                        "4",
+                                        "--swiglu",
+                                        "--normalization",
+                                        "RMSNorm",
+                                        "--position-embedding-type",
+                                        "rope",
+                                        "--disable-bias-linear",
+                                        "--vocab-size",
+                                        "257",
+                                        "--seq-length",
+                                        "32",
+                                        "--train-iters",
+                                        "10",
+                                        "--lr",
+                                        "1e-3"};
+
+// Parses kGood and more for a world of `ranks`; the error's text, or "" if there is none.
+std::string refusal(std::vector<std::string> more, int ranks = 8) {
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  more.insert(more.begin(), kGood.begin(), kGood.end());
+  try {
+    fields.parse_flags(more);
+    config.resolve_and_validate(ranks);
+  } catch (const core::Error& e) {
+    EXPECT_EQ(core::exit_code(e.code()), 2);
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Config, TakesMegatronsSpellings) {
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({"--tensor-model-parallel-size", "2", "--sequence-parallel", "--npu-deterministic"}), "");
+  EXPECT_EQ(refusal({"--tensor-model-parallel-size=2", "--no-async-save", "--eval-only", "--use-flash-attn"}), "");
+}
+
+TEST(Config, RefusalsNameTheFlags) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--num-layer", "3"}, "--num-layers"},  // the nearest known flag
+      {{"--tensor-model-parallel-size", "3"}, "world size 8"},
+      {{"--sequence-parallel"}, "--tensor-model-parallel-size"},
+      {{"--global-batch-size", "9"}, "--global-batch-size"},
+      {{"--micro-batch-size", "x"}, "--micro-batch-size"},
+      {{"--num-layers", "5", "--pipeline-model-parallel-size", "2"}, "--num-layers"},
+      {{"--lr-warmup-iters", "2", "--lr-warmup-fraction", "0.1"}, "exclude each other"},
+      {{"--profile-with-memory"}, "--profile-with-cpu"},
+      {{"--save-interval", "5"}, "--save"},
+      {{"--recompute-granularity", "full"}, "--recompute-method"},
+      {{"--use-checkpoint-args"}, "--load"},
+      {{"--normalization", "LayerNorm"}, "RMSNorm"},
+      {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups"},
+  };
+  for (const auto& [flags, word] : cases) {
+    EXPECT_NE(refusal(flags).find(word), std::string::npos) << flags[0] << ": " << refusal(flags);
+  }
+}
+
+TEST(Config, FlagsWinOverTheFile) {
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  fields.parse_flags({"--num-layers", "4"});
+  fields.load_json(nlohmann::json::parse(
+                       R"({"num_layers": 8, "model": {"hidden_size": 128}, "bf16": true, "data_path": ["a", "b"]})"),
+                   "x.json");
+  EXPECT_EQ(config.model.num_layers, 4);
+  EXPECT_EQ(config.model.hidden_size, 128);
+  EXPECT_TRUE(config.training.bf16);
+  EXPECT_EQ(config.data.data_path, (std::vector<std::string>{"a", "b"}));
+  EXPECT_THROW(fields.load_json(nlohmann::json::parse(R"({"num_layerz": 8})"), "x.json"), core::Error);
+}
+
+TEST(Config, PrintedConfigurationReadsBack) {
+  TrainerConfig config, copy;
+  core::ConfigFields fields = config.fields(), copied = copy.fields();
+  fields.parse_flags(kGood);
+  copied.load_json(fields.dump(), "printed");
+  EXPECT_EQ(copied.dump(), fields.dump());
+  EXPECT_EQ(copied.hash(), fields.hash());
+}
+
+}  // namespace
+}  // namespace ms::train

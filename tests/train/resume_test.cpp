@@ -1,0 +1,121 @@
+// A run that was stopped and continued is the run that was not.
+#include <gtest/gtest.h>
+
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using core::TensorRole;
+using test::TinyLayout;
+
+train::RunSummary run(const test::TemporaryFolder& folder, const TinyLayout& layout, int64_t until,
+                      const std::string& load, const std::string& save, bool bf16 = false, bool async = true) {
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.training.train_iters = until;
+  config.training.bf16 = bf16;
+  config.scheduler.lr_decay_style = "cosine";
+  config.scheduler.lr_decay_iters = 20;  // the schedule of the whole run
+  config.scheduler.lr_warmup_iters = 3;
+  config.checkpoint.save = folder.file(save);
+  config.checkpoint.load = load.empty() ? "" : folder.file(load);
+  config.checkpoint.async_save = async;
+  return test::run_on_threads(config, layout.ranks());
+}
+
+void expect_same_state(const std::string& a, const std::string& b, bool bf16) {
+  for (TensorRole role : {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
+    const auto left = test::read_tensors(a, role);
+    EXPECT_EQ(left.empty(), role == TensorRole::kMaster && !bf16);
+    EXPECT_EQ(test::largest_distance(left, test::read_tensors(b, role)), 0) << core::role_name(role);
+  }
+}
+
+class SameLayout : public testing::TestWithParam<std::tuple<TinyLayout, bool>> {};
+
+TEST_P(SameLayout, TenAndTenStepsAreTwentyBitForBit) {
+  const auto [layout, bf16] = GetParam();
+  test::TemporaryFolder folder;
+  const auto whole = run(folder, layout, 20, "", "whole", bf16);
+  const auto first = run(folder, layout, 10, "", "parts", bf16);
+  const auto second = run(folder, layout, 20, "parts", "parts", bf16);
+  ASSERT_EQ(second.steps.size(), 10U);
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(first.steps[i].loss, whole.steps[i].loss);
+    EXPECT_EQ(second.steps[i].loss, whole.steps[10 + i].loss) << "step " << 11 + i;
+    EXPECT_EQ(second.steps[i].learning_rate, whole.steps[10 + i].learning_rate);
+    EXPECT_EQ(second.steps[i].consumed_train_samples, whole.steps[10 + i].consumed_train_samples);
+  }
+  expect_same_state(second.checkpoint, whole.checkpoint, bf16);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, SameLayout,
+    testing::Combine(testing::Values(TinyLayout{1, 1, 1, false, false}, TinyLayout{2, 2, 1, false, true},
+                                     TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false}),
+                     testing::Bool()),
+    [](const auto& test) { return std::get<0>(test.param).name() + (std::get<1>(test.param) ? "_bf16" : "_fp32"); });
+
+class OtherLayout : public testing::TestWithParam<std::pair<TinyLayout, TinyLayout>> {};
+
+TEST_P(OtherLayout, ContinuesTheUnbrokenRun) {
+  const auto [before, after] = GetParam();
+  test::TemporaryFolder folder;
+  const auto whole = run(folder, {}, 20, "", "whole");
+  run(folder, before, 10, "", "parts");
+  const auto second = run(folder, after, 20, "parts", "continued");
+  ASSERT_EQ(second.steps.size(), 10U);
+  for (size_t i = 0; i < 10; ++i)
+    EXPECT_NEAR(second.steps[i].loss, whole.steps[10 + i].loss, 1e-5 * whole.steps[10 + i].loss);
+  for (TensorRole role : {TensorRole::kParam, TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
+    EXPECT_LT(
+        test::largest_distance(test::read_tensors(second.checkpoint, role), test::read_tensors(whole.checkpoint, role)),
+        1e-3)
+        << core::role_name(role);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, OtherLayout,
+                         testing::Values(std::pair{TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1, false, false}},
+                                         std::pair{TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 1, 2, true, false}},
+                                         std::pair{TinyLayout{1, 1, 2, true, false}, TinyLayout{4, 1, 1, false, false}},
+                                         std::pair{TinyLayout{4, 1, 1, false, true}, TinyLayout{2, 2, 1, true, true}},
+                                         std::pair{TinyLayout{2, 2, 2, true, true}, TinyLayout{1, 1, 1, false, false}},
+                                         std::pair{TinyLayout{1, 1, 1, false, false}, TinyLayout{2, 1, 2, true, false}},
+                                         std::pair{TinyLayout{1, 1, 4, true, false}, TinyLayout{1, 1, 2, true, false}}),
+                         [](const auto& test) { return test.param.first.name() + "_to_" + test.param.second.name(); });
+
+TEST(Save, InTheBackgroundOrNotWritesTheSameBits) {
+  test::TemporaryFolder folder;
+  const auto background = run(folder, {2, 1, 1, false, false}, 10, "", "background", true, true);
+  const auto foreground = run(folder, {2, 1, 1, false, false}, 10, "", "foreground", true, false);
+  expect_same_state(background.checkpoint, foreground.checkpoint, true);
+}
+
+TEST(Load, ChangesPrecision) {
+  test::TemporaryFolder folder;
+  run(folder, {}, 5, "", "bf16", true);
+  const auto as_fp32 = run(folder, {}, 6, "bf16", "fp32", false);  // fp32 weights are the bf16 run's master weights
+  ASSERT_EQ(as_fp32.steps.size(), 1U);
+  const auto again = run(folder, {}, 6, "bf16", "bf16", true);
+  EXPECT_NEAR(as_fp32.steps[0].loss, again.steps[0].loss, 1e-2 * again.steps[0].loss);
+}
+
+TEST(Load, RefusesAnotherModel) {
+  test::TemporaryFolder folder;
+  run(folder, {}, 1, "", "saved");
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 2;
+  config.model.rotary_base = 500000;  // shapes agree: only the comparison of the configuration can tell
+  config.checkpoint.load = folder.file("saved");
+  try {
+    test::run_on_threads(config, 1);
+    FAIL();
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(e.what()).find("--rotary-base"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace ms

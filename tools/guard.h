@@ -1,0 +1,28 @@
+// What the mains share: errors become one line and the exit code of core/error.h, results go to stdout through one
+// door, and a reader that has gone away ends the program quietly.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ms::tools {
+
+// argv as text, without the program's name. In flags '_' passes for '-': --json_keys is --json-keys.
+std::vector<std::string> arguments(int argc, char** argv);
+
+// Writes text to stdout at once. A closed pipe ends the process with 128 + SIGPIPE and no word; any other failure is
+// kIo.
+void print(std::string_view text);
+
+// Prints "name 0.1.0".
+void print_version(std::string_view name);
+
+// Runs body and returns its exit code, or that of what it threw, after one line on stderr under `name`. If a signal
+// asked the program to end, the code is 128 + signal. when_alone: told the code of an error that other ranks cannot
+// know of (a silent peer, an exception outside an agreed phase), last, so that it can end the job.
+int run_guarded(std::string_view name, const std::function<int()>& body,
+                const std::function<void(int exit_code)>& when_alone = nullptr);
+
+}  // namespace ms::tools

@@ -1,0 +1,192 @@
+// mstrain: trains decoder-only language models across MPI ranks. Wiring only; see train/README.md.
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "ckpt/commit.h"
+#include "ckpt/reader.h"
+#include "convert/detect.h"
+#include "convert/huggingface.h"
+#include "core/comm/agree.h"
+#include "core/comm/mpi_transport.h"
+#include "core/comm/single_transport.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/path_list.h"
+#include "core/signals.h"
+#include "core/thread_pool.h"
+#include "profile/convert.h"
+#include "tools/guard.h"
+#include "train/loop/trainer.h"
+
+namespace {
+
+using namespace ms;
+
+constexpr const char* kIntroduction = R"(mstrain: trains decoder-only language models on CPU ranks.
+
+  mpirun -n 2 mstrain --tensor-model-parallel-size 2 --sequence-parallel --num-layers 8 --hidden-size 512 \
+    --num-attention-heads 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear \
+    --seq-length 512 --micro-batch-size 4 --global-batch-size 8 --train-iters 100 --lr 3e-4 --bf16 \
+    --data-path corpus_text_document --save checkpoints --save-interval 50
+
+Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to stdout, the log to stderr.
+  --config FILE    JSON with any of the flags (as "num_layers": 8), or a Hugging Face config.json
+  --data-path -    reads the data prefix from stdin (as msdata prints it)
+  --print-config   prints the resulting configuration as JSON and ends
+  --help, --version
+
+)";
+
+constexpr int kConfigurationContext = 1001;  // beside the contexts of ProcessGroups and Trainer
+
+struct CommandLine {
+  std::vector<std::string> rest;  // flags for ConfigFields
+  std::string config_file;
+  bool help = false, version = false, print_config = false;
+};
+
+CommandLine split_command_line(const std::vector<std::string>& args) {
+  CommandLine line;
+  for (size_t i = 0; i < args.size(); ++i) {
+    std::string arg = args[i];
+    if (arg == "--help" || arg == "-h") {
+      line.help = true;
+    } else if (arg == "--version") {
+      line.version = true;
+    } else if (arg == "--print-config") {
+      line.print_config = true;
+    } else if (arg == "--config" && i + 1 < args.size()) {
+      line.config_file = args[++i];
+    } else if (arg.rfind("--config=", 0) == 0) {
+      line.config_file = arg.substr(9);
+    } else {
+      line.rest.push_back(std::move(arg));
+    }
+  }
+  return line;
+}
+
+std::unique_ptr<ckpt::Source> open_source(const std::filesystem::path& path, int64_t iteration) {
+  if (iteration > 0) return ckpt::open_native(path / ckpt::generation_name(iteration, 0));
+  return convert::open_source(path);
+}
+
+void load_config_file(const std::string& path, core::ConfigFields& fields, train::TrainerConfig& config) {
+  std::ifstream file(path);
+  if (!file) throw core::Error(core::ErrorCode::kNotFound, core::cat("--config ", path, ": no such file"));
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded())
+    throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("--config ", path, ": not valid JSON"));
+  if (json.is_object() && (json.contains("model_type") || json.contains("architectures"))) {
+    train::take_model_from(convert::read_hf_config(path).model, fields, config.model);
+  } else {
+    fields.load_json(json, path);
+  }
+}
+
+// Flags, files and what they name; the same on every rank.
+void read_configuration(const CommandLine& line, core::ConfigFields& fields, train::TrainerConfig& config,
+                        bool may_read_stdin) {
+  const std::vector<std::string> rest = fields.parse_flags(line.rest);
+  if (!rest.empty())
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("unexpected argument \"", rest[0], "\"; see --help"));
+  if (!line.config_file.empty()) load_config_file(line.config_file, fields, config);
+  if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
+    train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
+                           config.model);
+  }
+  if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
+}
+
+int threads_per_rank(const train::TrainerConfig& config, int local_ranks) {
+  if (config.training.threads_per_rank > 0) return config.training.threads_per_rank;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, local_ranks));
+}
+
+int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
+  train::TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  if (line.help) {
+    tools::print(kIntroduction + fields.help());
+    return 0;
+  }
+  if (line.version) {
+    tools::print_version("mstrain");
+    return 0;
+  }
+  std::unique_ptr<core::Transport> transport;
+  int local_ranks = 1;
+  if (core::launched_by_mpi()) {
+    session.emplace();
+    transport = session->transport();
+    local_ranks = session->local_size();
+  } else {
+    transport = std::make_unique<core::SingleTransport>();
+  }
+  const int rank = transport->rank();
+  core::set_log_rank(rank, false);
+  std::exception_ptr bad_configuration;  // one rank's is every rank's: told once there is an endpoint to agree over
+  try {
+    read_configuration(line, fields, config, rank == 0);
+  } catch (...) {
+    bad_configuration = std::current_exception();
+  }
+  core::trace::Recorder recorder;
+  core::Endpoint endpoint(std::move(transport),
+                          {.timeout_s = config.parallel.distributed_timeout_minutes * 60, .recorder = &recorder});
+  std::vector<int> ranks(static_cast<size_t>(endpoint.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  core::Communicator world(endpoint, "configuration", ranks, kConfigurationContext);
+  core::collectively(world, "configuration", [&] {
+    if (bad_configuration) std::rethrow_exception(bad_configuration);
+    core::set_log_level(core::parse_log_level(config.logger.log_level));
+  });
+  core::set_log_rank(rank, config.logger.log_rank == "all");
+  for (const std::string& notice : fields.notices()) core::log_info("mstrain", notice);
+  // Rank 0 alone has read stdin.
+  const bool gave_data = fields.given("data_path");
+  config.data.data_path = nlohmann::json::parse(world.bcast_string(nlohmann::json(config.data.data_path).dump(), 0))
+                              .get<std::vector<std::string>>();
+  if (gave_data && config.data.data_path.empty()) return 0;  // the link before has failed, and said why
+  if (line.print_config) {
+    if (rank == 0) tools::print(fields.dump().dump(2) + "\n");
+    return 0;
+  }
+  if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());
+  core::ThreadPool pool(threads_per_rank(config, local_ranks));
+  train::Trainer trainer(
+      config, endpoint, pool, &recorder,
+      {.open_source = open_source, .convert_trace = [](const std::filesystem::path& native, const std::string& format) {
+         const std::string stem = native.string().substr(0, native.string().rfind('.'));
+         profile::convert_file(native, stem + "." + format, profile::parse_export_format(format));
+       }});
+  const train::RunSummary summary = trainer.run();
+  if (rank == 0 && !summary.generated.empty()) tools::print(summary.generated + "\n");
+  if (rank == 0 && !summary.checkpoint.empty()) tools::print(summary.checkpoint + "\n");
+  if (summary.signal != 0) {
+    core::log_warning("mstrain", core::cat("ended by signal ", summary.signal, " at a step boundary; nothing is torn"));
+    return 128 + summary.signal;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace ms;
+  core::install_termination_handlers();
+  core::flush_denormals_in_this_thread();
+  std::optional<core::MpiSession> session;
+  return tools::run_guarded(
+      "mstrain", [&] { return run(split_command_line(tools::arguments(argc, argv)), session); },
+      [&](int exit_code) {
+        if (session) session->abort(exit_code);
+      });
+}
