@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# ctest `cli.links`: what the binaries carry. msprof and msckpt work where there is no MPI, and msprof has no trainer in it.
+set -euo pipefail
+failures=0
+fail() { echo "$*"; failures=1; }
+
+for library in libmpi libdnnl; do
+  for binary in msprof msckpt msdata; do
+    if ldd "$MS_BIN/$binary" | grep "$library"; then fail "$binary loads $library"; fi
+  done
+done
+# Ask the same of mstrain, so that the question is known to find what it looks for.
+ldd "$MS_BIN/mstrain" | grep -q libmpi || fail "mstrain loads no libmpi: is this check blind?"
+
+trainer='ms::train::'
+nm -C "$MS_BIN/mstrain" | grep "$trainer" >/dev/null || fail "mstrain has no symbol of $trainer: is this check blind?"
+for binary in msprof msckpt; do
+  if nm -C "$MS_BIN/$binary" | grep "$trainer" | head -3; then fail "$binary links the trainer"; fi
+done
+[ "$failures" -eq 0 ] && echo "msprof, msckpt and msdata load neither MPI nor oneDNN; the trainer is in mstrain alone"
