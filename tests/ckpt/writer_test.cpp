@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -283,6 +284,8 @@ TEST(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
   const RankState state({}, config, 0, mixed_roles());
   int64_t iteration = 0;
   for (int round = 0; round < 12; ++round) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
     if (child == 0) {  // no gtest in here: only _exit
       try {
@@ -291,20 +294,29 @@ TEST(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
           Saver::Options options;
           options.root = folder.path();
           Saver saver(comm, options);
-          for (int64_t i = iteration + 1;; ++i) saver.save({make_info({}, config, i), state.data()});
+          for (int64_t i = iteration + 1;; ++i) {
+            saver.save({make_info({}, config, i), state.data()});
+            if (saver.last_committed() > iteration && ::write(ends[1], "c", 1) != 1) ::_exit(2);
+          }
         });
       } catch (...) {
       }
       ::_exit(1);
     }
-    ::usleep(static_cast<useconds_t>(30000 + 7919 * round % 40000));
+    ::close(ends[1]);
+    char committed = 0;  // in every other round a save has been committed before the clock starts
+    if (round % 2 == 0) {
+      ASSERT_EQ(::read(ends[0], &committed, 1), 1);
+    }
+    ::usleep(static_cast<useconds_t>(7919 * round % 40000));
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status));
+    ::close(ends[0]);
     const auto latest = find_latest(folder.path());
     if (!latest) continue;
-    EXPECT_GE(latest->generation.iteration, iteration);
+    EXPECT_GE(latest->generation.iteration, iteration + (round % 2 == 0 ? 1 : 0));
     iteration = latest->generation.iteration;
     EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
     for (const Generation& generation : list_generations(folder.path())) {  // all that have the name are whole
