@@ -3,13 +3,10 @@
 //   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, convert, diff
 //
 // Wiring only. Results go to stdout (the path made, a table, JSON), everything else to the log.
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -33,6 +30,8 @@
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
+#include "tools/command_line.h"
+#include "tools/guard.h"
 
 namespace {
 
@@ -54,19 +53,7 @@ struct Flags {
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
 };
 
-// The reader of stdout has gone: not our failure, nothing to say.
-struct ClosedPipe {};
-
-void print(const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EPIPE) throw ClosedPipe{};
-    if (n <= 0) throw Error(ErrorCode::kIo, "write to stdout failed");
-    done += static_cast<size_t>(n);
-  }
-}
+using ms::tools::print;
 
 void print_json(const json& document) { print(document.dump() + "\n"); }
 
@@ -364,7 +351,7 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
 }
 
-int run(int argc, char** argv) {
+int run(const std::vector<std::string>& args) {
   CLI::App app("Looks at, checks, compares, reshards and converts checkpoints", "msckpt");
   app.require_subcommand(1);
   Flags flags;
@@ -432,20 +419,7 @@ int run(int argc, char** argv) {
   convert->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(convert);
 
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (std::string& argument : arguments) {  // '_' passes for '-' in flags
-    if (argument.rfind("--", 0) == 0) {
-      std::replace(argument.begin(),
-                   argument.begin() + static_cast<int64_t>(std::min(argument.find('='), argument.size())), '_', '-');
-    }
-  }
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes its vector from the back
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    throw Error(ErrorCode::kInvalidArgument, cat(e.what(), " (msckpt --help)"));
-  }
+  if (!ms::tools::parse(app, args)) return 0;
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
   try {
     return chosen->second(flags);
@@ -458,22 +432,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ms::core::install_termination_handlers();
-  try {
-    return run(argc, argv);
-  } catch (const ClosedPipe&) {
-    return 128 + SIGPIPE;
-  } catch (const Error& e) {
-    if (interrupted()) {
-      ms::core::log_error("msckpt", cat("ended by signal ", ms::core::termination_signal(), "; nothing was changed"));
-      return 128 + ms::core::termination_signal();
-    }
-    ms::core::log_error("msckpt", e.what());
-    return ms::core::exit_code(e.code());
-  } catch (const std::bad_alloc&) {
-    ms::core::log_error("msckpt", "out of memory");
-    return ms::core::exit_code(ErrorCode::kOutOfMemory);
-  } catch (const std::exception& e) {
-    ms::core::log_error("msckpt", e.what());
-    return ms::core::exit_code(ErrorCode::kInternal);
-  }
+  return ms::tools::run_guarded("msckpt", [&] { return run(ms::tools::arguments(argc, argv)); });
 }

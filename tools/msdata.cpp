@@ -1,7 +1,6 @@
 // msdata: makes data sets of text, and looks into them. Wiring only; see train/data/README.md.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <iomanip>
 #include <iostream>
@@ -12,6 +11,8 @@
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
+#include "tools/command_line.h"
+#include "tools/guard.h"
 #include "train/data/preprocess.h"
 #include "train/data/statistics.h"
 
@@ -22,14 +23,7 @@ using core::cat;
 using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "msdata/1";
-constexpr int kExitBrokenPipe = 128 + 13;
-
-// Results go to stdout, all of them through here: a reader that has gone ends the program quietly.
-void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
-  if (errno == EPIPE) std::_Exit(kExitBrokenPipe);
-  throw core::Error(core::ErrorCode::kIo, "cannot write to stdout");
-}
+using tools::print;
 
 std::string fixed(double value, int digits) {
   std::ostringstream out;
@@ -186,15 +180,7 @@ int run(const std::vector<std::string>& args) {
   inspect->add_flag("--json", json, "The result as JSON");
   auto* entropy = app.add_subcommand("entropy", "Unigram entropy alone, in nats per token, a line a data set");
   entropy->add_option("PREFIX", prefixes, "Data sets, without .bin; - reads them from stdin")->required();
-  try {
-    std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 takes it
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    print(app.help());
-    return 0;
-  } catch (const CLI::ParseError& e) {
-    throw core::Error(core::ErrorCode::kInvalidArgument, cat(e.what(), ". See --help"));
-  }
+  if (!tools::parse(app, args)) return 0;
   if (app.got_subcommand(inspect)) return run_inspect(prefixes, json);
   if (app.got_subcommand(entropy)) return run_entropy(prefixes);
   return run_preprocess(preprocess);
@@ -203,24 +189,9 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using namespace ms;
   core::install_termination_handlers();
-  std::vector<std::string> args(argv + 1, argv + argc);
-  for (std::string& arg : args) {
-    if (arg.rfind("--", 0) != 0) continue;  // in a flag '_' passes for '-'
-    std::replace(arg.begin(), arg.begin() + static_cast<std::ptrdiff_t>(std::min(arg.find('='), arg.size())), '_', '-');
-  }
-  const std::string verb = cat("msdata", args.empty() ? "" : "." + args[0]);
-  try {
-    return run(args);
-  } catch (const core::Error& e) {
-    core::log_error(verb, e.what());
-    const int signal = core::termination_signal();
-    return signal != 0 ? 128 + signal : core::exit_code(e.code());
-  } catch (const std::bad_alloc&) {
-    core::log_error(verb, "out of memory");
-    return core::exit_code(core::ErrorCode::kOutOfMemory);
-  } catch (const std::exception& e) {
-    core::log_error(verb, cat("internal error: ", e.what(), ". Please report it."));
-    return core::exit_code(core::ErrorCode::kInternal);
-  }
+  const std::vector<std::string> args = tools::arguments(argc, argv);
+  const std::string verb = cat("msdata", args.empty() || args[0][0] == '-' ? "" : "." + args[0]);
+  return tools::run_guarded(verb, [&] { return run(args); });
 }

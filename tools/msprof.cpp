@@ -17,12 +17,15 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/path_list.h"
+#include "core/signals.h"
 #include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/report/csv_report.h"
 #include "profile/report/json_report.h"
 #include "profile/report/text_report.h"
+#include "tools/command_line.h"
+#include "tools/guard.h"
 
 namespace {
 
@@ -77,11 +80,7 @@ std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
   return out;
 }
 
-void print(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw Error(ErrorCode::kIo, "write to stdout failed");
-  }
-}
+using ms::tools::print;
 
 Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
   LoadOptions options;
@@ -162,7 +161,7 @@ void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }
 
-int run(int argc, char** argv) {
+int run(const std::vector<std::string>& args) {
   CLI::App app("Reads traces of mstrain and says where the time went", "msprof");
   app.require_subcommand(1);
   Flags flags;
@@ -186,30 +185,15 @@ int run(int argc, char** argv) {
   convert->add_flag("--merge", flags.merge, "All ranks in one file, on one clock");
   convert->add_option("--format", flags.format, "In a folder: json, json.gz or json.zst");
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    throw Error(ErrorCode::kInvalidArgument, cat(e.what(), " (msprof --help)"));
-  }
+  if (!ms::tools::parse(app, args)) return 0;
   if (convert->parsed()) return run_convert(flags);
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
-  return run_analysis(*chosen->second, flags, std::vector<std::string>(argv + 1, argv + argc));
+  return run_analysis(*chosen->second, flags, args);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const Error& e) {
-    ms::core::log_error("msprof", e.what());
-    return ms::core::exit_code(e.code());
-  } catch (const std::bad_alloc&) {
-    ms::core::log_error("msprof", "out of memory");
-    return ms::core::exit_code(ErrorCode::kOutOfMemory);
-  } catch (const std::exception& e) {
-    ms::core::log_error("msprof", e.what());
-    return ms::core::exit_code(ErrorCode::kInternal);
-  }
+  ms::core::install_termination_handlers();
+  return ms::tools::run_guarded("msprof", [&] { return run(ms::tools::arguments(argc, argv)); });
 }
