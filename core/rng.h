@@ -10,6 +10,9 @@
 
 namespace ms::core {
 
+// The bijection itself, ten rounds, as in the paper's reference code.
+std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
 class Rng {
  public:
   // stream: a name of what is drawn (a parameter's canonical name, "shuffle", ...), hashed.

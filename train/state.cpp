@@ -55,12 +55,12 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
 
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& config_json) {
+                                    const nlohmann::json& model_extra, const nlohmann::json& config_json) {
   ckpt::SaveRequest request;
   request.info.iteration = progress.iteration;
   request.info.layout = ckpt::layout_to_json(state.config.layout(state.groups.grid.world_size()));
   request.info.model = state.config.model;
-  request.info.model_extra = {{"family", "llama"}};
+  request.info.model_extra = model_extra;
   request.info.common = {{"iteration", progress.iteration},
                          {"consumed_train_samples", progress.consumed_train_samples},
                          {"step", progress.iteration},

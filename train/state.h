@@ -29,10 +29,11 @@ struct StateBox {
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
                                   bool with_optimizer);
 
-// What is saved at this point. config_json: the run's configuration, kept for the record.
+// What is saved at this point. model_extra: what the loaded checkpoint said of the model beyond its shape (a Hugging
+// Face config.json, say), carried on. config_json: the run's configuration, kept for the record.
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& config_json);
+                                    const nlohmann::json& model_extra, const nlohmann::json& config_json);
 
 // Fills the buffers of this rank from a checkpoint of any layout. Master weights come from the checkpoint's if it has
 // them (an fp32 checkpoint holds them as parameters). with_optimizer: moments too; else they stay zero. Returns where

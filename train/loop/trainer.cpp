@@ -148,6 +148,7 @@ struct Trainer::Impl {
         trains && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
     const Progress loaded = load_state(*state, *parameters, *optimizer, *source, with_optimizer);
     if (!config.checkpoint.finetune) progress = loaded;
+    model_extra = source->info().model_extra;
     core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", config.checkpoint.load,
                                      with_optimizer ? ", with optimizer state" : ", weights only"));
     source.reset();
@@ -249,7 +250,7 @@ struct Trainer::Impl {
   }
 
   void save() {
-    saver->save(make_save_request(*state, *parameters, *optimizer, progress, fields().dump()));
+    saver->save(make_save_request(*state, *parameters, *optimizer, progress, model_extra, fields().dump()));
     core::log_info("train.save", cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
                                      " | snapshot: ", saver->last_bytes() / 1000000, " MB in ",
                                      saver->last_blocking_seconds() * 1e3, " ms"));
@@ -318,6 +319,7 @@ struct Trainer::Impl {
   std::unique_ptr<ckpt::Saver> saver;
   MetricsFile metrics;
   Progress progress;
+  nlohmann::json model_extra = {{"family", "llama"}};
   int64_t last_saved = -1;
   double peak_tflops = 0;
   std::string step_label;

@@ -1,0 +1,57 @@
+#include "core/arena.h"
+
+#include <gtest/gtest.h>
+
+#include "core/tensor.h"
+
+namespace ms::core {
+namespace {
+
+TEST(Arena, CountsByTagAndKeepsPeaks) {
+  Arena arena;
+  {
+    const Buffer a = arena.allocate(1000, MemoryTag::kAct);
+    const Buffer b = arena.allocate(500, MemoryTag::kGrad);
+    EXPECT_EQ(arena.current_bytes(MemoryTag::kAct), 1000);
+    EXPECT_EQ(arena.total_peak_bytes(), 1500);
+  }
+  EXPECT_EQ(arena.current_bytes(MemoryTag::kAct), 0);
+  EXPECT_EQ(arena.peak_bytes(MemoryTag::kAct), 1000);
+  arena.reset_peaks();
+  EXPECT_EQ(arena.peak_bytes(MemoryTag::kAct), 0);
+}
+
+TEST(Arena, ReusesBlocksOfASize) {
+  Arena arena;
+  const std::byte* first = nullptr;
+  for (int i = 0; i < 10; ++i) {
+    const Buffer buffer = arena.allocate(3'000'000, MemoryTag::kTmp);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0U);
+    if (i == 0) first = buffer.data();
+    EXPECT_EQ(buffer.data(), first);
+  }
+  EXPECT_EQ(arena.system_allocations(), 1);
+}
+
+TEST(Arena, MovedBuffersAreGivenBackOnce) {
+  Arena arena;
+  Buffer a = arena.allocate(64, MemoryTag::kTmp);
+  Buffer b = std::move(a);
+  a.release();
+  EXPECT_EQ(arena.current_bytes(MemoryTag::kTmp), 64);
+  b = Buffer();
+  EXPECT_EQ(arena.current_bytes(MemoryTag::kTmp), 0);
+}
+
+TEST(Tensor, ViewsAreChecked) {
+  Arena arena;
+  const Tensor tensor = Tensor::zeros(arena, DType::kFp32, {4, 3}, MemoryTag::kTmp);
+  EXPECT_EQ(tensor.view().rows(1, 3).shape(), (Dims{2, 3}));
+  EXPECT_EQ(tensor.view().rows(1, 3).data<float>(), tensor.data<float>() + 3);
+  EXPECT_THROW(tensor.view().rows(3, 5), Error);
+  EXPECT_THROW(tensor.view().reshaped({5, 2}), Error);
+  EXPECT_THROW(tensor.data<double>(), Error);
+}
+
+}  // namespace
+}  // namespace ms::core

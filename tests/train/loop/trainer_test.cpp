@@ -1,0 +1,133 @@
+// What a run does besides stepping: evaluation, generation, metrics, masked losses; the same on every layout.
+#include "train/loop/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+
+class TrainedModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    train::TrainerConfig config = test::tiny_config(folder_.path());
+    config.training.train_iters = 60;
+    config.checkpoint.save = folder_.file("trained");
+    test::run_on_threads(config, 1);
+  }
+
+  train::TrainerConfig config_for(const TinyLayout& layout) {
+    train::TrainerConfig config = test::tiny_config(folder_.path(), layout);
+    config.checkpoint.load = folder_.file("trained");
+    return config;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
+  std::string expected;
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1, false, false},
+                                   TinyLayout{2, 2, 1, false, true}}) {
+    train::TrainerConfig config = config_for(layout);
+    config.generate.generate = "ab";
+    config.generate.num_tokens_to_generate = 24;  // longer than the context of 16: it slides
+    config.generate.temperature = 0;
+    const std::string text = test::run_on_threads(config, layout.ranks()).generated;
+    EXPECT_EQ(text.substr(0, 2), "ab");
+    EXPECT_GE(text.size(), 3U);
+    if (expected.empty()) expected = text;
+    EXPECT_EQ(text, expected) << layout.name();
+  }
+}
+
+TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
+  double expected = 0;
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false}}) {
+    train::TrainerConfig config = config_for(layout);
+    config.training.skip_train = true;
+    config.training.eval_iters = 3;
+    config.data.split = "50,50,0";
+    const double loss = test::run_on_threads(config, layout.ranks()).validation_loss;
+    if (expected == 0) expected = loss;
+    EXPECT_LT(loss, 5.0);  // it has learnt: below ln(257)
+    EXPECT_NEAR(loss, expected, 1e-5 * expected) << layout.name();
+  }
+}
+
+TEST(PerTokenLoss, DoesNotDependOnTheMicrobatches) {
+  // With masked tokens, a mean of means would depend on how samples are grouped; a mean over tokens does not.
+  double expected = 0;
+  for (const auto& [micro, dp] :
+       {std::pair{1, 1}, std::pair{2, 1}, std::pair{4, 1}, std::pair{1, 2}, std::pair{2, 2}}) {
+    test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, dp, false, false});
+    config.training.train_iters = 4;
+    config.training.micro_batch_size = micro;
+    config.training.calculate_per_token_loss = true;
+    config.data.eod_mask_loss = true;
+    const auto summary = test::run_on_threads(config, dp);
+    if (expected == 0) expected = summary.steps.back().loss;
+    EXPECT_NEAR(summary.steps.back().loss, expected, 1e-5 * expected) << "micro batch " << micro << ", dp " << dp;
+  }
+}
+
+TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 3;
+  config.logger.metrics_path = folder.file("metrics.jsonl");
+  const auto summary = test::run_on_threads(config, 1);
+  std::ifstream file(config.logger.metrics_path);
+  size_t lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json["iteration"], lines + 1);
+    EXPECT_EQ(json["lm loss"].get<double>(), summary.steps[lines].loss);  // every digit survives
+    EXPECT_GT(json["tokens/s"].get<double>(), 0);
+    EXPECT_GT(json["throughput per rank (TFLOP/s)"].get<double>(), 0);
+    EXPECT_GT(json["peak memory bytes"]["act"].get<int64_t>(), 0);
+  }
+  EXPECT_EQ(lines, 3U);
+}
+
+TEST(Flops, AgreeWithTheFormula) {
+  // features.md 9.3: 6 x matrix parameters x tokens, and attention's 6 * layers * width * seq a token, halved for
+  // causal.
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 2;
+  const auto step = test::run_on_threads(config, 1).steps.back();
+  const auto& model = config.model;
+  const double hidden = static_cast<double>(model.hidden_size), seq = 16, tokens = 4 * seq;
+  const double width = static_cast<double>(model.num_attention_heads * model.kv_channels);
+  const double layer = hidden * static_cast<double>(model.qkv_rows()) + hidden * width +
+                       3 * hidden * static_cast<double>(model.ffn_hidden_size);
+  const double matrices = 4 * layer + 272 * hidden;  // the output layer with its padded vocabulary
+  const double expected = 6 * matrices * tokens + 6 * 4 * width * seq * tokens;
+  EXPECT_NEAR(step.tflops_per_rank * 1e12 * step.seconds, expected, 0.03 * expected);
+}
+
+TEST(Start, AContradictionIsOneErrorOnAllRanks) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), {2, 1, 1, false, false});
+  config.training.train_iters = 1;
+  config.data.data_path = {folder.file("nothing")};
+  try {
+    test::run_on_threads(config, 2);
+    FAIL();
+  } catch (const core::Error& e) {
+    EXPECT_EQ(e.code(), core::ErrorCode::kNotFound) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace ms
