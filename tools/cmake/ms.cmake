@@ -90,7 +90,8 @@ function(ms_test path)
   add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/${path}_test.cpp ${ARG_SOURCES})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_options(${target} PRIVATE ${MS_WARNING_FLAGS})
+  # What is tested is optimised; the tests around it need not be, and compile twice as fast.
+  target_compile_options(${target} PRIVATE ${MS_WARNING_FLAGS} $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${target} PRIVATE MS_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
                              MS_TRACE_DATA="${MS_TRACE_DATA}" MS_BIN="${CMAKE_BINARY_DIR}/bin")
   list(TRANSFORM ARG_USES PREPEND ms_)
