@@ -12,6 +12,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/detail/assemble.h"
 #include "ckpt/detail/rank_file.h"
+#include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/io/atomic_directory.h"
 #include "core/io/file.h"
@@ -149,7 +150,7 @@ void Saver::Impl::open_root() {
     });
   }
   if (!alone()) answer = comm.bcast_string(answer, 0);
-  if (answer[0] == 'e') throw parse_error(answer);
+  if (answer[0] == 'e') throw core::AgreedError(parse_error(answer));
   suffix = answer.substr(1);
 }
 
@@ -351,7 +352,7 @@ void Saver::Impl::advance(bool blocking) {
 void Saver::Impl::end(const std::string& verdict) {
   state = State::kIdle;
   local_report.clear();
-  if (verdict[0] == 'e') throw parse_error(verdict);
+  if (verdict[0] == 'e') throw core::AgreedError(parse_error(verdict));
   last_committed = info.iteration;
   last_path = verdict.substr(1);
   if (coordinator()) core::log_info("ckpt.commit", cat("saved iteration ", info.iteration, " to ", last_path.string()));

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/signals.h"
@@ -40,8 +41,10 @@ int run_guarded(std::string_view name, const std::function<int()>& body, const s
   };
   try {
     return body();
+  } catch (const core::AgreedError& e) {
+    return fail(e.code(), e.what(), false);
   } catch (const core::Error& e) {
-    return fail(e.code(), e.what(), e.code() == core::ErrorCode::kPeerFailed);
+    return fail(e.code(), e.what(), true);
   } catch (const std::bad_alloc&) {
     return fail(core::ErrorCode::kOutOfMemory, "out of memory", true);
   } catch (const std::exception& e) {

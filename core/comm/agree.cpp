@@ -33,7 +33,7 @@ void collectively(Communicator& comm, std::string_view phase, const std::functio
   text = comm.bcast_string(text, root);
   const std::string more = count > 1 ? cat(" (and ", count - 1, count == 2 ? " more rank)" : " more ranks)") : "";
   const std::string who = comm.size() > 1 ? cat("rank ", comm.world_ranks()[static_cast<size_t>(root)], ": ") : "";
-  throw Error(static_cast<ErrorCode>(code), cat(phase, ": ", who, text, more));
+  throw AgreedError(static_cast<ErrorCode>(code), cat(phase, ": ", who, text, more));
 }
 
 }  // namespace ms::core

@@ -1,11 +1,17 @@
 #include "core/comm/communicator.h"
 
 #include <cstring>
+#include <exception>
 
 #include "core/comm/detail/operation.h"
 #include "core/error.h"
 
 namespace ms::core {
+namespace {
+
+constexpr double kUnwindingWaitS = 1;
+
+}  // namespace
 
 std::string_view comm_op_name(CommOp op) {
   constexpr std::array<std::string_view, kNumCommOps> kNames = {
@@ -38,9 +44,10 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (operation_ == nullptr || operation_->done()) return;
+  if (operation_ == nullptr || operation_->done() || operation_->endpoint().peer_failed_) return;
   try {
-    wait();
+    // While an error unwinds, the peers are not waited for as if they still meant to come.
+    operation_->wait(std::uncaught_exceptions() > 0 ? kUnwindingWaitS : operation_->endpoint().timeout_s());
   } catch (const std::exception&) {
     // Unwinding already, or a peer has gone: the error surfaces at the next operation of the group.
   }
@@ -54,8 +61,8 @@ bool Work::test() {
 
 void Work::wait() {
   if (operation_ == nullptr) return;
-  operation_->wait();
-  operation_.reset();
+  const auto operation = std::move(operation_);  // if its wait throws, no destructor waits a second time
+  operation->wait(operation->endpoint().timeout_s());
 }
 
 Communicator::Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context)

@@ -53,7 +53,8 @@ class Operation;  // a state machine; advance() until done
 }
 
 // A handle of an operation under way. Destroying an unfinished Work waits for it (and swallows its error): buffers are
-// safe.
+// safe. It does not once a wait of this endpoint has run out of time, and for a second at most while an error unwinds:
+// then the transfers are cancelled.
 class Work {
  public:
   Work() = default;
@@ -93,6 +94,7 @@ class Endpoint {
   Options options_;
   Arena arena_;
   std::list<std::weak_ptr<detail::Operation>> pending_;
+  bool peer_failed_ = false;  // a wait has run out of time
 };
 
 class Communicator {

@@ -69,7 +69,7 @@ void check_collectively(Communicator& comm) {
       if (comm.rank() == bad) throw core::Error(core::ErrorCode::kCorruptData, "bad shard");
     });
     FAIL() << "no rank may pass";
-  } catch (const core::Error& e) {
+  } catch (const core::AgreedError& e) {
     EXPECT_EQ(e.code(), core::ErrorCode::kCorruptData);
     EXPECT_NE(std::string(e.what()).find("loud phase"), std::string::npos);
     EXPECT_NE(std::string(e.what()).find("bad shard"), std::string::npos);

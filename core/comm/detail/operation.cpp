@@ -84,11 +84,10 @@ std::string Operation::silent_peers() const {
   return cat(ranks.size() == 1 ? "rank " : "ranks ", ranks);
 }
 
-void Operation::wait() {
+void Operation::wait(double timeout_s) {
   if (done_) return;
   blocking_ = trace::now_ns() - start_ns_ < 20'000;  // waited for at once: nothing was computed meanwhile
   const int64_t began_ns = trace::now_ns();
-  const double timeout_s = comm_.endpoint_.timeout_s();
   for (int64_t polls = 0; !done_; ++polls) {
     comm_.endpoint_.progress();
     if (done_) return;
@@ -99,6 +98,7 @@ void Operation::wait() {
     const int signal = termination_signal();
     const bool ended = signal != 0 && waited_s > kGraceAfterSignalS && seconds_since_termination() > kGraceAfterSignalS;
     if (waited_s < timeout_s && !ended) continue;
+    comm_.endpoint_.peer_failed_ = true;
     throw Error(ErrorCode::kPeerFailed,
                 cat(comm_op_name(facts_.op), " ", facts_.sequence, " in group ", comm_.name(), " ", comm_.world_ranks(),
                     ": ", silent_peers(), " silent for ", waited_s, " s, ",

@@ -27,7 +27,7 @@ class Operation {
   virtual void begin() = 0;  // posts the first transfers
   bool step();               // advances; true when done
   bool done() const { return done_; }
-  void wait();
+  void wait(double timeout_s);
   Endpoint& endpoint() const { return comm_.endpoint_; }
 
  protected:
