@@ -28,18 +28,26 @@ def read_tokens(path, seq_length, samples, token_type):
     return torch.from_numpy(numpy.stack([ids[i * seq_length: (i + 1) * seq_length + 1] for i in range(samples)]))
 
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("model", type=pathlib.Path)
-parser.add_argument("tokens", type=pathlib.Path)
-parser.add_argument("--seq-length", type=int, default=64)
-parser.add_argument("--samples", type=int, default=8)
-parser.add_argument("--token-type", choices=["uint16", "int32"], default="uint16")
-arguments = parser.parse_args()
+def model_loss(folder, rows):
+    """Mean next-token cross entropy over rows [samples, length]: fp32 logits, the sum in fp64."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(input_ids=rows[:, :-1]).logits.double()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).item()
 
-transformers.logging.disable_progress_bar()
-rows = read_tokens(arguments.tokens, arguments.seq_length, arguments.samples, arguments.token_type)
-model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
-with torch.no_grad():
-    logits = model(input_ids=rows[:, :-1]).logits.double()
-loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-print(json.dumps({"loss": loss.item(), "tokens": rows[:, 1:].numel()}))
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("tokens", type=pathlib.Path)
+    parser.add_argument("--seq-length", type=int, default=64)
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--token-type", choices=["uint16", "int32"], default="uint16")
+    arguments = parser.parse_args()
+    transformers.logging.disable_progress_bar()
+    rows = read_tokens(arguments.tokens, arguments.seq_length, arguments.samples, arguments.token_type)
+    print(json.dumps({"loss": model_loss(arguments.model, rows), "tokens": rows[:, 1:].numel()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 """What the scripts of this folder share: they run other people's software beside ours, where it is installed."""
 import importlib.util
 import os
+import subprocess
 import sys
 
 
@@ -21,3 +22,24 @@ def binary(name):
     """Path of one of our programs: in MS_BIN, or on the PATH."""
     folder = os.environ.get("MS_BIN")
     return os.path.join(folder, name) if folder else name
+
+
+def run(name, *arguments):
+    """What one of our programs prints; ends the script when it fails."""
+    command = [binary(name), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {result.returncode}\n{result.stderr}")
+    return result.stdout.strip()
+
+
+def write_indexed_dataset(prefix, documents):
+    """PREFIX.bin and PREFIX.idx, as Megatron's data sets are, of lists of token ids below 65536."""
+    import numpy
+    lengths = numpy.array([len(document) for document in documents], dtype=numpy.int32)
+    pointers = numpy.concatenate([[0], numpy.cumsum(lengths[:-1], dtype=numpy.int64) * 2]).astype(numpy.int64)
+    numpy.concatenate(documents).astype(numpy.uint16).tofile(f"{prefix}.bin")
+    with open(f"{prefix}.idx", "wb") as file:
+        file.write(b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([8]))
+        file.write(len(lengths).to_bytes(8, "little") + (len(lengths) + 1).to_bytes(8, "little"))
+        file.write(lengths.tobytes() + pointers.tobytes() + numpy.arange(len(lengths) + 1, dtype=numpy.int64).tobytes())
