@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""The configuration as text: --help names every flag, --print-config read back through --config is the same, a reader that
+goes away is met quietly."""
+import json
+import subprocess
+import sys
+
+import training
+
+SOME = ["--train-iters", "7", "--no-async-save", "--profile-ranks", "0", "1", "--clip-grad", "0.25", "--tokenizer_type",
+        "ByteLevelTokenizer", "--save", "a folder/with \"quotes\""]
+
+
+def main():
+    with training.workplace(needs_mpirun=False) as place:
+        text = place.tool("mstrain", "--help").stdout
+        defaults = json.loads(place.tool("mstrain", "--print-config").stdout)
+        for group in defaults.values():
+            for name in group:
+                flag = "--" + name.replace("_", "-")
+                place.expect(f"  {flag}" in text, f"--help names {flag}")
+        for flag in ("--config", "--print-config", "--version", "--eval-only", "--npu-deterministic"):
+            place.expect(flag in text, f"--help names {flag}")
+
+        first = place.run(*SOME, "--print-config")
+        config = json.loads(first.stdout)
+        place.expect(first.exit == 0 and first.stderr == "", "--print-config prints and says nothing else", first)
+        place.expect(config["training"]["train_iters"] == 7 and config["checkpoint"]["async_save"] is False and
+                     config["profiling"]["profile_ranks"] == [0, 1] and config["optimizer"]["clip_grad"] == 0.25, "it holds the flags", first)
+        with open(place.path("config.json"), "w", encoding="utf-8") as file:
+            file.write(first.stdout)
+        again = place.tool("mstrain", "--config", "config.json", "--print-config")
+        place.expect(again.exit == 0 and again.stdout == first.stdout, "through --config it is the same", again)
+        flat = {name: value for group in config.values() for name, value in group.items()}
+        with open(place.path("flat.json"), "w", encoding="utf-8") as file:
+            json.dump(flat, file)
+        again = place.tool("mstrain", "--config=flat.json", "--print-config")
+        place.expect(again.stdout == first.stdout, "without groups too", again)
+        flag = json.loads(place.tool("mstrain", "--train-iters", "9", "--config", "config.json", "--print-config").stdout)
+        place.expect(flag["training"]["train_iters"] == 9 and flag["optimizer"]["clip_grad"] == 0.25, "a flag goes before the file")
+
+        for text, words in (('{"training": {"train_itres": 3}}', "train_iters"), ('{"train_iters": "many"}', "train_iters"),
+                            ('{"train_iters": 3', "not valid JSON"), ("[]", "object")):
+            with open(place.path("bad.json"), "w", encoding="utf-8") as file:
+                file.write(text)
+            bad = place.tool("mstrain", "--config", "bad.json", "--print-config")
+            place.expect(bad.exit == 2 and len(bad.stderr.splitlines()) == 1 and "bad.json" in bad.stderr and words in bad.stderr,
+                         f"{text} is refused in one line", bad)
+        for flags in (["--config", "nowhere.json"], ["--config"]):
+            bad = place.tool("mstrain", *flags)
+            place.expect(bad.exit == 2 and len(bad.stderr.splitlines()) == 1 and "--config" in bad.stderr, f"{flags} is refused", bad)
+
+        gone = subprocess.run(["bash", "-c", '{ sleep 0.2; "$0" --help; echo $? >&2; } | true', f"{place.bin}/mstrain"], check=False,
+                              capture_output=True, text=True)
+        place.expect(gone.stderr == "141\n", f"a reader that has gone: no word, exit 141, but {gone.stderr!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Each --profile* flag of mstrain changes what is recorded, and nothing else does."""
+import ctypes
+import gzip
+import json
+import os
+import sys
+
+import training
+
+WINDOW = ["--profile-step-start", "1", "--profile-step-end", "3"]
+# What a trace can hold, as a test of one event of its Chrome JSON.
+FEATURES = {
+    "phases": lambda e: e.get("cat") == "user_annotation" and e["name"] in ("data", "optimizer"),
+    "kernels": lambda e: e.get("cat") == "kernel" and "Collective name" not in e["args"],
+    "collectives": lambda e: e.get("cat") == "kernel" and e["args"].get("Process Group Name") == "tp" and e["args"]["In msg nelems"] > 0,
+    "flops": lambda e: e.get("cat") == "kernel" and e["args"].get("flops", 0) > 0,
+    "bytes": lambda e: e.get("cat") == "kernel" and e["args"].get("bytes", 0) > 0,
+    "waits": lambda e: e.get("cat") == "gpu_user_annotation" and e["name"] == "wait",
+    "counters": lambda e: e.get("ph") == "C",
+    "operators": lambda e: e.get("cat") == "cpu_op",
+    "submissions": lambda e: e.get("cat") == "cuda_runtime",
+    "stacks": lambda e: "Call stack" in e.get("args", {}),
+    "allocations": lambda e: e.get("name") == "[memory]",
+    "shapes": lambda e: "Input Dims" in e.get("args", {}),
+}
+LEVEL0 = {"phases", "kernels", "collectives"}
+LEVEL1 = LEVEL0 | {"flops", "bytes", "waits"}
+CPU = {"operators", "submissions"}
+# (flags, what is recorded)
+CASES = [
+    ([], LEVEL0),
+    (["--profile-level", "level0"], LEVEL0),
+    (["--profile-level", "level1"], LEVEL1),
+    (["--profile-level", "level2"], LEVEL1 | {"counters"}),
+    (["--profile-with-cpu"], LEVEL0 | CPU),
+    (["--profile-with-stack"], LEVEL0 | {"stacks"}),
+    (["--profile-with-cpu", "--profile-with-memory"], LEVEL0 | CPU | {"allocations"}),
+    (["--profile-with-cpu", "--profile-record-shapes"], LEVEL0 | CPU | {"shapes"}),
+]
+# (--profile-ranks, who records)
+RANKS = [([], [0]), (["0"], [0]), (["1"], [1]), (["0", "1"], [0, 1]), (["-1"], [0, 1])]
+
+
+def zstd(data):
+    library = ctypes.CDLL("libzstd.so.1")
+    library.ZSTD_decompress.restype = ctypes.c_size_t
+    # streams do not say their size: room for a ratio that JSON does not reach
+    room = ctypes.create_string_buffer(200 * len(data))
+    size = library.ZSTD_decompress(room, ctypes.c_size_t(len(room)), data, ctypes.c_size_t(len(data)))
+    assert size <= len(room), "zstd cannot read it"
+    return room.raw[:size]
+
+
+OPEN = {"json": bytes, "json.gz": gzip.decompress, "json.zst": zstd}
+
+
+def read_trace(path, form):
+    with open(path, "rb") as file:
+        return json.loads(OPEN[form](file.read()))["traceEvents"]
+
+
+def steps(events):
+    return sorted(int(e["name"][13:]) for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep#"))
+
+
+def main():
+    with training.workplace() as place:
+        place.make_data()
+
+        def record(name, *flags, ranks=1):
+            ran = place.run("--train-iters", "4", "--profile", "--profile-save-path", name, *flags, ranks=ranks)
+            place.expect(ran.exit == 0, f"{flags} records", ran)
+            return sorted(os.listdir(place.path(name))) if os.path.isdir(place.path(name)) else []
+
+        for number, (flags, expected) in enumerate(CASES):
+            files = record(f"case{number}", *WINDOW, "--profile-format", "json", "--tensor-model-parallel-size", "2", *flags, ranks=2)
+            place.expect(files == ["rank_00000.json", "rank_00000.mstrace"], f"{flags}: files {files}")
+            events = read_trace(place.path(f"case{number}", "rank_00000.json"), "json")
+            seen = {name for name, test in FEATURES.items() if any(map(test, events))}
+            place.expect(seen == expected, f"{flags}: recorded {sorted(seen)}, expected {sorted(expected)}")
+            place.expect(steps(events) == [1, 2], f"{flags}: steps {steps(events)}, expected [1, 2]")
+
+        for number, (chosen, expected) in enumerate(RANKS):
+            files = record(f"ranks{number}", *WINDOW, *(["--profile-ranks", *chosen] if chosen else []), ranks=2)
+            place.expect(files == [f"rank_{rank:05}.mstrace" for rank in expected], f"--profile-ranks {chosen}: files {files}")
+
+        for form in OPEN:
+            files = record(f"format.{form}", "--profile-format", form, "--profile-step-start", "2", "--profile-step-end", "3")
+            place.expect(files == [f"rank_00000.{form}", "rank_00000.mstrace"], f"--profile-format {form}: files {files}")
+            events = read_trace(place.path(f"format.{form}", f"rank_00000.{form}"), form)
+            place.expect(steps(events) == [2] and any(map(FEATURES["kernels"], events)), f"--profile-format {form}: steps {steps(events)}")
+            info = place.tool("msprof", "info", f"format.{form}/rank_00000.mstrace", "--json")
+            facts = json.loads(info.stdout)["result"]["ranks"][0]["facts"]
+            place.expect(facts["steps"] == [2] and facts["level"] == "level0", f"msprof info agrees on {form}", info)
+
+        ran = place.run("--train-iters", "4", *WINDOW, "--profile-save-path", "never", "--profile-ranks", "-1")
+        place.expect(ran.exit == 0 and not os.path.exists(place.path("never")), "without --profile nothing is recorded", ran)
+        files = record("late", "--profile-step-start", "10", "--profile-step-end", "12")
+        place.expect(files == [], f"a window after the last step records nothing: {files}")
+        for flags, names in ((["--profile-with-memory"], "--profile-with-cpu"), (["--profile-ranks", "1"], "--profile-ranks"),
+                             (["--profile-step-start", "3", "--profile-step-end", "3"], "--profile-step-end"),
+                             (["--profile-level", "level3"], "--profile-level"), (["--profile-format", "xml"], "--profile-format")):
+            ran = place.run("--train-iters", "4", "--profile", *flags)
+            place.expect(ran.exit == 2 and len(ran.errors) == 1 and names in ran.errors[0], f"{flags} is refused", ran)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
