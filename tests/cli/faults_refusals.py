@@ -66,13 +66,17 @@ def main():
             ("flipped bit in a manifest", (1, 2), 3, ["iter_0000004/manifest.json"], [*load, "manifest/iter_0000004"]),
         ]
         for what, rank_counts, code, words, flags, *data in cases:
-            for ranks in rank_counts:
-                ran = place.run(*flags, ranks=ranks, wrap=training.NOTE_CODE,
-                                data=data[0] if data else "data_text_document")
+            jobs = [place.start(*flags, ranks=ranks, wrap=training.NOTE_CODE, mpirun=training.RECOVER if ranks > 1 else (),
+                                data=data[0] if data else "data_text_document") for ranks in rank_counts]
+            for ranks, job in zip(rank_counts, jobs):
+                ran = job.end()
                 case = f"{what}, {ranks} ranks"
-                place.expect(ran.exit == code and ran.codes == [code] * ranks, f"{case}: every exit code is {code}", ran)
+                place.expect(ran.codes == [code] * ranks, f"{case}: every exit code is {code}", ran)
                 place.expect(len(ran.errors) == 1 and ran.stdout == "", f"{case}: one line, nothing on stdout", ran)
                 place.expect(all(word in "".join(ran.errors) for word in words), f"{case}: the line says {words}", ran)
+
+        ran = place.run("--train-iters", "4", "--sequence-parallel", ranks=2)
+        place.expect(ran.exit == 2, "plain mpirun hands the exit code on", ran)
 
         # A visibly incomplete newest generation is passed over, aloud; an older one loads by its number from any root.
         for root, words in (("cut", "rank_00001.h5"), ("manifest", "manifest.json")):
