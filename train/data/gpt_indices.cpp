@@ -1,5 +1,6 @@
+#include <unistd.h>
+
 #include <new>
-#include <stdexcept>
 
 #include "core/error.h"
 #include "train/data/detail/numpy_random.h"
@@ -116,6 +117,17 @@ GptIndices GptIndices::build(std::span<const int32_t> lengths, const GptIndexReq
                 cat("the ", request.split_name, " split holds ", tokens, " tokens; one sample of --seq-length ",
                     request.seq_length, " needs ", request.seq_length + 1));
   }
+  const auto out_of_memory = [&](double bytes) {
+    return Error(ErrorCode::kOutOfMemory,
+                 cat("the index of ", epochs.num_samples, " samples over ", epochs.count, " epochs of ", lengths.size(),
+                     " documents (", request.split_name, ") takes ", bytes / 1e9, " GB of memory"));
+  };
+  // Asked before allocating: where memory is overcommitted, the kernel would end the job later without a word.
+  const double bytes = 8.0 * (static_cast<double>(epochs.count) * static_cast<double>(lengths.size()) +
+                              3.0 * static_cast<double>(epochs.num_samples));
+  if (bytes > static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE))) {
+    throw out_of_memory(bytes);
+  }
   try {
     auto vectors = std::make_shared<Vectors>();
     vectors->document.reserve(static_cast<size_t>(epochs.count) * lengths.size());
@@ -138,11 +150,8 @@ GptIndices GptIndices::build(std::span<const int32_t> lengths, const GptIndexReq
     indices.storage_ = std::move(vectors);
     return indices;
   } catch (const std::bad_alloc&) {
-  } catch (const std::length_error&) {
+    throw out_of_memory(bytes);
   }
-  throw Error(ErrorCode::kOutOfMemory,
-              cat("no memory for the index of ", epochs.num_samples, " samples over ", epochs.count, " epochs of ",
-                  lengths.size(), " documents (", request.split_name, ")"));
 }
 
 }  // namespace ms::train

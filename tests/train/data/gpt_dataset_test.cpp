@@ -81,7 +81,7 @@ TEST(GptIndices, RefusesWhatCannotBe) {
   refuse({8}, 1, 0, 1, ErrorCode::kInvalidArgument, "--seq-length 0");
   refuse({8}, 1, 8, uint64_t{1} << 32, ErrorCode::kInvalidArgument, "--seed");
   refuse({8}, INT64_MAX / 4, 8, 1, ErrorCode::kInvalidArgument, "64 bits");
-  refuse({8}, INT64_MAX / 64, 8, 1, ErrorCode::kOutOfMemory, "no memory");
+  refuse({8}, INT64_MAX / 64, 8, 1, ErrorCode::kOutOfMemory, "GB of memory");
 }
 
 // Documents d of length (d * 5) % 11 whose tokens count up over the whole set.
