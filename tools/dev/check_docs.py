@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from source_tree import read, run_check, walk, write
+
 REQUIRED = ("README.md", "train/README.md", "train/data/README.md", "ckpt/README.md", "ckpt/FORMAT.md",
             "profile/README.md", "profile/FORMAT.md")
 BINARIES = ("mstrain", "msckpt", "msprof", "msdata")
@@ -25,19 +27,6 @@ CAMEL_CASE = re.compile(r"^(?:\w+::)*([A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+)(?:::\w+
 FUNCTION = re.compile(r"^(?:\w+::)*(\w+)\(\)$")
 MACRO = re.compile(r"^(?:-D)?(MS_[A-Z0-9_]+)(?:=.*)?$")
 FLAG = re.compile(r"--[A-Za-z][\w-]*")
-
-
-def read(path):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-
-def walk(root):
-    """Every file of the tree, relative to root; build trees and hidden folders are not part of it."""
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = sorted(f for f in subfolders if not f.startswith((".", "build", "__", "quickstart_out")))
-        for name in sorted(files):
-            yield os.path.relpath(os.path.join(folder, name), root)
 
 
 class Tree:
@@ -158,7 +147,7 @@ def page_findings(root, page, tree):
                 yield f"link to {target} leads nowhere"
 
 
-def findings(root, bin_folder=None, required=REQUIRED):
+def findings(root, bin_folder, required=REQUIRED):
     tree = Tree(root, bin_folder)
     for page in required:
         if page not in tree.paths:
@@ -170,16 +159,11 @@ def findings(root, bin_folder=None, required=REQUIRED):
 
 def self_test():
     with tempfile.TemporaryDirectory() as root:
-        def write(path, text):
-            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                file.write(text)
-
         for name in BINARIES:
-            write(f"bin/{name}", "#!/bin/sh\n[ $1 = --help ] && echo 'Subcommands:\n  plan  plans' || echo '  --dry-run'\n")
+            write(root, f"bin/{name}", "#!/bin/sh\n[ $1 = --help ] && echo 'Subcommands:\n  plan  plans' || echo '  --dry-run'\n")
             os.chmod(os.path.join(root, "bin", name), 0o755)
-        write("core/error.h", "struct ErrorCode; void fail_check();\n")
-        write("page.md", "`core/error.h` `error.h` `core/` `core/{error}.h` `ErrorCode` `fail_check()` `iter_0000100/x.h5`\n"
+        write(root, "core/error.h", "struct ErrorCode; void fail_check();\n")
+        write(root, "page.md", "`core/error.h` `error.h` `core/` `core/{error}.h` `ErrorCode` `fail_check()` `iter_0000100/x.h5`\n"
                          "[a](core/error.h) `--dry-run` `--dry_run`\n```\nmsckpt plan \\\n --dry-run | sort --key 1\n```\n")
         bin_folder = os.path.join(root, "bin")
         clean = list(findings(root, bin_folder, ("page.md",)))
@@ -188,7 +172,7 @@ def self_test():
                "`MS_GONE`", "[a](gone.md)", "`--gone`", "`msckpt plan --gone`", "```\nbuild/bin/msckpt plan --gone\n```",
                "```\nmpirun -n 2 mstrain --dry-run \\\n  --gone\n```")
         for text in bad:
-            write("page.md", text + "\n")
+            write(root, "page.md", text + "\n")
             seen = list(findings(root, bin_folder, ("page.md",)))
             assert len(seen) == 1 and seen[0].startswith("page.md: "), (text, seen)
         seen = list(findings(root, bin_folder, ("train/README.md",)))
@@ -196,15 +180,5 @@ def self_test():
     print(f"each of {len(bad) + 1} dead names is caught, and nothing else")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        self_test()
-        return 0
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-    found = list(findings(os.path.normpath(root), os.environ.get("MS_BIN")))
-    print("\n".join(found) if found else "every name in the pages lives")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check(lambda root: findings(root, os.environ.get("MS_BIN")), self_test, "every name in the pages lives"))

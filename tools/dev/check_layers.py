@@ -15,6 +15,8 @@ import re
 import sys
 import tempfile
 
+from source_tree import read, run_check, walk, write
+
 USE_EVERYTHING = ("tests", "tools", "bench")
 SOURCES = (".h", ".cpp", ".inl")
 # Header, the folders that may include it, and whether only their .cpp (and .inl, which .cpp files include) may.
@@ -26,19 +28,6 @@ EXTERNAL = (
     (re.compile(r"simdjson"), ("profile",), True),
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.M)
-
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
-def walk(root):
-    """Every file of the tree, relative to root; build trees and hidden folders are not part of it."""
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = sorted(f for f in subfolders if not f.startswith((".", "build", "__")))
-        for name in sorted(files):
-            yield os.path.relpath(os.path.join(folder, name), root)
 
 
 def allowed_uses(root):
@@ -150,32 +139,17 @@ def self_test():
         ("new/CMakeLists.txt", "ms_library(new SOURCES x.cpp)", "module new is not in the graph"),
     )
     with tempfile.TemporaryDirectory() as root:
-        def write(path, text):
-            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
-                file.write(text)
-
         for path, text in good.items():
-            write(path, text)
+            write(root, path, text)
         clean = list(findings(root))
         assert not clean, clean
         for path, text, expected in bad:
-            write(path, text)
+            write(root, path, text)
             seen = list(findings(root))
             os.remove(os.path.join(root, path))
             assert len(seen) == 1 and seen[0].startswith(path) and expected in seen[0], (path, expected, seen)
     print(f"each of {len(bad)} forbidden includes is caught, and nothing else")
 
 
-def main():
-    if sys.argv[1:] == ["--self-test"]:
-        self_test()
-        return 0
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-    found = list(findings(root))
-    print("\n".join(found) if found else "every #include follows the module graph")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_check(findings, self_test, "every #include follows the module graph"))
