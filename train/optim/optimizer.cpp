@@ -86,11 +86,11 @@ void Optimizer::update(const Parameter& parameter, double lr, int64_t step, floa
   if (begin >= end) return;
   const OptimizerConfig& config = state_.config.optimizer;
   ops::AdamwParameters p;
-  p.lr = static_cast<float>(lr);
-  p.beta1 = static_cast<float>(config.adam_beta1);
-  p.beta2 = static_cast<float>(config.adam_beta2);
-  p.eps = static_cast<float>(config.adam_eps);
-  p.weight_decay = parameter.decays ? static_cast<float>(config.weight_decay) : 0.0F;
+  p.lr = lr;
+  p.beta1 = config.adam_beta1;
+  p.beta2 = config.adam_beta2;
+  p.eps = config.adam_eps;
+  p.weight_decay = parameter.decays ? config.weight_decay : 0.0;
   p.grad_scale = grad_scale;
   p.step = step;
   std::span<kernels::bf16> weights_bf16;
