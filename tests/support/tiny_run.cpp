@@ -81,15 +81,18 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   return config;
 }
 
-train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks) {
+train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source) {
   train::RunSummary summary;
   run_thread_ranks(ranks, [&](core::Endpoint& endpoint) {
     core::ThreadPool pool(1);
     core::trace::Recorder recorder;
     train::TrainerHooks hooks;
-    hooks.open_source = [](const std::filesystem::path& path, int64_t iteration) {
-      return ckpt::open_native(iteration > 0 ? path / ckpt::generation_name(iteration, 0) : path);
-    };
+    hooks.open_source = open_source;
+    if (!open_source) {
+      hooks.open_source = [](const std::filesystem::path& path, int64_t iteration) {
+        return ckpt::open_native(iteration > 0 ? path / ckpt::generation_name(iteration, 0) : path);
+      };
+    }
     train::Trainer trainer(config, endpoint, pool, &recorder, hooks);
     train::RunSummary own = trainer.run();
     if (endpoint.rank() == 0) summary = std::move(own);

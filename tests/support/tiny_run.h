@@ -35,8 +35,11 @@ struct TinyLayout {
 // in 4 groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
 
-// Runs on config's ranks as threads (world: tp x pp x dp of the layout); summary of rank 0.
-train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks);
+using OpenSource = decltype(train::TrainerHooks::open_source);
+
+// Runs on config's ranks as threads (world: tp x pp x dp of the layout); summary of rank 0. open_source: what --load
+// reads; native checkpoints unless given.
+train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source = {});
 
 // Whole tensors of a checkpoint, as fp32: by canonical name.
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role);

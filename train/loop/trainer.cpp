@@ -102,8 +102,11 @@ struct Trainer::Impl {
     core::TransformerConfig& model = config.model;
     if (model.vocab_size == 0) model.vocab_size = tokenizer->vocab_size();
     if (model.vocab_size < tokenizer->vocab_size()) {
-      throw core::Error(core::ErrorCode::kInvalidArgument,
-                        cat("--vocab-size ", model.vocab_size, " is below the tokenizer's ", tokenizer->vocab_size()));
+      const std::string seen =
+          cat("--vocab-size ", model.vocab_size, " is below the tokenizer's ", tokenizer->vocab_size());
+      if (!config.generate.generate.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, seen);
+      // A data set may come from elsewhere (a model of 128 ids has no tokenizer of ours): its ids are checked as read.
+      core::log_warning("train.data", cat(seen, "; a data set that holds larger ids will be refused"));
     }
     config.resolve_and_validate(endpoint.size());
     if (source != nullptr) check_same_model(source->info().model, config.model);
@@ -191,7 +194,8 @@ struct Trainer::Impl {
     position.num_microbatches = config.num_microbatches(groups->dp_cp.size());
     const auto masked = config.data.eod_mask_loss ? tokenizer->eod() : std::nullopt;
     std::vector<Microbatch> batch;
-    for (const auto& indices : microbatch_samples(position)) batch.push_back(read_microbatch(samples, indices, masked));
+    for (const auto& indices : microbatch_samples(position))
+      batch.push_back(read_microbatch(samples, indices, masked, config.model.vocab_size));
     return batch;
   }
 

@@ -1,0 +1,162 @@
+// The trainer against PyTorch and transformers, whose answers lie in tests/data: 50 AdamW steps from the same weights
+// on the same samples (llama_adamw, made by bench/peers/llama_adamw.py), and the loss of untrained models of every
+// family (hf_*, made by tests/data/make_hf_tiny.py). Bars of both: 1e-5 relative in a loss, 1e-4 relative L2 in a
+// tensor.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "convert/convert.h"
+#include "convert/detect.h"
+#include "convert/huggingface_config.h"
+#include "convert/safetensors.h"
+#include "tests/support/tiny_run.h"
+#include "train/data/indexed_dataset.h"
+
+namespace ms {
+namespace {
+
+using nlohmann::json;
+using test::TinyLayout;
+
+constexpr double kLossBar = 1e-5;
+constexpr double kWeightBar = 1e-4;
+
+std::string data(const std::string& name) { return core::cat(MS_TEST_DATA, "/", name); }
+
+json read_reference(const std::string& folder) {
+  return convert::read_json(data(folder) + "/reference.json", int64_t{1} << 20);
+}
+
+train::RunSummary run(const train::TrainerConfig& config, const TinyLayout& layout) {
+  return test::run_on_threads(config, layout.ranks(), [](const std::filesystem::path& path, int64_t) {
+    return convert::open_source(path.string());
+  });
+}
+
+// A run that loads a Hugging Face folder and takes the model's shape from it.
+train::TrainerConfig configuration(const std::string& model, const TinyLayout& layout, const json& flags) {
+  train::TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  std::vector<std::string> words;
+  for (const auto& [name, value] : flags.items()) {
+    words.push_back("--" + name);
+    words.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  EXPECT_TRUE(fields.parse_flags(words).empty());
+  train::take_model_from(convert::read_hf_config(model).model, fields, config.model);
+  config.parallel.tensor_model_parallel_size = layout.tp;
+  config.parallel.pipeline_model_parallel_size = layout.pp;
+  config.parallel.use_distributed_optimizer = layout.zero;
+  config.parallel.sequence_parallel = layout.sp;
+  config.checkpoint.load = model;
+  config.checkpoint.finetune = true;
+  config.logger.log_level = "error";
+  config.logger.peak_tflops = 0.1;
+  return config;
+}
+
+// Every tensor of a file in fp32, by its name.
+std::map<std::string, std::vector<float>> read_fp32(const std::string& path) {
+  const convert::SafetensorsReader reader(path);
+  std::map<std::string, std::vector<float>> tensors;
+  for (size_t i = 0; i < reader.header().size(); ++i) {
+    const auto tensor = reader.header()[i];
+    EXPECT_EQ(tensor.dtype, convert::SafetensorsDType::kF32) << tensor.name;
+    std::vector<float>& values = tensors[std::string(tensor.name)];
+    values.resize((tensor.end - tensor.begin) / sizeof(float));
+    reader.read(tensor.begin, std::as_writable_bytes(std::span(values)));
+  }
+  return tensors;
+}
+
+class TorchGolden : public testing::TestWithParam<TinyLayout> {};
+
+TEST_P(TorchGolden, FiftyStepsAgree) {
+  const json reference = read_reference("llama_adamw");
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = configuration(data("llama_adamw/hf"), GetParam(), reference.at("flags"));
+  config.training.train_iters = reference.at("steps");
+  config.training.eval_iters = 0;
+  config.data.train_data_path = {data("llama_adamw/tokens")};
+  config.data.data_cache_path = folder.file("cache");
+  config.checkpoint.save = folder.file("save");
+  const train::RunSummary summary = run(config, GetParam());
+
+  const auto losses = reference.at("losses").get<std::vector<double>>();
+  const auto norms = reference.at("grad_norms").get<std::vector<double>>();
+  ASSERT_EQ(losses.size(), 50U);
+  ASSERT_EQ(summary.steps.size(), losses.size());
+  EXPECT_LT(losses.back(), 0.9 * losses.front()) << "it must learn, or equal losses say little";
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(summary.steps[i].loss, losses[i], kLossBar * losses[i]) << "step " << i + 1;
+    EXPECT_NEAR(summary.steps[i].grad_norm, norms[i], 1e-4 * norms[i]) << "step " << i + 1;
+  }
+
+  convert::ConvertOptions out;
+  out.load_dir = summary.checkpoint;
+  out.save_dir = folder.file("trained");
+  out.drop_optimizer = true;
+  convert::convert_checkpoint(out);
+  const auto trained = read_fp32(folder.file("trained/model.safetensors"));
+  const auto expected = read_fp32(data("llama_adamw/torch/model.safetensors"));
+  EXPECT_LT(test::largest_distance(trained, expected), kWeightBar);
+  EXPECT_GT(test::largest_distance(read_fp32(data("llama_adamw/hf/model.safetensors")), expected), 0.1)
+      << "training must have moved the weights";
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TorchGolden,
+                         testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1},
+                                         TinyLayout{1, 1, 2, true, false}),
+                         [](const auto& test) { return test.param.name(); });
+
+class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
+
+TEST_P(TransformersLoss, AgreesWithoutTraining) {
+  const auto& [name, layout] = GetParam();
+  const json reference = read_reference(name);
+  const auto rows = reference.at("tokens").get<std::vector<std::vector<int32_t>>>();
+  // A data set is one stream of tokens: rows that do not follow on each other are data sets of their own.
+  const test::TemporaryFolder folder;
+  std::vector<std::string> prefixes;
+  for (const std::vector<int32_t>& row : rows) {
+    prefixes.push_back(folder.file(core::cat("row", prefixes.size())));
+    train::IndexedDatasetBuilder builder(prefixes.back(), train::TokenType::kUint16);
+    builder.add_document(row);
+    builder.finalize();
+  }
+  const json flags = {{"seq-length", rows.at(0).size() - 1}, {"global-batch-size", rows.size()}, {"eval-iters", 1}};
+  train::TrainerConfig config = configuration(data(name), layout, flags);
+  config.training.skip_train = true;
+  config.data.valid_data_path = prefixes;
+  const double expected = reference.at("loss");
+  EXPECT_NEAR(run(config, layout).validation_loss, expected, kLossBar * expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, TransformersLoss,
+    testing::Combine(testing::Values("hf_llama_tiny", "hf_llama_tiny_sharded", "hf_qwen2_tiny", "hf_qwen3_tiny"),
+                     testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
+    [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
+
+// The data set of a model with another vocabulary: its ids must not reach the embedding table.
+TEST(TransformersLossErrors, AnIdAboveTheVocabularyIsRefused) {
+  const test::TemporaryFolder folder;
+  train::IndexedDatasetBuilder builder(folder.file("row"), train::TokenType::kUint16);
+  builder.add_document(std::vector<int32_t>{1, 2, 67});
+  builder.finalize();
+  train::TrainerConfig config =
+      configuration(data("hf_llama_tiny"), {}, {{"seq-length", 2}, {"global-batch-size", 1}, {"eval-iters", 1}});
+  config.training.skip_train = true;
+  config.data.valid_data_path = {folder.file("row")};
+  try {
+    run(config, {});
+    FAIL() << "id 67 of 67 passed";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.code(), core::ErrorCode::kCorruptData) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ms
