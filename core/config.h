@@ -51,7 +51,7 @@ class ConfigFields {
 
   // Reads flags. Booleans: --x, --no-x, or --x=true|false. Lists: values up to the next flag, or comma-separated.
   // Returns what is not a flag, in order. "--" ends flags. Throws kInvalidArgument: unknown flag (with the nearest
-  // known one), missing or unreadable value, flag given twice with different values.
+  // known one), missing or unreadable value. A flag given twice: the last counts.
   std::vector<std::string> parse_flags(const std::vector<std::string>& args);
   // Sets fields from a JSON object; grouped objects ({"model": {...}}) and flat keys are both accepted. Fields already
   // given by a flag are left alone. `where` names the file in errors.
