@@ -13,7 +13,7 @@ using core::ErrorCode;
 nlohmann::json layout_to_json(const ModelLayout& layout) {
   return {{"tp", layout.tensor_model_parallel_size},
           {"pp", layout.pipeline_model_parallel_size},
-          {"vpp", 1},
+          {"vpp", layout.virtual_pipeline_model_parallel_size},
           {"ep", 1},
           {"etp", 1},
           {"cp", 1},
@@ -33,7 +33,7 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
     }
     return found->get<int>();
   };
-  for (const char* key : {"vpp", "ep", "etp", "cp"}) {
+  for (const char* key : {"ep", "etp", "cp"}) {
     if (size(key, 1, 1) != 1) {
       throw Error(ErrorCode::kUnsupported, cat("layout: ", key, " ", size(key, 1, 1), " is not supported yet, only 1"));
     }
@@ -46,7 +46,11 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
   };
   text("order", "tp-cp-ep-dp-pp");
   text("layer_map", "even");
-  return {size("tp", 1, 1), size("pp", 1, 1), size("dp", 1, 1), size("zero", 0, 0) == 1};
+  return {.tensor_model_parallel_size = size("tp", 1, 1),
+          .pipeline_model_parallel_size = size("pp", 1, 1),
+          .data_parallel_size = size("dp", 1, 1),
+          .use_distributed_optimizer = size("zero", 0, 0) == 1,
+          .virtual_pipeline_model_parallel_size = size("vpp", 1, 1)};
 }
 
 RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank) {
@@ -97,12 +101,19 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
   if (tp < 1) refuse("--tensor-model-parallel-size ", tp, ": give a positive number");
   if (pp < 1) refuse("--pipeline-model-parallel-size ", pp, ": give a positive number");
+  const int vpp = layout.virtual_pipeline_model_parallel_size;
+  if (vpp < 1) refuse(vpp, " virtual pipeline stages on each rank: give a positive number");
+  if (vpp > 1 && pp < 2) refuse(vpp, " virtual pipeline stages need --pipeline-model-parallel-size above 1");
   if (layout.data_parallel_size < 1) refuse("data-parallel size ", layout.data_parallel_size, ": give a positive one");
   const auto divides = [&](int64_t total, const char* name, int parts, const char* flag) {
     if (total % parts != 0) refuse(name, " ", total, " is not a multiple of ", flag, " ", parts);
   };
   const char* tp_flag = "--tensor-model-parallel-size";
   divides(config.num_layers, "--num-layers", pp, "--pipeline-model-parallel-size");
+  if (config.num_layers % (int64_t{pp} * vpp) != 0) {
+    refuse("--num-layers ", config.num_layers, " is not a multiple of --pipeline-model-parallel-size ", pp, " x ", vpp,
+           " virtual stages on each rank");
+  }
   divides(config.num_attention_heads, "--num-attention-heads", tp, tp_flag);
   divides(config.qkv_rows(), "the number of QKV rows", tp, tp_flag);
   divides(config.ffn_hidden_size, "--ffn-hidden-size", tp, tp_flag);
@@ -178,11 +189,27 @@ FlatRange distributed_range(int64_t numel, int dp_size, int dp_rank) {
   return {std::min(numel, block * dp_rank), std::min(numel, block * (dp_rank + 1))};
 }
 
+int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk) {
+  if (layers_per_chunk == 0) return 1;
+  if (pp < 1 || layers_per_chunk < 0 || config.num_layers % (pp * layers_per_chunk) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--num-layers-per-virtual-pipeline-stage ", layers_per_chunk, ": the model's ", config.num_layers,
+                    " layers are not a multiple of it x pipeline-model-parallel size ", pp));
+  }
+  return static_cast<int>(config.num_layers / (pp * layers_per_chunk));
+}
+
+LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLayout& layout, int pp, int chunk) {
+  const int stages = layout.pipeline_model_parallel_size;
+  const int64_t count = config.num_layers / (int64_t{stages} * layout.virtual_pipeline_model_parallel_size);
+  return {(int64_t{chunk} * stages + pp) * count, count};
+}
+
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp) {
   const int last = layout.pipeline_model_parallel_size - 1;
   if (spec.layer < 0) return pp == 0 || (spec.is_tied_embedding && pp == last);
   if (spec.layer >= config.num_layers) return pp == last;
-  return spec.layer / (config.num_layers / layout.pipeline_model_parallel_size) == pp;
+  return spec.layer / layers_of_chunk(config, layout, pp, 0).count % layout.pipeline_model_parallel_size == pp;
 }
 
 std::vector<core::ShardedTensor> shards_of_parameter(const ParameterSpec& spec, const core::TransformerConfig& config,

@@ -2,9 +2,11 @@
 // by msckpt reshard and by convert, so that there is one set of rules.
 //
 // Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = ep = 1). Layers are split evenly
-// over pp; the embedding is on the first stage, final norm and output layer on the last, which with tied embeddings
-// holds a replica of the word embeddings instead. Sources: megatron/core/parallel_state.py, tensor_parallel/layers.py;
-// boxes of the gated MLP as in megatron/core/transformer/mlp.py (sharded_state_dict).
+// into pp x vpp chunks, dealt to the stages in turn: with virtual stages, stage s holds chunks s, s + pp, ..
+// (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The embedding is on the first stage,
+// final norm and output layer on the last, which with tied embeddings holds a replica of the word embeddings instead.
+// Sources: megatron/core/parallel_state.py, tensor_parallel/layers.py; boxes of the gated MLP as in
+// megatron/core/transformer/mlp.py (sharded_state_dict).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,8 @@ struct ModelLayout {
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
   int data_parallel_size = 1;
-  bool use_distributed_optimizer = false;  // ZeRO-1: master and moments are spread over dp
+  bool use_distributed_optimizer = false;        // ZeRO-1: master and moments are spread over dp
+  int virtual_pipeline_model_parallel_size = 1;  // chunks of layers on each stage
 
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
   bool operator==(const ModelLayout&) const = default;
@@ -31,7 +34,7 @@ struct ModelLayout {
 
 // {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}
 nlohmann::json layout_to_json(const ModelLayout& layout);
-// Throws kCorruptData on nonsense, kUnsupported on sizes this version does not know (vpp, ep, etp, cp above 1).
+// Throws kCorruptData on nonsense, kUnsupported on sizes this version does not know (ep, etp, cp above 1).
 ModelLayout layout_from_json(const nlohmann::json& json);
 
 struct RankCoordinates {
@@ -62,6 +65,16 @@ std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config
 
 // Throws kInvalidArgument, naming the flags, if the model cannot be cut like this.
 void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
+
+// Chunks on each of `pp` stages when a chunk has `layers_per_chunk` layers; 1 when that is 0. Throws kInvalidArgument,
+// naming --num-layers-per-virtual-pipeline-stage, if the layers cannot be cut so.
+int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk);
+
+// The global layers of chunk `chunk` of stage `pp`: [first, first + count).
+struct LayerRange {
+  int64_t first = 0, count = 0;
+};
+LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLayout& layout, int pp, int chunk);
 
 // Shape of the parameter on a tensor-parallel rank, in memory: vocabulary rows include the padding, gated rows are the
 // gate part followed by the up part.

@@ -79,6 +79,8 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   ckpt::ModelLayout layout;
   layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
+  layout.virtual_pipeline_model_parallel_size = ckpt::virtual_pipeline_size(
+      source.info().model, layout.pipeline_model_parallel_size, options.num_layers_per_virtual_pipeline_stage);
   Target target;
   target.info = source.info();
   target.info.layout = ckpt::layout_to_json(layout);
@@ -164,10 +166,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
   if (report.to == Format::kHuggingFace &&
-      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1)) {
+      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
+       options.num_layers_per_virtual_pipeline_stage != 0)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size and "
-                "--target-pipeline-parallel-size out");
+                "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size, "
+                "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
   }
   const std::unique_ptr<ckpt::Source> source =
       report.from == Format::kHuggingFace ? open_huggingface(options.load_dir) : ckpt::open_native(options.load_dir);

@@ -23,8 +23,9 @@ struct ConvertOptions {
   std::optional<Format> save_model_type;  // none: the other one
   int target_tensor_parallel_size = 1;    // of a native target
   int target_pipeline_parallel_size = 1;
-  std::optional<core::DType> dtype;              // none: as the source has it. Casts round to nearest even
-  int64_t max_shard_size_bytes = 5'000'000'000;  // of a Hugging Face target
+  int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk a stage
+  std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
+  int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
   std::string hf_cfg_dir;  // config.json and tokenizer files of a Hugging Face target; empty: the source's
   bool drop_optimizer = false;
   bool dry_run = false;

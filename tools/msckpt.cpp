@@ -48,6 +48,7 @@ struct Flags {
   bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false;
   std::string load_dir, save_dir;
   ModelLayout target;
+  int64_t num_layers_per_virtual_pipeline_stage = 0;
   std::string load_model_type, save_model_type, dtype, max_shard_size = "5GB", hf_cfg_dir;
   int64_t mem_mib = 256;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
@@ -64,6 +65,13 @@ std::string single_path(const std::string& given, const char* flag) {
     throw Error(ErrorCode::kInvalidArgument, cat(flag, " -: one path is wanted, stdin gave ", paths.size()));
   }
   return paths.empty() ? "" : paths.front();
+}
+
+ModelLayout target_layout(const Flags& flags, const Source& source) {
+  ModelLayout layout = flags.target;
+  layout.virtual_pipeline_model_parallel_size = virtual_pipeline_size(
+      source.info().model, layout.pipeline_model_parallel_size, flags.num_layers_per_virtual_pipeline_stage);
+  return layout;
 }
 
 bool interrupted() { return ms::core::termination_signal() != 0; }
@@ -189,7 +197,7 @@ int run_plan(const Flags& flags) {
   const std::string load_dir = single_path(flags.load_dir, "--load-dir");
   if (load_dir.empty()) return 0;
   const auto source = open_source(load_dir);
-  const ReshardPlan plan = plan_reshard(*source, flags.target, flags.drop_optimizer);
+  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), flags.drop_optimizer);
   const auto& targets = plan.targets;
   plan_copies(source->shards(), targets.shards, [&](const CopyRegion& copy) {
     const auto& target = targets.shards[static_cast<size_t>(copy.target_shard)];
@@ -259,7 +267,7 @@ int run_reshard(const Flags& flags) {
                                                  " holds what --load-dir reads: the new "
                                                  "layout would shadow it. Give another directory."));
   }
-  const ReshardPlan plan = plan_reshard(*source, flags.target, flags.drop_optimizer);
+  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), flags.drop_optimizer);
   if (flags.dry_run) {
     print_dry_run(flags, *source, plan);
     return 0;
@@ -315,6 +323,7 @@ int run_convert(const Flags& flags) {
   }
   options.target_tensor_parallel_size = flags.target.tensor_model_parallel_size;
   options.target_pipeline_parallel_size = flags.target.pipeline_model_parallel_size;
+  options.num_layers_per_virtual_pipeline_stage = flags.num_layers_per_virtual_pipeline_stage;
   if (!flags.dtype.empty()) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
   options.hf_cfg_dir = flags.hf_cfg_dir;
@@ -345,6 +354,9 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
       ->required();
   verb.add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size, "TP of the result (1)");
   verb.add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size, "PP of the result (1)");
+  verb.add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
+                  "Layers in each chunk of the result's stages (one chunk)")
+      ->check(CLI::PositiveNumber);
   verb.add_option("--target-data-parallel-size", flags.target.data_parallel_size, "DP of the result (1)");
   verb.add_flag("--target-use-distributed-optimizer", flags.target.use_distributed_optimizer,
                 "Spread optimizer state over DP (ZeRO-1)");
@@ -410,6 +422,10 @@ int run(const std::vector<std::string>& args) {
                       "TP of a ms result (1)");
   convert->add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size,
                       "PP of a ms result (1)");
+  convert
+      ->add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
+                   "Layers in each chunk of a ms result's stages (one chunk)")
+      ->check(CLI::PositiveNumber);
   convert->add_option("--dtype", flags.dtype, "fp32, bf16 or fp16 for all weights (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
   convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,

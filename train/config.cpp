@@ -10,6 +10,16 @@ void require(bool condition, const Parts&... parts) {
   if (!condition) throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(parts...));
 }
 
+void validate_virtual_stages(const ModelParallelConfig& parallel, int64_t num_layers) {
+  const auto& layers = parallel.num_layers_per_virtual_pipeline_stage;
+  const auto& stages = parallel.num_virtual_stages_per_pipeline_rank;
+  require(!layers || !stages,
+          "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank exclude each other");
+  require(!layers || *layers > 0, "--num-layers-per-virtual-pipeline-stage ", layers.value_or(0), ": at least 1");
+  require(!stages || (*stages > 0 && *stages <= num_layers), "--num-virtual-stages-per-pipeline-rank ",
+          stages.value_or(0), ": expected 1 to --num-layers ", num_layers);
+}
+
 constexpr const char* kAlwaysDeterministic =
     "always on here: reductions add in rank order and kernels split work by shape alone";
 constexpr const char* kAcceleratorOnly = "has meaning on an accelerator only";
@@ -69,7 +79,15 @@ ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
   return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
           .data_parallel_size = grid(world_size).dp,
-          .use_distributed_optimizer = parallel.use_distributed_optimizer};
+          .use_distributed_optimizer = parallel.use_distributed_optimizer,
+          .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size()};
+}
+
+int TrainerConfig::virtual_pipeline_model_parallel_size() const {
+  if (parallel.num_virtual_stages_per_pipeline_rank)
+    return static_cast<int>(*parallel.num_virtual_stages_per_pipeline_rank);
+  return ckpt::virtual_pipeline_size(model, parallel.pipeline_model_parallel_size,
+                                     parallel.num_layers_per_virtual_pipeline_stage.value_or(0));
 }
 
 void TrainerConfig::resolve_and_validate(int world_size) {
@@ -95,7 +113,12 @@ void TrainerConfig::resolve_and_validate(int world_size) {
 
   model.resolve(training.seq_length);
   model.validate();
+  validate_virtual_stages(parallel, model.num_layers);
   ckpt::validate_layout(layout(world_size), model);
+  require(virtual_pipeline_model_parallel_size() == 1 || num_microbatches(dp) % pp == 0,
+          "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
+          num_microbatches(dp), ": --global-batch-size ", training.global_batch_size, " / (--micro-batch-size ",
+          training.micro_batch_size, " x data-parallel size ", dp, ")");
   require(model.max_position_embeddings >= training.seq_length, "--max-position-embeddings ",
           model.max_position_embeddings, " is below --seq-length ", training.seq_length);
 

@@ -20,6 +20,9 @@ namespace ms::train {
 struct ModelParallelConfig {
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
+  std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
+  std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
+  bool overlap_p2p_communication = true;
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
   double distributed_timeout_minutes = 10;
@@ -29,6 +32,12 @@ struct ModelParallelConfig {
     using C = ModelParallelConfig;
     field("tensor_model_parallel_size", &C::tensor_model_parallel_size, "Ranks that share each layer");
     field("pipeline_model_parallel_size", &C::pipeline_model_parallel_size, "Stages that the layers are cut into");
+    field("num_layers_per_virtual_pipeline_stage", &C::num_layers_per_virtual_pipeline_stage,
+          "Interleaved schedule: each stage holds several chunks of so many layers");
+    field("num_virtual_stages_per_pipeline_rank", &C::num_virtual_stages_per_pipeline_rank,
+          "The same, by the number of chunks");
+    field("overlap_p2p_communication", &C::overlap_p2p_communication,
+          "Interleaved schedule: post the receive of the next chunk before computing this one");
     field("sequence_parallel", &C::sequence_parallel, "Norms and residuals hold 1/TP of the sequence");
     field("use_distributed_optimizer", &C::use_distributed_optimizer,
           "Spread optimizer state and master weights over the data-parallel ranks (ZeRO-1)");
@@ -238,6 +247,9 @@ struct TrainerConfig {
   // Fills what depends on other fields (global batch, decay iterations), then checks every rule that needs no data.
   // Throws kInvalidArgument or kUnsupported, naming the flags.
   void resolve_and_validate(int world_size);
+
+  // Chunks of layers on each pipeline stage; 1: not interleaved. After resolve_and_validate.
+  int virtual_pipeline_model_parallel_size() const;
 
   core::RankGrid grid(int world_size) const;
   ckpt::ModelLayout layout(int world_size) const;

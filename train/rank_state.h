@@ -14,6 +14,7 @@ struct RankState {
 
   int tp_size() const { return groups.grid.tp; }
   int tp_rank() const { return groups.at.tp; }
+  ckpt::ModelLayout layout() const { return config.layout(groups.grid.world_size()); }
   bool sequence_parallel() const { return config.parallel.sequence_parallel; }
 };
 

@@ -58,7 +58,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
                                     const nlohmann::json& model_extra, const nlohmann::json& config_json) {
   ckpt::SaveRequest request;
   request.info.iteration = progress.iteration;
-  request.info.layout = ckpt::layout_to_json(state.config.layout(state.groups.grid.world_size()));
+  request.info.layout = ckpt::layout_to_json(state.layout());
   request.info.model = state.config.model;
   request.info.model_extra = model_extra;
   request.info.common = {{"iteration", progress.iteration},

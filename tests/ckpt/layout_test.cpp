@@ -115,6 +115,29 @@ TEST(Layout, StagesHoldTheirLayersAndTheEnds) {
   EXPECT_EQ(holders.count("output_layer.weight"), 0u);
 }
 
+TEST(Layout, VirtualStagesHoldChunksInTurn) {
+  auto config = small_model(17);
+  config.num_layers = 8;
+  ModelLayout layout{1, 2, 1, false};
+  layout.virtual_pipeline_model_parallel_size = virtual_pipeline_size(config, 2, 2);
+  EXPECT_EQ(layout.virtual_pipeline_model_parallel_size, 2);
+  const std::vector<std::vector<int64_t>> expected = {{0, 1, 4, 5}, {2, 3, 6, 7}};
+  for (int stage = 0; stage < 2; ++stage) {
+    std::vector<int64_t> held, listed;
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+      const bool a_layer = spec.key.find("linear_fc2.weight") != std::string::npos;
+      if (a_layer && stage_holds(spec, config, layout, stage)) held.push_back(spec.layer);
+    }
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      const LayerRange range = layers_of_chunk(config, layout, stage, chunk);
+      for (int64_t layer = range.first; layer < range.first + range.count; ++layer) listed.push_back(layer);
+    }
+    EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
+    EXPECT_EQ(listed, held);
+  }
+  EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, 2, 3); }).code, core::ErrorCode::kInvalidArgument);
+}
+
 TEST(Layout, RanksAreTpFastestThenDpThenPp) {
   const ModelLayout layout{2, 3, 4, false};
   const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 3 + 8 * 2);
@@ -124,17 +147,19 @@ TEST(Layout, RanksAreTpFastestThenDpThenPp) {
 TEST(Layout, RefusesWhatDoesNotDivide) {
   const auto config = small_model(17);
   for (const ModelLayout& layout :
-       {ModelLayout{3, 1, 1, false}, ModelLayout{1, 4, 1, false}, ModelLayout{0, 1, 1, false}}) {
+       {ModelLayout{3, 1, 1, false}, ModelLayout{1, 4, 1, false}, ModelLayout{0, 1, 1, false},
+        ModelLayout{1, 1, 1, false, 2}, ModelLayout{1, 2, 1, false, 2}, ModelLayout{1, 2, 1, false, 0}}) {
     EXPECT_EQ(test::thrown_by([&] { validate_layout(layout, config); }).code, core::ErrorCode::kInvalidArgument);
   }
 }
 
 TEST(Layout, JsonRoundTrip) {
-  const ModelLayout layout{4, 2, 3, true};
+  const ModelLayout layout{4, 2, 3, true, 5};
   EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
   auto json = layout_to_json(layout);
-  json["vpp"] = 2;
+  json["ep"] = 2;
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
+  json["ep"] = 1;
   json["vpp"] = "two";
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
 }

@@ -49,6 +49,19 @@ TEST_P(RoundTrip, EachLayoutLoadsInEachOther) {
   }
 }
 
+TEST(VirtualStages, EachNumberLoadsInEachOther) {
+  auto config = small_model(127, true);
+  config.num_layers = 4;
+  const std::vector<ModelLayout> cuts = {
+      {1, 1, 1, false, 1}, {1, 2, 1, false, 1}, {1, 2, 2, true, 2}, {2, 2, 1, false, 2}, {1, 4, 1, false, 1}};
+  for (const ModelLayout& from : cuts) {
+    TemporaryFolder folder;
+    const auto source = open_native(write_checkpoint(folder.path(), from, config));
+    EXPECT_EQ(layout_from_json(source->info().layout), from);
+    for (const ModelLayout& to : cuts) expect_loads(*source, to, config);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Vocabularies, RoundTrip, ::testing::Values(17, 127));
 
 TEST(RoundTripLarge, VocabularyAcrossManyChunks) {
@@ -183,6 +196,19 @@ TEST(Reshard, RandomWalksComeBackByteForByte) {
       const auto name = entry.path().filename();
       EXPECT_EQ(content(entry.path()), content(at / name)) << name << " walk " << walk << " seed " << seed;
     }
+  }
+}
+
+TEST(Reshard, ToVirtualStagesAndBackIsByteForByte) {
+  auto config = small_model(17);
+  config.num_layers = 4;
+  TemporaryFolder folder;
+  const ModelLayout home{1, 2, 2, true, 2};
+  const auto start = write_checkpoint(folder / "0", home, config);
+  auto at = reshard(start, folder / "1", {2, 2, 1, false, 1});
+  at = reshard(at, folder / "2", home);
+  for (const auto& entry : std::filesystem::directory_iterator(start)) {
+    EXPECT_EQ(content(entry.path()), content(at / entry.path().filename())) << entry.path();
   }
 }
 

@@ -29,7 +29,8 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 std::string TinyLayout::name() const {
-  return core::cat("tp", tp, "_pp", pp, "_dp", dp, zero ? "_zero" : "", sp ? "_sp" : "");
+  return core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp, zero ? "_zero" : "",
+                   sp ? "_sp" : "");
 }
 
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout) {
@@ -53,6 +54,7 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   train::TrainerConfig config;
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
+  if (layout.vpp > 1) config.parallel.num_virtual_stages_per_pipeline_rank = layout.vpp;
   config.parallel.use_distributed_optimizer = layout.zero;
   config.parallel.sequence_parallel = layout.sp;
   config.model.num_layers = 4;

@@ -27,8 +27,9 @@ class TemporaryFolder {
 struct TinyLayout {
   int tp = 1, pp = 1, dp = 1;
   bool zero = false, sp = false;
+  int vpp = 1;  // chunks of layers on each stage
   int ranks() const { return tp * pp * dp; }
-  std::string name() const;  // "tp2_pp1_dp2_zero_sp"
+  std::string name() const;  // "tp2_pp2_vpp2_dp2_zero_sp"
 };
 
 // Writes the data set (made once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads

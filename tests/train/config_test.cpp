@@ -49,6 +49,9 @@ std::string refusal(std::vector<std::string> more, int ranks = 8) {
 TEST(Config, TakesMegatronsSpellings) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal({"--tensor-model-parallel-size", "2", "--sequence-parallel", "--npu-deterministic"}), "");
+  EXPECT_EQ(refusal({"--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage", "1",
+                     "--global-batch-size", "8", "--no-overlap-p2p-communication"}),
+            "");
   EXPECT_EQ(refusal({"--tensor-model-parallel-size=2", "--no-async-save", "--eval-only", "--use-flash-attn"}), "");
 }
 
@@ -60,6 +63,14 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--global-batch-size", "9"}, "--global-batch-size"},
       {{"--micro-batch-size", "x"}, "--micro-batch-size"},
       {{"--num-layers", "5", "--pipeline-model-parallel-size", "2"}, "--num-layers"},
+      {{"--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage", "3"},
+       "--num-layers-per-virtual-pipeline-stage"},
+      {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "3"}, "3 virtual stages"},
+      {{"--num-virtual-stages-per-pipeline-rank", "2"}, "--pipeline-model-parallel-size"},
+      {{"--pipeline-model-parallel-size", "2", "--num-layers-per-virtual-pipeline-stage", "1",
+        "--num-virtual-stages-per-pipeline-rank", "2"},
+       "exclude each other"},
+      {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2"}, "--global-batch-size 4"},
       {{"--lr-warmup-iters", "2", "--lr-warmup-fraction", "0.1"}, "exclude each other"},
       {{"--profile-with-memory"}, "--profile-with-cpu"},
       {{"--save-interval", "5"}, "--save"},

@@ -1,10 +1,12 @@
-// Every layout against one rank, on the numerics ladder of features.md (G4): pipeline cuts bitwise, what re-associates
-// sums to 1e-5 relative in the loss of each of 50 steps. The table is data: a new layout is a new line.
+// Layouts against one rank, on the numerics ladder of features.md (G4): pipeline cuts, virtual stages too, bitwise,
+// what re-associates sums to 1e-5 relative in the loss of each of 50 steps. The table is data: a new layout is a new
+// line.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <iterator>
+#include <cstdlib>
+#include <functional>
 
+#include "core/error.h"
 #include "tests/support/tiny_run.h"
 
 namespace ms {
@@ -14,18 +16,40 @@ using test::TinyLayout;
 
 constexpr int kSteps = 50;
 
-const std::vector<TinyLayout> kLayouts = {
-    // tp, pp, dp, zero, sp
-    {1, 1, 1, true, false}, {1, 1, 2, false, false}, {1, 1, 2, true, false}, {1, 2, 1, false, false},
-    {1, 2, 1, true, false}, {1, 2, 2, false, false}, {1, 2, 2, true, false}, {2, 1, 1, false, false},
-    {2, 1, 1, false, true}, {2, 1, 1, true, false},  {2, 1, 1, true, true},  {2, 1, 2, false, false},
-    {2, 1, 2, false, true}, {2, 1, 2, true, false},  {2, 1, 2, true, true},  {2, 2, 1, false, false},
-    {2, 2, 1, false, true}, {2, 2, 1, true, false},  {2, 2, 1, true, true},  {2, 2, 2, false, false},
-    {2, 2, 2, false, true}, {2, 2, 2, true, false},  {2, 2, 2, true, true},  {4, 1, 1, false, false},
-    {4, 1, 1, false, true}, {4, 1, 1, true, false},  {4, 1, 1, true, true},  {4, 1, 2, false, false},
-    {4, 1, 2, false, true}, {4, 1, 2, true, false},  {4, 1, 2, true, true},  {4, 2, 1, false, false},
-    {4, 2, 1, false, true}, {4, 2, 1, true, false},  {4, 2, 1, true, true},
+// {TP 1, 2, 4} x {PP 1, 2, 4} x {VPP 1, 2} x {DP 1, 2, 4} x ZeRO-1 x SP, up to 8 ranks.
+std::vector<TinyLayout> every_layout() {
+  std::vector<TinyLayout> layouts;
+  for (int tp : {1, 2, 4}) {
+    for (int pp : {1, 2, 4}) {
+      for (int vpp : {1, 2}) {
+        for (int dp : {1, 2, 4}) {
+          for (bool zero : {false, true}) {
+            for (bool sp : {false, true}) {
+              const TinyLayout layout{tp, pp, dp, zero, sp, vpp};
+              if (layout.ranks() <= 8 && (pp > 1 || vpp == 1) && (tp > 1 || !sp)) layouts.push_back(layout);
+            }
+          }
+        }
+      }
+    }
+  }
+  return layouts;
+}
+
+// Every value of every axis, and every pair of axes at work together.
+const std::vector<TinyLayout> kCovering = {
+    // tp, pp, dp, zero, sp, vpp
+    {1, 1, 1, false, false, 1}, {1, 1, 2, false, false, 1}, {1, 1, 2, true, false, 1},  {1, 1, 4, true, false, 1},
+    {1, 2, 1, false, false, 1}, {1, 2, 1, false, false, 2}, {1, 2, 1, true, false, 2},  {1, 2, 2, true, false, 1},
+    {1, 2, 2, false, false, 2}, {1, 4, 1, false, false, 1}, {1, 4, 1, false, false, 2}, {2, 1, 1, false, false, 1},
+    {2, 1, 1, false, true, 1},  {2, 1, 2, false, false, 1}, {2, 1, 2, true, true, 1},   {2, 2, 1, false, true, 1},
+    {2, 2, 1, false, true, 2},  {2, 2, 1, true, false, 2},  {2, 2, 2, true, true, 1},   {2, 2, 2, false, true, 2},
+    {4, 1, 1, false, false, 1}, {4, 1, 1, true, true, 1},   {4, 1, 2, false, true, 1},  {4, 2, 1, false, true, 1},
+    {4, 2, 1, true, false, 2},
 };
+
+// MS_NIGHTLY=1 (ctest -L nightly) runs every layout.
+std::vector<TinyLayout> table() { return std::getenv("MS_NIGHTLY") != nullptr ? every_layout() : kCovering; }
 
 struct Outcome {
   train::RunSummary summary;
@@ -40,11 +64,24 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     outcomes_.clear();
   }
 
+  // A run that a layout is compared with: as long a model and as many micro-batches as the layout needs.
+  struct Shape {
+    int64_t layers = 4, batch = 4;
+  };
+  static Shape shape_for(const TinyLayout& layout) {
+    Shape shape;
+    if (layout.pp * layout.vpp > 4) shape.layers = 8;                  // a layer for every chunk
+    if (layout.vpp > 1 && layout.pp * layout.dp > 4) shape.batch = 8;  // micro-batches in groups of pp
+    return shape;
+  }
+
   // Runs a layout once; the result is kept for comparison with others.
-  static const Outcome& outcome(const TinyLayout& layout, bool tied = false) {
-    const std::string name = layout.name() + (tied ? "_tied" : "");
+  static const Outcome& outcome(const TinyLayout& layout, const Shape& shape, bool tied = false) {
+    const std::string name = core::cat(layout.name(), "_", shape.layers, "_", shape.batch, tied ? "_tied" : "");
     if (outcomes_.count(name) == 0) {
       train::TrainerConfig config = test::tiny_config(folder_->path(), layout);
+      config.model.num_layers = shape.layers;
+      config.training.global_batch_size = shape.batch;
       config.model.untie_embeddings_and_output_weights = !tied;
       config.training.train_iters = kSteps;
       config.checkpoint.save = folder_->file(name);
@@ -82,24 +119,23 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
 
 TEST_P(Layouts, AgreesWithOneRank) {
   const TinyLayout layout = GetParam();
-  const Outcome& one = outcome({});
-  EXPECT_LT(one.summary.steps.back().loss, 0.8 * one.summary.steps.front().loss)
+  const Outcome& one = outcome({}, shape_for(layout));
+  EXPECT_LT(one.summary.steps.back().loss, 0.85 * one.summary.steps.front().loss)
       << "it must learn, or equal losses say little";
   if (layout.tp == 1 && layout.dp == 1) {
-    expect_equal(outcome(layout), one);
+    expect_equal(outcome(layout, shape_for(layout)), one);
   } else {
-    expect_near(outcome(layout), one);
+    expect_near(outcome(layout, shape_for(layout)), one);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Layouts, testing::ValuesIn(kLayouts),
+INSTANTIATE_TEST_SUITE_P(Table, Layouts, testing::ValuesIn(table()),
                          [](const auto& test) { return test.param.name(); });
 
 // With ZeRO a tensor's norm is summed in the parts that its owners hold, so the cut may change the last bit of it.
 std::vector<TinyLayout> cut_layouts() {
-  std::vector<TinyLayout> layouts;
-  std::copy_if(kLayouts.begin(), kLayouts.end(), std::back_inserter(layouts),
-               [](const TinyLayout& layout) { return layout.pp > 1 && !layout.zero; });
+  std::vector<TinyLayout> layouts = table();
+  std::erase_if(layouts, [](const TinyLayout& layout) { return layout.pp == 1 || (layout.zero && layout.dp > 1); });
   return layouts;
 }
 
@@ -107,9 +143,15 @@ class CutLayouts : public Layouts {};
 
 TEST_P(CutLayouts, ThePipelineCutChangesNoBit) {
   TinyLayout layout = GetParam();
-  const Outcome& cut = outcome(layout);
-  layout.pp = 1;
-  expect_equal(cut, outcome(layout));
+  const Shape shape = shape_for(layout);
+  const Outcome& cut = outcome(layout, shape);
+  if (layout.vpp > 1) {
+    TinyLayout unbroken = layout;
+    unbroken.vpp = 1;
+    expect_equal(cut, outcome(unbroken, shape));
+  }
+  layout.pp = layout.vpp = 1;
+  expect_equal(cut, outcome(layout, shape));
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, CutLayouts, testing::ValuesIn(cut_layouts()),
@@ -119,18 +161,62 @@ class TiedLayouts : public Layouts {};
 
 TEST_P(TiedLayouts, AgreesWithOneRank) {
   const TinyLayout layout = GetParam();
+  const Shape shape = shape_for(layout);
   if (layout.tp == 1 && layout.dp == 1) {
-    expect_equal(outcome(layout, true), outcome({}, true));
+    expect_equal(outcome(layout, shape, true), outcome({}, shape, true));
   } else {
-    expect_near(outcome(layout, true), outcome({}, true));
+    expect_near(outcome(layout, shape, true), outcome({}, shape, true));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, TiedLayouts,
-                         testing::Values(TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 4, 1, false, false},
-                                         TinyLayout{2, 2, 1, true, true}, TinyLayout{2, 1, 2, true, false},
-                                         TinyLayout{1, 2, 2, true, false}),
+                         testing::Values(TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 2, 1, false, false, 2},
+                                         TinyLayout{1, 4, 1, false, false}, TinyLayout{2, 2, 1, true, true, 2},
+                                         TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false}),
                          [](const auto& test) { return test.param.name(); });
+
+// Recomputation, early receives: what virtual stages change of them.
+class VirtualStages : public testing::Test {
+ protected:
+  train::RunSummary run(const std::function<void(train::TrainerConfig&)>& change) {
+    train::TrainerConfig config = test::tiny_config(folder_.path(), {1, 2, 1, false, false, 2});
+    config.training.train_iters = 5;
+    change(config);
+    return test::run_on_threads(config, 2);
+  }
+  static void expect_same_steps(const train::RunSummary& a, const train::RunSummary& b) {
+    ASSERT_EQ(a.steps.size(), b.steps.size());
+    for (size_t i = 0; i < a.steps.size(); ++i) {
+      EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
+      EXPECT_EQ(a.steps[i].grad_norm, b.steps[i].grad_norm);
+    }
+  }
+  static int64_t peak(const train::RunSummary& summary) {
+    return summary.steps.back().peak_bytes[static_cast<size_t>(core::MemoryTag::kAct)];
+  }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(VirtualStages, RecomputeToTheBit) {
+  const auto plain = run([](train::TrainerConfig&) {});
+  const auto recomputed = run([](train::TrainerConfig& config) {
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "uniform";
+    config.training.recompute_num_layers = 1;
+  });
+  expect_same_steps(recomputed, plain);
+  EXPECT_LT(peak(recomputed), peak(plain));
+}
+
+TEST_F(VirtualStages, PostReceivesEarlyUnlessToldNotTo) {
+  const auto early = run([](train::TrainerConfig&) {});
+  const auto late = run([](train::TrainerConfig& config) { config.parallel.overlap_p2p_communication = false; });
+  expect_same_steps(early, late);
+  // The next chunk's input has its place while this chunk is computed: [seq 16, batch 1, hidden 32] of fp32.
+  EXPECT_EQ(peak(early) - peak(late), 16 * 32 * 4);
+}
 
 }  // namespace
 }  // namespace ms

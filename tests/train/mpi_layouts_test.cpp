@@ -9,9 +9,10 @@ namespace {
 
 using test::TinyLayout;
 
-const std::vector<TinyLayout> kLayouts = {{1, 1, 1, false, false}, {2, 1, 1, false, true}, {1, 2, 1, false, false},
-                                          {1, 1, 2, true, false},  {2, 2, 1, true, true},  {2, 1, 2, true, false},
-                                          {4, 1, 1, false, false}, {1, 2, 2, false, false}};
+const std::vector<TinyLayout> kLayouts = {{1, 1, 1, false, false},  {2, 1, 1, false, true},  {1, 2, 1, false, false},
+                                          {1, 1, 2, true, false},   {2, 2, 1, true, true},   {2, 1, 2, true, false},
+                                          {4, 1, 1, false, false},  {1, 2, 2, false, false}, {1, 2, 1, false, false, 2},
+                                          {2, 2, 1, false, true, 2}};
 
 TEST(MpiLayouts, EqualThreadRanksBitForBit) {
   auto endpoint = test::make_mpi_endpoint();

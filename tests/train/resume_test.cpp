@@ -52,7 +52,8 @@ TEST_P(SameLayout, TenAndTenStepsAreTwentyBitForBit) {
 INSTANTIATE_TEST_SUITE_P(
     Table, SameLayout,
     testing::Combine(testing::Values(TinyLayout{1, 1, 1, false, false}, TinyLayout{2, 2, 1, false, true},
-                                     TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false}),
+                                     TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false},
+                                     TinyLayout{2, 2, 1, false, true, 2}),
                      testing::Bool()),
     [](const auto& test) { return std::get<0>(test.param).name() + (std::get<1>(test.param) ? "_bf16" : "_fp32"); });
 
@@ -75,15 +76,29 @@ TEST_P(OtherLayout, ContinuesTheUnbrokenRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, OtherLayout,
-                         testing::Values(std::pair{TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1, false, false}},
-                                         std::pair{TinyLayout{1, 2, 1, false, false}, TinyLayout{1, 1, 2, true, false}},
-                                         std::pair{TinyLayout{1, 1, 2, true, false}, TinyLayout{4, 1, 1, false, false}},
-                                         std::pair{TinyLayout{4, 1, 1, false, true}, TinyLayout{2, 2, 1, true, true}},
-                                         std::pair{TinyLayout{2, 2, 2, true, true}, TinyLayout{1, 1, 1, false, false}},
-                                         std::pair{TinyLayout{1, 1, 1, false, false}, TinyLayout{2, 1, 2, true, false}},
-                                         std::pair{TinyLayout{1, 1, 4, true, false}, TinyLayout{1, 1, 2, true, false}}),
+// Each axis goes up, down and away, virtual stages to other virtual stages too.
+const std::vector<std::pair<TinyLayout, TinyLayout>> kPairs = {
+    {{2, 1, 1, false, true}, {1, 2, 1, false, false}},       {{1, 2, 1, false, false}, {1, 1, 2, true, false}},
+    {{1, 1, 2, true, false}, {4, 1, 1, false, false}},       {{4, 1, 1, false, true}, {2, 2, 1, true, true}},
+    {{2, 2, 2, true, true}, {1, 1, 1, false, false}},        {{1, 1, 1, false, false}, {2, 1, 2, true, false}},
+    {{1, 1, 4, true, false}, {1, 1, 2, true, false}},        {{1, 2, 1, false, false, 2}, {1, 2, 1, false, false, 1}},
+    {{1, 2, 1, false, false, 1}, {2, 2, 1, false, true, 2}}, {{1, 2, 2, true, false, 2}, {1, 4, 1, false, false, 1}},
+    {{1, 4, 1, false, false, 1}, {1, 2, 2, true, false, 2}}, {{2, 2, 1, true, true, 2}, {1, 1, 2, false, false, 1}},
+    {{1, 1, 1, false, false, 1}, {1, 2, 1, true, false, 2}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Pairs, OtherLayout, testing::ValuesIn(kPairs),
                          [](const auto& test) { return test.param.first.name() + "_to_" + test.param.second.name(); });
+
+// What only moves work continues bit for bit.
+TEST(VirtualStages, ContinueToTheBit) {
+  test::TemporaryFolder folder;
+  const auto whole = run(folder, {}, 20, "", "whole");
+  run(folder, {1, 2, 1, false, false, 2}, 10, "", "parts");
+  const auto second = run(folder, {1, 4, 1, false, false, 1}, 20, "parts", "continued");
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(second.steps[i].loss, whole.steps[10 + i].loss) << "step " << 11 + i;
+  expect_same_state(second.checkpoint, whole.checkpoint, false);
+}
 
 TEST(Save, InTheBackgroundOrNotWritesTheSameBits) {
   test::TemporaryFolder folder;

@@ -80,11 +80,12 @@ function(ms_tool name)
 endfunction()
 
 # ms_test(<path without _test.cpp> USES modules... [RANKS 1 2 4] [ISAS scalar avx2 ...] [LINKS ...] [SOURCES ...]
-#         [TIMEOUT s] [LABELS ...])
+#         [TIMEOUT s] [LABELS ...] [NIGHTLY s])
 # One executable; one ctest per rank count (under mpirun, name.rN) or instruction set (under MS_FORCE_ISA, name.ISA).
+# NIGHTLY: also name.nightly, label nightly, with MS_NIGHTLY=1, by which the test does more, within s seconds.
 # MS_TEST_DATA and MS_BIN tell a test where its data and the binaries are.
 function(ms_test path)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "USES;LINKS;RANKS;ISAS;SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;NIGHTLY" "USES;LINKS;RANKS;ISAS;SOURCES;LABELS" ${ARGN})
   string(REPLACE "/" "." name ${path})
   set(target test.${name})
   add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/${path}_test.cpp ${ARG_SOURCES})
@@ -116,6 +117,10 @@ function(ms_test path)
     target_link_libraries(${target} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${target})
     ms_test_properties(${name} ${ARG_TIMEOUT} "${ARG_LABELS}" "${MS_MPI_ENV}")
+  endif()
+  if(ARG_NIGHTLY)
+    add_test(NAME ${name}.nightly COMMAND ${target})
+    ms_test_properties(${name}.nightly ${ARG_NIGHTLY} "${ARG_LABELS};nightly" "${MS_MPI_ENV};MS_NIGHTLY=1")
   endif()
 endfunction()
 

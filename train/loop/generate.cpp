@@ -35,14 +35,16 @@ std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vec
   microbatch.tokens = ids;
   microbatch.tokens.resize(static_cast<size_t>(microbatch.seq), ids.back());
   StageLinks links(state);
-  core::Tensor input;
-  if (!state.groups.is_first_stage()) input = links.receive_forward(stage.hidden_shape(1, microbatch.seq));
-  core::Tensor hidden = stage.forward_hidden(microbatch, std::move(input));
   std::vector<float> logits;
-  if (state.groups.is_last_stage()) {
-    logits = stage.loss_head()->last_logits(hidden, used - 1);
-  } else {
-    links.send_forward(std::move(hidden));
+  for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
+    core::Tensor input;
+    if (!stage.is_first_chunk(chunk)) input = links.post_forward(stage.hidden_shape(1, microbatch.seq)).take();
+    core::Tensor hidden = stage.forward_hidden(chunk, microbatch, std::move(input));
+    if (stage.is_last_chunk(chunk)) {
+      logits = stage.loss_head()->last_logits(hidden, used - 1);
+    } else {
+      links.send_forward(std::move(hidden));
+    }
   }
   links.finish();
   return logits;

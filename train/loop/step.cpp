@@ -10,32 +10,49 @@ StepRunner::StepRunner(RankState& state, GptStage& stage) : state_(state), stage
 
 BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches) {
   const auto count = static_cast<int64_t>(microbatches.size());
-  return run(microbatches, schedule_1f1b(state_.groups.at.pp, state_.groups.grid.pp, count), /*forward_only=*/false);
+  const int pp = state_.groups.at.pp, stages = state_.groups.grid.pp;
+  return run(microbatches,
+             stage_.chunks() == 1 ? schedule_1f1b(pp, stages, count)
+                                  : schedule_interleaved(pp, stages, stage_.chunks(), count),
+             /*forward_only=*/false);
 }
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
-  return run(microbatches, schedule_forward_only(static_cast<int64_t>(microbatches.size())), /*forward_only=*/true);
+  const auto count = static_cast<int64_t>(microbatches.size());
+  return run(microbatches, schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count),
+             /*forward_only=*/true);
+}
+
+StageLinks::Arrival StepRunner::post_input(const ScheduleAction& action, const std::vector<Microbatch>& microbatches) {
+  const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
+  const core::Dims shape = stage_.hidden_shape(microbatch.batch, microbatch.seq);
+  if (action.kind == ScheduleAction::kForward) {
+    return stage_.is_first_chunk(action.chunk) ? StageLinks::Arrival() : links_.post_forward(shape);
+  }
+  return stage_.is_last_chunk(action.chunk) ? StageLinks::Arrival() : links_.post_backward(shape);
 }
 
 BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
                             bool forward_only) {
-  const bool first = state_.groups.is_first_stage();
-  const bool last = state_.groups.is_last_stage();
+  const auto chunks = static_cast<size_t>(stage_.chunks());
+  const bool posts_early = chunks > 1 && state_.config.parallel.overlap_p2p_communication;
   const bool per_token = state_.config.training.calculate_per_token_loss;
   const double total_microbatches = static_cast<double>(microbatches.size()) * state_.groups.dp_cp.size();
-  std::vector<StageActivations> saved(microbatches.size());
+  std::vector<StageActivations> saved(microbatches.size() * chunks);
   std::vector<double> sums = {0.0, 0.0, 0.0};  // of losses, of tokens, of per-micro-batch means
 
-  for (const ScheduleAction& action : schedule) {
-    const auto index = static_cast<size_t>(action.microbatch);
-    const Microbatch& microbatch = microbatches[index];
-    const core::Dims shape = stage_.hidden_shape(microbatch.batch, microbatch.seq);
+  StageLinks::Arrival next;
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    const ScheduleAction& action = schedule[i];
+    const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
+    StageActivations& kept = saved[static_cast<size_t>(action.microbatch) * chunks + static_cast<size_t>(action.chunk)];
+    core::Tensor received = (posts_early && i > 0 ? std::move(next) : post_input(action, microbatches)).take();
+    if (posts_early && i + 1 < schedule.size()) next = post_input(schedule[i + 1], microbatches);
     if (action.kind == ScheduleAction::kForward) {
-      core::Tensor input = first ? core::Tensor() : links_.receive_forward(shape);
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "forward-microbatch");
       LossValue loss;
-      core::Tensor output = stage_.forward(microbatch, std::move(input), saved[index], loss, forward_only);
-      if (!last) {
+      core::Tensor output = stage_.forward(action.chunk, microbatch, std::move(received), kept, loss, forward_only);
+      if (!stage_.is_last_chunk(action.chunk)) {
         links_.send_forward(std::move(output));
       } else {
         sums[0] += loss.sum;
@@ -43,17 +60,16 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
         sums[2] += loss.tokens > 0 ? loss.sum / loss.tokens : 0.0;
       }
     } else {
-      core::Tensor dy = last ? core::Tensor() : links_.receive_backward(shape);
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "backward-microbatch");
       double tokens = 0;
       for (float mask : microbatch.loss_mask) tokens += mask;
       const double scale = per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0;
-      core::Tensor dx = stage_.backward(microbatch, std::move(dy), saved[index], scale);
-      if (!first) links_.send_backward(std::move(dx));
+      core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept, scale);
+      if (!stage_.is_first_chunk(action.chunk)) links_.send_backward(std::move(dx));
     }
   }
   links_.finish();
-  if (!forward_only && last) stage_.loss_head()->fold_tied_gradient();
+  if (!forward_only && stage_.loss_head() != nullptr) stage_.loss_head()->fold_tied_gradient();
 
   // Only the last stage has sums; the others add zeros, which changes no bit.
   if (state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums);

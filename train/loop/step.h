@@ -29,6 +29,8 @@ class StepRunner {
  private:
   BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
                   bool forward_only);
+  // Posts the receive of what an action needs; empty for what begins with tokens or the loss.
+  StageLinks::Arrival post_input(const ScheduleAction& action, const std::vector<Microbatch>& microbatches);
 
   RankState& state_;
   GptStage& stage_;

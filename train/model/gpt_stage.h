@@ -1,4 +1,6 @@
-// One pipeline stage of the model: its layers, with the embedding on the first and the loss on the last.
+// One pipeline stage of the model: its layers, in one chunk or, with virtual stages, in several, through which a
+// micro-batch passes at different times. The first chunk of the first stage has the embedding, the last chunk of the
+// last stage the loss.
 #pragma once
 
 #include <memory>
@@ -11,7 +13,7 @@
 
 namespace ms::train {
 
-// What a micro-batch leaves between its forward and its backward on a stage.
+// What a micro-batch leaves between its forward and its backward through a chunk.
 struct StageActivations {
   std::vector<LayerActivations> layers;
   LossActivations loss;
@@ -21,30 +23,36 @@ class GptStage {
  public:
   GptStage(RankState& state, ParameterStore& parameters);
 
-  // Shape of what passes between stages: [seq', batch, hidden].
+  int chunks() const { return static_cast<int>(chunks_.size()); }
+  bool is_first_chunk(int chunk) const { return embedding_ && chunk == 0; }       // of the model: it takes tokens
+  bool is_last_chunk(int chunk) const { return loss_ && chunk == chunks() - 1; }  // of the model: it gives the loss
+
+  // Shape of what passes between chunks: [seq', batch, hidden].
   core::Dims hidden_shape(int64_t batch, int64_t seq) const;
 
-  // input: hidden from the stage before (ignored on the first). Returns hidden for the next stage; on the last stage it
+  // input: hidden from the chunk before (ignored by the first). Returns hidden for the next chunk; of the last chunk it
   // is undefined and `loss` is set. forward_only: nothing is kept.
-  core::Tensor forward(const Microbatch& microbatch, core::Tensor input, StageActivations& saved, LossValue& loss,
-                       bool forward_only);
-  // dy: gradient of the output (ignored on the last stage, which starts from loss_scale). Returns the gradient of the
-  // input; undefined on the first stage.
-  core::Tensor backward(const Microbatch& microbatch, core::Tensor dy, StageActivations& saved, double loss_scale);
+  core::Tensor forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
+                       LossValue& loss, bool forward_only);
+  // dy: gradient of the output (ignored by the last chunk, which starts from loss_scale). Returns the gradient of the
+  // input; undefined for the first chunk.
+  core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
+                        double loss_scale);
 
-  // For generation: hidden of this stage, and on the last stage the logits at `position`.
-  core::Tensor forward_hidden(const Microbatch& microbatch, core::Tensor input);
+  // For generation: hidden behind the chunk's layers, and on the last stage the loss head, which has the logits.
+  core::Tensor forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input);
   LossHead* loss_head() { return loss_ ? &*loss_ : nullptr; }
 
  private:
-  core::Tensor run_layers(core::Tensor hidden, StageActivations& saved, bool forward_only);
-  void recompute_group(int64_t layer, StageActivations& saved);
+  using Chunk = std::vector<TransformerLayer>;
+  core::Tensor run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved, bool forward_only);
+  void recompute_group(Chunk& layers, int64_t layer, StageActivations& saved);
 
   RankState& state_;
   ops::RopeTable rope_;
-  RecomputePlan recompute_;
+  RecomputePlan recompute_;  // of each chunk
   std::optional<Embedding> embedding_;
-  std::vector<TransformerLayer> layers_;
+  std::vector<Chunk> chunks_;
   std::optional<LossHead> loss_;
 };
 

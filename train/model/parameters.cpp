@@ -23,7 +23,7 @@ bool is_norm(const std::string& key) { return key.find("norm") != std::string::n
 
 ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::parameter_specs(state.config.model)) {
   const core::TransformerConfig& config = state.config.model;
-  const ckpt::ModelLayout layout = state.config.layout(state.groups.grid.world_size());
+  const ckpt::ModelLayout layout = state.layout();
   int64_t offset = 0;
   for (const ckpt::ParameterSpec& spec : model_) {
     if (!ckpt::stage_holds(spec, config, layout, state.groups.at.pp)) continue;

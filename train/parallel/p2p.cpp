@@ -7,10 +7,14 @@ enum Tag { kForwardTag = 0, kBackwardTag = 1 };
 
 }  // namespace
 
-core::Tensor StageLinks::receive(const core::Dims& shape, int peer, int tag) {
-  core::Tensor tensor(state_.ops.arena, state_.config.params_dtype(), shape, core::MemoryTag::kAct);
-  state_.groups.pp.recv(tensor.view(), peer, tag);
-  return tensor;
+int StageLinks::before() const { return (state_.groups.at.pp + state_.groups.grid.pp - 1) % state_.groups.grid.pp; }
+int StageLinks::behind() const { return (state_.groups.at.pp + 1) % state_.groups.grid.pp; }
+
+StageLinks::Arrival StageLinks::post(const core::Dims& shape, int peer, int tag) {
+  Arrival arrival;
+  arrival.tensor_ = core::Tensor(state_.ops.arena, state_.config.params_dtype(), shape, core::MemoryTag::kAct);
+  arrival.work_ = state_.groups.pp.irecv(arrival.tensor_.view(), peer, tag);
+  return arrival;
 }
 
 void StageLinks::send(core::Tensor tensor, int peer, int tag) {
@@ -20,16 +24,10 @@ void StageLinks::send(core::Tensor tensor, int peer, int tag) {
   pending.work = state_.groups.pp.isend(pending.tensor.view(), peer, tag);
 }
 
-core::Tensor StageLinks::receive_forward(const core::Dims& shape) {
-  return receive(shape, state_.groups.at.pp - 1, kForwardTag);
-}
-core::Tensor StageLinks::receive_backward(const core::Dims& shape) {
-  return receive(shape, state_.groups.at.pp + 1, kBackwardTag);
-}
-void StageLinks::send_forward(core::Tensor hidden) { send(std::move(hidden), state_.groups.at.pp + 1, kForwardTag); }
-void StageLinks::send_backward(core::Tensor gradient) {
-  send(std::move(gradient), state_.groups.at.pp - 1, kBackwardTag);
-}
+StageLinks::Arrival StageLinks::post_forward(const core::Dims& shape) { return post(shape, before(), kForwardTag); }
+StageLinks::Arrival StageLinks::post_backward(const core::Dims& shape) { return post(shape, behind(), kBackwardTag); }
+void StageLinks::send_forward(core::Tensor hidden) { send(std::move(hidden), behind(), kForwardTag); }
+void StageLinks::send_backward(core::Tensor gradient) { send(std::move(gradient), before(), kBackwardTag); }
 
 void StageLinks::finish() {
   for (Pending& pending : pending_) pending.work.wait();

@@ -1,5 +1,7 @@
-// What passes between pipeline stages: hidden states forward, their gradients back. Sends never block: a sent tensor is
-// kept until it has left, so no order of sends and receives can deadlock.
+// What passes between pipeline stages: hidden states forward, their gradients back. The stages are a ring: with virtual
+// stages the last hands a chunk's output to the first, for its next chunk. Sends never block: a sent tensor is kept
+// until it has left, so no order of sends and receives can deadlock. Messages of one direction between two stages
+// arrive in the order of the schedule, which both follow.
 #pragma once
 
 #include <list>
@@ -13,8 +15,21 @@ class StageLinks {
  public:
   explicit StageLinks(RankState& state) : state_(state) {}
 
-  core::Tensor receive_forward(const core::Dims& shape);   // from the stage before
-  core::Tensor receive_backward(const core::Dims& shape);  // from the stage behind
+  // A receive that is posted and may still be under way. take() waits and gives the tensor.
+  class Arrival {
+   public:
+    core::Tensor take() {
+      work_.wait();
+      return std::move(tensor_);
+    }
+
+   private:
+    friend class StageLinks;
+    core::Tensor tensor_;  // before work_: destroyed after it
+    core::Work work_;
+  };
+  Arrival post_forward(const core::Dims& shape);   // from the stage before
+  Arrival post_backward(const core::Dims& shape);  // from the stage behind
   void send_forward(core::Tensor hidden);
   void send_backward(core::Tensor gradient);
   void finish();  // waits until everything sent has left
@@ -24,7 +39,9 @@ class StageLinks {
     core::Tensor tensor;  // before work: destroyed after it
     core::Work work;
   };
-  core::Tensor receive(const core::Dims& shape, int peer, int tag);
+  Arrival post(const core::Dims& shape, int peer, int tag);
+  int before() const;  // in the ring
+  int behind() const;
   void send(core::Tensor tensor, int peer, int tag);
 
   RankState& state_;

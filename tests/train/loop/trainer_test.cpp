@@ -36,7 +36,7 @@ class TrainedModel : public testing::Test {
 TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
   std::string expected;
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1, false, false},
-                                   TinyLayout{2, 2, 1, false, true}}) {
+                                   TinyLayout{2, 2, 1, false, true}, TinyLayout{1, 2, 1, false, false, 2}}) {
     train::TrainerConfig config = config_for(layout);
     config.generate.generate = "ab";
     config.generate.num_tokens_to_generate = 24;  // longer than the context of 16: it slides
@@ -51,7 +51,8 @@ TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
 
 TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
   double expected = 0;
-  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false}}) {
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false},
+                                   TinyLayout{1, 2, 1, false, false, 2}}) {
     train::TrainerConfig config = config_for(layout);
     config.training.skip_train = true;
     config.training.eval_iters = 3;
