@@ -70,7 +70,8 @@ int run_preprocess(PreprocessFlags& flags) {
     if (result.malformed_documents > 0) {
       core::log_warning("msdata.preprocess",
                         cat(result.malformed_documents, " documents hold bytes that are not UTF-8; ",
-                            options.tokenizer_model.empty() ? "they were kept as they are" : "they became U+FFFD"));
+                            options.tokenizer.tokenizer_type == "ByteLevelTokenizer" ? "they were kept as they are"
+                                                                                     : "they became U+FFFD"));
     }
     if (result.empty_documents > 0) {
       core::log_warning("msdata.preprocess", cat(result.empty_documents, " documents are empty"));
@@ -96,34 +97,112 @@ int run_preprocess(PreprocessFlags& flags) {
   return 0;
 }
 
-int run_inspect(const std::vector<std::string>& given, bool json) {
-  ordered_json all = {{"schema", kSchema}, {"verb", "inspect"}, {"sets", ordered_json::array()}};
-  for (const std::string& prefix : core::expand_path_list(given, std::cin)) {
-    const train::IndexedDataset dataset(prefix);
-    const train::DatasetStatistics seen = train::measure(dataset);
-    const ordered_json set = {{"prefix", prefix},
-                              {"dtype", train::token_type_name(dataset.token_type())},
-                              {"documents", seen.documents},
-                              {"sequences", seen.sequences},
-                              {"tokens", seen.tokens},
-                              {"bytes", dataset.bin_size_bytes()},
-                              {"shortest_sequence", seen.shortest},
-                              {"longest_sequence", seen.longest},
-                              {"distinct_tokens", seen.distinct_tokens},
-                              {"largest_token", seen.largest_token},
-                              {"unigram_entropy", seen.unigram_entropy}};
-    all["sets"].push_back(set);
-    if (json) continue;
-    for (const auto& [name, value] : set.items()) {
-      std::ostringstream line;
-      line << std::left << std::setw(20) << name;
-      line << (value.is_string()         ? value.get<std::string>()
-               : value.is_number_float() ? fixed(value, 6) + " nats per token"
-                                         : value.dump());
-      print(line.str() + "\n");
+struct InspectFlags {
+  std::vector<std::string> prefixes;
+  train::TokenizerChoice tokenizer;
+  bool with_tokenizer = false;  // one was named
+  int64_t show_documents = 1;
+  int64_t show_tokens = 64;
+  bool json = false;
+};
+
+ordered_json to_json(const train::LengthStatistics& lengths) {
+  ordered_json percentiles, histogram = ordered_json::array();
+  for (size_t i = 0; i < lengths.percentiles.size(); ++i) {
+    percentiles[cat("p", train::kLengthPercentiles[i])] = lengths.percentiles[i];
+  }
+  for (size_t bin = 0; bin < lengths.histogram.size(); ++bin) {
+    const int64_t from = bin == 0 ? 0 : int64_t{1} << (bin - 1);
+    histogram.push_back(
+        {{"from", from}, {"to", std::max<int64_t>(2 * from - 1, 0)}, {"sequences", lengths.histogram[bin]}});
+  }
+  return {{"mean", lengths.mean}, {"percentiles", percentiles}, {"histogram", histogram}};
+}
+
+// The beginning of a document as text; what is cut within a character shows as U+FFFD.
+std::string beginning(const train::IndexedDataset& dataset, int64_t document, int64_t most_tokens,
+                      const train::Tokenizer& tokenizer) {
+  std::vector<int32_t> all;
+  for (int64_t s = dataset.document_index(document); s < dataset.document_index(document + 1); ++s) {
+    std::vector<int32_t> tokens(
+        static_cast<size_t>(std::min(dataset.sequence_length(s), most_tokens - static_cast<int64_t>(all.size()))));
+    dataset.read(s, 0, tokens);
+    all.insert(all.end(), tokens.begin(), tokens.end());
+  }
+  return tokenizer.decode(all);
+}
+
+ordered_json inspect(const std::string& prefix, const InspectFlags& flags, const train::Tokenizer* tokenizer) {
+  const train::IndexedDataset dataset(prefix);
+  const auto eod = tokenizer == nullptr ? std::nullopt : tokenizer->eod();
+  const train::DatasetStatistics seen = train::measure(dataset, eod);
+  ordered_json set = {{"prefix", prefix},
+                      {"dtype", train::token_type_name(dataset.token_type())},
+                      {"documents", seen.documents},
+                      {"sequences", seen.sequences},
+                      {"tokens", seen.tokens},
+                      {"bytes", dataset.bin_size_bytes()},
+                      {"shortest_sequence", seen.lengths.shortest},
+                      {"longest_sequence", seen.lengths.longest},
+                      {"sequence_lengths", to_json(seen.lengths)},
+                      {"distinct_tokens", seen.distinct_tokens},
+                      {"largest_token", seen.largest_token},
+                      {"unigram_entropy", seen.unigram_entropy}};
+  if (tokenizer == nullptr) return set;
+  if (seen.largest_token >= tokenizer->vocab_size()) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat(prefix, " holds the id ", seen.largest_token, ", but the tokenizer has ",
+                          tokenizer->vocab_size(), " ids. Was the data set made with another one?"));
+  }
+  set["eod"] = eod ? ordered_json(*eod) : ordered_json();
+  set["eod_tokens"] = seen.eod_tokens;
+  set["documents_ended_by_eod"] = seen.documents_ended;
+  set["text"] = ordered_json::array();
+  for (int64_t d = 0; d < std::min(seen.documents, flags.show_documents); ++d) {
+    set["text"].push_back(beginning(dataset, d, flags.show_tokens, *tokenizer));
+  }
+  return set;
+}
+
+void print_line(const std::string& name, const std::string& value) {
+  std::ostringstream line;
+  line << std::left << std::setw(24) << name << value << "\n";
+  print(line.str());
+}
+
+// Text that is not UTF-8 throughout prints too.
+std::string dump(const ordered_json& value, int indent = -1) {
+  return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+void print_set(const ordered_json& set) {
+  for (const auto& [name, value] : set.items()) {
+    if (name == "sequence_lengths") {
+      print_line("mean_sequence", fixed(value["mean"], 1));
+      std::string percentiles;
+      for (const auto& [p, length] : value["percentiles"].items()) percentiles += cat(p, " ", length.dump(), "  ");
+      print_line("sequence_percentiles", percentiles.substr(0, percentiles.size() - 2));
+      for (const auto& bin : value["histogram"]) {
+        print_line(cat("  ", bin["from"].dump(), " to ", bin["to"].dump()), cat(bin["sequences"].dump(), " sequences"));
+      }
+    } else if (name == "text") {
+      for (const auto& text : value) print_line(name, dump(text));
+    } else if (name == "unigram_entropy") {
+      print_line(name, fixed(value, 6) + " nats per token");
+    } else {
+      print_line(name, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
-  if (json && !all["sets"].empty()) print(all.dump(2) + "\n");
+}
+
+int run_inspect(const InspectFlags& flags) {
+  const auto tokenizer = flags.with_tokenizer ? train::make_tokenizer(flags.tokenizer) : nullptr;
+  ordered_json all = {{"schema", kSchema}, {"verb", "inspect"}, {"sets", ordered_json::array()}};
+  for (const std::string& prefix : core::expand_path_list(flags.prefixes, std::cin)) {
+    all["sets"].push_back(inspect(prefix, flags, tokenizer.get()));
+    if (!flags.json) print_set(all["sets"].back());
+  }
+  if (flags.json && !all["sets"].empty()) print(dump(all, 2) + "\n");
   return 0;
 }
 
@@ -132,6 +211,34 @@ int run_entropy(const std::vector<std::string>& given) {
     print(fixed(train::measure(train::IndexedDataset(prefix)).unigram_entropy, 6) + "\n");
   }
   return 0;
+}
+
+void add_tokenizer(CLI::App& verb, train::TokenizerChoice& tokenizer) {
+  verb.add_option("--tokenizer-type", tokenizer.tokenizer_type,
+                  "ByteLevelTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, "
+                  "Llama2Tokenizer, HuggingFaceTokenizer (PretrainedFromHF), or NullTokenizer")
+      ->capture_default_str();
+  verb.add_option("--tokenizer-model,--tokenizer-name-or-path", tokenizer.tokenizer_model,
+                  "tokenizer.json or a SentencePiece .model, or the folder that holds it");
+  verb.add_option("--vocab-file", tokenizer.vocab_file, "vocab.json of GPT2BPETokenizer");
+  verb.add_option("--merge-file", tokenizer.merge_file, "merges.txt of GPT2BPETokenizer");
+  verb.add_option("--vocab-size", tokenizer.vocab_size, "Ids of NullTokenizer, whose texts are ids already");
+  verb.add_option("--vocab-extra-ids", tokenizer.vocab_extra_ids, "<extra_id_N> that SentencePieceTokenizer adds");
+}
+
+CLI::App* add_inspect(CLI::App& app, InspectFlags& flags) {
+  auto* verb =
+      app.add_subcommand("inspect", "What data sets hold: counts, lengths, entropy, and with a tokenizer text");
+  verb->add_option("PREFIX", flags.prefixes, "Data sets, without .bin; - reads them from stdin")->required();
+  add_tokenizer(*verb, flags.tokenizer);
+  verb->add_option("--show", flags.show_documents, "With a tokenizer: documents whose beginning is shown as text")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--show-tokens", flags.show_tokens, "Tokens of each that are shown at most")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--json", flags.json, "The result as JSON");
+  return verb;
 }
 
 void add_preprocess(CLI::App& app, PreprocessFlags& flags) {
@@ -146,11 +253,7 @@ void add_preprocess(CLI::App& app, PreprocessFlags& flags) {
                    "auto (.jsonl, .json and stdin are JSON lines), text, jsonl, or paths: INPUT lists paths")
       ->capture_default_str();
   verb->add_option("--glob", options.globs, "Which files of a folder, at any depth")->capture_default_str();
-  verb->add_option("--tokenizer-type", options.tokenizer_type,
-                   "ByteLevelTokenizer, or HuggingFaceTokenizer (PretrainedFromHF)")
-      ->capture_default_str();
-  verb->add_option("--tokenizer-model,--tokenizer-name-or-path", options.tokenizer_model,
-                   "tokenizer.json, or the folder that holds it");
+  add_tokenizer(*verb, options.tokenizer);
   verb->add_flag("--append-eod", options.append_eod, "End each document with the end-of-document token");
   verb->add_option("--workers", options.workers, "Threads that tokenize; 0: one a core")->capture_default_str();
   verb->add_flag("--dry-run", flags.dry_run, "Say what would be read, write nothing");
@@ -174,14 +277,17 @@ int run(const std::vector<std::string>& args) {
   PreprocessFlags preprocess;
   add_preprocess(app, preprocess);
   std::vector<std::string> prefixes;
-  bool json = false;
-  auto* inspect = app.add_subcommand("inspect", "Documents, tokens, dtype and unigram entropy of data sets");
-  inspect->add_option("PREFIX", prefixes, "Data sets, without .bin; - reads them from stdin")->required();
-  inspect->add_flag("--json", json, "The result as JSON");
+  InspectFlags inspect_flags;
+  auto* inspect_verb = add_inspect(app, inspect_flags);
   auto* entropy = app.add_subcommand("entropy", "Unigram entropy alone, in nats per token, a line a data set");
   entropy->add_option("PREFIX", prefixes, "Data sets, without .bin; - reads them from stdin")->required();
   if (!tools::parse(app, args)) return 0;
-  if (app.got_subcommand(inspect)) return run_inspect(prefixes, json);
+  if (app.got_subcommand(inspect_verb)) {
+    for (const char* flag : {"--tokenizer-type", "--tokenizer-model", "--vocab-file"}) {
+      inspect_flags.with_tokenizer |= inspect_verb->count(flag) > 0;
+    }
+    return run_inspect(inspect_flags);
+  }
   if (app.got_subcommand(entropy)) return run_entropy(prefixes);
   return run_preprocess(preprocess);
 }

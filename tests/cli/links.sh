@@ -9,8 +9,13 @@ for library in libmpi libdnnl; do
     if ldd "$MS_BIN/$binary" | grep "$library"; then fail "$binary loads $library"; fi
   done
 done
+for binary in msprof msckpt; do
+  if ldd "$MS_BIN/$binary" | grep libsentencepiece; then fail "$binary loads libsentencepiece"; fi
+done
 # Ask the same of mstrain, so that the question is known to find what it looks for.
-ldd "$MS_BIN/mstrain" | grep -q libmpi || fail "mstrain loads no libmpi: is this check blind?"
+for library in libmpi libsentencepiece; do
+  ldd "$MS_BIN/mstrain" | grep "$library" > /dev/null || fail "mstrain loads no $library: is this check blind?"
+done
 
 trainer='ms::train::'
 nm -C "$MS_BIN/mstrain" | grep "$trainer" >/dev/null || fail "mstrain has no symbol of $trainer: is this check blind?"

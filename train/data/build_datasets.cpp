@@ -120,15 +120,14 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
   TrainValidTest result;
   const std::array<int64_t, 3> samples = {train_samples, valid_samples, test_samples};
   const std::array<std::unique_ptr<SampleSource>*, 3> out = {&result.train, &result.valid, &result.test};
-  const std::array<const std::vector<std::string>*, 3> separate = {&config.train_data_path, &config.valid_data_path,
-                                                                   &config.test_data_path};
+  const DataLists lists = list_data_sets(config);
   const SplitMatrix matrix = parse_split(config.split.empty() ? kDefaultSplit : config.split);
   for (size_t i = 0; i < 3; ++i) {
     if (samples[i] <= 0) continue;
-    if (!config.data_path.empty()) {
-      if (matrix[i]) *out[i] = builder.blend(parse_blend(config.data_path, "--data-path"), i, *matrix[i], samples[i]);
-    } else if (!separate[i]->empty()) {
-      const Blend blend = parse_blend(*separate[i], cat("--", kSplitNames[i], "-data-path"));
+    if (!lists.data_path.empty()) {
+      if (matrix[i]) *out[i] = builder.blend(parse_blend(lists.data_path, "--data-path"), i, *matrix[i], samples[i]);
+    } else if (!lists.per_split[i].empty()) {
+      const Blend blend = parse_blend(lists.per_split[i], cat("--", kSplitNames[i], "-data-path"));
       // A single prefix is not blended, whether or not it has a weight.
       *out[i] = blend.prefixes.size() == 1 ? builder.gpt(blend.prefixes[0], i, {0.0, 1.0}, samples[i])
                                            : builder.blend(blend, i, {0.0, 1.0}, samples[i]);

@@ -37,6 +37,14 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
 
 // --- the parts, public because tests and tools read them ---
 
+// What the data flags name, the files of --data-args-path and --per-split-data-args-path read.
+struct DataLists {
+  std::vector<std::string> data_path;
+  std::array<std::vector<std::string>, 3> per_split;  // train, valid, test
+};
+// Throws kInvalidArgument (a list and its file both given), kNotFound, kIo, kCorruptData (no such JSON).
+DataLists list_data_sets(const DataConfig& config);
+
 // A list of prefixes with their weights as given, or without weights.
 struct Blend {
   std::vector<std::string> prefixes;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "train/data/tokenizer.h"
+
 namespace ms::train {
 
 struct DataConfig {
@@ -12,9 +14,14 @@ struct DataConfig {
   std::vector<std::string> train_data_path;
   std::vector<std::string> valid_data_path;
   std::vector<std::string> test_data_path;
+  std::string data_args_path;
+  std::string per_split_data_args_path;
   std::string data_cache_path;
   std::string tokenizer_type = "ByteLevelTokenizer";
   std::string tokenizer_model;
+  std::string vocab_file;
+  std::string merge_file;
+  int64_t vocab_extra_ids = 0;
   bool eod_mask_loss = false;
   bool mmap_bin_files = true;
 
@@ -27,16 +34,28 @@ struct DataConfig {
     field("train_data_path", &C::train_data_path, "Training data alone, as --data-path; excludes --data-path, --split");
     field("valid_data_path", &C::valid_data_path, "Validation data alone, as --train-data-path");
     field("test_data_path", &C::test_data_path, "Test data alone, as --train-data-path");
+    field("data_args_path", &C::data_args_path, "File that holds what --data-path would be given, for long lists");
+    field("per_split_data_args_path", &C::per_split_data_args_path,
+          "JSON file whose \"train\", \"valid\" and \"test\" hold what the three flags above would be given");
     field("data_cache_path", &C::data_cache_path,
           "Folder of the cached sample indices; empty: <prefix>/cache/GPTDataset_indices");
-    field("tokenizer_type", &C::tokenizer_type, "ByteLevelTokenizer, or HuggingFaceTokenizer (PretrainedFromHF)");
-    field("tokenizer_model", &C::tokenizer_model, "tokenizer.json, or the folder that holds it");
+    field("tokenizer_type", &C::tokenizer_type,
+          "ByteLevelTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, "
+          "HuggingFaceTokenizer (PretrainedFromHF), or NullTokenizer");
+    field("tokenizer_model", &C::tokenizer_model,
+          "tokenizer.json or a SentencePiece .model, or the folder that holds it");
+    field("vocab_file", &C::vocab_file, "vocab.json of GPT2BPETokenizer");
+    field("merge_file", &C::merge_file, "merges.txt of GPT2BPETokenizer");
+    field("vocab_extra_ids", &C::vocab_extra_ids, "<extra_id_N> that SentencePieceTokenizer adds to its vocabulary");
     field("eod_mask_loss", &C::eod_mask_loss, "No loss where the input is the end-of-document token");
     field("mmap_bin_files", &C::mmap_bin_files, "Map the .bin files into memory; otherwise read them piece by piece");
   }
 
-  // Cross-field rules; throws kInvalidArgument naming the flags.
+  // Cross-field rules; throws kInvalidArgument naming the flags, and as list_data_sets(), whose files it reads.
   void validate() const;
+
+  // vocab_size: --vocab-size, which the NullTokenizer needs.
+  TokenizerChoice tokenizer(int64_t vocab_size) const;
 };
 
 }  // namespace ms::train

@@ -104,13 +104,13 @@ std::string bin_path(const std::string& prefix) { return prefix + ".bin"; }
 std::string idx_path(const std::string& prefix) { return prefix + ".idx"; }
 
 struct IndexedDataset::Impl {
-  Impl(const std::string& dataset_prefix, bool use_mmap)
-      : prefix(dataset_prefix), idx(idx_path(dataset_prefix)), bin(core::File::open_read(bin_path(dataset_prefix))) {
-    bin_size = bin.size_bytes();
+  Impl(const std::string& dataset_prefix, bool use_mmap) : prefix(dataset_prefix), idx(idx_path(dataset_prefix)) {
     if (use_mmap) {
       mapped_bin.emplace(bin_path(prefix));
       // The mapping is what is read: its size is the one to check against.
       bin_size = static_cast<int64_t>(mapped_bin->bytes().size());
+    } else {
+      bin_size = core::File::open_read(bin_path(prefix)).size_bytes();
     }
     parse_header();
     check_sequences();
@@ -147,7 +147,11 @@ struct IndexedDataset::Impl {
                   " document indices. Is it cut, or still being written?"));
     }
     const uint64_t rest = room - sequences * 12 - entries * 8;
-    if (rest != 0 && rest != sequences) {  // a multimodal index adds one byte a sequence
+    if (rest != 0 && rest == sequences) {
+      throw Error(ErrorCode::kUnsupported, cat(idx_path(prefix), ": a multimodal data set (each of its ", sequences,
+                                               " sequences has a mode): only text is read"));
+    }
+    if (rest != 0) {
       corrupt(cat(rest, " bytes too many for ", sequences, " sequences and ", entries, " document indices"));
     }
     if (entries == 0) corrupt("no document indices: at least the closing one must be there");
@@ -196,7 +200,6 @@ struct IndexedDataset::Impl {
 
   std::string prefix;
   detail::MappedFile idx;
-  core::File bin;
   std::optional<detail::MappedFile> mapped_bin;
   int64_t bin_size = 0;
   TokenType type = TokenType::kUint16;
@@ -267,7 +270,8 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> o
     fits = widen(impl_->type, impl_->mapped_bin->bytes().data() + at, out);
   } else {
     std::vector<std::byte> raw(out.size() * static_cast<size_t>(token_bytes));
-    impl_->bin.pread(raw, at);
+    // Opened for each read, as Megatron does: a blend of hundreds of data sets must not hold as many descriptors.
+    core::File::open_read(bin_path(impl_->prefix)).pread(raw, at);
     fits = widen(impl_->type, raw.data(), out);
   }
   if (!fits) {

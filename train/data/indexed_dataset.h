@@ -3,7 +3,7 @@
 // The .idx, little-endian (megatron/core/datasets/indexed_dataset.py): "MMIDIDX\0\0", uint64 version 1, uint8 dtype
 // code, uint64 sequences, uint64 n, int32 lengths[sequences] in tokens, int64 pointers[sequences] in bytes of the .bin,
 // int64 document_indices[n], the first sequence of each document and, last, the number of sequences. (A multimodal set
-// has int8 modes after that; they are accepted and not read.)
+// has int8 modes after that: it is refused.)
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ std::string idx_path(const std::string& prefix);
 class IndexedDataset {
  public:
   // Opens and checks both files: sizes before use, every pointer and length against the .bin, documents in order.
-  // use_mmap: map the .bin; otherwise each read is a pread.
-  // Throws kNotFound (naming the missing file), kCorruptData, kUnsupported (a float dtype), kIo.
+  // use_mmap: map the .bin; otherwise each read opens it. No descriptor is held either way.
+  // Throws kNotFound (naming the missing file), kCorruptData, kUnsupported (a float dtype, a multimodal set), kIo.
   explicit IndexedDataset(const std::string& prefix, bool use_mmap = true);
   ~IndexedDataset();
   IndexedDataset(IndexedDataset&&) noexcept;

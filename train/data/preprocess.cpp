@@ -195,11 +195,16 @@ void check(const PreprocessOptions& options) {
       throw Error(ErrorCode::kInvalidArgument, cat("--json-keys names \"", options.json_keys[i], "\" twice"));
     }
   }
-  const std::filesystem::path folder = std::filesystem::path(options.output_prefix).parent_path();
-  std::error_code ignored;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-    throw Error(ErrorCode::kNotFound,
-                cat("--output-prefix ", options.output_prefix, ": there is no folder ", folder.string()));
+}
+
+// The folder that the output goes to; made if it is not there.
+void make_folder_of(const std::string& output_prefix) {
+  const std::filesystem::path folder = std::filesystem::path(output_prefix).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw Error(ErrorCode::kIo, cat("--output-prefix ", output_prefix, ": cannot make the folder ", folder.string(),
+                                    ": ", error.message()));
   }
 }
 
@@ -215,11 +220,12 @@ InputFormat parse_input_format(std::string_view text) {
 
 PreprocessResult plan_preprocess(const PreprocessOptions& options) {
   check(options);
-  const auto tokenizer = make_tokenizer(options.tokenizer_type, options.tokenizer_model);
+  const auto tokenizer = make_tokenizer(options.tokenizer);
   if (options.append_eod && !tokenizer->eod()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                cat("--append-eod: the tokenizer ", options.tokenizer_model,
-                    " names no end-of-document token. Put eos_token into tokenizer_config.json beside it"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        cat("--append-eod: the tokenizer ", options.tokenizer.tokenizer_model, options.tokenizer.vocab_file,
+            " names no end-of-document token. Put eos_token into tokenizer_config.json beside a tokenizer.json"));
   }
   PreprocessResult plan;
   plan.files = detail::list_files(options);
@@ -238,7 +244,7 @@ PreprocessResult plan_preprocess(const PreprocessOptions& options) {
 PreprocessResult preprocess(const PreprocessOptions& options, const std::function<bool()>& stopped) {
   const auto begin = Clock::now();
   PreprocessResult result = plan_preprocess(options);
-  const auto tokenizer = make_tokenizer(options.tokenizer_type, options.tokenizer_model);
+  const auto tokenizer = make_tokenizer(options.tokenizer);
   const int threads = options.workers > 0 ? options.workers : std::max(1U, std::thread::hardware_concurrency());
   const size_t keys = result.sets.size();
   const auto vocab = static_cast<size_t>(tokenizer->vocab_size());
@@ -246,6 +252,7 @@ PreprocessResult preprocess(const PreprocessOptions& options, const std::functio
   for (Worker& worker : workers) {
     worker = {tokenizer->fork(), std::vector(keys, std::vector<int64_t>(vocab, 0))};
   }
+  make_folder_of(options.output_prefix);
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
   for (const PreprocessedSet& set : result.sets) {
     builders.push_back(std::make_unique<IndexedDatasetBuilder>(set.prefix, set.token_type));

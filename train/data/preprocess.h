@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "train/data/indexed_dataset.h"
+#include "train/data/tokenizer.h"
 
 namespace ms::train {
 
@@ -28,8 +29,7 @@ struct PreprocessOptions {
   InputFormat format = InputFormat::kAuto;
   std::string output_prefix;
   std::vector<std::string> json_keys = {"text"};
-  std::string tokenizer_type = "ByteLevelTokenizer";
-  std::string tokenizer_model;
+  TokenizerChoice tokenizer;
   bool append_eod = false;
   int workers = 0;  // threads that tokenize; 0: as many as the machine has
 };

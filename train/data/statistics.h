@@ -1,8 +1,11 @@
 // What a data set holds, counted: `msdata inspect`.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "train/data/indexed_dataset.h"
 
@@ -12,17 +15,31 @@ namespace ms::train {
 // token occurs. 0 for no counts.
 double entropy_nats(std::span<const int64_t> counts);
 
+// Lengths in tokens, of all sequences.
+struct LengthStatistics {
+  int64_t shortest = 0;
+  int64_t longest = 0;
+  double mean = 0;
+  // The smallest length that at least 1, 10, 25, 50, 75, 90, 99 percent of the sequences do not exceed.
+  std::array<int64_t, 7> percentiles{};
+  // Sequences without a token; then those of 1 token, of 2 to 3, of 4 to 7, ...: to the longest.
+  std::vector<int64_t> histogram;
+};
+inline constexpr std::array<int, 7> kLengthPercentiles = {1, 10, 25, 50, 75, 90, 99};
+LengthStatistics measure_lengths(std::vector<int32_t> lengths);
+
 struct DatasetStatistics {
   int64_t documents = 0;
   int64_t sequences = 0;
   int64_t tokens = 0;
-  int64_t shortest = 0;  // sequence, in tokens
-  int64_t longest = 0;
+  LengthStatistics lengths;
   int64_t distinct_tokens = 0;
   int64_t largest_token = -1;
-  double unigram_entropy = 0;  // nats per token
+  int64_t eod_tokens = 0;       // with an eod
+  int64_t documents_ended = 0;  // with an eod: whose last token it is
+  double unigram_entropy = 0;   // nats per token
 };
-// Reads the whole .bin.
-DatasetStatistics measure(const IndexedDataset& dataset);
+// Reads the whole .bin. eod: the id to count.
+DatasetStatistics measure(const IndexedDataset& dataset, std::optional<int32_t> eod = std::nullopt);
 
 }  // namespace ms::train

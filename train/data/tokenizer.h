@@ -1,8 +1,8 @@
 // Text to token ids and back.
 //
-// Two kinds: ByteLevelTokenizer (a byte is its own id, eod is 256; nothing to download) and HuggingFaceTokenizer, a
-// byte-level BPE read from a tokenizer.json (GPT-2, Llama 3, Qwen 2 and 3), whose ids equal those of the `tokenizers`
-// library.
+// Their types are Megatron's (megatron/training/tokenizer/tokenizer.py), and ByteLevelTokenizer (a byte is its own id,
+// eod is 256; nothing to download). Ids equal those of the libraries that Megatron calls: `tokenizers`,
+// `sentencepiece`.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,26 @@ class Tokenizer {
   virtual std::unique_ptr<Tokenizer> fork() const = 0;
 };
 
-// type: ByteLevelTokenizer, or HuggingFaceTokenizer (alias PretrainedFromHF). model: tokenizer.json or its folder, for
-//   the second; empty for the first.
-// Throws kInvalidArgument (unknown type; a model given or missing wrongly), kNotFound, kCorruptData (not a valid
-//   tokenizer.json), kUnsupported (a model, normalizer or pre-tokenizer that is not built in, named).
-std::unique_ptr<Tokenizer> make_tokenizer(std::string_view type, const std::string& model);
+// Which tokenizer, as the flags of the same names say.
+struct TokenizerChoice {
+  std::string tokenizer_type = "ByteLevelTokenizer";
+  std::string tokenizer_model;
+  std::string vocab_file;
+  std::string merge_file;
+  int64_t vocab_size = 0;
+  int64_t vocab_extra_ids = 0;
+};
+
+// The types, and what each needs:
+//   ByteLevelTokenizer         nothing
+//   GPT2BPETokenizer           vocab_file, merge_file: GPT-2's vocab.json and merges.txt
+//   SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer
+//                              tokenizer_model: a .model, or the folder of tokenizer.model
+//   HuggingFaceTokenizer, PretrainedFromHF
+//                              tokenizer_model: a tokenizer.json, or its folder
+//   NullTokenizer              vocab_size: texts are ids already, as decimal numbers; eod is vocab_size
+// Throws kInvalidArgument (unknown type; files given or missing wrongly), kNotFound, kCorruptData (not such a file),
+//   kUnsupported (a part of a tokenizer.json that is not built in, named).
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerChoice& choice);
 
 }  // namespace ms::train

@@ -97,9 +97,11 @@ struct Trainer::Impl {
   // Configuration, tokenizer, checkpoint to load: what can be wrong before anything is built.
   void prepare() {
     config.data.validate();
-    tokenizer = make_tokenizer(config.data.tokenizer_type, config.data.tokenizer_model);
-    if (!config.checkpoint.load.empty()) open_checkpoint();
     core::TransformerConfig& model = config.model;
+    tokenizer = make_tokenizer(config.data.tokenizer(model.vocab_size));
+    if (!config.checkpoint.load.empty()) open_checkpoint();
+    // The --vocab-size of a NullTokenizer is without its eod, which the model knows too.
+    if (config.data.tokenizer_type == "NullTokenizer") model.vocab_size = tokenizer->vocab_size();
     if (model.vocab_size == 0) model.vocab_size = tokenizer->vocab_size();
     if (model.vocab_size < tokenizer->vocab_size()) {
       const std::string seen =

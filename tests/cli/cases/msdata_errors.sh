@@ -6,7 +6,7 @@ run
 run preprocess good.txt
 run preprocess good.txt --output-prefix out --no-such-flag
 run preprocess absent.txt --output-prefix out
-run preprocess good.txt --output-prefix no/such/out
+run preprocess good.txt --output-prefix good.txt/out
 run preprocess bad.jsonl --output-prefix out
 run preprocess good.txt --output-prefix out --tokenizer-type HuggingFaceTokenizer
 run preprocess good.txt --output-prefix out --dataset-impl lazy

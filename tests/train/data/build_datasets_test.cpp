@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -113,6 +114,22 @@ void write_set(const std::string& prefix, int documents, int32_t base) {
   builder.finalize();
 }
 
+// The same without the syncs of a builder, and one token throughout: 20 documents of 10.
+void write_raw_set(const std::string& prefix, int token) {
+  std::string idx(std::string("MMIDIDX\0\0", 9)), bin;
+  const auto put = [](std::string& to, auto value) { to.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  put(idx, uint64_t{1});
+  put(idx, static_cast<uint8_t>(TokenType::kUint16));
+  put(idx, uint64_t{20});
+  put(idx, uint64_t{21});
+  for (int d = 0; d < 20; ++d) put(idx, int32_t{10});
+  for (int d = 0; d < 20; ++d) put(idx, int64_t{d * 20});
+  for (int d = 0; d < 21; ++d) put(idx, int64_t{d});
+  for (int t = 0; t < 200; ++t) put(bin, static_cast<uint16_t>(token));
+  tests::write_bytes(idx_path(prefix), idx);
+  tests::write_bytes(bin_path(prefix), bin);
+}
+
 class BuildDatasets : public testing::Test {
  protected:
   BuildDatasets() {
@@ -193,6 +210,60 @@ TEST_F(BuildDatasets, WeightedBlend) {
   EXPECT_EQ(from_b, 100);
 }
 
+// Hundreds of data sets, listed in a file, with fewer descriptors than data sets.
+TEST_F(BuildDatasets, ManyDataSetsFromAFile) {
+  constexpr int kSets = 300;
+  std::string list;
+  for (int i = 0; i < kSets; ++i) {
+    const std::string prefix = dir_ / ("set" + std::to_string(i));
+    write_raw_set(prefix, i);
+    list += std::to_string(i % 7 + 1) + " " + prefix + (i % 2 == 0 ? "\n" : " ");
+  }
+  tests::write_bytes(dir_ / "list", list);
+  config_.data_args_path = dir_ / "list";
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{64, before.rlim_max};
+  for (const bool mapped : {true, false}) {
+    config_.mmap_bin_files = mapped;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    const TrainValidTest sets = build_datasets(config_, 4, 1234, 2000, 0, 0);
+    std::vector<int> drawn(kSets, 0);
+    std::vector<int32_t> sample(5);
+    for (int64_t i = 0; i < 2000; ++i) {
+      sets.train->sample(i, sample);
+      ++drawn[static_cast<size_t>(sample[0])];
+    }
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    double total = 0;
+    for (int i = 0; i < kSets; ++i) total += i % 7 + 1;
+    for (int i = 0; i < kSets; ++i) EXPECT_NEAR(drawn[static_cast<size_t>(i)], 2000 * (i % 7 + 1) / total, 1.0) << i;
+  }
+}
+
+TEST_F(BuildDatasets, SplitsFromAFile) {
+  config_.per_split_data_args_path = dir_ / "splits.json";
+  tests::write_bytes(
+      dir_ / "splits.json",
+      json{{"train", {0.5, dir_ / "a", "0.5", dir_ / "b"}}, {"valid", "1 " + (dir_ / "b")}, {"test", json::array()}}
+          .dump());
+  const TrainValidTest sets = build_datasets(config_, 7, 1234, 100, 20, 20);
+  EXPECT_LT(extent(*sets.train).first, 1000);  // both sets
+  EXPECT_GE(extent(*sets.train).second, 10000);
+  EXPECT_GE(extent(*sets.valid).first, 10000);
+  EXPECT_EQ(sets.test, nullptr);
+  const auto refuse = [&](ErrorCode code, const char* says, const std::string& bytes) {
+    tests::write_bytes(dir_ / "splits.json", bytes);
+    expect_error(code, says, [&] { config_.validate(); });
+  };
+  refuse(ErrorCode::kCorruptData, "not JSON", "{\"train\": [");
+  refuse(ErrorCode::kCorruptData, "an object", "7");
+  refuse(ErrorCode::kCorruptData, "\"vaild\"", R"({"vaild": []})");
+  refuse(ErrorCode::kCorruptData, "\"train\"", R"({"train": {"a": 1}})");
+  refuse(ErrorCode::kCorruptData, "\"test\"", R"({"test": [[1]]})");
+  refuse(ErrorCode::kInvalidArgument, "--valid-data-path", R"({"valid": [1, "p", "x", "q"]})");
+}
+
 TEST_F(BuildDatasets, UnweightedListIsReadOnce) {
   config_.train_data_path = {dir_ / "a", dir_ / "b"};
   const TrainValidTest sets = build_datasets(config_, 9, 1234, 100, 0, 0);
@@ -239,8 +310,15 @@ TEST_F(BuildDatasets, Errors) {
   refuse(ErrorCode::kNotFound, "nothing.idx", [&](auto& c) { c.data_path = {dir_ / "nothing"}; });
   refuse(ErrorCode::kInvalidArgument, "leaves none for test",
          [&](auto& c) { c.data_path = {dir_ / "a"}, c.split = "90,9.9,0.1"; });
-  refuse(ErrorCode::kInvalidArgument, "--data-path excludes",
+  refuse(ErrorCode::kInvalidArgument, "excludes --train-data-path",
          [&](auto& c) { c.data_path = {"p"}, c.valid_data_path = {"q"}; });
+  refuse(ErrorCode::kInvalidArgument, "--data-args-path",
+         [&](auto& c) { c.data_path = {dir_ / "a"}, c.data_args_path = dir_ / "list"; });
+  refuse(ErrorCode::kNotFound, "no-such-list", [&](auto& c) { c.data_args_path = dir_ / "no-such-list"; });
+  tests::write_bytes(dir_ / "empty", " \n");
+  refuse(ErrorCode::kInvalidArgument, "lists no data set", [&](auto& c) { c.data_args_path = dir_ / "empty"; });
+  refuse(ErrorCode::kInvalidArgument, "--per-split-data-args-path",
+         [&](auto& c) { c.train_data_path = {dir_ / "a"}, c.per_split_data_args_path = dir_ / "splits"; });
   refuse(ErrorCode::kInvalidArgument, "--split", [&](auto& c) { c.train_data_path = {"p"}, c.split = "1,1,1"; });
   refuse(ErrorCode::kInvalidArgument, "--test-data-path", [&](auto& c) { c.test_data_path = {"1", "p", "x", "q"}; });
 }
@@ -249,14 +327,42 @@ TEST(DataConfigFlags, EachReachesItsField) {
   DataConfig config;
   core::ConfigFields fields;
   fields.add("data", config);
-  fields.parse_flags({"--data-path", "1", "p", "2", "q", "--split", "1,2,3", "--data-cache-path", "c",
-                      "--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "t", "--eod-mask-loss",
-                      "--no-mmap-bin-files"});
+  fields.parse_flags({"--data-path",
+                      "1",
+                      "p",
+                      "2",
+                      "q",
+                      "--split",
+                      "1,2,3",
+                      "--data-cache-path",
+                      "c",
+                      "--tokenizer-type",
+                      "HuggingFaceTokenizer",
+                      "--tokenizer-model",
+                      "t",
+                      "--eod-mask-loss",
+                      "--no-mmap-bin-files",
+                      "--vocab-file",
+                      "v",
+                      "--merge-file",
+                      "m",
+                      "--vocab-extra-ids",
+                      "7",
+                      "--data-args-path",
+                      "a",
+                      "--per-split-data-args-path",
+                      "s"});
   EXPECT_EQ(config.data_path, (Strings{"1", "p", "2", "q"}));
   EXPECT_EQ(config.split + config.data_cache_path + config.tokenizer_model, "1,2,3ct");
   EXPECT_EQ(config.tokenizer_type, "HuggingFaceTokenizer");
+  EXPECT_EQ(config.data_args_path + config.per_split_data_args_path, "as");
   EXPECT_TRUE(config.eod_mask_loss);
   EXPECT_FALSE(config.mmap_bin_files);
+  const TokenizerChoice tokenizer = config.tokenizer(50);
+  EXPECT_EQ(tokenizer.tokenizer_type, "HuggingFaceTokenizer");
+  EXPECT_EQ(tokenizer.tokenizer_model + tokenizer.vocab_file + tokenizer.merge_file, "tvm");
+  EXPECT_EQ(tokenizer.vocab_size, 50);
+  EXPECT_EQ(tokenizer.vocab_extra_ids, 7);
 }
 
 }  // namespace

@@ -64,6 +64,35 @@ TEST(GptIndices, EqualTheSecondImplementation) {
   EXPECT_TRUE(separate);
 }
 
+// Steps x global batch x sequence length beyond 2^31, and beyond 2^32 within one epoch: every sample begins where the
+// one before it ends, counted in 64 bits.
+TEST(GptIndices, DoNotOverflow32Bits) {
+  const std::vector<int32_t> lengths = {2'000'000'000, 7, 1'999'999'999, 0, INT32_MAX, 123'456'789};
+  const auto flat_begins = [&](const GptIndices& indices) {
+    std::vector<int64_t> out{0};
+    for (const int64_t document : indices.document_index()) {
+      out.push_back(out.back() + lengths[static_cast<size_t>(document)]);
+    }
+    return out;
+  };
+  const GptIndexRequest request{0, static_cast<int64_t>(lengths.size()), 30'000, 1'000'003, 1, "train"};
+  const GptIndices indices = GptIndices::build(lengths, request);
+  ASSERT_GE(indices.num_samples(), request.num_samples);
+  const std::vector<int64_t> begins = flat_begins(indices);
+  EXPECT_GT(begins.back(), int64_t{1} << 34);
+  for (int64_t sample = 0; sample <= indices.num_samples(); ++sample) {
+    const auto at = 2 * static_cast<size_t>(sample);
+    const int64_t position = indices.sample_index()[at];
+    const int64_t offset = indices.sample_index()[at + 1];
+    ASSERT_EQ(begins[static_cast<size_t>(position)] + offset, sample * request.seq_length) << sample;
+    ASSERT_LT(offset,
+              std::max(1, lengths[static_cast<size_t>(indices.document_index()[static_cast<size_t>(position)])]));
+  }
+  std::vector<int64_t> shuffled = copy(indices.shuffle_index());
+  std::sort(shuffled.begin(), shuffled.end());
+  for (size_t i = 0; i < shuffled.size(); ++i) ASSERT_EQ(shuffled[i], static_cast<int64_t>(i));
+}
+
 TEST(GptIndices, RefusesWhatCannotBe) {
   const auto refuse = [](const std::vector<int32_t>& lengths, int64_t samples, int64_t seq, uint64_t seed,
                          ErrorCode code, const char* says) {

@@ -178,6 +178,7 @@ const Hostile kHostile[] = {
     {"CutInTheLengths", [](auto& idx, auto&) { idx.resize(37); }, ErrorCode::kCorruptData, "too few"},
     {"CutByOneByte", [](auto& idx, auto&) { idx.pop_back(); }, ErrorCode::kCorruptData, "too few"},
     {"TrailingByte", [](auto& idx, auto&) { idx += 'x'; }, ErrorCode::kCorruptData, "1 bytes too many"},
+    {"Multimodal", [](auto& idx, auto&) { idx += std::string(2, '\1'); }, ErrorCode::kUnsupported, "multimodal"},
     {"BadMagic", [](auto& idx, auto&) { idx[0] = 'X'; }, ErrorCode::kCorruptData, "MMIDIDX"},
     {"BadVersion", [](auto& idx, auto&) { idx[9] = 2; }, ErrorCode::kCorruptData, "version 2"},
     {"BadDtype", [](auto& idx, auto&) { idx[17] = 9; }, ErrorCode::kCorruptData, "dtype code 9"},
@@ -206,6 +207,22 @@ const Hostile kHostile[] = {
 };
 INSTANTIATE_TEST_SUITE_P(IndexedDataset, HostileFiles, testing::ValuesIn(kHostile),
                          [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(IndexedDataset, HoldsNoDescriptors) {
+  const auto open_files = [] {
+    const std::filesystem::directory_iterator fds("/proc/self/fd");
+    return std::distance(begin(fds), end(fds));
+  };
+  const TempDir dir;
+  write_small(dir / "a");
+  const auto before = open_files();
+  const IndexedDataset mapped(dir / "a", true), read(dir / "a", false);
+  std::vector<int32_t> x(2), y(2);
+  mapped.read(0, 0, x);
+  read.read(0, 0, y);
+  EXPECT_EQ(x, y);
+  EXPECT_EQ(open_files(), before);
+}
 
 TEST(IndexedDataset, EveryCutOfTheIdxIsRefused) {
   const TempDir dir;

@@ -137,6 +137,34 @@ TEST_F(Preprocess, EntropyIsThatOfTheTokens) {
   EXPECT_EQ(entropy_nats(std::vector<int64_t>{5}), 0.0);
 }
 
+TEST(Statistics, OfLengths) {
+  EXPECT_EQ(measure_lengths({}).longest, 0);
+  std::vector<int32_t> lengths;
+  for (int32_t length = 100; length > 0; --length) lengths.push_back(length);
+  const LengthStatistics seen = measure_lengths(lengths);
+  EXPECT_EQ(seen.shortest, 1);
+  EXPECT_EQ(seen.longest, 100);
+  EXPECT_DOUBLE_EQ(seen.mean, 50.5);
+  EXPECT_EQ(seen.percentiles, (std::array<int64_t, 7>{1, 10, 25, 50, 75, 90, 99}));
+  EXPECT_EQ(seen.histogram, (std::vector<int64_t>{0, 1, 2, 4, 8, 16, 32, 37}));
+  EXPECT_EQ(measure_lengths({0, 0, INT32_MAX}).histogram.size(), 32);
+  EXPECT_EQ(measure_lengths({5}).percentiles, (std::array<int64_t, 7>{5, 5, 5, 5, 5, 5, 5}));
+}
+
+TEST_F(Preprocess, StatisticsCountTheEndsOfDocuments) {
+  write_bytes(dir_ / "in.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}\n");
+  options_.inputs = {dir_ / "in.jsonl"};
+  options_.append_eod = true;
+  run();
+  const IndexedDataset dataset(result_.sets[0].prefix);
+  const DatasetStatistics seen = measure(dataset, 256);
+  EXPECT_EQ(seen.eod_tokens, 2);
+  EXPECT_EQ(seen.documents_ended, 2);
+  EXPECT_EQ(seen.documents, 3);
+  EXPECT_EQ(measure(dataset, 1 << 22).eod_tokens, 0);
+  EXPECT_EQ(measure(dataset).documents_ended, 0);
+}
+
 TEST_F(Preprocess, MalformedUtf8IsKeptAndCounted) {
   write_bytes(dir_ / "a.txt", "good");
   write_bytes(dir_ / "b.txt", "b\xFF\x80");
@@ -177,8 +205,8 @@ TEST_F(Preprocess, BadOptions) {
   options_.inputs = {dir_ / "none.txt"};
   refuse(ErrorCode::kNotFound, "none.txt");
   options_.inputs = {dir_ / "a.txt"};
-  options_.output_prefix = dir_ / "no/folder/out";
-  refuse(ErrorCode::kNotFound, "no/folder");
+  options_.output_prefix = dir_ / "a.txt/out";  // a file where a folder must be
+  refuse(ErrorCode::kIo, "a.txt");
   options_.output_prefix = good.output_prefix;
   options_.workers = -1;
   refuse(ErrorCode::kInvalidArgument, "--workers");
@@ -186,9 +214,17 @@ TEST_F(Preprocess, BadOptions) {
   options_.json_keys = {"a", "b", "a"};
   refuse(ErrorCode::kInvalidArgument, "\"a\" twice");
   options_.json_keys = {"a"};
-  options_.tokenizer_type = "X";
+  options_.tokenizer.tokenizer_type = "X";
   refuse(ErrorCode::kInvalidArgument, "--tokenizer-type X");
   EXPECT_THROW(parse_input_format("csv"), Error);
+}
+
+TEST_F(Preprocess, MakesTheFolderOfThePrefix) {
+  write_bytes(dir_ / "a.txt", "A");
+  options_.inputs = {dir_ / "a.txt"};
+  options_.output_prefix = dir_ / "new/folder/out";
+  preprocess(options_, [] { return false; });
+  EXPECT_EQ(documents(dir_ / "new/folder/out_text_document"), (std::vector<std::string>{"A"}));
 }
 
 TEST_F(Preprocess, StoppedLeavesTheOldDataSet) {

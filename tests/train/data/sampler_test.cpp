@@ -46,6 +46,18 @@ TEST(Sampler, MicrobatchesAreConsecutiveRunsAsInMegatron) {
   EXPECT_EQ(microbatch_samples({10, 1, 2, 2, 2}), expected);
 }
 
+TEST(Sampler, CountsInSixtyFourBits) {
+  SamplerPosition position;
+  position.consumed_samples = int64_t{3} << 40;
+  position.data_parallel_rank = 3;
+  position.data_parallel_size = 4;
+  position.micro_batch_size = int64_t{1} << 10;
+  position.num_microbatches = 2;
+  const auto batches = microbatch_samples(position);
+  EXPECT_EQ(batches[0].front(), (int64_t{3} << 40) + 3 * 1024);
+  EXPECT_EQ(batches[1].back(), (int64_t{3} << 40) + 8 * 1024 - 1);
+}
+
 TEST(Sampler, RefusesImpossiblePositions) {
   for (const SamplerPosition& bad :
        {SamplerPosition{-1, 0, 1, 1, 1}, SamplerPosition{0, 1, 1, 1, 1}, SamplerPosition{0, -1, 1, 1, 1},

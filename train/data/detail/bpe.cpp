@@ -60,7 +60,7 @@ uint64_t pair_key(int32_t left, int32_t right) {
 
 void refuse_options(const json& model) {
   const auto refuse = [](const char* what) {
-    throw Error(ErrorCode::kUnsupported, cat("model: BPE with ", what, " is not built in, only byte-level BPE is"));
+    throw Error(ErrorCode::kUnsupported, cat("model: BPE with ", what, " is not built in"));
   };
   const auto text = [&](const char* key) {
     return model.contains(key) && model[key].is_string() ? model[key].get<std::string>() : std::string();
@@ -68,7 +68,16 @@ void refuse_options(const json& model) {
   if (model.contains("dropout") && model["dropout"].is_number() && model["dropout"] != 0) refuse("dropout");
   if (!text("continuing_subword_prefix").empty()) refuse("continuing_subword_prefix");
   if (!text("end_of_word_suffix").empty()) refuse("end_of_word_suffix");
-  if (model.value("byte_fallback", false)) refuse("byte_fallback");
+}
+
+// How a vocabulary with byte_fallback writes a byte: <0x0A>.
+std::string fallback_token(size_t byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  return {'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'};
+}
+
+bool flag(const json& model, const char* key) {
+  return model.contains(key) && !model[key].is_null() && model[key].get<bool>();
 }
 
 }  // namespace
@@ -78,34 +87,69 @@ int byte_of_char(uint32_t code_point) {
   return code_point < byte_chars().bytes.size() ? byte_chars().bytes[code_point] : -1;
 }
 
-BytePairModel::BytePairModel(const json& model) {
+BytePairModel::BytePairModel(const json& model, Symbols symbols) : symbols_(symbols) {
   const std::string type = model.value("type", "BPE");
-  if (type != "BPE") {
-    throw Error(ErrorCode::kUnsupported, cat("model: ", type, " is not built in, only byte-level BPE is"));
-  }
+  if (type != "BPE") throw Error(ErrorCode::kUnsupported, cat("model: ", type, " is not built in, only BPE is"));
   refuse_options(model);
-  ignore_merges_ = model.value("ignore_merges", false);
-  for (const auto& [token, value] : model.at("vocab").items()) {
+  ignore_merges_ = flag(model, "ignore_merges");
+  read_vocabulary(model.at("vocab"));
+  read_fallback(model);
+  read_merges(model.at("merges"));
+}
+
+// The token as text holds it; nullopt if no text can.
+std::optional<std::string> BytePairModel::spelling(const std::string& token) const {
+  return symbols_ == Symbols::kBytes ? raw_bytes(token) : token;
+}
+
+void BytePairModel::read_vocabulary(const json& vocab) {
+  for (const auto& [token, value] : vocab.items()) {
     const auto id = value.get<int64_t>();
     if (id < 0 || id > kMaxId) throw Error(ErrorCode::kCorruptData, cat("vocab: the id of \"", token, "\" is ", id));
-    const auto bytes = raw_bytes(token);
-    if (!bytes || bytes->empty()) continue;  // can come from no text; an added token if anything
+    const auto spelled = spelling(token);
+    if (!spelled || spelled->empty()) continue;  // can come from no text; an added token if anything
     const auto at = static_cast<size_t>(id);
     if (at >= tokens_.size()) tokens_.resize(at + 1);
-    tokens_[at] = *bytes;
-    ids_[*bytes] = static_cast<int32_t>(id);
+    tokens_[at] = *spelled;
+    ids_[*spelled] = static_cast<int32_t>(id);
+    if (symbols_ == Symbols::kBytes) continue;
+    const CodePoint first = decode_utf8(*spelled);
+    if (static_cast<size_t>(first.size_bytes) == spelled->size())
+      character_ids_[first.value] = static_cast<int32_t>(id);
   }
+}
+
+void BytePairModel::read_fallback(const json& model) {
+  const bool bytes = symbols_ == Symbols::kBytes;
+  std::optional<size_t> missing;
   for (size_t byte = 0; byte < 256; ++byte) {
-    const auto found = ids_.find(std::string(1, static_cast<char>(byte)));
-    if (found == ids_.end()) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat("model: the vocabulary has no token for byte ", byte,
-                      ", so that text would be lost: only BPE whose alphabet is all 256 bytes is built in"));
-    }
-    byte_ids_[byte] = found->second;
+    const auto found = ids_.find(bytes ? std::string(1, static_cast<char>(byte)) : fallback_token(byte));
+    byte_ids_[byte] = found == ids_.end() ? -1 : found->second;
+    if (found == ids_.end()) missing = byte;
   }
+  if (bytes) {
+    if (!missing) return;
+    throw Error(ErrorCode::kUnsupported,
+                cat("model: the vocabulary has no token for byte ", *missing,
+                    ", so that text would be lost: byte-level BPE needs an alphabet of all 256 bytes"));
+  }
+  byte_fallback_ = flag(model, "byte_fallback");
+  fuse_unknown_ = flag(model, "fuse_unk");
+  if (model.contains("unk_token") && !model["unk_token"].is_null()) {
+    const auto name = model["unk_token"].get<std::string>();
+    const auto found = ids_.find(name);
+    if (found == ids_.end())
+      throw Error(ErrorCode::kCorruptData, cat("model: unk_token \"", name, "\" is not in vocab"));
+    unknown_ = found->second;
+  } else if (!byte_fallback_ || missing) {
+    throw Error(ErrorCode::kUnsupported,
+                "model: BPE on characters with neither unk_token nor byte_fallback to all 256 bytes would lose text");
+  }
+}
+
+void BytePairModel::read_merges(const json& merges) {
   int32_t rank = 0;
-  for (const json& merge : model.at("merges")) {
+  for (const json& merge : merges) {
     std::string left, right;
     if (merge.is_array()) {
       left = merge.at(0).get<std::string>();
@@ -116,21 +160,52 @@ BytePairModel::BytePairModel(const json& model) {
       left = text.substr(0, space);
       right = text.substr(std::min(space + 1, text.size()));
     }
-    const auto left_bytes = raw_bytes(left);
-    const auto right_bytes = raw_bytes(right);
-    const auto id_of = [&](const std::string& bytes) {
-      const auto found = ids_.find(bytes);
+    const auto id_of = [&](const std::string& spelled) {
+      const auto found = ids_.find(spelled);
       if (found == ids_.end()) {
         throw Error(ErrorCode::kCorruptData, cat("merges: number ", rank, ", \"", left, "\" with \"", right,
                                                  "\", has a part or a result that is not in vocab"));
       }
       return found->second;
     };
-    const int32_t left_id = id_of(left_bytes.value_or(""));
-    const int32_t right_id = id_of(right_bytes.value_or(""));
-    merges_[pair_key(left_id, right_id)] = {rank, id_of(*left_bytes + *right_bytes)};
+    const std::string first = spelling(left).value_or("");
+    const std::string second = spelling(right).value_or("");
+    merges_[pair_key(id_of(first), id_of(second))] = {rank, id_of(first + second)};
     ++rank;
   }
+}
+
+// What merging starts from. A character that the vocabulary lacks becomes its bytes, or else the unknown token, whose
+// place among the bytes is as the `tokenizers` library puts it: before the next character that is known.
+std::vector<int32_t> BytePairModel::symbols_of(std::string_view word) const {
+  std::vector<int32_t> out;
+  out.reserve(word.size());
+  if (symbols_ == Symbols::kBytes) {
+    for (const char c : word) out.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+    return out;
+  }
+  bool unknown = false;  // one waits to be written
+  const auto write_unknown = [&] {
+    if (unknown) out.push_back(*unknown_);
+    unknown = false;
+  };
+  while (!word.empty()) {
+    const CodePoint c = decode_utf8(word);
+    const std::string_view bytes = word.substr(0, static_cast<size_t>(c.size_bytes));
+    word.remove_prefix(bytes.size());
+    const auto byte_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)]; };
+    if (const auto found = character_ids_.find(c.value); found != character_ids_.end()) {
+      write_unknown();
+      out.push_back(found->second);
+    } else if (byte_fallback_ && std::all_of(bytes.begin(), bytes.end(), [&](char b) { return byte_id(b) >= 0; })) {
+      for (const char byte : bytes) out.push_back(byte_id(byte));
+    } else {
+      if (!fuse_unknown_) write_unknown();
+      unknown = true;
+    }
+  }
+  write_unknown();
+  return out;
 }
 
 const BytePairModel::Merge* BytePairModel::find_merge(int32_t left, int32_t right) const {
@@ -161,8 +236,9 @@ void BytePairModel::encode_word(std::string_view word, std::vector<int32_t>& out
     }
   };
   MS_CHECK(word.size() < INT32_MAX, "a word of ", word.size(), " bytes");
-  const auto size = static_cast<int32_t>(word.size());
-  std::vector<Symbol> symbols(word.size());
+  const std::vector<int32_t> first = symbols_of(word);
+  const auto size = static_cast<int32_t>(first.size());
+  std::vector<Symbol> symbols(first.size());
   std::priority_queue<Candidate> queue;
   const auto at = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
   const auto consider = [&](int32_t position) {
@@ -173,7 +249,7 @@ void BytePairModel::encode_word(std::string_view word, std::vector<int32_t>& out
     }
   };
   for (int32_t i = 0; i < size; ++i) {
-    at(i) = {byte_ids_[static_cast<uint8_t>(word[static_cast<size_t>(i)])], i - 1, i + 1 < size ? i + 1 : -1, true};
+    at(i) = {first[static_cast<size_t>(i)], i - 1, i + 1 < size ? i + 1 : -1, true};
   }
   for (int32_t i = 0; i + 1 < size; ++i) consider(i);
   while (!queue.empty()) {

@@ -1,10 +1,14 @@
-// Byte-level byte-pair encoding (Sennrich et al., arXiv 1508.07909, on bytes as in GPT-2): a word starts as its bytes;
-// the adjacent pair that was merged earliest in training is merged, leftmost first, until no pair is known.
+// Byte-pair encoding (Sennrich et al., arXiv 1508.07909): a word starts as its smallest symbols; the adjacent pair that
+// was merged earliest in training is merged, leftmost first, until no pair is known.
+//
+// The symbols are bytes (GPT-2, Llama 3, Qwen), or characters with bytes as the fallback (what is converted from
+// SentencePiece: Llama 2, Mistral, Gemma).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,14 +23,18 @@ int byte_of_char(uint32_t code_point);
 
 class BytePairModel {
  public:
-  // json: the "model" of a tokenizer.json. Throws kUnsupported (another model, options that change the result),
-  // kCorruptData (a merge of unknown tokens), nlohmann's exceptions for a wrong shape.
-  explicit BytePairModel(const nlohmann::json& json);
+  enum class Symbols { kBytes, kCharacters };
 
-  // Appends the ids of one word (raw bytes). O(n log n).
+  // json: the "model" of a tokenizer.json. Throws kUnsupported (another model, options that change the result, a
+  // vocabulary that would lose text), kCorruptData (a merge of unknown tokens), nlohmann's exceptions for a wrong
+  // shape.
+  BytePairModel(const nlohmann::json& json, Symbols symbols);
+
+  // Appends the ids of one word: with kBytes any bytes, with kCharacters well-formed UTF-8. O(n log n).
   void encode_word(std::string_view word, std::vector<int32_t>& out) const;
 
-  // Raw bytes of each token, by id; empty where there is none.
+  // Each token, by id: with kBytes the bytes that it stands for, with kCharacters as the vocabulary writes it. Empty
+  // where there is none.
   const std::vector<std::string>& tokens() const { return tokens_; }
 
  private:
@@ -34,12 +42,22 @@ class BytePairModel {
     int32_t rank;
     int32_t id;
   };
+  void read_vocabulary(const nlohmann::json& vocab);
+  void read_merges(const nlohmann::json& merges);
+  void read_fallback(const nlohmann::json& model);
+  std::optional<std::string> spelling(const std::string& token) const;
+  std::vector<int32_t> symbols_of(std::string_view word) const;
   const Merge* find_merge(int32_t left, int32_t right) const;
 
+  Symbols symbols_;
   std::vector<std::string> tokens_;
   std::unordered_map<std::string, int32_t> ids_;
   std::unordered_map<uint64_t, Merge> merges_;
-  std::array<int32_t, 256> byte_ids_{};
+  std::unordered_map<uint32_t, int32_t> character_ids_;
+  std::array<int32_t, 256> byte_ids_{};  // of "<0x41>" where the symbols are characters; -1: none
+  std::optional<int32_t> unknown_;
+  bool byte_fallback_ = false;
+  bool fuse_unknown_ = false;
   bool ignore_merges_ = false;
 };
 

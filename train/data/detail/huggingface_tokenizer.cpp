@@ -11,6 +11,8 @@
 #include "kernels/checksum.h"
 #include "train/data/detail/added_tokens.h"
 #include "train/data/detail/bpe.h"
+#include "train/data/detail/decoder.h"
+#include "train/data/detail/normalizer.h"
 #include "train/data/detail/pre_tokenizer.h"
 #include "train/data/detail/unicode.h"
 
@@ -25,19 +27,6 @@ using nlohmann::json;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 constexpr size_t kMaxCachedWordBytes = 64;
 constexpr size_t kMaxCachedWords = 1 << 16;
-
-// True for NFC, false for none. Throws kUnsupported for any other.
-bool wants_nfc(const json& normalizer) {
-  if (normalizer.is_null()) return false;
-  const auto type = normalizer.at("type").get<std::string>();
-  if (type == "NFC") return true;
-  if (type == "Sequence") {
-    bool nfc = false;
-    for (const json& part : normalizer.at("normalizers")) nfc |= wants_nfc(part);
-    return nfc;
-  }
-  throw Error(ErrorCode::kUnsupported, cat("normalizer: ", type, " is not built in: known are none and NFC"));
-}
 
 // Ids that the post-processor puts before and after a single text.
 void read_post_processor(const json& processor, std::vector<int32_t>& before, std::vector<int32_t>& after) {
@@ -94,9 +83,11 @@ std::string eos_of(const std::filesystem::path& folder) {
 
 struct HuggingFaceModel {
   explicit HuggingFaceModel(const json& tokenizer)
-      : bpe(tokenizer.at("model")),
-        pre_tokenizer(tokenizer.at("pre_tokenizer")),
-        nfc(wants_nfc(tokenizer.contains("normalizer") ? tokenizer["normalizer"] : json())) {
+      : pre_tokenizer(part(tokenizer, "pre_tokenizer")),
+        bpe(tokenizer.at("model"),
+            pre_tokenizer.byte_level() ? BytePairModel::Symbols::kBytes : BytePairModel::Symbols::kCharacters),
+        normalizer(part(tokenizer, "normalizer")),
+        decoder(part(tokenizer, "decoder"), pre_tokenizer.byte_level()) {
     tokens = bpe.tokens();
     if (tokenizer.contains("added_tokens") && !tokenizer["added_tokens"].is_null()) {
       for (const json& token : tokenizer["added_tokens"]) add(token);
@@ -109,6 +100,10 @@ struct HuggingFaceModel {
         }
       }
     }
+  }
+
+  static json part(const json& tokenizer, const char* name) {
+    return tokenizer.contains(name) ? tokenizer[name] : json();
   }
 
   void add(const json& json_token) {
@@ -126,24 +121,22 @@ struct HuggingFaceModel {
                   cat("added_tokens: \"", token.content, "\" is single_word, which is not built in"));
     }
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
-    tokens[static_cast<size_t>(id)] = token.content;
     names[token.content] = token.id;
     const bool special = json_token.value("special", false);
-    if (json_token.value("normalized", !special)) {
-      std::string normal;
-      if (nfc && normalize_nfc(token.content, normal)) token.content = normal;
-      added_after_normalizing.add(std::move(token));
-    } else {
-      added.add(std::move(token));
-    }
+    const bool normalized = json_token.value("normalized", !special);
+    std::string normal;
+    if (normalized && normalizer.normalize(token.content, normal)) token.content = normal;
+    tokens[static_cast<size_t>(id)] = token.content;
+    (normalized ? added_after_normalizing : added).add(std::move(token));
   }
 
-  BytePairModel bpe;
   PreTokenizer pre_tokenizer;
-  bool nfc;
+  BytePairModel bpe;
+  Normalizer normalizer;
+  Decoder decoder;
   AddedTokens added, added_after_normalizing;
   std::unordered_map<std::string, int32_t> names;  // added tokens by content
-  std::vector<std::string> tokens;                 // bytes by id
+  std::vector<std::string> tokens;                 // by id, as the decoder wants them
   std::vector<int32_t> before, after;
   std::optional<int32_t> eod;
   std::string description;
@@ -151,52 +144,99 @@ struct HuggingFaceModel {
 
 namespace {
 
+// The id of a token by its name: an added one, or else one of the vocabulary.
+std::optional<int32_t> id_of(const HuggingFaceModel& model, const json& tokenizer, const std::string& name) {
+  if (const auto found = model.names.find(name); found != model.names.end()) return found->second;
+  const json& vocab = tokenizer["model"]["vocab"];
+  if (const auto found = vocab.find(name); found != vocab.end()) return found->get<int32_t>();
+  return std::nullopt;
+}
+
+std::string hex_hash(const std::string& text) {
+  std::ostringstream hash;
+  hash << std::hex << std::setw(16) << std::setfill('0') << kernels::xxh3(text.data(), text.size());
+  return hash.str();
+}
+
+// eos: the name of the end of document; empty: the first of the usual names.
+std::shared_ptr<HuggingFaceModel> make_model(const json& tokenizer, const std::string& eos) {
+  if (!tokenizer.is_object() || !tokenizer.contains("model")) {
+    throw Error(ErrorCode::kCorruptData, "no \"model\": not a tokenizer.json");
+  }
+  auto model = std::make_shared<HuggingFaceModel>(tokenizer);
+  if (!eos.empty()) {
+    model->eod = id_of(*model, tokenizer, eos);
+    if (!model->eod) throw Error(ErrorCode::kCorruptData, cat("eos_token \"", eos, "\" is not in the vocabulary"));
+  }
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"}) {
+    if (!model->eod) model->eod = id_of(*model, tokenizer, name);
+  }
+  return model;
+}
+
 std::shared_ptr<const HuggingFaceModel> load_model(const std::string& where) {
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(where, ignored);
   const std::string path = folder ? (std::filesystem::path(where) / "tokenizer.json").string() : where;
   const std::string text = read_json_text(path);
   const json tokenizer = parse(text, path);
-  std::shared_ptr<HuggingFaceModel> model;
   try {
-    if (!tokenizer.is_object() || !tokenizer.contains("model") || !tokenizer.contains("pre_tokenizer")) {
-      throw Error(ErrorCode::kCorruptData, "no \"model\" or no \"pre_tokenizer\": not a tokenizer.json");
-    }
-    model = std::make_shared<HuggingFaceModel>(tokenizer);
-    const std::string eos = eos_of(std::filesystem::path(path).parent_path());
-    const auto id_of = [&](const std::string& name) -> std::optional<int32_t> {
-      if (const auto found = model->names.find(name); found != model->names.end()) return found->second;
-      const json& vocab = tokenizer["model"]["vocab"];
-      if (const auto found = vocab.find(name); found != vocab.end()) return found->get<int32_t>();
-      return std::nullopt;
-    };
-    if (!eos.empty()) {
-      model->eod = id_of(eos);
-      if (!model->eod) throw Error(ErrorCode::kCorruptData, cat("eos_token \"", eos, "\" is not in the vocabulary"));
-    } else {
-      for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"}) {
-        if (!model->eod) model->eod = id_of(name);
-      }
-    }
+    const auto model = make_model(tokenizer, eos_of(std::filesystem::path(path).parent_path()));
+    model->description = cat("HuggingFaceTokenizer ", hex_hash(text), " eod ", model->eod.value_or(-1));
+    return model;
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kCorruptData, cat(path, ": ", e.what()));
   } catch (const Error& e) {
     throw e.within(path);
   }
-  std::ostringstream hash;
-  hash << std::hex << std::setw(16) << std::setfill('0') << kernels::xxh3(text.data(), text.size());
-  model->description = cat("HuggingFaceTokenizer ", hash.str(), " eod ", model->eod.value_or(-1));
-  return model;
+}
+
+// The lines of a merges.txt behind the first, which tells the version. Megatron drops the first line whatever it is.
+json read_merges(const std::string& text, const std::string& path) {
+  json merges = json::array();
+  if (!text.starts_with("#version")) {
+    throw Error(ErrorCode::kCorruptData,
+                cat(path, " does not begin with #version: put the line \"#version: 0.2\" before the merges"));
+  }
+  if (const size_t bad = find_malformed_utf8(text); bad != text.size()) {
+    throw Error(ErrorCode::kCorruptData, cat(path, " is not UTF-8 at byte ", bad));
+  }
+  for (size_t at = text.find('\n'); at != std::string::npos && ++at < text.size(); at = text.find('\n', at)) {
+    std::string line = text.substr(at, std::min(text.find('\n', at), text.size()) - at);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) merges.push_back(std::move(line));
+  }
+  return merges;
+}
+
+std::shared_ptr<const HuggingFaceModel> load_gpt2(const std::string& vocab_file, const std::string& merge_file) {
+  const std::string vocab = read_json_text(vocab_file);
+  const std::string merges = read_json_text(merge_file);
+  const json tokenizer = {
+      {"model", {{"type", "BPE"}, {"vocab", parse(vocab, vocab_file)}, {"merges", read_merges(merges, merge_file)}}},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}}};
+  try {
+    const auto model = make_model(tokenizer, "");
+    model->description =
+        cat("GPT2BPETokenizer ", hex_hash(vocab), " ", hex_hash(merges), " eod ", model->eod.value_or(-1));
+    return model;
+  } catch (const json::exception& e) {
+    throw Error(ErrorCode::kCorruptData, cat(vocab_file, " and ", merge_file, ": ", e.what()));
+  } catch (const Error& e) {
+    throw e.within(cat(vocab_file, " and ", merge_file));
+  }
 }
 
 }  // namespace
 
+HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& vocab_file, const std::string& merge_file)
+    : model_(load_gpt2(vocab_file, merge_file)) {}
 HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& path) : model_(load_model(path)) {}
 
-void HuggingFaceTokenizer::encode_words(std::string_view text, std::vector<int32_t>& out) {
+void HuggingFaceTokenizer::encode_words(std::string_view text, bool at_start, std::vector<int32_t>& out) {
   std::vector<std::string_view> words;
   std::deque<std::string> storage;
-  model_->pre_tokenizer.split(text, words, storage);
+  model_->pre_tokenizer.split(text, at_start, words, storage);
   for (const std::string_view word : words) {
     if (word.size() > kMaxCachedWordBytes) {
       model_->bpe.encode_word(word, out);
@@ -238,24 +278,25 @@ void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& o
   }
   out.insert(out.end(), model_->before.begin(), model_->before.end());
   for_each_piece(model_->added, text, out, [&](std::string_view piece) {
+    const bool first = piece.data() == text.data();
     std::string normal;
-    if (model_->nfc && normalize_nfc(piece, normal)) piece = normal;
+    if (model_->normalizer.normalize(piece, normal)) piece = normal;
     for_each_piece(model_->added_after_normalizing, piece, out,
-                   [&](std::string_view rest) { encode_words(rest, out); });
+                   [&](std::string_view rest) { encode_words(rest, first && rest.data() == piece.data(), out); });
   });
   out.insert(out.end(), model_->after.begin(), model_->after.end());
 }
 
 std::string HuggingFaceTokenizer::decode(std::span<const int32_t> ids) const {
-  std::string out;
+  std::vector<std::string> tokens;
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size()) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("token id ", id, " is not below the vocabulary size ", vocab_size()));
     }
-    if (id != model_->eod) out += model_->tokens[static_cast<size_t>(id)];
+    if (id != model_->eod) tokens.push_back(model_->tokens[static_cast<size_t>(id)]);
   }
-  return out;
+  return model_->decoder.decode(std::move(tokens));
 }
 
 int64_t HuggingFaceTokenizer::vocab_size() const { return static_cast<int64_t>(model_->tokens.size()); }

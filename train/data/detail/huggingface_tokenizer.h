@@ -1,5 +1,6 @@
-// A byte-level BPE tokenizer as a tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, model,
-// post-processor, in the order in which the `tokenizers` library applies them.
+// A BPE tokenizer as a tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, model, post-processor, in
+// the order in which the `tokenizers` library applies them, and its decoder on the way back. GPT-2's older pair of
+// files, vocab.json and merges.txt, is read as the tokenizer.json that it stands for.
 #pragma once
 
 #include <memory>
@@ -17,6 +18,9 @@ class HuggingFaceTokenizer : public Tokenizer {
   // path: tokenizer.json or the folder that holds it. The eod comes from eos_token of tokenizer_config.json or
   // special_tokens_map.json beside it, or else is the first of the usual names among the added tokens.
   explicit HuggingFaceTokenizer(const std::string& path);
+  // GPT-2's vocab.json and merges.txt, as Megatron's GPT2BPETokenizer reads them: there are no added tokens, so that
+  // "<|endoftext|>" in a text is text; as an id it is the eod. Throws as make_tokenizer().
+  HuggingFaceTokenizer(const std::string& vocab_file, const std::string& merge_file);
 
   void encode(std::string_view text, std::vector<int32_t>& out) override;
   std::string decode(std::span<const int32_t> ids) const override;
@@ -27,7 +31,7 @@ class HuggingFaceTokenizer : public Tokenizer {
 
  private:
   explicit HuggingFaceTokenizer(std::shared_ptr<const HuggingFaceModel> model) : model_(std::move(model)) {}
-  void encode_words(std::string_view text, std::vector<int32_t>& out);
+  void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& out);
 
   std::shared_ptr<const HuggingFaceModel> model_;
   std::unordered_map<std::string, std::vector<int32_t>> cache_;  // short words to their ids

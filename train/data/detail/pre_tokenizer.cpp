@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "train/data/detail/normalizer.h"
 #include "train/data/detail/unicode.h"
 
 namespace ms::train::detail {
@@ -118,92 +119,146 @@ size_t match_digits(std::string_view text, bool each_alone) {
   return end;
 }
 
+// Where a literal text cuts: the length of the first piece.
+size_t match_literal(const std::string& literal, std::string_view text, bool joins_previous, bool joins_next) {
+  const size_t found = text.find(literal, joins_next && text.starts_with(literal) ? literal.size() : 0);
+  if (found == std::string_view::npos) return text.size();
+  if (joins_previous) return found + literal.size();
+  return found == 0 ? literal.size() : found;
+}
+
 [[noreturn]] void unsupported(const std::string& what) {
-  throw Error(
-      ErrorCode::kUnsupported,
-      cat("pre_tokenizer: ", what,
-          " is not built in: known are ByteLevel, Digits, and Split by the pattern of GPT-2, Llama 3 or Qwen 2"));
+  throw Error(ErrorCode::kUnsupported,
+              cat("pre_tokenizer: ", what,
+                  " is not built in: known are ByteLevel, Metaspace, Digits, and Split by a literal text or by the "
+                  "pattern of GPT-2, Llama 3 or Qwen 2"));
 }
 
 }  // namespace
 
 PreTokenizer::PreTokenizer(const json& json) {
-  if (json.is_null()) unsupported("none (text that is not cut into words)");
-  if (json.at("type") != "Sequence") {
-    if (json.at("type") != "ByteLevel") unsupported(json.at("type").get<std::string>() + " without ByteLevel");
-    add(json);
-    return;
-  }
-  const auto& parts = json.at("pretokenizers");
-  for (const auto& part : parts) {
-    if (&part == &parts.back() && part.at("type") != "ByteLevel")
-      unsupported("a Sequence that does not end in ByteLevel");
-    if (&part != &parts.back() && part.at("type") == "ByteLevel") unsupported("ByteLevel before the end of a Sequence");
-    add(part);
-  }
+  if (!json.is_null()) add(json);
 }
 
 void PreTokenizer::add(const json& json) {
+  using Kind = Step::Kind;
   const auto type = json.at("type").get<std::string>();
-  if (type == "ByteLevel") {
-    if (json.value("add_prefix_space", true)) steps_.push_back(Step::kPrefixSpace);
-    if (json.value("use_regex", true)) steps_.push_back(Step::kGpt2);
+  if (byte_level_) unsupported(cat(type, " after ByteLevel"));
+  if (type == "Sequence") {
+    for (const auto& part : json.at("pretokenizers")) add(part);
+  } else if (type == "ByteLevel") {
+    byte_level_ = true;
+    if (json.value("add_prefix_space", true)) steps_.push_back({Kind::kPrefixSpace, ""});
+    if (json.value("use_regex", true)) steps_.push_back({Kind::kGpt2, ""});
   } else if (type == "Digits") {
-    steps_.push_back(json.value("individual_digits", false) ? Step::kDigit : Step::kDigits);
+    steps_.push_back({json.value("individual_digits", false) ? Kind::kDigit : Kind::kDigits, ""});
   } else if (type == "Split") {
-    const auto& regex = json.at("pattern");
-    const std::string pattern = regex.contains("Regex") ? regex.at("Regex").get<std::string>() : regex.dump();
-    const auto behavior = json.at("behavior").get<std::string>();
-    const bool invert = json.value("invert", false);
-    // The patterns leave nothing between their matches, so "keep the matches alone" says the same.
-    if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-      unsupported(cat("Split with behavior ", behavior, invert ? " inverted" : ""));
-    }
-    if (pattern == kLlama3Pattern) {
-      steps_.push_back(Step::kLlama3);
-    } else if (pattern == kQwen2Pattern) {
-      steps_.push_back(Step::kQwen2);
-    } else if (pattern == kGpt2Pattern) {
-      steps_.push_back(Step::kGpt2);
-    } else {
-      unsupported("the pattern " + pattern);
-    }
+    add_split(json);
+  } else if (type == "Metaspace") {
+    add_metaspace(json);
   } else {
     unsupported(type);
   }
 }
 
-size_t PreTokenizer::match(Step step, std::string_view text) {
-  switch (step) {
-    case Step::kGpt2:
+void PreTokenizer::add_split(const json& json) {
+  using Kind = Step::Kind;
+  const auto& pattern = json.at("pattern");
+  const auto behavior = json.at("behavior").get<std::string>();
+  const bool invert = json.value("invert", false);
+  const auto refuse_behavior = [&] {
+    unsupported(cat("Split by ", pattern.dump(), " with behavior ", behavior, invert ? " inverted" : ""));
+  };
+  if (!pattern.contains("Regex")) {
+    if (invert) refuse_behavior();
+    const std::string literal = literal_pattern(pattern, "pre_tokenizer: Split");
+    if (behavior == "Isolated") {
+      steps_.push_back({Kind::kIsolated, literal});
+    } else if (behavior == "MergedWithPrevious") {
+      steps_.push_back({Kind::kMergedWithPrevious, literal});
+    } else if (behavior == "MergedWithNext") {
+      steps_.push_back({Kind::kMergedWithNext, literal});
+    } else {
+      refuse_behavior();
+    }
+    return;
+  }
+  // The known patterns leave nothing between their matches, so "keep the matches alone" says the same.
+  if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) refuse_behavior();
+  const auto regex = pattern.at("Regex").get<std::string>();
+  if (regex == kLlama3Pattern) {
+    steps_.push_back({Kind::kLlama3, ""});
+  } else if (regex == kQwen2Pattern) {
+    steps_.push_back({Kind::kQwen2, ""});
+  } else if (regex == kGpt2Pattern) {
+    steps_.push_back({Kind::kGpt2, ""});
+  } else {
+    unsupported("the pattern " + regex);
+  }
+}
+
+void PreTokenizer::add_metaspace(const json& json) {
+  const auto replacement = json.at("replacement").get<std::string>();
+  if (replacement.empty()) throw Error(ErrorCode::kCorruptData, "pre_tokenizer: Metaspace with an empty replacement");
+  const auto scheme = json.value("prepend_scheme", json.value("add_prefix_space", true) ? "always" : "never");
+  using Prepend = Step::Prepend;
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    unsupported("Metaspace with prepend_scheme " + scheme);
+  steps_.push_back({Step::Kind::kMetaspace, replacement,
+                    scheme == "always"  ? Prepend::kAlways
+                    : scheme == "first" ? Prepend::kFirst
+                                        : Prepend::kNever});
+  if (json.value("split", true)) steps_.push_back({Step::Kind::kMergedWithNext, replacement});
+}
+
+size_t PreTokenizer::match(const Step& step, std::string_view text) {
+  switch (step.kind) {
+    case Step::Kind::kGpt2:
       return match_gpt2(text);
-    case Step::kLlama3:
+    case Step::Kind::kLlama3:
       return match_llama3(text, 3);
-    case Step::kQwen2:
+    case Step::Kind::kQwen2:
       return match_llama3(text, 1);
-    case Step::kDigit:
+    case Step::Kind::kDigit:
       return match_digits(text, true);
-    case Step::kDigits:
+    case Step::Kind::kDigits:
       return match_digits(text, false);
-    case Step::kPrefixSpace:
-      break;
+    case Step::Kind::kIsolated:
+      return match_literal(step.text, text, false, false);
+    case Step::Kind::kMergedWithPrevious:
+      return match_literal(step.text, text, true, false);
+    case Step::Kind::kMergedWithNext:
+      return match_literal(step.text, text, false, true);
+    case Step::Kind::kPrefixSpace:
+    case Step::Kind::kMetaspace:
+      break;  // these cut nothing
   }
   return text.size();
 }
 
-void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words,
+void PreTokenizer::split(std::string_view text, bool at_start, std::vector<std::string_view>& words,
                          std::deque<std::string>& storage) const {
   if (text.empty()) return;
   const size_t first = words.size();
   words.push_back(text);
-  for (const Step step : steps_) {
-    if (step == Step::kPrefixSpace) {
+  for (const Step& step : steps_) {
+    if (step.kind == Step::Kind::kPrefixSpace) {
       for (size_t i = first; i < words.size(); ++i) {
         if (words[i].front() != ' ') words[i] = storage.emplace_back(1, ' ').append(words[i]);
       }
       continue;
     }
-    std::vector<std::string_view> pieces(words.begin() + static_cast<std::ptrdiff_t>(first), words.end());
+    if (step.kind == Step::Kind::kMetaspace) {
+      for (size_t i = first; i < words.size(); ++i) {
+        std::string& word = storage.emplace_back(replace_all(words[i], " ", step.text));
+        const bool prepend =
+            step.prepend == Step::Prepend::kAlways || (step.prepend == Step::Prepend::kFirst && at_start && i == first);
+        if (prepend && !word.starts_with(step.text)) word.insert(0, step.text);
+        words[i] = word;
+      }
+      continue;
+    }
+    const std::vector<std::string_view> pieces(words.begin() + static_cast<std::ptrdiff_t>(first), words.end());
     words.resize(first);
     for (std::string_view piece : pieces) {
       while (!piece.empty()) {

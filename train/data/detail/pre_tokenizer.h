@@ -14,19 +14,43 @@ namespace ms::train::detail {
 
 class PreTokenizer {
  public:
-  // json: the "pre_tokenizer" of a tokenizer.json: ByteLevel, or a Sequence of Split and Digits that ends in ByteLevel.
-  // Throws kUnsupported naming the type or the pattern, nlohmann's exceptions for a wrong shape.
+  // json: the "pre_tokenizer" of a tokenizer.json: null (the text is one word), or ByteLevel, Metaspace, Digits and
+  // Split by a known pattern or a literal text, one of them or a Sequence in which ByteLevel comes last. Throws
+  // kUnsupported naming the type or the pattern, nlohmann's exceptions for a wrong shape.
   explicit PreTokenizer(const nlohmann::json& json);
 
-  // Appends the words of well-formed `text`, which together are the text. They look into text or into `storage`.
-  void split(std::string_view text, std::vector<std::string_view>& words, std::deque<std::string>& storage) const;
+  // Whether the model works on bytes, as ByteLevel wants it, or else on characters.
+  bool byte_level() const { return byte_level_; }
+
+  // Appends the words of well-formed `text`, which together are the text, or what Metaspace and a prefix space make of
+  // it. They look into text or into `storage`. at_start: text is the beginning of the document.
+  void split(std::string_view text, bool at_start, std::vector<std::string_view>& words,
+             std::deque<std::string>& storage) const;
 
  private:
-  enum class Step { kGpt2, kLlama3, kQwen2, kDigit, kDigits, kPrefixSpace };
+  struct Step {
+    enum class Kind {
+      kGpt2,
+      kLlama3,
+      kQwen2,
+      kDigit,
+      kDigits,
+      kPrefixSpace,
+      kMetaspace,
+      kIsolated,            // a literal text is a word of its own,
+      kMergedWithPrevious,  // ends a word,
+      kMergedWithNext,      // or begins one
+    } kind;
+    std::string text;  // the literal; kMetaspace: what stands for a space
+    enum class Prepend { kNever, kFirst, kAlways } prepend = Prepend::kNever;
+  };
   void add(const nlohmann::json& json);
-  static size_t match(Step step, std::string_view text);
+  void add_split(const nlohmann::json& json);
+  void add_metaspace(const nlohmann::json& json);
+  static size_t match(const Step& step, std::string_view text);
 
   std::vector<Step> steps_;
+  bool byte_level_ = false;
 };
 
 }  // namespace ms::train::detail

@@ -1,0 +1,45 @@
+// SentencePiece's .model files (unigram and BPE), by its own library, dressed as Megatron's three tokenizers dress it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "train/data/tokenizer.h"
+
+namespace ms::train::detail {
+
+struct SentencePieceModel;  // the library's processor, shared by forks
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  // megatron/training/tokenizer/tokenizer.py:
+  enum class Kind {
+    kSentencePiece,  // eod is <EOD>, added at the end of the vocabulary with <CLS>, <SEP>, <MASK> and what else is
+                     // missing of pad, bos, eos and --vocab-extra-ids; such names in a text are their ids
+    kGpt,            // the ids of the model alone; eod is </s>
+    kLlama2,         // as kGpt, each text begun by <s>
+  };
+
+  // path: the .model, or the folder that holds it as tokenizer.model. vocab_extra_ids: 0 but with kSentencePiece.
+  // Throws kNotFound, kCorruptData (not a model, or one that would have the library read outside of it),
+  // kInvalidArgument, kUnsupported (kLlama2 of a model without <s>).
+  SentencePieceTokenizer(Kind kind, const std::string& path, int64_t vocab_extra_ids);
+
+  void encode(std::string_view text, std::vector<int32_t>& out) override;
+  std::string decode(std::span<const int32_t> ids) const override;
+  int64_t vocab_size() const override;
+  std::optional<int32_t> eod() const override;
+  std::string description() const override;
+  std::unique_ptr<Tokenizer> fork() const override;
+
+ private:
+  explicit SentencePieceTokenizer(std::shared_ptr<const SentencePieceModel> model) : model_(std::move(model)) {}
+
+  std::shared_ptr<const SentencePieceModel> model_;
+};
+
+// Throws kCorruptData unless the character maps of a serialized model hold together: the library follows their offsets
+// unchecked.
+void check_character_maps(std::string_view serialized_model);
+
+}  // namespace ms::train::detail
