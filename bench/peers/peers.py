@@ -5,9 +5,16 @@ import subprocess
 import sys
 
 
+def installed(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be part of
+        return False
+
+
 def need(*modules):
     """Goes on only where the modules can be imported: else with the interpreter in MS_PEERS_PYTHON, or not at all (77)."""
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    missing = [module for module in modules if not installed(module)]
     if not missing:
         return
     other = os.environ.get("MS_PEERS_PYTHON")
