@@ -127,6 +127,21 @@ void appear_whole(const std::string& path, Write write) {
   }
 }
 
+// Temporary files that a killed process left, of any index in the folder. Whoever still writes one has touched it
+// lately.
+void remove_abandoned(const std::string& dir) {
+  constexpr auto kAbandoned = std::chrono::hours(1);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("-GPTDataset-") == std::string::npos || name.find(".tmp-") == std::string::npos) continue;
+    const auto written = entry.last_write_time(ignored);
+    if (!ignored && std::filesystem::file_time_type::clock::now() - written > kAbandoned) {
+      std::filesystem::remove(entry.path(), ignored);
+    }
+  }
+}
+
 void store(const CachePaths& paths, const json& inputs, const GptIndices& indices) {
   const std::array<std::span<const int64_t>, 3> data = {indices.document_index(), indices.sample_index(),
                                                         indices.shuffle_index()};
@@ -157,6 +172,7 @@ GptIndices GptIndices::build_or_load(const IndexedDataset& dataset, const GptInd
       throw Error(ErrorCode::kIo, cat("cannot make the data cache ", cache_dir, ": ", error.message(),
                                       ". Give a writable folder with --data-cache-path"));
     }
+    remove_abandoned(cache_dir);
     store(paths, inputs, built);
     mapped = load(paths, inputs);
     if (!mapped) {

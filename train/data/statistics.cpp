@@ -48,7 +48,7 @@ DatasetStatistics measure(const IndexedDataset& dataset, std::optional<int32_t> 
   out.sequences = dataset.num_sequences();
   out.tokens = dataset.num_tokens();
   out.lengths = measure_lengths(dataset.sequence_lengths(0, out.sequences));
-  std::vector<int64_t> counts(kDense, 0);
+  std::vector<int64_t> counts;
   std::unordered_map<int32_t, int64_t> rare;
   std::vector<int32_t> tokens;
   for (int64_t d = 0; d < out.documents; ++d) {
@@ -58,16 +58,19 @@ DatasetStatistics measure(const IndexedDataset& dataset, std::optional<int32_t> 
       for (int64_t at = 0; at < length; at += static_cast<int64_t>(tokens.size())) {
         tokens.resize(std::min(kPiece, static_cast<size_t>(length - at)));
         dataset.read(s, at, tokens);
+        out.largest_token = std::max<int64_t>(out.largest_token, *std::max_element(tokens.begin(), tokens.end()));
+        counts.resize(std::min(kDense, static_cast<size_t>(out.largest_token) + 1));
         for (const int32_t token : tokens) {
           ++(static_cast<size_t>(token) < kDense ? counts[static_cast<size_t>(token)] : rare[token]);
-          out.largest_token = std::max<int64_t>(out.largest_token, token);
         }
         last = tokens.back();
       }
     }
     out.documents_ended += eod && last == eod ? 1 : 0;
   }
-  if (eod) out.eod_tokens = static_cast<size_t>(*eod) < kDense ? counts[static_cast<size_t>(*eod)] : rare[*eod];
+  if (eod && *eod <= out.largest_token) {
+    out.eod_tokens = static_cast<size_t>(*eod) < kDense ? counts[static_cast<size_t>(*eod)] : rare[*eod];
+  }
   for (const auto& [token, count] : rare) counts.push_back(count);
   out.distinct_tokens = std::count_if(counts.begin(), counts.end(), [](int64_t count) { return count > 0; });
   out.unigram_entropy = entropy_nats(counts);

@@ -259,6 +259,21 @@ TEST_F(Cache, AnInt32IndexIsNotTaken) {
   EXPECT_EQ(load(request_), build(request_));
 }
 
+TEST_F(Cache, WhatKilledProcessesLeftIsRemovedInTime) {
+  std::filesystem::create_directories(dir_ / "cache");
+  const std::string old = dir_ / "cache/0123456789abcdef-GPTDataset-train-sample_index.npy.tmp-17-1-99";
+  const std::string fresh = old + "9";
+  const std::string foreign = dir_ / "cache/notes.tmp-1";
+  for (const std::string& path : {old, fresh, foreign}) write_bytes(path, "part");
+  for (const std::string& path : {old, foreign}) {
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  load(request_);
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(fresh));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+}
+
 TEST_F(Cache, ManyAtOnce) {
   const auto expected = build(request_);
   std::vector<std::thread> threads;

@@ -57,7 +57,9 @@ TEST(HuggingFaceTokenizer, IdsEqualThoseOfTheLibrary) {
       EXPECT_EQ(tokenizer->encode(text), golden["ids"][i].get<Ids>()) << golden["name"] << ": " << text;
       EXPECT_EQ(fork->encode(text), golden["ids"][i].get<Ids>()) << "fork";
       const json& decoded = golden["decoded"][i];  // null where the library's own decoder breaks an added token
-      if (!decoded.is_null()) EXPECT_EQ(tokenizer->decode(golden["ids"][i].get<Ids>()), decoded) << golden["name"];
+      if (!decoded.is_null()) {
+        EXPECT_EQ(tokenizer->decode(golden["ids"][i].get<Ids>()), decoded) << golden["name"];
+      }
     }
   }
 }
@@ -229,6 +231,7 @@ TEST_F(SmallTokenizer, WhatIsNotBuiltInIsRefusedByName) {
       {ErrorCode::kCorruptData, "tokenizer.json", [](json& t) { t.erase("model"); }},
       {ErrorCode::kCorruptData, "tokenizer.json", [](json& t) { t["model"]["merges"] = 7; }},
       {ErrorCode::kCorruptData, "\"ab\" is -1", [](json& t) { t["model"]["vocab"]["ab"] = -1; }},
+      {ErrorCode::kCorruptData, "\"ab\" is 1000000", [](json& t) { t["model"]["vocab"]["ab"] = 1000000; }},
       {ErrorCode::kCorruptData, "<|end|>", [](json& t) { t["added_tokens"][1]["id"] = int64_t{1} << 40; }},
   };
   for (const Case& wrong : cases) {

@@ -16,8 +16,6 @@ using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
 
-constexpr int32_t kMaxId = 1 << 28;  // an id beyond is a broken file, not a vocabulary
-
 bool stands_for_itself(uint32_t c) {
   return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
 }
@@ -87,6 +85,13 @@ int byte_of_char(uint32_t code_point) {
   return code_point < byte_chars().bytes.size() ? byte_chars().bytes[code_point] : -1;
 }
 
+void check_id(int64_t id, size_t tokens, const std::string& name) {
+  const auto limit = static_cast<int64_t>(65536 + 16 * tokens);
+  if (id >= 0 && id < limit) return;
+  throw Error(ErrorCode::kCorruptData, cat("the id of \"", name, "\" is ", id, ": ", tokens,
+                                           " tokens have ids from 0 to ", limit - 1, " at most"));
+}
+
 BytePairModel::BytePairModel(const json& model, Symbols symbols) : symbols_(symbols) {
   const std::string type = model.value("type", "BPE");
   if (type != "BPE") throw Error(ErrorCode::kUnsupported, cat("model: ", type, " is not built in, only BPE is"));
@@ -105,7 +110,7 @@ std::optional<std::string> BytePairModel::spelling(const std::string& token) con
 void BytePairModel::read_vocabulary(const json& vocab) {
   for (const auto& [token, value] : vocab.items()) {
     const auto id = value.get<int64_t>();
-    if (id < 0 || id > kMaxId) throw Error(ErrorCode::kCorruptData, cat("vocab: the id of \"", token, "\" is ", id));
+    check_id(id, vocab.size(), token);
     const auto spelled = spelling(token);
     if (!spelled || spelled->empty()) continue;  // can come from no text; an added token if anything
     const auto at = static_cast<size_t>(id);

@@ -21,6 +21,10 @@ namespace ms::train::detail {
 uint32_t char_of_byte(uint8_t byte);
 int byte_of_char(uint32_t code_point);
 
+// Throws kCorruptData unless an id may be one of a vocabulary of so many tokens: ids are nearly dense, and tables by id
+// are as long as the largest one.
+void check_id(int64_t id, size_t tokens, const std::string& name);
+
 class BytePairModel {
  public:
   enum class Symbols { kBytes, kCharacters };

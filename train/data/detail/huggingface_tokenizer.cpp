@@ -110,9 +110,7 @@ struct HuggingFaceModel {
     AddedToken token;
     token.content = json_token.at("content").get<std::string>();
     const auto id = json_token.at("id").get<int64_t>();
-    if (id < 0 || id > 1 << 28) {
-      throw Error(ErrorCode::kCorruptData, cat("added_tokens: the id of \"", token.content, "\" is ", id));
-    }
+    check_id(id, tokens.size(), token.content);
     token.id = static_cast<int32_t>(id);
     token.lstrip = json_token.value("lstrip", false);
     token.rstrip = json_token.value("rstrip", false);

@@ -84,7 +84,7 @@ void check_character_map(std::string_view map) {
   constexpr uint32_t kLeaf = 1U << 31;
   for (size_t i = 0; i < units; ++i) {
     const uint32_t unit = unit_at(i);
-    if ((unit & kLeaf) != 0) continue;
+    if ((unit & kLeaf) != 0 && i != 0) continue;  // no character leads to a leaf; the root is entered without one
     const size_t children = i ^ (size_t{unit >> 10} << ((unit & (1U << 9)) >> 6));
     if ((children | 0xFF) >= units) corrupt(cat("unit ", i, " points outside"));
     if ((unit & (1U << 8)) != 0 && (unit_at(children) & ~kLeaf) >= text_bytes) {
