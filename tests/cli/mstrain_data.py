@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mstrain at the start and end of its data: indices in a shared cache, and documents whose loss is masked.
+"""mstrain and its data: indices in a shared cache, documents whose loss is masked, and text through every tokenizer.
 
 Four things that a launcher of many jobs has met: an index of other data is used, a start waits for a lock that nobody holds
 any more, many starts write one cache, and a micro-batch without a token that counts makes the gradient norm NaN.
@@ -110,6 +110,45 @@ def masked_documents(place, runs):
                     place.expect(all(row["grad norm"] > 0 for row in seen), f"{what}: what is not masked still counts", ran)
 
 
+def write_tokenizers(place):
+    """Flags of a tokenizer of each kind, from the goldens of tests/train/data."""
+    goldens = os.path.join(os.environ["MS_SOURCE"], "tests/data/train")
+    flags = {"ByteLevelTokenizer": []}
+    for kind in ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"):
+        flags[kind] = ["--tokenizer-model", os.path.join(goldens, "sentencepiece/bpe.model")]
+    for golden in json.loads(training.read(os.path.join(goldens, "tokenizer_goldens.json")))["goldens"]:
+        if golden["name"] not in ("qwen2", "llama2"):
+            continue
+        folder = place.path(golden["name"])
+        os.mkdir(folder)
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump(golden["tokenizer"], file)
+        if golden["name"] == "llama2":
+            flags["HuggingFaceTokenizer"] = ["--tokenizer-model", folder]
+        else:
+            model = golden["tokenizer"]["model"]
+            with open(place.path("vocab.json"), "w", encoding="utf-8") as file:
+                json.dump(model["vocab"], file)
+            with open(place.path("merges.txt"), "w", encoding="utf-8") as file:
+                file.write("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in model["merges"]))
+            flags["GPT2BPETokenizer"] = ["--vocab-file", "vocab.json", "--merge-file", "merges.txt"]
+            flags["PretrainedFromHF"] = ["--tokenizer-name-or-path", folder]
+    return flags
+
+
+def tokenizers(place):
+    """The same flags for msdata, for training, and for text from the model, which begins with the prompt."""
+    for kind, files in write_tokenizers(place).items():
+        flags = ["--tokenizer-type", kind, *files]
+        made = place.tool("msdata", "preprocess", "documents.jsonl", "--output-prefix", kind, "--append-eod", *flags)
+        place.expect(made.exit == 0, f"{kind}: msdata", made)
+        ran = place.run(*STEPS, *flags, "--split", "1,0,0", "--eod-mask-loss", "--save", f"{kind}_saved", data=f"{kind}_text_document")
+        place.expect(ran.exit == 0, f"{kind}: trains", ran)
+        prompt = "the brown fox 12"
+        ran = place.run(*flags, "--load", f"{kind}_saved", "--generate", prompt, "--num-tokens-to-generate", "5", data=None)
+        place.expect(ran.exit == 0 and prompt in ran.stdout, f"{kind}: continues its prompt", ran)
+
+
 def main():
     with training.workplace() as place:
         make_documents(place, 200)
@@ -117,6 +156,7 @@ def main():
         stale_indices(place, runs)
         starts_at_once(place, runs)
         masked_documents(place, runs)
+        tokenizers(place)
 
 
 if __name__ == "__main__":
