@@ -37,6 +37,8 @@ class DelayedTransport final : public Transport {
     return std::make_unique<DelayedRequest>(*this, inner_->irecv(data, size_bytes, peer, tag));
   }
 
+  bool peer_lives(int peer) const override { return inner_->peer_lives(peer); }
+
   void release_due() {
     const int64_t now = trace::now_ns();
     std::erase_if(queue_, [&](const std::shared_ptr<Held>& held) {

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -21,6 +25,16 @@ void check(int code, const char* what) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   throw Error(ErrorCode::kPeerFailed, cat(what, ": ", std::string(text, static_cast<size_t>(length))));
+}
+
+// Whether a process of this machine runs, or is stopped; one that waits to be buried does not.
+bool lives(int64_t pid) {
+  std::ifstream stat(cat("/proc/", pid, "/stat"));
+  std::string line;
+  if (!stat || !std::getline(stat, line)) return ::kill(static_cast<pid_t>(pid), 0) == 0;
+  const size_t name_end = line.rfind(')');  // the name may hold anything
+  return name_end == std::string::npos || name_end + 2 >= line.size() ||
+         (line[name_end + 2] != 'Z' && line[name_end + 2] != 'X');
 }
 
 class MpiRequest final : public TransferRequest {
@@ -65,6 +79,12 @@ class MpiTransport final : public Transport {
   MpiTransport() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    const Process own{::gethostid() ^ static_cast<int64_t>(std::hash<std::string>()(host)), ::getpid()};
+    processes_.resize(static_cast<size_t>(size_));
+    check(MPI_Allgather(&own, sizeof own, MPI_BYTE, processes_.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
+          "MPI_Allgather");
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -89,9 +109,17 @@ class MpiTransport final : public Transport {
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
+  bool peer_lives(int peer) const override {
+    const Process& process = processes_[static_cast<size_t>(peer)];
+    return process.host != processes_[static_cast<size_t>(rank_)].host || lives(process.pid);
+  }
 
  private:
+  struct Process {
+    int64_t host, pid;
+  };
   int rank_ = 0, size_ = 1;
+  std::vector<Process> processes_;  // by rank
 };
 
 }  // namespace

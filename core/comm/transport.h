@@ -27,6 +27,11 @@ class Transport {
   // tag: 0 <= tag < 2^31.
   virtual std::unique_ptr<TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) = 0;
   virtual std::unique_ptr<TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) = 0;
+  // False if the peer's process is known to have ended. Asks the kernel: for waits that have lasted.
+  virtual bool peer_lives(int peer) const {
+    (void)peer;
+    return true;
+  }
 };
 
 }  // namespace ms::core

@@ -85,7 +85,7 @@ class ThreadTransport final : public core::Transport {
 }  // namespace
 
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s,
-                      core::LinkDelay delay) {
+                      core::LinkDelay delay, const WrapTransport& wrap) {
   ThreadWorld world(ranks);
   std::mutex error_mutex;
   std::exception_ptr first, peer_failure;
@@ -98,6 +98,7 @@ void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& bod
         if (delay.latency_s > 0 || delay.bytes_per_s > 0) {
           transport = core::make_delayed_transport(std::move(transport), delay);
         }
+        if (wrap) transport = wrap(std::move(transport));
         core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s});
         body(endpoint);
       } catch (const core::Error& e) {

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "core/comm/communicator.h"
 #include "core/comm/delayed_transport.h"
 
 namespace ms::test {
 
+using WrapTransport = std::function<std::unique_ptr<core::Transport>(std::unique_ptr<core::Transport>)>;
+
 // Runs body(endpoint) on `ranks` threads that share a world. When one throws, the others' waits fail, and the first
-// real exception is rethrown here. timeout_s: of every wait.
+// real exception is rethrown here. timeout_s: of every wait. wrap: put around every rank's transport.
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s = 60,
-                      core::LinkDelay delay = {});
+                      core::LinkDelay delay = {}, const WrapTransport& wrap = {});
 
 }  // namespace ms::test

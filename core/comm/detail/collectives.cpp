@@ -1,5 +1,7 @@
 // The collectives: direct exchange. Every rank sends block j to rank j and adds what it receives in rank order, so the
-// result does not depend on arrival; ring-optimal in bytes, one message per peer and phase.
+// result does not depend on arrival; ring-optimal in bytes, one message per peer and phase. In a large group small
+// messages spread in rounds instead, so that a rank meets few others: what all ranks of a job agree on at its start
+// does not open a connection between every two of them.
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +13,8 @@ namespace {
 
 // Below this, every rank sends all to all and adds by itself: one message time instead of two.
 constexpr int64_t kSmallAllreduceBytes = 8192;
+// Members up to which everyone sends to everyone, whatever the size.
+constexpr int kDirectMembers = 8;
 
 template <class T>
 struct Accumulator {
@@ -187,6 +191,74 @@ class Allgather final : public Operation {
   TensorView input_, output_;
 };
 
+// A block of every rank on every rank, in ceil(log2 n) rounds of one message each (Bruck et al. 1997): before round k a
+// rank has the blocks of itself and the 2^k - 1 after it, and passes them on to the one 2^k before.
+class Spreading : public Operation {
+ public:
+  Spreading(Communicator& comm, const OperationFacts& facts, const std::byte* own, int64_t block_bytes)
+      : Operation(comm, facts), block_bytes_(block_bytes) {
+    blocks_ = arena().allocate(block_bytes * size(), MemoryTag::kComm);
+    std::memcpy(blocks_.data(), own, static_cast<size_t>(block_bytes));
+  }
+  void begin() override { post_round(); }
+  bool next_phase() override {
+    held_ = std::min(2 * held_, size());
+    if (held_ < size()) {
+      post_round();
+      return false;
+    }
+    spread();
+    return true;
+  }
+
+ protected:
+  virtual void spread() = 0;  // all blocks are there
+  const std::byte* block(int of_rank) const {
+    return blocks_.data() + (of_rank - rank() + size()) % size() * block_bytes_;
+  }
+
+ private:
+  void post_round() {
+    const int64_t bytes = std::min(held_, size() - held_) * block_bytes_;
+    recv(blocks_.data() + held_ * block_bytes_, bytes, (rank() + held_) % size());
+    send(blocks_.data(), bytes, (rank() - held_ + size()) % size());
+  }
+
+  int64_t block_bytes_;
+  int held_ = 1;  // blocks that are there: of this rank and those after it
+  Buffer blocks_;
+};
+
+class SpreadingAllreduce final : public Spreading {
+ public:
+  SpreadingAllreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data, ReduceOp op)
+      : Spreading(comm, facts, data.bytes(), data.size_bytes()), data_(data), op_(op) {}
+
+ private:
+  void spread() override {
+    std::vector<const std::byte*> inputs;
+    for (int peer = 0; peer < size(); ++peer) inputs.push_back(block(peer));
+    reduce(data_.dtype(), inputs, data_.bytes(), data_.size(), op_);
+  }
+  TensorView data_;
+  ReduceOp op_;
+};
+
+class SpreadingAllgather final : public Spreading {
+ public:
+  SpreadingAllgather(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output)
+      : Spreading(comm, facts, input.bytes(), input.size_bytes()), output_(output) {}
+
+ private:
+  void spread() override {
+    const int64_t bytes = output_.size_bytes() / size();
+    for (int peer = 0; peer < size(); ++peer) {
+      std::memcpy(output_.bytes() + peer * bytes, block(peer), static_cast<size_t>(bytes));
+    }
+  }
+  TensorView output_;
+};
+
 class Alltoall final : public Operation {
  public:
   Alltoall(Communicator& comm, const OperationFacts& facts, const TensorView& input, const TensorView& output)
@@ -259,6 +331,9 @@ class PointToPoint final : public Operation {
 
 std::shared_ptr<Operation> make_allreduce(Communicator& comm, const OperationFacts& facts, const TensorView& data,
                                           ReduceOp op) {
+  if (comm.size() > kDirectMembers && data.size_bytes() <= kSmallAllreduceBytes) {
+    return std::make_shared<SpreadingAllreduce>(comm, facts, data, op);
+  }
   return std::make_shared<Allreduce>(comm, facts, data, op);
 }
 std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const OperationFacts& facts, const TensorView& input,
@@ -267,6 +342,9 @@ std::shared_ptr<Operation> make_reduce_scatter(Communicator& comm, const Operati
 }
 std::shared_ptr<Operation> make_allgather(Communicator& comm, const OperationFacts& facts, const TensorView& input,
                                           const TensorView& output) {
+  if (comm.size() > kDirectMembers && input.size_bytes() <= kSmallAllreduceBytes) {
+    return std::make_shared<SpreadingAllgather>(comm, facts, input, output);
+  }
   return std::make_shared<Allgather>(comm, facts, input, output);
 }
 std::shared_ptr<Operation> make_bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data,

@@ -8,7 +8,8 @@
 namespace ms::core::detail {
 namespace {
 
-// mpirun ends a job's survivors about 2 s after its SIGTERM: within that, a wait that will never end must say so.
+// When a rank has died, mpirun sends SIGTERM to the others and ends them about 2 s later: a wait for the dead one must
+// have said so by then. Any other wait outlasts a signal: the step is finished, and the run ends behind it.
 constexpr double kGraceAfterSignalS = 0.7;
 constexpr int kPollsBeforeYield = 64;  // more ranks than cores is normal: do not spin a peer off its core
 
@@ -84,6 +85,12 @@ std::string Operation::silent_peers() const {
   return cat(ranks.size() == 1 ? "rank " : "ranks ", ranks);
 }
 
+bool Operation::waits_for_the_dead() const {
+  return std::any_of(posted_.begin(), posted_.end(), [&](const Posted& posted) {
+    return !comm_.endpoint_.transport_->peer_lives(comm_.world_ranks_[static_cast<size_t>(posted.peer)]);
+  });
+}
+
 void Operation::wait(double timeout_s) {
   if (done_) return;
   blocking_ = trace::now_ns() - start_ns_ < 20'000;  // waited for at once: nothing was computed meanwhile
@@ -96,13 +103,14 @@ void Operation::wait(double timeout_s) {
     if (polls % 64 != 0) continue;
     const double waited_s = static_cast<double>(trace::now_ns() - began_ns) * 1e-9;
     const int signal = termination_signal();
-    const bool ended = signal != 0 && waited_s > kGraceAfterSignalS && seconds_since_termination() > kGraceAfterSignalS;
+    const bool ended = signal != 0 && waited_s > kGraceAfterSignalS &&
+                       seconds_since_termination() > kGraceAfterSignalS && waits_for_the_dead();
     if (waited_s < timeout_s && !ended) continue;
     comm_.endpoint_.peer_failed_ = true;
     throw Error(ErrorCode::kPeerFailed,
                 cat(comm_op_name(facts_.op), " ", facts_.sequence, " in group ", comm_.name(), " ", comm_.world_ranks(),
                     ": ", silent_peers(), " silent for ", waited_s, " s, ",
-                    ended ? cat("and signal ", signal, " has come: a rank of the job has probably died")
+                    ended ? cat("and signal ", signal, " has come: a rank of the job has died")
                           : cat("the limit is ", timeout_s,
                                 " s: it has died or is stuck; see its own log, or raise "
                                 "--distributed-timeout-minutes")));

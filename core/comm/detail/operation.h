@@ -47,6 +47,7 @@ class Operation {
   };
   void finish();
   std::string silent_peers() const;
+  bool waits_for_the_dead() const;
 
   Communicator& comm_;
   OperationFacts facts_;
