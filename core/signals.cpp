@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <ctime>
+#include <utility>
 
 namespace ms::core {
 namespace {
@@ -32,12 +33,25 @@ void remember(int signal) {
 }  // namespace
 
 void install_termination_handlers() {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) watch_termination_signal(signal);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+void watch_termination_signal(int signal) {
   struct sigaction action {};
   action.sa_handler = remember;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaction(signal, &action, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  sigaction(signal, &action, nullptr);
+}
+
+int parse_signal(std::string_view name) {
+  constexpr std::pair<std::string_view, int> kNames[] = {
+      {"SIGTERM", SIGTERM}, {"SIGINT", SIGINT}, {"SIGHUP", SIGHUP}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
+  for (const auto& [known, signal] : kNames) {
+    if (name == known) return signal;
+  }
+  return 0;
 }
 
 int termination_signal() { return first_signal.load(std::memory_order_relaxed); }

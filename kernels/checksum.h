@@ -1,4 +1,5 @@
-// XXH3-64 (libxxhash): at memcpy speed, for accidents and not for attackers.
+// Checksums, for accidents and not for attackers: XXH3-64 (libxxhash) at memcpy speed for our own files, CRC-32C for
+// formats that want it.
 #pragma once
 
 #include <cstddef>
@@ -8,5 +9,8 @@ namespace ms::kernels {
 
 // Hash of size_bytes at data (may be null when size_bytes is 0), seed 0: a seeded XXH3 derives a secret per call.
 uint64_t xxh3(const void* data, size_t size_bytes);
+
+// CRC-32C (Castagnoli; RFC 3720, B.4), a byte at a time: for small records.
+uint32_t crc32c(const void* data, size_t size_bytes);
 
 }  // namespace ms::kernels

@@ -149,6 +149,9 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
     core::set_log_level(core::parse_log_level(config.logger.log_level));
   });
   core::set_log_rank(rank, config.logger.log_rank == "all");
+  if (config.training.exit_signal_handler && core::parse_signal(config.training.exit_signal) != 0) {
+    core::watch_termination_signal(core::parse_signal(config.training.exit_signal));
+  }
   for (const std::string& notice : fields.notices()) core::log_info("mstrain", notice);
   // Rank 0 alone has read stdin.
   const bool gave_data = fields.given("data_path");

@@ -1,6 +1,10 @@
 #include "train/config.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "core/error.h"
+#include "core/signals.h"
 
 namespace ms::train {
 namespace {
@@ -18,6 +22,89 @@ void validate_virtual_stages(const ModelParallelConfig& parallel, int64_t num_la
   require(!layers || *layers > 0, "--num-layers-per-virtual-pipeline-stage ", layers.value_or(0), ": at least 1");
   require(!stages || (*stages > 0 && *stages <= num_layers), "--num-virtual-stages-per-pipeline-rank ",
           stages.value_or(0), ": expected 1 to --num-layers ", num_layers);
+}
+
+bool one_of(const std::string& text, std::initializer_list<const char*> choices) {
+  return std::any_of(choices.begin(), choices.end(), [&](const char* choice) { return text == choice; });
+}
+
+// Fills what --train-samples and the defaults leave open, and checks the schedules of learning rate and weight decay.
+void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler, const OptimizerConfig& optimizer,
+                      bool trains) {
+  require(training.train_samples >= 0, "--train-samples ", training.train_samples, ": give a positive number");
+  const bool by_samples = training.train_samples > 0;
+  if (by_samples) {
+    const int64_t iterations = training.train_samples / training.global_batch_size;
+    require(training.train_iters == 0 || training.train_iters == iterations,
+            "--train-iters and --train-samples exclude each other");
+    require(scheduler.lr_decay_iters == 0 && scheduler.lr_warmup_iters == 0 && scheduler.lr_wsd_decay_iters == 0,
+            "with --train-samples the schedule is in samples too: --lr-decay-samples, --lr-warmup-samples and "
+            "--lr-wsd-decay-samples, not --lr-decay-iters, --lr-warmup-iters and --lr-wsd-decay-iters");
+    training.train_iters = iterations;
+    if (scheduler.lr_decay_samples == 0) scheduler.lr_decay_samples = training.train_samples;
+  } else {
+    require(scheduler.lr_decay_samples == 0 && scheduler.lr_warmup_samples == 0 && scheduler.lr_wsd_decay_samples == 0,
+            "--lr-decay-samples, --lr-warmup-samples and --lr-wsd-decay-samples need --train-samples");
+    if (scheduler.lr_decay_iters == 0) scheduler.lr_decay_iters = training.train_iters;
+  }
+  require(!trains || training.train_iters > 0, "--train-iters is ", training.train_iters,
+          ": give the number of steps (or --train-samples of at least a global batch, or --skip-train)");
+  require(one_of(scheduler.lr_decay_style, {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
+          "--lr-decay-style ", scheduler.lr_decay_style,
+          ": expected constant, linear, cosine, inverse-square-root or WSD");
+  require(one_of(scheduler.lr_wsd_decay_style, {"exponential", "linear", "cosine", "minus_sqrt"}),
+          "--lr-wsd-decay-style ", scheduler.lr_wsd_decay_style,
+          ": expected exponential, linear, cosine or minus_sqrt");
+  const char* unit = by_samples ? "samples" : "iters";
+  const int64_t decay = by_samples ? scheduler.lr_decay_samples : scheduler.lr_decay_iters;
+  const int64_t warmup = by_samples ? scheduler.lr_warmup_samples : scheduler.lr_warmup_iters;
+  const int64_t anneal = by_samples ? scheduler.lr_wsd_decay_samples : scheduler.lr_wsd_decay_iters;
+  require(scheduler.lr_warmup_fraction == 0 || warmup == 0, "--lr-warmup-fraction and --lr-warmup-", unit,
+          " exclude each other");
+  require(scheduler.lr_warmup_fraction >= 0 && scheduler.lr_warmup_fraction < 1, "--lr-warmup-fraction ",
+          scheduler.lr_warmup_fraction, ": expected a share in [0, 1)");
+  require(warmup >= 0 && (!trains || warmup < decay), "--lr-warmup-", unit, " ", warmup, " must be below --lr-decay-",
+          unit, " ", decay);
+  require(scheduler.lr_decay_style != "WSD" || !trains || (anneal > 0 && anneal <= decay),
+          "--lr-decay-style WSD needs --lr-wsd-decay-", unit, ", at most --lr-decay-", unit, " ", decay, "; it is ",
+          anneal);
+  require(!scheduler.override_opt_param_scheduler || !scheduler.use_checkpoint_opt_param_scheduler,
+          "--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler exclude each other");
+
+  const std::string& style = optimizer.weight_decay_incr_style;
+  require(one_of(style, {"constant", "linear", "cosine"}), "--weight-decay-incr-style ", style,
+          ": expected constant, linear or cosine");
+  const auto& start = optimizer.start_weight_decay;
+  const auto& end = optimizer.end_weight_decay;
+  require(style != "constant" || (!start && !end),
+          "--start-weight-decay and --end-weight-decay need --weight-decay-incr-style linear or cosine");
+  require(style == "constant" || (start && end && *start >= 0 && *end >= *start), "--weight-decay-incr-style ", style,
+          " needs --start-weight-decay, at least 0, and --end-weight-decay, at least that");
+}
+
+// What a step does when its numbers are not fit to be applied.
+void validate_steps(const TrainingConfig& training) {
+  require(!training.fp16 || !training.bf16, "--fp16 and --bf16 exclude each other");
+  require(!training.loss_scale || training.fp16, "--loss-scale needs --fp16");
+  require(!training.loss_scale || *training.loss_scale > 0, "--loss-scale ", training.loss_scale.value_or(0),
+          ": give a positive number");
+  require(training.min_loss_scale > 0 && training.min_loss_scale <= training.initial_loss_scale, "--min-loss-scale ",
+          training.min_loss_scale, ": expected above 0 and at most --initial-loss-scale ", training.initial_loss_scale);
+  require(training.loss_scale_window > 0, "--loss-scale-window ", training.loss_scale_window, ": at least 1");
+  require(training.hysteresis > 0, "--hysteresis ", training.hysteresis, ": at least 1");
+  require(training.spike_skip_factor == 0 || training.spike_skip_factor > 1, "--spike-skip-factor ",
+          training.spike_skip_factor, ": expected a number above 1, or 0 for none");
+  require(training.spike_skip_window > 0, "--spike-skip-window ", training.spike_skip_window, ": at least 1");
+  for (const int64_t iteration : training.iterations_to_skip) {
+    require(iteration > 0, "--iterations-to-skip ", iteration, ": the first iteration is 1");
+  }
+  require(training.exit_interval >= 0, "--exit-interval ", training.exit_interval, ": at least 0");
+  require(training.exit_duration_in_mins >= 0, "--exit-duration-in-mins ", training.exit_duration_in_mins,
+          ": at least 0");
+  require(core::parse_signal(training.exit_signal) != 0, "--exit-signal ", training.exit_signal,
+          ": expected SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2");
+  require(training.exit_signal == "SIGTERM" || training.exit_signal_handler,
+          "--exit-signal needs --exit-signal-handler");
 }
 
 constexpr const char* kAlwaysDeterministic =
@@ -45,6 +132,8 @@ core::ConfigFields TrainerConfig::fields() {
   fields.alias("rotary-emb-base", "rotary_base");
   fields.alias("layernorm-epsilon", "norm_epsilon");
   fields.alias("tokenizer-name-or-path", "tokenizer_model");
+  fields.alias("no-log-learnig-rate-to-tensorboard", "log_learning_rate_to_tensorboard",
+               "false");  // as Megatron has it
   for (const char* flag : {"deterministic", "npu-deterministic", "deterministic-mode"}) {
     fields.accept_with_notice(flag, false, kAlwaysDeterministic);
   }
@@ -123,29 +212,14 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           model.max_position_embeddings, " is below --seq-length ", training.seq_length);
 
   const bool trains = !training.skip_train && generate.generate.empty();
-  require(!trains || training.train_iters > 0, "--train-iters is ", training.train_iters,
-          ": give the number of steps (or --skip-train)");
+  resolve_schedule(training, scheduler, optimizer, trains);
+  validate_steps(training);
   require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
   require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);
   require(optimizer.clip_grad >= 0, "--clip-grad ", optimizer.clip_grad, ": at least 0");
   require(
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,
       "--adam-beta1 and --adam-beta2 must be in [0, 1)");
-  require(scheduler.lr_decay_style == "constant" || scheduler.lr_decay_style == "linear" ||
-              scheduler.lr_decay_style == "cosine",
-          "--lr-decay-style ", scheduler.lr_decay_style, ": expected constant, linear or cosine");
-  require(scheduler.lr_warmup_fraction == 0 || scheduler.lr_warmup_iters == 0,
-          "--lr-warmup-fraction and --lr-warmup-iters exclude each other");
-  require(scheduler.lr_warmup_fraction >= 0 && scheduler.lr_warmup_fraction < 1, "--lr-warmup-fraction ",
-          scheduler.lr_warmup_fraction, ": expected a share in [0, 1)");
-  if (scheduler.lr_decay_iters == 0) scheduler.lr_decay_iters = training.train_iters;
-  if (scheduler.lr_warmup_fraction > 0) {
-    scheduler.lr_warmup_iters =
-        static_cast<int64_t>(scheduler.lr_warmup_fraction * static_cast<double>(scheduler.lr_decay_iters));
-  }
-  require(scheduler.lr_warmup_iters >= 0 && (!trains || scheduler.lr_warmup_iters < scheduler.lr_decay_iters),
-          "--lr-warmup-iters ", scheduler.lr_warmup_iters, " must be below --lr-decay-iters ",
-          scheduler.lr_decay_iters);
 
   const std::string& granularity = training.recompute_granularity;
   require(granularity.empty() || granularity == "full", "--recompute-granularity ", granularity,
@@ -165,6 +239,10 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(!checkpoint.use_checkpoint_args || !checkpoint.load.empty(), "--use-checkpoint-args needs --load");
   require(logger.log_interval > 0, "--log-interval ", logger.log_interval, ": at least 1");
   require(logger.log_rank == "0" || logger.log_rank == "all", "--log-rank ", logger.log_rank, ": expected 0 or all");
+  require(logger.tensorboard_log_interval > 0, "--tensorboard-log-interval ", logger.tensorboard_log_interval,
+          ": at least 1");
+  require(logger.tensorboard_queue_size > 0, "--tensorboard-queue-size ", logger.tensorboard_queue_size,
+          ": at least 1");
   require(training.eval_iters >= 0 && training.eval_interval > 0,
           "--eval-interval must be positive, --eval-iters at least 0");
 

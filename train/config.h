@@ -50,6 +50,9 @@ struct OptimizerConfig {
   double lr = 0;
   double min_lr = 0;
   double weight_decay = 0.01;
+  std::optional<double> start_weight_decay;
+  std::optional<double> end_weight_decay;
+  std::string weight_decay_incr_style = "constant";
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
@@ -61,6 +64,9 @@ struct OptimizerConfig {
     field("lr", &C::lr, "Peak learning rate");
     field("min_lr", &C::min_lr, "The schedules end here");
     field("weight_decay", &C::weight_decay, "Decoupled weight decay; not of norms and biases");
+    field("start_weight_decay", &C::start_weight_decay, "Weight decay of the first step, if it increases");
+    field("end_weight_decay", &C::end_weight_decay, "Weight decay of the last step, if it increases");
+    field("weight_decay_incr_style", &C::weight_decay_incr_style, "constant, linear or cosine");
     field("adam_beta1", &C::adam_beta1, "Decay of the first moment");
     field("adam_beta2", &C::adam_beta2, "Decay of the second moment");
     field("adam_eps", &C::adam_eps, "Added to the root of the second moment");
@@ -70,20 +76,36 @@ struct OptimizerConfig {
 
 struct SchedulerConfig {
   std::string lr_decay_style = "linear";
+  std::string lr_wsd_decay_style = "exponential";
   int64_t lr_decay_iters = 0;
+  int64_t lr_decay_samples = 0;
+  int64_t lr_wsd_decay_iters = 0;
+  int64_t lr_wsd_decay_samples = 0;
   int64_t lr_warmup_iters = 0;
+  int64_t lr_warmup_samples = 0;
   double lr_warmup_fraction = 0;
   double lr_warmup_init = 0;
+  bool override_opt_param_scheduler = false;
+  bool use_checkpoint_opt_param_scheduler = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = SchedulerConfig;
-    field("lr_decay_style", &C::lr_decay_style, "constant, linear or cosine");
+    field("lr_decay_style", &C::lr_decay_style, "constant, linear, cosine, inverse-square-root or WSD");
+    field("lr_wsd_decay_style", &C::lr_wsd_decay_style, "End of WSD: exponential, linear, cosine or minus_sqrt");
     field("lr_decay_iters", &C::lr_decay_iters, "Iterations until --min-lr; 0: --train-iters");
+    field("lr_decay_samples", &C::lr_decay_samples, "The same in samples, with --train-samples; 0: all of them");
+    field("lr_wsd_decay_iters", &C::lr_wsd_decay_iters, "Iterations of the last phase of WSD");
+    field("lr_wsd_decay_samples", &C::lr_wsd_decay_samples, "The same in samples, with --train-samples");
     field("lr_warmup_iters", &C::lr_warmup_iters, "Iterations of linear warm-up");
+    field("lr_warmup_samples", &C::lr_warmup_samples, "The same in samples, with --train-samples");
     field("lr_warmup_fraction", &C::lr_warmup_fraction,
-          "Warm-up as a share of --lr-decay-iters; excludes --lr-warmup-iters");
+          "Warm-up as a share of the decay; excludes --lr-warmup-iters and --lr-warmup-samples");
     field("lr_warmup_init", &C::lr_warmup_init, "Learning rate at the first iteration of the warm-up");
+    field("override_opt_param_scheduler", &C::override_opt_param_scheduler,
+          "Continue with the schedule of the command line where the checkpoint's run had another");
+    field("use_checkpoint_opt_param_scheduler", &C::use_checkpoint_opt_param_scheduler,
+          "Continue with the schedule of the checkpoint's run");
   }
 };
 
@@ -92,10 +114,25 @@ struct TrainingConfig {
   int64_t global_batch_size = 0;
   int64_t seq_length = 0;
   int64_t train_iters = 0;
+  int64_t train_samples = 0;
+  int64_t exit_interval = 0;
+  double exit_duration_in_mins = 0;
+  bool exit_signal_handler = false;
+  std::string exit_signal = "SIGTERM";
   int64_t eval_interval = 1000;
   int64_t eval_iters = 100;
   bool skip_train = false;
   bool bf16 = false;
+  bool fp16 = false;
+  std::optional<double> loss_scale;
+  double initial_loss_scale = 4294967296.0;
+  double min_loss_scale = 1.0;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+  bool check_for_nan_in_loss_and_grad = true;
+  double spike_skip_factor = 0;
+  int64_t spike_skip_window = 100;
+  std::vector<int64_t> iterations_to_skip;
   bool calculate_per_token_loss = false;
   std::string recompute_granularity;
   std::string recompute_method;
@@ -109,10 +146,21 @@ struct TrainingConfig {
     field("global_batch_size", &C::global_batch_size, "Samples of one step; 0: micro batch x data-parallel size");
     field("seq_length", &C::seq_length, "Tokens per sample");
     field("train_iters", &C::train_iters, "Steps of the whole run, earlier parts included");
+    field("train_samples", &C::train_samples, "The same in samples; excludes --train-iters");
+    field("exit_interval", &C::exit_interval, "Save and end at an iteration that is a multiple of this; 0: never");
+    field("exit_duration_in_mins", &C::exit_duration_in_mins, "Save and end when the run has lasted so long; 0: never");
+    field("exit_signal_handler", &C::exit_signal_handler, "Save before ending by --exit-signal");
+    field("exit_signal", &C::exit_signal, "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2");
     field("eval_interval", &C::eval_interval, "Steps between evaluations");
     field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: none");
     field("skip_train", &C::skip_train, "Evaluate and end");
     field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights");
+    field("check_for_nan_in_loss_and_grad", &C::check_for_nan_in_loss_and_grad,
+          "End the run when the loss or a gradient is not finite; otherwise such steps are skipped");
+    field("spike_skip_factor", &C::spike_skip_factor,
+          "Skip a step whose loss or gradient norm is above so many times its recent mean; 0: none");
+    field("spike_skip_window", &C::spike_skip_window, "Applied steps that the recent mean is of");
+    field("iterations_to_skip", &C::iterations_to_skip, "Iterations, from 1, whose samples are passed over");
     field("calculate_per_token_loss", &C::calculate_per_token_loss,
           "Average over all unmasked tokens of the step, not over micro-batches");
     field("recompute_granularity", &C::recompute_granularity,
@@ -161,6 +209,17 @@ struct LoggerConfig {
   std::string metrics_path;
   bool report_memory = false;
   double peak_tflops = 0;
+  bool log_throughput = false;
+  std::string tensorboard_dir;
+  int64_t tensorboard_log_interval = 1;
+  int64_t tensorboard_queue_size = 1000;
+  bool log_learning_rate_to_tensorboard = true;
+  bool log_loss_scale_to_tensorboard = true;
+  bool log_batch_size_to_tensorboard = false;
+  bool log_timers_to_tensorboard = false;
+  bool log_validation_ppl_to_tensorboard = false;
+  bool log_memory_to_tensorboard = false;
+  bool log_world_size_to_tensorboard = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -171,6 +230,17 @@ struct LoggerConfig {
     field("metrics_path", &C::metrics_path, "JSON lines of every step, under Megatron's names");
     field("report_memory", &C::report_memory, "Peak memory by purpose on every line");
     field("peak_tflops", &C::peak_tflops, "Peak of one rank for MFU; 0: measured by a GEMM at start");
+    field("log_throughput", &C::log_throughput, "TFLOP/s of a rank in the event files too, beside the times");
+    field("tensorboard_dir", &C::tensorboard_dir, "Folder of TensorBoard event files");
+    field("tensorboard_log_interval", &C::tensorboard_log_interval, "Steps between entries");
+    field("tensorboard_queue_size", &C::tensorboard_queue_size, "Entries that wait before they are written");
+    field("log_learning_rate_to_tensorboard", &C::log_learning_rate_to_tensorboard, "learning-rate");
+    field("log_loss_scale_to_tensorboard", &C::log_loss_scale_to_tensorboard, "loss-scale");
+    field("log_batch_size_to_tensorboard", &C::log_batch_size_to_tensorboard, "batch-size");
+    field("log_timers_to_tensorboard", &C::log_timers_to_tensorboard, "iteration-time");
+    field("log_validation_ppl_to_tensorboard", &C::log_validation_ppl_to_tensorboard, "lm loss validation ppl");
+    field("log_memory_to_tensorboard", &C::log_memory_to_tensorboard, "mem-allocated-bytes, mem-max-allocated-bytes");
+    field("log_world_size_to_tensorboard", &C::log_world_size_to_tensorboard, "world-size");
   }
 };
 
@@ -253,7 +323,9 @@ struct TrainerConfig {
 
   core::RankGrid grid(int world_size) const;
   ckpt::ModelLayout layout(int world_size) const;
-  core::DType params_dtype() const { return training.bf16 ? core::DType::kBf16 : core::DType::kFp32; }
+  core::DType params_dtype() const {
+    return training.bf16 ? core::DType::kBf16 : training.fp16 ? core::DType::kFp16 : core::DType::kFp32;
+  }
   int64_t num_microbatches(int data_parallel_size) const {
     return training.global_batch_size / (training.micro_batch_size * data_parallel_size);
   }

@@ -10,6 +10,12 @@ namespace {
 
 using core::TensorRole;
 
+// An integer of what a checkpoint carries besides tensors; fallback where there is none.
+int64_t number(const nlohmann::json& common, const nlohmann::json::json_pointer& path, int64_t fallback) {
+  if (!common.is_object() || !common.contains(path) || !common[path].is_number_integer()) return fallback;
+  return common[path].get<int64_t>();
+}
+
 // Adds the boxes of flat local elements [begin, end) of a parameter; data: of element `begin`.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
@@ -55,17 +61,19 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
 
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& model_extra, const nlohmann::json& config_json) {
+                                    const nlohmann::json& model_extra, nlohmann::json common) {
   ckpt::SaveRequest request;
   request.info.iteration = progress.iteration;
   request.info.layout = ckpt::layout_to_json(state.layout());
   request.info.model = state.config.model;
   request.info.model_extra = model_extra;
-  request.info.common = {{"iteration", progress.iteration},
-                         {"consumed_train_samples", progress.consumed_train_samples},
-                         {"step", progress.iteration},
-                         {"rng", {{"seed", state.config.rng.seed}}},
-                         {"config", config_json}};
+  common["iteration"] = progress.iteration;
+  common["consumed_train_samples"] = progress.consumed_train_samples;
+  common["skipped_train_samples"] = progress.skipped_train_samples;
+  common["step"] = progress.optimizer_steps;
+  common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
+  common["rng"] = {{"seed", state.config.rng.seed}};
+  request.info.common = std::move(common);
   for (StateBox& box : state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim)) {
     request.shards.push_back({std::move(box.meta), box.data});
   }
@@ -93,7 +101,13 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
   ckpt::load_shards(source, targets);
   Progress progress;
   progress.iteration = source.info().iteration;
-  progress.consumed_train_samples = source.info().common.value("consumed_train_samples", int64_t{0});
+  using Path = nlohmann::json::json_pointer;
+  const nlohmann::json& common = source.info().common;
+  progress.consumed_train_samples = number(common, Path("/consumed_train_samples"), 0);
+  progress.skipped_train_samples = number(common, Path("/skipped_train_samples"), 0);
+  if (!with_optimizer) return progress;
+  progress.optimizer_steps = number(common, Path("/step"), progress.iteration);
+  progress.scheduler_samples = number(common, Path("/opt_param_scheduler/num_steps"), progress.consumed_train_samples);
   return progress;
 }
 

@@ -16,8 +16,11 @@ namespace ms::train {
 
 // Where a run stands, besides its tensors.
 struct Progress {
-  int64_t iteration = 0;  // steps done
+  int64_t iteration = 0;  // steps done, skipped ones among them
   int64_t consumed_train_samples = 0;
+  int64_t skipped_train_samples = 0;  // of them, by --iterations-to-skip
+  int64_t optimizer_steps = 0;        // updates applied: AdamW's step
+  int64_t scheduler_samples = 0;      // samples of those updates: where learning rate and weight decay stand
 };
 
 struct StateBox {
@@ -30,15 +33,16 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
                                   bool with_optimizer);
 
 // What is saved at this point. model_extra: what the loaded checkpoint said of the model beyond its shape (a Hugging
-// Face config.json, say), carried on. config_json: the run's configuration, kept for the record.
+// Face config.json, say), carried on. common: what else a continued run wants, beside the progress.
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& model_extra, const nlohmann::json& config_json);
+                                    const nlohmann::json& model_extra, nlohmann::json common);
 
 // Fills the buffers of this rank from a checkpoint of any layout. Master weights come from the checkpoint's if it has
 // them (an fp32 checkpoint holds them as parameters). with_optimizer: moments too; else they stay zero. Returns where
 // the run stands. Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the checkpoint
-// has no optimizer state but it is wanted.
+// has no optimizer state but it is wanted. Without the optimizer's state its steps, and with them learning rate and
+// weight decay, begin anew, as in Megatron.
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     bool with_optimizer);
 

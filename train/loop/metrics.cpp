@@ -16,15 +16,16 @@ std::string number(const char* format, double value) {
 
 }  // namespace
 
-std::string StepMetrics::line(bool report_memory) const {
-  std::string text =
-      core::cat("iteration ", iteration, "/", train_iters, " | consumed samples: ", consumed_train_samples,
-                " | elapsed time per iteration (ms): ", number("%.1f", seconds * 1e3),
-                " | learning rate: ", number("%.3e", learning_rate), " | lm loss: ", number("%.5f", loss),
-                " | grad norm: ", number("%.3f", grad_norm),
-                " | tokens/s: ", number("%.0f", static_cast<double>(tokens) / seconds),
-                " | TFLOP/s/rank: ", number("%.4f", tflops_per_rank), " | MFU: ", number("%.1f", mfu * 100), " %",
-                " | peak memory: ", number("%.1f", static_cast<double>(total_peak_bytes) / 1e6), " MB");
+std::string StepMetrics::line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations) const {
+  std::string text = core::cat(
+      "iteration ", iteration, "/", train_iters, " | consumed samples: ", consumed_train_samples,
+      " | elapsed time per iteration (ms): ", number("%.1f", seconds * 1e3),
+      " | learning rate: ", number("%.3e", learning_rate), " | lm loss: ", number("%.5f", loss),
+      " | loss scale: ", number("%.1f", loss_scale), " | grad norm: ", number("%.3f", grad_norm),
+      " | number of skipped iterations: ", skipped_iterations, " | number of nan iterations: ", nan_iterations,
+      " | tokens/s: ", number("%.0f", static_cast<double>(tokens) / seconds),
+      " | TFLOP/s/rank: ", number("%.4f", tflops_per_rank), " | MFU: ", number("%.1f", mfu * 100), " %",
+      " | peak memory: ", number("%.1f", static_cast<double>(total_peak_bytes) / 1e6), " MB");
   if (report_memory) {
     text += " (";
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
@@ -48,6 +49,9 @@ nlohmann::json StepMetrics::json() const {
           {"lm loss", loss},
           {"grad norm", grad_norm},
           {"learning rate", learning_rate},
+          {"loss scale", loss_scale},
+          {"number of skipped iterations", skipped ? 1 : 0},
+          {"number of nan iterations", nan ? 1 : 0},
           {"elapsed time per iteration (ms)", seconds * 1e3},
           {"tokens/s", static_cast<double>(tokens) / seconds},
           {"throughput per rank (TFLOP/s)", tflops_per_rank},

@@ -19,6 +19,9 @@ struct StepMetrics {
   double loss = 0;
   double grad_norm = 0;
   double learning_rate = 0;
+  double loss_scale = 1;
+  bool skipped = false;  // not applied: overflow, spike, or asked for
+  bool nan = false;      // loss or gradient norm not finite
   double seconds = 0;
   int64_t tokens = 0;                                      // of the global batch
   double tflops_per_rank = 0;                              // GEMMs and attention executed, TFLOP/s, mean over ranks
@@ -26,7 +29,8 @@ struct StepMetrics {
   std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
   int64_t total_peak_bytes = 0;
 
-  std::string line(bool report_memory) const;
+  // skipped_iterations, nan_iterations: since the line before.
+  std::string line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations) const;
   nlohmann::json json() const;
 };
 

@@ -8,19 +8,19 @@ using core::trace::Category;
 
 StepRunner::StepRunner(RankState& state, GptStage& stage) : state_(state), stage_(stage), links_(state) {}
 
-BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches) {
+BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, double loss_scale) {
   const auto count = static_cast<int64_t>(microbatches.size());
   const int pp = state_.groups.at.pp, stages = state_.groups.grid.pp;
   return run(microbatches,
              stage_.chunks() == 1 ? schedule_1f1b(pp, stages, count)
                                   : schedule_interleaved(pp, stages, stage_.chunks(), count),
-             /*forward_only=*/false);
+             /*forward_only=*/false, loss_scale);
 }
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
   const auto count = static_cast<int64_t>(microbatches.size());
   return run(microbatches, schedule_forward_only(state_.groups.grid.pp, stage_.chunks(), count),
-             /*forward_only=*/true);
+             /*forward_only=*/true, /*loss_scale=*/1);
 }
 
 StageLinks::Arrival StepRunner::post_input(const ScheduleAction& action, const std::vector<Microbatch>& microbatches) {
@@ -33,7 +33,7 @@ StageLinks::Arrival StepRunner::post_input(const ScheduleAction& action, const s
 }
 
 BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
-                            bool forward_only) {
+                            bool forward_only, double loss_scale) {
   const auto chunks = static_cast<size_t>(stage_.chunks());
   const bool posts_early = chunks > 1 && state_.config.parallel.overlap_p2p_communication;
   const bool per_token = state_.config.training.calculate_per_token_loss;
@@ -64,7 +64,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
       double tokens = 0;
       for (float mask : microbatch.loss_mask) tokens += mask;
       const double scale = per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0;
-      core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept, scale);
+      core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept, scale * loss_scale);
       if (!stage_.is_first_chunk(action.chunk)) links_.send_backward(std::move(dx));
     }
   }
@@ -77,7 +77,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
   BatchResult result;
   result.tokens = sums[1];
   result.loss = per_token ? (sums[1] > 0 ? sums[0] / sums[1] : 0.0) : sums[2] / total_microbatches;
-  result.grad_scale = per_token ? (sums[1] > 0 ? 1.0 / sums[1] : 0.0) : 1.0;
+  result.grad_scale = (per_token ? (sums[1] > 0 ? 1.0 / sums[1] : 0.0) : 1.0) / loss_scale;
   return result;
 }
 

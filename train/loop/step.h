@@ -12,23 +12,23 @@ namespace ms::train {
 struct BatchResult {
   double loss = 0;        // mean, the same on all ranks (see StepRunner)
   double tokens = 0;      // unmasked tokens of the global batch
-  double grad_scale = 1;  // what the optimizer must multiply gradients with
+  double grad_scale = 1;  // what the optimizer must multiply gradients with: 1 / loss_scale in it
 };
 
 class StepRunner {
  public:
   StepRunner(RankState& state, GptStage& stage);
 
-  // Forward and backward of this rank's micro-batches; gradients are added to main_grad. Loss: mean over micro-batches
-  // of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss over all unmasked
-  // tokens.
-  BatchResult train(const std::vector<Microbatch>& microbatches);
+  // Forward and backward of this rank's micro-batches; gradients, times loss_scale, are added to main_grad. Loss: mean
+  // over micro-batches of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss
+  // over all unmasked tokens.
+  BatchResult train(const std::vector<Microbatch>& microbatches, double loss_scale);
   // Forward only.
   BatchResult evaluate(const std::vector<Microbatch>& microbatches);
 
  private:
   BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
-                  bool forward_only);
+                  bool forward_only, double loss_scale);
   // Posts the receive of what an action needs; empty for what begins with tokens or the loss.
   StageLinks::Arrival post_input(const ScheduleAction& action, const std::vector<Microbatch>& microbatches);
 

@@ -1,6 +1,7 @@
 #include "train/loop/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -18,8 +19,11 @@
 #include "train/loop/peak.h"
 #include "train/loop/profile_window.h"
 #include "train/loop/step.h"
-#include "train/optim/lr_schedule.h"
+#include "train/loop/tensorboard.h"
+#include "train/optim/loss_scaler.h"
 #include "train/optim/optimizer.h"
+#include "train/optim/param_scheduler.h"
+#include "train/optim/spike_guard.h"
 #include "train/state.h"
 
 namespace ms::train {
@@ -49,6 +53,9 @@ void check_same_model(const core::TransformerConfig& saved, const core::Transfor
                           saved.query_groups(), ". Give the same, or --use-checkpoint-args"));
   }
 }
+
+// The signals that may end a run, as the ranks tell each other: one rank's is every rank's.
+constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
 }  // namespace
 
@@ -82,6 +89,8 @@ struct Trainer::Impl {
     core::collectively(groups->world, "metrics", [&] {
       if (endpoint.rank() == 0 && !config.logger.metrics_path.empty())
         metrics = MetricsFile(config.logger.metrics_path);
+      if (endpoint.rank() == 0 && !config.logger.tensorboard_dir.empty())
+        events = EventWriter(config.logger.tensorboard_dir, config.logger.tensorboard_queue_size);
     });
   }
 
@@ -141,6 +150,9 @@ struct Trainer::Impl {
   }
 
   void load() {
+    schedule = param_schedule(config);
+    scaler = std::make_unique<LossScaler>(config.training);
+    spikes = std::make_unique<SpikeGuard>(config.training);
     if (source == nullptr) {
       parameters->initialize(static_cast<uint64_t>(config.rng.seed),
                              [&](const Parameter& parameter, const core::TensorView& values) {
@@ -153,10 +165,22 @@ struct Trainer::Impl {
         trains && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
     const Progress loaded = load_state(*state, *parameters, *optimizer, *source, with_optimizer);
     if (!config.checkpoint.finetune) progress = loaded;
+    if (with_optimizer) restore_optimization(source->info().common);
     model_extra = source->info().model_extra;
     core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", config.checkpoint.load,
                                      with_optimizer ? ", with optimizer state" : ", weights only"));
     source.reset();
+  }
+
+  // What steers the optimizer from outside its tensors.
+  void restore_optimization(const nlohmann::json& common) {
+    const auto saved = [&](const char* key) {
+      return common.is_object() ? common.value(key, nlohmann::json()) : nlohmann::json();
+    };
+    schedule = continue_schedule(schedule, saved("opt_param_scheduler"), config.scheduler.override_opt_param_scheduler,
+                                 config.scheduler.use_checkpoint_opt_param_scheduler);
+    scaler->restore(saved("grad_scaler"));
+    spikes->restore(saved("spike_guard"));
   }
 
   void build_data() {
@@ -212,7 +236,50 @@ struct Trainer::Impl {
                                      " | lm loss PPL: ", std::exp(loss)));
     metrics.write(
         {{"iteration", progress.iteration}, {"lm loss validation", loss}, {"lm loss validation ppl", std::exp(loss)}});
+    events.add_scalar("lm loss validation", loss, progress.iteration, progress.consumed_train_samples);
+    if (config.logger.log_validation_ppl_to_tensorboard) {
+      events.add_scalar("lm loss validation ppl", std::exp(std::min(20.0, loss)), progress.iteration,
+                        progress.consumed_train_samples);
+    }
     return loss;
+  }
+
+  // Ends the run on all ranks: their numbers are the same.
+  void refuse_nan(const StepMetrics& m) {
+    core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat("lm loss ", m.loss, ", grad norm ", m.grad_norm,
+                            ": not finite. What was saved is as it was. Lower --lr, leave the samples out "
+                            "(--iterations-to-skip ",
+                            m.iteration, "), or let such steps be skipped (--no-check-for-nan-in-loss-and-grad)"));
+    });
+  }
+
+  // Forward, backward and, unless its numbers speak against it, the update; fills what they say into m.
+  void compute_step(StepMetrics& m) {
+    parameters->zero_grads();
+    const BatchResult batch = runner->train(read_batch(*data.train, progress.consumed_train_samples), m.loss_scale);
+    m.loss = batch.loss;
+    m.grad_norm = optimizer->finish_gradients(batch.grad_scale);
+    m.nan = !std::isfinite(m.loss) || !std::isfinite(m.grad_norm);
+    // With a dynamic loss scale overflow is its signal to shrink, not an error.
+    if (m.nan && config.training.check_for_nan_in_loss_and_grad && !scaler->is_dynamic()) refuse_nan(m);
+    scaler->update(m.nan);
+    m.skipped = m.nan || spikes->is_spike(m.loss, m.grad_norm);
+    if (m.skipped) {
+      const std::string spike = cat(", above --spike-skip-factor ", config.training.spike_skip_factor, " x their mean");
+      core::log_warning("train.step", cat("iteration ", m.iteration, " is not applied: lm loss ", m.loss,
+                                          ", grad norm ", m.grad_norm, m.nan ? "" : spike));
+      return;
+    }
+    spikes->accept(m.loss, m.grad_norm);
+    optimizer->update({.lr = m.learning_rate,
+                       .weight_decay = weight_decay(schedule, progress.scheduler_samples),
+                       .step = progress.optimizer_steps + 1,
+                       .grad_scale = batch.grad_scale,
+                       .grad_norm = m.grad_norm});
+    ++progress.optimizer_steps;
+    progress.scheduler_samples += config.training.global_batch_size;
   }
 
   StepMetrics train_step() {
@@ -220,27 +287,26 @@ struct Trainer::Impl {
     arena.reset_peaks();
     const int64_t flops_before = ops.flops;
     core::trace::Span span(recorder, Category::kUserAnnotation, step_name());
-    parameters->zero_grads();
-    const BatchResult batch = runner->train(read_batch(*data.train, progress.consumed_train_samples));
-    const double lr = learning_rate(config.optimizer, config.scheduler, progress.iteration);
-    const Optimizer::StepResult update = optimizer->step(lr, progress.iteration + 1, batch.grad_scale);
-    ++progress.iteration;
-    progress.consumed_train_samples += config.training.global_batch_size;
-
-    std::vector<double> agreed = {static_cast<double>(ops.flops - flops_before),
-                                  static_cast<double>(core::termination_signal())};
-    if (endpoint.size() > 1) groups->world.allreduce(agreed);
-    stop_signal = agreed[1] > 0 ? (core::termination_signal() != 0 ? core::termination_signal() : SIGTERM) : 0;
+    const std::vector<int64_t>& unwanted = config.training.iterations_to_skip;
     StepMetrics m;
-    m.iteration = progress.iteration;
+    m.iteration = progress.iteration + 1;
     m.train_iters = config.training.train_iters;
+    m.learning_rate = learning_rate(schedule, progress.scheduler_samples);
+    m.loss_scale = scaler->scale();
+    if (std::find(unwanted.begin(), unwanted.end(), m.iteration) != unwanted.end()) {
+      m.skipped = true;
+      progress.skipped_train_samples += config.training.global_batch_size;
+    } else {
+      compute_step(m);
+    }
+    progress.iteration = m.iteration;
+    progress.consumed_train_samples += config.training.global_batch_size;
     m.consumed_train_samples = progress.consumed_train_samples;
-    m.loss = batch.loss;
-    m.grad_norm = update.grad_norm;
-    m.learning_rate = lr;
+
+    const double flops = agree(ops.flops - flops_before);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     m.tokens = config.training.global_batch_size * config.training.seq_length;
-    m.tflops_per_rank = agreed[0] / endpoint.size() / m.seconds * 1e-12;
+    m.tflops_per_rank = flops / endpoint.size() / m.seconds * 1e-12;
     m.mfu = m.tflops_per_rank / peak_tflops;
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
       m.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
@@ -250,13 +316,85 @@ struct Trainer::Impl {
     return m;
   }
 
+  // What the ranks tell each other once a step: their flops, whose sum it returns, whether a signal has come to any of
+  // them, and whether any has seen the time run out.
+  double agree(int64_t flops) {
+    std::vector<double> told = {static_cast<double>(flops)};
+    for (const int signal : kEndingSignals) told.push_back(core::termination_signal() == signal ? 1 : 0);
+    const double minutes = static_cast<double>(core::trace::now_ns() - began_ns) * 1e-9 / 60;
+    const double limit = config.training.exit_duration_in_mins;
+    told.push_back(limit > 0 && minutes > limit ? 1 : 0);
+    if (endpoint.size() > 1) groups->world.allreduce(told);
+    for (size_t i = kEndingSignals.size(); i > 0; --i) {
+      if (told[i] > 0) stop_signal = kEndingSignals[i - 1];
+    }
+    out_of_time = told.back() > 0;
+    return told[0];
+  }
+
+  // Why the run ends here, before --train-iters; empty if it goes on. Megatron's order: signal, duration, interval.
+  std::string exit_reason() const {
+    const int64_t interval = config.training.exit_interval;
+    if (stop_signal != 0) return cat("signal ", stop_signal);
+    if (out_of_time) return cat("--exit-duration-in-mins ", config.training.exit_duration_in_mins);
+    if (interval > 0 && progress.iteration % interval == 0) return cat("--exit-interval ", interval);
+    return "";
+  }
+  // A signal ends the run as it stands, unless it is the one that --exit-signal-handler answers with a save.
+  bool saves_at_exit() const {
+    return stop_signal == 0 ||
+           (config.training.exit_signal_handler && stop_signal == core::parse_signal(config.training.exit_signal));
+  }
+
+  void log_events(const StepMetrics& m) {
+    if (m.iteration % config.logger.tensorboard_log_interval != 0) return;
+    const LoggerConfig& log = config.logger;
+    const auto add = [&](bool wanted, const char* tag, double value) {
+      if (wanted) events.add_scalar(tag, value, m.iteration, m.consumed_train_samples);
+    };
+    const auto add_plain = [&](bool wanted, const char* tag, double value) {
+      if (wanted) events.add_scalar(tag, value, m.iteration);
+    };
+    add(log.log_learning_rate_to_tensorboard, "learning-rate", m.learning_rate);
+    add(log.log_batch_size_to_tensorboard, "batch-size", static_cast<double>(config.training.global_batch_size));
+    add(true, "lm loss", m.loss);
+    add(log.log_loss_scale_to_tensorboard, "loss-scale", m.loss_scale);
+    add(log.log_world_size_to_tensorboard, "world-size", endpoint.size());
+    add(true, "grad-norm", m.grad_norm);
+    add_plain(progress.skipped_train_samples > 0, "skipped-train-samples",
+              static_cast<double>(progress.skipped_train_samples));
+    add_plain(log.log_timers_to_tensorboard, "iteration-time", m.seconds);
+    add_plain(log.log_timers_to_tensorboard && log.log_throughput, "throughput", m.tflops_per_rank);
+    double allocated = 0;
+    for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+      allocated += static_cast<double>(arena.current_bytes(static_cast<core::MemoryTag>(tag)));
+    }
+    add_plain(log.log_memory_to_tensorboard, "mem-allocated-bytes", allocated);
+    add_plain(log.log_memory_to_tensorboard, "mem-max-allocated-bytes", static_cast<double>(m.total_peak_bytes));
+  }
+
+  void log_step(const StepMetrics& m) {
+    metrics.write(m.json());
+    log_events(m);
+    skipped_iterations += m.skipped ? 1 : 0;
+    nan_iterations += m.nan ? 1 : 0;
+    core::log_progress(m.line(false, skipped_iterations, nan_iterations));
+    if (m.iteration % config.logger.log_interval != 0 && m.iteration != m.train_iters) return;
+    core::log_info("train.step", m.line(config.logger.report_memory, skipped_iterations, nan_iterations));
+    skipped_iterations = nan_iterations = 0;
+  }
+
   std::string_view step_name() {
     step_label = cat("ProfilerStep#", progress.iteration);
     return step_label;
   }
 
   void save() {
-    saver->save(make_save_request(*state, *parameters, *optimizer, progress, model_extra, fields().dump()));
+    saver->save(make_save_request(*state, *parameters, *optimizer, progress, model_extra,
+                                  {{"config", fields().dump()},
+                                   {"opt_param_scheduler", schedule_to_json(schedule)},
+                                   {"grad_scaler", scaler->state()},
+                                   {"spike_guard", spikes->state()}}));
     core::log_info("train.save", cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
                                      " | snapshot: ", saver->last_bytes() / 1000000, " MB in ",
                                      saver->last_blocking_seconds() * 1e3, " ms"));
@@ -277,15 +415,11 @@ struct Trainer::Impl {
       return summary;
     }
     ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
-    while (progress.iteration < config.training.train_iters && stop_signal == 0) {
+    while (progress.iteration < config.training.train_iters && summary.exit_reason.empty()) {
       window.before_step(progress.iteration);
       StepMetrics m = train_step();
       summary.steps.push_back(m);
-      metrics.write(m.json());
-      if (m.iteration % config.logger.log_interval == 0 || m.iteration == m.train_iters) {
-        core::log_info("train.step", m.line(config.logger.report_memory));
-      }
-      core::log_progress(m.line(false));
+      log_step(m);
       if (saver != nullptr) saver->poll();
       if (saver != nullptr && config.checkpoint.save_interval > 0 &&
           progress.iteration % config.checkpoint.save_interval == 0)
@@ -295,11 +429,16 @@ struct Trainer::Impl {
         summary.validation_loss = evaluate();
       }
       window.after_step(progress.iteration);
+      if (progress.iteration < m.train_iters || stop_signal != 0) summary.exit_reason = exit_reason();
     }
     core::log_progress("");
     window.close();
+    events.flush();
+    if (!summary.exit_reason.empty()) {
+      core::log_info("train.exit", cat("exiting at iteration ", progress.iteration, ": ", summary.exit_reason));
+    }
     if (saver != nullptr) {
-      if (stop_signal == 0 && last_saved != progress.iteration && !summary.steps.empty()) save();
+      if (saves_at_exit() && last_saved != progress.iteration && !summary.steps.empty()) save();
       saver->finish();
       if (endpoint.rank() == 0 && saver->last_committed() >= 0) summary.checkpoint = saver->last_path().string();
     }
@@ -324,12 +463,19 @@ struct Trainer::Impl {
   TrainValidTest data;
   std::unique_ptr<ckpt::Saver> saver;
   MetricsFile metrics;
+  EventWriter events;
   Progress progress;
+  ParamSchedule schedule;
+  std::unique_ptr<LossScaler> scaler;
+  std::unique_ptr<SpikeGuard> spikes;
   nlohmann::json model_extra = {{"family", "llama"}};
   int64_t last_saved = -1;
   double peak_tflops = 0;
   std::string step_label;
+  const int64_t began_ns = core::trace::now_ns();
   int stop_signal = 0;
+  bool out_of_time = false;
+  int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
   bool differs = false;
 };
 

@@ -32,6 +32,7 @@ struct RunSummary {
   std::string checkpoint;          // folder of the last committed checkpoint, on rank 0; empty: none
   std::string generated;           // with --generate: prompt and continuation
   int signal = 0;                  // the signal that ended the run early; 0: none
+  std::string exit_reason;         // why it ended before --train-iters; empty: it did not
 };
 
 class Trainer {

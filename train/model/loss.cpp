@@ -82,8 +82,8 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
                               first_vocab_id(state_, weight_), row_scale);
   core::Tensor cast;
   core::TensorView dlogits = saved.logits;
-  if (state_.config.training.bf16) {
-    cast = ops::cast(ops, saved.logits, core::DType::kBf16);
+  if (state_.config.params_dtype() != core::DType::kFp32) {
+    cast = ops::cast(ops, saved.logits, state_.config.params_dtype());
     saved.logits.reset();
     dlogits = cast;
   }

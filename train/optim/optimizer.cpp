@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/trace/span.h"
+#include "train/ops/elementwise.h"
 #include "train/ops/optimizer.h"
 
 namespace ms::train {
@@ -24,7 +25,7 @@ Optimizer::Optimizer(RankState& state, ParameterStore& parameters) : state_(stat
   begin_ = distributed ? block * state.groups.dp_cp.rank() : 0;
   end_ = begin_ + block;
   core::Arena& arena = state.ops.arena;
-  if (state.config.training.bf16)
+  if (state.config.params_dtype() != core::DType::kFp32)
     master_ = core::Tensor::zeros(arena, core::DType::kFp32, {block}, core::MemoryTag::kMaster);
   exp_avg_ = core::Tensor::zeros(arena, core::DType::kFp32, {block}, core::MemoryTag::kOptim);
   exp_avg_sq_ = core::Tensor::zeros(arena, core::DType::kFp32, {block}, core::MemoryTag::kOptim);
@@ -73,51 +74,51 @@ double Optimizer::gradient_norm() {
     squares[static_cast<size_t>(index - model.begin())] =
         ops::sum_of_squares(state_.ops, slice(parameters_.grads(), begin, end));
   }
-  const bool distributed = state_.config.parallel.use_distributed_optimizer;
-  core::Communicator& group = distributed ? state_.groups.world : state_.groups.model;
-  if (group.size() > 1) group.allreduce(squares);
+  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
+    state_.groups.dp_cp.allreduce(squares);
+  }
+  if (state_.groups.model.size() > 1) state_.groups.model.allreduce(squares);
   double sum = 0;
   for (double square : squares) sum += square;
   return std::sqrt(sum);
 }
 
-void Optimizer::update(const Parameter& parameter, double lr, int64_t step, float grad_scale) {
+void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale) {
   const auto [begin, end] = owned_part(parameter);
   if (begin >= end) return;
   const OptimizerConfig& config = state_.config.optimizer;
   ops::AdamwParameters p;
-  p.lr = lr;
+  p.lr = factors.lr;
   p.beta1 = config.adam_beta1;
   p.beta2 = config.adam_beta2;
   p.eps = config.adam_eps;
-  p.weight_decay = parameter.decays ? config.weight_decay : 0.0;
-  p.grad_scale = grad_scale;
-  p.step = step;
-  std::span<kernels::bf16> weights_bf16;
-  std::span<float> master;
-  if (master_.defined()) {
-    master = slice(master_, begin - begin_, end - begin_);
-    weights_bf16 = parameters_.weights().elements<kernels::bf16>().subspan(static_cast<size_t>(begin),
-                                                                           static_cast<size_t>(end - begin));
-  } else {
-    master = slice(parameters_.weights(), begin, end);
-  }
-  ops::adamw(state_.ops, master, slice(parameters_.grads(), begin, end), slice(exp_avg_, begin - begin_, end - begin_),
-             slice(exp_avg_sq_, begin - begin_, end - begin_), p, weights_bf16);
+  p.weight_decay = parameter.decays ? factors.weight_decay : 0.0;
+  p.grad_scale = scale;
+  p.step = factors.step;
+  const core::TensorView weights = parameters_.weights().rows(begin, end);
+  const bool bf16 = weights.dtype() == core::DType::kBf16;
+  const core::TensorView master = master_.defined() ? master_.view().rows(begin - begin_, end - begin_) : weights;
+  ops::adamw(state_.ops, master.elements<float>(), slice(parameters_.grads(), begin, end),
+             slice(exp_avg_, begin - begin_, end - begin_), slice(exp_avg_sq_, begin - begin_, end - begin_), p,
+             bf16 ? weights.elements<kernels::bf16>() : std::span<kernels::bf16>());
+  if (master_.defined() && !bf16) ops::cast_into(state_.ops, master, weights);
 }
 
-Optimizer::StepResult Optimizer::step(double lr, int64_t step, double grad_scale) {
-  core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "optimizer");
+double Optimizer::finish_gradients(double grad_scale) {
+  core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "finish-gradients");
   reduce_gradients();
-  const double norm = gradient_norm() * grad_scale;
+  return gradient_norm() * grad_scale;
+}
+
+void Optimizer::update(const StepFactors& factors) {
+  core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "optimizer");
   const double clip = state_.config.optimizer.clip_grad;
-  double scale = grad_scale;
-  if (clip > 0 && clip / (norm + 1e-6) < 1.0) scale *= clip / (norm + 1e-6);
-  for (const Parameter& parameter : parameters_.all()) update(parameter, lr, step, static_cast<float>(scale));
+  double scale = factors.grad_scale;
+  if (clip > 0 && clip / (factors.grad_norm + 1e-6) < 1.0) scale *= clip / (factors.grad_norm + 1e-6);
+  for (const Parameter& parameter : parameters_.all()) update_parameter(parameter, factors, static_cast<float>(scale));
   if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
     state_.groups.dp_cp.allgather(parameters_.weights().rows(begin_, end_), parameters_.weights());
   }
-  return {norm};
 }
 
 }  // namespace ms::train

@@ -20,12 +20,18 @@ class Optimizer {
  public:
   Optimizer(RankState& state, ParameterStore& parameters);
 
-  struct StepResult {
-    double grad_norm = 0;  // global, before clipping
+  // Makes the gradients whole. main_grad of every parameter must be final for this rank's micro-batches; afterwards
+  // only update() has a use for it. Returns the global norm of grad_scale x gradients, the same on all ranks; not
+  // finite if a gradient is not.
+  double finish_gradients(double grad_scale);
+
+  struct StepFactors {
+    double lr = 0, weight_decay = 0;
+    int64_t step = 1;       // 1 for the first update of the run
+    double grad_scale = 1;  // multiplies all gradients first
+    double grad_norm = 0;   // what finish_gradients returned: above --clip-grad, gradients shrink to that
   };
-  // lr: of this step. step: 1 for the first update of the run. grad_scale: multiplies all gradients first.
-  // main_grad of every parameter must be final for this rank's micro-batches; afterwards it is unspecified.
-  StepResult step(double lr, int64_t step, double grad_scale);
+  void update(const StepFactors& factors);
 
   // The elements [owned_begin, owned_end) of the buffers whose state this rank holds.
   int64_t owned_begin() const { return begin_; }
@@ -46,7 +52,7 @@ class Optimizer {
   Range owned_part(const Parameter& parameter) const;
   void reduce_gradients();
   double gradient_norm();
-  void update(const Parameter& parameter, double lr, int64_t step, float grad_scale);
+  void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);
 
   RankState& state_;
   ParameterStore& parameters_;

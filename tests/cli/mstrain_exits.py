@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""How a run ends before its time: signals at a step boundary, with and without a save, and through a long wait."""
+import os
+import signal
+import sys
+import time
+
+import training
+
+ENDLESS = ["--train-iters", "1000000", "--log-interval", "1"]
+
+
+def saved(place, name):
+    folder = place.path(name)
+    return sorted(entry for entry in (os.listdir(folder) if os.path.isdir(folder) else []) if entry.startswith("iter_"))
+
+
+def signalled(place, number, *flags, **how):
+    job = place.start(*ENDLESS, *flags, **how)
+    job.wait_for_line("iteration 3/")
+    os.kill(job.process.pid, number)
+    return job.end()
+
+
+def main():
+    with training.workplace() as place:
+        place.make_data()
+        ran = signalled(place, signal.SIGTERM, "--save", "plain")
+        place.expect(ran.exit == 128 + signal.SIGTERM and not saved(place, "plain"), "SIGTERM ends a run without a save", ran)
+        ran = signalled(place, signal.SIGTERM, "--save", "handled", "--exit-signal-handler")
+        place.expect(ran.exit == 128 + signal.SIGTERM and len(saved(place, "handled")) == 1, "--exit-signal-handler saves", ran)
+        ran = signalled(place, signal.SIGUSR1, "--save", "usr1", "--exit-signal-handler", "--exit-signal", "SIGUSR1")
+        place.expect(ran.exit == 128 + signal.SIGUSR1 and len(saved(place, "usr1")) == 1, "--exit-signal SIGUSR1 saves", ran)
+        place.expect(place.tool("msckpt", "verify", "usr1").exit == 0, "and what it saved is whole", ran)
+        ran = signalled(place, signal.SIGTERM, "--save", "other", "--exit-signal-handler", "--exit-signal", "SIGUSR1")
+        place.expect(ran.exit == 128 + signal.SIGTERM and not saved(place, "other"), "another signal does not save", ran)
+        ran = place.run("--train-iters", "9", "--save", "interval", "--exit-interval", "4", ranks=2)
+        place.expect(ran.exit == 0 and saved(place, "interval") == ["iter_0000004"], "--exit-interval saves, exit 0", ran)
+
+        # A rank that is slow, not dead: the others' wait outlasts the signal, and all end at the step's end.
+        job = place.start(*ENDLESS, "--pipeline-model-parallel-size", "2", "--save", "slow", "--exit-signal-handler", ranks=2,
+                          wrap=training.NOTE_CODE, mpirun=training.RECOVER)
+        job.wait_for_line("iteration 3/")
+        os.kill(job.pid(1), signal.SIGSTOP)
+        os.kill(job.pid(0), signal.SIGTERM)
+        time.sleep(2.5)
+        place.expect(job.code(0) is None, "the wait outlasts the signal")
+        os.kill(job.pid(1), signal.SIGCONT)
+        training.wait_for(lambda: job.code(0) is not None and job.code(1) is not None, "both ranks to end")
+        ran = job.end()
+        place.expect(ran.codes == [128 + signal.SIGTERM] * 2 and len(saved(place, "slow")) == 1 and not ran.errors,
+                     "a slow rank does not look like a dead one", ran)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

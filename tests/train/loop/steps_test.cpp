@@ -1,0 +1,171 @@
+// Steps that are not applied, and runs that end before their time: what they leave, on any layout.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "core/error.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using core::TensorRole;
+using test::TinyLayout;
+
+const std::vector<TinyLayout> kLayouts = {{}, {2, 2, 1, true, true}, {1, 1, 2, true, false}};
+
+train::RunSummary run(const test::TemporaryFolder& folder, const TinyLayout& layout, const std::string& save,
+                      const std::function<void(train::TrainerConfig&)>& change) {
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.training.train_iters = 12;
+  config.checkpoint.save = folder.file(save);
+  change(config);
+  return test::run_on_threads(config, layout.ranks());
+}
+
+double weights_apart(const train::RunSummary& a, const train::RunSummary& b) {
+  return test::largest_distance(test::read_tensors(a.checkpoint, TensorRole::kParam),
+                                test::read_tensors(b.checkpoint, TensorRole::kParam));
+}
+
+// The first update makes the weights so large that no later loss is a number.
+void blow_up(train::TrainerConfig& config) {
+  config.optimizer.lr = 1e30;
+  config.training.train_iters = 4;
+}
+
+TEST(Nan, EndsTheRunOnAllRanksNamingTheIteration) {
+  for (const TinyLayout& layout : kLayouts) {
+    test::TemporaryFolder folder;
+    try {
+      run(folder, layout, "save", blow_up);
+      FAIL() << layout.name();
+    } catch (const core::Error& e) {
+      EXPECT_EQ(e.code(), core::ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find("iteration 2"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("--no-check-for-nan-in-loss-and-grad"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(Nan, IsSkippedOnAllRanksWhenNotChecked) {
+  for (const TinyLayout& layout : kLayouts) {
+    test::TemporaryFolder folder;
+    const auto first = run(folder, layout, "first", [](train::TrainerConfig& config) {
+      blow_up(config);
+      config.training.train_iters = 1;
+    });
+    const auto skipped = run(folder, layout, "skipped", [](train::TrainerConfig& config) {
+      blow_up(config);
+      config.training.check_for_nan_in_loss_and_grad = false;
+    });
+    ASSERT_EQ(skipped.steps.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(skipped.steps[i].skipped, i > 0) << layout.name() << " step " << i + 1;
+      EXPECT_EQ(skipped.steps[i].nan, i > 0) << layout.name() << " step " << i + 1;
+    }
+    EXPECT_EQ(weights_apart(skipped, first), 0) << layout.name();
+  }
+}
+
+TEST(IterationsToSkip, PassesOverTheirSamples) {
+  test::TemporaryFolder folder;
+  const auto plain = run(folder, {}, "plain", [](train::TrainerConfig& config) { config.training.train_iters = 1; });
+  const auto skipped = run(folder, {}, "skipped", [](train::TrainerConfig& config) {
+    config.training.train_iters = 3;
+    config.training.iterations_to_skip = {2, 3};
+  });
+  EXPECT_TRUE(skipped.steps[1].skipped && skipped.steps[2].skipped);
+  EXPECT_EQ(skipped.steps[2].consumed_train_samples, 12);
+  EXPECT_EQ(weights_apart(skipped, plain), 0);
+  // The run goes on with the samples behind them, and the schedule where it stood.
+  const auto whole = run(folder, {}, "whole", [](train::TrainerConfig& config) {
+    config.training.train_iters = 4;
+    config.training.iterations_to_skip = {2, 3};
+    config.scheduler.lr_decay_style = "linear";
+    config.scheduler.lr_decay_iters = 4;
+  });
+  EXPECT_DOUBLE_EQ(whole.steps[3].learning_rate, 3e-3 * 0.75);
+  EXPECT_EQ(whole.steps[3].consumed_train_samples, 16);
+}
+
+void watch_spikes(train::TrainerConfig& config) {
+  config.training.spike_skip_factor = 1.02;
+  config.training.spike_skip_window = 2;
+}
+
+TEST(Spikes, AreSkippedAlikeOnEveryLayoutAndAfterAStop) {
+  std::vector<bool> expected;
+  for (const TinyLayout& layout : kLayouts) {
+    test::TemporaryFolder folder;
+    const auto whole = run(folder, layout, "whole", watch_spikes);
+    std::vector<bool> skipped;
+    for (const auto& step : whole.steps) skipped.push_back(step.skipped);
+    EXPECT_GT(std::count(skipped.begin(), skipped.end(), true), 0) << "the factor is small enough for some";
+    EXPECT_GT(std::count(skipped.begin(), skipped.end(), false), 3);
+    if (expected.empty()) expected = skipped;
+    EXPECT_EQ(skipped, expected) << layout.name();
+    run(folder, layout, "parts", [](train::TrainerConfig& config) {
+      watch_spikes(config);
+      config.training.exit_interval = 5;
+    });
+    const auto second = run(folder, layout, "parts", [&](train::TrainerConfig& config) {
+      watch_spikes(config);
+      config.checkpoint.load = folder.file("parts");
+    });
+    ASSERT_EQ(second.steps.size(), 7U);
+    for (size_t i = 0; i < 7; ++i) {
+      EXPECT_EQ(second.steps[i].loss, whole.steps[5 + i].loss) << layout.name() << " step " << 6 + i;
+      EXPECT_EQ(second.steps[i].skipped, skipped[5 + i]) << layout.name() << " step " << 6 + i;
+    }
+    EXPECT_EQ(weights_apart(second, whole), 0);
+  }
+}
+
+TEST(ExitInterval, SavesAndEndsAtItsMultiples) {
+  test::TemporaryFolder folder;
+  const auto change = [&](train::TrainerConfig& config) {
+    config.training.exit_interval = 5;
+    config.checkpoint.save_interval = 4;
+    config.checkpoint.load = folder.file("save");
+  };
+  const auto first = run(folder, {}, "save", change);
+  EXPECT_EQ(first.steps.size(), 5U);
+  EXPECT_NE(first.exit_reason.find("--exit-interval 5"), std::string::npos);
+  EXPECT_NE(first.checkpoint.find("iter_0000005"), std::string::npos) << first.checkpoint;
+  const auto second = run(folder, {}, "save", change);
+  EXPECT_EQ(second.steps.back().iteration, 10);
+  const auto third = run(folder, {}, "save", change);
+  EXPECT_EQ(third.steps.back().iteration, 12);
+  EXPECT_EQ(third.exit_reason, "");
+}
+
+TEST(ExitDuration, SavesAndEndsOnAllRanks) {
+  test::TemporaryFolder folder;
+  const auto summary = run(folder, {1, 2, 2, true, false}, "save",
+                           [](train::TrainerConfig& config) { config.training.exit_duration_in_mins = 1e-9; });
+  EXPECT_EQ(summary.steps.size(), 1U);
+  EXPECT_NE(summary.exit_reason.find("--exit-duration-in-mins"), std::string::npos);
+  EXPECT_NE(summary.checkpoint.find("iter_0000001"), std::string::npos) << summary.checkpoint;
+}
+
+TEST(Schedule, AMovedEndIsRefusedOrOverridden) {
+  test::TemporaryFolder folder;
+  const auto run_until = [&](int64_t iters, bool load, bool override_saved, bool use_checkpoint) {
+    return run(folder, {}, "save", [&](train::TrainerConfig& config) {
+      config.training.train_iters = iters;
+      config.scheduler.lr_decay_style = "linear";
+      config.scheduler.override_opt_param_scheduler = override_saved;
+      config.scheduler.use_checkpoint_opt_param_scheduler = use_checkpoint;
+      if (load) config.checkpoint.load = folder.file("save");
+    });
+  };
+  run_until(2, false, false, false);
+  EXPECT_THROW(run_until(4, true, false, false), core::Error);
+  EXPECT_DOUBLE_EQ(run_until(4, true, true, false).steps[0].learning_rate, 3e-3 * 0.5);
+  EXPECT_DOUBLE_EQ(run_until(5, true, false, true).steps[0].learning_rate, 0);  // of a schedule of 4, at its end
+}
+
+}  // namespace
+}  // namespace ms

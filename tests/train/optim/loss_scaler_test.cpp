@@ -1,0 +1,89 @@
+// The trackers by hand, from megatron/core/optimizer/grad_scaler.py; and the guard against spikes.
+#include "train/optim/loss_scaler.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "train/optim/spike_guard.h"
+
+namespace ms::train {
+namespace {
+
+TrainingConfig fp16_config() {
+  TrainingConfig config;
+  config.fp16 = true;
+  config.initial_loss_scale = 1024;
+  config.min_loss_scale = 128;
+  config.loss_scale_window = 3;
+  config.hysteresis = 2;
+  return config;
+}
+
+TEST(LossScaler, IsOneWithoutFp16AndFixedWithLossScale) {
+  LossScaler none{TrainingConfig{}};
+  EXPECT_EQ(none.scale(), 1);
+  TrainingConfig config = fp16_config();
+  config.loss_scale = 64;
+  LossScaler fixed{config};
+  fixed.update(true);
+  fixed.update(true);
+  EXPECT_EQ(fixed.scale(), 64);
+  EXPECT_FALSE(fixed.is_dynamic());
+}
+
+TEST(LossScaler, HysteresisHalvesAndAWindowDoubles) {
+  LossScaler scaler{fp16_config()};
+  const auto after = [&](bool found_inf) {
+    scaler.update(found_inf);
+    return scaler.scale();
+  };
+  EXPECT_EQ(after(true), 1024);  // the first is forgiven
+  EXPECT_EQ(after(false), 1024);
+  EXPECT_EQ(after(true), 512);  // and not forgotten by one good step
+  EXPECT_EQ(after(true), 256);
+  EXPECT_EQ(after(false), 256);
+  EXPECT_EQ(after(false), 256);
+  EXPECT_EQ(after(false), 512);  // three good ones double, and forgive again
+  EXPECT_EQ(after(true), 512);
+  for (int i = 0; i < 5; ++i) after(true);
+  EXPECT_EQ(scaler.scale(), 128);  // never below the least
+}
+
+TEST(LossScaler, ARestoredOneGoesOnAlike) {
+  LossScaler first{fp16_config()};
+  for (bool found_inf : {true, true, false, false}) first.update(found_inf);
+  LossScaler second{fp16_config()};
+  second.restore(first.state());
+  EXPECT_EQ(second.state(), first.state());
+  first.update(false);
+  second.update(false);
+  EXPECT_EQ(second.scale(), first.scale());
+  EXPECT_EQ(second.scale(), 1024);
+  EXPECT_THROW(second.restore({{"scale", "much"}}), core::Error);
+}
+
+TEST(SpikeGuard, ComparesWithTheMeanOfAFullWindow) {
+  TrainingConfig config;
+  config.spike_skip_factor = 3;
+  config.spike_skip_window = 4;
+  SpikeGuard guard(config);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(guard.is_spike(1e6, 1e6));  // too few to know
+    guard.accept(2, 1);
+  }
+  guard.accept(2, 5);
+  EXPECT_FALSE(guard.is_spike(6, 6));  // means: 2 and 2
+  EXPECT_TRUE(guard.is_spike(6.1, 1));
+  EXPECT_TRUE(guard.is_spike(1, 6.1));
+  SpikeGuard restored(config);
+  restored.restore(guard.state());
+  EXPECT_TRUE(restored.is_spike(6.1, 1));
+  for (int i = 0; i < 4; ++i) restored.accept(4, 4);  // the old ones have left
+  EXPECT_FALSE(restored.is_spike(12, 12));
+  EXPECT_FALSE(SpikeGuard(TrainingConfig{}).is_spike(1e30, 1e30));
+}
+
+}  // namespace
+}  // namespace ms::train

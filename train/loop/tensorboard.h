@@ -1,0 +1,41 @@
+// Scalars as TensorBoard reads them: TFRecord-framed Event messages in an events.out.tfevents.* file
+// (tensorflow/core/util/event.proto, tsl/lib/io/record_writer.h), under the tags that Megatron's training_log uses.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace ms::train {
+
+// A record of a TFRecord file: length, its masked CRC32C, data, its masked CRC32C.
+std::string tfrecord(std::string_view data);
+
+// Event messages, serialised. wall_time: seconds since 1970.
+std::string version_event(double wall_time);
+std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value);
+
+// One event file of this process, in a folder that is made if it is not there. Inactive when default-constructed.
+class EventWriter {
+ public:
+  EventWriter() = default;
+  // queue_size: events that wait before they are written. Throws kIo.
+  EventWriter(const std::string& folder, int64_t queue_size);
+  ~EventWriter();
+  EventWriter(EventWriter&& other) noexcept;
+  EventWriter& operator=(EventWriter&& other) noexcept;
+
+  bool active() const { return file_.is_open(); }
+  void add_scalar(std::string_view tag, double value, int64_t step);  // throws kIo
+  // The same twice, as Megatron: by iteration, and as "<tag> vs samples" by samples.
+  void add_scalar(const std::string& tag, double value, int64_t iteration, int64_t samples);
+  void flush();
+
+ private:
+  std::ofstream file_;
+  std::string path_, queue_;
+  int64_t queue_size_ = 0, queued_ = 0;
+};
+
+}  // namespace ms::train

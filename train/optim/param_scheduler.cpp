@@ -1,0 +1,125 @@
+#include "train/optim/param_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace ms::train {
+namespace {
+
+double half_cosine(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
+
+// The share of max_lr - min_lr that is left after `ratio` of WSD's annealing phase.
+double wsd_share(const std::string& style, double ratio) {
+  if (style == "linear") return 1.0 - ratio;
+  if (style == "cosine") return half_cosine(ratio);
+  if (style == "minus_sqrt") return 1.0 - std::sqrt(ratio);
+  return 2.0 * std::pow(0.5, ratio) - 1.0;  // exponential
+}
+
+// Whether the field has a say under this schedule: the end of a decay that does not decay has none.
+bool matters(const ParamSchedule& schedule, std::string_view field) {
+  if (field == "lr_decay_steps" || field == "min_lr") return schedule.lr_decay_style != "constant";
+  if (field == "init_lr") return schedule.lr_warmup_steps > 0;
+  if (field == "wsd_decay_steps" || field == "lr_wsd_decay_style") return schedule.lr_decay_style == "WSD";
+  if (field == "wd_incr_steps") return schedule.wd_incr_style != "constant";
+  return true;
+}
+
+}  // namespace
+
+ParamSchedule param_schedule(const TrainerConfig& config) {
+  const SchedulerConfig& scheduler = config.scheduler;
+  const OptimizerConfig& optimizer = config.optimizer;
+  const int64_t batch = config.training.global_batch_size;
+  const bool by_samples = config.training.train_samples > 0;
+  ParamSchedule schedule;
+  schedule.init_lr = scheduler.lr_warmup_init;
+  schedule.max_lr = optimizer.lr;
+  schedule.min_lr = optimizer.min_lr;
+  schedule.lr_decay_steps = by_samples ? scheduler.lr_decay_samples : scheduler.lr_decay_iters * batch;
+  schedule.lr_warmup_steps =
+      static_cast<double>(by_samples ? scheduler.lr_warmup_samples : scheduler.lr_warmup_iters * batch);
+  if (scheduler.lr_warmup_fraction > 0) {
+    schedule.lr_warmup_steps = scheduler.lr_warmup_fraction * static_cast<double>(schedule.lr_decay_steps);
+  }
+  schedule.lr_decay_style = scheduler.lr_decay_style;
+  schedule.wsd_decay_steps = by_samples ? scheduler.lr_wsd_decay_samples : scheduler.lr_wsd_decay_iters * batch;
+  schedule.lr_wsd_decay_style = scheduler.lr_wsd_decay_style;
+  schedule.start_wd = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
+  schedule.end_wd = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
+  schedule.wd_incr_steps = by_samples ? config.training.train_samples : config.training.train_iters * batch;
+  schedule.wd_incr_style = optimizer.weight_decay_incr_style;
+  return schedule;
+}
+
+double learning_rate(const ParamSchedule& schedule, int64_t num_steps) {
+  const auto step = static_cast<double>(num_steps);
+  const double warmup = schedule.lr_warmup_steps;
+  if (warmup > 0 && step <= warmup) {
+    return schedule.init_lr + (schedule.max_lr - schedule.init_lr) * step / warmup;
+  }
+  if (schedule.lr_decay_style == "constant") return schedule.max_lr;
+  if (num_steps > schedule.lr_decay_steps) return schedule.min_lr;
+  if (schedule.lr_decay_style == "inverse-square-root") {
+    const double rate = schedule.max_lr * std::sqrt(std::max(warmup, 1.0)) / std::sqrt(std::max(step, 1.0));
+    return std::max(schedule.min_lr, rate);
+  }
+  double share = 1.0;
+  if (schedule.lr_decay_style == "WSD") {
+    const int64_t begin = schedule.lr_decay_steps - schedule.wsd_decay_steps;
+    if (num_steps > begin) {
+      share = wsd_share(schedule.lr_wsd_decay_style,
+                        static_cast<double>(num_steps - begin) / static_cast<double>(schedule.wsd_decay_steps));
+    }
+  } else {
+    const double ratio = (step - warmup) / (static_cast<double>(schedule.lr_decay_steps) - warmup);
+    share = schedule.lr_decay_style == "linear" ? 1.0 - ratio : half_cosine(ratio);
+  }
+  return schedule.min_lr + share * (schedule.max_lr - schedule.min_lr);
+}
+
+double weight_decay(const ParamSchedule& schedule, int64_t num_steps) {
+  if (num_steps > schedule.wd_incr_steps || schedule.wd_incr_style == "constant") return schedule.end_wd;
+  const double ratio = static_cast<double>(num_steps) / static_cast<double>(schedule.wd_incr_steps);
+  const double share = schedule.wd_incr_style == "linear" ? ratio : half_cosine(1.0 - ratio);
+  return schedule.start_wd + share * (schedule.end_wd - schedule.start_wd);
+}
+
+nlohmann::json schedule_to_json(const ParamSchedule& schedule) {
+  nlohmann::json json;
+  ParamSchedule::fields([&](const char* name, auto member, const char*) { json[name] = schedule.*member; });
+  return json;
+}
+
+ParamSchedule continue_schedule(const ParamSchedule& given, const nlohmann::json& saved, bool override_saved,
+                                bool use_checkpoint) {
+  ParamSchedule schedule = given;
+  if (override_saved || !saved.is_object()) return schedule;
+  ParamSchedule::fields([&](const char* name, auto member, const char* what) {
+    using Value = std::remove_reference_t<decltype(schedule.*member)>;
+    const auto found = saved.find(name);
+    if (found == saved.end()) return;
+    const bool right_kind = std::is_same_v<Value, std::string> ? found->is_string() : found->is_number();
+    if (!right_kind) {
+      throw core::Error(core::ErrorCode::kCorruptData,
+                        core::cat("opt_param_scheduler: ", name, " is ", found->dump(), " in the checkpoint"));
+    }
+    const auto value = found->get<Value>();
+    if (value == given.*member) return;
+    if (!use_checkpoint && matters(given, name)) {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        core::cat(what, " is ", given.*member, " but the checkpoint's run had ", value,
+                                  ". Give the same, or say whose counts: --override-opt_param-scheduler (the command "
+                                  "line's) or --use-checkpoint-opt_param-scheduler"));
+    }
+    if (use_checkpoint) schedule.*member = value;
+  });
+  return schedule;
+}
+
+}  // namespace ms::train

@@ -1,0 +1,42 @@
+#include "train/optim/spike_guard.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace ms::train {
+
+bool SpikeGuard::is_spike(double loss, double grad_norm) const {
+  if (factor_ == 0 || steps_.size() < window_) return false;
+  double losses = 0, norms = 0;
+  for (const Step& step : steps_) {
+    losses += step.loss;
+    norms += step.grad_norm;
+  }
+  const double limit = factor_ / static_cast<double>(steps_.size());
+  return loss > limit * losses || grad_norm > limit * norms;
+}
+
+void SpikeGuard::accept(double loss, double grad_norm) {
+  if (factor_ == 0) return;
+  steps_.push_back({loss, grad_norm});
+  if (steps_.size() > window_) steps_.pop_front();
+}
+
+nlohmann::json SpikeGuard::state() const {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Step& step : steps_) list.push_back({step.loss, step.grad_norm});
+  return list;
+}
+
+void SpikeGuard::restore(const nlohmann::json& saved) {
+  if (!saved.is_array()) return;
+  for (const nlohmann::json& step : saved) {
+    if (!step.is_array() || step.size() != 2 || !step[0].is_number() || !step[1].is_number()) {
+      throw core::Error(core::ErrorCode::kCorruptData, core::cat("spike_guard: ", step.dump(), " in the checkpoint"));
+    }
+    accept(step[0], step[1]);
+  }
+}
+
+}  // namespace ms::train
