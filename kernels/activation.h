@@ -1,4 +1,4 @@
-// SwiGLU (Shazeer 2020) of rows that hold [gate | up], and its gradient. T: float or bf16; arithmetic in fp32.
+// SwiGLU (Shazeer 2020) of rows that hold [gate | up], and its gradient. T: float, bf16 or fp16; arithmetic in fp32.
 #pragma once
 
 #include <cstdint>

@@ -38,6 +38,8 @@ template void causal_attention(const AttentionShape&, const float*, const float*
                                float*);
 template void causal_attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, float, bf16*, float*,
                                float*);
+template void causal_attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, float, fp16*, float*,
+                               float*);
 
 template <class T>
 void causal_attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k,
@@ -50,5 +52,7 @@ template void causal_attention_backward(const AttentionShape&, int64_t, const fl
                                         float*);
 template void causal_attention_backward(const AttentionShape&, int64_t, const bf16*, const bf16*, const bf16*,
                                         const bf16*, const bf16*, const float*, float, bf16*, bf16*, bf16*, float*);
+template void causal_attention_backward(const AttentionShape&, int64_t, const fp16*, const fp16*, const fp16*,
+                                        const fp16*, const fp16*, const float*, float, fp16*, fp16*, fp16*, float*);
 
 }  // namespace ms::kernels

@@ -1,5 +1,5 @@
 // Causal attention of one head, in tiles: exact softmax without the seq x seq matrix (Dao et al. 2022; backward as in
-// Dao 2023). T: float or bf16; arithmetic in fp32.
+// Dao 2023). T: float, bf16 or fp16; arithmetic in fp32.
 //
 // q, k, v and out are rows of d elements, `*_stride` elements apart: heads are read where they lie.
 #pragma once

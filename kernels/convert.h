@@ -4,14 +4,9 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/fp16.h"
 
 namespace ms::kernels {
-
-// IEEE binary16: 5 bits of exponent, 10 of mantissa. Values above 65504 become inf, subnormals are kept.
-struct fp16 {
-  uint16_t bits = 0;
-};
-static_assert(sizeof(fp16) == 2);
 
 void convert(const float* source, bf16* target, int64_t n);
 void convert(const bf16* source, float* target, int64_t n);

@@ -11,6 +11,7 @@ void add(const T* a, const T* b, int64_t n, T* out) {
 }
 template void add(const float*, const float*, int64_t, float*);
 template void add(const bf16*, const bf16*, int64_t, bf16*);
+template void add(const fp16*, const fp16*, int64_t, fp16*);
 
 template <class T>
 void accumulate(float* sum, const T* x, int64_t n) {
@@ -18,6 +19,7 @@ void accumulate(float* sum, const T* x, int64_t n) {
 }
 template void accumulate(float*, const float*, int64_t);
 template void accumulate(float*, const bf16*, int64_t);
+template void accumulate(float*, const fp16*, int64_t);
 
 template <class T>
 void scale(T* x, int64_t n, float factor) {
@@ -25,5 +27,6 @@ void scale(T* x, int64_t n, float factor) {
 }
 template void scale(float*, int64_t, float);
 template void scale(bf16*, int64_t, float);
+template void scale(fp16*, int64_t, float);
 
 }  // namespace ms::kernels

@@ -20,7 +20,7 @@ constexpr const GemmImplementation* kImplementations[] = {
 };
 
 void fill_zero(const GemmProblem& problem) {
-  const auto element = static_cast<size_t>(problem.c_type == GemmType::kBf16 ? 2 : 4);
+  const auto element = static_cast<size_t>(gemm_type_bytes(problem.c_type));
   for (int64_t i = 0; i < problem.m; ++i) {
     std::memset(static_cast<char*>(problem.c) + static_cast<size_t>(i * problem.ldc) * element, 0,
                 static_cast<size_t>(problem.n) * element);
@@ -39,9 +39,15 @@ const GemmImplementation& choose_gemm(const GemmProblem& problem) {
 }
 
 void gemm(const GemmProblem& problem) {
-  if (problem.accumulate && problem.c_type == GemmType::kBf16) {
+  if (problem.accumulate && problem.c_type != GemmType::kFp32) {
     throw std::invalid_argument("gemm: accumulation needs an fp32 C");
   }
+  bool bf16_there = false, fp16_there = false;
+  for (const GemmType type : {problem.a_type, problem.b_type, problem.c_type}) {
+    bf16_there = bf16_there || type == GemmType::kBf16;
+    fp16_there = fp16_there || type == GemmType::kFp16;
+  }
+  if (bf16_there && fp16_there) throw std::invalid_argument("gemm: bf16 and fp16 in one product");
   if (problem.m <= 0 || problem.n <= 0) return;
   if (problem.k <= 0) {
     if (!problem.accumulate) fill_zero(problem);

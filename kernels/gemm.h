@@ -1,14 +1,16 @@
-// C = op(A) * op(B), or C += it: the product behind every linear layer, row-major, fp32 or bf16 storage, fp32 sums.
+// C = op(A) * op(B), or C += it: the product behind every linear layer, row-major, fp32, bf16 or fp16 storage, fp32
+// sums.
 //
 // Several implementations form an ordered list that ends in the portable one; each may decline a problem with a reason
 // (gemm_implementations, for --log-level debug). gemm starts no thread: callers give each thread a range of C's rows or
 // columns (train/ops/linear.h does).
 //
 //   onednn_bf16  bf16 x bf16 where the CPU multiplies bf16 (AVX512_BF16, AMX); oneDNN
-//   tiles        ours: packed panels, register tiles; bf16 is converted while packing. Every element of C is summed in
+//   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing. Every element of C is
+//   summed in
 //                one fixed order, whatever part of C a call computes: splitting C over threads changes no bit.
 //   onednn       fp32, dnnl_sgemm
-//   eigen        fp32, bf16 through a converted copy
+//   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops
 #pragma once
 
@@ -18,7 +20,8 @@
 
 namespace ms::kernels {
 
-enum class GemmType : uint8_t { kFp32, kBf16 };
+enum class GemmType : uint8_t { kFp32, kBf16, kFp16 };
+constexpr int64_t gemm_type_bytes(GemmType type) { return type == GemmType::kFp32 ? 4 : 2; }
 
 struct GemmProblem {
   bool transpose_a = false;  // A is stored [k, m] instead of [m, k]
@@ -30,7 +33,7 @@ struct GemmProblem {
   const void* b = nullptr;
   GemmType b_type = GemmType::kFp32;
   int64_t ldb = 0;
-  bool accumulate = false;  // C += instead of C =; not with a bf16 C
+  bool accumulate = false;  // C += instead of C =; with an fp32 C only
   void* c = nullptr;
   GemmType c_type = GemmType::kFp32;
   int64_t ldc = 0;
@@ -51,8 +54,8 @@ std::span<const GemmImplementation* const> gemm_implementations();
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
 // Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives zeros, or leaves C with accumulate).
-// Keeps packing buffers per thread, up to 6 MiB (plus m * 2048 * 4 bytes for a bf16 C).
-// Throws std::invalid_argument if accumulate is asked of a bf16 C.
+// Keeps packing buffers per thread, up to 6 MiB (plus m * 2048 * 4 bytes for a 16-bit C).
+// Throws std::invalid_argument if accumulate is asked of a 16-bit C, or bf16 is mixed with fp16.
 void gemm(const GemmProblem& problem);
 
 }  // namespace ms::kernels

@@ -2,7 +2,6 @@
 // No -mavx2 here: Eigen's and the library's inline functions would reach older CPUs through the linker.
 #include <Eigen/Core>
 
-#include "kernels/bf16.h"
 #include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/scratch.h"
 
@@ -14,13 +13,13 @@ using Stride = Eigen::OuterStride<>;
 using ConstMap = Eigen::Map<const Matrix, Eigen::Unaligned, Stride>;
 using Map = Eigen::Map<Matrix, Eigen::Unaligned, Stride>;
 
-// The operand as fp32: itself, or a dense copy of a bf16 one in `copy`.
+// The operand as fp32: itself, or a dense copy of a 16-bit one in `copy`.
 ConstMap operand(const void* data, GemmType type, int64_t rows, int64_t columns, int64_t ld, ScratchBuffer& copy) {
   if (type == GemmType::kFp32) return {static_cast<const float*>(data), rows, columns, Stride(ld)};
   float* converted = copy.floats(rows * columns);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
-      converted[i * columns + j] = static_cast<float>(static_cast<const bf16*>(data)[i * ld + j]);
+      converted[i * columns + j] = gemm_element(data, type, i * ld + j);
     }
   }
   return {converted, rows, columns, Stride(columns)};
@@ -42,7 +41,7 @@ void run(const GemmProblem& problem) {
       operand(problem.a, problem.a_type, problem.transpose_a ? k : m, problem.transpose_a ? m : k, problem.lda, a_copy);
   const ConstMap b =
       operand(problem.b, problem.b_type, problem.transpose_b ? n : k, problem.transpose_b ? k : n, problem.ldb, b_copy);
-  const bool narrow = problem.c_type == GemmType::kBf16;
+  const bool narrow = problem.c_type != GemmType::kFp32;
   const Map c(narrow ? c_copy.floats(m * n) : static_cast<float*>(problem.c), m, n, Stride(narrow ? n : problem.ldc));
   if (problem.transpose_a && problem.transpose_b) {
     multiply(a.transpose(), b.transpose(), problem.accumulate, c);
@@ -55,7 +54,7 @@ void run(const GemmProblem& problem) {
   }
   if (!narrow) return;
   for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) static_cast<bf16*>(problem.c)[i * problem.ldc + j] = bf16(c(i, j));
+    for (int64_t j = 0; j < n; ++j) set_gemm_element(problem.c, problem.c_type, i * problem.ldc + j, c(i, j));
   }
 }
 

@@ -11,6 +11,7 @@ void rms_norm(const T* x, const T* gamma, int64_t rows, int64_t h, float epsilon
 }
 template void rms_norm(const float*, const float*, int64_t, int64_t, float, float*, float*);
 template void rms_norm(const bf16*, const bf16*, int64_t, int64_t, float, bf16*, float*);
+template void rms_norm(const fp16*, const fp16*, int64_t, int64_t, float, fp16*, float*);
 
 template <class T>
 void rms_norm_backward(const T* dy, const T* x, const T* gamma, const float* rstd, const T* dresidual, int64_t rows,
@@ -21,5 +22,7 @@ template void rms_norm_backward(const float*, const float*, const float*, const 
                                 float*, float*);
 template void rms_norm_backward(const bf16*, const bf16*, const bf16*, const float*, const bf16*, int64_t, int64_t,
                                 bf16*, float*);
+template void rms_norm_backward(const fp16*, const fp16*, const fp16*, const float*, const fp16*, int64_t, int64_t,
+                                fp16*, float*);
 
 }  // namespace ms::kernels

@@ -1,4 +1,4 @@
-// RMSNorm (Zhang & Sennrich 2019) of rows, and its gradient. T: float or bf16; arithmetic in fp32.
+// RMSNorm (Zhang & Sennrich 2019) of rows, and its gradient. T: float, bf16 or fp16; arithmetic in fp32.
 #pragma once
 
 #include <cstdint>

@@ -11,5 +11,6 @@ void rope(T* x, int64_t heads, int64_t d, int64_t dim, const float* cos, const f
 }
 template void rope(float*, int64_t, int64_t, int64_t, const float*, const float*, bool);
 template void rope(bf16*, int64_t, int64_t, int64_t, const float*, const float*, bool);
+template void rope(fp16*, int64_t, int64_t, int64_t, const float*, const float*, bool);
 
 }  // namespace ms::kernels

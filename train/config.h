@@ -155,6 +155,12 @@ struct TrainingConfig {
     field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: none");
     field("skip_train", &C::skip_train, "Evaluate and end");
     field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights");
+    field("fp16", &C::fp16, "fp16 weights and activations, with loss scaling; fp32 gradients and master weights");
+    field("loss_scale", &C::loss_scale, "fp16: fixed loss scale, instead of a dynamic one");
+    field("initial_loss_scale", &C::initial_loss_scale, "fp16: first dynamic loss scale");
+    field("min_loss_scale", &C::min_loss_scale, "fp16: least dynamic loss scale");
+    field("loss_scale_window", &C::loss_scale_window, "fp16: good steps in a row that double the loss scale");
+    field("hysteresis", &C::hysteresis, "fp16: overflowing steps that halve the loss scale");
     field("check_for_nan_in_loss_and_grad", &C::check_for_nan_in_loss_and_grad,
           "End the run when the loss or a gradient is not finite; otherwise such steps are skipped");
     field("spike_skip_factor", &C::spike_skip_factor,

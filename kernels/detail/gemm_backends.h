@@ -1,6 +1,8 @@
 // The implementations behind gemm_implementations(); see kernels/gemm.h for what each is.
 #pragma once
 
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "kernels/gemm.h"
 
 namespace ms::kernels {
@@ -12,5 +14,30 @@ extern const GemmImplementation kGemmNaive;  // gemm_naive.cpp
 extern const GemmImplementation kGemmOnednn;      // gemm_onednn.cpp
 extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
 #endif
+
+// Element `index` of an operand, for implementations that are written without its type.
+inline float gemm_element(const void* matrix, GemmType type, int64_t index) {
+  switch (type) {
+    case GemmType::kBf16:
+      return static_cast<float>(static_cast<const bf16*>(matrix)[index]);
+    case GemmType::kFp16:
+      return static_cast<float>(static_cast<const fp16*>(matrix)[index]);
+    case GemmType::kFp32:
+      break;
+  }
+  return static_cast<const float*>(matrix)[index];
+}
+inline void set_gemm_element(void* matrix, GemmType type, int64_t index, float value) {
+  switch (type) {
+    case GemmType::kBf16:
+      static_cast<bf16*>(matrix)[index] = bf16(value);
+      return;
+    case GemmType::kFp16:
+      static_cast<fp16*>(matrix)[index] = fp16(value);
+      return;
+    case GemmType::kFp32:
+      static_cast<float*>(matrix)[index] = value;
+  }
+}
 
 }  // namespace ms::kernels

@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "kernels/isa.h"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push

@@ -1,4 +1,5 @@
-// The "tiles" implementation of gemm.h: Goto & van de Geijn 2008 (as in BLIS), with bf16 converted while packing.
+// The "tiles" implementation of gemm.h: Goto & van de Geijn 2008 (as in BLIS), with 16-bit types converted while
+// packing.
 
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
@@ -59,6 +60,15 @@ void gemm_panel(const GemmProblem& problem, const A* a, const B* b, int64_t colu
   }
 }
 
+template <class T>
+void store_sums(const float* sums, int64_t rows, int64_t columns, T* target, int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i, sums += columns, target += ld) {
+    int64_t j = 0;
+    for (; j + kLanes <= columns; j += kLanes) store(target + j, load(sums + j));
+    for (; j < columns; ++j) target[j] = T(sums[j]);
+  }
+}
+
 template <class A, class B>
 void gemm_tiles_typed(const GemmProblem& problem, GemmScratch& scratch) {
   const int64_t m = problem.m, n = problem.n, k = problem.k;
@@ -77,20 +87,26 @@ void gemm_tiles_typed(const GemmProblem& problem, GemmScratch& scratch) {
     }
     float* sums = scratch.sums(m * columns);
     gemm_panel(problem, a, b_panel, columns, false, sums, columns, packed_a, packed_b);
-    for (int64_t i = 0; i < m; ++i) {
-      bf16* target = static_cast<bf16*>(problem.c) + i * problem.ldc + column_begin;
-      const float* source = sums + i * columns;
-      int64_t j = 0;
-      for (; j + kLanes <= columns; j += kLanes) store(target + j, load(source + j));
-      for (; j < columns; ++j) target[j] = bf16(source[j]);
+    if (problem.c_type == GemmType::kBf16) {
+      store_sums(sums, m, columns, static_cast<bf16*>(problem.c) + column_begin, problem.ldc);
+    } else {
+      store_sums(sums, m, columns, static_cast<fp16*>(problem.c) + column_begin, problem.ldc);
     }
   }
 }
 
+// Half: the 16-bit type of the problem. Operands are of it or fp32.
+template <class Half>
+void gemm_tiles_half(const GemmProblem& problem, GemmScratch& scratch) {
+  if (problem.b_type == GemmType::kFp32) return gemm_tiles_typed<Half, float>(problem, scratch);
+  if (problem.a_type == GemmType::kFp32) return gemm_tiles_typed<float, Half>(problem, scratch);
+  return gemm_tiles_typed<Half, Half>(problem, scratch);
+}
+
 inline void gemm_tiles(const GemmProblem& problem, GemmScratch& scratch) {
-  const bool a_bf16 = problem.a_type == GemmType::kBf16, b_bf16 = problem.b_type == GemmType::kBf16;
-  if (a_bf16 && b_bf16) return gemm_tiles_typed<bf16, bf16>(problem, scratch);
-  if (a_bf16) return gemm_tiles_typed<bf16, float>(problem, scratch);
-  if (b_bf16) return gemm_tiles_typed<float, bf16>(problem, scratch);
-  return gemm_tiles_typed<float, float>(problem, scratch);
+  if (problem.a_type == GemmType::kFp32 && problem.b_type == GemmType::kFp32) {
+    return gemm_tiles_typed<float, float>(problem, scratch);
+  }
+  const bool is_bf16 = problem.a_type == GemmType::kBf16 || problem.b_type == GemmType::kBf16;
+  return is_bf16 ? gemm_tiles_half<bf16>(problem, scratch) : gemm_tiles_half<fp16>(problem, scratch);
 }

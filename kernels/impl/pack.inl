@@ -1,4 +1,4 @@
-// Packing of matrix operands into strips of fp32, with 8 x 8 transposes; bf16 is converted on the way.
+// Packing of matrix operands into strips of fp32, with 8 x 8 transposes; bf16 and fp16 are converted on the way.
 
 #if MS_ISA > 0
 MS_INLINE __m256 load8(const float* p) { return _mm256_loadu_ps(p); }
@@ -6,6 +6,7 @@ MS_INLINE __m256 load8(const bf16* p) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
+MS_INLINE __m256 load8(const fp16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 
 // target[p * stride + line] = source[line * ld + p], 8 x 8
 template <class T>

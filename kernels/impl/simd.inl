@@ -1,7 +1,7 @@
 // The words kernel bodies are written in: Vec, kLanes floats wide. Included by foreach_isa.h only, once per region.
 //
-// load and store convert: a body written for T = float serves bf16. Partial ones touch n < kLanes elements; what a
-// partial load does not read is 0.
+// load and store convert: a body written for T = float serves bf16 and fp16. Partial ones touch n < kLanes elements;
+// what a partial load does not read is 0.
 
 #if MS_ISA == 0
 using Vec = float;
@@ -10,8 +10,10 @@ constexpr int64_t kLanes = 1;
 MS_INLINE Vec broadcast(float value) { return value; }
 MS_INLINE Vec load(const float* p) { return *p; }
 MS_INLINE Vec load(const bf16* p) { return static_cast<float>(*p); }
+MS_INLINE Vec load(const fp16* p) { return static_cast<float>(*p); }
 MS_INLINE void store(float* p, Vec v) { *p = v; }
 MS_INLINE void store(bf16* p, Vec v) { *p = bf16(v); }
+MS_INLINE void store(fp16* p, Vec v) { *p = fp16(v); }
 MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 MS_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }  // b if either is NaN, as vmaxps
 MS_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
@@ -44,6 +46,10 @@ MS_INLINE void store(bf16* p, Vec v) {
   const __m256i halves = _mm256_blendv_epi8(rounded, quiet, is_nan);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+MS_INLINE Vec load(const fp16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+MS_INLINE void store(fp16* p, Vec v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 MS_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
@@ -87,6 +93,10 @@ MS_INLINE void store(bf16* p, Vec v) {
   const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
   const __m512i halves = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, quiet);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(halves));
+}
+MS_INLINE Vec load(const fp16* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+MS_INLINE void store(fp16* p, Vec v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 MS_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/bf16.h"
+#include "kernels/fp16.h"
 
 namespace ms::reference {
 
@@ -22,6 +23,23 @@ constexpr double roundoff<float>() {
 template <>
 constexpr double roundoff<kernels::bf16>() {
   return 0x1p-8;
+}
+template <>
+constexpr double roundoff<kernels::fp16>() {
+  return 0x1p-11;
+}
+// Half the distance of its smallest numbers: what rounding adds near zero.
+template <class T>
+constexpr double underflow() {
+  return 0x1p-134;
+}
+template <>
+constexpr double underflow<float>() {
+  return 0x1p-150;
+}
+template <>
+constexpr double underflow<kernels::fp16>() {
+  return 0x1p-25;
 }
 constexpr double kFp32 = roundoff<float>();
 

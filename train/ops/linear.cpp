@@ -15,12 +15,13 @@ using core::TensorView;
 
 kernels::GemmType gemm_type(const TensorView& x) {
   if (x.dtype() == core::DType::kBf16) return kernels::GemmType::kBf16;
+  if (x.dtype() == core::DType::kFp16) return kernels::GemmType::kFp16;
   detail::check_dtype(x, core::DType::kFp32, "GEMM operand");
   return kernels::GemmType::kFp32;
 }
 
 const void* advance(const void* data, kernels::GemmType type, int64_t elements) {
-  return static_cast<const std::byte*>(data) + elements * (type == kernels::GemmType::kBf16 ? 2 : 4);
+  return static_cast<const std::byte*>(data) + elements * kernels::gemm_type_bytes(type);
 }
 
 // Rows and columns that fill whole register tiles of every instruction set (6 or 12 rows, 16 or 32 columns).

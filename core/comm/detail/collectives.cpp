@@ -7,6 +7,7 @@
 
 #include "core/comm/detail/operation.h"
 #include "core/error.h"
+#include "kernels/fp16.h"
 
 namespace ms::core::detail {
 namespace {
@@ -22,7 +23,11 @@ struct Accumulator {
 };
 template <>
 struct Accumulator<kernels::bf16> {
-  using type = float;  // bf16 is added in fp32 and rounded once
+  using type = float;  // 16-bit types are added in fp32 and rounded once
+};
+template <>
+struct Accumulator<kernels::fp16> {
+  using type = float;
 };
 
 template <class T>
@@ -62,6 +67,8 @@ void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte*
       return reduce_typed<double>(inputs, output, count, op);
     case DType::kBf16:
       return reduce_typed<kernels::bf16>(inputs, output, count, op);
+    case DType::kFp16:
+      return reduce_typed<kernels::fp16>(inputs, output, count, op);
     case DType::kInt32:
       return reduce_typed<int32_t>(inputs, output, count, op);
     case DType::kInt64:

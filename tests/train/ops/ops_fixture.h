@@ -9,6 +9,7 @@
 #include "tests/reference/array.h"
 #include "tests/support/random_values.h"
 #include "train/ops/context.h"
+#include "train/ops/detail/typed.h"
 
 namespace ms::ops {
 
@@ -44,8 +45,7 @@ std::vector<T> values(const core::TensorView& x) {
 
 // Any float type as double.
 inline reference::Array array(const core::TensorView& x) {
-  return x.dtype() == core::DType::kBf16 ? reference::to_double(values<kernels::bf16>(x))
-                                         : reference::to_double(values<float>(x));
+  return detail::with_type(x.dtype(), [&]<class T>() { return reference::to_double(values<T>(x)); });
 }
 
 inline void expect_near(const core::TensorView& seen, const reference::Array& want, double absolute, double relative,
@@ -62,6 +62,6 @@ inline bool same_bytes(const core::TensorView& a, const core::TensorView& b) {
          std::equal(a.bytes(), a.bytes() + a.size_bytes(), b.bytes());
 }
 
-using StorageTypes = ::testing::Types<float, kernels::bf16>;
+using StorageTypes = ::testing::Types<float, kernels::bf16, kernels::fp16>;
 
 }  // namespace ms::ops

@@ -4,6 +4,14 @@
 #include "core/error.h"
 #include "core/tensor.h"
 #include "kernels/bf16.h"
+#include "kernels/fp16.h"
+
+namespace ms::core {
+template <>
+constexpr DType dtype_of<kernels::fp16>() {
+  return DType::kFp16;
+}
+}  // namespace ms::core
 
 namespace ms::ops::detail {
 
@@ -11,7 +19,8 @@ namespace ms::ops::detail {
 template <class Body>
 decltype(auto) with_type(core::DType dtype, const Body& body) {
   if (dtype == core::DType::kBf16) return body.template operator()<kernels::bf16>();
-  MS_CHECK(dtype == core::DType::kFp32, "operand is ", core::dtype_name(dtype), "; operators take fp32 and bf16");
+  if (dtype == core::DType::kFp16) return body.template operator()<kernels::fp16>();
+  MS_CHECK(dtype == core::DType::kFp32, "operand is ", core::dtype_name(dtype), "; operators take fp32, bf16 and fp16");
   return body.template operator()<float>();
 }
 
