@@ -92,7 +92,9 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     return outcomes_[name];
   }
 
-  static void expect_near(const Outcome& seen, const Outcome& expected) {
+  // AdamW's steps have the size of the learning rate however small a gradient is: elements whose gradient is near zero
+  // carry roundoff into the weights, and more so the more layers it passes.
+  static void expect_near(const Outcome& seen, const Outcome& expected, const Shape& shape) {
     ASSERT_EQ(seen.summary.steps.size(), expected.summary.steps.size());
     for (size_t i = 0; i < seen.summary.steps.size(); ++i) {
       const auto& a = seen.summary.steps[i];
@@ -100,7 +102,7 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
       EXPECT_NEAR(a.loss, b.loss, 1e-5 * b.loss) << "step " << i + 1;
       EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-3 * b.grad_norm) << "step " << i + 1;
     }
-    EXPECT_LT(test::largest_distance(seen.weights, expected.weights), 1e-4);
+    EXPECT_LT(test::largest_distance(seen.weights, expected.weights), 2.5e-5 * static_cast<double>(shape.layers));
   }
 
   static void expect_equal(const Outcome& seen, const Outcome& expected) {
@@ -125,7 +127,7 @@ TEST_P(Layouts, AgreesWithOneRank) {
   if (layout.tp == 1 && layout.dp == 1) {
     expect_equal(outcome(layout, shape_for(layout)), one);
   } else {
-    expect_near(outcome(layout, shape_for(layout)), one);
+    expect_near(outcome(layout, shape_for(layout)), one, shape_for(layout));
   }
 }
 
@@ -165,7 +167,7 @@ TEST_P(TiedLayouts, AgreesWithOneRank) {
   if (layout.tp == 1 && layout.dp == 1) {
     expect_equal(outcome(layout, shape, true), outcome({}, shape, true));
   } else {
-    expect_near(outcome(layout, shape, true), outcome({}, shape, true));
+    expect_near(outcome(layout, shape, true), outcome({}, shape, true), shape);
   }
 }
 
