@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 
 #include "ckpt/commit.h"
@@ -23,22 +21,16 @@ namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 using nlohmann::json;
 
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void put(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(text.data(), static_cast<std::streamsize>(text.size()));
-}
+using ms::test::read_file;
+using ms::test::write_file;
 
 class Hostile : public ::testing::Test {
  protected:
   Hostile() : config_(small_model(17, true)) {
     config_.num_layers = 1;
     path_ = write_checkpoint(folder_.path(), {2, 1, 1, false}, config_, roles_);
-    manifest_text_ = content(path_ / kManifestName);
-    rank_text_ = content(path_ / "rank_00000.h5");
+    manifest_text_ = read_file(path_ / kManifestName);
+    rank_text_ = read_file(path_ / "rank_00000.h5");
   }
 
   std::vector<Finding> findings() { return verify_generation(path_, {}).findings; }
@@ -62,7 +54,7 @@ class Hostile : public ::testing::Test {
     document["self_xxh3"] = std::string(16, '0');
     std::string text = document.dump();
     document["self_xxh3"] = core::hex16(manifest_self_hash(text, "test"));
-    put(path_ / kManifestName, document.dump());
+    write_file(path_ / kManifestName, document.dump());
   }
 
   TemporaryFolder folder_;
@@ -83,7 +75,7 @@ TEST_F(Hostile, EveryFlippedByteOfTheManifestIsFound) {
   for (size_t i = 0; i < manifest_text_.size(); i += 1 + random_() % 5) {
     std::string text = manifest_text_;
     text[i] = static_cast<char>(text[i] ^ (1 << (random_() % 8)));
-    put(path_ / kManifestName, text);
+    write_file(path_ / kManifestName, text);
     const auto thrown = thrown_by([&] { read_manifest(path_); });
     ASSERT_EQ(thrown.code, core::ErrorCode::kCorruptData) << "byte " << i << ": " << thrown.text;
     ASSERT_NE(thrown.text.find("manifest.json"), std::string::npos) << thrown.text;
@@ -93,12 +85,12 @@ TEST_F(Hostile, EveryFlippedByteOfTheManifestIsFound) {
 
 TEST_F(Hostile, EveryTruncationIsFound) {
   for (size_t size = 0; size < manifest_text_.size(); size += 1 + random_() % 13) {
-    put(path_ / kManifestName, manifest_text_.substr(0, size));
+    write_file(path_ / kManifestName, manifest_text_.substr(0, size));
     ASSERT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kCorruptData) << size;
   }
-  put(path_ / kManifestName, manifest_text_);
+  write_file(path_ / kManifestName, manifest_text_);
   for (size_t size = 0; size < rank_text_.size(); size += 1 + random_() % 997) {
-    put(path_ / "rank_00000.h5", rank_text_.substr(0, size));
+    write_file(path_ / "rank_00000.h5", rank_text_.substr(0, size));
     ASSERT_FALSE(findings().empty()) << size;
     ASSERT_FALSE(loads());
   }
@@ -110,7 +102,7 @@ TEST_F(Hostile, FlippedBytesOfARankFileAreNamed) {
   for (size_t i = 0; i < rank_text_.size(); i += 1 + random_() % 151) {
     std::string text = rank_text_;
     text[i] = static_cast<char>(text[i] ^ (1 << (random_() % 8)));
-    put(path_ / "rank_00000.h5", text);
+    write_file(path_ / "rank_00000.h5", text);
     const auto found = findings();
     ASSERT_EQ(found.size(), 1u) << "byte " << i;
     EXPECT_EQ(found.front().file, "rank_00000.h5");
@@ -145,7 +137,7 @@ TEST_F(Hostile, MissingFilesAndStrangers) {
   EXPECT_FALSE(findings().empty());
   EXPECT_FALSE(loads());
   fs::rename(path_ / "other.h5", path_ / "rank_00001.h5");
-  put(path_ / "notes.txt", "mine");
+  write_file(path_ / "notes.txt", "mine");
   const VerifyReport report = verify_generation(path_, {});
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.notes.size(), 1u);
@@ -200,7 +192,7 @@ TEST_F(Hostile, ManifestAttacks) {
 }
 
 TEST_F(Hostile, NestingIsBounded) {
-  put(path_ / kManifestName, std::string(1 << 20, '['));
+  write_file(path_ / kManifestName, std::string(1 << 20, '['));
   EXPECT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kCorruptData);
 }
 
@@ -250,7 +242,7 @@ TEST_F(Hostile, RecoveryFallsBackAndSaysSo) {
   auto latest = find_latest(folder_.path());
   EXPECT_EQ(latest->generation.iteration, 100);
   EXPECT_EQ(latest->notes.size(), 2u);  // passed over, and the pointer says otherwise
-  put(folder_.path() / kPointerName, "nonsense");
+  write_file(folder_.path() / kPointerName, "nonsense");
   EXPECT_EQ(find_latest(folder_.path())->generation.iteration, 100);
   fs::create_directory(folder_.path() / "iter_0000300.tmp-host-1-2");
   EXPECT_EQ(find_latest(folder_.path())->generation.iteration, 100);

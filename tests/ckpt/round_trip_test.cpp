@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <random>
@@ -17,6 +15,7 @@ namespace ms::ckpt {
 namespace {
 
 using namespace test;  // NOLINT
+using ms::test::read_file;
 
 std::vector<ModelLayout> layouts() {
   std::vector<ModelLayout> all;
@@ -126,11 +125,6 @@ TEST(RoundTripLarge, HalfPrecisionRoundsToNearestEven) {
             core::ErrorCode::kInvalidArgument);
 }
 
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 TEST(RoundTripLarge, SameStateSameBytes) {
   const auto config = small_model(127, false, 200);  // some tensors packed, some not
   TemporaryFolder a, b;
@@ -140,7 +134,7 @@ TEST(RoundTripLarge, SameStateSameBytes) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(first)) names.insert(entry.path().filename());
   EXPECT_EQ(names.size(), 5u);
-  for (const std::string& name : names) EXPECT_EQ(content(first / name), content(second / name)) << name;
+  for (const std::string& name : names) EXPECT_EQ(read_file(first / name), read_file(second / name)) << name;
 }
 
 TEST(RoundTripLarge, MissingTensorIsNamed) {
@@ -194,7 +188,7 @@ TEST(Reshard, RandomWalksComeBackByteForByte) {
     at = reshard(at, folder / "3", home, options);
     for (const auto& entry : std::filesystem::directory_iterator(start)) {
       const auto name = entry.path().filename();
-      EXPECT_EQ(content(entry.path()), content(at / name)) << name << " walk " << walk << " seed " << seed;
+      EXPECT_EQ(read_file(entry.path()), read_file(at / name)) << name << " walk " << walk << " seed " << seed;
     }
   }
 }
@@ -208,7 +202,7 @@ TEST(Reshard, ToVirtualStagesAndBackIsByteForByte) {
   auto at = reshard(start, folder / "1", {2, 2, 1, false, 1});
   at = reshard(at, folder / "2", home);
   for (const auto& entry : std::filesystem::directory_iterator(start)) {
-    EXPECT_EQ(content(entry.path()), content(at / entry.path().filename())) << entry.path();
+    EXPECT_EQ(read_file(entry.path()), read_file(at / entry.path().filename())) << entry.path();
   }
 }
 

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -18,27 +16,15 @@
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
 #include "ckpt/writer.h"
-#include "core/error.h"
 #include "kernels/checksum.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace ms::ckpt::test {
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ms_ckpt_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
+using ms::test::TemporaryFolder;
+using ms::test::Thrown;
+using ms::test::thrown_by;
 
 inline core::TransformerConfig small_model(int64_t vocab_size, bool tied = false, int64_t hidden = 24) {
   core::TransformerConfig config;
@@ -190,21 +176,6 @@ inline void expect_loads(Source& source, const ModelLayout& layout, const core::
           << metas[i].key << " " << core::role_name(metas[i].role) << " rank " << rank;
     }
   }
-}
-
-struct Thrown {
-  core::ErrorCode code = core::ErrorCode::kInternal;
-  std::string text;
-};
-
-inline Thrown thrown_by(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const core::Error& error) {
-    return {error.code(), error.what()};
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 }  // namespace ms::ckpt::test

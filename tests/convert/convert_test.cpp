@@ -12,7 +12,7 @@
 #include "convert/safetensors.h"
 #include "core/error.h"
 #include "kernels/bf16.h"
-#include "tests/convert/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ms::convert {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "tests/convert/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ms::convert {
 namespace {

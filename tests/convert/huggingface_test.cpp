@@ -11,7 +11,7 @@
 #include "ckpt/plan.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
-#include "tests/convert/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ms::convert {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "tests/convert/support/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ms::convert {
 namespace {

@@ -35,7 +35,6 @@ class ConvertTest : public testing::Test {
     maker.counter("cycles", clock_offset + 8000, 2.5);
     return maker.finish();
   }
-  std::string text_of(const std::string& path) { return core::read_text(path, 1 << 24); }
   static std::vector<json> find(const json& trace, const std::string& phase, const std::string& name) {
     std::vector<json> out;
     for (const json& event : trace.at("traceEvents")) {
@@ -50,7 +49,7 @@ class ConvertTest : public testing::Test {
 TEST_F(ConvertTest, WritesKinetosWords) {
   const std::string out = folder_ / "out.json";
   convert_file(make(1), out, ExportFormat::kJson);
-  const std::string text = text_of(out);
+  const std::string text = test::read_file(out);
   EXPECT_THAT(text, testing::HasSubstr("\"rank\": 1,"));
   EXPECT_LT(text.find("distributedInfo"), text.find("traceEvents"));
   const json trace = json::parse(text);
@@ -97,7 +96,7 @@ TEST_F(ConvertTest, WritesKinetosWords) {
 TEST_F(ConvertTest, TimesHaveThreeDecimals) {
   const std::string out = folder_ / "out.json";
   convert_file(make(0), out, ExportFormat::kJson);
-  EXPECT_THAT(text_of(out), testing::HasSubstr("\"ts\": 0.000, \"dur\": 89.001,"));
+  EXPECT_THAT(test::read_file(out), testing::HasSubstr("\"ts\": 0.000, \"dur\": 89.001,"));
 }
 
 TEST_F(ConvertTest, CompressedFormsHoldTheSameText) {
@@ -105,8 +104,8 @@ TEST_F(ConvertTest, CompressedFormsHoldTheSameText) {
   for (const ExportFormat format : {ExportFormat::kJson, ExportFormat::kJsonGz, ExportFormat::kJsonZst}) {
     convert_file(native, folder_ / core::cat("out.", export_format_name(format)), format);
   }
-  const std::string plain = text_of(folder_ / "out.json");
-  const std::string zst = text_of(folder_ / "out.json.zst"), gz = text_of(folder_ / "out.json.gz");
+  const std::string plain = test::read_file(folder_ / "out.json");
+  const std::string zst = test::read_file(folder_ / "out.json.zst"), gz = test::read_file(folder_ / "out.json.gz");
   std::string unpacked(plain.size() + 1, '\0');
   unpacked.resize(ZSTD_decompress(unpacked.data(), unpacked.size(), zst.data(), zst.size()));
   EXPECT_EQ(unpacked, plain);
@@ -131,7 +130,7 @@ TEST_F(ConvertTest, LargeTracesCompressInPieces) {
   const std::string native = maker.finish();
   convert_file(native, folder_ / "a.json", ExportFormat::kJson);
   convert_file(native, folder_ / "a.json.gz", ExportFormat::kJsonGz);
-  const std::string plain = text_of(folder_ / "a.json"), gz = text_of(folder_ / "a.json.gz");
+  const std::string plain = test::read_file(folder_ / "a.json"), gz = test::read_file(folder_ / "a.json.gz");
   EXPECT_GT(plain.size(), 6u << 20);
   EXPECT_LT(gz.size() * 8, plain.size());
   EXPECT_EQ(json::parse(plain)["traceEvents"].size(), 60'000u + 5);
@@ -153,7 +152,7 @@ TEST_F(ConvertTest, MergedRanksShareOneClock) {
   make(1, /*clock_offset=*/250'000);
   const Store store = load({folder_ / "traces"}, {});
   convert_merged(store, folder_ / "all.json", ExportFormat::kJson);
-  const json trace = json::parse(text_of(folder_ / "all.json"));
+  const json trace = json::parse(test::read_file(folder_ / "all.json"));
   const std::vector<json> kernels = find(trace, "X", "gemm");
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_EQ(kernels[0]["pid"], 0);
@@ -175,7 +174,7 @@ TEST_F(ConvertTest, AFailureLeavesTheOutputAlone) {
   core::write_text_atomically(folder_ / "bad.mstrace", "not a trace");
   core::write_text_atomically(folder_ / "out.json", "old");
   EXPECT_THROW(convert_file(folder_ / "bad.mstrace", folder_ / "out.json", ExportFormat::kJson), core::Error);
-  EXPECT_EQ(text_of(folder_ / "out.json"), "old");
+  EXPECT_EQ(test::read_file(folder_ / "out.json"), "old");
   EXPECT_THROW(convert_file(make(0), folder_ / "no/such/out.json", ExportFormat::kJson), core::Error);
 }
 

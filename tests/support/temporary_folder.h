@@ -1,11 +1,15 @@
-// A folder that is gone when the test is over.
+// A folder that is gone when the test is over, and files in it.
 #pragma once
 
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
+
+#include "core/error.h"
 
 namespace ms::test {
 
@@ -13,7 +17,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "ms_test_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
+    if (::mkdtemp(name.data()) == nullptr) throw core::Error(core::ErrorCode::kIo, core::cat("mkdtemp ", name));
+    path_ = name;
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -27,5 +32,14 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
 
 }  // namespace ms::test

@@ -17,17 +17,6 @@
 
 namespace ms::test {
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "msuite-test-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw core::Error(core::ErrorCode::kIo, core::cat("mkdtemp ", pattern));
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 std::string TinyLayout::name() const {
   return core::cat("tp", tp, "_pp", pp, vpp > 1 ? core::cat("_vpp", vpp) : "", "_dp", dp, zero ? "_zero" : "",
                    sp ? "_sp" : "");

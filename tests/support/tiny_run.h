@@ -7,22 +7,11 @@
 #include <vector>
 
 #include "core/sharded_tensor.h"
+#include "tests/support/temporary_folder.h"
 #include "train/config.h"
 #include "train/loop/trainer.h"
 
 namespace ms::test {
-
-// A folder of this test process that is removed at its end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  std::filesystem::path path() const { return path_; }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct TinyLayout {
   int tp = 1, pp = 1, dp = 1;

@@ -84,7 +84,7 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
       config.training.global_batch_size = shape.batch;
       config.model.untie_embeddings_and_output_weights = !tied;
       config.training.train_iters = kSteps;
-      config.checkpoint.save = folder_->file(name);
+      config.checkpoint.save = *folder_ / name;
       Outcome& made = outcomes_[name];
       made.summary = test::run_on_threads(config, layout.ranks());
       made.weights = test::read_tensors(made.summary.checkpoint, core::TensorRole::kParam);

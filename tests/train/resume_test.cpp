@@ -17,8 +17,8 @@ train::RunSummary run(const test::TemporaryFolder& folder, const TinyLayout& lay
   config.scheduler.lr_decay_style = "cosine";
   config.scheduler.lr_decay_iters = 20;  // the schedule of the whole run
   config.scheduler.lr_warmup_iters = 3;
-  config.checkpoint.save = folder.file(save);
-  config.checkpoint.load = load.empty() ? "" : folder.file(load);
+  config.checkpoint.save = folder / save;
+  config.checkpoint.load = load.empty() ? "" : folder / load;
   config.checkpoint.async_save = async;
   return test::run_on_threads(config, layout.ranks());
 }
@@ -122,7 +122,7 @@ TEST(Load, RefusesAnotherModel) {
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 2;
   config.model.rotary_base = 500000;  // shapes agree: only the comparison of the configuration can tell
-  config.checkpoint.load = folder.file("saved");
+  config.checkpoint.load = folder / "saved";
   try {
     test::run_on_threads(config, 1);
     FAIL();

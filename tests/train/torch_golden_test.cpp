@@ -80,8 +80,8 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
   config.training.train_iters = reference.at("steps");
   config.training.eval_iters = 0;
   config.data.train_data_path = {data("llama_adamw/tokens")};
-  config.data.data_cache_path = folder.file("cache");
-  config.checkpoint.save = folder.file("save");
+  config.data.data_cache_path = folder / "cache";
+  config.checkpoint.save = folder / "save";
   const train::RunSummary summary = run(config, GetParam());
 
   const auto losses = reference.at("losses").get<std::vector<double>>();
@@ -96,10 +96,10 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
 
   convert::ConvertOptions out;
   out.load_dir = summary.checkpoint;
-  out.save_dir = folder.file("trained");
+  out.save_dir = folder / "trained";
   out.drop_optimizer = true;
   convert::convert_checkpoint(out);
-  const auto trained = read_fp32(folder.file("trained/model.safetensors"));
+  const auto trained = read_fp32(folder / "trained/model.safetensors");
   const auto expected = read_fp32(data("llama_adamw/torch/model.safetensors"));
   EXPECT_LT(test::largest_distance(trained, expected), kWeightBar);
   EXPECT_GT(test::largest_distance(read_fp32(data("llama_adamw/hf/model.safetensors")), expected), 0.1)
@@ -121,7 +121,7 @@ TEST_P(TransformersLoss, AgreesWithoutTraining) {
   const test::TemporaryFolder folder;
   std::vector<std::string> prefixes;
   for (const std::vector<int32_t>& row : rows) {
-    prefixes.push_back(folder.file(core::cat("row", prefixes.size())));
+    prefixes.push_back(folder / core::cat("row", prefixes.size()));
     train::IndexedDatasetBuilder builder(prefixes.back(), train::TokenType::kUint16);
     builder.add_document(row);
     builder.finalize();
@@ -143,13 +143,13 @@ INSTANTIATE_TEST_SUITE_P(
 // The data set of a model with another vocabulary: its ids must not reach the embedding table.
 TEST(TransformersLossErrors, AnIdAboveTheVocabularyIsRefused) {
   const test::TemporaryFolder folder;
-  train::IndexedDatasetBuilder builder(folder.file("row"), train::TokenType::kUint16);
+  train::IndexedDatasetBuilder builder(folder / "row", train::TokenType::kUint16);
   builder.add_document(std::vector<int32_t>{1, 2, 67});
   builder.finalize();
   train::TrainerConfig config =
       configuration(data("hf_llama_tiny"), {}, {{"seq-length", 2}, {"global-batch-size", 1}, {"eval-iters", 1}});
   config.training.skip_train = true;
-  config.data.valid_data_path = {folder.file("row")};
+  config.data.valid_data_path = {folder / "row"};
   try {
     run(config, {});
     FAIL() << "id 67 of 67 passed";

@@ -1,11 +1,8 @@
 // atomic_directory.h, lock_file.h and json.h.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 
 #include "core/error.h"
@@ -13,6 +10,8 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/lock_file.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace ms::core {
 namespace {
@@ -21,23 +20,11 @@ namespace fs = std::filesystem;
 
 class DirectoryTest : public ::testing::Test {
  protected:
-  DirectoryTest() {
-    std::string name = (fs::temp_directory_path() / "ms_directory_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~DirectoryTest() override { fs::remove_all(folder_); }
-  fs::path folder_;
+  test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
-ErrorCode code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
+using test::code_of;
 
 TEST_F(DirectoryTest, AppearsOnCommitOnly) {
   {

@@ -2,35 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <functional>
 
 #include "core/error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace ms::core {
 namespace {
 
 class FileTest : public ::testing::Test {
  protected:
-  FileTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "ms_file_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~FileTest() override { std::filesystem::remove_all(folder_); }
-  std::string at(const std::string& name) const { return (folder_ / name).string(); }
-  std::filesystem::path folder_;
+  std::string at(const std::string& name) const { return folder_ / name; }
+  test::TemporaryFolder folder_;
 };
 
-ErrorCode code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
+using test::code_of;
 
 TEST_F(FileTest, ReadsBackWhatWasWrittenAtAnOffset) {
   File file = File::create(at("a"));
@@ -59,7 +46,7 @@ TEST_F(FileTest, PreallocateSetsTheSize) {
 
 TEST_F(FileTest, AbsentFileIsNotFoundAndAFolderIsNoFile) {
   EXPECT_EQ(code_of([&] { File::open_read(at("none")); }), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of([&] { File::open_read(folder_.string()); }), ErrorCode::kIo);
+  EXPECT_EQ(code_of([&] { File::open_read(folder_.path().string()); }), ErrorCode::kIo);
 }
 
 TEST_F(FileTest, MovedFromIsClosedAndAssignmentClosesTheOld) {
@@ -75,14 +62,14 @@ TEST_F(FileTest, AtomicTextReplacesAndLeavesNoTemporary) {
   write_text_atomically(at("a"), "one");
   write_text_atomically(at("a"), "two");
   EXPECT_EQ(read_text(at("a"), 10), "two");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
   EXPECT_EQ(code_of([&] { read_text(at("a"), 2); }), ErrorCode::kCorruptData);
 }
 
 TEST_F(FileTest, AtomicTextThatCannotBeRenamedLeavesNoTemporary) {
   std::filesystem::create_directory(at("taken"));
   EXPECT_EQ(code_of([&] { write_text_atomically(at("taken"), "x"); }), ErrorCode::kIo);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1);
 }
 
 }  // namespace

@@ -3,25 +3,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace ms::core {
 namespace {
 
 class Hdf5Test : public ::testing::Test {
  protected:
-  Hdf5Test() {
-    std::string name = (std::filesystem::temp_directory_path() / "ms_hdf5_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~Hdf5Test() override { std::filesystem::remove_all(folder_); }
-  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+  std::string at(const std::string& name) const { return folder_ / name; }
 
   void write(const std::string& path) {
     H5File file = H5File::create(path);
@@ -37,14 +31,9 @@ class Hdf5Test : public ::testing::Test {
     File::open_write(path).pwrite(std::as_bytes(std::span(values)), offset_);
   }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
   int64_t offset_ = 0;
 };
-
-std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 TEST_F(Hdf5Test, LaidOutThenWrittenThenRead) {
   write(at("a"));
@@ -75,17 +64,12 @@ TEST_F(Hdf5Test, NoTimeInTheFile) {
   write(at("a"));
   ::usleep(1100000);
   write(at("b"));
-  EXPECT_EQ(content(at("a")), content(at("b")));
+  EXPECT_EQ(test::read_file(at("a")), test::read_file(at("b")));
 }
 
 TEST_F(Hdf5Test, WhatIsNotHdf5IsCorruptData) {
   std::ofstream(at("a")) << "hello";
-  try {
-    H5File::open_read(at("a"));
-    ADD_FAILURE();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kCorruptData);
-  }
+  EXPECT_EQ(test::code_of([&] { H5File::open_read(at("a")); }), ErrorCode::kCorruptData);
 }
 
 }  // namespace

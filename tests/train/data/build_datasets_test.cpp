@@ -9,7 +9,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
-#include "tests/train/data/temp_dir.h"
+#include "tests/support/temporary_folder.h"
 #include "train/data/blended_dataset.h"
 #include "train/data/indexed_dataset.h"
 
@@ -19,13 +19,13 @@ namespace {
 using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
+using test::TemporaryFolder;
 using testing::HasSubstr;
-using tests::TempDir;
 
 using Strings = std::vector<std::string>;
 
 json goldens(const char* which) {
-  return json::parse(tests::read_bytes(std::string(MS_TEST_DATA) + "/train/data_goldens.json")).at(which);
+  return json::parse(test::read_file(std::string(MS_TEST_DATA) + "/train/data_goldens.json")).at(which);
 }
 
 template <class Body>
@@ -126,8 +126,8 @@ void write_raw_set(const std::string& prefix, int token) {
   for (int d = 0; d < 20; ++d) put(idx, int64_t{d * 20});
   for (int d = 0; d < 21; ++d) put(idx, int64_t{d});
   for (int t = 0; t < 200; ++t) put(bin, static_cast<uint16_t>(token));
-  tests::write_bytes(idx_path(prefix), idx);
-  tests::write_bytes(bin_path(prefix), bin);
+  test::write_file(idx_path(prefix), idx);
+  test::write_file(bin_path(prefix), bin);
 }
 
 class BuildDatasets : public testing::Test {
@@ -146,7 +146,7 @@ class BuildDatasets : public testing::Test {
     }
     return result;
   }
-  const TempDir dir_;
+  const TemporaryFolder dir_;
   DataConfig config_;
 };
 
@@ -219,7 +219,7 @@ TEST_F(BuildDatasets, ManyDataSetsFromAFile) {
     write_raw_set(prefix, i);
     list += std::to_string(i % 7 + 1) + " " + prefix + (i % 2 == 0 ? "\n" : " ");
   }
-  tests::write_bytes(dir_ / "list", list);
+  test::write_file(dir_ / "list", list);
   config_.data_args_path = dir_ / "list";
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -243,7 +243,7 @@ TEST_F(BuildDatasets, ManyDataSetsFromAFile) {
 
 TEST_F(BuildDatasets, SplitsFromAFile) {
   config_.per_split_data_args_path = dir_ / "splits.json";
-  tests::write_bytes(
+  test::write_file(
       dir_ / "splits.json",
       json{{"train", {0.5, dir_ / "a", "0.5", dir_ / "b"}}, {"valid", "1 " + (dir_ / "b")}, {"test", json::array()}}
           .dump());
@@ -253,7 +253,7 @@ TEST_F(BuildDatasets, SplitsFromAFile) {
   EXPECT_GE(extent(*sets.valid).first, 10000);
   EXPECT_EQ(sets.test, nullptr);
   const auto refuse = [&](ErrorCode code, const char* says, const std::string& bytes) {
-    tests::write_bytes(dir_ / "splits.json", bytes);
+    test::write_file(dir_ / "splits.json", bytes);
     expect_error(code, says, [&] { config_.validate(); });
   };
   refuse(ErrorCode::kCorruptData, "not JSON", "{\"train\": [");
@@ -288,9 +288,9 @@ TEST_F(BuildDatasets, CacheLiesBesideTheDataUnlessTold) {
 }
 
 TEST_F(BuildDatasets, WithoutACacheFolderTheIndexIsInMemory) {
-  tests::write_bytes(dir_ / "a/cache", "");  // no such folder: nothing is written
+  test::write_file(dir_ / "a/cache", "");  // no such folder: nothing is written
   std::filesystem::create_directories(dir_ / "a");
-  tests::write_bytes(dir_ / "a/cache", "a file where the folder should be");
+  test::write_file(dir_ / "a/cache", "a file where the folder should be");
   config_.data_path = {dir_ / "a"};
   const TrainValidTest cached = build_datasets(config_, 7, 1, 10, 0, 0);
   config_.data_cache_path.clear();
@@ -315,7 +315,7 @@ TEST_F(BuildDatasets, Errors) {
   refuse(ErrorCode::kInvalidArgument, "--data-args-path",
          [&](auto& c) { c.data_path = {dir_ / "a"}, c.data_args_path = dir_ / "list"; });
   refuse(ErrorCode::kNotFound, "no-such-list", [&](auto& c) { c.data_args_path = dir_ / "no-such-list"; });
-  tests::write_bytes(dir_ / "empty", " \n");
+  test::write_file(dir_ / "empty", " \n");
   refuse(ErrorCode::kInvalidArgument, "lists no data set", [&](auto& c) { c.data_args_path = dir_ / "empty"; });
   refuse(ErrorCode::kInvalidArgument, "--per-split-data-args-path",
          [&](auto& c) { c.train_data_path = {dir_ / "a"}, c.per_split_data_args_path = dir_ / "splits"; });

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "tests/train/data/temp_dir.h"
+#include "tests/support/temporary_folder.h"
 #include "train/data/detail/numpy_random.h"
 
 namespace ms::train {
@@ -18,13 +18,13 @@ namespace {
 using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
+using test::read_file;
+using test::TemporaryFolder;
+using test::write_file;
 using testing::HasSubstr;
-using tests::read_bytes;
-using tests::TempDir;
-using tests::write_bytes;
 
 json goldens(const char* which) {
-  return json::parse(read_bytes(std::string(MS_TEST_DATA) + "/train/data_goldens.json")).at(which);
+  return json::parse(read_file(std::string(MS_TEST_DATA) + "/train/data_goldens.json")).at(which);
 }
 
 std::vector<int64_t> copy(std::span<const int64_t> values) { return {values.begin(), values.end()}; }
@@ -127,7 +127,7 @@ std::shared_ptr<IndexedDataset> counting_dataset(const std::string& prefix, int 
 }
 
 TEST(GptDataset, OneEpochShowsEveryTokenOnce) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   const auto dataset = counting_dataset(dir / "a", 40);
   const int64_t sequences = dataset->num_sequences();
   const GptIndexRequest request{0, sequences, 0, 6, 1234, "train"};
@@ -145,7 +145,7 @@ TEST(GptDataset, OneEpochShowsEveryTokenOnce) {
 
 // The flat series of documents, cut by hand.
 TEST(GptDataset, SamplesAreCutsOfTheFlatSeries) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   const auto dataset = counting_dataset(dir / "a", 25);
   const GptIndexRequest request{3, 20, 50, 9, 77, "train"};
   const GptDataset gpt(dataset, GptIndices::build(dataset->sequence_lengths(3, 20), request), 9);
@@ -194,7 +194,7 @@ class Cache : public testing::Test {
     return all;
   }
 
-  const TempDir dir_;
+  const TemporaryFolder dir_;
   std::shared_ptr<IndexedDataset> dataset_ = counting_dataset(dir_ / "a", 40);
   GptIndexRequest request_{0, 30, 60, 5, 1, "train"};
 };
@@ -233,15 +233,15 @@ TEST_F(Cache, DamagedFilesAreReplaced) {
   load(request_);
   for (const std::string& path : files()) {
     for (const int damage : {0, 1, 2, 3}) {
-      const std::string good = read_bytes(path);
+      const std::string good = read_file(path);
       std::string bad = good;
       if (damage == 0) bad.clear();
       if (damage == 1) bad.resize(bad.size() / 2);
       if (damage == 2) bad[bad.size() - 3] ^= 1;  // in the last int64, or the description's checksum
       if (damage == 3) std::filesystem::remove(path);
-      if (damage != 3) write_bytes(path, bad);
+      if (damage != 3) write_file(path, bad);
       EXPECT_EQ(load(request_), build(request_)) << path << " damage " << damage;
-      EXPECT_EQ(read_bytes(path), good) << path << " damage " << damage;
+      EXPECT_EQ(read_file(path), good) << path << " damage " << damage;
     }
   }
   EXPECT_EQ(files().size(), 4) << "no temporary file is left";
@@ -250,10 +250,10 @@ TEST_F(Cache, DamagedFilesAreReplaced) {
 TEST_F(Cache, AnInt32IndexIsNotTaken) {
   load(request_);
   for (const std::string& path : files()) {
-    std::string bytes = read_bytes(path);
+    std::string bytes = read_file(path);
     if (const size_t at = bytes.find("<i8"); at != std::string::npos) {
       bytes.replace(at, 3, "<i4");
-      write_bytes(path, bytes);
+      write_file(path, bytes);
     }
   }
   EXPECT_EQ(load(request_), build(request_));
@@ -284,7 +284,7 @@ TEST_F(Cache, ManyAtOnce) {
 }
 
 TEST_F(Cache, UnwritableFolderNamesTheFlag) {
-  write_bytes(dir_ / "cache", "a file where the folder should be");
+  write_file(dir_ / "cache", "a file where the folder should be");
   try {
     load(request_);
     FAIL();

@@ -7,17 +7,17 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "tests/train/data/temp_dir.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ms::train {
 namespace {
 
 using core::Error;
 using core::ErrorCode;
+using test::read_file;
+using test::TemporaryFolder;
+using test::write_file;
 using testing::HasSubstr;
-using tests::read_bytes;
-using tests::TempDir;
-using tests::write_bytes;
 
 std::vector<int32_t> tokens_of(const IndexedDataset& dataset, int64_t sequence) {
   std::vector<int32_t> out(static_cast<size_t>(dataset.sequence_length(sequence)));
@@ -35,9 +35,9 @@ void write_small(const std::string& prefix, TokenType type = TokenType::kUint16)
 }
 
 TEST(IndexedDataset, WritesTheBytesOfTheFormat) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   write_small(dir / "a");
-  EXPECT_EQ(read_bytes(dir / "a.bin"), std::string("\1\0\2\0\3\0\4\0\5\0", 10));
+  EXPECT_EQ(read_file(dir / "a.bin"), std::string("\1\0\2\0\3\0\4\0\5\0", 10));
   const std::string expected(
       "MMIDIDX\0\0"        // magic
       "\1\0\0\0\0\0\0\0"   // version
@@ -52,13 +52,13 @@ TEST(IndexedDataset, WritesTheBytesOfTheFormat) {
       "\1\0\0\0\0\0\0\0"   //
       "\2\0\0\0\0\0\0\0",  //
       34 + 8 + 16 + 32);
-  EXPECT_EQ(read_bytes(dir / "a.idx"), expected);
+  EXPECT_EQ(read_file(dir / "a.idx"), expected);
 }
 
 TEST(IndexedDataset, ReadsWhatItWrote) {
   for (const TokenType type : {TokenType::kUint16, TokenType::kInt32}) {
     for (const bool use_mmap : {true, false}) {
-      const TempDir dir;
+      const TemporaryFolder dir;
       write_small(dir / "a", type);
       const IndexedDataset dataset(dir / "a", use_mmap);
       EXPECT_EQ(dataset.token_type(), type);
@@ -80,7 +80,7 @@ TEST(IndexedDataset, ReadsWhatItWrote) {
 }
 
 TEST(IndexedDataset, LongerThanTheWriteBuffer) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   std::vector<int32_t> tokens(5'000'000);
   std::iota(tokens.begin(), tokens.end(), 0);
   IndexedDatasetBuilder builder(dir / "a", TokenType::kInt32);
@@ -93,7 +93,7 @@ TEST(IndexedDataset, LongerThanTheWriteBuffer) {
 }
 
 TEST(IndexedDataset, CutsDocumentsLongerThanALengthHolds) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   IndexedDatasetBuilder builder(dir / "a", TokenType::kInt32, 3);
   builder.add_document(std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6});
   builder.add_document(std::vector<int32_t>{7, 8, 9});
@@ -106,14 +106,14 @@ TEST(IndexedDataset, CutsDocumentsLongerThanALengthHolds) {
 }
 
 TEST(IndexedDataset, EmptySet) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   IndexedDatasetBuilder(dir / "a", TokenType::kInt32).finalize();
   const IndexedDataset dataset(dir / "a");
   EXPECT_EQ(dataset.num_sequences() + dataset.num_documents() + dataset.num_tokens(), 0);
 }
 
 TEST(IndexedDatasetBuilder, LeavesNothingWithoutFinalize) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   {
     IndexedDatasetBuilder builder(dir / "a", TokenType::kUint16);
     builder.add_document(std::vector<int32_t>{1});
@@ -123,7 +123,7 @@ TEST(IndexedDatasetBuilder, LeavesNothingWithoutFinalize) {
 }
 
 TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   IndexedDatasetBuilder builder(dir / "a", TokenType::kUint16);
   EXPECT_THROW(builder.add_document(std::vector<int32_t>{65536}), Error);
   EXPECT_THROW(builder.add_document(std::vector<int32_t>{-1}), Error);
@@ -153,13 +153,13 @@ void put(std::string& bytes, size_t at, T value) {
 class HostileFiles : public testing::TestWithParam<Hostile> {};
 
 TEST_P(HostileFiles, AreRefusedWithOneClearError) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   write_small(dir / "a");
-  std::string idx = read_bytes(dir / "a.idx");
-  std::string bin = read_bytes(dir / "a.bin");
+  std::string idx = read_file(dir / "a.idx");
+  std::string bin = read_file(dir / "a.bin");
   GetParam().change(idx, bin);
-  write_bytes(dir / "a.idx", idx);
-  write_bytes(dir / "a.bin", bin);
+  write_file(dir / "a.idx", idx);
+  write_file(dir / "a.bin", bin);
   for (const bool use_mmap : {true, false}) {
     try {
       const IndexedDataset dataset(dir / "a", use_mmap);
@@ -213,7 +213,7 @@ TEST(IndexedDataset, HoldsNoDescriptors) {
     const std::filesystem::directory_iterator fds("/proc/self/fd");
     return std::distance(begin(fds), end(fds));
   };
-  const TempDir dir;
+  const TemporaryFolder dir;
   write_small(dir / "a");
   const auto before = open_files();
   const IndexedDataset mapped(dir / "a", true), read(dir / "a", false);
@@ -225,17 +225,17 @@ TEST(IndexedDataset, HoldsNoDescriptors) {
 }
 
 TEST(IndexedDataset, EveryCutOfTheIdxIsRefused) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   write_small(dir / "a");
-  const std::string idx = read_bytes(dir / "a.idx");
+  const std::string idx = read_file(dir / "a.idx");
   for (size_t size = 0; size < idx.size(); ++size) {
-    write_bytes(dir / "a.idx", idx.substr(0, size));
+    write_file(dir / "a.idx", idx.substr(0, size));
     EXPECT_THROW(IndexedDataset dataset(dir / "a"), Error) << size;
   }
 }
 
 TEST(IndexedDataset, MissingFilesAreNamed) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   write_small(dir / "a");
   for (const char* end : {".idx", ".bin"}) {
     const std::string path = dir / "a" + end;
@@ -258,11 +258,11 @@ TEST(IndexedDataset, MissingFilesAreNamed) {
 }
 
 TEST(IndexedDataset, NegativeTokensAreRefusedWhenRead) {
-  const TempDir dir;
+  const TemporaryFolder dir;
   write_small(dir / "a", TokenType::kInt32);
-  std::string bin = read_bytes(dir / "a.bin");
+  std::string bin = read_file(dir / "a.bin");
   put<int32_t>(bin, 4, -7);
-  write_bytes(dir / "a.bin", bin);
+  write_file(dir / "a.bin", bin);
   const IndexedDataset dataset(dir / "a");
   try {
     tokens_of(dataset, 0);

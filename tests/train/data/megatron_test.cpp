@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "tests/train/data/temp_dir.h"
+#include "tests/support/temporary_folder.h"
 #include "train/data/blended_dataset.h"
 #include "train/data/build_datasets.h"
 #include "train/data/indexed_dataset.h"
@@ -21,7 +21,7 @@ using Ids = std::vector<int32_t>;
 
 const std::string kFolder = std::string(MS_TEST_DATA) + "/train/megatron/";
 
-json goldens() { return json::parse(tests::read_bytes(kFolder + "goldens.json")); }
+json goldens() { return json::parse(test::read_file(kFolder + "goldens.json")); }
 
 TEST(Megatron, DataSetsOfEveryTypeAreRead) {
   const json all = goldens();
@@ -67,11 +67,11 @@ TEST(Megatron, BlendsOfHundredsAreTheSame) {
 
 TEST(Megatron, SamplesAndLossMasksAreTheSame) {
   const json all = goldens();
-  const tests::TempDir dir;
+  const test::TemporaryFolder dir;
   for (const json& set : all["sets"]) {
     for (const char* end : {".bin", ".idx"}) {
       const std::string file = set["name"].get<std::string>() + end;
-      tests::write_bytes(dir / file, tests::read_bytes(kFolder + file));
+      test::write_file(dir / file, test::read_file(kFolder + file));
     }
   }
   const auto paths = [&](const json& values) {

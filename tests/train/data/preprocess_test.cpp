@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "tests/train/data/temp_dir.h"
+#include "tests/support/temporary_folder.h"
 #include "train/data/statistics.h"
 
 namespace ms::train {
@@ -14,10 +14,10 @@ namespace {
 
 using core::Error;
 using core::ErrorCode;
+using test::read_file;
+using test::TemporaryFolder;
+using test::write_file;
 using testing::HasSubstr;
-using tests::read_bytes;
-using tests::TempDir;
-using tests::write_bytes;
 
 bool never() { return false; }
 
@@ -55,14 +55,14 @@ class Preprocess : public testing::Test {
       EXPECT_THAT(entry.path().filename().string(), testing::Not(testing::StartsWith("out"))) << "left behind";
     }
   }
-  const TempDir dir_;
+  const TemporaryFolder dir_;
   PreprocessOptions options_;
   PreprocessResult result_;
 };
 
 TEST_F(Preprocess, ATextFileIsADocument) {
-  write_bytes(dir_ / "b.txt", "second\n");
-  write_bytes(dir_ / "a.dat", "first");
+  write_file(dir_ / "b.txt", "second\n");
+  write_file(dir_ / "a.dat", "first");
   options_.inputs = {dir_ / "a.dat", dir_ / "b.txt"};
   options_.append_eod = true;
   EXPECT_EQ(run(), (std::vector<std::string>{"first$", "second\n$"}));
@@ -74,11 +74,11 @@ TEST_F(Preprocess, ATextFileIsADocument) {
 
 TEST_F(Preprocess, FoldersAreSearchedSorted) {
   std::filesystem::create_directories(dir_ / "in/sub");
-  write_bytes(dir_ / "in/z.txt", "z");
-  write_bytes(dir_ / "in/a.txt", "a");
-  write_bytes(dir_ / "in/sub/m.txt", "m");
-  write_bytes(dir_ / "in/skip.bin", "no");
-  write_bytes(dir_ / "in/sub/l.jsonl", "{\"text\": \"line\"}\n");
+  write_file(dir_ / "in/z.txt", "z");
+  write_file(dir_ / "in/a.txt", "a");
+  write_file(dir_ / "in/sub/m.txt", "m");
+  write_file(dir_ / "in/skip.bin", "no");
+  write_file(dir_ / "in/sub/l.jsonl", "{\"text\": \"line\"}\n");
   std::filesystem::create_symlink("nowhere", dir_ / "in/dangling.txt");
   options_.inputs = {dir_ / "in"};
   EXPECT_EQ(run(), (std::vector<std::string>{"a", "line", "m", "z"}));
@@ -89,9 +89,9 @@ TEST_F(Preprocess, FoldersAreSearchedSorted) {
 }
 
 TEST_F(Preprocess, JsonLines) {
-  write_bytes(dir_ / "in.jsonl",
-              "{\"text\": \"one\", \"b\": \"x\"}\n\n{\"b\": \"y\", \"text\": \"\\u00e9\\n\"}\r\n{\"text\": \"\", "
-              "\"b\": \"last\"}");
+  write_file(dir_ / "in.jsonl",
+             "{\"text\": \"one\", \"b\": \"x\"}\n\n{\"b\": \"y\", \"text\": \"\\u00e9\\n\"}\r\n{\"text\": \"\", "
+             "\"b\": \"last\"}");
   options_.inputs = {dir_ / "in.jsonl"};
   options_.json_keys = {"text", "b"};
   options_.append_eod = true;
@@ -103,28 +103,28 @@ TEST_F(Preprocess, JsonLines) {
 TEST_F(Preprocess, ResultDoesNotDependOnWorkers) {
   std::filesystem::create_directories(dir_ / "in");
   for (int i = 0; i < 400; ++i) {
-    write_bytes(dir_ / ("in/" + std::to_string(i) + ".txt"),
-                std::string(static_cast<size_t>(i * i % 20000), 'a' + i % 26));
+    write_file(dir_ / ("in/" + std::to_string(i) + ".txt"),
+               std::string(static_cast<size_t>(i * i % 20000), 'a' + i % 26));
   }
   std::string lines;
   for (int i = 0; i < 60000; ++i) lines += "{\"text\": \"line " + std::to_string(i) + " of some length\"}\n";
-  write_bytes(dir_ / "in/0.jsonl", lines);  // some batches of lines
+  write_file(dir_ / "in/0.jsonl", lines);  // some batches of lines
   options_.inputs = {dir_ / "in"};
   options_.workers = 1;
   const auto one = run();
   EXPECT_EQ(one.size(), 60400);
-  const std::string bin = read_bytes(dir_ / "out_text_document.bin");
-  const std::string idx = read_bytes(dir_ / "out_text_document.idx");
+  const std::string bin = read_file(dir_ / "out_text_document.bin");
+  const std::string idx = read_file(dir_ / "out_text_document.idx");
   for (const int workers : {2, 5, 0}) {
     options_.workers = workers;
     run();
-    EXPECT_TRUE(bin == read_bytes(dir_ / "out_text_document.bin")) << workers;
-    EXPECT_TRUE(idx == read_bytes(dir_ / "out_text_document.idx")) << workers;
+    EXPECT_TRUE(bin == read_file(dir_ / "out_text_document.bin")) << workers;
+    EXPECT_TRUE(idx == read_file(dir_ / "out_text_document.idx")) << workers;
   }
 }
 
 TEST_F(Preprocess, EntropyIsThatOfTheTokens) {
-  write_bytes(dir_ / "a.txt", "aabb");
+  write_file(dir_ / "a.txt", "aabb");
   options_.inputs = {dir_ / "a.txt"};
   run();
   EXPECT_DOUBLE_EQ(result_.sets[0].unigram_entropy, std::log(2.0));
@@ -152,7 +152,7 @@ TEST(Statistics, OfLengths) {
 }
 
 TEST_F(Preprocess, StatisticsCountTheEndsOfDocuments) {
-  write_bytes(dir_ / "in.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}\n");
+  write_file(dir_ / "in.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}\n");
   options_.inputs = {dir_ / "in.jsonl"};
   options_.append_eod = true;
   run();
@@ -166,17 +166,17 @@ TEST_F(Preprocess, StatisticsCountTheEndsOfDocuments) {
 }
 
 TEST_F(Preprocess, MalformedUtf8IsKeptAndCounted) {
-  write_bytes(dir_ / "a.txt", "good");
-  write_bytes(dir_ / "b.txt", "b\xFF\x80");
+  write_file(dir_ / "a.txt", "good");
+  write_file(dir_ / "b.txt", "b\xFF\x80");
   options_.inputs = {dir_ / "a.txt", dir_ / "b.txt"};
   EXPECT_EQ(run(), (std::vector<std::string>{"good", "b\xFF\x80"}));
   EXPECT_EQ(result_.malformed_documents, 1);
 }
 
 TEST_F(Preprocess, PathsFromAList) {
-  write_bytes(dir_ / "a.txt", "A");
-  write_bytes(dir_ / "b.jsonl", "{\"text\": \"B\"}");
-  write_bytes(dir_ / "list", dir_ / "b.jsonl" + "\n\n" + (dir_ / "a.txt") + "\n");
+  write_file(dir_ / "a.txt", "A");
+  write_file(dir_ / "b.jsonl", "{\"text\": \"B\"}");
+  write_file(dir_ / "list", dir_ / "b.jsonl" + "\n\n" + (dir_ / "a.txt") + "\n");
   options_.inputs = {dir_ / "list"};
   options_.format = InputFormat::kPaths;
   EXPECT_EQ(run(), (std::vector<std::string>{"B", "A"}));
@@ -185,21 +185,21 @@ TEST_F(Preprocess, PathsFromAList) {
 TEST_F(Preprocess, BadInputNamesFileAndLine) {
   std::string many;
   for (int i = 0; i < 100000; ++i) many += "{\"text\": \"some text\"}\n";
-  write_bytes(dir_ / "in.jsonl", many + "{\"text\": \"cut\n");
+  write_file(dir_ / "in.jsonl", many + "{\"text\": \"cut\n");
   options_.inputs = {dir_ / "in.jsonl"};
   refuse(ErrorCode::kCorruptData, "in.jsonl:100001: not JSON");
-  write_bytes(dir_ / "in.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n");
+  write_file(dir_ / "in.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:2: no key \"text\"");
-  write_bytes(dir_ / "in.jsonl", "{\"text\": 5}\n");
+  write_file(dir_ / "in.jsonl", "{\"text\": 5}\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:1: \"text\" is a number");
-  write_bytes(dir_ / "in.jsonl", "\n[1]\n");
+  write_file(dir_ / "in.jsonl", "\n[1]\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:2: a JSON object expected");
-  write_bytes(dir_ / "in.jsonl", "{\"text\": \"\xFF\"}\n");
+  write_file(dir_ / "in.jsonl", "{\"text\": \"\xFF\"}\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:1: not JSON");
 }
 
 TEST_F(Preprocess, BadOptions) {
-  write_bytes(dir_ / "a.txt", "A");
+  write_file(dir_ / "a.txt", "A");
   const PreprocessOptions good = options_;
   refuse(ErrorCode::kInvalidArgument, "no input");
   options_.inputs = {dir_ / "none.txt"};
@@ -220,7 +220,7 @@ TEST_F(Preprocess, BadOptions) {
 }
 
 TEST_F(Preprocess, MakesTheFolderOfThePrefix) {
-  write_bytes(dir_ / "a.txt", "A");
+  write_file(dir_ / "a.txt", "A");
   options_.inputs = {dir_ / "a.txt"};
   options_.output_prefix = dir_ / "new/folder/out";
   preprocess(options_, [] { return false; });
@@ -228,12 +228,12 @@ TEST_F(Preprocess, MakesTheFolderOfThePrefix) {
 }
 
 TEST_F(Preprocess, StoppedLeavesTheOldDataSet) {
-  write_bytes(dir_ / "a.txt", "old");
+  write_file(dir_ / "a.txt", "old");
   options_.inputs = {dir_ / "a.txt"};
   run();
   std::string many;
   for (int i = 0; i < 200000; ++i) many += "{\"text\": \"some text\"}\n";
-  write_bytes(dir_ / "in.jsonl", many);
+  write_file(dir_ / "in.jsonl", many);
   options_.inputs = {dir_ / "in.jsonl"};
   int asked = 0;
   EXPECT_THROW(preprocess(options_, [&] { return ++asked > 10; }), Error);

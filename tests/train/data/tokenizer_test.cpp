@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "tests/train/data/temp_dir.h"
+#include "tests/support/temporary_folder.h"
 #include "train/data/detail/bpe.h"
 #include "train/data/detail/unicode.h"
 
@@ -17,9 +17,9 @@ namespace {
 using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
+using test::TemporaryFolder;
+using test::write_file;
 using testing::HasSubstr;
-using tests::TempDir;
-using tests::write_bytes;
 
 using Ids = std::vector<int32_t>;
 
@@ -43,10 +43,10 @@ TEST(ByteLevelTokenizer, ABytesIsItsOwnId) {
 }
 
 TEST(HuggingFaceTokenizer, IdsEqualThoseOfTheLibrary) {
-  const json file = json::parse(tests::read_bytes(std::string(MS_TEST_DATA) + "/train/tokenizer_goldens.json"));
+  const json file = json::parse(test::read_file(std::string(MS_TEST_DATA) + "/train/tokenizer_goldens.json"));
   for (const json& golden : file["goldens"]) {
-    const TempDir dir;
-    write_bytes(dir / "tokenizer.json", golden["tokenizer"].dump());
+    const TemporaryFolder dir;
+    write_file(dir / "tokenizer.json", golden["tokenizer"].dump());
     const auto tokenizer = hugging_face(dir.path());
     const auto fork = tokenizer->fork();
     EXPECT_EQ(tokenizer->description(),
@@ -89,10 +89,10 @@ json small_tokenizer() {
 class SmallTokenizer : public testing::Test {
  protected:
   std::unique_ptr<Tokenizer> make(const json& tokenizer) const {
-    write_bytes(dir_ / "tokenizer.json", tokenizer.dump());
+    write_file(dir_ / "tokenizer.json", tokenizer.dump());
     return hugging_face(dir_.path());
   }
-  const TempDir dir_;
+  const TemporaryFolder dir_;
 };
 
 TEST_F(SmallTokenizer, MergesByRankThenLeftmost) {
@@ -127,11 +127,11 @@ TEST_F(SmallTokenizer, AddedTokensAreFoundFirstLongestWins) {
 }
 
 TEST_F(SmallTokenizer, EodComesFromTheConfigBesideIt) {
-  write_bytes(dir_ / "tokenizer_config.json", R"({"eos_token": {"content": "<|end|>"}})");
+  write_file(dir_ / "tokenizer_config.json", R"({"eos_token": {"content": "<|end|>"}})");
   EXPECT_EQ(make(small_tokenizer())->eod(), 301);
-  write_bytes(dir_ / "tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  write_file(dir_ / "tokenizer_config.json", R"({"eos_token": "<|end|>"})");
   EXPECT_EQ(make(small_tokenizer())->eod(), 301);
-  write_bytes(dir_ / "tokenizer_config.json", R"({"eos_token": null})");
+  write_file(dir_ / "tokenizer_config.json", R"({"eos_token": null})");
   EXPECT_EQ(make(small_tokenizer())->eod(), 300);
   json none = small_tokenizer();
   none["added_tokens"] = json::array();
@@ -141,8 +141,8 @@ TEST_F(SmallTokenizer, EodComesFromTheConfigBesideIt) {
 TEST_F(SmallTokenizer, AsVocabularyAndMergesOfGpt2) {
   json vocab = small_tokenizer()["model"]["vocab"];
   vocab["<|endoftext|>"] = 260;
-  write_bytes(dir_ / "vocab.json", vocab.dump());
-  write_bytes(dir_ / "merges.txt", "#version: 0.2\na b\nab c\r\nb c\na a\n");
+  write_file(dir_ / "vocab.json", vocab.dump());
+  write_file(dir_ / "merges.txt", "#version: 0.2\na b\nab c\r\nb c\na a\n");
   const auto load = [&] {
     return make_tokenizer(
         {.tokenizer_type = "GPT2BPETokenizer", .vocab_file = dir_ / "vocab.json", .merge_file = dir_ / "merges.txt"});
@@ -153,7 +153,7 @@ TEST_F(SmallTokenizer, AsVocabularyAndMergesOfGpt2) {
   EXPECT_EQ(tokenizer->vocab_size(), 261);
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("abc <|endoftext|>")), "abc <|endoftext|>") << "text, as in Megatron";
   const auto refuse = [&](const char* says, const char* merges) {
-    write_bytes(dir_ / "merges.txt", merges);
+    write_file(dir_ / "merges.txt", merges);
     try {
       load();
       ADD_FAILURE() << "accepted: " << says;
@@ -250,7 +250,7 @@ TEST_F(SmallTokenizer, WhatIsNotBuiltInIsRefusedByName) {
 
 TEST_F(SmallTokenizer, BrokenFiles) {
   const auto code = [&](const std::string& bytes) {
-    write_bytes(dir_ / "tokenizer.json", bytes);
+    write_file(dir_ / "tokenizer.json", bytes);
     try {
       hugging_face(dir_.path());
     } catch (const Error& e) {
@@ -301,7 +301,7 @@ TEST(NullTokenizer, TextsAreIds) {
 
 TEST(SentencePieceTokenizer, IdsEqualThoseOfTheLibrary) {
   const std::string folder = std::string(MS_TEST_DATA) + "/train/sentencepiece";
-  const json file = json::parse(tests::read_bytes(folder + "/goldens.json"));
+  const json file = json::parse(test::read_file(folder + "/goldens.json"));
   for (const json& golden : file["goldens"]) {
     const auto model = folder + "/" + golden["model"].get<std::string>();
     const auto plain = make_tokenizer({.tokenizer_type = "GPTSentencePieceTokenizer", .tokenizer_model = model});
@@ -343,10 +343,10 @@ TEST(SentencePieceTokenizer, MegatronsOwnTokensComeBehindTheModels) {
 }
 
 TEST(SentencePieceTokenizer, BrokenModelsAreRefused) {
-  const TempDir dir;
-  const std::string good = tests::read_bytes(std::string(MS_TEST_DATA) + "/train/sentencepiece/unigram.model");
+  const TemporaryFolder dir;
+  const std::string good = test::read_file(std::string(MS_TEST_DATA) + "/train/sentencepiece/unigram.model");
   const auto load = [&](const std::string& bytes) {
-    write_bytes(dir / "tokenizer.model", bytes);
+    write_file(dir / "tokenizer.model", bytes);
     return make_tokenizer({.tokenizer_type = "GPTSentencePieceTokenizer", .tokenizer_model = dir.path()});
   };
   const auto text = [&](const std::string& bytes) -> std::string {

@@ -20,13 +20,13 @@ class TrainedModel : public testing::Test {
   void SetUp() override {
     train::TrainerConfig config = test::tiny_config(folder_.path());
     config.training.train_iters = 60;
-    config.checkpoint.save = folder_.file("trained");
+    config.checkpoint.save = folder_ / "trained";
     test::run_on_threads(config, 1);
   }
 
   train::TrainerConfig config_for(const TinyLayout& layout) {
     train::TrainerConfig config = test::tiny_config(folder_.path(), layout);
-    config.checkpoint.load = folder_.file("trained");
+    config.checkpoint.load = folder_ / "trained";
     return config;
   }
 
@@ -85,7 +85,7 @@ TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 3;
-  config.logger.metrics_path = folder.file("metrics.jsonl");
+  config.logger.metrics_path = folder / "metrics.jsonl";
   const auto summary = test::run_on_threads(config, 1);
   std::ifstream file(config.logger.metrics_path);
   size_t lines = 0;
@@ -121,7 +121,7 @@ TEST(Start, AContradictionIsOneErrorOnAllRanks) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {2, 1, 1, false, false});
   config.training.train_iters = 1;
-  config.data.data_path = {folder.file("nothing")};
+  config.data.data_path = {folder / "nothing"};
   try {
     test::run_on_threads(config, 2);
     FAIL();

@@ -4,11 +4,10 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "core/trace/format.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/train/ops/ops_fixture.h"
 #include "train/ops/elementwise.h"
 
@@ -17,8 +16,7 @@ namespace {
 
 // The payloads of a native trace, unpacked and put together: enough to look for strings.
 std::string payloads(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = test::read_file(path);
   std::string result;
   size_t at = core::trace::kFileMagic.size();
   while (at + core::trace::kChunkPrefixBytes + core::trace::kBodyHeaderBytes <= bytes.size()) {

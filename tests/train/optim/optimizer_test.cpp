@@ -15,7 +15,7 @@ TEST(Optimizer, MomentsDecayByTheConfiguredDoubles) {
   config.training.train_iters = 1;
   config.optimizer.adam_beta1 = 0.9;
   config.optimizer.adam_beta2 = 0.999;
-  config.checkpoint.save = folder.file("save");
+  config.checkpoint.save = folder / "save";
   const train::RunSummary summary = test::run_on_threads(config, 1);
   const auto exp_avg = test::read_tensors(summary.checkpoint, core::TensorRole::kExpAvg);
   const auto exp_avg_sq = test::read_tensors(summary.checkpoint, core::TensorRole::kExpAvgSq);
