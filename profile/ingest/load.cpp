@@ -43,11 +43,20 @@ Format format_of(const std::string& path) {
   return sniff(first);
 }
 
+// Traces lie flat in their folder, or in one a node or a window: whoever names a home or a root meant another folder.
+constexpr int kMaxFolderDepth = 4;
+constexpr size_t kMaxFolderFiles = 100'000;
+
 void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats& stats) {
   std::vector<std::string> paths;
   std::error_code error;
   for (fs::recursive_directory_iterator it(folder, error), end; it != end && !error; it.increment(error)) {
+    if (it.depth() == kMaxFolderDepth) it.disable_recursion_pending();
     if (it->is_regular_file() && !it->is_symlink()) paths.push_back(it->path().string());
+    if (paths.size() > kMaxFolderFiles) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat(folder, ": more than ", kMaxFolderFiles, " files in it; give the folder that holds the traces"));
+    }
   }
   if (error) throw Error(ErrorCode::kIo, cat("read folder ", folder, ": ", error.message()));
   std::sort(paths.begin(), paths.end());
@@ -122,14 +131,13 @@ void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int
   for (std::thread& thread : pool) thread.join();
 }
 
-std::string list_ranks(const std::set<int>& ranks) {
+constexpr int kListedRanks = 10;
+
+// "0, 1, 4", or "0, 1, .. and 90 more" where there are more than `ranks` lists.
+std::string list_ranks(const std::vector<int>& ranks, int64_t count) {
   std::string text;
-  size_t n = 0;
-  for (const int rank : ranks) {
-    if (n++ == 10) return cat(text, " and ", ranks.size() - 10, " more");
-    text += cat(n == 1 ? "" : ", ", rank);
-  }
-  return text;
+  for (const int rank : ranks) text += cat(text.empty() ? "" : ", ", rank);
+  return count > kListedRanks ? cat(text, " and ", count - kListedRanks, " more") : text;
 }
 
 void check_world(const Store& store, const LoadOptions& options, ImportStats& stats) {
@@ -145,12 +153,17 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
     }
     world_size = rank->world_size;
   }
-  std::set<int> missing;
-  for (int rank = 0; rank < world_size; ++rank) missing.insert(rank);
-  for (const auto& rank : store.ranks) missing.erase(rank->rank);
-  if (!missing.empty()) {
-    stats.add("missing_ranks", cat("of ", world_size, " ranks: ", list_ranks(missing)),
-              static_cast<int64_t>(missing.size()));
+  std::set<int> present;
+  for (const auto& rank : store.ranks) {
+    if (rank->rank >= 0 && rank->rank < world_size) present.insert(rank->rank);
+  }
+  const int64_t missing = world_size - static_cast<int64_t>(present.size());
+  if (world_size > 0 && missing > 0) {
+    std::vector<int> first;  // world_size may be a lie: no list is that long
+    for (int rank = 0; static_cast<int64_t>(first.size()) < std::min<int64_t>(missing, kListedRanks); ++rank) {
+      if (present.count(rank) == 0) first.push_back(rank);
+    }
+    stats.add("missing_ranks", cat("of ", world_size, " ranks: ", list_ranks(first, missing)), missing);
   }
   if (store.ranks.size() > 1) {
     for (const auto& rank : store.ranks) {
@@ -218,8 +231,10 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
   check_world(store, options, store.stats);
   for (const int64_t wanted : options.ranks) {
     if (present.count(static_cast<int>(wanted)) == 0) {
-      throw Error(ErrorCode::kNotFound,
-                  cat("--rank ", wanted, ": not among the traces; they are of ranks ", list_ranks(present)));
+      const std::vector<int> first(
+          present.begin(), std::next(present.begin(), std::min<std::ptrdiff_t>(std::ssize(present), kListedRanks)));
+      throw Error(ErrorCode::kNotFound, cat("--rank ", wanted, ": not among the traces; they are of ranks ",
+                                            list_ranks(first, std::ssize(present))));
     }
   }
   if (!options.ranks.empty()) {

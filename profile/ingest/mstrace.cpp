@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/trace/format.h"
 #include "kernels/checksum.h"
 #include "profile/ingest/detail/cursor.h"
@@ -156,32 +157,46 @@ class Reader {
   }
 
   void read_meta(std::string_view payload, bool footer, size_t offset) {
-    const nlohmann::json meta = nlohmann::json::parse(payload, nullptr, false);
     try {
-      trace_.rank = meta.at("rank").get<int>();
-      trace_.world_size = meta.at("world_size").get<int>();
-      trace_.level = meta.at("level").get<std::string>();
-      trace_.pid = meta.at("pid").get<int64_t>();
-      const auto& clocks = meta.at("start_clocks_ns");
-      trace_.base_unix_ns = clocks.at(1).get<int64_t>() - clocks.at(0).get<int64_t>();
+      const nlohmann::json meta = core::parse_json(payload, "meta");
+      trace_.rank = static_cast<int>(integer_within(meta, "rank", 0, kMaxRanks));
+      trace_.world_size = static_cast<int>(integer_within(meta, "world_size", 0, kMaxRanks));
+      trace_.level = core::json_string(meta, "level", "meta");
+      trace_.pid = core::json_integer(meta, "pid", "meta");
+      const auto& clocks = core::json_array(meta, "start_clocks_ns", "meta");
+      if (clocks.size() != 2 || !clocks[0].is_number_integer() || !clocks[1].is_number_integer()) {
+        throw core::Error(core::ErrorCode::kCorruptData, "meta: \"start_clocks_ns\": expected two whole numbers");
+      }
+      trace_.base_unix_ns =
+          static_cast<int64_t>(clocks[1].get<uint64_t>() - clocks[0].get<uint64_t>());  // wraps: odd times, no overflow
       meta_seen_ = true;
       if (!footer) return;
       footer_seen_ = true;
-      footer_events_ = meta.at("events").get<int64_t>();
-      if (const int64_t dropped = meta.at("dropped").get<int64_t>(); dropped > 0) {
+      footer_events_ = integer_within(meta, "events", 0, kMaxEvents);
+      if (const int64_t dropped = integer_within(meta, "dropped", 0, kMaxEvents); dropped > 0) {
         stats_.add("dropped_events", path_, dropped);
       }
-    } catch (const nlohmann::json::exception& e) {
+    } catch (const core::Error& e) {
       stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": ", e.what()));
     }
   }
 
+  // Beyond these a number is a lie; below them sums do not overflow.
+  static constexpr int64_t kMaxRanks = int64_t{1} << 24, kMaxEvents = int64_t{1} << 56, kMaxNs = int64_t{1} << 61;
+
+  static int64_t integer_within(const nlohmann::json& json, const char* key, int64_t least, int64_t end) {
+    const int64_t value = core::json_integer(json, key, "chunk");
+    if (value >= least && value < end) return value;
+    throw core::Error(core::ErrorCode::kCorruptData, cat("\"", key, "\" is ", value));
+  }
+
   void read_clock(std::string_view payload, size_t offset) {
-    const nlohmann::json clock = nlohmann::json::parse(payload, nullptr, false);
     try {
-      trace_.clocks.push_back({clock.at("at_ns").get<int64_t>(), clock.at("offset_ns").get<int64_t>(),
-                               clock.at("error_ns").get<int64_t>()});
-    } catch (const nlohmann::json::exception& e) {
+      const nlohmann::json clock = core::parse_json(payload, "clock");
+      trace_.clocks.push_back({integer_within(clock, "at_ns", -kMaxNs, kMaxNs),
+                               integer_within(clock, "offset_ns", -kMaxNs, kMaxNs),
+                               integer_within(clock, "error_ns", -1, kMaxNs)});
+    } catch (const core::Error& e) {
       stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": ", e.what()));
     }
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
 
@@ -16,6 +17,7 @@
 #include "profile/report/table.h"
 #include "profile/sort.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 #include "tests/support/trace_maker.h"
 
 namespace ms::profile {
@@ -76,6 +78,20 @@ TEST(Load, JoinsFilesOfOneRankThatFollowEachOther) {
   EXPECT_NE(trace.events.correlation[0], trace.events.correlation[3]) << "correlations of two files are not the same";
   EXPECT_EQ(trace.names[trace.comms[trace.events.comm[5]].op], "allreduce");
   EXPECT_EQ(trace.lanes.size(), 3u) << "lanes are joined";
+}
+
+TEST(Load, LooksAFewFoldersDeepOnly) {
+  const test::TemporaryFolder folder;
+  const auto make = [&](const std::string& where) {
+    std::filesystem::create_directories(folder.path() / where);
+    test::TraceMaker maker(folder.path() / where, 0, 1);
+    maker.kernel("k", 0, 10, 1, 5);
+    maker.finish();
+  };
+  make("deep/2/3/4/5");
+  EXPECT_EQ(test::code_of([&] { load({folder.path().string()}, {}); }), core::ErrorCode::kNotFound);
+  make("deep/2/3/4");
+  EXPECT_EQ(load({folder.path().string()}, {}).ranks.size(), 1u);
 }
 
 TEST(Sniff, ByContentAlone) {
