@@ -19,6 +19,14 @@ void check_verb(CLI::App& app, const std::vector<std::string>& args) {
                     core::cat(seen, ": ", app.get_name(), " knows ", verbs, ". See ", app.get_name(), " --help"));
 }
 
+// CLI11 speaks of a missing path before it speaks of a flag that it does not know, which the user meant to be one.
+std::string what_is_wrong(const CLI::App& app, const CLI::ParseError& error) {
+  for (const std::string& arg : app.remaining(true)) {
+    if (arg.size() > 1 && arg[0] == '-') return core::cat("unknown flag ", arg);
+  }
+  return error.what();
+}
+
 }  // namespace
 
 bool parse(CLI::App& app, const std::vector<std::string>& args) {
@@ -37,7 +45,8 @@ bool parse(CLI::App& app, const std::vector<std::string>& args) {
     print(app.help("", CLI::AppFormatMode::All));
     return false;
   } catch (const CLI::ParseError& e) {
-    throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(e.what(), ". See ", app.get_name(), " --help"));
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat(what_is_wrong(app, e), ". See ", app.get_name(), " --help"));
   }
   if (version) print_version(app.get_name());
   return !version;

@@ -2,6 +2,7 @@
 "$MS_BUILD/tests/make_checkpoint" a 1 1 1 0 100
 msckpt; echo "$?"
 msckpt verify --bogus a; echo "$?"
+msckpt inspect --bogus; echo "$?"
 msckpt reshard --load-dir a; echo "$?"
 msckpt reshard --load-dir a --save-dir a --target-tensor-parallel-size 2; echo "$?"
 msckpt reshard --load-dir a/iter_0000100 --save-dir ./a --target-tensor-parallel-size 2; echo "$?"
