@@ -49,6 +49,8 @@ ssize_t FileOps::pwrite(int fd, const void* data, size_t size_bytes, int64_t off
   return ::pwrite(fd, data, size_bytes, offset);
 }
 
+ssize_t FileOps::write(int fd, const void* data, size_t size_bytes) { return ::write(fd, data, size_bytes); }
+
 int FileOps::fsync(int fd) { return ::fsync(fd); }
 
 int FileOps::fallocate(int fd, int64_t size_bytes) { return ::posix_fallocate(fd, 0, size_bytes); }
@@ -85,6 +87,12 @@ File File::open_write(const std::string& path) {
 File File::create(const std::string& path) {
   const int fd = open_retrying(path, O_RDWR | O_CREAT | O_TRUNC);
   if (fd < 0) fail("create", path, errno);
+  return File(fd, path);
+}
+
+File File::open_append(const std::string& path) {
+  const int fd = open_retrying(path, O_WRONLY | O_APPEND | O_CREAT);
+  if (fd < 0) fail("open", path, errno);
   return File(fd, path);
 }
 
@@ -127,6 +135,15 @@ void File::pwrite(std::span<const std::byte> bytes, int64_t offset) const {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) fail("write", path_, n < 0 ? errno : EIO);
     done += static_cast<size_t>(n);
+  }
+}
+
+void File::append(std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = file_ops().write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("write", path_, n < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<size_t>(n));
   }
 }
 

@@ -20,6 +20,7 @@ class FileOps {
  public:
   virtual ~FileOps() = default;
   virtual ssize_t pwrite(int fd, const void* data, size_t size_bytes, int64_t offset);
+  virtual ssize_t write(int fd, const void* data, size_t size_bytes);
   virtual int fsync(int fd);
   virtual int fallocate(int fd, int64_t size_bytes);  // from 0; returns an error number, not -1
   virtual int rename(const char* from, const char* to, bool replace);
@@ -36,6 +37,8 @@ class File {
   static File open_write(const std::string& path);
   // A new or emptied file, read and write, mode 0644.
   static File create(const std::string& path);
+  // For append() alone: an existing file of any kind (also a pipe or a terminal), or a new one. Throws kIo, kNotFound.
+  static File open_append(const std::string& path);
 
   File(File&& other) noexcept : fd_(other.fd_), path_(std::move(other.path_)) { other.fd_ = -1; }
   File& operator=(File&& other) noexcept;
@@ -50,6 +53,8 @@ class File {
   void pread(std::span<std::byte> out, int64_t offset) const;
   // All of `bytes` to `offset`; throws kIo. Safe from several threads on disjoint ranges.
   void pwrite(std::span<const std::byte> bytes, int64_t offset) const;
+  // All of `bytes` behind what is there; throws kIo.
+  void append(std::span<const std::byte> bytes) const;
   // Reserves the bytes, so that a full disk shows now; throws kIo. A file system that cannot is left alone.
   void preallocate(int64_t size_bytes) const;
   // Asks the kernel to begin writing these bytes to the disk now, so that fsync has less left to do. Only a hint.

@@ -1,14 +1,10 @@
 #include "core/trace/file_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
-#include <utility>
 
 #include "core/error.h"
 #include "kernels/checksum.h"
@@ -164,17 +160,14 @@ std::string encode_events(std::span<Event> events, const Tables& tables) {
 }
 
 FileWriter::FileWriter(std::string path, const nlohmann::json& meta) : path_(std::move(path)), meta_(meta.dump()) {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file_ < 0) {
-    throw Error(ErrorCode::kIo, cat("create trace ", path_, ": ", std::strerror(errno),
-                                    "; --profile-save-path must be a folder where files can be written"));
+  try {
+    file_ = File::create(path_);
+  } catch (const Error& e) {
+    throw Error(ErrorCode::kIo,
+                cat("create trace: ", e.what(), "; --profile-save-path must be a folder where files can be written"));
   }
-  write_all(kFileMagic.data(), kFileMagic.size());
+  write_all(kFileMagic);
   write_chunk(ChunkKind::kMeta, meta_, 0);
-}
-
-FileWriter::~FileWriter() {
-  if (file_ >= 0) ::close(file_);
 }
 
 void FileWriter::write_events(std::span<Event> events, const Tables& tables) {
@@ -214,8 +207,7 @@ void FileWriter::finish(const nlohmann::json& extra) {
       chunks.push_back({entry.offset, entry.events, entry.first_ns, entry.last_ns});
   }
   write_chunk(ChunkKind::kFooter, footer.dump(), 0);
-  const int file = std::exchange(file_, -1);
-  if (::close(file) != 0) throw Error(ErrorCode::kIo, cat("close trace ", path_, ": ", std::strerror(errno)));
+  file_.close();
 }
 
 void FileWriter::write_chunk(ChunkKind kind, const std::string& payload, int64_t events) {
@@ -239,21 +231,14 @@ void FileWriter::write_chunk(ChunkKind kind, const std::string& payload, int64_t
   put_fixed(chunk, static_cast<uint32_t>(body.size()));
   put_fixed(chunk, kernels::xxh3(body.data(), body.size()));
   chunk += body;
-  write_all(chunk.data(), chunk.size());
+  write_all(chunk);
   ++sequence_;
   num_events_ += events;
 }
 
-void FileWriter::write_all(const void* data, size_t size_bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (size_bytes > 0) {
-    const ssize_t n = ::write(file_, next, size_bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(ErrorCode::kIo, cat("write trace ", path_, ": ", std::strerror(errno)));
-    next += n;
-    size_bytes -= static_cast<size_t>(n);
-    offset_ += n;
-  }
+void FileWriter::write_all(std::string_view bytes) {
+  file_.pwrite(std::as_bytes(std::span(bytes)), offset_);
+  offset_ += static_cast<int64_t>(bytes.size());
 }
 
 }  // namespace ms::core::trace

@@ -6,8 +6,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/io/file.h"
 #include "core/trace/event.h"
 
 namespace ms::core::trace {
@@ -15,13 +17,11 @@ namespace ms::core::trace {
 // The payload of an events chunk. Sorts events by (lane, start, longer first) in place; needs only what `tables` say.
 std::string encode_events(std::span<Event> events, const Tables& tables);
 
+// Destroyed before finish() it leaves a file without a footer, which reads as that of a killed run.
 class FileWriter {
  public:
   // Creates or truncates path and writes the magic and a meta chunk. Throws kIo.
   FileWriter(std::string path, const nlohmann::json& meta);
-  ~FileWriter();  // closes without a footer: the file then reads as that of a killed run
-  FileWriter(const FileWriter&) = delete;
-  FileWriter& operator=(const FileWriter&) = delete;
 
   // Writes events as one or more chunks of at most kMaxChunkBytes. Throws kIo. Reorders events.
   void write_events(std::span<Event> events, const Tables& tables);
@@ -39,10 +39,10 @@ class FileWriter {
     int64_t offset, events, first_ns, last_ns;
   };
   void write_chunk(ChunkKind kind, const std::string& payload, int64_t events);
-  void write_all(const void* data, size_t size_bytes);
+  void write_all(std::string_view bytes);
 
   std::string path_, meta_;
-  int file_ = -1;
+  File file_;
   int64_t offset_ = 0, num_events_ = 0;
   uint64_t sequence_ = 0;
   std::vector<IndexEntry> index_;

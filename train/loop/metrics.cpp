@@ -59,14 +59,22 @@ nlohmann::json StepMetrics::json() const {
           {"peak memory bytes", memory}};
 }
 
-MetricsFile::MetricsFile(const std::string& path) : file_(path, std::ios::app), path_(path) {
-  if (!file_) throw core::Error(core::ErrorCode::kIo, core::cat("--metrics-path ", path, ": cannot open for writing"));
+MetricsFile::MetricsFile(const std::string& path) {
+  try {
+    file_ = core::File::open_append(path);
+  } catch (const core::Error& e) {
+    throw core::Error(core::ErrorCode::kIo, core::cat("--metrics-path ", path, ": ", e.what()));
+  }
 }
 
 void MetricsFile::write(const nlohmann::json& record) {
   if (!file_.is_open()) return;
-  file_ << record.dump() << std::endl;
-  if (!file_) throw core::Error(core::ErrorCode::kIo, core::cat("--metrics-path ", path_, ": cannot write"));
+  const std::string line = record.dump() + "\n";
+  try {
+    file_.append(std::as_bytes(std::span(line)));
+  } catch (const core::Error& e) {
+    throw e.within(core::cat("--metrics-path ", file_.path()));
+  }
 }
 
 }  // namespace ms::train

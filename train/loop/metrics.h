@@ -3,12 +3,12 @@
 
 #include <array>
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "core/arena.h"
+#include "core/io/file.h"
 
 namespace ms::train {
 
@@ -39,11 +39,11 @@ class MetricsFile {
  public:
   MetricsFile() = default;
   explicit MetricsFile(const std::string& path);  // throws kIo
-  void write(const nlohmann::json& record);       // flushed: a killed run keeps its lines
+  // One write(2) a line: a killed run keeps its lines. Does nothing without a file. Throws kIo.
+  void write(const nlohmann::json& record);
 
  private:
-  std::ofstream file_;
-  std::string path_;
+  core::File file_;
 };
 
 }  // namespace ms::train
