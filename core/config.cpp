@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 
@@ -49,6 +50,7 @@ T parse_number(const std::string& text, std::string_view where) {
   try {
     if constexpr (std::is_floating_point_v<T>) {
       value = static_cast<T>(std::stod(text, &used));
+      if (!std::isfinite(value)) used = 0;
     } else {
       const int64_t wide = std::stoll(text, &used);
       value = static_cast<T>(wide);
@@ -86,8 +88,40 @@ void ConfigFields::alias(std::string flag, std::string field, std::optional<std:
   aliases_.push_back({std::move(flag), std::move(field), std::move(value)});
 }
 
-void ConfigFields::accept_with_notice(std::string flag, bool has_value, std::string notice) {
-  accepted_.push_back({std::move(flag), has_value, std::move(notice)});
+void ConfigFields::stand_for(std::string flag, std::vector<std::string> args) {
+  expansions_.push_back({std::move(flag), std::move(args)});
+}
+
+void ConfigFields::accept_with_notice(std::string flag, int num_values, std::string notice,
+                                      std::vector<std::string> only) {
+  accepted_.push_back({std::move(flag), num_values, std::move(notice), std::move(only)});
+}
+
+void ConfigFields::refuse(std::string flag, std::string why) { refusals_.push_back({std::move(flag), std::move(why)}); }
+
+void ConfigFields::add_notice(std::string text) {
+  if (std::find(notices_.begin(), notices_.end(), text) == notices_.end()) notices_.push_back(std::move(text));
+}
+
+// Flags with '-' for '_' in their names, and those that stand for others replaced by them.
+std::vector<std::string> ConfigFields::expand(const std::vector<std::string>& args) {
+  std::vector<std::string> normal;
+  for (const std::string& arg : args) {
+    const size_t equals = std::min(arg.find('='), arg.size());
+    const bool flag = arg.size() > 2 && arg.compare(0, 2, "--") == 0;
+    std::string text = flag ? dashed(arg.substr(0, equals)) + arg.substr(equals) : arg;
+    const auto found = std::find_if(expansions_.begin(), expansions_.end(),
+                                    [&](const Expansion& expansion) { return text == "--" + expansion.flag; });
+    if (found == expansions_.end()) {
+      normal.push_back(std::move(text));
+      continue;
+    }
+    std::string reads;
+    for (const std::string& stands_for : found->args) reads += " " + stands_for;
+    add_notice(cat(text, ": read as", reads));
+    normal.insert(normal.end(), found->args.begin(), found->args.end());
+  }
+  return normal;
 }
 
 ConfigFields::Field* ConfigFields::find(std::string_view name) {
@@ -132,6 +166,7 @@ void ConfigFields::set_from_text(Field& field, const std::string& text, std::str
 
 std::string ConfigFields::nearest(std::string_view flag) const {
   std::string best;
+  if (flag.size() > 64) return best;  // no slip of the pen, and the comparison is quadratic
   int best_distance = 1 + static_cast<int>(flag.size()) / 3;
   const auto consider = [&](const std::string& name) {
     const int distance = edit_distance(flag, name);
@@ -189,19 +224,34 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
     }
   }
   for (const Notice& notice : accepted_) {
-    const auto take = [this, &notice] { notices_.push_back(cat("--", notice.flag, ": ", notice.text)); };
-    if (notice.has_value) {
-      app.add_option_function<std::string>("--" + notice.flag, [take](const std::string&) { take(); });
-    } else {
+    const auto take = [this, &notice] { add_notice(cat("--", notice.flag, ": ", notice.text)); };
+    if (notice.num_values == 0) {
       app.add_flag_function("--" + notice.flag, [take](int64_t) { take(); });
+      continue;
     }
+    auto* option =
+        app.add_option_function<std::vector<std::string>>("--" + notice.flag, [take, &notice](const auto& values) {
+          for (const std::string& value : values) {
+            if (notice.only.empty() || std::find(notice.only.begin(), notice.only.end(), value) != notice.only.end())
+              continue;
+            throw Error(ErrorCode::kUnsupported,
+                        cat("--", notice.flag, " ", value, " is not supported; here it is always ", notice.only[0]));
+          }
+          take();
+        });
+    const bool any = notice.num_values == kAnyNumber;
+    option->expected(any ? 1 : notice.num_values, any ? 1 << 20 : notice.num_values);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
-  std::vector<std::string> normal;
-  for (const std::string& arg : args) {
-    const size_t equals = std::min(arg.find('='), arg.size());
-    const bool flag = arg.size() > 2 && arg.compare(0, 2, "--") == 0;
-    normal.push_back(flag ? dashed(arg.substr(0, equals)) + arg.substr(equals) : arg);
+  for (const Refusal& refusal : refusals_) {
+    app.add_option_function<std::vector<std::string>>("--" + refusal.flag,
+                                                      [&refusal](const auto&) {
+                                                        throw Error(ErrorCode::kUnsupported,
+                                                                    cat("--", refusal.flag, ": ", refusal.why));
+                                                      })
+        ->expected(0, 1 << 20);
   }
+  std::vector<std::string> normal = expand(args);
   std::reverse(normal.begin(), normal.end());  // CLI11 takes its vector from the back
   try {
     app.parse(normal);
@@ -295,8 +345,14 @@ std::string ConfigFields::help() const {
     out << '\n';
   }
   if (!accepted_.empty()) {
-    out << "\ntaken with one notice, without effect on a CPU:\n ";
+    out << "\ntaken with one notice, without effect here:\n ";
     for (const Notice& notice : accepted_) out << " --" << notice.flag;
+    out << '\n';
+  }
+  if (!expansions_.empty()) out << "\nread as others:\n";
+  for (const Expansion& expansion : expansions_) {
+    out << "  --" << expansion.flag << ":";
+    for (const std::string& arg : expansion.args) out << ' ' << arg;
     out << '\n';
   }
   return out.str();

@@ -6,8 +6,8 @@
 //   fields.alias("npu-deterministic", "deterministic", "true");
 //   fields.parse(args);
 //
-// '_' passes for '-' in flags. An unknown flag or key is an error; a flag with meaning only on an accelerator is taken
-// with one notice (accept_with_notice).
+// '_' passes for '-' in flags. An unknown flag or key is an error; a known one without effect here is taken with one
+// notice (accept_with_notice), and one whose effect is not built is refused by name (refuse).
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,15 @@ class ConfigFields {
 
   // --flag [VALUE] stands for --field VALUE (value empty: VALUE is read as the field wants) or --field value.
   void alias(std::string flag, std::string field, std::optional<std::string> value = std::nullopt);
-  // Known, without effect on a CPU: taken (with a value if has_value) and answered by one log line.
-  void accept_with_notice(std::string flag, bool has_value, std::string notice);
+  // --flag stands for these flags and values, which may be overridden by what follows it; answered by one log line.
+  void stand_for(std::string flag, std::vector<std::string> args);
+  // Known, without effect here: taken with its values and answered by one log line, however often it is given.
+  // num_values: kAnyNumber for all up to the next flag. only: the values that have no effect; others are refused
+  // (kUnsupported). Empty: any.
+  static constexpr int kAnyNumber = -1;
+  void accept_with_notice(std::string flag, int num_values, std::string notice, std::vector<std::string> only = {});
+  // Known, but what it asks for is not built: kUnsupported, "--flag: why".
+  void refuse(std::string flag, std::string why);
 
   // Reads flags. Booleans: --x, --no-x, or --x=true|false. Lists: values up to the next flag, or comma-separated.
   // Returns what is not a flag, in order. "--" ends flags. Throws kInvalidArgument: unknown flag (with the nearest
@@ -71,9 +78,19 @@ class ConfigFields {
   };
   struct Notice {
     std::string flag;
-    bool has_value;
+    int num_values;
     std::string text;
+    std::vector<std::string> only;
   };
+  struct Expansion {
+    std::string flag;
+    std::vector<std::string> args;
+  };
+  struct Refusal {
+    std::string flag, why;
+  };
+  std::vector<std::string> expand(const std::vector<std::string>& args);
+  void add_notice(std::string text);
   Field* find(std::string_view name);
   void set_from_text(Field& field, const std::string& text, std::string_view flag);
   std::string nearest(std::string_view flag) const;
@@ -81,6 +98,8 @@ class ConfigFields {
   std::vector<Field> fields_;
   std::vector<Alias> aliases_;
   std::vector<Notice> accepted_;
+  std::vector<Expansion> expansions_;
+  std::vector<Refusal> refusals_;
   std::vector<std::string> notices_;
 };
 

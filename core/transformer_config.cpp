@@ -28,6 +28,10 @@ void TransformerConfig::validate() const {
   positive(query_groups(), "--num-query-groups");
   positive(make_vocab_size_divisible_by, "--make-vocab-size-divisible-by");
   positive(vocab_size, "--vocab-size");
+  if (!group_query_attention && num_query_groups != 1 && num_query_groups != num_attention_heads) {
+    refuse(ErrorCode::kInvalidArgument, "--num-query-groups ", num_query_groups,
+           " has no effect without --group-query-attention: give both, or neither");
+  }
   if (num_attention_heads % query_groups() != 0) {
     refuse(ErrorCode::kInvalidArgument, "--num-attention-heads ", num_attention_heads,
            " is not a multiple of --num-query-groups ", query_groups());

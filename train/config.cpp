@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/signals.h"
+#include "train/compatibility.h"
 
 namespace ms::train {
 namespace {
@@ -107,10 +108,22 @@ void validate_steps(const TrainingConfig& training) {
           "--exit-signal needs --exit-signal-handler");
 }
 
-constexpr const char* kAlwaysDeterministic =
-    "always on here: reductions add in rank order and kernels split work by shape alone";
-constexpr const char* kAcceleratorOnly = "has meaning on an accelerator only";
-constexpr const char* kAlwaysFused = "this operator is always fused here";
+void validate_parallel_mode(const ModelParallelConfig& parallel, int world_size) {
+  const std::string& mode = parallel.parallel_mode;
+  if (mode == "semi_auto_parallel" || mode == "auto_parallel" || mode == "hybrid_parallel") {
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      core::cat("--parallel-mode ", mode,
+                                " is not supported yet; say --tensor-model-parallel-size and "
+                                "--pipeline-model-parallel-size, or data_parallel"));
+  }
+  require(mode.empty() || mode == "stand_alone" || mode == "data_parallel", "--parallel-mode ", mode,
+          ": expected stand_alone or data_parallel");
+  require(mode.empty() || (parallel.tensor_model_parallel_size == 1 && parallel.pipeline_model_parallel_size == 1),
+          "--parallel-mode ", mode,
+          " excludes --tensor-model-parallel-size and --pipeline-model-parallel-size above 1");
+  require(mode != "stand_alone" || world_size == 1, "--parallel-mode stand_alone is for one rank, but there are ",
+          world_size);
+}
 
 }  // namespace
 
@@ -127,25 +140,10 @@ core::ConfigFields TrainerConfig::fields() {
   fields.add("profiling", profiling);
   fields.add("rng", rng);
   fields.add("generate", generate);
-  fields.alias("eval-only", "skip_train", "true");
-  fields.alias("disable-bias-linear", "add_bias_linear", "false");
-  fields.alias("rotary-emb-base", "rotary_base");
-  fields.alias("layernorm-epsilon", "norm_epsilon");
   fields.alias("tokenizer-name-or-path", "tokenizer_model");
   fields.alias("no-log-learnig-rate-to-tensorboard", "log_learning_rate_to_tensorboard",
                "false");  // as Megatron has it
-  for (const char* flag : {"deterministic", "npu-deterministic", "deterministic-mode"}) {
-    fields.accept_with_notice(flag, false, kAlwaysDeterministic);
-  }
-  for (const char* flag : {"use-fused-rmsnorm", "use-fused-swiglu", "use-fused-rotary-pos-emb", "use-flash-attn"}) {
-    fields.accept_with_notice(flag, false, kAlwaysFused);
-  }
-  fields.accept_with_notice("use-mcore-models", false, "there is no other kind here");
-  fields.accept_with_notice("use-rotary-position-embeddings", false, "say --position-embedding-type rope");
-  fields.accept_with_notice("jit-compile", false, kAcceleratorOnly);
-  fields.accept_with_notice("no-masked-softmax-fusion", false, kAcceleratorOnly);
-  fields.accept_with_notice("no-bias-gelu-fusion", false, kAcceleratorOnly);
-  fields.accept_with_notice("distributed-backend", true, "MPI carries all communication here");
+  add_compatible_flags(fields);
   return fields;
 }
 
@@ -188,6 +186,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           tp, " x --pipeline-model-parallel-size ", pp, ". Start a multiple of ", tp * pp, " ranks (mpirun -n)");
   require(parallel.distributed_timeout_minutes > 0, "--distributed-timeout-minutes ",
           parallel.distributed_timeout_minutes, ": give a positive number");
+  validate_parallel_mode(parallel, world_size);
   const int dp = grid(world_size).dp;
 
   require(training.seq_length > 0, "--seq-length is ", training.seq_length, ": give the tokens per sample");
@@ -221,9 +220,10 @@ void TrainerConfig::resolve_and_validate(int world_size) {
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,
       "--adam-beta1 and --adam-beta2 must be in [0, 1)");
 
+  if (training.recompute_granularity == "selective") training.recompute_granularity.clear();
   const std::string& granularity = training.recompute_granularity;
   require(granularity.empty() || granularity == "full", "--recompute-granularity ", granularity,
-          ": only full is built");
+          ": expected full or selective");
   require(granularity.empty() == training.recompute_method.empty(),
           "--recompute-granularity full and --recompute-method (uniform or block) go together");
   require(granularity.empty() || ((training.recompute_method == "uniform" || training.recompute_method == "block") &&

@@ -26,6 +26,8 @@ struct ModelParallelConfig {
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
   double distributed_timeout_minutes = 10;
+  std::string parallel_mode;
+  bool gradients_mean = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -43,6 +45,10 @@ struct ModelParallelConfig {
           "Spread optimizer state and master weights over the data-parallel ranks (ZeRO-1)");
     field("distributed_timeout_minutes", &C::distributed_timeout_minutes,
           "A rank that is silent for longer has died; fractions allowed");
+    field("parallel_mode", &C::parallel_mode,
+          "MindSpore's: stand_alone (one rank) or data_parallel; empty: as the sizes above say");
+    field("gradients_mean", &C::gradients_mean,
+          "With --parallel-mode data_parallel: average gradients over the replicas; else they are summed");
   }
 };
 
@@ -170,7 +176,8 @@ struct TrainingConfig {
     field("calculate_per_token_loss", &C::calculate_per_token_loss,
           "Average over all unmasked tokens of the step, not over micro-batches");
     field("recompute_granularity", &C::recompute_granularity,
-          "full: drop activations and compute them again in backward");
+          "full: drop activations and compute them again in backward; selective: as none, attention keeps no "
+          "probabilities here");
     field("recompute_method", &C::recompute_method,
           "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
     field("recompute_num_layers", &C::recompute_num_layers,
@@ -326,6 +333,12 @@ struct TrainerConfig {
 
   // Chunks of layers on each pipeline stage; 1: not interleaved. After resolve_and_validate.
   int virtual_pipeline_model_parallel_size() const;
+
+  // What gradients are multiplied with beyond their mean over the global batch: 1, or for MindSpore's data_parallel
+  // without gradients_mean, which adds the replicas' means, their number.
+  double gradient_factor(int data_parallel_size) const {
+    return parallel.parallel_mode == "data_parallel" && !parallel.gradients_mean ? data_parallel_size : 1;
+  }
 
   core::RankGrid grid(int world_size) const;
   ckpt::ModelLayout layout(int world_size) const;

@@ -111,12 +111,12 @@ class Place:
         assert made.exit == 0, made
         return made.stdout.strip()
 
-    def start(self, *flags, ranks=1, wrap=None, mpirun=(), data="data_text_document", program="mstrain"):
+    def start(self, *flags, ranks=1, wrap=None, mpirun=(), data="data_text_document", model=MODEL):
         """One rank runs without mpirun, unless `mpirun` has flags for it. wrap: NOTE_CODE or NOTE_PID."""
         self.runs += 1
         environment = dict(os.environ, NOTES=self.path(f"notes{self.runs}"))
         os.mkdir(environment["NOTES"])
-        command = [os.path.join(self.bin, program), *MODEL, *(["--data-path", data] if data else []), *flags]
+        command = [os.path.join(self.bin, "mstrain"), *model, *(["--data-path", data] if data else []), *flags]
         if wrap:
             command = ["sh", "-c", wrap, "sh", *command]
         if ranks > 1 or mpirun:

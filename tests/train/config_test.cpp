@@ -53,6 +53,7 @@ TEST(Config, TakesMegatronsSpellings) {
                      "--global-batch-size", "8", "--no-overlap-p2p-communication"}),
             "");
   EXPECT_EQ(refusal({"--tensor-model-parallel-size=2", "--no-async-save", "--eval-only", "--use-flash-attn"}), "");
+  EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: what there is without sharing
 }
 
 TEST(Config, RefusalsNameTheFlags) {
@@ -87,10 +88,41 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--use-checkpoint-args"}, "--load"},
       {{"--normalization", "LayerNorm"}, "RMSNorm"},
       {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups"},
+      {{"--num-query-groups", "2"}, "--group-query-attention"},
+      {{"--parallel-mode", "auto_parallel"}, "--parallel-mode"},
+      {{"--parallel-mode", "data_parallel", "--tensor-model-parallel-size", "2"}, "--tensor-model-parallel-size"},
+      {{"--parallel-mode", "stand_alone"}, "one rank"},
+      {{"--adam-eps", "nan"}, "--adam-eps"},
+      {{"--rampup-batch-size", "16", "16", "1000"}, "--rampup-batch-size"},
+      {{"--context-parallel-size", "2"}, "--context-parallel-size"},
+      {{"--optimizer", "sgd"}, "--optimizer"},
   };
   for (const auto& [flags, word] : cases) {
     EXPECT_NE(refusal(flags).find(word), std::string::npos) << flags[0] << ": " << refusal(flags);
   }
+}
+
+// Every spelling of a user's own script that has no field here is answered once, and no more than once.
+TEST(Config, OneNoticeForWhatHasNoEffectHere) {
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  fields.parse_flags({"--distributed-backend", "nccl", "--data-impl", "mmap", "--use-flash-attn", "--use-flash-attn",
+                      "--DDP-impl", "local", "--spec", "some.spec", "layer_spec", "--num-workers=2"});
+  ASSERT_EQ(fields.notices().size(), 6u);
+  for (const std::string& notice : fields.notices()) EXPECT_EQ(notice.rfind("--", 0), 0u) << notice;
+}
+
+TEST(Config, DeprecatedSpellingsAreReadAsTheModernOnes) {
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  fields.parse_flags({"--checkpoint-activations", "--use_rotary_position_embeddings", "--padded-vocab-size", "300",
+                      "--recompute-num-layers", "2"});
+  EXPECT_EQ(config.training.recompute_granularity, "full");
+  EXPECT_EQ(config.training.recompute_method, "uniform");
+  EXPECT_EQ(config.training.recompute_num_layers, 2);  // what follows wins
+  EXPECT_EQ(config.model.position_embedding_type, "rope");
+  EXPECT_EQ(config.model.vocab_size, 300);
+  EXPECT_EQ(fields.notices().size(), 2u);
 }
 
 TEST(Config, FlagsWinOverTheFile) {

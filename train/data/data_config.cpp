@@ -107,7 +107,14 @@ void DataConfig::validate() const {
 }
 
 TokenizerChoice DataConfig::tokenizer(int64_t vocab_size) const {
-  return {tokenizer_type, tokenizer_model, vocab_file, merge_file, vocab_size, vocab_extra_ids};
+  // Megatron's pretrain_gpt.py reads these files so unless told otherwise.
+  const bool by_files = tokenizer_type == DataConfig{}.tokenizer_type && !vocab_file.empty() && !merge_file.empty();
+  return {by_files ? "GPT2BPETokenizer" : tokenizer_type,
+          tokenizer_model,
+          vocab_file,
+          merge_file,
+          vocab_size,
+          vocab_extra_ids};
 }
 
 }  // namespace ms::train

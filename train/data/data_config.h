@@ -44,7 +44,8 @@ struct DataConfig {
           "HuggingFaceTokenizer (PretrainedFromHF), or NullTokenizer");
     field("tokenizer_model", &C::tokenizer_model,
           "tokenizer.json or a SentencePiece .model, or the folder that holds it");
-    field("vocab_file", &C::vocab_file, "vocab.json of GPT2BPETokenizer");
+    field("vocab_file", &C::vocab_file,
+          "vocab.json of GPT2BPETokenizer, which is taken when this and --merge-file are given alone");
     field("merge_file", &C::merge_file, "merges.txt of GPT2BPETokenizer");
     field("vocab_extra_ids", &C::vocab_extra_ids, "<extra_id_N> that SentencePieceTokenizer adds to its vocabulary");
     field("eod_mask_loss", &C::eod_mask_loss, "No loss where the input is the end-of-document token");

@@ -20,6 +20,7 @@
 #include "train/loop/profile_window.h"
 #include "train/loop/step.h"
 #include "train/loop/tensorboard.h"
+#include "train/ops/linear.h"
 #include "train/optim/loss_scaler.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/param_scheduler.h"
@@ -103,8 +104,13 @@ struct Trainer::Impl {
   }
   core::ConfigFields fields() { return config.fields(); }
 
+  void begin(std::string_view phase) const {
+    if (hooks.at_phase) hooks.at_phase(phase);
+  }
+
   // Configuration, tokenizer, checkpoint to load: what can be wrong before anything is built.
   void prepare() {
+    begin("config");
     config.data.validate();
     core::TransformerConfig& model = config.model;
     tokenizer = make_tokenizer(config.data.tokenizer(model.vocab_size));
@@ -139,6 +145,7 @@ struct Trainer::Impl {
   }
 
   void build() {
+    begin("build");
     parameters = std::make_unique<ParameterStore>(*state);
     optimizer = std::make_unique<Optimizer>(*state, *parameters);
     stage = std::make_unique<GptStage>(*state, *parameters);
@@ -147,9 +154,11 @@ struct Trainer::Impl {
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
                                       groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
                                       " | dtype: ", core::dtype_name(config.params_dtype())));
+    core::log_debug("train.model", ops::explain_gemm(config.params_dtype()));
   }
 
   void load() {
+    begin("load");
     schedule = param_schedule(config);
     scaler = std::make_unique<LossScaler>(config.training);
     spikes = std::make_unique<SpikeGuard>(config.training);
@@ -189,6 +198,7 @@ struct Trainer::Impl {
     const int64_t batch = t.global_batch_size;
     const int64_t train_samples = t.skip_train ? 0 : t.train_iters * batch;
     const auto build_now = [&] {
+      begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
                             t.eval_iters * batch, 0);
       if (!t.skip_train && data.train == nullptr) {
@@ -258,9 +268,12 @@ struct Trainer::Impl {
   // Forward, backward and, unless its numbers speak against it, the update; fills what they say into m.
   void compute_step(StepMetrics& m) {
     parameters->zero_grads();
+    begin("forward");
     const BatchResult batch = runner->train(read_batch(*data.train, progress.consumed_train_samples), m.loss_scale);
+    begin("optimizer");
+    const double grad_scale = batch.grad_scale * config.gradient_factor(groups->dp_cp.size());
     m.loss = batch.loss;
-    m.grad_norm = optimizer->finish_gradients(batch.grad_scale);
+    m.grad_norm = optimizer->finish_gradients(grad_scale);
     m.nan = !std::isfinite(m.loss) || !std::isfinite(m.grad_norm);
     // With a dynamic loss scale overflow is its signal to shrink, not an error.
     if (m.nan && config.training.check_for_nan_in_loss_and_grad && !scaler->is_dynamic()) refuse_nan(m);
@@ -276,7 +289,7 @@ struct Trainer::Impl {
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
                        .step = progress.optimizer_steps + 1,
-                       .grad_scale = batch.grad_scale,
+                       .grad_scale = grad_scale,
                        .grad_norm = m.grad_norm});
     ++progress.optimizer_steps;
     progress.scheduler_samples += config.training.global_batch_size;
@@ -390,11 +403,16 @@ struct Trainer::Impl {
   }
 
   void save() {
-    saver->save(make_save_request(*state, *parameters, *optimizer, progress, model_extra,
+    ckpt::SaveRequest request;
+    core::collectively(groups->world, "save", [&] {
+      begin("save");
+      request = make_save_request(*state, *parameters, *optimizer, progress, model_extra,
                                   {{"config", fields().dump()},
                                    {"opt_param_scheduler", schedule_to_json(schedule)},
                                    {"grad_scaler", scaler->state()},
-                                   {"spike_guard", spikes->state()}}));
+                                   {"spike_guard", spikes->state()}});
+    });
+    saver->save(request);
     core::log_info("train.save", cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
                                      " | snapshot: ", saver->last_bytes() / 1000000, " MB in ",
                                      saver->last_blocking_seconds() * 1e3, " ms"));

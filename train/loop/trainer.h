@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/source.h"
@@ -24,6 +25,9 @@ struct TrainerHooks {
   std::function<std::unique_ptr<ckpt::Source>(const std::filesystem::path& path, int64_t iteration)> open_source;
   // Turns a closed native trace into another format beside it.
   std::function<void(const std::filesystem::path& native, const std::string& format)> convert_trace;
+  // Called as each phase begins: "config", "build", "load", "data", and of every step "forward", "optimizer" and
+  // "save". For tests, which may throw there; may be empty.
+  std::function<void(std::string_view phase)> at_phase;
 };
 
 struct RunSummary {

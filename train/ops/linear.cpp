@@ -69,6 +69,20 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
 
 }  // namespace
 
+std::string explain_gemm(core::DType dtype) {
+  const bool bf16 = dtype == core::DType::kBf16;
+  kernels::GemmProblem problem;
+  problem.m = problem.n = problem.k = problem.lda = problem.ldb = problem.ldc = 256;
+  problem.a_type = problem.b_type = problem.c_type = bf16 ? kernels::GemmType::kBf16 : kernels::GemmType::kFp32;
+  std::string why;
+  for (const kernels::GemmImplementation* implementation : kernels::gemm_implementations()) {
+    const std::string_view reason = implementation->declines(problem);
+    if (reason.empty()) break;
+    why += core::cat("; ", implementation->name, " passed over: ", reason);
+  }
+  return core::cat("gemm ", core::dtype_name(dtype), ": ", kernels::choose_gemm(problem).name, why);
+}
+
 Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias) {
   const detail::OpScope scope(context, "ms::linear", x, weight);
   Tensor y = multiply(context, scope, x, weight, x.dtype());

@@ -4,10 +4,16 @@
 // context.flops. Where kernels::choose_gemm is "tiles" (any CPU with AVX2), no bit depends on the number of threads.
 #pragma once
 
+#include <string>
+
 #include "core/tensor.h"
 #include "train/ops/context.h"
 
 namespace ms::ops {
+
+// "gemm fp32: tiles; onednn_bf16 passed over: bf16 operands only": what computes a product of two matrices of this
+// dtype on this CPU, and why each implementation before it does not. For --log-level debug.
+std::string explain_gemm(core::DType dtype);
 
 // Returns [.., out] in x's dtype. x: [.., in], weight: [out, in], bias: [out] in x's dtype, or null.
 core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,

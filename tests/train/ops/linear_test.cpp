@@ -26,6 +26,11 @@ void expect_product(const core::TensorView& seen, const reference::Matmul& want,
   }
 }
 
+TEST(ExplainGemm, NamesWhatRunsAndWhyOthersDoNot) {
+  EXPECT_NE(explain_gemm(core::DType::kFp32).find("onednn_bf16 passed over: bf16 operands only"), std::string::npos);
+  EXPECT_EQ(explain_gemm(core::DType::kBf16).rfind("gemm bf16: ", 0), 0u);
+}
+
 // Forward, both gradients and their flops, on more rows than columns and the other way: each splits the other side.
 TYPED_TEST(Linear, ForwardAndGradientsAgreeWithTheDefinition) {
   const int64_t sizes[][3] = {{1, 1, 1}, {7, 33, 19}, {100, 24, 40}, {26, 129, 300}};

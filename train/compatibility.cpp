@@ -1,0 +1,133 @@
+#include "train/compatibility.h"
+
+#include <initializer_list>
+#include <utility>
+
+namespace ms::train {
+namespace {
+
+using Flags = std::initializer_list<const char*>;
+
+void accept(core::ConfigFields& fields, Flags flags, int num_values, const char* notice) {
+  for (const char* flag : flags) fields.accept_with_notice(flag, num_values, notice);
+}
+
+void refuse(core::ConfigFields& fields, Flags flags, const char* why) {
+  for (const char* flag : flags) fields.refuse(flag, why);
+}
+
+void add_deprecated_spellings(core::ConfigFields& fields) {
+  fields.alias("eval-only", "skip_train", "true");
+  fields.alias("disable-bias-linear", "add_bias_linear", "false");
+  fields.alias("rotary-emb-base", "rotary_base");
+  fields.alias("layernorm-epsilon", "norm_epsilon");
+  fields.alias("padded-vocab-size", "vocab_size");  // MindSpeed-LLM: the rows of the embedding, padding included
+  fields.alias("model-parallel-size", "tensor_model_parallel_size");
+  fields.stand_for("use-rotary-position-embeddings", {"--position-embedding-type", "rope"});
+  fields.stand_for("recompute-activations", {"--recompute-granularity", "selective"});
+  fields.stand_for("checkpoint-activations",
+                   {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"});
+}
+
+void add_what_is_always_so(core::ConfigFields& fields) {
+  accept(fields, {"deterministic", "npu-deterministic", "deterministic-mode"}, 0,
+         "always on here: reductions add in rank order and kernels split work by shape alone");
+  accept(fields,
+         {"use-fused-rmsnorm", "use-fused-swiglu", "use-fused-rotary-pos-emb", "use-flash-attn",
+          "cross-entropy-loss-fusion", "use-fusion-attn-v2"},
+         0, "this operator is always fused here");
+  accept(fields,
+         {"no-masked-softmax-fusion", "no-bias-swiglu-fusion", "no-rope-fusion", "no-bias-dropout-fusion",
+          "no-bias-gelu-fusion", "no-gradient-accumulation-fusion", "no-persist-layer-norm", "apply-rope-fusion"},
+         0, "which operators are fused changes no result here");
+  accept(fields, {"attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32"}, 0, "always so here");
+  accept(fields, {"use-mcore-models", "use-legacy-models"}, 0, "there is one kind of model here, with the mcore names");
+  accept(fields, {"transformer-impl", "attention-backend"}, 1, "there is one implementation here");
+  accept(fields, {"spec"}, core::ConfigFields::kAnyNumber, "the layers are built from the flags of the model");
+  accept(fields, {"log-throughput", "op-cal-tflops"}, 0, "every line has the TFLOP/s and tokens per second");
+  accept(fields, {"no-load-rng", "no-save-rng"}, 0, "random numbers are a function of the seed and the step");
+  accept(fields, {"use-cpu-initialization"}, 0, "always so: initial weights depend on neither device nor layout");
+  accept(fields, {"no-initialization"}, 0, "initial weights cost nothing beside a load");
+  accept(fields, {"no-shared-storage"}, 0, "a rank builds the sample indices that it does not find");
+  accept(fields, {"tokenizer-not-use-fast"}, 0, "there is one implementation of each tokenizer");
+  accept(fields, {"enable-hf2mg-convert"}, 0, "--load reads a Hugging Face folder as it is");
+  accept(fields, {"model-type-hf", "handler-name"}, 1, "read from what --load and --data-path name");
+  accept(fields, {"num-workers", "workers"}, 1, "samples are read by the rank that needs them");
+  accept(fields, {"ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
+  accept(fields, {"use-dist-ckpt", "auto-detect-ckpt-format"}, 0, "a checkpoint's format is always detected");
+  accept(fields, {"dist-ckpt-format"}, 1, "checkpoints are native; msckpt convert makes other formats");
+  const char* alone = "no effect with one context-parallel rank, and more are not supported yet";
+  accept(fields, {"context-parallel-algo", "cp-window-size", "attention-mask-type"}, 1, alone);
+  accept(fields, {"use-cp-send-recv-overlap", "use-fused-ring-attention-update"}, 0, alone);
+  for (const char* flag : {"context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size"}) {
+    fields.accept_with_notice(flag, 1, "always 1", {"1"});
+  }
+  fields.accept_with_notice("data-impl", 1, "always mmap", {"mmap", "infer"});
+  fields.accept_with_notice("optimizer", 1, "always adam", {"adam"});
+  fields.accept_with_notice("dataloader-type", 1, "always single", {"single"});
+}
+
+void add_accelerator_flags(core::ConfigFields& fields) {
+  accept(fields,
+         {"jit-compile", "manual-gc", "use-cuda-graph", "no-async-tensor-model-parallel-allreduce",
+          "no-scatter-gather-tensors-in-pipeline", "param-and-grad-buffer-pad", "megatron-cp-in-bnsd",
+          "no-create-attention-mask-in-dataloader", "no-barrier-with-level-1-timing"},
+         0, "has meaning on an accelerator only");
+  accept(fields,
+         {"empty-unused-memory-level", "manual-gc-interval", "hccl-group-buffer", "nccl-communicator-config-path",
+          "local-rank"},
+         1, "has meaning on an accelerator only");
+  accept(fields, {"distributed-backend"}, 1, "MPI carries all communication here");
+  accept(fields, {"DDP-impl"}, 1, "gradients are always reduced from one buffer here");
+  accept(fields,
+         {"overlap-grad-reduce", "overlap-param-gather", "no-delay-grad-reduce", "delay-grad-reduce",
+          "delay-param-gather", "align-grad-reduce", "tp-comm-overlap", "use-ascend-mc2", "use-mc2", "use-ascend-coc"},
+         0, "communication is not hidden behind computation yet; the result is the same");
+  accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size"}, 1,
+         "communication is not hidden behind computation yet; the result is the same");
+  accept(fields, {"timing-log-level"}, 1, "--profile records where time goes");
+  accept(fields, {"log-params-norm", "log-num-zeros-in-grad"}, 0, "not among the numbers of a step here");
+}
+
+void add_what_is_not_built(core::ConfigFields& fields) {
+  refuse(fields, {"rampup-batch-size"}, "a growing batch is not supported yet; leave it out");
+  refuse(fields, {"decoupled-lr", "decoupled-min-lr"}, "one learning rate for all parameters; leave it out");
+  refuse(fields, {"fp8-format", "fp8-amax-history-len", "fp8-amax-compute-algo", "fp8-param-gather", "fp8-margin"},
+         "fp8 is not supported; use --bf16");
+  refuse(fields, {"grad-reduce-in-bf16"}, "gradients are reduced in fp32");
+  refuse(fields,
+         {"reuse-fp32-param", "swap-attention", "adaptive-recompute-device-swap", "use-nanopipe", "use-nanopipe-swap",
+          "swap-optimizer", "recompute-in-advance", "recompute-activation-function", "recompute-norm",
+          "enable-recompute-layers-per-pp-rank", "smart-swap", "virtual-optimizer"},
+         "this way to save memory is not supported yet; leave it out");
+  refuse(fields,
+         {"tp-2d", "unaligned-linear", "variable-seq-lengths", "noop-layers", "num-layer-list",
+          "standalone-embedding-stage", "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"},
+         "this layout is not supported yet");
+  refuse(fields,
+         {"num-experts", "moe-router-topk", "moe-grouped-gemm", "moe-router-load-balancing-type", "moe-aux-loss-coeff",
+          "moe-token-dispatcher-type", "moe-permutation-async-comm", "moe-model-type"},
+         "mixtures of experts are not supported yet");
+  refuse(fields, {"multi-latent-attention", "multi-head-latent-attention", "mtp-num-layers"},
+         "this model is not supported yet");
+  refuse(fields, {"reset-position-ids", "reset-attention-mask"}, "packed documents see each other here; leave it out");
+  refuse(fields, {"mock-data"}, "there is no made-up data; msdata preprocess makes a set from any text");
+  refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},
+         "fine-tuning of this kind is not supported yet");
+  refuse(fields,
+         {"squared-relu", "add-bias-linear-fc", "fp32-residual-connection", "apply-residual-connection-post-layernorm",
+          "apply-query-key-layer-scaling", "clone-scatter-output-in-embedding"},
+         "not supported yet: it changes the numbers");
+  refuse(fields, {"yaml-cfg"}, "a configuration is JSON here: --config FILE");
+}
+
+}  // namespace
+
+void add_compatible_flags(core::ConfigFields& fields) {
+  add_deprecated_spellings(fields);
+  add_what_is_always_so(fields);
+  add_accelerator_flags(fields);
+  add_what_is_not_built(fields);
+}
+
+}  // namespace ms::train
