@@ -75,7 +75,7 @@ void log(LogLevel level, std::string_view where, std::string_view text) {
                 local.tm_min, local.tm_sec, static_cast<int>(millis), this_rank);
   std::string line = cat(head, where, "] ", text);
   for (char& c : line) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   line += '\n';
   std::lock_guard lock(sink().mutex);

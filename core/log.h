@@ -21,7 +21,8 @@ void set_log_rank(int rank,
 int log_rank();
 bool log_enabled(LogLevel level);  // errors of any rank are written
 
-// Writes one line. `where` is "module.topic". Thread-safe: a line is one write(2). Newlines in text become spaces.
+// Writes one line. `where` is "module.topic". Thread-safe: a line is one write(2). Control characters in text become
+// spaces: it may quote a file, and stays one line that a terminal can show.
 void log(LogLevel level, std::string_view where, std::string_view text);
 
 inline void log_debug(std::string_view where, std::string_view text) { log(LogLevel::kDebug, where, text); }

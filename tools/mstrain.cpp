@@ -16,6 +16,7 @@
 #include "core/comm/mpi_transport.h"
 #include "core/comm/single_transport.h"
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
@@ -80,9 +81,12 @@ std::unique_ptr<ckpt::Source> open_source(const std::filesystem::path& path, int
 void load_config_file(const std::string& path, core::ConfigFields& fields, train::TrainerConfig& config) {
   std::ifstream file(path);
   if (!file) throw core::Error(core::ErrorCode::kNotFound, core::cat("--config ", path, ": no such file"));
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded())
-    throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("--config ", path, ": not valid JSON"));
+  nlohmann::json json;
+  try {
+    json = core::parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  } catch (const core::Error& e) {
+    throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("--config ", e.what()));
+  }
   if (json.is_object() && (json.contains("model_type") || json.contains("architectures"))) {
     train::take_model_from(convert::read_hf_config(path).model, fields, config.model);
   } else {

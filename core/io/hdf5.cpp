@@ -231,6 +231,12 @@ void H5File::overwrite_attribute(const std::string& object, const std::string& n
   }
 }
 
+uint64_t H5File::file_bytes() const {
+  hsize_t size = 0;
+  if (H5Fget_filesize(id_, &size) < 0) fail("cannot tell the size of the file");
+  return size;
+}
+
 std::optional<H5DatasetInfo> H5File::dataset(const std::string& path) const {
   silence();
   const Handle dataset(H5Dopen2(id_, path.c_str(), H5P_DEFAULT), H5Dclose);
@@ -258,8 +264,9 @@ std::optional<std::vector<uint64_t>> H5File::attribute_values(const std::string&
   const Handle type(H5Aget_type(attribute), H5Tclose);
   const Handle space(H5Aget_space(attribute), H5Sclose);
   const hssize_t count = H5Sget_simple_extent_npoints(space);
+  // What the attribute says of itself may be anything; its values lie in the file.
   if (H5Tget_class(type) != H5T_INTEGER || count < 0 ||
-      static_cast<hsize_t>(count) * H5Tget_size(type) > H5Aget_storage_size(attribute)) {
+      static_cast<hsize_t>(count) > file_bytes() / H5Tget_size(type)) {
     fail(cat("attribute ", name, " of ", object, " is not a list of numbers"));
   }
   std::vector<uint64_t> values(static_cast<size_t>(count));
@@ -278,8 +285,10 @@ std::optional<std::string> H5File::attribute_text(const std::string& object, con
   if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0) {
     fail(cat("attribute ", name, " of ", object, " is not a text of fixed length"));
   }
-  std::string text(static_cast<size_t>(H5Aget_storage_size(attribute)), '\0');
-  if (text.size() < H5Tget_size(type) || H5Aread(attribute, type, text.data()) < 0) {
+  const hsize_t size = H5Aget_storage_size(attribute);
+  if (size > file_bytes() || size < H5Tget_size(type)) fail(cat("attribute ", name, " of ", object, " is cut"));
+  std::string text(static_cast<size_t>(size), '\0');
+  if (H5Aread(attribute, type, text.data()) < 0) {
     fail(cat("cannot read attribute ", name, " of ", object));
   }
   text.resize(text.find_last_not_of('\0') + 1);

@@ -56,6 +56,7 @@ class H5File {
 
  private:
   H5File(int64_t id, bool writable, std::string path) : id_(id), writable_(writable), path_(std::move(path)) {}
+  uint64_t file_bytes() const;
   [[noreturn]] void fail(const std::string& what) const;
 
   int64_t id_ = -1;  // hid_t

@@ -40,7 +40,7 @@ def main():
         place.expect(flag["training"]["train_iters"] == 9 and flag["optimizer"]["clip_grad"] == 0.25, "a flag goes before the file")
 
         for text, words in (('{"training": {"train_itres": 3}}', "train_iters"), ('{"train_iters": "many"}', "train_iters"),
-                            ('{"train_iters": 3', "not valid JSON"), ("[]", "object")):
+                            ('{"train_iters": 3', "not JSON"), ("[]", "object")):
             with open(place.path("bad.json"), "w", encoding="utf-8") as file:
                 file.write(text)
             bad = place.tool("mstrain", "--config", "bad.json", "--print-config")

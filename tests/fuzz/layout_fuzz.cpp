@@ -1,0 +1,21 @@
+// ckpt/layout.h: the layout of a checkpoint as JSON, there and back, and what a model may be cut into.
+#include "ckpt/layout.h"
+#include "core/io/json.h"
+#include "tests/fuzz/reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ms;
+  fuzz::read_or_refuse([&] {
+    const ckpt::ModelLayout layout = ckpt::layout_from_json(core::parse_json(fuzz::text_of(data, size), "fuzz"));
+    fuzz::require(ckpt::layout_from_json(ckpt::layout_to_json(layout)) == layout, "to and from JSON are inverse");
+    core::TransformerConfig model;
+    model.num_layers = 4;
+    model.hidden_size = 32;
+    model.num_attention_heads = 4;
+    model.vocab_size = 127;
+    model.resolve(16);
+    ckpt::validate_layout(layout, model);
+    fuzz::require(layout.world_size() > 0, "a layout that is valid has ranks");
+  });
+  return 0;
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets whose formats need none of our programs. tests/fuzz/make_corpus.py, and commit.
+
+manifest/ and native_shard/ come from tests/ckpt/make_checkpoint and mstrace/*.mstrace from tests/support/make_trace:
+`tests/fuzz/make_corpus.py BUILD_FOLDER` makes those too. Inputs that once broke a reader lie beside the seeds, named for
+what is wrong with them.
+"""
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+DATA = HERE.parent / "data"
+
+
+def seed(reader, name, content):
+    path = HERE / "corpus" / reader / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def safetensors():
+    header = json.dumps({
+        "__metadata__": {"format": "pt"},
+        "a.weight": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+        "b": {"dtype": "F32", "shape": [], "data_offsets": [12, 16]},
+        "empty": {"dtype": "I64", "shape": [0, 5], "data_offsets": [16, 16]},
+    })
+    header += " " * (-len(header) % 8)
+    seed("safetensors", "three_tensors", struct.pack("<Q", len(header)) + header.encode() + bytes(range(16)))
+    seed("safetensors", "no_tensors", struct.pack("<Q", 2) + b"{}")
+
+
+def huggingface():
+    for model in ("hf_llama_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny"):
+        seed("hf_config", model, (DATA / model / "config.json").read_bytes())
+    index = json.loads((DATA / "hf_llama_tiny_sharded/model.safetensors.index.json").read_text())
+    seed("hf_index", "three_files", json.dumps(index))
+
+
+def small_texts():
+    seed("layout", "tp2_zero", '{"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":2,"order":"tp-cp-ep-dp-pp","zero":1,"layer_map":"even"}')
+    seed("layout", "pp2", '{"tp":1,"pp":2,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}')
+    seed("path_list", "two_lines", "a/b_text_document\n\nc d\n")
+    model = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "swiglu": True, "normalization": "RMSNorm",
+             "position_embedding_type": "rope", "add_bias_linear": False, "vocab_size": 257}
+    run = {"seq_length": 32, "train_iters": 10, "lr": 1e-3, "data_path": ["0.3", "a", "0.7", "b"], "profile_ranks": [0, 1],
+           "bf16": True, "lr_warmup_fraction": 0.1, "recompute_granularity": None}
+    seed("config", "grouped", json.dumps({"model": model, "training": {"seq_length": 32, "train_iters": 10}, "optimizer": {"lr": 1e-3}}))
+    seed("config", "flat", json.dumps({**model, **run}))
+
+
+def plans():
+    # axes, global shape, then (side, offset and extent per axis): halves by rows become halves by columns.
+    seed("plan", "rows_to_columns", bytes([2, 4, 6, 0, 0, 2, 0, 6, 0, 2, 2, 0, 6, 1, 0, 4, 0, 3, 1, 0, 4, 3, 3]))
+    seed("plan", "a_hole", bytes([1, 8, 0, 0, 3, 0, 4, 4, 1, 0, 8]))
+    seed("plan", "an_overlap", bytes([1, 8, 0, 0, 5, 0, 4, 4, 1, 0, 8]))
+    seed("plan", "a_replica", bytes([1, 8, 0, 0, 8, 2, 0, 8, 1, 0, 4, 1, 4, 4]))
+    seed("plan", "a_scalar", bytes([0, 0, 1]))
+
+
+def varint(value):
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7f | 0x80)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def signed(value):
+    return varint((value << 1) ^ (value >> 63))
+
+
+def traces():
+    def chunk(kind, events, payload):
+        return struct.pack("<BBH", kind, events, len(payload)) + payload
+
+    def column(payload):
+        return varint(len(payload)) + payload
+
+    meta = {"format": 1, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000]}
+    strings = [b"", b"main", b"gemm", b"allreduce", b"tp", b"[0, 1]", b"fp32", b"stream 7"]
+    tables = varint(len(strings)) + b"".join(column(s) for s in strings)
+    tables += varint(1) + b"\x01" + signed(7) + varint(7) + varint(2) + b"\x00"  # a lane with two events
+    tables += varint(2) + varint(0) + varint(0) + varint(0) + varint(2)          # frames
+    tables += varint(1) + varint(2) + varint(6)                                  # shapes
+    tables += varint(1) + varint(3) + varint(4) + varint(5) + varint(6)          # communication
+    columns = [b"\x02\x05", b"\x1f\x00", signed(10) + signed(20), varint(5) + varint(9), varint(2) + varint(3), signed(64),
+               signed(32), signed(1), varint(1), varint(0), varint(0) + signed(1) + signed(8) + signed(8) + signed(-1), b"", b""]
+    events = signed(1000) + tables + b"".join(column(c) for c in columns)
+    clock = json.dumps({"at_ns": 5, "offset_ns": -3, "error_ns": 2}).encode()
+    footer = json.dumps({**meta, "events": 2, "dropped": 1}).encode()
+    seed("mstrace", "unpacked",
+         chunk(0, 0, json.dumps(meta).encode()) + chunk(1, 2, events) + chunk(2, 0, clock) + chunk(3, 0, footer))
+
+
+def from_our_programs(build):
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([build / "tests/make_checkpoint", f"{folder}/c", "1", "1", "1", "0", "100", "2"], check=True, stdout=subprocess.DEVNULL)
+        seed("manifest", "one_rank", pathlib.Path(f"{folder}/c/iter_0000100/manifest.json").read_bytes())
+        seed("native_shard", "packed", pathlib.Path(f"{folder}/c/iter_0000100/rank_00000.h5").read_bytes())
+        subprocess.run([build / "tests/make_trace", f"{folder}/t"], check=True, stdout=subprocess.DEVNULL)
+        shutil.copy(next(pathlib.Path(f"{folder}/t").rglob("*.mstrace")), HERE / "corpus/mstrace/rank_00000.mstrace")
+
+
+if __name__ == "__main__":
+    safetensors()
+    huggingface()
+    small_texts()
+    plans()
+    traces()
+    if len(sys.argv) > 1:
+        from_our_programs(pathlib.Path(sys.argv[1]))

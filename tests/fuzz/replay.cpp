@@ -1,0 +1,224 @@
+// The main of a fuzz target where there is no libFuzzer: replays the corpus, and mutations of it that are the same
+// every time.
+//
+//   fuzz.<reader> CORPUS_FOLDER [CORPUS_FOLDER..]
+//
+// Of every file: the file, every truncation, every single bit flipped, every 1, 2, 4 and 8 bytes set to 0, 1, the
+// largest signed and unsigned value, and every number in digits replaced by such. MS_FUZZ_RUNS bounds the runs of a
+// file (default 4000, spread evenly over all of them; 0: all).
+//
+// A reader that crashes, hangs, or asks for memory that its input does not justify ends the process; the input is left
+// in ./crash-<process>.
+#include <fcntl.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MS_OWN_MALLOC 0  // the sanitizer's own limits its size
+#else
+#define MS_OWN_MALLOC 1
+#endif
+
+namespace {
+
+constexpr int64_t kMemoryBase = int64_t{24} << 20;  // libraries, tables, the reader's own buffers
+constexpr int64_t kMemoryPerByte = 64;              // of input
+constexpr double kSecondsPerInput = 10;             // a machine of the CI may be busy
+
+std::string current;                 // the input that runs
+std::atomic<int64_t> live_bytes{0};  // allocated, of the whole process
+std::atomic<int64_t> live_limit{INT64_MAX};
+
+[[noreturn]] void die(const char* why) {
+  // No allocation here: it may be the allocator that calls.
+  (void)!::write(STDERR_FILENO, why, std::strlen(why));
+  std::abort();
+}
+
+void leave_the_input(int signal) {
+  char name[64];
+  std::snprintf(name, sizeof name, "crash-%d", static_cast<int>(::getpid()));
+  const int fd = ::open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (fd >= 0) (void)!::write(fd, current.data(), current.size());
+  (void)!::write(STDERR_FILENO, "input left in ", 14);
+  (void)!::write(STDERR_FILENO, name, std::strlen(name));
+  (void)!::write(STDERR_FILENO, "\n", 1);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void run(const std::string& input) {
+  current = input;
+  live_limit = live_bytes + kMemoryBase + kMemoryPerByte * static_cast<int64_t>(input.size());
+  const auto start = std::chrono::steady_clock::now();
+  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(current.data()), current.size());
+  live_limit = INT64_MAX;
+  if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > kSecondsPerInput) {
+    die("the reader took too long\n");
+  }
+}
+
+// All mutations of a file, numbered; the same ones in the same order every time.
+class Mutations {
+ public:
+  explicit Mutations(const std::string& file) : file_(file) {
+    for (size_t i = 0; i < file.size(); ++i) {
+      if (!is_digit(i) || (i > 0 && is_digit(i - 1))) continue;
+      size_t end = i;
+      while (end < file.size() && is_digit(end)) ++end;
+      numbers_.push_back({i, end - i});
+    }
+    const size_t words = file.size() * std::size(kWidths) * std::size(kWords);
+    kinds_ = {file.size(), file.size() * 8, words, numbers_.size() * std::size(kNumbers)};
+  }
+
+  size_t count() const { return kinds_[0] + kinds_[1] + kinds_[2] + kinds_[3]; }
+
+  std::string make(size_t index) const {
+    std::string text = file_;
+    if (index < kinds_[0]) return text.substr(0, index);
+    index -= kinds_[0];
+    if (index < kinds_[1]) {
+      text[index / 8] = static_cast<char>(text[index / 8] ^ (1 << (index % 8)));
+      return text;
+    }
+    index -= kinds_[1];
+    if (index < kinds_[2]) {
+      const size_t width = kWidths[index % std::size(kWidths)];
+      index /= std::size(kWidths);
+      const Word word = kWords[index % std::size(kWords)];
+      const size_t at = index / std::size(kWords);
+      for (size_t i = 0; i < width && at + i < text.size(); ++i) {  // little endian
+        text[at + i] = static_cast<char>(i == 0 ? word.low : i + 1 == width ? word.high : word.middle);
+      }
+      return text;
+    }
+    index -= kinds_[2];
+    const auto [at, size] = numbers_[index / std::size(kNumbers)];
+    return text.replace(at, size, kNumbers[index % std::size(kNumbers)]);
+  }
+
+ private:
+  struct Word {
+    uint8_t low, middle, high;
+  };
+  static constexpr size_t kWidths[] = {1, 2, 4, 8};
+  static constexpr Word kWords[] = {{0, 0, 0}, {1, 0, 0}, {0xff, 0xff, 0xff}, {0xfe, 0xff, 0xff}, {0xff, 0xff, 0x7f}};
+  static constexpr const char* kNumbers[] = {
+      "0",     "1",    "-1", "2147483648", "4294967297", "9223372036854775807", "18446744073709551615",
+      "1e999", "1e18", "0.5"};
+
+  bool is_digit(size_t i) const { return std::isdigit(static_cast<unsigned char>(file_[i])) != 0; }
+
+  const std::string& file_;
+  std::vector<std::pair<size_t, size_t>> numbers_;
+  std::vector<size_t> kinds_;
+};
+
+size_t replay(const std::string& path, size_t max_runs) {
+  const std::string file = ms::test::read_file(path);
+  run(file);
+  const Mutations mutations(file);
+  const size_t count = mutations.count();
+  // An odd step: it meets all bits of a byte.
+  const size_t step = max_runs == 0 || count <= max_runs ? 1 : (count / max_runs) | 1;
+  size_t runs = 1;
+  for (size_t i = 0; i < count; i += step, ++runs) run(mutations.make(i));
+  return runs;
+}
+
+}  // namespace
+
+#if MS_OWN_MALLOC
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* block, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+void __libc_free(void* block);
+
+static void* counted(void* block) {
+  if (block != nullptr && (live_bytes += static_cast<int64_t>(malloc_usable_size(block))) > live_limit) {
+    die("the reader asks for more memory than its input justifies\n");
+  }
+  return block;
+}
+
+static void check(size_t size) {
+  if (static_cast<int64_t>(std::min<size_t>(size, INT64_MAX / 2)) > live_limit - live_bytes) {
+    die("the reader asks for more memory than its input justifies\n");
+  }
+}
+
+void* malloc(size_t size) {
+  check(size);
+  return counted(__libc_malloc(size));
+}
+void* calloc(size_t count, size_t size) {
+  size_t bytes = 0;
+  check(__builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes);
+  return counted(__libc_calloc(count, size));
+}
+void* realloc(void* block, size_t size) {
+  const auto before = static_cast<int64_t>(block == nullptr ? 0 : malloc_usable_size(block));
+  check(size);
+  void* moved = __libc_realloc(block, size);
+  if (moved != nullptr || size == 0) live_bytes -= before;
+  return counted(moved);
+}
+void* memalign(size_t alignment, size_t size) {
+  check(size);
+  return counted(__libc_memalign(alignment, size));
+}
+void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+int posix_memalign(void** block, size_t alignment, size_t size) {
+  *block = memalign(alignment, size);
+  return *block == nullptr ? 12 /* ENOMEM */ : 0;
+}
+void free(void* block) {
+  if (block != nullptr) live_bytes -= static_cast<int64_t>(malloc_usable_size(block));
+  __libc_free(block);
+}
+}
+#endif
+
+int main(int argc, char** argv) {
+  // Readers that want a path get a file in memory: a disk would take most of the time.
+  if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, leave_the_input);
+  const char* given = std::getenv("MS_FUZZ_RUNS");
+  const size_t max_runs = given == nullptr ? 4000 : std::strtoull(given, nullptr, 10);
+  std::vector<std::string> files;
+  for (int i = 1; i < argc; ++i) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[i])) {
+      if (entry.is_regular_file()) files.push_back(entry.path().string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  if (files.empty()) {
+    std::fprintf(stderr, "no corpus\n");
+    return 1;
+  }
+  size_t runs = 0;
+  for (const std::string& file : files) runs += replay(file, max_runs);
+  std::printf("%zu files, %zu inputs\n", files.size(), runs);
+  return 0;
+}
