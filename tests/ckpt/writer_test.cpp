@@ -8,8 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -18,6 +16,7 @@
 #include "core/io/file.h"
 #include "core/thread_pool.h"
 #include "tests/ckpt/state.h"
+#include "tests/support/sick_disk.h"
 #include "tests/support/thread_comm.h"
 
 namespace ms::ckpt {
@@ -26,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 using ms::test::run_thread_ranks;
+using ms::test::SickDisk;
 
 core::Communicator world_of(core::Endpoint& endpoint) {
   std::vector<int> ranks;
@@ -36,8 +36,7 @@ core::Communicator world_of(core::Endpoint& endpoint) {
 std::map<std::string, std::string> contents(const fs::path& directory) {
   std::map<std::string, std::string> all;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    all[entry.path().filename()] = {std::istreambuf_iterator<char>(file), {}};
+    all[entry.path().filename()] = ms::test::read_file(entry.path());
   }
   return all;
 }
@@ -148,44 +147,6 @@ TEST(Saver, SecondSaverIsRefusedOnAllRanks) {
   });
   EXPECT_EQ(refused, 2);
 }
-
-// Fails the nth call of a kind, or makes every write short.
-class SickDisk final : public core::FileOps {
- public:
-  enum class Kind { kNone, kWrite, kFsync, kAllocate, kRename, kShortWrites };
-  SickDisk(Kind kind, int nth, int error) : kind_(kind), nth_(nth), error_(error) { core::set_file_ops_for_test(this); }
-  ~SickDisk() override { core::set_file_ops_for_test(nullptr); }
-  int calls() const { return calls_; }
-
-  ssize_t pwrite(int fd, const void* data, size_t size, int64_t offset) override {
-    if (kind_ == Kind::kShortWrites) {
-      if (calls_++ % 3 == 0) {
-        errno = EINTR;
-        return -1;
-      }
-      size = std::min<size_t>(size, 1000);
-    }
-    if (fails(Kind::kWrite)) return -1;
-    return core::FileOps::pwrite(fd, data, size, offset);
-  }
-  int fsync(int fd) override { return fails(Kind::kFsync) ? -1 : core::FileOps::fsync(fd); }
-  int fallocate(int fd, int64_t size) override {
-    return fails(Kind::kAllocate) ? error_ : core::FileOps::fallocate(fd, size);
-  }
-  int rename(const char* from, const char* to, bool replace) override {
-    return fails(Kind::kRename) ? -1 : core::FileOps::rename(from, to, replace);
-  }
-
- private:
-  bool fails(Kind kind) {
-    if (kind != kind_ || calls_++ != nth_) return false;
-    errno = error_;
-    return true;
-  }
-  const Kind kind_;
-  const int nth_, error_;
-  std::atomic<int> calls_{0};
-};
 
 TEST(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
   const auto config = small_model(17);

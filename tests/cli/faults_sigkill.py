@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """SIGKILL of the whole job at random moments, SIGINT and SIGTERM: the last checkpoint is whole, and a run that continues
-from it computes, bit for bit, what an undisturbed run does."""
+from it computes, bit for bit, what an undisturbed run does.
+
+  faults_sigkill.py [KILLS]     5 unless told
+"""
+import os
 import re
+import shutil
 import signal
 import sys
 import time
 
 import training
 
-KILLS = 5
-FLAGS = ["--train-iters", "5000", "--use-distributed-optimizer", "--log-interval", "1000"]
+KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+FLAGS = ["--train-iters", "50000", "--use-distributed-optimizer", "--log-interval", "1000"]
 
 
 def newest(place, root):
@@ -17,6 +22,12 @@ def newest(place, root):
     verified = place.tool("msckpt", "verify", root)
     place.expect(verified.exit == 0, f"{root}: msckpt verify is clean", verified)
     return int(re.search(r"iter_(\d+)", verified.stdout).group(1)) if verified.exit == 0 else 0
+
+
+def forget_old(place, root):
+    """Keeps the newest five: fifty runs that save every third step would fill the disk."""
+    for name in sorted(n for n in os.listdir(place.path(root)) if re.fullmatch(r"iter_\d+(\.r\d+)?", n))[:-5]:
+        shutil.rmtree(place.path(root, name))
 
 
 def main():
@@ -37,6 +48,7 @@ def main():
                 place.expect(f"loaded iteration {saved} " in ran.stderr, f"kill {kill}: went on from iteration {saved}", ran)
             told = max(int(i) for i in re.findall(r"saved iteration (\d+)", ran.stderr))
             saved = newest(place, "root")
+            forget_old(place, "root")
             place.expect(saved >= told, f"kill {kill}: iteration {told} was saved, the newest is {saved}", ran)
 
         # Ctrl-C: mpirun passes it on, the ranks end at a step boundary.
@@ -61,7 +73,8 @@ def main():
         disturbed = [place.losses(f"metrics{kill}.jsonl") for kill in range(KILLS + 1)]
         end = max(max(losses) for losses in disturbed)
         job = place.start(*FLAGS, "--metrics-path", "undisturbed.jsonl", ranks=2)
-        training.wait_for(lambda: end in place.losses("undisturbed.jsonl") or job.process.poll() is not None, f"iteration {end}")
+        training.wait_for(lambda: end in place.losses("undisturbed.jsonl") or job.process.poll() is not None, f"iteration {end}",
+                          60 + end / 20)
         job.kill()
         ran = job.end()
         undisturbed = place.losses("undisturbed.jsonl")

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -39,11 +40,13 @@ class Receive final : public core::TransferRequest {
   }
   bool test() override {
     if (done_) return true;
-    if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
     std::lock_guard lock(world_.mutex);
     auto& [posted, served] = world_.receives[key_];
     auto& queue = world_.messages[key_];
-    if (served != ticket_ || queue.empty()) return false;
+    if (served != ticket_ || queue.empty()) {  // what was sent before a rank failed still arrives
+      if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
+      return false;
+    }
     MS_CHECK(static_cast<int64_t>(queue.front().size()) == size_, "message of ", queue.front().size(),
              " bytes, expected ", size_);
     if (size_ > 0) std::memcpy(data_, queue.front().data(), queue.front().size());
@@ -101,6 +104,9 @@ void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& bod
         if (wrap) transport = wrap(std::move(transport));
         core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s});
         body(endpoint);
+      } catch (const core::AgreedError&) {  // the others throw it too, once they have what was sent to them
+        std::lock_guard lock(error_mutex);
+        if (!first) first = std::current_exception();
       } catch (const core::Error& e) {
         std::lock_guard lock(error_mutex);
         auto& slot = e.code() == core::ErrorCode::kPeerFailed ? peer_failure : first;
