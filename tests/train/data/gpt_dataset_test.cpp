@@ -264,7 +264,7 @@ TEST_F(Cache, WhatKilledProcessesLeftIsRemovedInTime) {
   const std::string old = dir_ / "cache/0123456789abcdef-GPTDataset-train-sample_index.npy.tmp-17-1-99";
   const std::string fresh = old + "9";
   const std::string foreign = dir_ / "cache/notes.tmp-1";
-  for (const std::string& path : {old, fresh, foreign}) write_bytes(path, "part");
+  for (const std::string& path : {old, fresh, foreign}) write_file(path, "part");
   for (const std::string& path : {old, foreign}) {
     std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
   }

@@ -130,5 +130,20 @@ TEST(Start, AContradictionIsOneErrorOnAllRanks) {
   }
 }
 
+// MindSpore's data_parallel: without gradients_mean the replicas' gradients are added, exactly D times their mean.
+TEST(ParallelMode, TheSumIsTheMeanTimesTheReplicas) {
+  const auto first_norm = [](const std::string& mode, bool mean) {
+    test::TemporaryFolder folder;
+    train::TrainerConfig config = test::tiny_config(folder.path(), {.dp = 2});
+    config.parallel.parallel_mode = mode;
+    config.parallel.gradients_mean = mean;
+    config.training.train_iters = 1;
+    return test::run_on_threads(config, 2).steps.at(0).grad_norm;
+  };
+  const double megatron = first_norm("", false);
+  EXPECT_EQ(first_norm("data_parallel", true), megatron);
+  EXPECT_EQ(first_norm("data_parallel", false), 2 * megatron);
+}
+
 }  // namespace
 }  // namespace ms
