@@ -44,7 +44,7 @@ void add_what_is_always_so(core::ConfigFields& fields) {
   accept(fields, {"use-mcore-models", "use-legacy-models"}, 0, "there is one kind of model here, with the mcore names");
   accept(fields, {"transformer-impl", "attention-backend"}, 1, "there is one implementation here");
   accept(fields, {"spec"}, core::ConfigFields::kAnyNumber, "the layers are built from the flags of the model");
-  accept(fields, {"log-throughput", "op-cal-tflops"}, 0, "every line has the TFLOP/s and tokens per second");
+  accept(fields, {"op-cal-tflops"}, 0, "every line has the TFLOP/s and tokens per second");
   accept(fields, {"no-load-rng", "no-save-rng"}, 0, "random numbers are a function of the seed and the step");
   accept(fields, {"use-cpu-initialization"}, 0, "always so: initial weights depend on neither device nor layout");
   accept(fields, {"no-initialization"}, 0, "initial weights cost nothing beside a load");
