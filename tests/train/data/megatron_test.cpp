@@ -46,7 +46,8 @@ TEST(Megatron, DataSetsOfEveryTypeAreRead) {
 }
 
 TEST(Megatron, SetsThatAreNoTextAreRefused) {
-  for (const json& name : goldens()["refused"]) {
+  const json all = goldens();
+  for (const json& name : all["refused"]) {
     try {
       const IndexedDataset dataset(kFolder + name.get<std::string>());
       ADD_FAILURE() << name << " accepted";
@@ -57,7 +58,8 @@ TEST(Megatron, SetsThatAreNoTextAreRefused) {
 }
 
 TEST(Megatron, BlendsOfHundredsAreTheSame) {
-  for (const json& golden : goldens()["blends"]) {
+  const json all = goldens();
+  for (const json& golden : all["blends"]) {
     const auto weights = golden["weights"].get<std::vector<double>>();
     const BlendIndices indices = build_blend_indices(weights, static_cast<int64_t>(golden["dataset"].size()));
     EXPECT_EQ(indices.dataset, golden["dataset"].get<std::vector<int16_t>>());
