@@ -98,6 +98,61 @@ def traces():
          chunk(0, 0, json.dumps(meta).encode()) + chunk(1, 2, events) + chunk(2, 0, clock) + chunk(3, 0, footer))
 
 
+def byte_characters():
+    """How a byte-level vocabulary writes the bytes."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    other = iter(range(0x100, 0x200))
+    return [chr(byte if byte in plain else next(other)) for byte in range(256)]
+
+
+def tokenizers():
+    merges = [["l", "l"], ["e", "ll"], ["\u0120", "w"]]
+    vocab = {character: i for i, character in enumerate(byte_characters())} | {"ll": 256, "ell": 257, "\u0120w": 258}
+    added = [{"id": 259, "content": "<|special|>", "special": True, "normalized": False},
+             {"id": 260, "content": "<mask>", "lstrip": True, "rstrip": True, "special": True, "normalized": False},
+             {"id": 261, "content": "<user>", "special": False, "normalized": True}]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    seed("tokenizer_json", "byte_level", json.dumps({
+        "added_tokens": added, "normalizer": {"type": "NFC"}, "pre_tokenizer": byte_level, "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges}}, ensure_ascii=False))
+    small = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>", "\u2581", *"Hellowrd", "ll", "\u2581w", "<0x41>", "<0xC3>"])}
+    spaces = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    seed("tokenizer_json", "characters", json.dumps({
+        "added_tokens": [{"id": 1, "content": "<s>", "special": True}, {"id": 16, "content": "<user>"}],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, {
+            "type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+        "pre_tokenizer": None,
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                           "special_tokens": {"<s>": {"ids": [1]}}},
+        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, {
+            "type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "vocab": small,
+                  "merges": ["l l", "\u2581 w"]}}, ensure_ascii=False))
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
+    seed("tokenizer_json", "metaspace", json.dumps({
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [metaspace, {"type": "Digits", "individual_digits": True}, {
+            "type": "Split", "pattern": {"String": "l"}, "behavior": "MergedWithNext", "invert": False}]}, "decoder": metaspace,
+        "model": {"type": "BPE", "unk_token": "<unk>", "vocab": small, "merges": [["l", "l"]]}}, ensure_ascii=False))
+    seed("gpt2_files", "three_merges", json.dumps(vocab | {"<|endoftext|>": 259}, ensure_ascii=False) + "\0#version: 0.2\n" +
+         "".join(f"{a} {b}\n" for a, b in merges))
+    for name in ("unigram", "bpe"):
+        seed("sentencepiece", name, (DATA / f"train/sentencepiece/{name}.model").read_bytes())
+    model = bytearray((DATA / "train/sentencepiece/unigram.model").read_bytes())
+    trie = model.index(b"user_defined") + len(b"user_defined") + 3 + 4  # behind a tag, a length, and the trie's own size
+    model[trie + 3] = 0xFE
+    seed("sentencepiece", "root_is_a_leaf", bytes(model))
+
+
+def data_sets():
+    for name in ("uint8", "int64", "multimodal"):
+        idx, data = ((DATA / f"train/megatron/{name}{end}").read_bytes() for end in (".idx", ".bin"))
+        seed("indexed_dataset", name, struct.pack("<I", len(idx)) + idx + data)
+    for file in range(4):  # the description, and the document, sample and shuffle index
+        seed("gpt_index_cache", f"cut_{file}", bytes([file, 0, 100, 0]))
+        seed("gpt_index_cache", f"overwritten_{file}", bytes([file, 1, 150, 0]) + b"0123456789012345")
+        seed("gpt_index_cache", f"replaced_{file}", bytes([file, 2, 0, 0]) + b'{"inputs": {}, "files": {"document_index": {"elements": 9}}}')
+
+
 def from_our_programs(build):
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([build / "tests/make_checkpoint", f"{folder}/c", "1", "1", "1", "0", "100", "2"], check=True, stdout=subprocess.DEVNULL)
@@ -113,5 +168,7 @@ if __name__ == "__main__":
     small_texts()
     plans()
     traces()
+    tokenizers()
+    data_sets()
     if len(sys.argv) > 1:
         from_our_programs(pathlib.Path(sys.argv[1]))
