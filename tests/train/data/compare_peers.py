@@ -7,6 +7,7 @@ libraries; MS_PEERS_PYTHON names an interpreter that has them.
   compare_peers.py MSDATA        MS_TEST_BYTES: how much text (1,000,000)
 """
 import glob
+import itertools
 import json
 import os
 import random
@@ -172,11 +173,11 @@ def from_sentencepiece(kind, vocab_size=900):
     return tokenizer
 
 
-def sentencepiece_models(folder, texts):
-    """(name, file) of SentencePiece models of every make, trained on some of the texts."""
+def sentencepiece_models(folder):
+    """(name, file) of SentencePiece models of every make, trained on what the machine has."""
     source = os.path.join(folder, "train.txt")
     with open(source, "w", encoding="utf-8") as file:
-        file.write("\n".join(TEXTS[:9] * 3 + texts[len(TEXTS):])[:200000])  # of which the first come from files
+        file.write("\n".join(TEXTS[:9] * 3 + list(itertools.islice(machine_texts(random.Random(SEED)), 60)))[:200000])
     common = {"input": source, "character_coverage": 0.99, "minloglevel": 2, "num_threads": 1}
     makes = {
         "unigram": {"model_type": "unigram", "vocab_size": 2000, "hard_vocab_limit": False},
@@ -312,7 +313,7 @@ def same_score(model):
 
 
 def compare_sentencepiece(work, folder):
-    for name, file in sentencepiece_models(folder, work.texts):
+    for name, file in sentencepiece_models(folder):
         model = sentencepiece.SentencePieceProcessor(model_file=file)
         same = same_score(model) if name.startswith("unigram") else lambda ours, wanted: False
         decode = lambda text, ids, m=model: m.decode([i for i in ids if i != m.eos_id()])
