@@ -19,7 +19,7 @@ train::RunSummary run(const test::TemporaryFolder& folder, const TinyLayout& lay
   config.training.fp16 = true;
   config.training.initial_loss_scale = 4096;
   config.training.train_iters = 20;
-  config.checkpoint.save = folder.file(save);
+  config.checkpoint.save = folder / save;
   change(config);
   return test::run_on_threads(config, layout.ranks());
 }
@@ -91,7 +91,7 @@ TEST(Fp16, AStopChangesNoBit) {
     });
     const auto second = run(folder, layout, "parts", [&](train::TrainerConfig& config) {
       overflow_at_first(config);
-      config.checkpoint.load = folder.file("parts");
+      config.checkpoint.load = folder / "parts";
     });
     ASSERT_EQ(second.steps.size(), 13U);
     for (size_t i = 0; i < 13; ++i) {

@@ -19,7 +19,7 @@ train::RunSummary run(const test::TemporaryFolder& folder, const TinyLayout& lay
                       const std::function<void(train::TrainerConfig&)>& change) {
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
   config.training.train_iters = 12;
-  config.checkpoint.save = folder.file(save);
+  config.checkpoint.save = folder / save;
   change(config);
   return test::run_on_threads(config, layout.ranks());
 }
@@ -112,7 +112,7 @@ TEST(Spikes, AreSkippedAlikeOnEveryLayoutAndAfterAStop) {
     });
     const auto second = run(folder, layout, "parts", [&](train::TrainerConfig& config) {
       watch_spikes(config);
-      config.checkpoint.load = folder.file("parts");
+      config.checkpoint.load = folder / "parts";
     });
     ASSERT_EQ(second.steps.size(), 7U);
     for (size_t i = 0; i < 7; ++i) {
@@ -128,7 +128,7 @@ TEST(ExitInterval, SavesAndEndsAtItsMultiples) {
   const auto change = [&](train::TrainerConfig& config) {
     config.training.exit_interval = 5;
     config.checkpoint.save_interval = 4;
-    config.checkpoint.load = folder.file("save");
+    config.checkpoint.load = folder / "save";
   };
   const auto first = run(folder, {}, "save", change);
   EXPECT_EQ(first.steps.size(), 5U);
@@ -158,7 +158,7 @@ TEST(Schedule, AMovedEndIsRefusedOrOverridden) {
       config.scheduler.lr_decay_style = "linear";
       config.scheduler.override_opt_param_scheduler = override_saved;
       config.scheduler.use_checkpoint_opt_param_scheduler = use_checkpoint;
-      if (load) config.checkpoint.load = folder.file("save");
+      if (load) config.checkpoint.load = folder / "save";
     });
   };
   run_until(2, false, false, false);

@@ -81,7 +81,7 @@ TEST(Events, HoldMegatronsTagsOfEveryLoggedStep) {
   config.training.eval_iters = 1;
   config.training.eval_interval = 4;
   config.data.split = "50,50,0";
-  config.logger.tensorboard_dir = folder.file("events");
+  config.logger.tensorboard_dir = folder / "events";
   config.logger.tensorboard_log_interval = 2;
   config.logger.tensorboard_queue_size = 3;
   config.logger.log_loss_scale_to_tensorboard = false;
@@ -106,8 +106,8 @@ TEST(Events, HoldMegatronsTagsOfEveryLoggedStep) {
 
 TEST(Events, AFolderThatCannotBeMadeIsOneError) {
   test::TemporaryFolder folder;
-  std::ofstream(folder.file("file")) << "x";
-  EXPECT_THROW(train::EventWriter(folder.file("file"), 1), core::Error);
+  std::ofstream(folder / "file") << "x";
+  EXPECT_THROW(train::EventWriter(folder / "file", 1), core::Error);
 }
 
 }  // namespace
