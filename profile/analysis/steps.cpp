@@ -115,7 +115,7 @@ ClusterSteps cluster_steps(const std::vector<RankSteps>& ranks) {
     }
     for (auto& [pp, stage] : stages) out.stages.push_back(std::move(stage));
     if (members.size() < 2) continue;
-    const auto spread = [&](int64_t StepTimes::*time) {
+    const auto spread = [&members = members](int64_t StepTimes::*time) {
       int64_t low = INT64_MAX, high = INT64_MIN, sum = 0;
       for (const auto& [rank, times] : members) {
         low = std::min(low, times->*time);

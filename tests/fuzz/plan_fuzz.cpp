@@ -70,7 +70,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (inside || head % 2 == 0) sides[head % 2].push_back(std::move(shard));
   }
-  const auto& [sources, targets] = sides;
+  const auto& sources = sides[0];
+  const auto& targets = sides[1];
   std::vector<std::vector<int64_t>> filled;  // global place of what each element of each target got; -1: nothing yet
   for (const auto& target : targets) filled.emplace_back(core::num_elements(target.local_shape), -1);
   fuzz::read_or_refuse([&] {
