@@ -59,40 +59,48 @@ RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank) {
 }
 
 std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config) {
-  if (config.add_bias_linear || config.normalization != "RMSNorm" ||
-      config.position_embedding_type == "learned_absolute") {
-    throw Error(ErrorCode::kUnsupported,
-                "linear biases, LayerNorm and learned positions have no names in our checkpoints yet; use "
-                "--disable-bias-linear --normalization RMSNorm --position-embedding-type rope");
-  }
   const int64_t hidden = config.hidden_size, ffn = config.ffn_hidden_size, head = config.kv_channels;
+  const TpRule fc1_rule = config.gated() ? TpRule::kGatedRows : TpRule::kRows;
+  const bool qkv_bias = config.add_bias_linear || config.add_qkv_bias;
   std::vector<ParameterSpec> specs;
+  int64_t layer = -1;
+  std::string prefix;
+  const auto add = [&](std::string_view name, core::Dims shape, TpRule rule) {
+    specs.push_back({cat(prefix, name), std::move(shape), rule, layer, false});
+  };
+  // weight, bias: names of a norm's parameters.
+  const auto add_norm = [&](std::string_view weight, std::string_view bias, int64_t size) {
+    add(weight, {size}, TpRule::kReplicated);
+    if (config.has_layer_norm()) add(bias, {size}, TpRule::kReplicated);
+  };
   const bool tied = !config.untie_embeddings_and_output_weights;
-  specs.push_back({"embedding.word_embeddings.weight", {config.vocab_size, hidden}, TpRule::kVocabRows, -1, tied});
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const auto add = [&](const char* name, core::Dims shape, TpRule rule) {
-      specs.push_back({cat("decoder.layers.", layer, ".", name), std::move(shape), rule, layer, false});
-    };
-    add("self_attention.linear_qkv.layer_norm_weight", {hidden}, TpRule::kReplicated);
+  add("embedding.word_embeddings.weight", {config.vocab_size, hidden}, TpRule::kVocabRows);
+  specs.back().is_tied_embedding = tied;
+  if (config.has_learned_positions()) {
+    add("embedding.position_embeddings.weight", {config.max_position_embeddings, hidden}, TpRule::kReplicated);
+  }
+  for (layer = 0; layer < config.num_layers; ++layer) {
+    prefix = cat("decoder.layers.", layer, ".");
+    add_norm("self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
     add("self_attention.linear_qkv.weight", {config.qkv_rows(), hidden}, TpRule::kRows);
-    if (config.add_qkv_bias) add("self_attention.linear_qkv.bias", {config.qkv_rows()}, TpRule::kRows);
+    if (qkv_bias) add("self_attention.linear_qkv.bias", {config.qkv_rows()}, TpRule::kRows);
     if (config.qk_layernorm) {
-      add("self_attention.q_layernorm.weight", {head}, TpRule::kReplicated);
-      add("self_attention.k_layernorm.weight", {head}, TpRule::kReplicated);
+      add_norm("self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", head);
+      add_norm("self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", head);
     }
     add("self_attention.linear_proj.weight", {hidden, config.num_attention_heads * head}, TpRule::kColumns);
-    add("mlp.linear_fc1.layer_norm_weight", {hidden}, TpRule::kReplicated);
-    if (config.swiglu) {
-      add("mlp.linear_fc1.weight", {2 * ffn, hidden}, TpRule::kGatedRows);
-    } else {
-      add("mlp.linear_fc1.weight", {ffn, hidden}, TpRule::kRows);
-    }
+    if (config.add_bias_linear) add("self_attention.linear_proj.bias", {hidden}, TpRule::kReplicated);
+    if (config.post_norm) add_norm("post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", hidden);
+    add_norm("mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", hidden);
+    add("mlp.linear_fc1.weight", {config.fc1_rows(), hidden}, fc1_rule);
+    if (config.add_bias_linear) add("mlp.linear_fc1.bias", {config.fc1_rows()}, fc1_rule);
     add("mlp.linear_fc2.weight", {hidden, ffn}, TpRule::kColumns);
+    if (config.add_bias_linear) add("mlp.linear_fc2.bias", {hidden}, TpRule::kReplicated);
+    if (config.post_norm) add_norm("post_mlp_layernorm.weight", "post_mlp_layernorm.bias", hidden);
   }
-  specs.push_back({"decoder.final_layernorm.weight", {hidden}, TpRule::kReplicated, config.num_layers, false});
-  if (!tied) {
-    specs.push_back({"output_layer.weight", {config.vocab_size, hidden}, TpRule::kVocabRows, config.num_layers, false});
-  }
+  prefix.clear();
+  add_norm("decoder.final_layernorm.weight", "decoder.final_layernorm.bias", hidden);
+  if (!tied) add("output_layer.weight", {config.vocab_size, hidden}, TpRule::kVocabRows);
   return specs;
 }
 

@@ -44,10 +44,10 @@ RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank);
 
 // How tensor parallelism cuts a parameter.
 enum class TpRule : uint8_t {
-  kReplicated,  // norms
+  kReplicated,  // norms, positions, biases of row-parallel layers
   kRows,        // axis 0: linear_qkv (packed per group), biases of column-parallel layers
   kColumns,     // axis 1: linear_proj, linear_fc2
-  kGatedRows,   // [gate; up]: the same rows of each half, so two boxes: linear_fc1
+  kGatedRows,   // [gate; up]: the same rows of each half, so two boxes: linear_fc1, its bias
   kVocabRows,   // axis 0 of the padded vocabulary, of which only the true rows are stored
 };
 
@@ -60,7 +60,8 @@ struct ParameterSpec {
 };
 
 // Every parameter of the model, in model order: embedding, layers, final norm, output layer.
-// config: resolved. Throws kUnsupported for what the format has no names for yet (learned positions, linear biases).
+// Names are Megatron core's with Transformer Engine (norm weights fused into the linear layer behind them); norms
+// behind attention and MLP are post_self_attn_layernorm and post_mlp_layernorm. config: resolved.
 std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config);
 
 // Throws kInvalidArgument, naming the flags, if the model cannot be cut like this.

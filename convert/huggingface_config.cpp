@@ -1,7 +1,10 @@
 #include "convert/huggingface_config.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <type_traits>
 
 #include "convert/detail/printable.h"
 #include "core/error.h"
@@ -39,13 +42,18 @@ class Keys {
     }
     return value->get<int64_t>();
   }
-  double positive(const char* key, double absent) const {
+  double number(const char* key, double absent, bool may_be_zero = false) const {
     const json* value = find(key);
     if (value == nullptr) return absent;
-    if (!value->is_number() || !(value->get<double>() > 0) || !std::isfinite(value->get<double>())) {
+    const double seen = value->is_number() ? value->get<double>() : -1;
+    if (!std::isfinite(seen) || seen < 0 || (seen == 0 && !may_be_zero)) {
       fail(ErrorCode::kCorruptData, key, cat("is ", detail::printable(value->dump()), "; expected a positive number"));
     }
-    return value->get<double>();
+    return seen;
+  }
+  bool has_null(const char* key) const {
+    const auto at = object_.find(key);
+    return at != object_.end() && at->is_null();
   }
   bool flag(const char* key, bool absent) const {
     const json* value = find(key);
@@ -76,49 +84,154 @@ class Keys {
   std::string_view where_;
 };
 
-// rope_scaling and rope_parameters: only the plain rotary embedding.
-void check_rope(const Keys& keys, const char* key, std::string_view where) {
+// A parameter of RoPE scaling: its key in rope_scaling or rope_parameters, and where it belongs.
+struct RopeKey {
+  const char* hf;
+  double core::TransformerConfig::*field;
+  const char* type;  // of scaling
+};
+constexpr std::array<RopeKey, 8> kRopeKeys = {{
+    {"low_freq_factor", &core::TransformerConfig::rope_scaling_low_freq_factor, "llama3"},
+    {"high_freq_factor", &core::TransformerConfig::rope_scaling_high_freq_factor, "llama3"},
+    {"beta_fast", &core::TransformerConfig::rope_scaling_beta_fast, "yarn"},
+    {"beta_slow", &core::TransformerConfig::rope_scaling_beta_slow, "yarn"},
+    {"mscale", &core::TransformerConfig::rope_scaling_mscale, "yarn"},
+    {"mscale_all_dim", &core::TransformerConfig::rope_scaling_mscale_all_dim, "yarn"},
+    {"attention_factor", &core::TransformerConfig::rope_scaling_attention_factor, "yarn"},
+    {"factor", &core::TransformerConfig::rope_scaling_factor, ""},
+}};
+
+bool is_plain_rope_key(const std::string& name) {
+  return name == "rope_type" || name == "type" || name == "rope_theta" || name == "partial_rotary_factor";
+}
+
+// rope_scaling (older files) or rope_parameters (newer: rope_theta and partial_rotary_factor are in it too).
+void read_rope(const Keys& keys, const char* key, std::string_view where, const Family& family,
+               core::TransformerConfig& model) {
   const json* rope = keys.find(key);
   if (rope == nullptr) return;
   if (!rope->is_object()) keys.unsupported(key);
   const Keys inner(*rope, where);
-  for (const char* type : {"rope_type", "type"}) {
-    if (inner.text(type, "default") != "default") keys.unsupported(key);
+  model.rotary_base = inner.number("rope_theta", model.rotary_base);
+  if (family.default_partial_rotary) {
+    model.rotary_percent = inner.number("partial_rotary_factor", model.rotary_percent);
+  } else if (inner.number("partial_rotary_factor", 1.0) != 1.0) {
+    keys.unsupported(key);
   }
-  if (inner.positive("partial_rotary_factor", 1.0) != 1.0) keys.unsupported(key);
+  const std::string type = inner.text("rope_type", inner.text("type", "default"));
+  const bool is_known = type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn";
+  if (type != "default" && !is_known) keys.unsupported(key);
+  if (is_known) model.rope_scaling_type = type;
   for (const auto& [name, value] : rope->items()) {
-    if (name != "rope_type" && name != "type" && name != "rope_theta" && name != "partial_rotary_factor" &&
-        !value.is_null()) {
-      keys.unsupported(key);  // factor, per-layer tables: a scaling under another name
+    if (is_plain_rope_key(name) || value.is_null()) continue;
+    if (is_known && name == "original_max_position_embeddings") {
+      model.rope_scaling_original_max_position_embeddings = inner.size(name.c_str());
+      continue;
     }
+    if (is_known && name == "truncate" && value == true) continue;
+    const auto found = std::find_if(kRopeKeys.begin(), kRopeKeys.end(), [&](const RopeKey& k) {
+      return name == k.hf && is_known && (*k.type == '\0' || type == k.type);
+    });
+    if (found == kRopeKeys.end()) keys.unsupported(key);  // a scaling under another name, per-layer tables
+    model.*(found->field) = inner.number(found->hf, 0);
+  }
+  if (is_known && !rope->contains("factor")) {
+    keys.fail(ErrorCode::kCorruptData, key, cat("says ", type, " but has no factor"));
   }
 }
 
-void refuse_unsupported(const Keys& keys, const Family& family, std::string_view where) {
-  const std::string activation = keys.text("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") keys.unsupported("hidden_act");
-  check_rope(keys, "rope_scaling", where);
-  check_rope(keys, "rope_parameters", where);
-  if (keys.positive("partial_rotary_factor", 1.0) != 1.0) keys.unsupported("partial_rotary_factor");
-  // In these families attention_bias puts one on o_proj too; Qwen2, whose q, k and v have theirs, has no such key.
-  if (keys.flag("attention_bias", false) && !family.qkv_bias) keys.unsupported("attention_bias");
-  if (keys.flag("mlp_bias", false)) keys.unsupported("mlp_bias");
-  if (keys.flag("use_sliding_window", false)) keys.unsupported("use_sliding_window");
-  if (keys.find("quantization_config") != nullptr) keys.unsupported("quantization_config");
-  if (const json* types = keys.find("layer_types")) {
-    if (!types->is_array()) keys.unsupported("layer_types");
-    for (const json& type : *types) {
-      if (type != "full_attention") keys.unsupported("layer_types");
-    }
+void write_rope(json& out, const core::TransformerConfig& model, const Family& family) {
+  out["rope_theta"] = model.rotary_base;
+  if (family.default_partial_rotary) out["partial_rotary_factor"] = model.rotary_percent;
+  out.erase("rope_parameters");
+  out.erase("rope_scaling");
+  if (model.rope_scaling_type == "none") return;
+  json rope = {{"rope_type", model.rope_scaling_type}};
+  for (const RopeKey& key : kRopeKeys) {
+    const bool belongs = *key.type == '\0' || model.rope_scaling_type == key.type;
+    if (belongs && model.*(key.field) != 0) rope[key.hf] = model.*(key.field);
+  }
+  if (model.rope_scaling_type == "llama3" || model.rope_scaling_type == "yarn") {
+    const int64_t original = model.rope_scaling_original_max_position_embeddings;
+    rope["original_max_position_embeddings"] = original > 0 ? original : model.max_position_embeddings;
+  }
+  out["rope_scaling"] = std::move(rope);
+}
+
+void check_layer_types(const Keys& keys, const core::TransformerConfig& model) {
+  const json* types = keys.find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != model.num_layers) keys.unsupported("layer_types");
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const char* expected = model.window_of_layer(layer) > 0 ? "sliding_attention" : "full_attention";
+    if ((*types)[static_cast<size_t>(layer)] != expected) keys.unsupported("layer_types");
   }
 }
 
-double rope_theta(const Keys& keys, std::string_view where) {
-  const json* parameters = keys.find("rope_parameters");
-  if (parameters != nullptr && parameters->contains("rope_theta")) {
-    return Keys(*parameters, where).positive("rope_theta", 10000.0);
+// "gelu_new" and the like, as one of ours: "silu", "gelu_tanh", "gelu"; empty if it is none.
+std::string_view activation_of(std::string_view name) {
+  if (name == "silu" || name == "swish") return "silu";
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return "gelu_tanh";
+  return name == "gelu" ? "gelu" : "";
+}
+
+void read_activation(const Keys& keys, const Family& family, core::TransformerConfig& model) {
+  std::string_view fixed = "";
+  if (model.swiglu) fixed = "silu";
+  if (model.gelu_tanh) fixed = "gelu_tanh";
+  for (const std::string_view key : family.activation_keys) {
+    const std::string name = keys.text(key.data(), std::string(family.activation));
+    const std::string_view activation = activation_of(name);
+    const bool is_gelu = activation == "gelu_tanh" || activation == "gelu";
+    if (fixed.empty() ? !is_gelu : activation != fixed) keys.unsupported(key.data());
+    if (fixed.empty()) model.bias_gelu_fusion = activation == "gelu_tanh";
   }
-  return keys.positive("rope_theta", 10000.0);
+}
+
+void read_keys(const Keys& keys, const Family& family, core::TransformerConfig& model) {
+  for (const ConfigKey& key : family.keys) {
+    const char* name = key.hf.data();
+    if (key.null_is_none && keys.has_null(name)) {
+      std::visit([&](auto member) { model.*member = 0; }, key.field);
+      continue;
+    }
+    std::visit(
+        [&]<class T>(T core::TransformerConfig::*member) {
+          if constexpr (std::is_same_v<T, int64_t>) {
+            const bool is_count = member == &core::TransformerConfig::num_layers;
+            model.*member = keys.size(name, key.absent ? std::optional<int64_t>(*key.absent) : std::nullopt,
+                                      is_count ? kMaxCount : kMaxSize);
+          } else if constexpr (std::is_same_v<T, bool>) {
+            model.*member = keys.flag(name, key.absent.value_or(0) != 0);
+          } else {
+            const bool is_share = member == &core::TransformerConfig::attention_dropout ||
+                                  member == &core::TransformerConfig::hidden_dropout;
+            model.*member = keys.number(name, key.absent.value_or(0), is_share);
+          }
+        },
+        key.field);
+  }
+}
+
+void read_heads(const Keys& keys, const Family& family, core::TransformerConfig& model) {
+  const char* heads_key = family.heads_key.data();
+  model.num_attention_heads = keys.size(heads_key, std::nullopt, kMaxCount);
+  model.num_query_groups = family.groups_key.empty() ? model.num_attention_heads
+                                                     : keys.size(family.groups_key.data(), model.num_attention_heads);
+  model.group_query_attention = model.num_query_groups != model.num_attention_heads;
+  if (!model.group_query_attention) model.num_query_groups = 1;  // as the flags would have it: unused
+  if (model.num_attention_heads % model.query_groups() != 0) {
+    keys.fail(ErrorCode::kCorruptData, family.groups_key.data(),
+              cat("is ", model.query_groups(), ", which does not divide ", heads_key, " ", model.num_attention_heads));
+  }
+  if (model.kv_channels == 0) model.kv_channels = family.default_head_dim;
+  if (model.kv_channels != 0) return;
+  if (model.hidden_size % model.num_attention_heads != 0) {
+    keys.fail(ErrorCode::kCorruptData, "head_dim",
+              cat("is missing, and the hidden size ", model.hidden_size, " is not a multiple of ", heads_key, " ",
+                  model.num_attention_heads));
+  }
+  model.kv_channels = model.hidden_size / model.num_attention_heads;
 }
 
 std::optional<core::DType> config_dtype(const Keys& keys) {
@@ -148,23 +261,20 @@ std::string_view torch_name(core::DType dtype) {
 void set_model_keys(json& out, const core::TransformerConfig& model, const Family& family) {
   out["architectures"] = {family.architecture};
   out["model_type"] = family.model_type;
-  out["hidden_act"] = "silu";
-  out["hidden_size"] = model.hidden_size;
-  out["intermediate_size"] = model.ffn_hidden_size;
-  out["num_hidden_layers"] = model.num_layers;
-  out["num_attention_heads"] = model.num_attention_heads;
-  out["num_key_value_heads"] = model.query_groups();
-  out["head_dim"] = model.kv_channels;
-  out["vocab_size"] = model.vocab_size;
-  out["rms_norm_eps"] = model.norm_epsilon;
-  out["max_position_embeddings"] = model.max_position_embeddings;
-  out["rope_theta"] = model.rotary_base;
-  out["initializer_range"] = model.init_method_std;
+  const bool by_erf = !model.gated() && !model.bias_gelu_fusion;
+  out[std::string(family.activation_keys[0])] = by_erf ? "gelu" : family.activation;
+  out[std::string(family.heads_key)] = model.num_attention_heads;
+  if (!family.groups_key.empty()) out[std::string(family.groups_key)] = model.query_groups();
+  for (const ConfigKey& key : family.keys) {
+    json& value = out[std::string(key.hf)];
+    std::visit([&](auto member) { value = model.*member; }, key.field);
+    if (key.null_is_none && value == 0) value = nullptr;
+    if (key.whole_number) value = static_cast<int64_t>(value.get<double>());
+  }
+  for (const RequiredFlag& flag : family.required) out[std::string(flag.hf)] = flag.value;
   out["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
-  if (!family.qkv_bias) out["attention_bias"] = false;
-  out.erase("rope_parameters");
-  out.erase("rope_scaling");
-  out.erase("layer_types");
+  out.erase("layer_types");  // follows from the windows
+  if (model.has_rotary_embedding()) write_rope(out, model, family);
   for (const char* id : {"bos_token_id", "eos_token_id"}) {
     if (!out.contains(id)) out[id] = nullptr;  // absent would mean the family's default, which is another model's
   }
@@ -196,41 +306,28 @@ HfConfig parse_hf_config(const json& object, std::string_view where) {
   } catch (const Error& error) {
     throw error.within(where);
   }
-  refuse_unsupported(keys, *config.family, where);
+  const Family& family = *config.family;
+  for (const RequiredFlag& flag : family.required) {
+    if (keys.flag(flag.hf.data(), flag.value) != flag.value) keys.unsupported(flag.hf.data());
+  }
+  if (keys.flag("use_sliding_window", false)) keys.unsupported("use_sliding_window");  // Qwen's: from a layer on
+  if (keys.find("quantization_config") != nullptr) keys.unsupported("quantization_config");
 
   core::TransformerConfig& model = config.model;
-  model.num_layers = keys.size("num_hidden_layers", std::nullopt, kMaxCount);
-  model.hidden_size = keys.size("hidden_size");
-  model.ffn_hidden_size = keys.size("intermediate_size");
-  model.num_attention_heads = keys.size("num_attention_heads", std::nullopt, kMaxCount);
-  model.num_query_groups = keys.size("num_key_value_heads", model.num_attention_heads);
-  model.group_query_attention = model.num_query_groups != model.num_attention_heads;
-  if (!model.group_query_attention) model.num_query_groups = 1;  // as the flags would have it: unused
-  const int64_t default_head_dim = config.family->default_head_dim;
-  if (keys.find("head_dim") == nullptr && default_head_dim == 0 && model.hidden_size % model.num_attention_heads != 0) {
-    keys.fail(ErrorCode::kCorruptData, "head_dim",
-              cat("is missing, and hidden_size ", model.hidden_size, " is not a multiple of num_attention_heads ",
-                  model.num_attention_heads));
+  family.fix(model);
+  read_keys(keys, family, model);
+  read_heads(keys, family, model);
+  read_activation(keys, family, model);
+  model.untie_embeddings_and_output_weights = !keys.flag("tie_word_embeddings", family.default_tied);
+  if (model.has_rotary_embedding()) {
+    model.rotary_base = keys.number("rope_theta", model.rotary_base);
+    model.rotary_percent = keys.number("partial_rotary_factor", family.default_partial_rotary.value_or(1.0));
+    if (!family.default_partial_rotary && model.rotary_percent != 1.0) keys.unsupported("partial_rotary_factor");
+    read_rope(keys, "rope_scaling", where, family, model);
+    read_rope(keys, "rope_parameters", where, family, model);
   }
-  model.kv_channels =
-      keys.size("head_dim", default_head_dim != 0 ? default_head_dim : model.hidden_size / model.num_attention_heads);
-  model.vocab_size = keys.size("vocab_size");
-  model.max_position_embeddings = keys.size("max_position_embeddings");
-  model.normalization = "RMSNorm";
-  model.norm_epsilon = keys.positive("rms_norm_eps", 1e-6);
-  model.position_embedding_type = "rope";
-  model.rotary_base = rope_theta(keys, where);
-  model.swiglu = true;
-  model.add_bias_linear = false;
-  model.add_qkv_bias = config.family->qkv_bias;
-  model.qk_layernorm = config.family->qk_layernorm;
-  model.untie_embeddings_and_output_weights = !keys.flag("tie_word_embeddings", false);
-  model.init_method_std = keys.positive("initializer_range", 0.02);
-  if (model.num_attention_heads % model.query_groups() != 0) {
-    keys.fail(
-        ErrorCode::kCorruptData, "num_key_value_heads",
-        cat("is ", model.query_groups(), ", which does not divide num_attention_heads ", model.num_attention_heads));
-  }
+  check_layer_types(keys, model);
+  model.resolve(model.max_position_embeddings);
   config.dtype = config_dtype(keys);
   return config;
 }
@@ -244,6 +341,8 @@ HfConfig read_hf_config(const std::string& path) {
 bool same_model(const core::TransformerConfig& a, const core::TransformerConfig& b) {
   core::TransformerConfig c = a;
   c.init_method_std = b.init_method_std;
+  c.hidden_dropout = b.hidden_dropout;
+  c.attention_dropout = b.attention_dropout;
   c.make_vocab_size_divisible_by = b.make_vocab_size_divisible_by;
   c.group_query_attention = b.group_query_attention;
   c.num_query_groups = b.num_query_groups;

@@ -1,6 +1,6 @@
 // config.json of a Hugging Face model <-> core::TransformerConfig.
 //
-// What we cannot compute is refused by name (rope scaling, sliding windows, biases we have no place for, quantization);
+// What we cannot compute is refused by name (kinds of rope scaling, biases we have no place for, quantization);
 // what does not change the numbers is carried along untouched, so that a folder converted in and back keeps its config.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "convert/name_map.h"
+#include "convert/family.h"
 #include "core/dtype.h"
 #include "core/transformer_config.h"
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
+#include "convert/name_map.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
 #include "core/io/file.h"
@@ -46,6 +48,12 @@ class HuggingFaceSink : public ckpt::Sink {
 
   void begin(const ckpt::CheckpointInfo& info, std::span<const core::ShardedTensor> targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
+  // Whole rows, where a row is not larger than a chunk: a transposed matrix takes them as columns.
+  int64_t chunk_elements(const core::ShardedTensor& target) const override {
+    const int64_t chunk = ckpt::Sink::chunk_elements(target);
+    const int64_t row = target.local_shape.size() == 2 ? target.local_shape[1] : 1;
+    return row > 0 && row <= chunk ? chunk / row * row : chunk;
+  }
   std::filesystem::path commit() override;
 
  private:
@@ -65,7 +73,10 @@ class HuggingFaceSink : public ckpt::Sink {
   struct Placement {
     size_t file = 0;
     int64_t offset_bytes = 0;
+    int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
   };
+  void write_transposed(const Placement& place, int64_t item, int64_t columns, int64_t first, int64_t count,
+                        const std::byte* data);
 
   std::string path_of(const std::string& name) const { return (folder_ / name).string(); }
   std::string temporary_of(const std::string& name) const { return cat(path_of(name), ".tmp-", ::getpid()); }
@@ -79,6 +90,7 @@ class HuggingFaceSink : public ckpt::Sink {
   std::vector<OutputFile> files_;
   std::vector<Placement> placements_;  // of the targets
   std::vector<int64_t> item_sizes_;    // of the targets
+  std::vector<int64_t> row_elements_;  // of the targets
 };
 
 HuggingFaceSink::HuggingFaceSink(HfSinkOptions options) : options_(std::move(options)), folder_(options_.folder) {
@@ -112,7 +124,7 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, std::span<const co
   const Family& family = find_family(options_.config.at("model_type").get<std::string>());
   size_t next = 0;
   size_t number = 0;
-  std::vector<std::vector<std::pair<size_t, int64_t>>> pieces;  // by tensor: target, offset within the tensor
+  std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // by tensor: target, place within the tensor
   OutputFile current;
   for_each_tensor(family, info.model, [&](const MappedTensor& mapped) {
     SafetensorsEntry entry{mapped.name};
@@ -125,9 +137,11 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, std::span<const co
                    target.global_offset == piece.offset && target.local_shape == piece.extent,
                "target ", next, " is not the piece of ", mapped.name);
       entry.dtype = from_core_dtype(target.dtype);
-      const int64_t row_bytes = core::num_elements(piece.extent) / piece.extent[0] * core::size_of(target.dtype);
-      pieces.back().emplace_back(next, piece.row * row_bytes);
-      item_sizes_.push_back(core::size_of(target.dtype));
+      const int64_t item = core::size_of(target.dtype);
+      row_elements_.push_back(core::num_elements(piece.extent) / piece.extent[0]);
+      item_sizes_.push_back(item);
+      const int64_t step = mapped.transposed ? item : row_elements_.back() * item;  // between rows of a piece
+      pieces.back().emplace_back(next, Placement{0, piece.row * step, mapped.transposed ? mapped.shape[1] : 0});
       ++next;
     }
     const auto size = static_cast<int64_t>(entry.size_bytes());
@@ -155,8 +169,10 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, std::span<const co
     out.file.preallocate(static_cast<int64_t>(preamble.file_size_bytes));
     out.file.pwrite(std::as_bytes(std::span(preamble.bytes)), 0);
     for (size_t e = 0; e < out.entries.size(); ++e) {
-      for (const auto& [target, offset] : pieces[out.tensors[e]]) {
-        placements_[target] = {f, static_cast<int64_t>(preamble.data_offsets[e]) + offset};
+      for (const auto& [target, place] : pieces[out.tensors[e]]) {
+        placements_[target] = place;
+        placements_[target].file = f;
+        placements_[target].offset_bytes += static_cast<int64_t>(preamble.data_offsets[e]);
       }
     }
   }
@@ -165,7 +181,24 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, std::span<const co
 void HuggingFaceSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
   const Placement& place = placements_.at(static_cast<size_t>(target));
   const int64_t item = item_sizes_[static_cast<size_t>(target)];
+  if (place.transposed_columns > 0) {
+    return write_transposed(place, item, row_elements_[static_cast<size_t>(target)], first, count, data);
+  }
   files_[place.file].file.pwrite(std::span(data, static_cast<size_t>(count * item)), place.offset_bytes + first * item);
+}
+
+// Rows of `columns` elements become columns of the stored matrix: each of ours is a short run of a stored row.
+void HuggingFaceSink::write_transposed(const Placement& place, int64_t item, int64_t columns, int64_t first,
+                                       int64_t count, const std::byte* data) {
+  MS_CHECK(first % columns == 0 && count % columns == 0, "a transposed matrix is written in whole rows");
+  const int64_t first_row = first / columns, rows = count / columns;
+  std::vector<std::byte> run(static_cast<size_t>(rows * item));
+  for (int64_t column = 0; column < columns; ++column) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(run.data() + row * item, data + (row * columns + column) * item, static_cast<size_t>(item));
+    }
+    files_[place.file].file.pwrite(run, place.offset_bytes + (column * place.transposed_columns + first_row) * item);
+  }
 }
 
 void HuggingFaceSink::copy_tokenizer_files() const {

@@ -7,6 +7,7 @@
 
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
+#include "convert/name_map.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -32,11 +33,12 @@ struct FoundTensor {
   size_t index = 0;  // in the file's header
 };
 
-// Where a shard's elements lie: whole rows, so one contiguous range.
+// Where a shard's elements lie: whole rows, so one contiguous range; or, transposed, columns of a matrix.
 struct Placement {
   int32_t file = 0;
-  uint64_t offset_bytes = 0;  // from the file's data start
-  size_t tensor = 0;          // in the file's header
+  uint64_t offset_bytes = 0;       // of the first element, from the file's data start
+  size_t tensor = 0;               // in the file's header
+  int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
 };
 
 // The path of a file that the index names. A link may lead to the folder itself or, as in the hub's cache
@@ -81,8 +83,11 @@ class HuggingFaceSource : public ckpt::Source {
 
   TensorTable open_files();
   TensorTable open_indexed(const std::string& index_path);
+  void add_missing_prefix(TensorTable& table, const Family& family) const;
   void add_tensor(const MappedTensor& mapped, const FoundTensor& found);
-  void check_tied_output(const FoundTensor& output, const FoundTensor& embedding);
+  void check_tied_output(const FoundTensor& output, const FoundTensor& embedding, const std::string& embedding_name);
+  void read_transposed(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,
+                       const core::Dims& extent, std::byte* out) const;
 
   fs::path folder_;
   ckpt::CheckpointInfo info_;
@@ -94,7 +99,9 @@ class HuggingFaceSource : public ckpt::Source {
 HuggingFaceSource::HuggingFaceSource(const std::string& folder) : folder_(folder) {
   HfConfig config = read_hf_config((folder_ / "config.json").string());
   const std::string where = folder_.string();
-  const TensorTable table = open_files();
+  TensorTable table = open_files();
+  add_missing_prefix(table, *config.family);
+  const std::string embedding = cat(config.family->prefix, config.family->before[0].hf);
   std::unordered_set<std::string_view> used;
   for_each_tensor(*config.family, config.model, [&](const MappedTensor& mapped) {
     const auto found = table.find(mapped.name);
@@ -109,7 +116,7 @@ HuggingFaceSource::HuggingFaceSource(const std::string& folder) : folder_(folder
   for (const auto& [name, found] : table) {
     if (used.contains(name) || is_ignored_buffer(name)) continue;
     if (name == kHfOutput && !config.model.untie_embeddings_and_output_weights) {
-      check_tied_output(found, table.at(std::string(kHfEmbedding)));
+      check_tied_output(found, table.at(embedding), embedding);
       continue;
     }
     throw Error(ErrorCode::kUnsupported, cat(where, ": tensor ", printable(name), " belongs to no part of a ",
@@ -141,6 +148,21 @@ HuggingFaceSource::TensorTable HuggingFaceSource::open_files() {
   const SafetensorsHeader& header = files_[0].header();
   for (size_t i = 0; i < header.size(); ++i) table.emplace(header[i].name, FoundTensor{0, i});
   return table;
+}
+
+// Files of some families on the hub hold the bare model, whose tensors lack the prefix of the model with its head.
+void HuggingFaceSource::add_missing_prefix(TensorTable& table, const Family& family) const {
+  if (!family.prefix_is_optional || !table.contains(family.before[0].hf)) return;
+  TensorTable renamed;
+  for (auto& [name, found] : table) {
+    const bool bare = name != kHfOutput && !name.starts_with(family.prefix);
+    const std::string full = bare ? cat(family.prefix, name) : name;
+    if (!renamed.emplace(full, found).second) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(folder_.string(), ": holds ", printable(full), " with and without ", family.prefix));
+    }
+  }
+  table = std::move(renamed);
 }
 
 HuggingFaceSource::TensorTable HuggingFaceSource::open_indexed(const std::string& index_path) {
@@ -201,14 +223,17 @@ void HuggingFaceSource::add_tensor(const MappedTensor& mapped, const FoundTensor
                 cat(file.path(), ": tensor ", mapped.name, " is ", safetensors_dtype_name(tensor.dtype),
                     "; weights may be F32, BF16 or F16"));
   }
-  const uint64_t row_bytes = (tensor.end - tensor.begin) / static_cast<uint64_t>(mapped.shape[0]);
+  const int64_t columns = mapped.transposed ? mapped.shape[1] : 0;
+  const int64_t step =  // between the rows of a piece
+      mapped.transposed ? core::size_of(*dtype) : static_cast<int64_t>(tensor.end - tensor.begin) / mapped.shape[0];
   for (const TensorPiece& piece : mapped.pieces) {
     shards_.push_back({mapped.key, core::TensorRole::kParam, *dtype, mapped.global_shape, piece.offset, piece.extent});
-    placements_.push_back({found.file, tensor.begin + static_cast<uint64_t>(piece.row) * row_bytes, found.index});
+    placements_.push_back({found.file, tensor.begin + static_cast<uint64_t>(piece.row * step), found.index, columns});
   }
 }
 
-void HuggingFaceSource::check_tied_output(const FoundTensor& output, const FoundTensor& embedding) {
+void HuggingFaceSource::check_tied_output(const FoundTensor& output, const FoundTensor& embedding,
+                                          const std::string& embedding_name) {
   const SafetensorsReader& output_file = files_[static_cast<size_t>(output.file)];
   const SafetensorsReader& embedding_file = files_[static_cast<size_t>(embedding.file)];
   const SafetensorsHeader::Tensor a = output_file.header()[output.index];
@@ -223,7 +248,7 @@ void HuggingFaceSource::check_tied_output(const FoundTensor& output, const Found
     equal = std::memcmp(left.data(), right.data(), count) == 0;
   }
   if (!equal) {
-    throw Error(ErrorCode::kCorruptData, cat(output_file.path(), ": ", kHfOutput, " differs from ", kHfEmbedding,
+    throw Error(ErrorCode::kCorruptData, cat(output_file.path(), ": ", kHfOutput, " differs from ", embedding_name,
                                              " but config.json says tie_word_embeddings: true"));
   }
 }
@@ -238,6 +263,7 @@ void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core
     MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && offset[axis] + extent[axis] <= meta.local_shape[axis], "box of ",
              meta.key);
   }
+  if (place.transposed_columns > 0) return read_transposed(meta, place, offset, extent, out);
   // Rows of `run` bytes, `stride` bytes apart.
   const int64_t item = core::size_of(meta.dtype);
   const int64_t columns = matrix ? meta.local_shape[1] : 1;
@@ -263,6 +289,30 @@ void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core
     file.read(at + static_cast<uint64_t>(first * stride), bytes(scratch.data(), (count - 1) * stride + run));
     for (int64_t row = 0; row < count; ++row) {
       std::memcpy(out + (first + row) * run, scratch.data() + row * stride, static_cast<size_t>(run));
+    }
+  }
+}
+
+// Our box [rows, columns] is, as stored, [columns, rows]: stored rows are read whole over the box's width, some at
+// once, and turned.
+void HuggingFaceSource::read_transposed(const core::ShardedTensor& meta, const Placement& place,
+                                        const core::Dims& offset, const core::Dims& extent, std::byte* out) const {
+  const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
+  const int64_t item = core::size_of(meta.dtype);
+  const int64_t run = extent[0] * item, stride = place.transposed_columns * item;
+  if (run == 0) return;
+  const bool merges = stride - run < kMergeGapBytes && stride <= kScratchBytes;
+  const int64_t at_once = merges ? std::max<int64_t>(1, kScratchBytes / stride) : 1;
+  std::vector<std::byte> scratch(static_cast<size_t>(merges ? at_once * stride : run));
+  for (int64_t column = 0; column < extent[1]; column += at_once) {
+    const int64_t count = std::min(at_once, extent[1] - column);
+    const uint64_t at = place.offset_bytes + static_cast<uint64_t>((offset[1] + column) * stride + offset[0] * item);
+    file.read(at, std::span(scratch.data(), static_cast<size_t>((count - 1) * stride + run)));
+    for (int64_t c = 0; c < count; ++c) {
+      for (int64_t row = 0; row < extent[0]; ++row) {
+        std::memcpy(out + (row * extent[1] + column + c) * item, scratch.data() + c * stride + row * item,
+                    static_cast<size_t>(item));
+      }
     }
   }
 }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/philox.h"
+
 namespace ms::core {
 namespace {
 
@@ -16,21 +18,10 @@ uint64_t fnv1a(std::string_view text) {
 
 Rng::Rng(uint64_t seed, std::string_view stream) : seed_(seed), stream_(fnv1a(stream)) {}
 
-std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
-    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
-  }
-  return counter;
-}
-
 std::array<uint32_t, 4> Rng::block(uint64_t index) const {
-  return philox4x32_10({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
-                        static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)},
-                       {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+  return kernels::philox4x32_10({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
+                                 static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)},
+                                {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
 }
 
 uint64_t Rng::bits(uint64_t index) const {

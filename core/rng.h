@@ -1,4 +1,4 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+// Counter-based random numbers: Philox4x32-10 (kernels/philox.h).
 //
 // A number is a pure function of (seed, stream, index), so any rank can make any slice of a global tensor and the
 // result does not depend on the layout (features.md G5). There is no state to save but the seed.
@@ -10,13 +10,13 @@
 
 namespace ms::core {
 
-// The bijection itself, ten rounds, as in the paper's reference code.
-std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
-
 class Rng {
  public:
   // stream: a name of what is drawn (a parameter's canonical name, "shuffle", ...), hashed.
   Rng(uint64_t seed, std::string_view stream);
+
+  // A key of (seed, stream) for what counts by itself (kernels/dropout.h).
+  uint64_t key() const { return bits(~uint64_t{0}); }
 
   uint64_t bits(uint64_t index) const;   // uniform 64 bits
   double uniform(uint64_t index) const;  // [0, 1), 53 bits

@@ -1,12 +1,14 @@
 #include "core/transformer_config.h"
 
+#include <utility>
+
 #include "core/error.h"
 
 namespace ms::core {
 
 void TransformerConfig::resolve(int64_t seq_length) {
   if (kv_channels == 0 && num_attention_heads > 0) kv_channels = hidden_size / num_attention_heads;
-  if (ffn_hidden_size == 0) ffn_hidden_size = swiglu ? (hidden_size * 8 / 3 + 63) / 64 * 64 : 4 * hidden_size;
+  if (ffn_hidden_size == 0) ffn_hidden_size = gated() ? (hidden_size * 8 / 3 + 63) / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
 }
 
@@ -36,36 +38,82 @@ void TransformerConfig::validate() const {
     refuse(ErrorCode::kInvalidArgument, "--num-attention-heads ", num_attention_heads,
            " is not a multiple of --num-query-groups ", query_groups());
   }
-  if (kv_channels % 2 != 0) {
-    refuse(ErrorCode::kInvalidArgument, "--kv-channels ", kv_channels, " is odd; rotary embedding turns pairs");
-  }
   if (normalization != "RMSNorm" && normalization != "LayerNorm") {
     refuse(ErrorCode::kInvalidArgument, "--normalization ", normalization, ": expected RMSNorm or LayerNorm");
   }
-  if (normalization != "RMSNorm") {
-    refuse(ErrorCode::kUnsupported, "--normalization ", normalization,
-           " is not supported yet; use --normalization RMSNorm");
-  }
-  if (position_embedding_type != "rope") {
+  if (position_embedding_type == "alibi" || position_embedding_type == "relative") {
     refuse(ErrorCode::kUnsupported, "--position-embedding-type ", position_embedding_type,
-           " is not supported yet; use --position-embedding-type rope");
+           " is not supported yet; use learned_absolute, rope or none");
   }
-  if (rotary_percent != 1.0) {
-    refuse(ErrorCode::kUnsupported, "--rotary-percent ", rotary_percent, " is not supported yet; use 1.0");
+  if (!has_learned_positions() && !has_rotary_embedding() && position_embedding_type != "none") {
+    refuse(ErrorCode::kInvalidArgument, "--position-embedding-type ", position_embedding_type,
+           ": expected learned_absolute, rope or none");
   }
-  if (!swiglu) refuse(ErrorCode::kUnsupported, "an MLP without a gate is not supported yet; use --swiglu");
-  if (add_bias_linear) {
-    refuse(ErrorCode::kUnsupported,
-           "biases in all linear layers are not supported yet; use --disable-bias-linear (and --add-qkv-bias)");
+  if (swiglu + geglu + gelu_tanh > 1) {
+    refuse(ErrorCode::kInvalidArgument, "--swiglu, --geglu and --gelu-tanh exclude each other");
+  }
+  if (sliding_window < 0 || interleave_sliding_window < 0 || (sliding_window > 0 && interleave_sliding_window > 0)) {
+    refuse(ErrorCode::kInvalidArgument, "--sliding-window ", sliding_window, " and --interleave-sliding-window ",
+           interleave_sliding_window, ": give one of them, a positive number of tokens");
+  }
+  for (const auto& [value, flag] :
+       {std::pair{hidden_dropout, "--hidden-dropout"}, std::pair{attention_dropout, "--attention-dropout"}}) {
+    if (!(value >= 0 && value < 1)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": expected [0, 1)");
+  }
+  for (const auto& [value, flag] : {std::pair{query_pre_attn_scalar, "--query-pre-attn-scalar"},
+                                    std::pair{attn_logit_softcapping, "--attn-logit-softcapping"},
+                                    std::pair{output_logit_softcapping, "--output-logit-softcapping"}}) {
+    if (!(value >= 0)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": at least 0");
+  }
+  validate_rotary_embedding();
+}
+
+void TransformerConfig::validate_rotary_embedding() const {
+  const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
+  const std::string& type = rope_scaling_type;
+  if (type != "none" && type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn") {
+    refuse("--rope-scaling-type ", type, ": expected none, linear, dynamic, llama3 or yarn");
+  }
+  if (!has_rotary_embedding()) {
+    if (type != "none") refuse("--rope-scaling-type ", type, " needs --position-embedding-type rope");
+    return;
+  }
+  if (!(rotary_percent > 0 && rotary_percent <= 1) || rotary_dim() < 2) {
+    refuse("--rotary-percent ", rotary_percent, " of --kv-channels ", kv_channels,
+           ": expected a share in (0, 1] that leaves a pair to rotate");
+  }
+  if (kv_channels % 2 != 0 && rotary_percent == 1.0) {
+    refuse("--kv-channels ", kv_channels, " is odd; rotary embedding turns pairs");
+  }
+  if (!(rotary_base > 1)) refuse("--rotary-base ", rotary_base, ": expected a number above 1");
+  if (type == "none") return;
+  if (!(rope_scaling_factor >= 1)) refuse("--rope-scaling-factor ", rope_scaling_factor, ": at least 1");
+  if (rope_scaling_original_max_position_embeddings < 0) {
+    refuse("--rope-scaling-original-max-position-embeddings ", rope_scaling_original_max_position_embeddings,
+           ": at least 0");
+  }
+  if (type == "llama3" &&
+      !(rope_scaling_low_freq_factor > 0 && rope_scaling_high_freq_factor > rope_scaling_low_freq_factor)) {
+    refuse("--rope-scaling-high-freq-factor ", rope_scaling_high_freq_factor,
+           " must be above --rope-scaling-low-freq-factor ", rope_scaling_low_freq_factor, ", and that above 0");
+  }
+  if (type == "yarn" && !(rope_scaling_beta_slow > 0 && rope_scaling_beta_fast >= rope_scaling_beta_slow)) {
+    refuse("--rope-scaling-beta-fast ", rope_scaling_beta_fast, " must not be below --rope-scaling-beta-slow ",
+           rope_scaling_beta_slow, ", and that be above 0");
   }
 }
 
 int64_t TransformerConfig::num_parameters(int tensor_model_parallel_size) const {
-  const int64_t attention = hidden_size * qkv_rows() + (add_qkv_bias ? qkv_rows() : 0) +
-                            hidden_size * num_attention_heads * kv_channels + (qk_layernorm ? 2 * kv_channels : 0);
-  const int64_t mlp = 3 * hidden_size * ffn_hidden_size;
+  const int64_t heads = num_attention_heads * kv_channels;
+  const int64_t per_norm = has_layer_norm() ? 2 : 1;  // weight, bias
+  int64_t layer = hidden_size * (qkv_rows() + heads + fc1_rows() + ffn_hidden_size);
+  if (add_bias_linear || add_qkv_bias) layer += qkv_rows();
+  if (add_bias_linear) layer += 2 * hidden_size + fc1_rows();
+  layer += per_norm * hidden_size * (post_norm ? 4 : 2);
+  if (qk_layernorm) layer += per_norm * 2 * kv_channels;
   const int64_t embedding = padded_vocab_size(tensor_model_parallel_size) * hidden_size;
-  return num_layers * (attention + mlp + 2 * hidden_size) + hidden_size +
+  const int64_t positions = has_learned_positions() ? max_position_embeddings * hidden_size : 0;
+  return num_layers * layer + per_norm * hidden_size + positions +
          embedding * (untie_embeddings_and_output_weights ? 2 : 1);
 }
 

@@ -23,15 +23,39 @@ struct TransformerConfig {
   int64_t make_vocab_size_divisible_by = 128;
   std::string normalization = "LayerNorm";
   double norm_epsilon = 1e-5;
+  bool apply_layernorm_1p = false;  // norm weights are stored centred on zero: y = xhat * (1 + weight)
+  bool qk_layernorm = false;        // norm of q and k per head (Qwen3)
+  bool post_norm = false;           // a norm behind attention and MLP too, before the residual sum (Gemma 2, GLM-4)
   std::string position_embedding_type = "learned_absolute";
   double rotary_base = 10000.0;
   double rotary_percent = 1.0;
+  bool rotary_interleaved = false;  // pairs are neighbours (GLM-4), not halves
+  std::string rope_scaling_type = "none";
+  double rope_scaling_factor = 1.0;
+  int64_t rope_scaling_original_max_position_embeddings = 0;  // 0: max_position_embeddings
+  double rope_scaling_low_freq_factor = 1.0;                  // llama3
+  double rope_scaling_high_freq_factor = 4.0;
+  double rope_scaling_beta_fast = 32.0;  // yarn
+  double rope_scaling_beta_slow = 1.0;
+  double rope_scaling_mscale = 0.0;
+  double rope_scaling_mscale_all_dim = 0.0;
+  double rope_scaling_attention_factor = 0.0;  // 0: from mscale
   bool swiglu = false;
+  bool geglu = false;
+  bool gelu_tanh = false;
+  bool bias_gelu_fusion = true;  // without a gate: GELU by tanh, which Megatron's fused kernel computes, else by erf
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
-  bool qk_layernorm = false;  // RMSNorm of q and k per head (Qwen3)
+  double query_pre_attn_scalar = 0.0;  // scores are divided by its root; 0: the head size
+  double attn_logit_softcapping = 0.0;
+  double output_logit_softcapping = 0.0;
+  int64_t sliding_window = 0;
+  int64_t interleave_sliding_window = 0;
+  bool input_embeds_norm = false;
   bool untie_embeddings_and_output_weights = false;
   double init_method_std = 0.02;
+  double hidden_dropout = 0.1;
+  double attention_dropout = 0.1;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -50,16 +74,48 @@ struct TransformerConfig {
           "Pad the vocabulary to a multiple of this x TP");
     field("normalization", &C::normalization, "LayerNorm or RMSNorm");
     field("norm_epsilon", &C::norm_epsilon, "Epsilon of the norms");
+    field("apply_layernorm_1p", &C::apply_layernorm_1p, "Norm weights are stored as their distance from 1");
+    field("qk_layernorm", &C::qk_layernorm, "Norm of q and k per head");
+    field("post_norm", &C::post_norm, "Norms behind attention and MLP too, before the residual sum");
     field("position_embedding_type", &C::position_embedding_type, "learned_absolute, rope or none");
     field("rotary_base", &C::rotary_base, "Base of the rotary angles");
     field("rotary_percent", &C::rotary_percent, "Share of the head that is rotated");
+    field("rotary_interleaved", &C::rotary_interleaved, "Rotate neighbouring elements, not halves of the head");
+    field("rope_scaling_type", &C::rope_scaling_type, "none, linear, dynamic (NTK), llama3 or yarn");
+    field("rope_scaling_factor", &C::rope_scaling_factor, "How far the context is stretched");
+    field("rope_scaling_original_max_position_embeddings", &C::rope_scaling_original_max_position_embeddings,
+          "Longest sequence before the stretch (llama3, yarn); 0: --max-position-embeddings");
+    field("rope_scaling_low_freq_factor", &C::rope_scaling_low_freq_factor,
+          "llama3: wavelengths above original / this are stretched whole");
+    field("rope_scaling_high_freq_factor", &C::rope_scaling_high_freq_factor,
+          "llama3: wavelengths below original / this are left alone");
+    field("rope_scaling_beta_fast", &C::rope_scaling_beta_fast,
+          "yarn: pairs that turn more often than this within the original context are left alone");
+    field("rope_scaling_beta_slow", &C::rope_scaling_beta_slow, "yarn: pairs that turn less often are stretched whole");
+    field("rope_scaling_mscale", &C::rope_scaling_mscale, "yarn: numerator of the attention factor (DeepSeek)");
+    field("rope_scaling_mscale_all_dim", &C::rope_scaling_mscale_all_dim, "yarn: its denominator");
+    field("rope_scaling_attention_factor", &C::rope_scaling_attention_factor,
+          "yarn: factor of cosines and sines; 0: from mscale, else 0.1 ln(factor) + 1");
     field("swiglu", &C::swiglu, "Gated MLP: silu(gate) * up");
+    field("geglu", &C::geglu, "Gated MLP: gelu(gate) * up");
+    field("gelu_tanh", &C::gelu_tanh, "Gated MLP: gelu(gate) * up, by tanh (Gemma)");
+    field("bias_gelu_fusion", &C::bias_gelu_fusion,
+          "MLP without a gate: GELU by tanh, as Megatron's fused kernel has it; off: by erf");
     field("add_bias_linear", &C::add_bias_linear, "Biases in all linear layers");
     field("add_qkv_bias", &C::add_qkv_bias, "Bias in the QKV projection only");
-    field("qk_layernorm", &C::qk_layernorm, "Norm of q and k per head");
+    field("query_pre_attn_scalar", &C::query_pre_attn_scalar,
+          "Attention scores are divided by the root of this; 0: by that of the head size");
+    field("attn_logit_softcapping", &C::attn_logit_softcapping, "Attention scores become cap * tanh(s / cap); 0: none");
+    field("output_logit_softcapping", &C::output_logit_softcapping, "Logits become cap * tanh(x / cap); 0: none");
+    field("sliding_window", &C::sliding_window, "Keys that a query sees, itself included; 0: all before it");
+    field("interleave_sliding_window", &C::interleave_sliding_window,
+          "The same in every second layer, from the first on");
+    field("input_embeds_norm", &C::input_embeds_norm, "Embeddings are multiplied by the root of the hidden size");
     field("untie_embeddings_and_output_weights", &C::untie_embeddings_and_output_weights,
           "Own weight for the output layer");
     field("init_method_std", &C::init_method_std, "Standard deviation of the initial weights");
+    field("hidden_dropout", &C::hidden_dropout, "Dropout of embeddings and of what attention and MLP add");
+    field("attention_dropout", &C::attention_dropout, "Dropout of attention probabilities");
   }
 
   bool operator==(const TransformerConfig&) const = default;
@@ -67,6 +123,17 @@ struct TransformerConfig {
   int64_t head_dim() const { return kv_channels; }  // after resolve()
   int64_t query_groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
   int64_t qkv_rows() const { return (num_attention_heads + 2 * query_groups()) * kv_channels; }
+  bool gated() const { return swiglu || geglu || gelu_tanh; }
+  int64_t fc1_rows() const { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
+  bool has_layer_norm() const { return normalization == "LayerNorm"; }
+  bool has_learned_positions() const { return position_embedding_type == "learned_absolute"; }
+  bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
+  // Rotated elements of a head: of kv_channels, rotary_percent, made even.
+  int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2; }
+  // Keys that a query of this layer (global index) sees; 0: all before it.
+  int64_t window_of_layer(int64_t layer) const {
+    return interleave_sliding_window > 0 && layer % 2 == 0 ? interleave_sliding_window : sliding_window;
+  }
 
   // Fills the fields that default to 0 from the others. seq_length: tokens, for max_position_embeddings.
   void resolve(int64_t seq_length);
@@ -76,6 +143,9 @@ struct TransformerConfig {
   void validate() const;
   // Trainable parameters of the whole model, with the padded vocabulary of the given TP.
   int64_t num_parameters(int tensor_model_parallel_size) const;
+
+ private:
+  void validate_rotary_embedding() const;
 };
 
 }  // namespace ms::core

@@ -6,20 +6,42 @@
 namespace ms::kernels {
 
 template <class T>
-void swiglu(const T* x, int64_t rows, int64_t f, T* y) {
-  MS_DISPATCH(swiglu(x, rows, f, y));
+void activation(Activation kind, const T* x, int64_t n, T* y) {
+  MS_DISPATCH(activation(kind, x, n, y));
 }
-template void swiglu(const float*, int64_t, int64_t, float*);
-template void swiglu(const bf16*, int64_t, int64_t, bf16*);
-template void swiglu(const fp16*, int64_t, int64_t, fp16*);
+template void activation(Activation, const float*, int64_t, float*);
+template void activation(Activation, const bf16*, int64_t, bf16*);
+template void activation(Activation, const fp16*, int64_t, fp16*);
 
 template <class T>
-void swiglu_backward(const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
-  MS_DISPATCH(swiglu_backward(dy, x, rows, f, dx));
+void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx) {
+  MS_DISPATCH(activation_backward(kind, dy, x, n, dx));
 }
-template void swiglu_backward(const float*, const float*, int64_t, int64_t, float*);
-template void swiglu_backward(const bf16*, const bf16*, int64_t, int64_t, bf16*);
-template void swiglu_backward(const fp16*, const fp16*, int64_t, int64_t, fp16*);
+template void activation_backward(Activation, const float*, const float*, int64_t, float*);
+template void activation_backward(Activation, const bf16*, const bf16*, int64_t, bf16*);
+template void activation_backward(Activation, const fp16*, const fp16*, int64_t, fp16*);
+
+template <class T>
+void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y) {
+  MS_DISPATCH(gated_activation(kind, x, rows, f, y));
+}
+template void gated_activation(Activation, const float*, int64_t, int64_t, float*);
+template void gated_activation(Activation, const bf16*, int64_t, int64_t, bf16*);
+template void gated_activation(Activation, const fp16*, int64_t, int64_t, fp16*);
+
+template <class T>
+void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
+  MS_DISPATCH(gated_activation_backward(kind, dy, x, rows, f, dx));
+}
+template void gated_activation_backward(Activation, const float*, const float*, int64_t, int64_t, float*);
+template void gated_activation_backward(Activation, const bf16*, const bf16*, int64_t, int64_t, bf16*);
+template void gated_activation_backward(Activation, const fp16*, const fp16*, int64_t, int64_t, fp16*);
+
+void softcap(const float* x, int64_t n, float cap, float* y) { MS_DISPATCH(softcap(x, n, cap, y)); }
+
+void softcap_backward(const float* dy, const float* y, int64_t n, float cap, float* dx) {
+  MS_DISPATCH(softcap_backward(dy, y, n, cap, dx));
+}
 
 void exp(const float* x, int64_t n, float* y) { MS_DISPATCH(exp_span(x, n, y)); }
 

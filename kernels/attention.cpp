@@ -30,29 +30,31 @@ int64_t attention_backward_workspace(const AttentionShape& shape) {
 }
 
 template <class T>
-void causal_attention(const AttentionShape& shape, const T* q, const T* k, const T* v, float scale, T* out, float* lse,
-                      float* workspace) {
-  MS_DISPATCH(causal_attention(shape, q, k, v, scale, out, lse, workspace));
+void causal_attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule,
+                      T* out, float* lse, float* workspace) {
+  MS_DISPATCH(causal_attention(shape, q, k, v, rule, out, lse, workspace));
 }
-template void causal_attention(const AttentionShape&, const float*, const float*, const float*, float, float*, float*,
-                               float*);
-template void causal_attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, float, bf16*, float*,
-                               float*);
-template void causal_attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, float, fp16*, float*,
-                               float*);
+template void causal_attention(const AttentionShape&, const float*, const float*, const float*, const AttentionRule&,
+                               float*, float*, float*);
+template void causal_attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, const AttentionRule&,
+                               bf16*, float*, float*);
+template void causal_attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, const AttentionRule&,
+                               fp16*, float*, float*);
 
 template <class T>
 void causal_attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k,
-                               const T* v, const T* out, const float* lse, float scale, T* dq, T* dk, T* dv,
-                               float* workspace) {
-  MS_DISPATCH(causal_attention_backward(shape, heads, dout, q, k, v, out, lse, scale, dq, dk, dv, workspace));
+                               const T* v, const T* out, const float* lse, const AttentionRule& rule, T* dq, T* dk,
+                               T* dv, float* workspace) {
+  MS_DISPATCH(causal_attention_backward(shape, heads, dout, q, k, v, out, lse, rule, dq, dk, dv, workspace));
 }
 template void causal_attention_backward(const AttentionShape&, int64_t, const float*, const float*, const float*,
-                                        const float*, const float*, const float*, float, float*, float*, float*,
-                                        float*);
+                                        const float*, const float*, const float*, const AttentionRule&, float*, float*,
+                                        float*, float*);
 template void causal_attention_backward(const AttentionShape&, int64_t, const bf16*, const bf16*, const bf16*,
-                                        const bf16*, const bf16*, const float*, float, bf16*, bf16*, bf16*, float*);
+                                        const bf16*, const bf16*, const float*, const AttentionRule&, bf16*, bf16*,
+                                        bf16*, float*);
 template void causal_attention_backward(const AttentionShape&, int64_t, const fp16*, const fp16*, const fp16*,
-                                        const fp16*, const fp16*, const float*, float, fp16*, fp16*, fp16*, float*);
+                                        const fp16*, const fp16*, const float*, const AttentionRule&, fp16*, fp16*,
+                                        fp16*, float*);
 
 }  // namespace ms::kernels

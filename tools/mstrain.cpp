@@ -33,6 +33,7 @@ constexpr const char* kIntroduction = R"(mstrain: trains decoder-only language m
 
   mpirun -n 2 mstrain --tensor-model-parallel-size 2 --sequence-parallel --num-layers 8 --hidden-size 512 \
     --num-attention-heads 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear \
+    --hidden-dropout 0 --attention-dropout 0 \
     --seq-length 512 --micro-batch-size 4 --global-batch-size 8 --train-iters 100 --lr 3e-4 --bf16 \
     --data-path corpus_text_document --save checkpoints --save-interval 50
 

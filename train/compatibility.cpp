@@ -21,6 +21,13 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("disable-bias-linear", "add_bias_linear", "false");
   fields.alias("rotary-emb-base", "rotary_base");
   fields.alias("layernorm-epsilon", "norm_epsilon");
+  fields.alias("add-rmsnorm-offset", "apply_layernorm_1p", "true");  // MindSpeed-LLM
+  fields.alias("final-logit-softcapping", "output_logit_softcapping");
+  fields.alias("openai-gelu", "bias_gelu_fusion", "true");  // the same formula
+  fields.alias("low-freq-factor", "rope_scaling_low_freq_factor");
+  fields.alias("high-freq-factor", "rope_scaling_high_freq_factor");
+  fields.alias("beta-fast", "rope_scaling_beta_fast");
+  fields.alias("beta-slow", "rope_scaling_beta_slow");
   fields.alias("padded-vocab-size", "vocab_size");  // MindSpeed-LLM: the rows of the embedding, padding included
   fields.alias("model-parallel-size", "tensor_model_parallel_size");
   fields.stand_for("use-rotary-position-embeddings", {"--position-embedding-type", "rope"});
@@ -38,7 +45,7 @@ void add_what_is_always_so(core::ConfigFields& fields) {
          0, "this operator is always fused here");
   accept(fields,
          {"no-masked-softmax-fusion", "no-bias-swiglu-fusion", "no-rope-fusion", "no-bias-dropout-fusion",
-          "no-bias-gelu-fusion", "no-gradient-accumulation-fusion", "no-persist-layer-norm", "apply-rope-fusion"},
+          "no-gradient-accumulation-fusion", "no-persist-layer-norm", "apply-rope-fusion"},
          0, "which operators are fused changes no result here");
   accept(fields, {"attention-softmax-in-fp32", "accumulate-allreduce-grads-in-fp32"}, 0, "always so here");
   accept(fields, {"use-mcore-models", "use-legacy-models"}, 0, "there is one kind of model here, with the mcore names");

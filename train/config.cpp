@@ -207,8 +207,9 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
           num_microbatches(dp), ": --global-batch-size ", training.global_batch_size, " / (--micro-batch-size ",
           training.micro_batch_size, " x data-parallel size ", dp, ")");
-  require(model.max_position_embeddings >= training.seq_length, "--max-position-embeddings ",
-          model.max_position_embeddings, " is below --seq-length ", training.seq_length);
+  // Dynamic RoPE scaling is for sequences beyond the model's own limit.
+  require(model.max_position_embeddings >= training.seq_length || model.rope_scaling_type == "dynamic",
+          "--max-position-embeddings ", model.max_position_embeddings, " is below --seq-length ", training.seq_length);
 
   const bool trains = !training.skip_train && generate.generate.empty();
   resolve_schedule(training, scheduler, optimizer, trains);

@@ -1,40 +1,152 @@
 // Body of activation.h.
 
-template <class T>
-void swiglu(const T* x, int64_t rows, int64_t f, T* y) {
+// An activation: its value and its derivative at x.
+struct Silu {
+  static MS_INLINE Vec value(Vec x) { return x * sigmoid(x); }
+  static MS_INLINE Vec slope(Vec x) {
+    const Vec one = broadcast(1.0F), s = sigmoid(x);
+    return s * fma(x, one - s, one);
+  }
+};
+
+// 0.5 (1 + tanh(u)) is sigmoid(2u), which keeps its digits where the sum would cancel.
+struct GeluTanh {
+  static MS_INLINE Vec twice_u(Vec x) {
+    return broadcast(1.5957691216F) * x * fma(broadcast(0.044715F) * x, x, broadcast(1.0F));
+  }
+  static MS_INLINE Vec value(Vec x) { return x * sigmoid(twice_u(x)); }
+  static MS_INLINE Vec slope(Vec x) {
+    const Vec one = broadcast(1.0F), s = sigmoid(twice_u(x));
+    const Vec du = broadcast(1.5957691216F) * fma(broadcast(0.134145F) * x, x, one);
+    // s (1 - s) x du: far out s (1 - s) is 0 before x^3 overflows.
+    return fma(s * (one - s) * x, min(du, broadcast(1e30F)), s);
+  }
+};
+
+// The C library's erf, lane by lane: no polynomial of ours is as good, and no model of today runs it in a hot loop.
+struct Gelu {
+  static MS_INLINE Vec normal_cdf(Vec x) {
+    float lanes[kLanes];
+    store(lanes, x);
+    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = 0.5F * std::erfc(-0.70710678F * lanes[i]);
+    return load(lanes);
+  }
+  static MS_INLINE Vec value(Vec x) { return x * normal_cdf(x); }
+  static MS_INLINE Vec slope(Vec x) {
+    const Vec density = broadcast(0.39894228F) * exp(broadcast(-0.5F) * x * x);
+    return fma(max(min(x, broadcast(1e4F)), broadcast(-1e4F)), density, normal_cdf(x));
+  }
+};
+
+template <class Act, class T>
+void activation_of(const T* x, int64_t n, T* y) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, Act::value(load(x + i)));
+  if (i < n) store_partial(y + i, Act::value(load_partial(x + i, n - i)), n - i);
+}
+
+template <class Act, class T>
+void activation_backward_of(const T* dy, const T* x, int64_t n, T* dx) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(dx + i, load(dy + i) * Act::slope(load(x + i)));
+  if (i < n) store_partial(dx + i, load_partial(dy + i, n - i) * Act::slope(load_partial(x + i, n - i)), n - i);
+}
+
+template <class Act, class T>
+void gated_activation_of(const T* x, int64_t rows, int64_t f, T* y) {
   const int64_t whole = f / kLanes * kLanes, tail = f - whole;
   for (int64_t row = 0; row < rows; ++row, x += 2 * f, y += f) {
-    for (int64_t i = 0; i < whole; i += kLanes) {
-      const Vec gate = load(x + i);
-      store(y + i, gate * sigmoid(gate) * load(x + f + i));
-    }
+    for (int64_t i = 0; i < whole; i += kLanes) store(y + i, Act::value(load(x + i)) * load(x + f + i));
     if (tail > 0) {
       const Vec gate = load_partial(x + whole, tail);
-      store_partial(y + whole, gate * sigmoid(gate) * load_partial(x + f + whole, tail), tail);
+      store_partial(y + whole, Act::value(gate) * load_partial(x + f + whole, tail), tail);
     }
   }
 }
 
-MS_INLINE Vec swiglu_dgate(Vec dy, Vec gate, Vec up, Vec s) {
-  const Vec one = broadcast(1.0F);
-  return dy * up * s * fma(gate, one - s, one);
-}
-
-template <class T>
-void swiglu_backward(const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
+template <class Act, class T>
+void gated_activation_backward_of(const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
   const int64_t whole = f / kLanes * kLanes, tail = f - whole;
   for (int64_t row = 0; row < rows; ++row, dy += f, x += 2 * f, dx += 2 * f) {
     for (int64_t i = 0; i < whole; i += kLanes) {
-      const Vec d = load(dy + i), gate = load(x + i), up = load(x + f + i), s = sigmoid(gate);
-      store(dx + i, swiglu_dgate(d, gate, up, s));
-      store(dx + f + i, d * gate * s);
+      const Vec d = load(dy + i), gate = load(x + i), up = load(x + f + i);
+      store(dx + i, d * up * Act::slope(gate));
+      store(dx + f + i, d * Act::value(gate));
     }
     if (tail > 0) {
       const Vec d = load_partial(dy + whole, tail), gate = load_partial(x + whole, tail);
-      const Vec up = load_partial(x + f + whole, tail), s = sigmoid(gate);
-      store_partial(dx + whole, swiglu_dgate(d, gate, up, s), tail);
-      store_partial(dx + f + whole, d * gate * s, tail);
+      const Vec up = load_partial(x + f + whole, tail);
+      store_partial(dx + whole, d * up * Act::slope(gate), tail);
+      store_partial(dx + f + whole, d * Act::value(gate), tail);
     }
+  }
+}
+
+template <class T>
+void activation(Activation kind, const T* x, int64_t n, T* y) {
+  switch (kind) {
+    case Activation::kSilu:
+      return activation_of<Silu>(x, n, y);
+    case Activation::kGelu:
+      return activation_of<Gelu>(x, n, y);
+    case Activation::kGeluTanh:
+      return activation_of<GeluTanh>(x, n, y);
+  }
+}
+
+template <class T>
+void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx) {
+  switch (kind) {
+    case Activation::kSilu:
+      return activation_backward_of<Silu>(dy, x, n, dx);
+    case Activation::kGelu:
+      return activation_backward_of<Gelu>(dy, x, n, dx);
+    case Activation::kGeluTanh:
+      return activation_backward_of<GeluTanh>(dy, x, n, dx);
+  }
+}
+
+template <class T>
+void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y) {
+  switch (kind) {
+    case Activation::kSilu:
+      return gated_activation_of<Silu>(x, rows, f, y);
+    case Activation::kGelu:
+      return gated_activation_of<Gelu>(x, rows, f, y);
+    case Activation::kGeluTanh:
+      return gated_activation_of<GeluTanh>(x, rows, f, y);
+  }
+}
+
+template <class T>
+void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
+  switch (kind) {
+    case Activation::kSilu:
+      return gated_activation_backward_of<Silu>(dy, x, rows, f, dx);
+    case Activation::kGelu:
+      return gated_activation_backward_of<Gelu>(dy, x, rows, f, dx);
+    case Activation::kGeluTanh:
+      return gated_activation_backward_of<GeluTanh>(dy, x, rows, f, dx);
+  }
+}
+
+inline void softcap(const float* x, int64_t n, float cap, float* y) {
+  const Vec scale = broadcast(cap), inverse = broadcast(1.0F / cap);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, scale * tanh(load(x + i) * inverse));
+  if (i < n) store_partial(y + i, scale * tanh(load_partial(x + i, n - i) * inverse), n - i);
+}
+
+inline void softcap_backward(const float* dy, const float* y, int64_t n, float cap, float* dx) {
+  const Vec one = broadcast(1.0F), inverse = broadcast(1.0F / cap);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec t = load(y + i) * inverse;
+    store(dx + i, load(dy + i) * (one - t * t));
+  }
+  if (i < n) {
+    const Vec t = load_partial(y + i, n - i) * inverse;
+    store_partial(dx + i, load_partial(dy + i, n - i) * (one - t * t), n - i);
   }
 }
 

@@ -1,58 +1,138 @@
 // Body of norm.h.
 
+// sum over a row of (x - shift)^2, in two chains.
 template <class T>
-void rms_norm(const T* x, const T* gamma, int64_t rows, int64_t h, float epsilon, T* y, float* rstd) {
+MS_INLINE float sum_of_squares(const T* x, int64_t h, float shift) {
+  const int64_t whole = h / kLanes * kLanes;
+  const Vec m = broadcast(shift);
+  Vec sum0 = zero(), sum1 = zero();
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= whole; i += 2 * kLanes) {
+    const Vec a = load(x + i) - m, b = load(x + i + kLanes) - m;
+    sum0 = fma(a, a, sum0);
+    sum1 = fma(b, b, sum1);
+  }
+  for (; i < whole; i += kLanes) {
+    const Vec a = load(x + i) - m;
+    sum0 = fma(a, a, sum0);
+  }
+  float sum = reduce_add(sum0 + sum1);
+  for (i = whole; i < h; ++i) sum += (to_float(x[i]) - shift) * (to_float(x[i]) - shift);
+  return sum;
+}
+
+template <class T>
+void rms_norm(const T* x, const T* gamma, float gamma_offset, int64_t rows, int64_t h, float epsilon, T* y,
+              float* rstd) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
-    Vec sum0 = zero(), sum1 = zero();
-    int64_t i = 0;
-    for (; i + 2 * kLanes <= whole; i += 2 * kLanes) {
-      const Vec a = load(x + i), b = load(x + i + kLanes);
-      sum0 = fma(a, a, sum0);
-      sum1 = fma(b, b, sum1);
-    }
-    for (; i < whole; i += kLanes) sum0 = fma(load(x + i), load(x + i), sum0);
-    if (tail > 0) {
-      const Vec a = load_partial(x + whole, tail);
-      sum1 = fma(a, a, sum1);
-    }
-    const float mean = reduce_add(sum0 + sum1) / static_cast<float>(h);
-    const float r = 1.0F / std::sqrt(mean + epsilon);
+    const float r = 1.0F / std::sqrt(sum_of_squares(x, h, 0.0F) / static_cast<float>(h) + epsilon);
     if (rstd != nullptr) rstd[row] = r;
     const Vec factor = broadcast(r);
-    for (i = 0; i < whole; i += kLanes) store(y + i, load(x + i) * factor * load(gamma + i));
+    for (int64_t i = 0; i < whole; i += kLanes) store(y + i, load(x + i) * factor * (load(gamma + i) + offset));
     if (tail > 0) {
-      store_partial(y + whole, load_partial(x + whole, tail) * factor * load_partial(gamma + whole, tail), tail);
+      const Vec g = load_partial(gamma + whole, tail) + offset;
+      store_partial(y + whole, load_partial(x + whole, tail) * factor * g, tail);
     }
   }
 }
 
 template <class T>
-void rms_norm_backward(const T* dy, const T* x, const T* gamma, const float* rstd, const T* dresidual, int64_t rows,
-                       int64_t h, T* dx, float* dgamma) {
+void rms_norm_backward(const T* dy, const T* x, const T* gamma, float gamma_offset, const float* rstd,
+                       const T* dresidual, int64_t rows, int64_t h, T* dx, float* dgamma) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, dy += h, x += h, dx += h) {
     const Vec r = broadcast(rstd[row]);
     Vec sum = zero();
     for (int64_t i = 0; i < whole; i += kLanes) {
       const Vec product = load(dy + i) * (load(x + i) * r);
       store(dgamma + i, load(dgamma + i) + product);
-      sum = fma(product, load(gamma + i), sum);
+      sum = fma(product, load(gamma + i) + offset, sum);
     }
     if (tail > 0) {
       const Vec product = load_partial(dy + whole, tail) * (load_partial(x + whole, tail) * r);
       store_partial(dgamma + whole, load_partial(dgamma + whole, tail) + product, tail);
-      sum = fma(product, load_partial(gamma + whole, tail), sum);
+      sum = fma(product, load_partial(gamma + whole, tail) + offset, sum);
     }
     const Vec mean = broadcast(reduce_add(sum) / static_cast<float>(h));
     for (int64_t i = 0; i < whole; i += kLanes) {
-      Vec gradient = r * (load(gamma + i) * load(dy + i) - load(x + i) * r * mean);
+      Vec gradient = r * ((load(gamma + i) + offset) * load(dy + i) - load(x + i) * r * mean);
       if (dresidual != nullptr) gradient = gradient + load(dresidual + i);
       store(dx + i, gradient);
     }
     if (tail > 0) {
-      Vec gradient = r * (load_partial(gamma + whole, tail) * load_partial(dy + whole, tail) -
+      Vec gradient = r * ((load_partial(gamma + whole, tail) + offset) * load_partial(dy + whole, tail) -
                           load_partial(x + whole, tail) * r * mean);
+      if (dresidual != nullptr) gradient = gradient + load_partial(dresidual + whole, tail);
+      store_partial(dx + whole, gradient, tail);
+    }
+    if (dresidual != nullptr) dresidual += h;
+  }
+}
+
+template <class T>
+void layer_norm(const T* x, const T* gamma, float gamma_offset, const T* beta, int64_t rows, int64_t h, float epsilon,
+                T* y, float* mean, float* rstd) {
+  const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const Vec offset = broadcast(gamma_offset);
+  for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
+    Vec sum = zero();
+    for (int64_t i = 0; i < whole; i += kLanes) sum = sum + load(x + i);
+    if (tail > 0) sum = sum + load_partial(x + whole, tail);
+    const float m = reduce_add(sum) / static_cast<float>(h);
+    const float r = 1.0F / std::sqrt(sum_of_squares(x, h, m) / static_cast<float>(h) + epsilon);
+    if (mean != nullptr) mean[row] = m;
+    if (rstd != nullptr) rstd[row] = r;
+    const Vec shift = broadcast(m), factor = broadcast(r);
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      store(y + i, fma((load(x + i) - shift) * factor, load(gamma + i) + offset, load(beta + i)));
+    }
+    if (tail > 0) {
+      const Vec xhat = (load_partial(x + whole, tail) - shift) * factor;
+      const Vec g = load_partial(gamma + whole, tail) + offset;
+      store_partial(y + whole, fma(xhat, g, load_partial(beta + whole, tail)), tail);
+    }
+  }
+}
+
+template <class T>
+void layer_norm_backward(const T* dy, const T* x, const T* gamma, float gamma_offset, const float* mean,
+                         const float* rstd, const T* dresidual, int64_t rows, int64_t h, T* dx, float* dgamma,
+                         float* dbeta) {
+  const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const Vec offset = broadcast(gamma_offset);
+  for (int64_t row = 0; row < rows; ++row, dy += h, x += h, dx += h) {
+    const Vec m = broadcast(mean[row]), r = broadcast(rstd[row]);
+    Vec sum = zero(), sum_xhat = zero();
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      const Vec d = load(dy + i), product = d * ((load(x + i) - m) * r), g = load(gamma + i) + offset;
+      store(dgamma + i, load(dgamma + i) + product);
+      store(dbeta + i, load(dbeta + i) + d);
+      sum = fma(d, g, sum);
+      sum_xhat = fma(product, g, sum_xhat);
+    }
+    if (tail > 0) {  // the missing lanes of dy are 0, and so are both terms
+      const Vec d = load_partial(dy + whole, tail), g = load_partial(gamma + whole, tail) + offset;
+      const Vec product = d * ((load_partial(x + whole, tail) - m) * r);
+      store_partial(dgamma + whole, load_partial(dgamma + whole, tail) + product, tail);
+      store_partial(dbeta + whole, load_partial(dbeta + whole, tail) + d, tail);
+      sum = fma(d, g, sum);
+      sum_xhat = fma(product, g, sum_xhat);
+    }
+    const Vec mean_g = broadcast(reduce_add(sum) / static_cast<float>(h));
+    const Vec mean_xhat = broadcast(reduce_add(sum_xhat) / static_cast<float>(h));
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      const Vec g = load(gamma + i) + offset;
+      Vec gradient = r * (g * load(dy + i) - mean_g - (load(x + i) - m) * r * mean_xhat);
+      if (dresidual != nullptr) gradient = gradient + load(dresidual + i);
+      store(dx + i, gradient);
+    }
+    if (tail > 0) {
+      const Vec g = load_partial(gamma + whole, tail) + offset;
+      Vec gradient =
+          r * (g * load_partial(dy + whole, tail) - mean_g - (load_partial(x + whole, tail) - m) * r * mean_xhat);
       if (dresidual != nullptr) gradient = gradient + load_partial(dresidual + whole, tail);
       store_partial(dx + whole, gradient, tail);
     }

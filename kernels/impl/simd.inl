@@ -152,5 +152,18 @@ MS_INLINE Vec exp(Vec x) {
   return select_less(high, x, broadcast(std::numeric_limits<float>::infinity()), with_zero);
 }
 
+// Relative error below 3e-7. Odd polynomial up to 0.625 (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond.
+MS_INLINE Vec tanh(Vec x) {
+  const Vec one = broadcast(1.0F), limit = broadcast(0.625F), square = x * x;
+  Vec p = broadcast(-5.70498872745e-3F);
+  p = fma(p, square, broadcast(2.06390887954e-2F));
+  p = fma(p, square, broadcast(-5.37397155531e-2F));
+  p = fma(p, square, broadcast(1.33314422036e-1F));
+  p = fma(p, square, broadcast(-3.33332819422e-1F));
+  const Vec small = fma(p * square, x, x);
+  const Vec large = one - broadcast(2.0F) / (exp(x + x) + one);
+  return select_less(max(x, zero() - x), limit, small, large);
+}
+
 // 1 / (1 + e^-x)
 MS_INLINE Vec sigmoid(Vec x) { return broadcast(1.0F) / (broadcast(1.0F) + exp(zero() - x)); }

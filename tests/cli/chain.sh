@@ -15,6 +15,7 @@ chain() {  # chain TEXT_FOLDER EXTRA_FLAG_OF_MSTRAIN...
     mpirun --oversubscribe --bind-to none -n 2 mstrain --data-path - --split 90,10,0 --tensor-model-parallel-size 2 \
       --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --normalization RMSNorm --swiglu \
       --position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights \
+      --hidden-dropout 0 --attention-dropout 0 \
       --micro-batch-size 2 --global-batch-size 4 --lr 1e-3 --train-iters 4 --eval-iters 1 --save checkpoints \
       --profile --profile-step-start 1 --profile-step-end 3 --profile-ranks -1 --profile-save-path profile "$@" |
     msckpt verify - |

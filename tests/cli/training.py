@@ -20,7 +20,8 @@ import time
 LIMIT_S = 60
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--quiet"]
 MODEL = ("--num-layers 2 --hidden-size 16 --num-attention-heads 2 --ffn-hidden-size 32 --swiglu --normalization RMSNorm "
-         "--position-embedding-type rope --disable-bias-linear --seq-length 16 --micro-batch-size 1 --global-batch-size 2 "
+         "--position-embedding-type rope --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --seq-length 16 "
+         "--micro-batch-size 1 --global-batch-size 2 "
          "--lr 1e-3 --lr-decay-style constant --eval-iters 0 --peak-tflops 0.1 --log-interval 1 --threads-per-rank 1 "
          "--distributed-timeout-minutes 0.5").split()
 # Wrappers of a rank. pid.R is mstrain's own process; NOTE_CODE outlives mpirun's SIGTERM to note how that ended.

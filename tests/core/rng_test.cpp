@@ -4,13 +4,15 @@
 
 #include <cmath>
 
+#include "kernels/philox.h"
+
 namespace ms::core {
 namespace {
 
 TEST(Philox, MatchesThePublishedVectors) {  // kat_vectors of Random123, philox4x32 10
-  EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}),
+  EXPECT_EQ(kernels::philox4x32_10({0, 0, 0, 0}, {0, 0}),
             (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32_10({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}),
+  EXPECT_EQ(kernels::philox4x32_10({~0U, ~0U, ~0U, ~0U}, {~0U, ~0U}),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 

@@ -6,7 +6,7 @@
 
 #include "kernels/bf16.h"
 #include "tests/kernels/forced_isa.h"
-#include "tests/reference/swiglu.h"
+#include "tests/reference/activation.h"
 #include "tests/support/random_values.h"
 
 namespace ms::kernels {
@@ -46,48 +46,91 @@ TEST(Exp, SpecialValues) {
   EXPECT_EQ(y[8], 1.0F);
 }
 
-template <class T>
-class Swiglu : public ::testing::Test {};
-using Types = ::testing::Types<float, bf16>;
-TYPED_TEST_SUITE(Swiglu, Types);
+TEST(Tanh, SoftcapIsAccurateNearZeroAndFarOut) {
+  constexpr float kCap = 50;
+  std::vector<float> x = {0.0F, 1e-6F, -1e-3F, 0.1F, -1.0F, 20.0F, 31.0F, -31.5F, 50.0F, 400.0F, -1e30F, 1e30F};
+  for (float v = -300; v < 300; v += 0.37F) x.push_back(v);
+  std::vector<float> y(x.size()), dx(x.size());
+  const std::vector<float> dy(x.size(), 1.0F);
+  softcap(x.data(), static_cast<int64_t>(x.size()), kCap, y.data());
+  softcap_backward(dy.data(), y.data(), static_cast<int64_t>(x.size()), kCap, dx.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double t = std::tanh(static_cast<double>(x[i]) / kCap);
+    ASSERT_NEAR(y[i], kCap * t, 5e-7 * kCap * std::abs(t)) << x[i];
+    ASSERT_NEAR(dx[i], 1 - t * t, 2e-6) << x[i];
+  }
+}
 
-TYPED_TEST(Swiglu, AgreesWithTheDefinitionAndCentralDifferences) {
-  for (const int64_t f : {1, 7, 8, 9, 16, 17, 53}) {
-    constexpr int64_t kRows = 3;
-    test::RandomValues random(static_cast<uint64_t>(f));
-    const auto x = random.make<TypeParam>(kRows * 2 * f, 6), dy = random.make<TypeParam>(kRows * f);
-    std::vector<TypeParam> y(dy.size()), dx(x.size());
-    swiglu(x.data(), kRows, f, y.data());
-    swiglu_backward(dy.data(), x.data(), kRows, f, dx.data());
-    const Array x64 = reference::to_double(x), dy64 = reference::to_double(dy);
-    const Array want = reference::swiglu(x64, f);
-    for (size_t i = 0; i < want.size(); ++i) {
-      // exp to 4 roundoffs, a sum, a division, two products.
-      const double bound = (12 * roundoff<float>() + roundoff<TypeParam>()) * std::abs(want[i]);
-      ASSERT_NEAR(to_float(y[i]), want[i], bound + 1e-30) << "f " << f << " at " << i;
-    }
-    const Array gradient =
-        reference::numeric_gradient([&](const Array& v) { return reference::dot(reference::swiglu(v, f), dy64); }, x64);
-    for (size_t i = 0; i < gradient.size(); ++i) {
-      // 1 + gate * (1 - s) cancels near gate = -1.28: its terms are at most 7, times |dy up| <= 6.
-      const double bound = 42 * 12 * roundoff<float>() + roundoff<TypeParam>() * std::abs(gradient[i]);
-      ASSERT_NEAR(to_float(dx[i]), gradient[i], bound) << "f " << f << " at " << i;
+constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh};
+
+template <class T>
+class Activations : public ::testing::Test {};
+using Types = ::testing::Types<float, bf16>;
+TYPED_TEST_SUITE(Activations, Types);
+
+TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
+  for (const Activation kind : kKinds) {
+    for (const int64_t f : {1, 7, 8, 9, 16, 17, 53}) {
+      constexpr int64_t kRows = 3;
+      test::RandomValues random(static_cast<uint64_t>(f));
+      const auto x = random.make<TypeParam>(kRows * 2 * f, 6), dy = random.make<TypeParam>(kRows * f);
+      std::vector<TypeParam> y(dy.size()), dx(x.size());
+      gated_activation(kind, x.data(), kRows, f, y.data());
+      gated_activation_backward(kind, dy.data(), x.data(), kRows, f, dx.data());
+      const Array x64 = reference::to_double(x), dy64 = reference::to_double(dy);
+      const Array want = reference::gated_activation(kind, x64, f);
+      for (size_t i = 0; i < want.size(); ++i) {
+        // exp or erf to 4 roundoffs of an argument with 3 (which is up to 30 in GELU's tails), a sum, a division, two
+        // products.
+        const double bound =
+            (12 + 90) * roundoff<float>() * std::abs(want[i]) + roundoff<TypeParam>() * std::abs(want[i]);
+        ASSERT_NEAR(to_float(y[i]), want[i], bound + 1e-30) << "f " << f << " at " << i;
+      }
+      const Array gradient = reference::numeric_gradient(
+          [&](const Array& v) { return reference::dot(reference::gated_activation(kind, v, f), dy64); }, x64);
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        // 1 + gate * (1 - s) cancels near gate = -1.28: its terms are at most 7, times |dy up| <= 6.
+        const double bound = 42 * 12 * roundoff<float>() + roundoff<TypeParam>() * std::abs(gradient[i]);
+        ASSERT_NEAR(to_float(dx[i]), gradient[i], bound) << "f " << f << " at " << i;
+      }
     }
   }
 }
 
-TYPED_TEST(Swiglu, LargeInputsStayFinite) {
-  const std::vector<float> values = {-1e4F, -200, -88.5F, 88.5F, 200, 1e4F};
-  std::vector<TypeParam> x, dy(values.size(), TypeParam(1.0F)), y(values.size()), dx(2 * values.size());
-  for (const float v : values) x.push_back(TypeParam(v));
-  for (size_t i = 0; i < values.size(); ++i) x.push_back(TypeParam(2.0F));
-  const auto f = static_cast<int64_t>(values.size());
-  swiglu(x.data(), 1, f, y.data());
-  swiglu_backward(dy.data(), x.data(), 1, f, dx.data());
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double gate = to_float(x[i]), want = gate < 0 ? 0 : 2 * gate;
-    EXPECT_NEAR(to_float(y[i]), want, 1e-6 + roundoff<TypeParam>() * want) << gate;
-    EXPECT_NEAR(to_float(dx[i]), gate < 0 ? 0 : 2, 1e-6) << gate;
+TYPED_TEST(Activations, PlainOnesAreGatedOnesWithAnUpOfOne) {
+  for (const Activation kind : kKinds) {
+    for (const int64_t n : {1, 15, 16, 33}) {
+      test::RandomValues random(static_cast<uint64_t>(n));
+      auto x = random.make<TypeParam>(2 * n, 6);
+      const auto dy = random.make<TypeParam>(n);
+      std::fill(x.begin() + n, x.end(), TypeParam(1.0F));
+      std::vector<TypeParam> gated(dy.size()), plain(dy.size()), gated_dx(x.size()), dx(dy.size());
+      gated_activation(kind, x.data(), 1, n, gated.data());
+      activation(kind, x.data(), n, plain.data());
+      gated_activation_backward(kind, dy.data(), x.data(), 1, n, gated_dx.data());
+      activation_backward(kind, dy.data(), x.data(), n, dx.data());
+      for (size_t i = 0; i < plain.size(); ++i) {
+        ASSERT_EQ(to_float(plain[i]), to_float(gated[i]));
+        ASSERT_EQ(to_float(dx[i]), to_float(gated_dx[i]));
+      }
+    }
+  }
+}
+
+TYPED_TEST(Activations, LargeInputsStayFinite) {
+  for (const Activation kind : kKinds) {
+    const std::vector<float> values = {-1e4F, -200, -88.5F, 88.5F, 200, 1e4F};
+    std::vector<TypeParam> x, dy(values.size(), TypeParam(1.0F)), y(values.size()), dx(2 * values.size());
+    for (const float v : values) x.push_back(TypeParam(v));
+    for (size_t i = 0; i < values.size(); ++i) x.push_back(TypeParam(2.0F));
+    const auto f = static_cast<int64_t>(values.size());
+    gated_activation(kind, x.data(), 1, f, y.data());
+    gated_activation_backward(kind, dy.data(), x.data(), 1, f, dx.data());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double gate = to_float(x[i]), want = gate < 0 ? 0 : 2 * gate;
+      EXPECT_NEAR(to_float(y[i]), want, 1e-6 + roundoff<TypeParam>() * want) << gate;
+      EXPECT_NEAR(to_float(dx[i]), gate < 0 ? 0 : 2, 1e-6) << gate;
+    }
   }
 }
 

@@ -18,11 +18,13 @@ template <class T>
 struct Problem {
   AttentionShape shape;
   double scale;
+  AttentionRule rule;
   std::vector<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse, workspace;
 
   Problem(int64_t seq, int64_t d, float size)
       : shape{seq, d, 2 * d + 3, d + 5}, scale(1 / std::sqrt(static_cast<double>(d))) {
+    rule.scale = static_cast<float>(scale);
     test::RandomValues random(static_cast<uint64_t>(seq * 1000 + d));
     q = random.make<T>(seq * shape.q_stride, size), dout = random.make<T>(seq * shape.q_stride);
     k = random.make<T>(seq * shape.kv_stride, size), v = random.make<T>(seq * shape.kv_stride);
@@ -34,14 +36,29 @@ struct Problem {
   }
 
   void run() {
-    const auto s = static_cast<float>(scale);
     for (int64_t head = 0; head < 2; ++head) {
-      causal_attention(shape, q.data() + head * shape.d, k.data(), v.data(), s, out.data() + head * shape.d,
+      AttentionRule of_head = rule;
+      of_head.dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
+      causal_attention(shape, q.data() + head * shape.d, k.data(), v.data(), of_head, out.data() + head * shape.d,
                        lse.data() + head * shape.seq, workspace.data());
     }
     std::fill(workspace.begin(), workspace.end(), std::nanf(""));
-    causal_attention_backward(shape, 2, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), s, dq.data(),
-                              dk.data(), dv.data(), workspace.data());
+    causal_attention_backward(shape, 2, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), rule,
+                              dq.data(), dk.data(), dv.data(), workspace.data());
+  }
+
+  // The reference's rule for a head.
+  reference::AttentionRule reference_rule(int64_t head) const {
+    reference::AttentionRule result{scale, rule.softcap, rule.window, nullptr};
+    if (rule.dropout.probability == 0) return result;
+    Dropout dropout = rule.dropout;
+    dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
+    result.dropout = [dropout, sample = rule.sample](size_t query, size_t key) {
+      float factors[4];
+      dropout_factors(dropout, sample, static_cast<int64_t>(query), static_cast<int64_t>(key / 4 * 4), 4, factors);
+      return static_cast<double>(factors[key % 4]);
+    };
+    return result;
   }
 
   // Rows of d out of a strided array, as double.
@@ -76,7 +93,7 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
     for (int64_t head = 0; head < 2; ++head) {
       const auto want =
           reference::causal_attention(p.rows(p.q, p.shape.q_stride, head), p.rows(p.k, p.shape.kv_stride, 0),
-                                      p.rows(p.v, p.shape.kv_stride, 0), seq, d, p.scale);
+                                      p.rows(p.v, p.shape.kv_stride, 0), seq, d, p.reference_rule(head));
       // A score is a sum of d products of at most 9 * scale; its error is that of its exponential. Weights sum to 1.
       const double score = (static_cast<double>(d) + 2) * roundoff<float>() * 9 * static_cast<double>(d) * p.scale / 3;
       const double bound = 2 * score + (static_cast<double>(seq) / 8 + 16) * roundoff<float>();
@@ -91,31 +108,76 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
   }
 }
 
-TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
-  const int64_t sizes[][2] = {{1, 4}, {13, 5}, {50, 4}, {197, 2}};
-  for (const auto& [seq, d] : sizes) {
-    Problem<TypeParam> p(seq, d, 1.5F);
-    p.run();
-    const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
-    Array want_k(k.size()), want_v(v.size());
-    // The stored out enters as rowsum(dO * O): its rounding is an error of dS, spread by |q| and |k| <= 1.5.
-    const double stored = roundoff<TypeParam>() * static_cast<double>(d);
-    const double bound = 3 * stored + (static_cast<double>(seq) + 32) * 4 * roundoff<float>() + 1e-7;
-    const auto loss = [&](const Array& a, const Array& b, const Array& c, const Array& g) {
-      return reference::dot(reference::causal_attention(a, b, c, seq, d, p.scale).out, g);
-    };
-    for (int64_t head = 0; head < 2; ++head) {
-      const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.rows(p.dout, p.shape.q_stride, head);
-      const Array want_q = reference::numeric_gradient([&](const Array& x) { return loss(x, k, v, g); }, q);
-      const Array part_k = reference::numeric_gradient([&](const Array& x) { return loss(q, x, v, g); }, k);
-      const Array part_v = reference::numeric_gradient([&](const Array& x) { return loss(q, k, x, g); }, v);
-      for (size_t i = 0; i < k.size(); ++i) want_k[i] += part_k[i], want_v[i] += part_v[i];
-      expect_near(p.rows(p.dq, p.shape.q_stride, head), want_q, bound, roundoff<TypeParam>(), "dq");
+// by_differences: against central differences, else against the chain rule written out.
+template <class T>
+void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by_differences) {
+  Problem<T> p(seq, d, 1.5F);
+  const float scale = p.rule.scale;
+  p.rule = rule;
+  p.rule.scale = scale;
+  p.run();
+  const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
+  Array want_k(k.size()), want_v(v.size());
+  // The stored out enters as rowsum(dO * O): its rounding is an error of dS, spread by |q| and |k| <= 1.5.
+  const double stored = roundoff<T>() * static_cast<double>(d);
+  const double bound = 3 * stored + (static_cast<double>(seq) + 32) * 4 * roundoff<float>() + 1e-7;
+  for (int64_t head = 0; head < 2; ++head) {
+    const reference::AttentionRule of_head = p.reference_rule(head);
+    const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.rows(p.dout, p.shape.q_stride, head);
+    reference::AttentionGradients want;
+    if (by_differences) {
+      const auto loss = [&](const Array& a, const Array& b, const Array& c) {
+        return reference::dot(reference::causal_attention(a, b, c, seq, d, of_head).out, g);
+      };
+      want.dq = reference::numeric_gradient([&](const Array& x) { return loss(x, k, v); }, q);
+      want.dk = reference::numeric_gradient([&](const Array& x) { return loss(q, x, v); }, k);
+      want.dv = reference::numeric_gradient([&](const Array& x) { return loss(q, k, x); }, v);
+    } else {
+      want = reference::causal_attention_backward(g, q, k, v, seq, d, of_head);
     }
-    // A key collects the errors of up to seq rows.
-    const double rows = std::sqrt(static_cast<double>(seq)) + 1;
-    expect_near(p.rows(p.dk, p.shape.kv_stride, 0), want_k, bound * rows, roundoff<TypeParam>(), "dk");
-    expect_near(p.rows(p.dv, p.shape.kv_stride, 0), want_v, bound * rows, roundoff<TypeParam>(), "dv");
+    for (size_t i = 0; i < k.size(); ++i) want_k[i] += want.dk[i], want_v[i] += want.dv[i];
+    expect_near(p.rows(p.dq, p.shape.q_stride, head), want.dq, bound, roundoff<T>(), "dq");
+  }
+  // A key collects the errors of up to seq rows.
+  const double rows = std::sqrt(static_cast<double>(seq)) + 1;
+  expect_near(p.rows(p.dk, p.shape.kv_stride, 0), want_k, bound * rows, roundoff<T>(), "dk");
+  expect_near(p.rows(p.dv, p.shape.kv_stride, 0), want_v, bound * rows, roundoff<T>(), "dv");
+}
+
+// What a model may ask for between q k^T and the product with v.
+const AttentionRule kRules[] = {
+    {},
+    {.window = 1},
+    {.window = 7},
+    {.softcap = 1.5F},
+    {.dropout = {0.3F, 77}, .sample = int64_t{1} << 33},
+    {.softcap = 2, .window = 60, .dropout = {0.1F, 5}, .sample = 3},
+};
+
+TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
+  const int64_t sizes[][2] = {{1, 4}, {13, 5}, {50, 4}};
+  for (const auto& [seq, d] : sizes) {
+    for (const AttentionRule& rule : kRules) expect_gradients<TypeParam>(seq, d, rule, /*by_differences=*/true);
+  }
+}
+
+TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
+  const int64_t sizes[][2] = {{50, 4}, {197, 2}, {401, 20}};
+  for (const auto& [seq, d] : sizes) {
+    for (const AttentionRule& rule : kRules) expect_gradients<TypeParam>(seq, d, rule, /*by_differences=*/false);
+  }
+  expect_gradients<TypeParam>(500, 16, {.window = 192}, /*by_differences=*/false);
+  expect_gradients<TypeParam>(500, 16, {.window = 300}, /*by_differences=*/false);
+}
+
+TYPED_TEST(Attention, WindowsAcrossManyBlocks) {
+  for (const int64_t window : {1, 48, 191, 192, 193, 300}) {
+    Problem<TypeParam> p(500, 16, 3);
+    p.rule.window = window;
+    p.run();
+    const auto want = reference::causal_attention(p.rows(p.q, p.shape.q_stride, 0), p.rows(p.k, p.shape.kv_stride, 0),
+                                                  p.rows(p.v, p.shape.kv_stride, 0), 500, 16, p.reference_rule(0));
+    expect_near(p.rows(p.out, p.shape.q_stride, 0), want.out, 2e-5, roundoff<TypeParam>(), "out");
   }
 }
 

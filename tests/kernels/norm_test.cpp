@@ -28,7 +28,7 @@ TYPED_TEST(Norm, ForwardAgreesWithTheDefinition) {
     std::vector<TypeParam> y(static_cast<size_t>(kRows * h + 1));
     std::vector<float> rstd(kRows);
     // One element off: rows need no alignment.
-    rms_norm(x.data() + 1, gamma.data(), kRows, h, static_cast<float>(kEpsilon), y.data() + 1, rstd.data());
+    rms_norm(x.data() + 1, gamma.data(), 0.0F, kRows, h, static_cast<float>(kEpsilon), y.data() + 1, rstd.data());
     const Array want = reference::rms_norm(reference::to_double(std::vector<TypeParam>(x.begin() + 1, x.end())),
                                            reference::to_double(gamma), kEpsilon);
     for (size_t i = 0; i < want.size(); ++i) {
@@ -49,14 +49,14 @@ TYPED_TEST(Norm, BackwardAgreesWithCentralDifferences) {
     const auto start = random.make(h);
     std::vector<TypeParam> y(x.size()), dx(x.size());
     std::vector<float> rstd(kRows), dgamma = start;
-    rms_norm(x.data(), gamma.data(), kRows, h, static_cast<float>(kEpsilon), y.data(), rstd.data());
-    rms_norm_backward(dy.data(), x.data(), gamma.data(), rstd.data(), residual.data(), kRows, h, dx.data(),
+    rms_norm(x.data(), gamma.data(), 1.0F, kRows, h, static_cast<float>(kEpsilon), y.data(), rstd.data());
+    rms_norm_backward(dy.data(), x.data(), gamma.data(), 1.0F, rstd.data(), residual.data(), kRows, h, dx.data(),
                       dgamma.data());
     const Array x64 = reference::to_double(x), gamma64 = reference::to_double(gamma), dy64 = reference::to_double(dy);
     const Array want_x = reference::numeric_gradient(
-        [&](const Array& v) { return reference::dot(reference::rms_norm(v, gamma64, kEpsilon), dy64); }, x64);
+        [&](const Array& v) { return reference::dot(reference::rms_norm(v, gamma64, kEpsilon, 1), dy64); }, x64);
     const Array want_gamma = reference::numeric_gradient(
-        [&](const Array& v) { return reference::dot(reference::rms_norm(x64, v, kEpsilon), dy64); }, gamma64);
+        [&](const Array& v) { return reference::dot(reference::rms_norm(x64, v, kEpsilon, 1), dy64); }, gamma64);
     // Terms of size up to max|dy gamma| * rstd cancel; h of them are summed.
     double scale = 0;
     for (const float r : rstd) scale = std::max(scale, static_cast<double>(r));
@@ -71,9 +71,76 @@ TYPED_TEST(Norm, BackwardAgreesWithCentralDifferences) {
   }
 }
 
+TYPED_TEST(Norm, LayerNormAgreesWithTheDefinition) {
+  for (const int64_t h : {1, 7, 8, 15, 16, 17, 33, 127, 768, 4099}) {
+    constexpr int64_t kRows = 3;
+    test::RandomValues random(static_cast<uint64_t>(h));
+    auto x = random.make<TypeParam>(kRows * h, 3);
+    for (auto& value : x) value = TypeParam(to_float(value) + 5.0F);  // a mean above the deviation
+    const auto gamma = random.make<TypeParam>(h), beta = random.make<TypeParam>(h);
+    std::vector<TypeParam> y(x.size());
+    std::vector<float> mean(kRows), rstd(kRows);
+    layer_norm(x.data(), gamma.data(), 0.0F, beta.data(), kRows, h, static_cast<float>(kEpsilon), y.data(), mean.data(),
+               rstd.data());
+    const Array want = reference::layer_norm(reference::to_double(x), reference::to_double(gamma),
+                                             reference::to_double(beta), kEpsilon);
+    for (size_t i = 0; i < want.size(); ++i) {
+      // The mean of h numbers up to 8 is off by h/lanes roundoffs of it, which rstd and gamma multiply.
+      const double terms = static_cast<double>(h) / 2 + 8;
+      const double bound = terms * roundoff<float>() * 8 * (static_cast<double>(rstd[i / static_cast<size_t>(h)]) + 1);
+      ASSERT_NEAR(to_float(y[i]), want[i], bound + roundoff<TypeParam>() * std::abs(want[i])) << "h " << h << " " << i;
+    }
+  }
+}
+
+TYPED_TEST(Norm, LayerNormBackwardAgreesWithCentralDifferences) {
+  for (const float offset : {0.0F, 1.0F}) {
+    for (const int64_t h : {2, 7, 8, 17, 37}) {
+      constexpr int64_t kRows = 3;
+      test::RandomValues random(static_cast<uint64_t>(h) + 99);
+      const auto x = random.make<TypeParam>(kRows * h, 2), gamma = random.make<TypeParam>(h);
+      const auto beta = random.make<TypeParam>(h), dy = random.make<TypeParam>(kRows * h);
+      const auto residual = random.make<TypeParam>(kRows * h);
+      const auto start = random.make(h);
+      std::vector<TypeParam> y(x.size()), dx(x.size());
+      std::vector<float> mean(kRows), rstd(kRows), dgamma = start, dbeta = start;
+      layer_norm(x.data(), gamma.data(), offset, beta.data(), kRows, h, static_cast<float>(kEpsilon), y.data(),
+                 mean.data(), rstd.data());
+      layer_norm_backward(dy.data(), x.data(), gamma.data(), offset, mean.data(), rstd.data(), residual.data(), kRows,
+                          h, dx.data(), dgamma.data(), dbeta.data());
+      const Array x64 = reference::to_double(x), gamma64 = reference::to_double(gamma);
+      const Array beta64 = reference::to_double(beta), dy64 = reference::to_double(dy);
+      const auto loss = [&](const Array& a, const Array& b, const Array& c) {
+        return reference::dot(reference::layer_norm(a, b, c, kEpsilon, offset), dy64);
+      };
+      const Array want_x = reference::numeric_gradient([&](const Array& v) { return loss(v, gamma64, beta64); }, x64);
+      const Array want_gamma =
+          reference::numeric_gradient([&](const Array& v) { return loss(x64, v, beta64); }, gamma64);
+      const Array want_beta =
+          reference::numeric_gradient([&](const Array& v) { return loss(x64, gamma64, v); }, beta64);
+      double scale = 0;
+      for (const float r : rstd) scale = std::max(scale, static_cast<double>(r));
+      // As for RMSNorm; central differences lose digits where rstd is large.
+      const double bound =
+          (static_cast<double>(h) + 16) * roundoff<float>() * (scale + 1) * 8 + 1e-7 * (1 + scale * scale);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double want = want_x[i] + to_float(residual[i]);
+        ASSERT_NEAR(to_float(dx[i]), want, bound + roundoff<TypeParam>() * std::abs(want)) << "h " << h << " at " << i;
+      }
+      for (size_t i = 0; i < gamma.size(); ++i) {
+        ASSERT_NEAR(dgamma[i], want_gamma[i] + start[i], bound) << "h " << h << " at " << i;
+        ASSERT_NEAR(dbeta[i], want_beta[i] + start[i], bound) << "h " << h << " at " << i;
+      }
+    }
+  }
+}
+
 TYPED_TEST(Norm, NoRowsIsNoWork) {
-  rms_norm<TypeParam>(nullptr, nullptr, 0, 8, 1e-5F, nullptr, nullptr);
-  rms_norm_backward<TypeParam>(nullptr, nullptr, nullptr, nullptr, nullptr, 0, 8, nullptr, nullptr);
+  rms_norm<TypeParam>(nullptr, nullptr, 0, 0, 8, 1e-5F, nullptr, nullptr);
+  rms_norm_backward<TypeParam>(nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0, 8, nullptr, nullptr);
+  layer_norm<TypeParam>(nullptr, nullptr, 0, nullptr, 0, 8, 1e-5F, nullptr, nullptr, nullptr);
+  layer_norm_backward<TypeParam>(nullptr, nullptr, nullptr, 0, nullptr, nullptr, nullptr, 0, 8, nullptr, nullptr,
+                                 nullptr);
 }
 
 }  // namespace

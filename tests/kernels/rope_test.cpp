@@ -31,18 +31,21 @@ TYPED_TEST(Rope, IsAProductOfComplexNumbers) {
       sin.push_back(static_cast<float>(std::sin(angle)));
     }
     for (const bool inverse : {false, true}) {
-      auto y = x;
-      rope(y.data(), kHeads, d, dim, cos.data(), sin.data(), inverse);
-      for (int64_t head = 0; head < kHeads; ++head) {
-        Array turned = angles;
-        for (double& angle : turned) angle = inverse ? -angle : angle;
-        const auto begin = x.begin() + head * d;
-        const Array want = reference::rope(reference::to_double(std::vector<TypeParam>(begin, begin + d)), dim, turned);
-        for (int64_t i = 0; i < d; ++i) {
-          // cos, sin, two products and a sum, on values of at most 1.
-          const double bound = 6 * roundoff<float>() + roundoff<TypeParam>() * std::abs(want[static_cast<size_t>(i)]);
-          ASSERT_NEAR(to_float(y[static_cast<size_t>(head * d + i)]), want[static_cast<size_t>(i)], bound)
-              << "d " << d << " dim " << dim << " at " << i;
+      for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
+        auto y = x;
+        rope(pairs, y.data(), kHeads, d, dim, cos.data(), sin.data(), inverse);
+        for (int64_t head = 0; head < kHeads; ++head) {
+          Array turned = angles;
+          for (double& angle : turned) angle = inverse ? -angle : angle;
+          const auto begin = x.begin() + head * d;
+          const Array want = reference::rope(reference::to_double(std::vector<TypeParam>(begin, begin + d)), dim,
+                                             turned, pairs == RopePairs::kNeighbours);
+          for (int64_t i = 0; i < d; ++i) {
+            // cos, sin, two products and a sum, on values of at most 1.
+            const double bound = 6 * roundoff<float>() + roundoff<TypeParam>() * std::abs(want[static_cast<size_t>(i)]);
+            ASSERT_NEAR(to_float(y[static_cast<size_t>(head * d + i)]), want[static_cast<size_t>(i)], bound)
+                << "d " << d << " dim " << dim << " at " << i;
+          }
         }
       }
     }
@@ -55,8 +58,8 @@ TYPED_TEST(Rope, InverseUndoes) {
   std::vector<float> cos(32), sin(32);
   for (size_t i = 0; i < 32; ++i) cos[i] = std::cos(static_cast<float>(i)), sin[i] = std::sin(static_cast<float>(i));
   auto y = x;
-  rope(y.data(), 2, 64, 64, cos.data(), sin.data(), false);
-  rope(y.data(), 2, 64, 64, cos.data(), sin.data(), true);
+  rope(RopePairs::kHalves, y.data(), 2, 64, 64, cos.data(), sin.data(), false);
+  rope(RopePairs::kHalves, y.data(), 2, 64, 64, cos.data(), sin.data(), true);
   for (size_t i = 0; i < x.size(); ++i) {
     ASSERT_NEAR(to_float(y[i]), to_float(x[i]), 12 * roundoff<float>() + 3 * roundoff<TypeParam>()) << i;
   }

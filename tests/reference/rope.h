@@ -7,14 +7,15 @@
 
 namespace ms::reference {
 
-// One head: element i of the first half of x[0, dim) pairs with element i of the second.
-inline Array rope(const Array& head, int64_t dim, const Array& angles) {
+// One head: element i of the first half of x[0, dim) pairs with element i of the second; or neighbours pair.
+inline Array rope(const Array& head, int64_t dim, const Array& angles, bool neighbours = false) {
   Array y = head;
   const auto half = static_cast<size_t>(dim / 2);
   for (size_t i = 0; i < half; ++i) {
-    const std::complex<double> z = std::complex<double>(head[i], head[half + i]) * std::polar(1.0, angles[i]);
-    y[i] = z.real();
-    y[half + i] = z.imag();
+    const size_t first = neighbours ? 2 * i : i, second = neighbours ? 2 * i + 1 : half + i;
+    const std::complex<double> z = std::complex<double>(head[first], head[second]) * std::polar(1.0, angles[i]);
+    y[first] = z.real();
+    y[second] = z.imag();
   }
   return y;
 }

@@ -59,6 +59,8 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
   config.model.swiglu = true;
   config.model.add_bias_linear = false;
   config.model.untie_embeddings_and_output_weights = true;
+  config.model.hidden_dropout = 0;
+  config.model.attention_dropout = 0;
   config.optimizer.lr = 3e-3;
   config.scheduler.lr_decay_style = "constant";
   config.training.seq_length = 16;

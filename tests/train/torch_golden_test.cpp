@@ -1,6 +1,6 @@
 // The trainer against PyTorch and transformers, whose answers lie in tests/data: 50 AdamW steps from the same weights
-// on the same samples (llama_adamw, made by bench/peers/llama_adamw.py), and the loss of untrained models of every
-// family (hf_*, made by tests/data/make_hf_tiny.py). Bars of both: 1e-5 relative in a loss, 1e-4 relative L2 in a
+// on the same samples (llama_adamw and gpt2_adamw, made by bench/peers/adamw.py), and the loss of untrained models of
+// every family (hf_*, made by tests/data/make_hf_tiny.py). Bars of both: 1e-5 relative in a loss, 1e-4 relative L2 in a
 // tensor.
 #include <gtest/gtest.h>
 
@@ -71,18 +71,31 @@ std::map<std::string, std::vector<float>> read_fp32(const std::string& path) {
   return tensors;
 }
 
-class TorchGolden : public testing::TestWithParam<TinyLayout> {};
+// Softmax does not see what is added to all keys: the middle third of GPT-2's attention bias has a gradient of rounding
+// alone, and what Adam makes of that is nobody's answer.
+std::map<std::string, std::vector<float>> without_free_keys(std::map<std::string, std::vector<float>> tensors) {
+  for (auto& [name, values] : tensors) {
+    if (!name.ends_with("attn.c_attn.bias")) continue;
+    const auto third = static_cast<int64_t>(values.size() / 3);
+    values.erase(values.begin() + third, values.begin() + 2 * third);
+  }
+  return tensors;
+}
+
+class TorchGolden : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 
 TEST_P(TorchGolden, FiftyStepsAgree) {
-  const json reference = read_reference("llama_adamw");
+  const auto& [name, layout] = GetParam();
+  const std::string golden = name;
+  const json reference = read_reference(golden);
   const test::TemporaryFolder folder;
-  train::TrainerConfig config = configuration(data("llama_adamw/hf"), GetParam(), reference.at("flags"));
+  train::TrainerConfig config = configuration(data(golden + "/hf"), layout, reference.at("flags"));
   config.training.train_iters = reference.at("steps");
   config.training.eval_iters = 0;
-  config.data.train_data_path = {data("llama_adamw/tokens")};
+  config.data.train_data_path = {data(golden + "/tokens")};
   config.data.data_cache_path = folder / "cache";
   config.checkpoint.save = folder / "save";
-  const train::RunSummary summary = run(config, GetParam());
+  const train::RunSummary summary = run(config, layout);
 
   const auto losses = reference.at("losses").get<std::vector<double>>();
   const auto norms = reference.at("grad_norms").get<std::vector<double>>();
@@ -99,17 +112,20 @@ TEST_P(TorchGolden, FiftyStepsAgree) {
   out.save_dir = folder / "trained";
   out.drop_optimizer = true;
   convert::convert_checkpoint(out);
-  const auto trained = read_fp32(folder / "trained/model.safetensors");
-  const auto expected = read_fp32(data("llama_adamw/torch/model.safetensors"));
+  const auto trained = without_free_keys(read_fp32(folder / "trained/model.safetensors"));
+  const auto expected = without_free_keys(read_fp32(data(golden + "/torch/model.safetensors")));
   EXPECT_LT(test::largest_distance(trained, expected), kWeightBar);
-  EXPECT_GT(test::largest_distance(read_fp32(data("llama_adamw/hf/model.safetensors")), expected), 0.1)
-      << "training must have moved the weights";
+  const auto start = without_free_keys(read_fp32(data(golden + "/hf/model.safetensors")));
+  EXPECT_GT(test::largest_distance(start, expected), 0.1) << "training must have moved the weights";
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TorchGolden,
-                         testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1},
-                                         TinyLayout{1, 1, 2, true, false}),
-                         [](const auto& test) { return test.param.name(); });
+                         testing::Combine(testing::Values("llama_adamw", "gpt2_adamw"),
+                                          testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true},
+                                                          TinyLayout{1, 2, 1}, TinyLayout{1, 1, 2, true, false})),
+                         [](const auto& test) {
+                           return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name());
+                         });
 
 class TransformersLoss : public testing::TestWithParam<std::tuple<const char*, TinyLayout>> {};
 
@@ -136,7 +152,9 @@ TEST_P(TransformersLoss, AgreesWithoutTraining) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, TransformersLoss,
-    testing::Combine(testing::Values("hf_llama_tiny", "hf_llama_tiny_sharded", "hf_qwen2_tiny", "hf_qwen3_tiny"),
+    testing::Combine(testing::Values("hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny",
+                                     "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_gemma2_tiny",
+                                     "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny"),
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 

@@ -26,6 +26,7 @@ std::vector<std::vector<int64_t>> microbatch_samples(const SamplerPosition& posi
 Microbatch read_microbatch(const SampleSource& source, const std::vector<int64_t>& indices,
                            std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size) {
   Microbatch out;
+  out.samples = indices;
   out.batch = static_cast<int64_t>(indices.size());
   out.seq = source.seq_length();
   const auto seq = static_cast<size_t>(out.seq);

@@ -33,6 +33,7 @@ struct Microbatch {
   std::vector<int32_t> tokens;   // [batch, seq]
   std::vector<int32_t> labels;   // [batch, seq]: the token that follows
   std::vector<float> loss_mask;  // [batch, seq]: 1, or 0 where the loss does not count
+  std::vector<int64_t> samples;  // [batch]: their numbers in the run, which dropout masks depend on
   int64_t batch = 0;
   int64_t seq = 0;
 };

@@ -37,10 +37,12 @@ using core::trace::Category;
 void check_same_model(const core::TransformerConfig& saved, const core::TransformerConfig& wanted) {
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     const std::string_view field = name;
-    for (const char* free : {"make_vocab_size_divisible_by", "max_position_embeddings", "init_method_std",
-                             "group_query_attention", "num_query_groups"}) {
+    for (const char* free : {"make_vocab_size_divisible_by", "init_method_std", "group_query_attention",
+                             "num_query_groups", "hidden_dropout", "attention_dropout"}) {
       if (field == free) return;
     }
+    // With learned positions it is the size of a weight.
+    if (field == "max_position_embeddings" && !wanted.has_learned_positions()) return;
     if (saved.*member == wanted.*member) return;
     std::string flag(field);
     std::replace(flag.begin(), flag.end(), '_', '-');

@@ -10,25 +10,31 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "train/ops/norm.h"
 
 namespace ms::train {
 
 // Attention's: everything its backward needs besides the layer's input.
 struct AttentionActivations {
-  core::Tensor normed;                        // [seq', batch, hidden], seq' = seq / tp with SP
-  core::Tensor rstd;                          // fp32 [seq' * batch]
-  core::Tensor q, k, v;                       // [seq, batch, heads / tp, head_dim], after norm and rotation
-  core::Tensor q_raw, k_raw, q_rstd, k_rstd;  // with qk_layernorm only
-  core::Tensor out;                           // [seq, batch, heads / tp, head_dim]
-  core::Tensor lse;                           // fp32 [batch, heads / tp, seq]
+  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP
+  ops::NormStatistics norm;
+  core::Tensor q, k, v;       // [seq, batch, heads / tp, head_dim], after norm and rotation
+  core::Tensor q_raw, k_raw;  // with qk_layernorm only
+  ops::NormStatistics q_norm, k_norm;
+  core::Tensor out;     // [seq, batch, heads / tp, head_dim]
+  core::Tensor lse;     // fp32 [batch, heads / tp, seq]
+  core::Tensor branch;  // with post_norm only: what the norm behind attention reads, [seq', batch, hidden]
+  ops::NormStatistics post_norm;
 };
 
 struct MlpActivations {
   core::Tensor input;  // [seq', batch, hidden]: the residual stream after attention
   core::Tensor normed;
-  core::Tensor rstd;
-  core::Tensor gate_up;  // [seq, batch, 2 * ffn / tp]
-  core::Tensor product;  // [seq, batch, ffn / tp]
+  ops::NormStatistics norm;
+  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that
+  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads
+  core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
+  ops::NormStatistics post_norm;
 };
 
 struct LayerActivations {

@@ -2,75 +2,125 @@
 
 #include <cmath>
 
-#include "train/ops/attention.h"
+#include "core/error.h"
+#include "train/model/dropout.h"
 #include "train/ops/linear.h"
-#include "train/ops/norm.h"
 #include "train/parallel/mappings.h"
 
 namespace ms::train {
+namespace {
 
-Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable& rope,
-                     const std::string& prefix)
+std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer, ".self_attention."); }
+
+std::optional<Norm> head_norm(RankState& state, ParameterStore& parameters, const std::string& name) {
+  if (!state.config.model.qk_layernorm) return std::nullopt;
+  return Norm(state, parameters, name + ".weight", name + ".bias");
+}
+
+std::optional<Norm> norm_behind(RankState& state, ParameterStore& parameters, int64_t layer) {
+  if (!state.config.model.post_norm) return std::nullopt;
+  const std::string name = core::cat("decoder.layers.", layer, ".post_self_attn_layernorm");
+  return Norm(state, parameters, name + ".weight", name + ".bias");
+}
+
+}  // namespace
+
+Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)
     : state_(state),
       rope_(rope),
-      norm_(parameters.at(prefix + "self_attention.linear_qkv.layer_norm_weight")),
-      qkv_(parameters.at(prefix + "self_attention.linear_qkv.weight")),
-      qkv_bias_(parameters.find(prefix + "self_attention.linear_qkv.bias")),
-      q_norm_(parameters.find(prefix + "self_attention.q_layernorm.weight")),
-      k_norm_(parameters.find(prefix + "self_attention.k_layernorm.weight")),
-      projection_(parameters.at(prefix + "self_attention.linear_proj.weight")),
+      norm_(state, parameters, prefix_of(layer) + "linear_qkv.layer_norm_weight",
+            prefix_of(layer) + "linear_qkv.layer_norm_bias"),
+      qkv_(parameters.at(prefix_of(layer) + "linear_qkv.weight")),
+      qkv_bias_(parameters.find(prefix_of(layer) + "linear_qkv.bias")),
+      q_norm_(head_norm(state, parameters, prefix_of(layer) + "q_layernorm")),
+      k_norm_(head_norm(state, parameters, prefix_of(layer) + "k_layernorm")),
+      projection_(parameters.at(prefix_of(layer) + "linear_proj.weight")),
+      projection_bias_(parameters.find(prefix_of(layer) + "linear_proj.bias")),
+      post_norm_(norm_behind(state, parameters, layer)),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() / state.tp_size()),
-      head_dim_(state.config.model.kv_channels),
-      scale_(1.0 / std::sqrt(static_cast<double>(head_dim_))) {}
+      head_dim_(state.config.model.kv_channels) {
+  const core::TransformerConfig& model = state.config.model;
+  const double divisor = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(head_dim_);
+  rule_.scale = 1.0 / std::sqrt(divisor);
+  rule_.softcap = model.attn_logit_softcapping;
+  rule_.window = model.window_of_layer(layer);
+  rule_.dropout = dropout_of(state, prefix_of(layer) + "core_attention", model.attention_dropout);
+  rule_.first_head = state.tp_rank() * heads_;
+}
 
-core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations& saved) {
+ops::AttentionRule Attention::rule(std::span<const int64_t> samples) const {
+  ops::AttentionRule result = rule_;
+  result.samples = samples;
+  if (samples.empty()) result.dropout.probability = 0;
+  return result;
+}
+
+core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations& saved,
+                                std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
-  const double epsilon = state_.config.model.norm_epsilon;
-  saved.normed = ops::rms_norm(ops, x, norm_.weight, epsilon, &saved.rstd);
+  saved.normed = norm_.forward(x, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   core::Tensor packed = ops::linear(ops, full, qkv_.weight, qkv_bias_ != nullptr ? &qkv_bias_->weight : nullptr);
   gathered.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
-  if (q_norm_ != nullptr) {
+  if (q_norm_) {
     saved.q_raw = std::move(qkv.q);
     saved.k_raw = std::move(qkv.k);
-    qkv.q = ops::rms_norm(ops, saved.q_raw, q_norm_->weight, epsilon, &saved.q_rstd);
-    qkv.k = ops::rms_norm(ops, saved.k_raw, k_norm_->weight, epsilon, &saved.k_rstd);
+    qkv.q = q_norm_->forward(saved.q_raw, saved.q_norm);
+    qkv.k = k_norm_->forward(saved.k_raw, saved.k_norm);
   }
-  ops::rope_inplace(ops, qkv.q, rope_, 0, /*inverse=*/false);
-  ops::rope_inplace(ops, qkv.k, rope_, 0, /*inverse=*/false);
+  if (rope_ != nullptr) {
+    ops::rope_inplace(ops, qkv.q, *rope_, 0, /*inverse=*/false);
+    ops::rope_inplace(ops, qkv.k, *rope_, 0, /*inverse=*/false);
+  }
   saved.q = std::move(qkv.q);
   saved.k = std::move(qkv.k);
   saved.v = std::move(qkv.v);
-  ops::AttentionResult result = ops::causal_attention(ops, saved.q, saved.k, saved.v, scale_);
+  ops::AttentionResult result = ops::causal_attention(ops, saved.q, saved.k, saved.v, rule(samples));
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
-  return leave_row_parallel(state_, ops::linear(ops, context, projection_.weight));
+  core::Tensor branch = leave_row_parallel(state_, ops::linear(ops, context, projection_.weight));
+  if (projection_bias_ != nullptr) ops::add_bias_inplace(ops, branch, projection_bias_->weight);
+  if (!post_norm_) return branch;
+  saved.branch = std::move(branch);
+  return post_norm_->forward(saved.branch, saved.post_norm);
+}
+
+// -> gradient of what the attention heads computed, [seq, batch, heads * head_dim].
+core::Tensor Attention::backward_projection(const core::TensorView& dy, const AttentionActivations& saved) {
+  ops::Context& ops = state_.ops;
+  if (projection_bias_ != nullptr) ops::bias_grad(ops, dy, projection_bias_->main_grad);
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, dy, gathered);
+  const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
+  core::Tensor dcontext = ops::linear_dgrad(ops, full, projection_.weight);
+  ops::linear_wgrad(ops, context, full, projection_.main_grad);
+  return dcontext;
 }
 
 core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorView& x,
-                                 const AttentionActivations& saved, const core::TensorView& dresidual) {
+                                 const AttentionActivations& saved, const core::TensorView& dresidual,
+                                 std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
-  core::Tensor gathered_dy;
-  const core::TensorView full_dy = enter_column_parallel(state_, dy, gathered_dy);
-  const core::Dims heads_shape = saved.out.shape();
-  const core::TensorView context = saved.out.view().reshaped({heads_shape[0], heads_shape[1], heads_ * head_dim_});
-  core::Tensor dcontext = ops::linear_dgrad(ops, full_dy, projection_.weight);
-  ops::linear_wgrad(ops, context, full_dy, projection_.main_grad);
-  gathered_dy.reset();
+  core::Tensor dbranch;
+  if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
+  core::Tensor dcontext = backward_projection(post_norm_ ? dbranch.view() : dy, saved);
+  dbranch.reset();
 
-  ops::QkvGradients grads = ops::causal_attention_backward(ops, dcontext.view().reshaped(heads_shape), saved.q, saved.k,
-                                                           saved.v, saved.out, saved.lse, scale_);
+  ops::QkvGradients grads = ops::causal_attention_backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q,
+                                                           saved.k, saved.v, saved.out, saved.lse, rule(samples));
   dcontext.reset();
-  ops::rope_inplace(ops, grads.dq, rope_, 0, /*inverse=*/true);
-  ops::rope_inplace(ops, grads.dk, rope_, 0, /*inverse=*/true);
-  if (q_norm_ != nullptr) {
-    grads.dq = ops::rms_norm_backward(ops, grads.dq, saved.q_raw, q_norm_->weight, saved.q_rstd, q_norm_->main_grad);
-    grads.dk = ops::rms_norm_backward(ops, grads.dk, saved.k_raw, k_norm_->weight, saved.k_rstd, k_norm_->main_grad);
+  if (rope_ != nullptr) {
+    ops::rope_inplace(ops, grads.dq, *rope_, 0, /*inverse=*/true);
+    ops::rope_inplace(ops, grads.dk, *rope_, 0, /*inverse=*/true);
+  }
+  if (q_norm_) {
+    grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
+    grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
   }
   core::Tensor dpacked = ops::merge_qkv(ops, grads.dq, grads.dk, grads.dv);
   grads = {};
@@ -81,7 +131,7 @@ core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorV
   ops::linear_wgrad(ops, full, dpacked, qkv_.main_grad);
   if (qkv_bias_ != nullptr) ops::bias_grad(ops, dpacked, qkv_bias_->main_grad);
   dnormed = leave_row_parallel(state_, std::move(dnormed));
-  return ops::rms_norm_backward(ops, dnormed, x, norm_.weight, saved.rstd, norm_.main_grad, &dresidual);
+  return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }
 
 }  // namespace ms::train

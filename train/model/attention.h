@@ -1,12 +1,16 @@
 // Self-attention of one layer: norm, column-parallel QKV, (per-head norm), rotation, causal attention, row-parallel
-// projection (megatron/core/transformer/attention.py). With TP each rank has heads / tp query heads and groups / tp
-// key/value heads.
+// projection, (norm behind) (megatron/core/transformer/attention.py). With TP each rank has heads / tp query heads and
+// groups / tp key/value heads.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 
 #include "train/memory/activations.h"
+#include "train/model/norm.h"
 #include "train/model/parameters.h"
+#include "train/ops/attention.h"
 #include "train/ops/rope.h"
 #include "train/rank_state.h"
 
@@ -14,26 +18,31 @@ namespace ms::train {
 
 class Attention {
  public:
-  // prefix: "decoder.layers.N."
-  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable& rope, const std::string& prefix);
+  // layer: global index. rope: null where the model has no rotary embedding.
+  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
 
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape. Fills `saved`.
-  core::Tensor forward(const core::TensorView& x, AttentionActivations& saved);
+  // samples: their numbers in the run, for dropout; empty outside training.
+  core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, std::span<const int64_t> samples);
   // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the returned dx.
   core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const AttentionActivations& saved,
-                        const core::TensorView& dresidual);
+                        const core::TensorView& dresidual, std::span<const int64_t> samples);
 
  private:
+  ops::AttentionRule rule(std::span<const int64_t> samples) const;
+  core::Tensor backward_projection(const core::TensorView& dy, const AttentionActivations& saved);
+
   RankState& state_;
-  const ops::RopeTable& rope_;
-  Parameter& norm_;
+  const ops::RopeTable* rope_;
+  Norm norm_;
   Parameter& qkv_;
   Parameter* qkv_bias_;
-  Parameter* q_norm_;
-  Parameter* k_norm_;
+  std::optional<Norm> q_norm_, k_norm_;
   Parameter& projection_;
+  Parameter* projection_bias_;
+  std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
-  double scale_;
+  ops::AttentionRule rule_;            // but for the samples
 };
 
 }  // namespace ms::train

@@ -1,7 +1,11 @@
 #include "train/model/embedding.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
+#include "train/ops/elementwise.h"
 #include "train/ops/embedding.h"
 #include "train/parallel/mappings.h"
 
@@ -25,16 +29,42 @@ std::vector<int32_t> sequence_major(const std::vector<int32_t>& batch_major, int
 }
 
 Embedding::Embedding(RankState& state, ParameterStore& parameters)
-    : state_(state), weight_(parameters.at("embedding.word_embeddings.weight")) {}
+    : state_(state),
+      weight_(parameters.at("embedding.word_embeddings.weight")),
+      positions_(parameters.find("embedding.position_embeddings.weight")),
+      dropout_(state, "embedding"),
+      multiplier_(1.0F) {
+  if (!state.config.model.input_embeds_norm) return;
+  // transformers rounds the factor to the model's dtype.
+  multiplier_ = static_cast<float>(std::sqrt(static_cast<double>(state.config.model.hidden_size)));
+  const core::DType dtype = state.config.params_dtype();
+  if (dtype == core::DType::kBf16) multiplier_ = kernels::to_float(kernels::bf16(multiplier_));
+  if (dtype == core::DType::kFp16) multiplier_ = kernels::to_float(kernels::fp16(multiplier_));
+}
 
-core::Tensor Embedding::forward(const Microbatch& microbatch) {
+int64_t Embedding::first_position(const core::TensorView& hidden) const {
+  return state_.sequence_parallel() ? state_.tp_rank() * hidden.dim(0) : 0;
+}
+
+core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const int64_t> samples) {
   const std::vector<int32_t> ids = sequence_major(microbatch.tokens, microbatch.batch, microbatch.seq);
   core::Tensor hidden = ops::embedding(state_.ops, ids, weight_.weight, first_vocab_id(state_, weight_));
   hidden.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
-  return leave_row_parallel(state_, std::move(hidden));
+  hidden = leave_row_parallel(state_, std::move(hidden));
+  if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, hidden, multiplier_);
+  if (positions_ != nullptr) {
+    ops::add_position_embedding(state_.ops, hidden, positions_->weight, first_position(hidden));
+  }
+  dropout_.apply(hidden, samples);
+  return hidden;
 }
 
-void Embedding::backward(const Microbatch& microbatch, const core::TensorView& dhidden) {
+void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples) {
+  dropout_.apply(dhidden, samples);
+  if (positions_ != nullptr) {
+    ops::position_embedding_backward(state_.ops, dhidden, positions_->main_grad, first_position(dhidden));
+  }
+  if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, dhidden, multiplier_);
   const std::vector<int32_t> ids = sequence_major(microbatch.tokens, microbatch.batch, microbatch.seq);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dhidden, gathered);

@@ -1,8 +1,12 @@
 // Vocabulary-parallel embedding: each TP rank looks up its rows, the sum over TP is the embedding
-// (megatron/core/tensor_parallel/layers.py, VocabParallelEmbedding).
+// (megatron/core/tensor_parallel/layers.py, VocabParallelEmbedding); then learned positions and dropout
+// (megatron/core/models/common/embeddings/language_model_embedding.py).
 #pragma once
 
+#include <span>
+
 #include "train/data/sampler.h"
+#include "train/model/dropout.h"
 #include "train/model/parameters.h"
 #include "train/rank_state.h"
 
@@ -21,13 +25,19 @@ class Embedding {
   Embedding(RankState& state, ParameterStore& parameters);
 
   // -> hidden [seq', batch, hidden], compute dtype; seq' = seq / tp with sequence parallelism.
-  core::Tensor forward(const Microbatch& microbatch);
-  // dhidden: gradient of the result. Adds to the weight's main_grad.
-  void backward(const Microbatch& microbatch, const core::TensorView& dhidden);
+  // samples: for dropout, as in TransformerLayer.
+  core::Tensor forward(const Microbatch& microbatch, std::span<const int64_t> samples);
+  // dhidden: gradient of the result; overwritten. Adds to the weights' main_grad.
+  void backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples);
 
  private:
+  int64_t first_position(const core::TensorView& hidden) const;
+
   RankState& state_;
   Parameter& weight_;
+  Parameter* positions_;  // null: the model has no learned positions
+  HiddenDropout dropout_;
+  float multiplier_;  // of the word embeddings
 };
 
 }  // namespace ms::train

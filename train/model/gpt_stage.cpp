@@ -3,11 +3,18 @@
 #include "core/error.h"
 
 namespace ms::train {
+namespace {
+
+// Generated text may grow as long as the model can read; a training step sees --seq-length.
+int64_t positions(const TrainerConfig& config) {
+  return config.generate.generate.empty() ? config.training.seq_length : config.model.max_position_embeddings;
+}
+
+}  // namespace
 
 GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
-      rope_(state.ops.arena, state.config.model.max_position_embeddings, state.config.model.kv_channels,
-            state.config.model.rotary_base),
+      rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config))),
       recompute_(state.config.training.recompute_granularity, state.config.training.recompute_method,
                  state.config.training.recompute_num_layers,
                  ckpt::layers_of_chunk(state.config.model, state.layout(), 0, 0).count) {
@@ -18,7 +25,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     Chunk& layers = chunks_.emplace_back();
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-      layers.emplace_back(state, parameters, rope_, layer);
+      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer);
     }
   }
   if (state.groups.is_last_stage()) loss_.emplace(state, parameters);
@@ -28,12 +35,13 @@ core::Dims GptStage::hidden_shape(int64_t batch, int64_t seq) const {
   return {state_.sequence_parallel() ? seq / state_.tp_size() : seq, batch, state_.config.model.hidden_size};
 }
 
-core::Tensor GptStage::run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved, bool forward_only) {
+core::Tensor GptStage::run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved,
+                                  std::span<const int64_t> samples, bool forward_only) {
   saved.layers.resize(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerActivations& kept = saved.layers[i];
     kept.input = std::move(hidden);
-    hidden = layers[i].forward(kept);
+    hidden = layers[i].forward(kept, samples);
     const auto layer = static_cast<int64_t>(i);
     if (forward_only) {
       kept = {};
@@ -45,17 +53,19 @@ core::Tensor GptStage::run_layers(Chunk& layers, core::Tensor hidden, StageActiv
   return hidden;
 }
 
-void GptStage::recompute_group(Chunk& layers, int64_t layer, StageActivations& saved) {
+void GptStage::recompute_group(Chunk& layers, int64_t layer, StageActivations& saved,
+                               std::span<const int64_t> samples) {
   for (int64_t i = recompute_.group_begin(layer); i < recompute_.group_end(layer); ++i) {
-    core::Tensor output = layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)]);
+    core::Tensor output = layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], samples);
     if (i + 1 < recompute_.group_end(layer)) saved.layers[static_cast<size_t>(i + 1)].input = std::move(output);
   }
 }
 
 core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
                                LossValue& loss, bool forward_only) {
-  core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch) : std::move(input);
-  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, forward_only);
+  const std::span<const int64_t> samples = forward_only ? std::span<const int64_t>() : microbatch.samples;
+  core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch, samples) : std::move(input);
+  hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, samples, forward_only);
   if (!is_last_chunk(chunk)) return hidden;
   saved.loss.input = std::move(hidden);
   loss = loss_->forward(microbatch, saved.loss, forward_only);
@@ -68,18 +78,18 @@ core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::T
   core::Tensor gradient = is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss, loss_scale) : std::move(dy);
   for (int64_t i = static_cast<int64_t>(layers.size()) - 1; i >= 0; --i) {
     LayerActivations& kept = saved.layers[static_cast<size_t>(i)];
-    if (!kept.complete) recompute_group(layers, i, saved);
-    gradient = layers[static_cast<size_t>(i)].backward(gradient, kept);
+    if (!kept.complete) recompute_group(layers, i, saved, microbatch.samples);
+    gradient = layers[static_cast<size_t>(i)].backward(gradient, kept, microbatch.samples);
   }
   if (!is_first_chunk(chunk)) return gradient;
-  embedding_->backward(microbatch, gradient);
+  embedding_->backward(microbatch, std::move(gradient), microbatch.samples);
   return {};
 }
 
 core::Tensor GptStage::forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input) {
   StageActivations saved;
   return run_layers(chunks_[static_cast<size_t>(chunk)],
-                    is_first_chunk(chunk) ? embedding_->forward(microbatch) : std::move(input), saved,
+                    is_first_chunk(chunk) ? embedding_->forward(microbatch, {}) : std::move(input), saved, {},
                     /*forward_only=*/true);
 }
 

@@ -5,10 +5,12 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "train/model/embedding.h"
 #include "train/model/loss.h"
+#include "train/model/rotary_embedding.h"
 #include "train/model/transformer_layer.h"
 
 namespace ms::train {
@@ -45,11 +47,13 @@ class GptStage {
 
  private:
   using Chunk = std::vector<TransformerLayer>;
-  core::Tensor run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved, bool forward_only);
-  void recompute_group(Chunk& layers, int64_t layer, StageActivations& saved);
+  // samples: as in TransformerLayer::forward.
+  core::Tensor run_layers(Chunk& layers, core::Tensor hidden, StageActivations& saved, std::span<const int64_t> samples,
+                          bool forward_only);
+  void recompute_group(Chunk& layers, int64_t layer, StageActivations& saved, std::span<const int64_t> samples);
 
   RankState& state_;
-  ops::RopeTable rope_;
+  std::optional<ops::RopeTable> rope_;
   RecomputePlan recompute_;  // of each chunk
   std::optional<Embedding> embedding_;
   std::vector<Chunk> chunks_;

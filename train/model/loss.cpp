@@ -5,10 +5,10 @@
 
 #include "core/error.h"
 #include "train/model/embedding.h"
+#include "train/ops/activation.h"
 #include "train/ops/cross_entropy.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/linear.h"
-#include "train/ops/norm.h"
 #include "train/parallel/mappings.h"
 
 namespace ms::train {
@@ -26,20 +26,29 @@ Parameter& output_weight(RankState& state, ParameterStore& parameters) {
 }  // namespace
 
 LossHead::LossHead(RankState& state, ParameterStore& parameters)
-    : state_(state), norm_(parameters.at("decoder.final_layernorm.weight")), weight_(output_weight(state, parameters)) {
+    : state_(state),
+      norm_(state, parameters, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias"),
+      weight_(output_weight(state, parameters)) {
   if (weight_.spec.is_tied_embedding && state.groups.is_first_stage()) {
     tied_grad_ =
         core::Tensor::zeros(state.ops.arena, core::DType::kFp32, weight_.weight.shape(), core::MemoryTag::kGrad);
   }
 }
 
+core::Tensor LossHead::logits_of(const core::TensorView& rows) {
+  core::Tensor logits = ops::linear_fp32(state_.ops, rows, weight_.weight);
+  const double cap = state_.config.model.output_logit_softcapping;
+  if (cap > 0) ops::softcap_inplace(state_.ops, logits, cap);
+  return logits;
+}
+
 LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, bool forward_only) {
   ops::Context& ops = state_.ops;
   const int64_t rows = microbatch.seq * microbatch.batch;
-  saved.normed = ops::rms_norm(ops, saved.input, norm_.weight, state_.config.model.norm_epsilon, &saved.rstd);
+  saved.normed = norm_.forward(saved.input, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.logits = ops::linear_fp32(ops, full.reshaped({rows, full.dim(-1)}), weight_.weight);
+  saved.logits = logits_of(full.reshaped({rows, full.dim(-1)}));
   gathered.reset();
 
   const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
@@ -78,8 +87,13 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
     }
   }
   const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
+  const double cap = state_.config.model.output_logit_softcapping;
+  core::Tensor capped;
+  if (cap > 0) capped = ops::cast(ops, saved.logits, core::DType::kFp32);  // the next call overwrites them
   ops::cross_entropy_backward(ops, saved.logits, valid_vocab_rows(state_, weight_), saved.max, saved.sum_exp, labels,
                               first_vocab_id(state_, weight_), row_scale);
+  if (cap > 0) ops::softcap_backward_inplace(ops, saved.logits, capped, cap);
+  capped.reset();
   core::Tensor cast;
   core::TensorView dlogits = saved.logits;
   if (state_.config.params_dtype() != core::DType::kFp32) {
@@ -94,18 +108,18 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
   core::Tensor dnormed = ops::linear_dgrad(ops, dlogits, weight_.weight);
   dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
   dnormed = leave_row_parallel(state_, std::move(dnormed));
-  core::Tensor dx = ops::rms_norm_backward(ops, dnormed, saved.input, norm_.weight, saved.rstd, norm_.main_grad);
+  core::Tensor dx = norm_.backward(dnormed, saved.input, saved.norm);
   saved = {};
   return dx;
 }
 
 std::vector<float> LossHead::last_logits(const core::TensorView& hidden, int64_t position) {
-  ops::Context& ops = state_.ops;
-  core::Tensor rstd, gathered;
-  const core::Tensor normed = ops::rms_norm(ops, hidden, norm_.weight, state_.config.model.norm_epsilon, &rstd);
+  ops::NormStatistics statistics;
+  core::Tensor gathered;
+  const core::Tensor normed = norm_.forward(hidden, statistics);
   const core::TensorView full = enter_column_parallel(state_, normed, gathered);
   const core::TensorView row = full.rows(position, position + 1).reshaped({1, full.dim(-1)});
-  const core::Tensor local = ops::linear_fp32(ops, row, weight_.weight);
+  const core::Tensor local = logits_of(row);
   std::vector<float> logits(static_cast<size_t>(local.size() * state_.tp_size()));
   state_.groups.tp.allgather(local.view().reshaped({local.size()}), view(logits));
   logits.resize(static_cast<size_t>(state_.config.model.vocab_size));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "train/data/sampler.h"
+#include "train/model/norm.h"
 #include "train/model/parameters.h"
 #include "train/rank_state.h"
 
@@ -12,8 +13,8 @@ namespace ms::train {
 struct LossActivations {
   core::Tensor input;  // [seq', batch, hidden]
   core::Tensor normed;
-  core::Tensor rstd;
-  core::Tensor logits;              // fp32 [seq * batch, vocab / tp]
+  ops::NormStatistics norm;
+  core::Tensor logits;              // fp32 [seq * batch, vocab / tp], soft-capped
   std::vector<float> max, sum_exp;  // of each row, over the whole vocabulary
 };
 
@@ -38,8 +39,11 @@ class LossHead {
   void fold_tied_gradient();
 
  private:
+  // fp32 logits of rows [n, hidden]: this rank's slice of the vocabulary, soft-capped.
+  core::Tensor logits_of(const core::TensorView& rows);
+
   RankState& state_;
-  Parameter& norm_;
+  Norm norm_;
   Parameter& weight_;
   core::Tensor tied_grad_;  // with a tied weight on one stage: the output layer's own accumulator
 };

@@ -1,44 +1,83 @@
 #include "train/model/mlp.h"
 
+#include "core/error.h"
 #include "train/ops/linear.h"
-#include "train/ops/norm.h"
-#include "train/ops/swiglu.h"
 #include "train/parallel/mappings.h"
 
 namespace ms::train {
+namespace {
 
-Mlp::Mlp(RankState& state, ParameterStore& parameters, const std::string& prefix)
+std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp."); }
+
+std::optional<Norm> norm_behind(RankState& state, ParameterStore& parameters, int64_t layer) {
+  if (!state.config.model.post_norm) return std::nullopt;
+  const std::string name = core::cat("decoder.layers.", layer, ".post_mlp_layernorm");
+  return Norm(state, parameters, name + ".weight", name + ".bias");
+}
+
+ops::Activation activation_of(const core::TransformerConfig& model) {
+  if (model.swiglu) return ops::Activation::kSilu;
+  if (model.geglu || (!model.gated() && !model.bias_gelu_fusion)) return ops::Activation::kGelu;
+  return ops::Activation::kGeluTanh;
+}
+
+}  // namespace
+
+Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer)
     : state_(state),
-      norm_(parameters.at(prefix + "mlp.linear_fc1.layer_norm_weight")),
-      fc1_(parameters.at(prefix + "mlp.linear_fc1.weight")),
-      fc2_(parameters.at(prefix + "mlp.linear_fc2.weight")) {}
+      norm_(state, parameters, prefix_of(layer) + "linear_fc1.layer_norm_weight",
+            prefix_of(layer) + "linear_fc1.layer_norm_bias"),
+      fc1_(parameters.at(prefix_of(layer) + "linear_fc1.weight")),
+      fc1_bias_(parameters.find(prefix_of(layer) + "linear_fc1.bias")),
+      fc2_(parameters.at(prefix_of(layer) + "linear_fc2.weight")),
+      fc2_bias_(parameters.find(prefix_of(layer) + "linear_fc2.bias")),
+      post_norm_(norm_behind(state, parameters, layer)),
+      activation_(activation_of(state.config.model)),
+      gated_(state.config.model.gated()) {}
 
 core::Tensor Mlp::forward(MlpActivations& saved) {
   ops::Context& ops = state_.ops;
-  saved.normed = ops::rms_norm(ops, saved.input, norm_.weight, state_.config.model.norm_epsilon, &saved.rstd);
+  saved.normed = norm_.forward(saved.input, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.gate_up = ops::linear(ops, full, fc1_.weight);
+  saved.fc1 = ops::linear(ops, full, fc1_.weight, fc1_bias_ != nullptr ? &fc1_bias_->weight : nullptr);
   gathered.reset();
-  saved.product = ops::swiglu(ops, saved.gate_up);
-  return leave_row_parallel(state_, ops::linear(ops, saved.product, fc2_.weight));
+  saved.product =
+      gated_ ? ops::gated_activation(ops, activation_, saved.fc1) : ops::activation(ops, activation_, saved.fc1);
+  core::Tensor branch = leave_row_parallel(state_, ops::linear(ops, saved.product, fc2_.weight));
+  if (fc2_bias_ != nullptr) ops::add_bias_inplace(ops, branch, fc2_bias_->weight);
+  if (!post_norm_) return branch;
+  saved.branch = std::move(branch);
+  return post_norm_->forward(saved.branch, saved.post_norm);
+}
+
+// -> gradient of the activation's result, [seq, batch, ffn / tp].
+core::Tensor Mlp::backward_fc2(const core::TensorView& dy, const MlpActivations& saved) {
+  ops::Context& ops = state_.ops;
+  if (fc2_bias_ != nullptr) ops::bias_grad(ops, dy, fc2_bias_->main_grad);
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, dy, gathered);
+  core::Tensor dproduct = ops::linear_dgrad(ops, full, fc2_.weight);
+  ops::linear_wgrad(ops, saved.product, full, fc2_.main_grad);
+  return dproduct;
 }
 
 core::Tensor Mlp::backward(const core::TensorView& dy, const MlpActivations& saved, const core::TensorView& dresidual) {
   ops::Context& ops = state_.ops;
-  core::Tensor gathered_dy;
-  const core::TensorView full_dy = enter_column_parallel(state_, dy, gathered_dy);
-  core::Tensor dproduct = ops::linear_dgrad(ops, full_dy, fc2_.weight);
-  ops::linear_wgrad(ops, saved.product, full_dy, fc2_.main_grad);
-  gathered_dy.reset();
-  core::Tensor dgate_up = ops::swiglu_backward(ops, dproduct, saved.gate_up);
+  core::Tensor dbranch;
+  if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
+  core::Tensor dproduct = backward_fc2(post_norm_ ? dbranch.view() : dy, saved);
+  dbranch.reset();
+  core::Tensor dfc1 = gated_ ? ops::gated_activation_backward(ops, activation_, dproduct, saved.fc1)
+                             : ops::activation_backward(ops, activation_, dproduct, saved.fc1);
   dproduct.reset();
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dgate_up, fc1_.weight);
-  ops::linear_wgrad(ops, full, dgate_up, fc1_.main_grad);
+  core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight);
+  ops::linear_wgrad(ops, full, dfc1, fc1_.main_grad);
+  if (fc1_bias_ != nullptr) ops::bias_grad(ops, dfc1, fc1_bias_->main_grad);
   dnormed = leave_row_parallel(state_, std::move(dnormed));
-  return ops::rms_norm_backward(ops, dnormed, saved.input, norm_.weight, saved.rstd, norm_.main_grad, &dresidual);
+  return norm_.backward(dnormed, saved.input, saved.norm, &dresidual);
 }
 
 }  // namespace ms::train

@@ -1,28 +1,39 @@
-// The gated MLP of one layer: norm, column-parallel fc1 [gate; up], silu(gate) * up, row-parallel fc2
-// (megatron/core/transformer/mlp.py).
+// The MLP of one layer: norm, column-parallel fc1, activation, row-parallel fc2, (norm behind)
+// (megatron/core/transformer/mlp.py). Gated: fc1 is [gate; up] and the activation act(gate) * up.
 #pragma once
 
-#include <string>
+#include <optional>
 
 #include "train/memory/activations.h"
+#include "train/model/norm.h"
 #include "train/model/parameters.h"
+#include "train/ops/activation.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
 
 class Mlp {
  public:
-  Mlp(RankState& state, ParameterStore& parameters, const std::string& prefix);
+  // layer: global index.
+  Mlp(RankState& state, ParameterStore& parameters, int64_t layer);
 
   // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream. Fills the rest of `saved`.
   core::Tensor forward(MlpActivations& saved);
+  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the result.
   core::Tensor backward(const core::TensorView& dy, const MlpActivations& saved, const core::TensorView& dresidual);
 
  private:
+  core::Tensor backward_fc2(const core::TensorView& dy, const MlpActivations& saved);
+
   RankState& state_;
-  Parameter& norm_;
+  Norm norm_;
   Parameter& fc1_;
+  Parameter* fc1_bias_;
   Parameter& fc2_;
+  Parameter* fc2_bias_;
+  std::optional<Norm> post_norm_;
+  ops::Activation activation_;
+  bool gated_;
 };
 
 }  // namespace ms::train

@@ -17,7 +17,11 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-bool is_norm(const std::string& key) { return key.find("norm") != std::string::npos; }
+bool is_norm_weight(const std::string& key) { return key.find("norm") != std::string::npos && !ends_with(key, "bias"); }
+
+bool is_of_heads(const std::string& key) {
+  return key.find(".q_layernorm.") != std::string::npos || key.find(".k_layernorm.") != std::string::npos;
+}
 
 }  // namespace
 
@@ -33,8 +37,8 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::p
     parameter.offset_elems = offset;
     parameter.decays = spec.global_shape.size() > 1;
     const bool replicated = spec.rule == ckpt::TpRule::kReplicated;
-    const bool per_head = ends_with(spec.key, "q_layernorm.weight") || ends_with(spec.key, "k_layernorm.weight");
-    parameter.grad_is_partial = replicated && state.tp_size() > 1 && (state.sequence_parallel() || per_head);
+    parameter.grad_is_partial =
+        replicated && state.tp_size() > 1 && (state.sequence_parallel() || is_of_heads(spec.key));
     const bool is_copy = spec.is_tied_embedding && !state.groups.is_first_stage();
     parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
     parameter.weight = core::TensorView(nullptr, state.config.params_dtype(), local);
@@ -75,8 +79,8 @@ void ParameterStore::initialize(uint64_t seed,
     core::Tensor values =
         core::Tensor::zeros(state_.ops.arena, core::DType::kFp32, parameter.weight.shape(), core::MemoryTag::kTmp);
     float* out = values.data<float>();
-    if (is_norm(spec.key)) {
-      std::fill_n(out, values.size(), 1.0F);
+    if (is_norm_weight(spec.key)) {
+      std::fill_n(out, values.size(), config.apply_layernorm_1p ? 0.0F : 1.0F);
     } else if (spec.global_shape.size() > 1) {
       const bool output = ends_with(spec.key, "linear_proj.weight") || ends_with(spec.key, "linear_fc2.weight");
       const auto std = static_cast<float>(output ? output_std : config.init_method_std);

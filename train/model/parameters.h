@@ -17,12 +17,13 @@ namespace ms::train {
 
 struct Parameter {
   ckpt::ParameterSpec spec;
-  core::TensorView weight;       // [local shape], compute dtype
-  core::TensorView main_grad;    // [local shape], fp32; backward adds to it
-  int64_t offset_elems = 0;      // in both buffers; a multiple of 64
-  bool decays = false;           // weight decay applies: matrices only
-  bool grad_is_partial = false;  // each TP rank has a part of the gradient sum: norms under SP, per-head norms
-  bool counts_in_norm = true;    // this rank's share is not counted by another rank (replicas: TP rank 0, first stage)
+  core::TensorView weight;     // [local shape], compute dtype
+  core::TensorView main_grad;  // [local shape], fp32; backward adds to it
+  int64_t offset_elems = 0;    // in both buffers; a multiple of 64
+  bool decays = false;         // weight decay applies: matrices only
+  bool grad_is_partial =
+      false;                   // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
+  bool counts_in_norm = true;  // this rank's share is not counted by another rank (replicas: TP rank 0, first stage)
 
   int64_t size() const { return weight.size(); }
 };
@@ -43,9 +44,9 @@ class ParameterStore {
   core::TensorView grads() const { return grads_; }
   int64_t size_elems() const { return weights_.size(); }
 
-  // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms 1, biases 0; drawn
-  // in global index space, so that they do not depend on the layout (features.md G5). Calls keep(parameter, values)
-  // with the fp32 values of each, from which the optimizer takes its master weights.
+  // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms the identity,
+  // biases 0; drawn in global index space, so that they do not depend on the layout (features.md G5). Calls
+  // keep(parameter, values) with the fp32 values of each, from which the optimizer takes its master weights.
   void initialize(uint64_t seed, const std::function<void(const Parameter&, const core::TensorView& values)>& keep);
   void zero_grads();
 

@@ -1,25 +1,36 @@
-// One decoder layer: x + attention(norm(x)), then + mlp(norm(.)) (megatron/core/transformer/transformer_layer.py).
+// One decoder layer: x + dropout(attention(norm(x))), then + dropout(mlp(norm(.)))
+// (megatron/core/transformer/transformer_layer.py).
 #pragma once
 
+#include <span>
+
 #include "train/model/attention.h"
+#include "train/model/dropout.h"
 #include "train/model/mlp.h"
 
 namespace ms::train {
 
 class TransformerLayer {
  public:
-  // layer: global index.
-  TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable& rope, int64_t layer);
+  // layer: global index. rope: null where the model has no rotary embedding.
+  TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
 
   // saved.input [seq', batch, hidden] -> output of the same shape; `saved` is complete afterwards.
-  core::Tensor forward(LayerActivations& saved);
+  // samples: the micro-batch's, for dropout (the same in backward); empty outside training.
+  core::Tensor forward(LayerActivations& saved, std::span<const int64_t> samples);
   // dy -> gradient of saved.input. `saved` must be complete; it is given back to the arena.
-  core::Tensor backward(const core::TensorView& dy, LayerActivations& saved);
+  core::Tensor backward(const core::TensorView& dy, LayerActivations& saved, std::span<const int64_t> samples);
 
  private:
+  // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
+  core::TensorView branch_gradient(const HiddenDropout& dropout, const core::TensorView& dy, core::Tensor& dropped,
+                                   std::span<const int64_t> samples);
+
   RankState& state_;
   Attention attention_;
+  HiddenDropout attention_dropout_;
   Mlp mlp_;
+  HiddenDropout mlp_dropout_;
 };
 
 }  // namespace ms::train

@@ -36,6 +36,18 @@ kernels::AttentionShape kernel_shape(const Sizes& sizes) {
   return {sizes.seq, sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d};
 }
 
+// The kernel's rule for a head of a sample. batch: index in the micro-batch, head: of this rank.
+kernels::AttentionRule kernel_rule(const AttentionRule& rule, int64_t batch, int64_t head) {
+  kernels::AttentionRule result{static_cast<float>(rule.scale), static_cast<float>(rule.softcap), rule.window,
+                                rule.dropout, 0};
+  if (rule.dropout.probability > 0) {
+    MS_CHECK(batch < static_cast<int64_t>(rule.samples.size()), "attention: no sample numbers for dropout");
+    result.sample = rule.samples[static_cast<size_t>(batch)];
+    result.dropout.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(rule.first_head + head);
+  }
+  return result;
+}
+
 // Where one (position, batch, group) lies in the packed tensor, and its parts.
 enum class PackDirection { kSplit, kMerge };
 
@@ -92,7 +104,7 @@ Tensor merge_qkv(Context& context, const TensorView& dq, const TensorView& dk, c
 }
 
 AttentionResult causal_attention(Context& context, const TensorView& q, const TensorView& k, const TensorView& v,
-                                 double scale) {
+                                 const AttentionRule& rule) {
   const detail::OpScope scope(context, "ms::causal_attention", q, k, v);
   const Sizes sizes = check_qkv(q, k, v);
   const kernels::AttentionShape shape = kernel_shape(sizes);
@@ -108,10 +120,10 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
                              core::MemoryTag::kTmp);
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], as within a position
         const int64_t group = head / sizes.per_group();
-        kernels::causal_attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
-                                  v.data<T>() + group * sizes.d, static_cast<float>(scale),
-                                  result.out.data<T>() + head * sizes.d, result.lse.data<float>() + head * sizes.seq,
-                                  workspace.data<float>());
+        kernels::causal_attention(
+            shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d, v.data<T>() + group * sizes.d,
+            kernel_rule(rule, head / sizes.heads, head % sizes.heads), result.out.data<T>() + head * sizes.d,
+            result.lse.data<float>() + head * sizes.seq, workspace.data<float>());
       }
     });
   });
@@ -120,7 +132,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
 
 QkvGradients causal_attention_backward(Context& context, const TensorView& dout, const TensorView& q,
                                        const TensorView& k, const TensorView& v, const TensorView& out,
-                                       const TensorView& lse, double scale) {
+                                       const TensorView& lse, const AttentionRule& rule) {
   const detail::OpScope scope(context, "ms::causal_attention_backward", dout, q, k, v, out);
   const Sizes sizes = check_qkv(q, k, v);
   for (const TensorView* x : {&dout, &out}) {
@@ -145,8 +157,9 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
         const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
         kernels::causal_attention_backward(
             shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv, v.data<T>() + kv,
-            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, static_cast<float>(scale),
-            result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace.data<float>());
+            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq,
+            kernel_rule(rule, group / sizes.groups, group % sizes.groups * per_group), result.dq.data<T>() + head,
+            result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace.data<float>());
       }
     });
   });

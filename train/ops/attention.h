@@ -5,7 +5,11 @@
 // Work is split over (batch, group), results do not depend on the number of threads.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "core/tensor.h"
+#include "kernels/dropout.h"
 #include "train/ops/context.h"
 
 namespace ms::ops {
@@ -24,24 +28,36 @@ QkvTensors split_qkv(Context& context, const core::TensorView& packed, int64_t n
 core::Tensor merge_qkv(Context& context, const core::TensorView& dq, const core::TensorView& dk,
                        const core::TensorView& dv);
 
-struct AttentionResult {
-  core::Tensor out;  // [s, b, nh, d]
-  core::Tensor lse;  // fp32 [b, nh, s], log(sum(exp(scale * q.k))) of each row
+// What happens between q k^T and the product with v.
+struct AttentionRule {
+  double scale = 1;          // of q k^T
+  double softcap = 0;        // s -> softcap * tanh(s / softcap) (Gemma 2); 0: none
+  int64_t window = 0;        // keys that a query sees, itself included (Mistral's sliding_window); 0: all before it
+  kernels::Dropout dropout;  // of the probabilities; each head its own key, counted from head 0 of the model
+  int64_t first_head = 0;    // of this rank, in the model: for dropout
+  std::span<const int64_t> samples;  // [batch], the samples' numbers in the run: for dropout
 };
 
-// out = softmax(scale * q k^T, j <= i) v.
+struct AttentionResult {
+  core::Tensor out;  // [s, b, nh, d]
+  core::Tensor lse;  // fp32 [b, nh, s], log(sum(exp(score))) of each row
+};
+
+// out = dropout(softmax(softcap(scale * q k^T), i - window < j <= i)) v.
 AttentionResult causal_attention(Context& context, const core::TensorView& q, const core::TensorView& k,
-                                 const core::TensorView& v, double scale);
+                                 const core::TensorView& v, const AttentionRule& rule);
 
 struct QkvGradients {
   core::Tensor dq, dk, dv;  // shapes and dtypes of q, k, v
 };
 
-// out, lse: what forward gave. P is recomputed tile by tile: dV = P^T dO, dS = P * (dO V^T - rowsum(dO * O)),
-// dQ = scale dS K, dK = scale dS^T Q. Adds the flops of those four products to context.flops (causal: half), not of the
-// recomputed scores: forward and backward count what the model needs (12 s^2 d a head, halved).
+// out, lse: what forward gave for the same rule. P is recomputed tile by tile, dropout's factors F with it:
+// dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds the flops
+// of those four products to context.flops (causal: half, whatever the window), not of the recomputed scores: forward
+// and backward count what the model needs (12 s^2 d a head, halved).
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
-                                       const core::TensorView& out, const core::TensorView& lse, double scale);
+                                       const core::TensorView& out, const core::TensorView& lse,
+                                       const AttentionRule& rule);
 
 }  // namespace ms::ops

@@ -50,4 +50,52 @@ void embedding_backward(Context& context, std::span<const int32_t> ids, const Te
   });
 }
 
+namespace {
+
+void check_positions(const TensorView& hidden, const TensorView& table, int64_t first_position) {
+  MS_CHECK(hidden.shape().size() == 3, "position embedding: hidden is ", core::cat(hidden.shape()),
+           ", expected [seq, batch, h]");
+  detail::check_shape(table, {table.dim(0), hidden.dim(2)}, "position embedding: table");
+  if (first_position + hidden.dim(0) > table.dim(0)) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("position embedding: ", first_position + hidden.dim(0),
+                                " positions, but the table has ", table.dim(0), "; raise --max-position-embeddings"));
+  }
+}
+
+}  // namespace
+
+void add_position_embedding(Context& context, const TensorView& hidden, const TensorView& table,
+                            int64_t first_position) {
+  const detail::OpScope scope(context, "ms::add_position_embedding", hidden, table);
+  check_positions(hidden, table, first_position);
+  detail::check_dtype(table, hidden.dtype(), "position embedding: table");
+  const int64_t batch = hidden.dim(1), h = hidden.dim(2);
+  const auto kernel = scope.kernel(-1, 3 * hidden.size_bytes());
+  detail::with_type(hidden.dtype(), [&]<class T>() {
+    context.pool.parallel_for(hidden.dim(0) * batch, detail::row_grain(h), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* target = hidden.data<T>() + row * h;
+        kernels::add(target, table.data<T>() + (first_position + row / batch) * h, h, target);
+      }
+    });
+  });
+}
+
+void position_embedding_backward(Context& context, const TensorView& dhidden, const TensorView& main_grad,
+                                 int64_t first_position) {
+  const detail::OpScope scope(context, "ms::position_embedding_backward", dhidden);
+  check_positions(dhidden, main_grad, first_position);
+  const int64_t batch = dhidden.dim(1), h = dhidden.dim(2);
+  const auto kernel = scope.kernel(-1, 2 * dhidden.size_bytes());
+  detail::with_type(dhidden.dtype(), [&]<class T>() {
+    context.pool.parallel_for(dhidden.dim(0), detail::row_grain(batch * h), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin * batch; row < end * batch; ++row) {
+        kernels::accumulate(main_grad.data<float>() + (first_position + row / batch) * h, dhidden.data<T>() + row * h,
+                            h);
+      }
+    });
+  });
+}
+
 }  // namespace ms::ops

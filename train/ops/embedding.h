@@ -1,4 +1,4 @@
-// Lookup in (a vocabulary slice of) the embedding table, and its gradient.
+// Lookup in (a vocabulary slice of) the embedding table, learned position embeddings, and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,14 @@ core::Tensor embedding(Context& context, std::span<const int32_t> ids, const cor
 // dy: [n, h] fp32 or bf16; main_grad: fp32 [rows, h].
 void embedding_backward(Context& context, std::span<const int32_t> ids, const core::TensorView& dy,
                         const core::TensorView& main_grad, int64_t first_id);
+
+// hidden[s, b] += table[first_position + s]. hidden: [seq, batch, h], table: [positions, h] of its dtype.
+void add_position_embedding(Context& context, const core::TensorView& hidden, const core::TensorView& table,
+                            int64_t first_position);
+
+// main_grad[first_position + s] += sum over the batch of dhidden[s, b], in the order of b. main_grad: fp32
+// [positions, h].
+void position_embedding_backward(Context& context, const core::TensorView& dhidden, const core::TensorView& main_grad,
+                                 int64_t first_position);
 
 }  // namespace ms::ops

@@ -86,18 +86,24 @@ std::string explain_gemm(core::DType dtype) {
 Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias) {
   const detail::OpScope scope(context, "ms::linear", x, weight);
   Tensor y = multiply(context, scope, x, weight, x.dtype());
-  if (bias == nullptr) return y;
+  if (bias != nullptr) add_bias_inplace(context, y, *bias);
+  return y;
+}
+
+void add_bias_inplace(Context& context, const TensorView& y, const TensorView& bias) {
+  const detail::OpScope scope(context, "ms::add_bias", y, bias);
   const int64_t out = y.dim(-1);
-  detail::check_size(*bias, out, "linear: bias");
-  detail::with_type(x.dtype(), [&]<class T>() {
+  detail::check_size(bias, out, "add_bias: bias");
+  detail::check_dtype(bias, y.dtype(), "add_bias: bias");
+  const auto kernel = scope.kernel(-1, 2 * y.size_bytes());
+  detail::with_type(y.dtype(), [&]<class T>() {
     context.pool.parallel_for(detail::num_rows(y), detail::row_grain(out), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         T* target = y.data<T>() + row * out;
-        kernels::add(target, bias->data<T>(), out, target);
+        kernels::add(target, bias.data<T>(), out, target);
       }
     });
   });
-  return y;
 }
 
 Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weight) {

@@ -19,6 +19,9 @@ std::string explain_gemm(core::DType dtype);
 core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,
                     const core::TensorView* bias = nullptr);
 
+// y [.., out] += bias [out], of one dtype: a row-parallel layer's bias, added once behind the reduction.
+void add_bias_inplace(Context& context, const core::TensorView& y, const core::TensorView& bias);
+
 // Returns fp32 [.., out] whatever the operands are: logits.
 core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core::TensorView& weight);
 

@@ -8,65 +8,139 @@
 #include "train/ops/detail/typed.h"
 
 namespace ms::ops {
+namespace {
 
 using core::Tensor;
 using core::TensorView;
 
-Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, double epsilon, Tensor* rstd) {
+void check_weight(const TensorView& weight, const TensorView& x, const char* what) {
+  detail::check_size(weight, x.dim(-1), what);
+  detail::check_dtype(weight, x.dtype(), what);
+}
+
+void check_gradients(const TensorView& dy, const TensorView& x, const TensorView* dresidual) {
+  detail::check_shape(dy, x.shape(), "norm backward: dy");
+  detail::check_dtype(dy, x.dtype(), "norm backward: dy");
+  if (dresidual == nullptr) return;
+  detail::check_size(*dresidual, x.size(), "norm backward: dresidual");
+  detail::check_dtype(*dresidual, x.dtype(), "norm backward: dresidual");
+}
+
+// fp32 [rows], where it is wanted.
+float* make_statistic(Context& context, int64_t rows, Tensor* statistic) {
+  if (statistic == nullptr) return nullptr;
+  *statistic = Tensor(context.arena, core::DType::kFp32, {rows}, core::MemoryTag::kAct);
+  return statistic->data<float>();
+}
+
+// Sums over rows into `sums` (each fp32 [h]): over blocks of rows, then over blocks, both in an order that knows no
+// threads. work(first_row, rows, partials): adds the block's part to partials[i], fp32 [h].
+template <class Work>
+void sum_over_rows(Context& context, int64_t rows, int64_t h, std::initializer_list<const TensorView*> sums,
+                   const Work& work) {
+  const int64_t block_rows = std::max<int64_t>(64, (rows + 31) / 32), blocks = (rows + block_rows - 1) / block_rows;
+  const auto width = static_cast<int64_t>(sums.size()) * h;
+  const Tensor partial =
+      Tensor::zeros(context.arena, core::DType::kFp32, {std::max<int64_t>(blocks, 1), width}, core::MemoryTag::kTmp);
+  context.pool.parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * block_rows;
+      work(first, std::min(block_rows, rows - first), partial.data<float>() + block * width);
+    }
+  });
+  int64_t offset = 0;
+  for (const TensorView* sum : sums) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      kernels::accumulate(sum->data<float>(), partial.data<float>() + block * width + offset, h);
+    }
+    offset += h;
+  }
+}
+
+}  // namespace
+
+Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, const NormRule& rule, Tensor* rstd) {
   const detail::OpScope scope(context, "ms::rms_norm", x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
-  detail::check_size(gamma, h, "rms_norm: gamma");
-  detail::check_dtype(gamma, x.dtype(), "rms_norm: gamma");
+  check_weight(gamma, x, "rms_norm: gamma");
   Tensor y(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
-  float* r = nullptr;
-  if (rstd != nullptr) {
-    *rstd = Tensor(context.arena, core::DType::kFp32, {rows}, core::MemoryTag::kAct);
-    r = rstd->data<float>();
-  }
+  float* r = make_statistic(context, rows, rstd);
   const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      kernels::rms_norm(x.data<T>() + begin * h, gamma.data<T>(), end - begin, h, static_cast<float>(epsilon),
-                        y.data<T>() + begin * h, r == nullptr ? nullptr : r + begin);
+      kernels::rms_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(rule.gamma_offset), end - begin, h,
+                        static_cast<float>(rule.epsilon), y.data<T>() + begin * h, r == nullptr ? nullptr : r + begin);
     });
   });
   return y;
 }
 
 Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& gamma,
-                         const TensorView& rstd, const TensorView& dgamma, const TensorView* dresidual) {
+                         const NormRule& rule, const TensorView& rstd, const TensorView& dgamma,
+                         const TensorView* dresidual) {
   const detail::OpScope scope(context, "ms::rms_norm_backward", dy, x, gamma);
   const int64_t h = x.dim(-1), rows = detail::num_rows(x);
-  detail::check_shape(dy, x.shape(), "rms_norm_backward: dy");
-  detail::check_dtype(dy, x.dtype(), "rms_norm_backward: dy");
-  detail::check_dtype(gamma, x.dtype(), "rms_norm_backward: gamma");
-  detail::check_size(gamma, h, "rms_norm_backward: gamma");
+  check_weight(gamma, x, "rms_norm_backward: gamma");
+  check_gradients(dy, x, dresidual);
   detail::check_size(rstd, rows, "rms_norm_backward: rstd");
   detail::check_size(dgamma, h, "rms_norm_backward: dgamma");
-  if (dresidual != nullptr) {
-    detail::check_size(*dresidual, x.size(), "rms_norm_backward: dresidual");
-    detail::check_dtype(*dresidual, x.dtype(), "rms_norm_backward: dresidual");
-  }
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
-  // dgamma is summed over blocks of rows, then over blocks: both in an order that knows no threads.
-  const int64_t block_rows = std::max<int64_t>(64, (rows + 31) / 32), blocks = (rows + block_rows - 1) / block_rows;
-  const Tensor partial =
-      Tensor::zeros(context.arena, core::DType::kFp32, {std::max<int64_t>(blocks, 1), h}, core::MemoryTag::kTmp);
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
-    context.pool.parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = block * block_rows, offset = first * h;
-        kernels::rms_norm_backward(
-            dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(), rstd.data<float>() + first,
-            dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, std::min(block_rows, rows - first), h,
-            dx.data<T>() + offset, partial.data<float>() + block * h);
-      }
+    sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
+      const int64_t offset = first * h;
+      kernels::rms_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
+                                 static_cast<float>(rule.gamma_offset), rstd.data<float>() + first,
+                                 dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, count, h,
+                                 dx.data<T>() + offset, partial);
     });
   });
-  for (int64_t block = 0; block < blocks; ++block) {
-    kernels::accumulate(dgamma.data<float>(), partial.data<float>() + block * h, h);
-  }
+  return dx;
+}
+
+Tensor layer_norm(Context& context, const TensorView& x, const TensorView& gamma, const TensorView& beta,
+                  const NormRule& rule, NormStatistics* statistics) {
+  const detail::OpScope scope(context, "ms::layer_norm", x, gamma);
+  const int64_t h = x.dim(-1), rows = detail::num_rows(x);
+  check_weight(gamma, x, "layer_norm: gamma");
+  check_weight(beta, x, "layer_norm: beta");
+  Tensor y(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
+  float* m = make_statistic(context, rows, statistics == nullptr ? nullptr : &statistics->mean);
+  float* r = make_statistic(context, rows, statistics == nullptr ? nullptr : &statistics->rstd);
+  const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
+  detail::with_type(x.dtype(), [&]<class T>() {
+    context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
+      kernels::layer_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(rule.gamma_offset),
+                          beta.data<T>(), end - begin, h, static_cast<float>(rule.epsilon), y.data<T>() + begin * h,
+                          m == nullptr ? nullptr : m + begin, r == nullptr ? nullptr : r + begin);
+    });
+  });
+  return y;
+}
+
+Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& gamma,
+                           const NormRule& rule, const NormStatistics& statistics, const TensorView& dgamma,
+                           const TensorView& dbeta, const TensorView* dresidual) {
+  const detail::OpScope scope(context, "ms::layer_norm_backward", dy, x, gamma);
+  const int64_t h = x.dim(-1), rows = detail::num_rows(x);
+  check_weight(gamma, x, "layer_norm_backward: gamma");
+  check_gradients(dy, x, dresidual);
+  detail::check_size(statistics.mean, rows, "layer_norm_backward: mean");
+  detail::check_size(statistics.rstd, rows, "layer_norm_backward: rstd");
+  detail::check_size(dgamma, h, "layer_norm_backward: dgamma");
+  detail::check_size(dbeta, h, "layer_norm_backward: dbeta");
+  Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
+  detail::with_type(x.dtype(), [&]<class T>() {
+    sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
+      const int64_t offset = first * h;
+      kernels::layer_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
+                                   static_cast<float>(rule.gamma_offset), statistics.mean.data<float>() + first,
+                                   statistics.rstd.data<float>() + first,
+                                   dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, count, h,
+                                   dx.data<T>() + offset, partial, partial + h);
+    });
+  });
   return dx;
 }
 

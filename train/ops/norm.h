@@ -1,6 +1,11 @@
-// RMSNorm, Zhang & Sennrich 2019: y = x * r * gamma with r = 1 / sqrt(mean(x^2) + epsilon), over the last axis.
+// RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) over the last axis.
 //
-// Rows are split over the pool; sums are fp32 (x and gamma fp32 or bf16, the same for both). Forward keeps r only.
+//   RMSNorm    y = x * r * g             r = 1 / sqrt(mean(x^2) + epsilon)
+//   LayerNorm  y = (x - m) * r * g + b   m = mean(x), r = 1 / sqrt(mean((x - m)^2) + epsilon)
+//
+// with g = gamma, or 1 + gamma where weights are centred on zero (gamma_offset 1; Megatron's --apply-layernorm-1p).
+// Rows are split over the pool; sums are fp32 (x and weights fp32 or bf16, all the same). Sums over rows are made in an
+// order that does not depend on the number of threads.
 #pragma once
 
 #include "core/tensor.h"
@@ -8,16 +13,38 @@
 
 namespace ms::ops {
 
+// What backward needs of forward besides the input: fp32 [rows] each.
+struct NormStatistics {
+  core::Tensor mean;  // LayerNorm only
+  core::Tensor rstd;
+};
+
+struct NormRule {
+  double epsilon = 1e-5;
+  double gamma_offset = 0;
+};
+
 // Returns y, shape and dtype of x [.., h]. gamma: [h], dtype of x.
 // rstd: receives r, fp32 [rows], which backward needs; may be null.
-core::Tensor rms_norm(Context& context, const core::TensorView& x, const core::TensorView& gamma, double epsilon,
+core::Tensor rms_norm(Context& context, const core::TensorView& x, const core::TensorView& gamma, const NormRule& rule,
                       core::Tensor* rstd);
 
-// Returns dx [.., h] = r * (gamma*dy - xhat * mean(gamma*dy*xhat)) [+ dresidual], with xhat = x * r, in x's dtype.
-// rstd: what forward gave. dgamma: fp32 [h], += sum over rows of dy * xhat, in an order that does not depend on the
-// number of threads. dresidual: shape and dtype of x, the gradient that arrives past the norm; may be null.
+// Returns dx [.., h] = r * (g*dy - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = x * r, in x's dtype.
+// rstd: what forward gave. dgamma: fp32 [h], += sum over rows of dy * xhat. dresidual: shape and dtype of x, the
+// gradient that arrives past the norm; may be null.
 core::Tensor rms_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
-                               const core::TensorView& gamma, const core::TensorView& rstd,
+                               const core::TensorView& gamma, const NormRule& rule, const core::TensorView& rstd,
                                const core::TensorView& dgamma, const core::TensorView* dresidual = nullptr);
+
+// Returns y, shape and dtype of x [.., h]. gamma, beta: [h], dtype of x. statistics: filled; may be null.
+core::Tensor layer_norm(Context& context, const core::TensorView& x, const core::TensorView& gamma,
+                        const core::TensorView& beta, const NormRule& rule, NormStatistics* statistics);
+
+// Returns dx [.., h] = r * (g*dy - mean(g*dy) - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = (x - m) * r.
+// dgamma, dbeta: fp32 [h], += sums over rows of dy * xhat and of dy. dresidual: as above.
+core::Tensor layer_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
+                                 const core::TensorView& gamma, const NormRule& rule, const NormStatistics& statistics,
+                                 const core::TensorView& dgamma, const core::TensorView& dbeta,
+                                 const core::TensorView* dresidual = nullptr);
 
 }  // namespace ms::ops

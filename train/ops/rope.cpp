@@ -29,8 +29,8 @@ void rotate(Context& context, const TensorView& x, const RopeTable& table, bool 
     context.pool.parallel_for(seq, detail::row_grain(row), [&](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; ++s) {
         const int64_t position = position_of(s);
-        kernels::rope(x.data<T>() + s * row, batch * heads, d, table.dim(), table.cos() + position * half,
-                      table.sin() + position * half, inverse);
+        kernels::rope(table.pairs(), x.data<T>() + s * row, batch * heads, d, table.dim(),
+                      table.cos() + position * half, table.sin() + position * half, inverse);
       }
     });
   });

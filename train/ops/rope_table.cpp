@@ -6,29 +6,39 @@
 
 namespace ms::ops {
 
-RopeTable::RopeTable(core::Arena& arena, int64_t positions, int64_t dim, double base)
-    : positions_(positions), dim_(dim) {
-  if (dim <= 0 || dim % 2 != 0 || positions < 0) {
+std::vector<float> rope_inverse_frequencies(int64_t dim, double base) {
+  if (dim <= 0 || dim % 2 != 0) {
     throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat("rotary embedding: dim ", dim, " for ", positions,
-                                " positions; the rotated part of a head must be even (see --rotary-percent)"));
+                      core::cat("rotary embedding: ", dim,
+                                " elements of a head to rotate; their number must be even "
+                                "and positive (see --kv-channels and --rotary-percent)"));
   }
-  const int64_t half = dim / 2;
+  std::vector<float> result(static_cast<size_t>(dim / 2));
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    result[static_cast<size_t>(i)] = 1.0F / std::pow(static_cast<float>(base), exponent);
+  }
+  return result;
+}
+
+RopeTable::RopeTable(core::Arena& arena, int64_t positions, std::span<const float> inverse_frequencies, RopePairs pairs,
+                     double factor)
+    : positions_(positions), dim_(2 * static_cast<int64_t>(inverse_frequencies.size())), pairs_(pairs) {
+  if (dim_ == 0 || positions < 0) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat("rotary embedding: ", dim_, " elements for ", positions, " positions"));
+  }
+  const int64_t half = dim_ / 2;
   cos_ = core::Tensor(arena, core::DType::kFp32, {positions, half}, core::MemoryTag::kTmp);
   sin_ = core::Tensor(arena, core::DType::kFp32, {positions, half}, core::MemoryTag::kTmp);
-  // transformers: inv_freq = 1.0 / (base ** (arange(0, dim, 2).float() / dim)), every step rounded to fp32.
-  std::vector<float> inverse_frequency(static_cast<size_t>(half));
-  for (int64_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-    inverse_frequency[static_cast<size_t>(i)] = 1.0F / std::pow(static_cast<float>(base), exponent);
-  }
+  const auto scale = static_cast<float>(factor);
   auto* cosines = cos_.data<float>();
   auto* sines = sin_.data<float>();
   for (int64_t position = 0; position < positions; ++position) {
     for (int64_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * inverse_frequency[static_cast<size_t>(i)];
-      cosines[position * half + i] = std::cos(angle);
-      sines[position * half + i] = std::sin(angle);
+      const float angle = static_cast<float>(position) * inverse_frequencies[static_cast<size_t>(i)];
+      cosines[position * half + i] = std::cos(angle) * scale;
+      sines[position * half + i] = std::sin(angle) * scale;
     }
   }
 }

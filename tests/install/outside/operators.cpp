@@ -19,7 +19,7 @@ int main() {
   for (int i = 0; i < 6; ++i) x.data<float>()[i] = static_cast<float>(i + 1);
   for (int i = 0; i < 3; ++i) gamma.data<float>()[i] = 1;
 
-  const ms::core::Tensor y = ms::ops::rms_norm(context, x, gamma, 0.0, nullptr);
+  const ms::core::Tensor y = ms::ops::rms_norm(context, x, gamma, {.epsilon = 0.0}, nullptr);
   for (int row = 0; row < 2; ++row) {
     double squares = 0;
     for (int i = 0; i < 3; ++i) squares += y.data<float>()[row * 3 + i] * y.data<float>()[row * 3 + i];

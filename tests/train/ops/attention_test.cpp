@@ -67,10 +67,10 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
   const auto k = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 2, 1.5F);
   const auto v = ops.random<TypeParam>({kSeq, kBatch, kGroups, kD}, 3);
   const auto dout = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 4);
-  const auto result = causal_attention(ops.context, q, k, v, scale);
+  const auto result = causal_attention(ops.context, q, k, v, {scale});
   EXPECT_EQ(result.lse.shape(), (core::Dims{kBatch, kHeads, kSeq}));
   EXPECT_EQ(ops.context.flops, 2 * kSeq * kSeq * kD * kBatch * kHeads);
-  const auto gradients = causal_attention_backward(ops.context, dout, q, k, v, result.out, result.lse, scale);
+  const auto gradients = causal_attention_backward(ops.context, dout, q, k, v, result.out, result.lse, {scale});
   EXPECT_EQ(ops.context.flops, 6 * kSeq * kSeq * kD * kBatch * kHeads);
   // As in tests/kernels/attention_test.cpp: the stored out's rounding enters dS.
   const double forward = 200 * kFp32, backward = 400 * kFp32 + 3 * kD * roundoff<TypeParam>() + 1e-7;
@@ -80,14 +80,14 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
       Array dk(keys.size()), dv(vals.size());
       for (int64_t head = group * kPerGroup; head < (group + 1) * kPerGroup; ++head) {
         const Array queries = head_of(q, batch, head), g = head_of(dout, batch, head);
-        const auto want = reference::causal_attention(queries, keys, vals, kSeq, kD, scale);
+        const auto want = reference::causal_attention(queries, keys, vals, kSeq, kD, {scale});
         expect_head(result.out, batch, head, want.out, forward, roundoff<TypeParam>(), "out");
         for (int64_t s = 0; s < kSeq; ++s) {
           ASSERT_NEAR(result.lse.template data<float>()[(batch * kHeads + head) * kSeq + s],
                       want.lse[static_cast<size_t>(s)], forward);
         }
         const auto loss = [&](const Array& a, const Array& b, const Array& c) {
-          return reference::dot(reference::causal_attention(a, b, c, kSeq, kD, scale).out, g);
+          return reference::dot(reference::causal_attention(a, b, c, kSeq, kD, {scale}).out, g);
         };
         expect_head(gradients.dq, batch, head,
                     reference::numeric_gradient([&](const Array& x) { return loss(x, keys, vals); }, queries), backward,
@@ -107,8 +107,8 @@ TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryNotOnTheSquare) {
   for (const int threads : {1, 2, 3}) {
     Ops ops(threads);
     const auto q = ops.random<TypeParam>({300, 1, 6, 16}, 1), k = ops.random<TypeParam>({300, 1, 3, 16}, 2);
-    const auto out = causal_attention(ops.context, q, k, k, 0.25);
-    const auto gradients = causal_attention_backward(ops.context, q, q, k, k, out.out, out.lse, 0.25);
+    const auto out = causal_attention(ops.context, q, k, k, {0.25});
+    const auto gradients = causal_attention_backward(ops.context, q, q, k, k, out.out, out.lse, {0.25});
     Array all = array(out.out);
     for (const Array& part : {array(gradients.dq), array(gradients.dk)})
       all.insert(all.end(), part.begin(), part.end());
@@ -120,16 +120,45 @@ TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryNotOnTheSquare) {
   Ops ops;
   const auto q = ops.random<TypeParam>({4096, 1, 1, 8}, 1);
   const int64_t before = ops.arena.total_peak_bytes();
-  causal_attention(ops.context, q, q, q, 0.3);
+  causal_attention(ops.context, q, q, q, {0.3});
   EXPECT_LT(ops.arena.total_peak_bytes() - before, 4096 * 4096 * 4 / 16) << "a seq x seq buffer";
+}
+
+// The mask of a head of a sample is the same wherever it is computed: on the rank that holds heads 2 and 3, in another
+// place of the batch.
+TEST(AttentionDropout, MasksFollowTheHeadAndTheSample) {
+  constexpr int64_t kSeq = 9, kHeads = 4, kD = 4;
+  Ops ops(2);
+  const std::vector<int64_t> samples = {41, 7};
+  const auto all = ops.random<float>({kSeq, 2, kHeads, kD}, 1);
+  AttentionRule rule{0.5, 0, 0, {0.4F, 99}, 0, samples};
+  const Array whole = array(causal_attention(ops.context, all, all, all, rule).out);
+  core::Tensor part(ops.arena, core::DType::kFp32, {kSeq, 1, 2, kD}, core::MemoryTag::kTmp);
+  const auto at = [&](int64_t s, int64_t batch, int64_t head, int64_t e) {
+    return static_cast<size_t>(((s * 2 + batch) * kHeads + head) * kD + e);
+  };
+  for (int64_t s = 0; s < kSeq; ++s) {
+    for (int64_t i = 0; i < 2 * kD; ++i) part.data<float>()[s * 2 * kD + i] = all.data<float>()[at(s, 1, 2, i)];
+  }
+  const std::vector<int64_t> second = {7};
+  rule.first_head = 2;
+  rule.samples = second;
+  const Array of_rank = array(causal_attention(ops.context, part, part, part, rule).out);
+  for (int64_t s = 0; s < kSeq; ++s) {
+    for (int64_t i = 0; i < 2 * kD; ++i) {
+      ASSERT_EQ(of_rank[static_cast<size_t>(s * 2 * kD + i)], whole[at(s, 1, 2, i)]) << s << " " << i;
+    }
+  }
+  rule.dropout.key = 100;
+  EXPECT_NE(array(causal_attention(ops.context, part, part, part, rule).out), of_rank);
 }
 
 TEST(AttentionContract, EmptyAndWrongShapes) {
   Ops ops;
   const auto none = ops.random<float>({0, 1, 2, 4}, 1);
-  EXPECT_EQ(causal_attention(ops.context, none, none, none, 1).out.size(), 0);
+  EXPECT_EQ(causal_attention(ops.context, none, none, none, {1}).out.size(), 0);
   const auto q = ops.random<float>({3, 1, 3, 4}, 1), k = ops.random<float>({3, 1, 2, 4}, 1);
-  EXPECT_THROW(causal_attention(ops.context, q, k, k, 1), core::Error);
+  EXPECT_THROW(causal_attention(ops.context, q, k, k, {1}), core::Error);
   EXPECT_THROW(split_qkv(ops.context, ops.random<float>({3, 1, 13}, 1), 1, 1, 4), core::Error);
 }
 

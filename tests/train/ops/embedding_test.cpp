@@ -44,6 +44,29 @@ TYPED_TEST(Embedding, LooksUpItsSliceAndScattersBack) {
   EXPECT_TRUE(same_bytes(alone, main_grad)) << "bits depend on the number of threads";
 }
 
+TYPED_TEST(Embedding, PositionsAreAddedFromTheFirstOnAndCollectTheirGradients) {
+  constexpr int64_t kSeq = 5, kBatch = 3, kWidth = 7, kFirst = 4;
+  Ops ops(2);
+  const auto hidden = ops.random<TypeParam>({kSeq, kBatch, kWidth}, 1), table = ops.random<TypeParam>({12, kWidth}, 2);
+  const reference::Array before = array(hidden), rows = array(table);
+  add_position_embedding(ops.context, hidden, table, kFirst);
+  reference::Array want, gradient(12 * kWidth);
+  for (int64_t row = 0; row < kSeq * kBatch; ++row) {
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const auto at = static_cast<size_t>(row * kWidth + i),
+                 of = static_cast<size_t>((kFirst + row / kBatch) * kWidth + i);
+      want.push_back(before[at] + rows[of]);
+      gradient[of] += before[at];
+    }
+  }
+  expect_near(hidden, want, 0, 2 * reference::roundoff<TypeParam>(), "hidden");
+  const auto dhidden = ops.random<TypeParam>({kSeq, kBatch, kWidth}, 1);
+  const auto main_grad = ops.zeros({12, kWidth});
+  position_embedding_backward(ops.context, dhidden, main_grad, kFirst);
+  expect_near(main_grad, gradient, 3 * reference::kFp32 * kBatch, 0, "main_grad");
+  EXPECT_THROW(add_position_embedding(ops.context, hidden, table, 8), core::Error);
+}
+
 TEST(EmbeddingContract, NoIdsAndWrongShapes) {
   Ops ops;
   const auto weight = ops.random<float>({4, 3}, 1);

@@ -13,7 +13,7 @@ using reference::roundoff;
 
 TEST(RopeTable, FollowsTheDefinition) {
   Ops ops;
-  const RopeTable table(ops.arena, 2048, 64, 10000.0);
+  const RopeTable table(ops.arena, 2048, rope_inverse_frequencies(64, 10000.0));
   EXPECT_EQ(table.positions(), 2048);
   for (const int64_t position : {0, 1, 17, 2047}) {
     for (int64_t i = 0; i < 32; ++i) {
@@ -24,8 +24,9 @@ TEST(RopeTable, FollowsTheDefinition) {
       EXPECT_NEAR(table.sin()[position * 32 + i], std::sin(angle), bound) << position << " " << i;
     }
   }
-  EXPECT_THROW(RopeTable(ops.arena, 8, 5, 10000.0), core::Error);
-  EXPECT_THROW(RopeTable(ops.arena, 8, 0, 10000.0), core::Error);
+  EXPECT_THROW(rope_inverse_frequencies(5, 10000.0), core::Error);
+  EXPECT_THROW(rope_inverse_frequencies(0, 10000.0), core::Error);
+  EXPECT_THROW(RopeTable(ops.arena, 8, {}), core::Error);
 }
 
 template <class T>
@@ -35,7 +36,7 @@ TYPED_TEST_SUITE(Rope, StorageTypes);
 TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
   constexpr int64_t kSeq = 40, kBatch = 2, kHeads = 3, kD = 24, kDim = 20;
   Ops ops(2);
-  const RopeTable table(ops.arena, 100, kDim, 10000.0);
+  const RopeTable table(ops.arena, 100, rope_inverse_frequencies(kDim, 10000.0));
   std::vector<int32_t> positions;
   for (int32_t s = 0; s < kSeq; ++s) positions.push_back(s % 7 + 13);
   const auto start = ops.random<TypeParam>({kSeq, kBatch, kHeads, kD}, 1);
@@ -68,9 +69,20 @@ TYPED_TEST(Rope, RotatesEachRowByItsPosition) {
   }
 }
 
+TEST(RopeTable, NeighboursAndTheFactor) {
+  Ops ops;
+  const std::vector<float> frequency = {0.5F};
+  const RopeTable table(ops.arena, 4, frequency, RopePairs::kNeighbours, 2.0);
+  const auto x = ops.tensor<float>({1, 0, 0, 1}, {2, 1, 1, 2});
+  rope_inplace(ops.context, x, table, 1, false);
+  expect_near(x, {2 * std::cos(0.5), 2 * std::sin(0.5), -2 * std::sin(1.0), 2 * std::cos(1.0)}, 1e-6, 0, "x");
+  rope_inplace(ops.context, x, table, 1, true);  // the gradient: turned back, and the factor once more
+  expect_near(x, {4, 0, 0, 4}, 2e-6, 0, "gradient");
+}
+
 TEST(RopeContract, RefusesPositionsBeyondTheTable) {
   Ops ops;
-  const RopeTable table(ops.arena, 8, 4, 10000.0);
+  const RopeTable table(ops.arena, 8, rope_inverse_frequencies(4, 10000.0));
   const auto x = ops.random<float>({4, 1, 1, 4}, 1);
   rope_inplace(ops.context, x, table, 4, false);
   EXPECT_THROW(rope_inplace(ops.context, x, table, 5, false), core::Error);

@@ -1,0 +1,10 @@
+// The families that there are, each in a file of its own.
+#pragma once
+
+#include "convert/family.h"
+
+namespace ms::convert {
+
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kGemma2, kPhi3, kGlm, kGlm4, kGpt2;
+
+}  // namespace ms::convert

@@ -1,0 +1,25 @@
+// Llama 1, 2, 3.x (transformers models/llama).
+#include "convert/families/families.h"
+#include "convert/families/llama_style.h"
+
+namespace ms::convert {
+namespace {
+
+constexpr std::array kKeys = {kHiddenSize,        kIntermediateSize, kNumHiddenLayers,
+                              kHeadDim,           kVocabSize,        kMaxPositionEmbeddings,
+                              rms_norm_eps(1e-6), kInitializerRange, kAttentionDropout};
+constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {"mlp_bias", false}}};
+
+}  // namespace
+
+constinit const Family kLlama{.model_type = "llama",
+                              .architecture = "LlamaForCausalLM",
+                              .fix = fix_llama_style,
+                              .keys = kKeys,
+                              .required = kRequired,
+                              .activation_keys = kHiddenAct,
+                              .before = kLlamaBefore,
+                              .layer = kLlamaLayer,
+                              .after = kLlamaAfter};
+
+}  // namespace ms::convert

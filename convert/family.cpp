@@ -1,0 +1,71 @@
+#include "convert/family.h"
+
+#include <array>
+
+#include "convert/detail/printable.h"
+#include "convert/families/families.h"
+#include "convert/huggingface_config.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+// In the order in which a model without a config.json is offered to them.
+constexpr std::array<const Family*, 9> kFamilies = {&kLlama,  &kMistral, &kQwen2, &kQwen3, &kPhi3,
+                                                    &kGemma2, &kGlm,     &kGlm4,  &kGpt2};
+
+// The model as the family's config.json would give it back.
+core::TransformerConfig as_told_by(const Family& family, const core::TransformerConfig& model) {
+  core::TransformerConfig told;
+  family.fix(told);
+  for (const ConfigKey& key : family.keys) {
+    std::visit([&](auto member) { told.*member = model.*member; }, key.field);
+  }
+  told.num_attention_heads = model.num_attention_heads;
+  if (!family.groups_key.empty()) {
+    told.num_query_groups = model.num_query_groups;
+    told.group_query_attention = model.group_query_attention;
+  }
+  if (told.kv_channels == 0) told.kv_channels = told.hidden_size / told.num_attention_heads;
+  told.untie_embeddings_and_output_weights = model.untie_embeddings_and_output_weights;
+  if (!told.gated()) told.bias_gelu_fusion = model.bias_gelu_fusion;
+  if (!told.has_rotary_embedding()) return told;
+  if (family.default_partial_rotary) told.rotary_percent = model.rotary_percent;
+  told.rotary_base = model.rotary_base;
+  told.rope_scaling_type = model.rope_scaling_type;
+  told.rope_scaling_factor = model.rope_scaling_factor;
+  told.rope_scaling_original_max_position_embeddings = model.rope_scaling_original_max_position_embeddings;
+  told.rope_scaling_low_freq_factor = model.rope_scaling_low_freq_factor;
+  told.rope_scaling_high_freq_factor = model.rope_scaling_high_freq_factor;
+  told.rope_scaling_beta_fast = model.rope_scaling_beta_fast;
+  told.rope_scaling_beta_slow = model.rope_scaling_beta_slow;
+  told.rope_scaling_mscale = model.rope_scaling_mscale;
+  told.rope_scaling_mscale_all_dim = model.rope_scaling_mscale_all_dim;
+  told.rope_scaling_attention_factor = model.rope_scaling_attention_factor;
+  return told;
+}
+
+}  // namespace
+
+std::span<const Family* const> families() { return kFamilies; }
+
+const Family& find_family(std::string_view model_type) {
+  std::string known;
+  for (const Family* family : kFamilies) {
+    if (family->model_type == model_type) return *family;
+    known += core::cat(known.empty() ? "" : ", ", family->model_type);
+  }
+  throw core::Error(core::ErrorCode::kUnsupported,
+                    core::cat("model_type ", detail::printable(model_type), " is not supported; known: ", known));
+}
+
+const Family& family_of_model(const core::TransformerConfig& config) {
+  for (const Family* family : kFamilies) {
+    if (same_model(as_told_by(*family, config), config)) return *family;
+  }
+  throw core::Error(core::ErrorCode::kUnsupported,
+                    "no Hugging Face family that we know can say what this model is: its norms, activation, biases, "
+                    "positions and windows (msckpt inspect shows them) do not go together in any");
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,104 @@
+// A family of Hugging Face models as data: what its config.json means and what its tensors are called.
+//
+// A family is one file in families/ and one line in family.cpp; nothing else in convert/ branches on one. Sources: the
+// configuration and modeling files of transformers (keys, defaults, names, shapes, order of the state_dict), and
+// megatron/core/transformer for what linear_qkv and linear_fc1 hold.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "core/transformer_config.h"
+
+namespace ms::convert {
+
+// What a Hugging Face tensor is of its canonical tensor.
+enum class Part : uint8_t {
+  kWhole,
+  kQuery,  // of linear_qkv, which holds per query group: its q heads, its k head, its v head
+  kKey,
+  kValue,
+  kQkv,   // all of linear_qkv, in the order [all q | all k | all v]
+  kGate,  // first half of linear_fc1's rows
+  kUp,    // second half
+};
+
+enum class Presence : uint8_t {
+  kAlways,
+  kQkvBias,      // with add_qkv_bias
+  kQkLayernorm,  // with qk_layernorm
+  kUntied,       // with untie_embeddings_and_output_weights
+};
+
+// Of the canonical tensor.
+enum class ShapeRule : uint8_t {
+  kVocabByHidden,
+  kPositionsByHidden,
+  kHidden,
+  kHeadDim,
+  kQkvByHidden,
+  kQkv,
+  kHiddenByHeads,
+  kFc1ByHidden,
+  kFc1,
+  kHiddenByFfn
+};
+
+struct NameRule {
+  std::string_view hf;         // after the family's prefix, and "layers.N." for those inside a layer
+  std::string_view canonical;  // after "decoder.layers.N."
+  Part part = Part::kWhole;
+  ShapeRule shape = ShapeRule::kHidden;
+  Presence presence = Presence::kAlways;
+  bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
+};
+
+// A key of config.json that is a field of ours.
+struct ConfigKey {
+  using C = core::TransformerConfig;
+  std::string_view hf;
+  std::variant<int64_t C::*, double C::*, bool C::*> field;
+  std::optional<double> absent = std::nullopt;  // its value where there is no such key; none: the key must be there
+  bool null_is_none = false;                    // null means 0, "no such thing", and not that the key is absent
+  bool whole_number = false;                    // of a double: written without a fraction
+};
+
+// A key that may only have this value: the others mean something we cannot compute.
+struct RequiredFlag {
+  std::string_view hf;
+  bool value;
+};
+
+struct Family {
+  std::string_view model_type;    // as in config.json
+  std::string_view architecture;  // architectures[0]
+  // Sets the fields that are the same in every model of the family.
+  void (*fix)(core::TransformerConfig& config);
+  std::span<const ConfigKey> keys;  // beside heads, groups, rotary embedding, activation, ties and types
+  std::span<const RequiredFlag> required;
+  std::string_view heads_key = "num_attention_heads";
+  std::string_view groups_key = "num_key_value_heads";          // "": as many as heads
+  std::span<const std::string_view> activation_keys;            // the first is written
+  std::string_view activation = "silu";                         // where config.json does not say
+  int64_t default_head_dim = 0;                                 // where config.json has no head_dim; 0: hidden / heads
+  std::optional<double> default_partial_rotary = std::nullopt;  // none: the family always rotates whole heads
+  bool default_tied = false;
+  std::string_view prefix = "model.";  // of every tensor but lm_head; where prefix_is_optional, files may lack it
+  bool prefix_is_optional = false;
+  std::string_view layers = "layers.";
+  std::span<const NameRule> before, layer, after;  // in the order of the model's state_dict
+};
+
+std::span<const Family* const> families();
+// Throws kUnsupported naming the families that are known.
+const Family& find_family(std::string_view model_type);
+// The first family whose config.json can say what this model is: for a checkpoint that was never a Hugging Face folder.
+// Throws kUnsupported if none can.
+const Family& family_of_model(const core::TransformerConfig& config);
+
+inline constexpr std::string_view kHfOutput = "lm_head.weight";
+
+}  // namespace ms::convert

@@ -1,0 +1,41 @@
+// Activation functions of the MLP and their gated forms (Shazeer 2020, section 2, without bias).
+#pragma once
+
+#include <numbers>
+
+#include "kernels/activation.h"
+#include "tests/reference/array.h"
+
+namespace ms::reference {
+
+inline double activation(kernels::Activation kind, double x) {
+  switch (kind) {
+    case kernels::Activation::kGelu:
+      return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+    case kernels::Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case kernels::Activation::kSilu:
+      break;
+  }
+  return x / (1 + std::exp(-x));
+}
+
+inline Array activation(kernels::Activation kind, const Array& x) {
+  Array y;
+  for (const double value : x) y.push_back(activation(kind, value));
+  return y;
+}
+
+// Rows of [gate | up].
+inline Array gated_activation(kernels::Activation kind, const Array& x, int64_t f) {
+  const auto width = static_cast<size_t>(f);
+  Array y(x.size() / 2);
+  for (size_t row = 0; row < (width == 0 ? 0 : y.size() / width); ++row) {
+    for (size_t i = 0; i < width; ++i) {
+      y[row * width + i] = activation(kind, x[row * 2 * width + i]) * x[row * 2 * width + width + i];
+    }
+  }
+  return y;
+}
+
+}  // namespace ms::reference

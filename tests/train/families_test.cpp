@@ -1,0 +1,173 @@
+// Models that are not Llama's, and dropout, on layouts against one rank: what the numerics ladder asks of layouts
+// (tests/train/layouts_test.cpp) holds for every part of a model that has parameters or masks of its own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using test::TinyLayout;
+using Change = void (*)(train::TrainerConfig&);
+
+constexpr int kSteps = 15;
+
+struct Model {
+  const char* name;
+  Change change;
+};
+
+void gpt2(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.normalization = "LayerNorm";
+  model.position_embedding_type = "learned_absolute";
+  model.swiglu = false;
+  model.add_bias_linear = true;
+  model.group_query_attention = false;
+  model.num_query_groups = 1;
+  model.untie_embeddings_and_output_weights = false;
+  model.hidden_dropout = 0.2;
+  model.attention_dropout = 0.2;
+}
+
+void gemma2(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.swiglu = false;
+  model.gelu_tanh = true;
+  model.apply_layernorm_1p = true;
+  model.post_norm = true;
+  model.input_embeds_norm = true;
+  model.query_pre_attn_scalar = 12;
+  model.attn_logit_softcapping = 2;
+  model.output_logit_softcapping = 5;
+  model.interleave_sliding_window = 5;
+  model.untie_embeddings_and_output_weights = false;
+}
+
+void glm4(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.add_qkv_bias = true;
+  model.post_norm = true;
+  model.rotary_interleaved = true;
+  model.rotary_percent = 0.5;
+  model.hidden_dropout = 0.1;
+}
+
+// LayerNorm of heads, a window, GELU by erf behind a gate: what the families above leave out.
+void mixture(train::TrainerConfig& config) {
+  core::TransformerConfig& model = config.model;
+  model.normalization = "LayerNorm";
+  model.qk_layernorm = true;
+  model.swiglu = false;
+  model.geglu = true;
+  model.sliding_window = 6;
+  model.attention_dropout = 0.1;
+  model.rope_scaling_type = "linear";
+  model.rope_scaling_factor = 2;
+}
+
+constexpr Model kModels[] = {{"gpt2", gpt2}, {"gemma2", gemma2}, {"glm4", glm4}, {"mixture", mixture}};
+
+const TinyLayout kLayouts[] = {
+    // tp, pp, dp, zero, sp, vpp
+    {2, 1, 1, false, false, 1}, {4, 1, 1, false, true, 1}, {1, 2, 1, false, false, 1},
+    {1, 2, 1, false, false, 2}, {1, 1, 2, true, false, 1}, {2, 2, 2, true, true, 1},
+};
+
+struct Outcome {
+  train::RunSummary summary;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+Outcome run(const Model& model, const TinyLayout& layout, const Change& more = nullptr) {
+  const test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.optimizer.lr = 1e-3;
+  model.change(config);
+  if (more != nullptr) more(config);
+  config.training.train_iters = kSteps;
+  config.checkpoint.save = folder / "save";
+  Outcome outcome;
+  outcome.summary = test::run_on_threads(config, layout.ranks());
+  outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
+  // Softmax does not see what is added to all keys, and hardly what slow rotations turn: those biases have gradients of
+  // rounding alone, from which Adam makes steps of full size.
+  std::erase_if(outcome.weights, [](const auto& item) {
+    return item.first.ends_with("linear_qkv.bias") || item.first.ends_with("k_layernorm.bias");
+  });
+  return outcome;
+}
+
+void expect_equal(const Outcome& seen, const Outcome& expected) {
+  for (size_t i = 0; i < expected.summary.steps.size(); ++i) {
+    EXPECT_EQ(seen.summary.steps[i].loss, expected.summary.steps[i].loss) << "step " << i + 1;
+    EXPECT_EQ(seen.summary.steps[i].grad_norm, expected.summary.steps[i].grad_norm) << "step " << i + 1;
+  }
+  EXPECT_EQ(test::largest_distance(seen.weights, expected.weights), 0);
+}
+
+class Families : public testing::TestWithParam<Model> {};
+
+TEST_P(Families, EveryLayoutAgreesWithOneRank) {
+  const Outcome one = run(GetParam(), {});
+  ASSERT_EQ(one.summary.steps.size(), static_cast<size_t>(kSteps));
+  EXPECT_GT(std::abs(one.summary.steps.back().loss - one.summary.steps.front().loss), 0.01) << "weights must move";
+  for (const TinyLayout& layout : kLayouts) {
+    SCOPED_TRACE(layout.name());
+    const Outcome other = run(GetParam(), layout);
+    if (layout.tp == 1 && layout.dp == 1) {
+      expect_equal(other, one);
+      continue;
+    }
+    for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+      const double loss = one.summary.steps[i].loss;
+      EXPECT_NEAR(other.summary.steps[i].loss, loss, 1e-5 * loss) << "step " << i + 1;
+    }
+    EXPECT_LT(test::largest_distance(other.weights, one.weights), 1e-4);
+  }
+}
+
+TEST_P(Families, RecomputationChangesNoBit) {
+  const Change recompute = [](train::TrainerConfig& config) {
+    config.training.recompute_granularity = "full";
+    config.training.recompute_method = "uniform";
+    config.training.recompute_num_layers = 1;
+  };
+  expect_equal(run(GetParam(), {2, 1, 1, false, true}, recompute), run(GetParam(), {2, 1, 1, false, true}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Families, testing::ValuesIn(kModels),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Dropout, ChangesTrainingAndLeavesEvaluationAlone) {
+  const Change evaluates = [](train::TrainerConfig& config) {
+    config.data.split = "80,20,0";
+    config.training.eval_iters = 1;
+    config.training.eval_interval = 1000;
+    config.optimizer.lr = 1e-12;  // the weights stay what they are
+  };
+  const Change evaluates_without = [](train::TrainerConfig& config) {
+    config.data.split = "80,20,0";
+    config.training.eval_iters = 1;
+    config.training.eval_interval = 1000;
+    config.optimizer.lr = 1e-12;
+    config.model.hidden_dropout = config.model.attention_dropout = 0;
+  };
+  const Outcome with = run(kModels[0], {}, evaluates), without = run(kModels[0], {}, evaluates_without);
+  EXPECT_NE(with.summary.steps[0].loss, without.summary.steps[0].loss);
+  EXPECT_NEAR(with.summary.validation_loss, without.summary.validation_loss, 1e-5);
+}
+
+// The masks belong to samples: a step of two micro-batches of two is one of four of one.
+TEST(Dropout, MasksDoNotDependOnTheMicroBatchSize) {
+  const Outcome one = run(kModels[0], {});
+  const Outcome two = run(kModels[0], {}, [](train::TrainerConfig& config) { config.training.micro_batch_size = 2; });
+  for (size_t i = 0; i < one.summary.steps.size(); ++i) {
+    EXPECT_NEAR(two.summary.steps[i].loss, one.summary.steps[i].loss, 1e-5 * one.summary.steps[i].loss);
+  }
+}
+
+}  // namespace
+}  // namespace ms

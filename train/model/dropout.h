@@ -1,0 +1,32 @@
+// A place in the model where hidden states are dropped. Its masks depend on the run's seed, the place's name and the
+// sample, so on no layout (train/ops/dropout.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/tensor.h"
+#include "train/ops/dropout.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+// The masks of one place. place: "decoder.layers.3.mlp", global layer index.
+ops::Dropout dropout_of(const RankState& state, std::string_view place, double probability);
+
+class HiddenDropout {
+ public:
+  HiddenDropout(RankState& state, std::string_view place);
+
+  // Whether it changes anything. samples: their numbers in the run; empty outside training.
+  bool drops(std::span<const int64_t> samples) const { return dropout_.probability > 0 && !samples.empty(); }
+  // x [seq', batch, hidden], in place: forward on values, backward on gradients.
+  void apply(const core::TensorView& x, std::span<const int64_t> samples) const;
+
+ private:
+  RankState& state_;
+  ops::Dropout dropout_;
+};
+
+}  // namespace ms::train

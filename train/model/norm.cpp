@@ -1,0 +1,25 @@
+#include "train/model/norm.h"
+
+namespace ms::train {
+
+Norm::Norm(RankState& state, ParameterStore& parameters, const std::string& weight, const std::string& bias)
+    : state_(state),
+      rule_{state.config.model.norm_epsilon, state.config.model.apply_layernorm_1p ? 1.0 : 0.0},
+      weight_(parameters.at(weight)),
+      bias_(state.config.model.has_layer_norm() ? &parameters.at(bias) : nullptr) {}
+
+core::Tensor Norm::forward(const core::TensorView& x, ops::NormStatistics& saved) {
+  if (bias_ == nullptr) return ops::rms_norm(state_.ops, x, weight_.weight, rule_, &saved.rstd);
+  return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, rule_, &saved);
+}
+
+core::Tensor Norm::backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
+                            const core::TensorView* dresidual) {
+  if (bias_ == nullptr) {
+    return ops::rms_norm_backward(state_.ops, dy, x, weight_.weight, rule_, saved.rstd, weight_.main_grad, dresidual);
+  }
+  return ops::layer_norm_backward(state_.ops, dy, x, weight_.weight, rule_, saved, weight_.main_grad, bias_->main_grad,
+                                  dresidual);
+}
+
+}  // namespace ms::train

@@ -1,0 +1,30 @@
+// A norm of the model: RMSNorm or LayerNorm as the configuration says, with its parameters.
+#pragma once
+
+#include <string>
+
+#include "train/model/parameters.h"
+#include "train/ops/norm.h"
+#include "train/rank_state.h"
+
+namespace ms::train {
+
+class Norm {
+ public:
+  // weight, bias: canonical names of its parameters; RMSNorm has no bias.
+  Norm(RankState& state, ParameterStore& parameters, const std::string& weight, const std::string& bias);
+
+  // x [.., h] -> y of the same shape; fills what backward needs besides x.
+  core::Tensor forward(const core::TensorView& x, ops::NormStatistics& saved);
+  // -> dx [+ dresidual, the gradient that arrives past the norm]. Adds to the parameters' main_grad.
+  core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
+                        const core::TensorView* dresidual = nullptr);
+
+ private:
+  RankState& state_;
+  ops::NormRule rule_;
+  Parameter& weight_;
+  Parameter* bias_;  // null: RMSNorm
+};
+
+}  // namespace ms::train

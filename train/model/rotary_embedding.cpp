@@ -1,0 +1,91 @@
+#include "train/model/rotary_embedding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace ms::train {
+namespace {
+
+int64_t original_context(const core::TransformerConfig& config) {
+  return config.rope_scaling_original_max_position_embeddings > 0 ? config.rope_scaling_original_max_position_embeddings
+                                                                  : config.max_position_embeddings;
+}
+
+void stretch_llama3(const core::TransformerConfig& config, std::vector<float>& frequencies) {
+  const auto context = static_cast<float>(original_context(config));
+  const auto factor = static_cast<float>(config.rope_scaling_factor);
+  const auto low = static_cast<float>(config.rope_scaling_low_freq_factor);
+  const auto high = static_cast<float>(config.rope_scaling_high_freq_factor);
+  for (float& frequency : frequencies) {
+    const float wavelength = 2.0F * std::numbers::pi_v<float> / frequency;
+    if (wavelength > context / low) {
+      frequency /= factor;
+    } else if (wavelength >= context / high) {
+      const float smooth = (context / wavelength - low) / (high - low);
+      frequency = (1.0F - smooth) * frequency / factor + smooth * frequency;
+    }
+  }
+}
+
+void stretch_yarn(const core::TransformerConfig& config, std::vector<float>& frequencies) {
+  const auto dim = static_cast<double>(2 * frequencies.size());
+  const auto context = static_cast<double>(original_context(config));
+  // The pair that turns `turns` times within the original context, as a fraction of the pairs' index.
+  const auto pair_of = [&](double turns) {
+    return dim * std::log(context / (turns * 2 * std::numbers::pi)) / (2 * std::log(config.rotary_base));
+  };
+  const double first = std::max(std::floor(pair_of(config.rope_scaling_beta_fast)), 0.0);
+  double last = std::min(std::ceil(pair_of(config.rope_scaling_beta_slow)), dim - 1);
+  if (last == first) last += 0.001;
+  const auto factor = static_cast<float>(config.rope_scaling_factor);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const auto ramp = static_cast<float>((static_cast<double>(i) - first) / (last - first));
+    const float kept = 1.0F - std::clamp(ramp, 0.0F, 1.0F);
+    frequencies[i] = frequencies[i] / factor * (1.0F - kept) + frequencies[i] * kept;
+  }
+}
+
+}  // namespace
+
+std::vector<float> rotary_inverse_frequencies(const core::TransformerConfig& config, int64_t seq_length) {
+  const int64_t dim = config.rotary_dim();
+  double base = config.rotary_base;
+  const std::string& type = config.rope_scaling_type;
+  if (type == "dynamic" && dim > 2) {
+    const auto context = static_cast<double>(config.max_position_embeddings);
+    const double length = std::max(static_cast<double>(seq_length), context);
+    const double stretch = config.rope_scaling_factor * length / context - (config.rope_scaling_factor - 1);
+    base *= std::pow(stretch, static_cast<double>(dim) / static_cast<double>(dim - 2));
+  }
+  std::vector<float> frequencies = ops::rope_inverse_frequencies(dim, base);
+  if (type == "linear") {
+    for (float& frequency : frequencies) frequency /= static_cast<float>(config.rope_scaling_factor);
+  }
+  if (type == "llama3") stretch_llama3(config, frequencies);
+  if (type == "yarn") stretch_yarn(config, frequencies);
+  return frequencies;
+}
+
+double rotary_attention_factor(const core::TransformerConfig& config) {
+  if (config.rope_scaling_type != "yarn") return 1;
+  if (config.rope_scaling_attention_factor > 0) return config.rope_scaling_attention_factor;
+  const auto mscale = [&](double weight) {
+    return config.rope_scaling_factor <= 1 ? 1.0 : 0.1 * weight * std::log(config.rope_scaling_factor) + 1;
+  };
+  if (config.rope_scaling_mscale > 0 && config.rope_scaling_mscale_all_dim > 0) {
+    return mscale(config.rope_scaling_mscale) / mscale(config.rope_scaling_mscale_all_dim);
+  }
+  return mscale(1.0);
+}
+
+std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
+                                              int64_t positions) {
+  if (!config.has_rotary_embedding()) return std::nullopt;
+  return std::make_optional<ops::RopeTable>(
+      arena, positions, rotary_inverse_frequencies(config, positions),
+      config.rotary_interleaved ? ops::RopePairs::kNeighbours : ops::RopePairs::kHalves,
+      rotary_attention_factor(config));
+}
+
+}  // namespace ms::train

@@ -1,0 +1,29 @@
+// The rotary table of a model: plain frequencies, or stretched for contexts longer than the model was trained on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/transformer_config.h"
+#include "train/ops/rope.h"
+
+namespace ms::train {
+
+// Inverse frequencies of a head's pairs, [rotary_dim / 2], by --rope-scaling-type:
+//   linear   all divided by the factor (Chen et al. 2023)
+//   dynamic  NTK: a larger base once the sequence exceeds max_position_embeddings (bloc97 2023)
+//   llama3   long wavelengths divided, short ones kept, a ramp between (Llama 3.1)
+//   yarn     by how often a pair turns within the original context (Peng et al. 2023, section 3.2)
+// every step in fp32 as transformers' modeling_rope_utils.py computes it. seq_length: of the run, for dynamic.
+std::vector<float> rotary_inverse_frequencies(const core::TransformerConfig& config, int64_t seq_length);
+
+// What multiplies cosines and sines: YaRN's attention factor, else 1.
+double rotary_attention_factor(const core::TransformerConfig& config);
+
+// The table for `positions` positions; nothing where the model has no rotary embedding.
+std::optional<ops::RopeTable> make_rope_table(core::Arena& arena, const core::TransformerConfig& config,
+                                              int64_t positions);
+
+}  // namespace ms::train

@@ -1,0 +1,30 @@
+// Activation functions: y = act(x) on the output of linear_fc1, or y = act(gate) * up on its halves (Shazeer 2020:
+// SwiGLU, GEGLU). Only x is kept for backward. fp32 or bf16.
+#pragma once
+
+#include "core/tensor.h"
+#include "kernels/activation.h"
+#include "train/ops/context.h"
+
+namespace ms::ops {
+
+using kernels::Activation;
+
+// x: [.., f] -> [.., f].
+core::Tensor activation(Context& context, Activation kind, const core::TensorView& x);
+// dy: [.., f] -> dx [.., f] = dy * act'(x).
+core::Tensor activation_backward(Context& context, Activation kind, const core::TensorView& dy,
+                                 const core::TensorView& x);
+
+// x: [.., 2f] = [gate | up] -> [.., f].
+core::Tensor gated_activation(Context& context, Activation kind, const core::TensorView& x);
+// dy: [.., f] -> dx [.., 2f]: dgate = dy * up * act'(gate), dup = dy * act(gate).
+core::Tensor gated_activation_backward(Context& context, Activation kind, const core::TensorView& dy,
+                                       const core::TensorView& x);
+
+// x (fp32) becomes cap * tanh(x / cap): the soft cap of logits (Gemma 2).
+void softcap_inplace(Context& context, const core::TensorView& x, double cap);
+// dy (fp32) *= 1 - (y / cap)^2. y: the capped values.
+void softcap_backward_inplace(Context& context, const core::TensorView& dy, const core::TensorView& y, double cap);
+
+}  // namespace ms::ops
