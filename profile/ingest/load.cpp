@@ -159,11 +159,11 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
   }
   const int64_t missing = world_size - static_cast<int64_t>(present.size());
   if (world_size > 0 && missing > 0) {
-    std::vector<int> first;  // world_size may be a lie: no list is that long
-    for (int rank = 0; static_cast<int64_t>(first.size()) < std::min<int64_t>(missing, kListedRanks); ++rank) {
-      if (present.count(rank) == 0) first.push_back(rank);
+    std::vector<int> absent;  // world_size may be a lie: no list is that long
+    for (int rank = 0; static_cast<int64_t>(absent.size()) < std::min<int64_t>(missing, kListedRanks); ++rank) {
+      if (present.count(rank) == 0) absent.push_back(rank);
     }
-    stats.add("missing_ranks", cat("of ", world_size, " ranks: ", list_ranks(first, missing)), missing);
+    stats.add("missing_ranks", cat("of ", world_size, " ranks: ", list_ranks(absent, missing)), missing);
   }
   if (store.ranks.size() > 1) {
     for (const auto& rank : store.ranks) {
