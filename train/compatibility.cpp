@@ -30,6 +30,7 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("beta-slow", "rope_scaling_beta_slow");
   fields.alias("padded-vocab-size", "vocab_size");  // MindSpeed-LLM: the rows of the embedding, padding included
   fields.alias("model-parallel-size", "tensor_model_parallel_size");
+  fields.alias("no-position-embedding", "add_position_embedding", "false");
   fields.stand_for("use-rotary-position-embeddings", {"--position-embedding-type", "rope"});
   fields.stand_for("recompute-activations", {"--recompute-granularity", "selective"});
   fields.stand_for("checkpoint-activations",

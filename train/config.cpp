@@ -208,6 +208,8 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           num_microbatches(dp), ": --global-batch-size ", training.global_batch_size, " / (--micro-batch-size ",
           training.micro_batch_size, " x data-parallel size ", dp, ")");
   // Dynamic RoPE scaling is for sequences beyond the model's own limit.
+  require(training.add_position_embedding || model.position_embedding_type != "learned_absolute",
+          "--no-position-embedding contradicts --position-embedding-type learned_absolute; say rope or none");
   require(model.max_position_embeddings >= training.seq_length || model.rope_scaling_type == "dynamic",
           "--max-position-embeddings ", model.max_position_embeddings, " is below --seq-length ", training.seq_length);
 

@@ -140,6 +140,7 @@ struct TrainingConfig {
   int64_t spike_skip_window = 100;
   std::vector<int64_t> iterations_to_skip;
   bool calculate_per_token_loss = false;
+  bool add_position_embedding = true;
   std::string recompute_granularity;
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
@@ -175,6 +176,8 @@ struct TrainingConfig {
     field("iterations_to_skip", &C::iterations_to_skip, "Iterations, from 1, whose samples are passed over");
     field("calculate_per_token_loss", &C::calculate_per_token_loss,
           "Average over all unmasked tokens of the step, not over micro-batches");
+    field("add_position_embedding", &C::add_position_embedding,
+          "off (--no-position-embedding): no learned positions; --position-embedding-type must not ask for them");
     field("recompute_granularity", &C::recompute_granularity,
           "full: drop activations and compute them again in backward; selective: as none, attention keeps no "
           "probabilities here");

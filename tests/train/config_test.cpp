@@ -99,6 +99,7 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--parallel-mode", "data_parallel", "--tensor-model-parallel-size", "2"}, "--tensor-model-parallel-size"},
       {{"--parallel-mode", "stand_alone"}, "one rank"},
       {{"--adam-eps", "nan"}, "--adam-eps"},
+      {{"--no-position-embedding", "--position-embedding-type", "learned_absolute"}, "--position-embedding-type"},
       {{"--rampup-batch-size", "16", "16", "1000"}, "--rampup-batch-size"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
       {{"--optimizer", "sgd"}, "--optimizer"},
