@@ -35,6 +35,7 @@ json model_to_json(const CheckpointInfo& info) {
 
 void model_from_json(const json& model, CheckpointInfo& info, std::string_view where) {
   info.model_extra = model;
+  info.model.hidden_dropout = info.model.attention_dropout = 0;  // of a file from before there was any
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     auto& field = info.model.*member;
     using T = std::decay_t<decltype(field)>;

@@ -31,17 +31,10 @@ core::TransformerConfig as_told_by(const Family& family, const core::Transformer
   if (!told.gated()) told.bias_gelu_fusion = model.bias_gelu_fusion;
   if (!told.has_rotary_embedding()) return told;
   if (family.default_partial_rotary) told.rotary_percent = model.rotary_percent;
-  told.rotary_base = model.rotary_base;
-  told.rope_scaling_type = model.rope_scaling_type;
-  told.rope_scaling_factor = model.rope_scaling_factor;
-  told.rope_scaling_original_max_position_embeddings = model.rope_scaling_original_max_position_embeddings;
-  told.rope_scaling_low_freq_factor = model.rope_scaling_low_freq_factor;
-  told.rope_scaling_high_freq_factor = model.rope_scaling_high_freq_factor;
-  told.rope_scaling_beta_fast = model.rope_scaling_beta_fast;
-  told.rope_scaling_beta_slow = model.rope_scaling_beta_slow;
-  told.rope_scaling_mscale = model.rope_scaling_mscale;
-  told.rope_scaling_mscale_all_dim = model.rope_scaling_mscale_all_dim;
-  told.rope_scaling_attention_factor = model.rope_scaling_attention_factor;
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    const std::string_view field = name;
+    if (field == "rotary_base" || field.starts_with("rope_scaling_")) told.*member = model.*member;
+  });
   return told;
 }
 

@@ -9,6 +9,7 @@
 #include "convert/detail/printable.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/log.h"
 
 namespace ms::convert {
 namespace {
@@ -210,6 +211,12 @@ void read_keys(const Keys& keys, const Family& family, core::TransformerConfig& 
           }
         },
         key.field);
+  }
+  const json* embeddings = keys.find("embd_pdrop");
+  const json* blocks = keys.find("resid_pdrop");
+  if (embeddings != nullptr && blocks != nullptr && *embeddings != *blocks) {
+    core::log_warning("convert.hf", cat("embd_pdrop is ", embeddings->dump(), " and resid_pdrop ", blocks->dump(),
+                                        "; there is one dropout of hidden states here, the latter"));
   }
 }
 

@@ -10,6 +10,11 @@ void TransformerConfig::resolve(int64_t seq_length) {
   if (kv_channels == 0 && num_attention_heads > 0) kv_channels = hidden_size / num_attention_heads;
   if (ffn_hidden_size == 0) ffn_hidden_size = gated() ? (hidden_size * 8 / 3 + 63) / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
+  if (rope_scaling_original_max_position_embeddings == 0 &&
+      (rope_scaling_type == "llama3" || rope_scaling_type == "yarn")) {
+    rope_scaling_original_max_position_embeddings = max_position_embeddings;
+  }
+  if (gated()) bias_gelu_fusion = true;  // it is about the GELU of an MLP without a gate: one value for one model
 }
 
 int64_t TransformerConfig::padded_vocab_size(int tensor_model_parallel_size) const {
@@ -86,7 +91,13 @@ void TransformerConfig::validate_rotary_embedding() const {
     refuse("--kv-channels ", kv_channels, " is odd; rotary embedding turns pairs");
   }
   if (!(rotary_base > 1)) refuse("--rotary-base ", rotary_base, ": expected a number above 1");
-  if (type == "none") return;
+  if (type == "none") {
+    if (rope_scaling_factor != 1) {
+      refuse("--rope-scaling-factor ", rope_scaling_factor,
+             " needs --rope-scaling-type linear, dynamic, llama3 or yarn");
+    }
+    return;
+  }
   if (!(rope_scaling_factor >= 1)) refuse("--rope-scaling-factor ", rope_scaling_factor, ": at least 1");
   if (rope_scaling_original_max_position_embeddings < 0) {
     refuse("--rope-scaling-original-max-position-embeddings ", rope_scaling_original_max_position_embeddings,

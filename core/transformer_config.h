@@ -120,7 +120,6 @@ struct TransformerConfig {
 
   bool operator==(const TransformerConfig&) const = default;
 
-  int64_t head_dim() const { return kv_channels; }  // after resolve()
   int64_t query_groups() const { return group_query_attention ? num_query_groups : num_attention_heads; }
   int64_t qkv_rows() const { return (num_attention_heads + 2 * query_groups()) * kv_channels; }
   bool gated() const { return swiglu || geglu || gelu_tanh; }
@@ -135,7 +134,11 @@ struct TransformerConfig {
     return interleave_sliding_window > 0 && layer % 2 == 0 ? interleave_sliding_window : sliding_window;
   }
 
-  // Fills the fields that default to 0 from the others. seq_length: tokens, for max_position_embeddings.
+  // The rotary frequencies depend on max_position_embeddings: they are another model's with another value.
+  bool frequencies_follow_max_position() const { return has_rotary_embedding() && rope_scaling_type == "dynamic"; }
+
+  // Fills the fields that default to 0 from the others, and gives fields that mean nothing for this model one value.
+  // seq_length: tokens, for max_position_embeddings.
   void resolve(int64_t seq_length);
   // Vocabulary rows padded to make_vocab_size_divisible_by x tensor_model_parallel_size (checkpoints.md 7.5).
   int64_t padded_vocab_size(int tensor_model_parallel_size) const;

@@ -5,7 +5,7 @@
 namespace ms::convert {
 namespace {
 
-constexpr std::array<ConfigKey, 9> kKeys = {{
+constexpr std::array<ConfigKey, 10> kKeys = {{
     {"n_embd", &C::hidden_size, 768.0},
     {"n_inner", &C::ffn_hidden_size, 0.0, /*null_is_none=*/true},  // 0: 4 n_embd
     {"n_layer", &C::num_layers, 12.0},
@@ -13,6 +13,7 @@ constexpr std::array<ConfigKey, 9> kKeys = {{
     {"n_positions", &C::max_position_embeddings, 1024.0},
     {"layer_norm_epsilon", &C::norm_epsilon, 1e-5},
     {"initializer_range", &C::init_method_std, 0.02},
+    {"embd_pdrop", &C::hidden_dropout, 0.1},  // there is one dropout of hidden states here
     {"resid_pdrop", &C::hidden_dropout, 0.1},
     {"attn_pdrop", &C::attention_dropout, 0.1},
 }};

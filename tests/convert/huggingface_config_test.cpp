@@ -144,6 +144,10 @@ TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
     const json made = make_hf_config(genuine.model, json(), core::DType::kFp32);
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
   }
+  core::TransformerConfig scripted = parse_hf_config(llama(), "x").model;
+  scripted.bias_gelu_fusion = false;  // as Llama scripts say it, to no effect
+  scripted.resolve(64);
+  EXPECT_EQ(make_hf_config(scripted, json(), core::DType::kFp32).at("model_type"), "llama");
   core::TransformerConfig nobody = parse_hf_config(llama(), "x").model;
   nobody.post_norm = true;
   EXPECT_THROW(make_hf_config(nobody, json(), core::DType::kFp32), core::Error);

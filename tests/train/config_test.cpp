@@ -91,6 +91,7 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--hidden-dropout", "1"}, "--hidden-dropout"},
       {{"--sliding-window", "8", "--interleave-sliding-window", "8"}, "--interleave-sliding-window"},
       {{"--rope-scaling-type", "longrope"}, "--rope-scaling-type"},
+      {{"--rope-scaling-factor", "4"}, "--rope-scaling-type"},
       {{"--rotary-percent", "0"}, "--rotary-percent"},
       {{"--position-embedding-type", "alibi"}, "--position-embedding-type"},
       {{"--group-query-attention", "--num-query-groups", "3"}, "--num-query-groups"},

@@ -42,7 +42,10 @@ void check_same_model(const core::TransformerConfig& saved, const core::Transfor
       if (field == free) return;
     }
     // With learned positions it is the size of a weight.
-    if (field == "max_position_embeddings" && !wanted.has_learned_positions()) return;
+    if (field == "max_position_embeddings" && !wanted.has_learned_positions() &&
+        !wanted.frequencies_follow_max_position()) {
+      return;
+    }
     if (saved.*member == wanted.*member) return;
     std::string flag(field);
     std::replace(flag.begin(), flag.end(), '_', '-');
@@ -126,6 +129,9 @@ struct Trainer::Impl {
       if (!config.generate.generate.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, seen);
       // A data set may come from elsewhere (a model of 128 ids has no tokenizer of ours): its ids are checked as read.
       core::log_warning("train.data", cat(seen, "; a data set that holds larger ids will be refused"));
+    }
+    if (source != nullptr && model.max_position_embeddings == 0 && model.frequencies_follow_max_position()) {
+      model.max_position_embeddings = source->info().model.max_position_embeddings;  // not --seq-length
     }
     config.resolve_and_validate(endpoint.size());
     if (source != nullptr) check_same_model(source->info().model, config.model);

@@ -12,17 +12,6 @@ namespace {
 
 std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer, ".self_attention."); }
 
-std::optional<Norm> head_norm(RankState& state, ParameterStore& parameters, const std::string& name) {
-  if (!state.config.model.qk_layernorm) return std::nullopt;
-  return Norm(state, parameters, name + ".weight", name + ".bias");
-}
-
-std::optional<Norm> norm_behind(RankState& state, ParameterStore& parameters, int64_t layer) {
-  if (!state.config.model.post_norm) return std::nullopt;
-  const std::string name = core::cat("decoder.layers.", layer, ".post_self_attn_layernorm");
-  return Norm(state, parameters, name + ".weight", name + ".bias");
-}
-
 }  // namespace
 
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)
@@ -32,11 +21,12 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
             prefix_of(layer) + "linear_qkv.layer_norm_bias"),
       qkv_(parameters.at(prefix_of(layer) + "linear_qkv.weight")),
       qkv_bias_(parameters.find(prefix_of(layer) + "linear_qkv.bias")),
-      q_norm_(head_norm(state, parameters, prefix_of(layer) + "q_layernorm")),
-      k_norm_(head_norm(state, parameters, prefix_of(layer) + "k_layernorm")),
+      q_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, prefix_of(layer) + "q_layernorm")),
+      k_norm_(optional_norm(state.config.model.qk_layernorm, state, parameters, prefix_of(layer) + "k_layernorm")),
       projection_(parameters.at(prefix_of(layer) + "linear_proj.weight")),
       projection_bias_(parameters.find(prefix_of(layer) + "linear_proj.bias")),
-      post_norm_(norm_behind(state, parameters, layer)),
+      post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
+                               core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() / state.tp_size()),
       head_dim_(state.config.model.kv_channels) {

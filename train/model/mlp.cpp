@@ -9,12 +9,6 @@ namespace {
 
 std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer, ".mlp."); }
 
-std::optional<Norm> norm_behind(RankState& state, ParameterStore& parameters, int64_t layer) {
-  if (!state.config.model.post_norm) return std::nullopt;
-  const std::string name = core::cat("decoder.layers.", layer, ".post_mlp_layernorm");
-  return Norm(state, parameters, name + ".weight", name + ".bias");
-}
-
 ops::Activation activation_of(const core::TransformerConfig& model) {
   if (model.swiglu) return ops::Activation::kSilu;
   if (model.geglu || (!model.gated() && !model.bias_gelu_fusion)) return ops::Activation::kGelu;
@@ -31,7 +25,8 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer)
       fc1_bias_(parameters.find(prefix_of(layer) + "linear_fc1.bias")),
       fc2_(parameters.at(prefix_of(layer) + "linear_fc2.weight")),
       fc2_bias_(parameters.find(prefix_of(layer) + "linear_fc2.bias")),
-      post_norm_(norm_behind(state, parameters, layer)),
+      post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
+                               core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
       gated_(state.config.model.gated()) {}
 

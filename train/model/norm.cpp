@@ -8,6 +8,12 @@ Norm::Norm(RankState& state, ParameterStore& parameters, const std::string& weig
       weight_(parameters.at(weight)),
       bias_(state.config.model.has_layer_norm() ? &parameters.at(bias) : nullptr) {}
 
+std::optional<Norm> optional_norm(bool is_there, RankState& state, ParameterStore& parameters,
+                                  const std::string& name) {
+  if (!is_there) return std::nullopt;
+  return Norm(state, parameters, name + ".weight", name + ".bias");
+}
+
 core::Tensor Norm::forward(const core::TensorView& x, ops::NormStatistics& saved) {
   if (bias_ == nullptr) return ops::rms_norm(state_.ops, x, weight_.weight, rule_, &saved.rstd);
   return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, rule_, &saved);

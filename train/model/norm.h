@@ -1,6 +1,7 @@
 // A norm of the model: RMSNorm or LayerNorm as the configuration says, with its parameters.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "train/model/parameters.h"
@@ -26,5 +27,8 @@ class Norm {
   Parameter& weight_;
   Parameter* bias_;  // null: RMSNorm
 };
+
+// The norm with parameters NAME.weight and NAME.bias, where the model has it.
+std::optional<Norm> optional_norm(bool is_there, RankState& state, ParameterStore& parameters, const std::string& name);
 
 }  // namespace ms::train

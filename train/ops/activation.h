@@ -1,5 +1,5 @@
 // Activation functions: y = act(x) on the output of linear_fc1, or y = act(gate) * up on its halves (Shazeer 2020:
-// SwiGLU, GEGLU). Only x is kept for backward. fp32 or bf16.
+// SwiGLU, GEGLU). Only x is kept for backward. fp32, bf16 or fp16.
 #pragma once
 
 #include "core/tensor.h"

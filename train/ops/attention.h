@@ -1,8 +1,8 @@
 // Causal self-attention in tiles (Dao et al. 2022, 2023): exact softmax, O(seq) memory, grouped-query without copies of
 // K and V, and the packing of Q, K, V as Megatron's linear_qkv writes them.
 //
-// seq s, batch b, heads nh, groups (K/V heads) ng, head dimension d; all tensors fp32 or all bf16, arithmetic in fp32.
-// Work is split over (batch, group), results do not depend on the number of threads.
+// seq s, batch b, heads nh, groups (K/V heads) ng, head dimension d; all tensors fp32, bf16 or fp16, arithmetic in
+// fp32. Work is split over (batch, group), results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace ms::ops {
 
 using kernels::Dropout;
 
-// x [seq, batch, h] *= mask / (1 - probability), in place; its own gradient. fp32 or bf16.
+// x [seq, batch, h] *= mask / (1 - probability), in place; its own gradient. fp32, bf16 or fp16.
 // first_position: of row 0 in the sequence (a sequence-parallel rank's part). samples: [batch], the samples' numbers in
 // the run.
 void dropout_inplace(Context& context, const core::TensorView& x, const Dropout& dropout, int64_t first_position,

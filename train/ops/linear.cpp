@@ -70,10 +70,12 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
 }  // namespace
 
 std::string explain_gemm(core::DType dtype) {
-  const bool bf16 = dtype == core::DType::kBf16;
+  kernels::GemmType type = kernels::GemmType::kFp32;
+  if (dtype == core::DType::kBf16) type = kernels::GemmType::kBf16;
+  if (dtype == core::DType::kFp16) type = kernels::GemmType::kFp16;
   kernels::GemmProblem problem;
   problem.m = problem.n = problem.k = problem.lda = problem.ldb = problem.ldc = 256;
-  problem.a_type = problem.b_type = problem.c_type = bf16 ? kernels::GemmType::kBf16 : kernels::GemmType::kFp32;
+  problem.a_type = problem.b_type = problem.c_type = type;
   std::string why;
   for (const kernels::GemmImplementation* implementation : kernels::gemm_implementations()) {
     const std::string_view reason = implementation->declines(problem);

@@ -4,8 +4,8 @@
 //   LayerNorm  y = (x - m) * r * g + b   m = mean(x), r = 1 / sqrt(mean((x - m)^2) + epsilon)
 //
 // with g = gamma, or 1 + gamma where weights are centred on zero (gamma_offset 1; Megatron's --apply-layernorm-1p).
-// Rows are split over the pool; sums are fp32 (x and weights fp32 or bf16, all the same). Sums over rows are made in an
-// order that does not depend on the number of threads.
+// Rows are split over the pool; sums are fp32 (x and weights fp32, bf16 or fp16, all the same). Sums over rows are made
+// in an order that does not depend on the number of threads.
 #pragma once
 
 #include "core/tensor.h"

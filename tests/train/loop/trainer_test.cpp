@@ -64,6 +64,36 @@ TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
   }
 }
 
+// Flags that mean nothing for the model make no other model of it; what changes the rotary frequencies does.
+TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.model.rope_scaling_type = "dynamic";
+  config.model.rope_scaling_factor = 4;
+  config.training.train_iters = 1;
+  config.checkpoint.save = folder / "saved";
+  test::run_on_threads(config, 1);
+
+  train::TrainerConfig again = test::tiny_config(folder.path());
+  again.model.rope_scaling_type = "dynamic";
+  again.model.rope_scaling_factor = 4;
+  again.checkpoint.load = folder / "saved";
+  again.training.skip_train = true;
+  again.training.eval_iters = 1;
+  again.training.seq_length = 24;  // beyond the 16 it was made for: the frequencies are stretched
+  again.data.split = "50,50,0";
+  again.model.bias_gelu_fusion = false;  // it has SwiGLU
+  const double stretched = test::run_on_threads(again, 1).validation_loss;
+  again.model.max_position_embeddings = 24;
+  EXPECT_THROW(test::run_on_threads(again, 1), core::Error);
+
+  again.model.max_position_embeddings = 0;
+  again.model.rope_scaling_type = "none";
+  again.model.rope_scaling_factor = 1;
+  EXPECT_THROW(test::run_on_threads(again, 1), core::Error) << "another model";
+  EXPECT_GT(stretched, 0);
+}
+
 TEST(PerTokenLoss, DoesNotDependOnTheMicrobatches) {
   // With masked tokens, a mean of means would depend on how samples are grouped; a mean over tokens does not.
   double expected = 0;

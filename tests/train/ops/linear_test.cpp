@@ -33,7 +33,14 @@ TEST(ExplainGemm, NamesWhatRunsAndWhyOthersDoNot) {
     EXPECT_NE(fp32.find("onednn_bf16 passed over: bf16 operands only"), std::string::npos) << fp32;
   }
   EXPECT_EQ(fp32.rfind("gemm fp32: ", 0), 0u);
-  EXPECT_EQ(explain_gemm(core::DType::kBf16).rfind("gemm bf16: ", 0), 0u);
+  for (const core::DType dtype : {core::DType::kBf16, core::DType::kFp16}) {
+    kernels::GemmProblem problem;
+    problem.m = problem.n = problem.k = problem.lda = problem.ldb = problem.ldc = 256;
+    problem.a_type = problem.b_type = problem.c_type =
+        dtype == core::DType::kBf16 ? kernels::GemmType::kBf16 : kernels::GemmType::kFp16;
+    const std::string start = core::cat("gemm ", core::dtype_name(dtype), ": ", kernels::choose_gemm(problem).name);
+    EXPECT_EQ(explain_gemm(dtype).rfind(start, 0), 0u) << explain_gemm(dtype);
+  }
 }
 
 // Forward, both gradients and their flops, on more rows than columns and the other way: each splits the other side.
