@@ -199,7 +199,9 @@ FlatRange distributed_range(int64_t numel, int dp_size, int dp_rank) {
 
 int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk) {
   if (layers_per_chunk == 0) return 1;
-  if (pp < 1 || layers_per_chunk < 0 || config.num_layers % (pp * layers_per_chunk) != 0) {
+  // The product of a hostile pair overflows: it is computed only where it is at most num_layers.
+  if (pp < 1 || layers_per_chunk < 0 || layers_per_chunk > config.num_layers / pp ||
+      config.num_layers % (pp * layers_per_chunk) != 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 cat("--num-layers-per-virtual-pipeline-stage ", layers_per_chunk, ": the model's ", config.num_layers,
                     " layers are not a multiple of it x pipeline-model-parallel size ", pp));

@@ -20,7 +20,8 @@ void validate_virtual_stages(const ModelParallelConfig& parallel, int64_t num_la
   const auto& stages = parallel.num_virtual_stages_per_pipeline_rank;
   require(!layers || !stages,
           "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank exclude each other");
-  require(!layers || *layers > 0, "--num-layers-per-virtual-pipeline-stage ", layers.value_or(0), ": at least 1");
+  require(!layers || (*layers > 0 && *layers <= num_layers), "--num-layers-per-virtual-pipeline-stage ",
+          layers.value_or(0), ": expected 1 to --num-layers ", num_layers);
   require(!stages || (*stages > 0 && *stages <= num_layers), "--num-virtual-stages-per-pipeline-rank ",
           stages.value_or(0), ": expected 1 to --num-layers ", num_layers);
 }

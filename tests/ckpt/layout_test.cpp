@@ -135,7 +135,16 @@ TEST(Layout, VirtualStagesHoldChunksInTurn) {
     EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
     EXPECT_EQ(listed, held);
   }
-  EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, 2, 3); }).code, core::ErrorCode::kInvalidArgument);
+  // Among them two whose product with the stages is 0, and 2, in 64 bits.
+  for (const int64_t layers : {int64_t{3}, int64_t{16}, int64_t{-1}, INT64_MAX, INT64_MIN, (int64_t{1} << 62) + 1}) {
+    for (const int stages : {2, 4}) {
+      EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, stages, layers); }).code,
+                core::ErrorCode::kInvalidArgument)
+          << layers << " on " << stages;
+    }
+  }
+  EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, 4, int64_t{1} << 62); }).code,
+            core::ErrorCode::kInvalidArgument);
 }
 
 TEST(Layout, RanksAreTpFastestThenDpThenPp) {
