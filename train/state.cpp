@@ -4,16 +4,16 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::train {
 namespace {
 
 using core::TensorRole;
 
-// An integer of what a checkpoint carries besides tensors; fallback where there is none.
-int64_t number(const nlohmann::json& common, const nlohmann::json::json_pointer& path, int64_t fallback) {
-  if (!common.is_object() || !common.contains(path) || !common[path].is_number_integer()) return fallback;
-  return common[path].get<int64_t>();
+// A count of what a checkpoint carries besides tensors; fallback where there is none.
+int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
+  return object.is_object() && object.contains(key) ? core::json_count(object, key, "checkpoint") : fallback;
 }
 
 // Adds the boxes of flat local elements [begin, end) of a parameter; data: of element `begin`.
@@ -101,13 +101,14 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
   ckpt::load_shards(source, targets);
   Progress progress;
   progress.iteration = source.info().iteration;
-  using Path = nlohmann::json::json_pointer;
   const nlohmann::json& common = source.info().common;
-  progress.consumed_train_samples = number(common, Path("/consumed_train_samples"), 0);
-  progress.skipped_train_samples = number(common, Path("/skipped_train_samples"), 0);
+  progress.consumed_train_samples = count(common, "consumed_train_samples", 0);
+  progress.skipped_train_samples = count(common, "skipped_train_samples", 0);
   if (!with_optimizer) return progress;
-  progress.optimizer_steps = number(common, Path("/step"), progress.iteration);
-  progress.scheduler_samples = number(common, Path("/opt_param_scheduler/num_steps"), progress.consumed_train_samples);
+  progress.optimizer_steps = count(common, "step", progress.iteration);
+  const nlohmann::json scheduler =
+      common.is_object() ? common.value("opt_param_scheduler", nlohmann::json()) : nlohmann::json();
+  progress.scheduler_samples = count(scheduler, "num_steps", progress.consumed_train_samples);
   return progress;
 }
 

@@ -61,6 +61,12 @@ int64_t json_integer(const nlohmann::json& object, const char* key, std::string_
   return value.get<int64_t>();
 }
 
+int64_t json_count(const nlohmann::json& object, const char* key, std::string_view where) {
+  const int64_t value = json_integer(object, key, where);
+  if (value < 0 || value > int64_t{1} << 62) refuse(where, key, "a number from 0 to 2^62", &object[key]);
+  return value;
+}
+
 std::string json_string(const nlohmann::json& object, const char* key, std::string_view where) {
   const auto& value = json_member(object, key, where);
   if (!value.is_string()) refuse(where, key, "a string", &value);

@@ -14,6 +14,7 @@ nlohmann::json parse_json(std::string_view text, std::string_view where);
 // Members of an object; throw kCorruptData naming `where` and the key when absent or of another type.
 const nlohmann::json& json_member(const nlohmann::json& object, const char* key, std::string_view where);
 int64_t json_integer(const nlohmann::json& object, const char* key, std::string_view where);
+int64_t json_count(const nlohmann::json& object, const char* key, std::string_view where);  // an integer, 0 to 2^62
 std::string json_string(const nlohmann::json& object, const char* key, std::string_view where);
 const nlohmann::json& json_array(const nlohmann::json& object, const char* key, std::string_view where);
 const nlohmann::json& json_object(const nlohmann::json& object, const char* key, std::string_view where);

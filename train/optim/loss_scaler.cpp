@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::train {
 namespace {
@@ -26,8 +27,9 @@ void LossScaler::update(bool found_inf) {
   if (!dynamic_) return;
   if (found_inf) {
     growth_tracker_ = 0;
-    if (--hysteresis_tracker_ <= 0) scale_ = std::max(scale_ * kBackoff, min_scale_);
-  } else if (++growth_tracker_ == growth_interval_) {
+    hysteresis_tracker_ = std::max<int64_t>(hysteresis_tracker_ - 1, 0);
+    if (hysteresis_tracker_ == 0) scale_ = std::max(scale_ * kBackoff, min_scale_);
+  } else if (++growth_tracker_ >= growth_interval_) {  // above it when resumed with a shorter window
     growth_tracker_ = 0;
     hysteresis_tracker_ = hysteresis_;
     scale_ *= kGrowth;
@@ -41,14 +43,15 @@ nlohmann::json LossScaler::state() const {
 
 void LossScaler::restore(const nlohmann::json& saved) {
   if (!dynamic_ || !saved.is_object() || saved.empty()) return;
-  for (const char* key : {"scale", "growth_tracker", "hysteresis_tracker"}) {
-    if (!saved.contains(key) || !saved[key].is_number() || (key == std::string_view("scale") && saved[key] <= 0.0)) {
-      throw core::Error(core::ErrorCode::kCorruptData, core::cat("grad_scaler: no usable ", key, " in ", saved.dump()));
-    }
+  const nlohmann::json& scale = core::json_member(saved, "scale", "grad_scaler");
+  if (!scale.is_number() || !(scale.get<double>() > 0)) {
+    throw core::Error(core::ErrorCode::kCorruptData,
+                      core::cat("grad_scaler: \"scale\": expected a number above 0, but it is ", scale.dump()));
   }
-  scale_ = saved["scale"];
-  growth_tracker_ = saved["growth_tracker"];
-  hysteresis_tracker_ = saved["hysteresis_tracker"];
+  scale_ = scale.get<double>();
+  growth_tracker_ = core::json_count(saved, "growth_tracker", "grad_scaler");
+  // Megatron, and we once, count on below 0, which says the same as 0.
+  hysteresis_tracker_ = std::max<int64_t>(core::json_integer(saved, "hysteresis_tracker", "grad_scaler"), 0);
 }
 
 }  // namespace ms::train

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::train {
 namespace {
@@ -28,6 +29,21 @@ bool matters(const ParamSchedule& schedule, std::string_view field) {
   if (field == "wsd_decay_steps" || field == "lr_wsd_decay_style") return schedule.lr_decay_style == "WSD";
   if (field == "wd_incr_steps") return schedule.wd_incr_style != "constant";
   return true;
+}
+
+// A field of a schedule that a checkpoint holds. Throws kCorruptData.
+template <class Value>
+Value saved_value(const nlohmann::json& saved, const char* name) {
+  constexpr std::string_view kWhere = "opt_param_scheduler in the checkpoint";
+  if constexpr (std::is_same_v<Value, std::string>) {
+    return core::json_string(saved, name, kWhere);
+  } else if constexpr (std::is_same_v<Value, int64_t>) {
+    return core::json_count(saved, name, kWhere);
+  } else {
+    const nlohmann::json& value = core::json_member(saved, name, kWhere);
+    if (value.is_number()) return value.get<Value>();
+    throw core::Error(core::ErrorCode::kCorruptData, core::cat(kWhere, ": ", name, " is ", value.dump()));
+  }
 }
 
 }  // namespace
@@ -102,14 +118,8 @@ ParamSchedule continue_schedule(const ParamSchedule& given, const nlohmann::json
   if (override_saved || !saved.is_object()) return schedule;
   ParamSchedule::fields([&](const char* name, auto member, const char* what) {
     using Value = std::remove_reference_t<decltype(schedule.*member)>;
-    const auto found = saved.find(name);
-    if (found == saved.end()) return;
-    const bool right_kind = std::is_same_v<Value, std::string> ? found->is_string() : found->is_number();
-    if (!right_kind) {
-      throw core::Error(core::ErrorCode::kCorruptData,
-                        core::cat("opt_param_scheduler: ", name, " is ", found->dump(), " in the checkpoint"));
-    }
-    const auto value = found->get<Value>();
+    if (!saved.contains(name)) return;
+    const Value value = saved_value<Value>(saved, name);
     if (value == given.*member) return;
     if (!use_checkpoint && matters(given, name)) {
       throw core::Error(core::ErrorCode::kInvalidArgument,

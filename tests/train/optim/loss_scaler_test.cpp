@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "tests/support/thrown.h"
 #include "train/optim/spike_guard.h"
 
 namespace ms::train {
@@ -61,7 +62,26 @@ TEST(LossScaler, ARestoredOneGoesOnAlike) {
   second.update(false);
   EXPECT_EQ(second.scale(), first.scale());
   EXPECT_EQ(second.scale(), 1024);
-  EXPECT_THROW(second.restore({{"scale", "much"}}), core::Error);
+}
+
+TEST(LossScaler, AShorterWindowThanTheSavedOneIsFullAtOnce) {
+  LossScaler scaler{fp16_config()};
+  scaler.restore({{"scale", 256}, {"growth_tracker", 7}, {"hysteresis_tracker", -3}});
+  scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 512);
+}
+
+TEST(LossScaler, RefusesNonsenseOfACheckpoint) {
+  const nlohmann::json good = {{"scale", 256}, {"growth_tracker", 1}, {"hysteresis_tracker", 2}};
+  for (const char* change :
+       {R"({"scale": "much"})", R"({"scale": 0})", R"({"scale": null})", R"({"growth_tracker": 1e300})",
+        R"({"growth_tracker": -1})", R"({"growth_tracker": 9223372036854775808})", R"({"hysteresis_tracker": 1.5})",
+        R"({"hysteresis_tracker": null})"}) {
+    nlohmann::json saved = good;
+    saved.update(nlohmann::json::parse(change));
+    LossScaler scaler{fp16_config()};
+    EXPECT_EQ(test::thrown_by([&] { scaler.restore(saved); }).code, core::ErrorCode::kCorruptData) << change;
+  }
 }
 
 TEST(SpikeGuard, ComparesWithTheMeanOfAFullWindow) {

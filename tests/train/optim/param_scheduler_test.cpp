@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "tests/support/thrown.h"
 
 namespace ms::train {
 namespace {
@@ -117,6 +118,13 @@ TEST(ContinueSchedule, RefusesAnotherUnlessToldWhoseCounts) {
     return param_schedule(config_of({"--train-iters", iters, "--lr-decay-style", "constant"}));
   };
   EXPECT_EQ(continue_schedule(constant("80"), schedule_to_json(constant("50")), false, false).lr_decay_steps, 320);
+  for (const char* change : {R"({"lr_decay_steps": 1e300})", R"({"lr_decay_steps": -1})", R"({"lr_decay_steps": 0.5})",
+                             R"({"wd_incr_steps": "many"})", R"({"max_lr": null})", R"({"lr_decay_style": 3})"}) {
+    nlohmann::json bad = json;
+    bad.update(nlohmann::json::parse(change));
+    EXPECT_EQ(test::thrown_by([&] { continue_schedule(given, bad, false, true); }).code, core::ErrorCode::kCorruptData)
+        << change;
+  }
 }
 
 }  // namespace
