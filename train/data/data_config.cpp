@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "train/data/build_datasets.h"
 
 namespace ms::train {
@@ -62,12 +63,8 @@ DataLists list_data_sets(const DataConfig& config) {
           "--per-split-data-args-path stands for --train-data-path, --valid-data-path and --test-data-path: give "
           "it or them");
     }
-    json object;
-    try {
-      object = json::parse(core::read_text(path, kMaxListBytes));
-    } catch (const json::exception& e) {
-      throw Error(ErrorCode::kCorruptData, cat("--per-split-data-args-path ", path, " is not JSON: ", e.what()));
-    }
+    const json object =
+        core::parse_json(core::read_text(path, kMaxListBytes), cat("--per-split-data-args-path ", path));
     if (!object.is_object()) {
       throw Error(ErrorCode::kCorruptData, cat("--per-split-data-args-path ", path, ": an object is expected"));
     }

@@ -258,6 +258,8 @@ TEST_F(BuildDatasets, SplitsFromAFile) {
   };
   refuse(ErrorCode::kCorruptData, "not JSON", "{\"train\": [");
   refuse(ErrorCode::kCorruptData, "an object", "7");
+  refuse(ErrorCode::kCorruptData, "nested deeper",
+         "{\"train\": " + std::string(100, '[') + std::string(100, ']') + "}");
   refuse(ErrorCode::kCorruptData, "\"vaild\"", R"({"vaild": []})");
   refuse(ErrorCode::kCorruptData, "\"train\"", R"({"train": {"a": 1}})");
   refuse(ErrorCode::kCorruptData, "\"test\"", R"({"test": [[1]]})");

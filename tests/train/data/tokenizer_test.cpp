@@ -233,6 +233,14 @@ TEST_F(SmallTokenizer, WhatIsNotBuiltInIsRefusedByName) {
       {ErrorCode::kCorruptData, "\"ab\" is -1", [](json& t) { t["model"]["vocab"]["ab"] = -1; }},
       {ErrorCode::kCorruptData, "\"ab\" is 1000000", [](json& t) { t["model"]["vocab"]["ab"] = 1000000; }},
       {ErrorCode::kCorruptData, "<|end|>", [](json& t) { t["added_tokens"][1]["id"] = int64_t{1} << 40; }},
+      {ErrorCode::kCorruptData, "\"id\": expected a whole number", [](json& t) { t["added_tokens"][1]["id"] = 1e300; }},
+      {ErrorCode::kCorruptData, "\"ab\" is -1", [](json& t) { t["model"]["vocab"]["ab"] = 1e300; }},
+      // Each within the limit that the one before would set if gaps counted as tokens.
+      {ErrorCode::kCorruptData, "the id of \"far\" is 1000000",
+       [](json& t) {
+         t["added_tokens"].push_back({{"content", "near"}, {"id", 65000}});
+         t["added_tokens"].push_back({{"content", "far"}, {"id", 1000000}});
+       }},
   };
   for (const Case& wrong : cases) {
     json tokenizer = small_tokenizer();
@@ -261,6 +269,8 @@ TEST_F(SmallTokenizer, BrokenFiles) {
   const std::string good = small_tokenizer().dump();
   for (size_t size = 0; size < good.size(); size += 97) EXPECT_EQ(code(good.substr(0, size)), ErrorCode::kCorruptData);
   EXPECT_EQ(code("[]"), ErrorCode::kCorruptData);
+  const std::string deep = "{\"comment\": " + std::string(100, '[') + std::string(100, ']') + ", " + good.substr(1);
+  EXPECT_EQ(code(deep), ErrorCode::kCorruptData);
 }
 
 TEST(MakeTokenizer, FlagsThatContradict) {

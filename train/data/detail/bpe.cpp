@@ -86,7 +86,7 @@ int byte_of_char(uint32_t code_point) {
 }
 
 void check_id(int64_t id, size_t tokens, const std::string& name) {
-  const auto limit = static_cast<int64_t>(65536 + 16 * tokens);
+  const auto limit = std::min<int64_t>(static_cast<int64_t>(65536 + 16 * tokens), int64_t{INT32_MAX} + 1);
   if (id >= 0 && id < limit) return;
   throw Error(ErrorCode::kCorruptData, cat("the id of \"", name, "\" is ", id, ": ", tokens,
                                            " tokens have ids from 0 to ", limit - 1, " at most"));
@@ -109,7 +109,7 @@ std::optional<std::string> BytePairModel::spelling(const std::string& token) con
 
 void BytePairModel::read_vocabulary(const json& vocab) {
   for (const auto& [token, value] : vocab.items()) {
-    const auto id = value.get<int64_t>();
+    const int64_t id = value.is_number_integer() ? value.get<int64_t>() : -1;
     check_id(id, vocab.size(), token);
     const auto spelled = spelling(token);
     if (!spelled || spelled->empty()) continue;  // can come from no text; an added token if anything

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "kernels/checksum.h"
 #include "train/data/detail/added_tokens.h"
 #include "train/data/detail/bpe.h"
@@ -48,21 +49,17 @@ void read_post_processor(const json& processor, std::vector<int32_t>& before, st
       continue;
     }
     const auto name = part.at("SpecialToken").at("id").get<std::string>();
-    const auto ids = processor.at("special_tokens").at(name).at("ids").get<std::vector<int32_t>>();
     auto& to = text_seen ? after : before;
-    to.insert(to.end(), ids.begin(), ids.end());
+    for (const json& id : processor.at("special_tokens").at(name).at("ids")) {
+      if (!id.is_number_integer() || id < 0 || id > INT32_MAX) {
+        throw Error(ErrorCode::kCorruptData, cat("post_processor: \"", name, "\" has the id ", id.dump()));
+      }
+      to.push_back(id.get<int32_t>());
+    }
   }
 }
 
 std::string read_json_text(const std::string& path) { return core::read_text(path, kMaxFileBytes); }
-
-json parse(const std::string& text, const std::string& path) {
-  try {
-    return json::parse(text);
-  } catch (const json::exception& e) {
-    throw Error(ErrorCode::kCorruptData, cat(path, " is not JSON: ", e.what()));
-  }
-}
 
 // The text of eos_token in tokenizer_config.json or special_tokens_map.json, which write it in two ways.
 std::string eos_of(const std::filesystem::path& folder) {
@@ -70,7 +67,7 @@ std::string eos_of(const std::filesystem::path& folder) {
     const std::string path = (folder / name).string();
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) continue;
-    const json config = parse(read_json_text(path), path);
+    const json config = core::parse_json(read_json_text(path), path);
     if (!config.is_object() || !config.contains("eos_token")) continue;
     const json& eos = config["eos_token"];
     if (eos.is_string()) return eos.get<std::string>();
@@ -90,7 +87,9 @@ struct HuggingFaceModel {
         decoder(part(tokenizer, "decoder"), pre_tokenizer.byte_level()) {
     tokens = bpe.tokens();
     if (tokenizer.contains("added_tokens") && !tokenizer["added_tokens"].is_null()) {
-      for (const json& token : tokenizer["added_tokens"]) add(token);
+      const json& added_tokens = tokenizer["added_tokens"];
+      const size_t in_all = tokenizer["model"]["vocab"].size() + added_tokens.size();
+      for (const json& token : added_tokens) add(token, in_all);
     }
     if (tokenizer.contains("post_processor")) read_post_processor(tokenizer["post_processor"], before, after);
     for (const auto* ids : {&before, &after}) {
@@ -106,11 +105,12 @@ struct HuggingFaceModel {
     return tokenizer.contains(name) ? tokenizer[name] : json();
   }
 
-  void add(const json& json_token) {
+  // in_all: tokens of the vocabulary and added ones.
+  void add(const json& json_token, size_t in_all) {
     AddedToken token;
     token.content = json_token.at("content").get<std::string>();
-    const auto id = json_token.at("id").get<int64_t>();
-    check_id(id, tokens.size(), token.content);
+    const int64_t id = core::json_integer(json_token, "id", "added_tokens");
+    check_id(id, in_all, token.content);
     token.id = static_cast<int32_t>(id);
     token.lstrip = json_token.value("lstrip", false);
     token.rstrip = json_token.value("rstrip", false);
@@ -177,7 +177,7 @@ std::shared_ptr<const HuggingFaceModel> load_model(const std::string& where) {
   const bool folder = std::filesystem::is_directory(where, ignored);
   const std::string path = folder ? (std::filesystem::path(where) / "tokenizer.json").string() : where;
   const std::string text = read_json_text(path);
-  const json tokenizer = parse(text, path);
+  const json tokenizer = core::parse_json(text, path);
   try {
     const auto model = make_model(tokenizer, eos_of(std::filesystem::path(path).parent_path()));
     model->description = cat("HuggingFaceTokenizer ", hex_hash(text), " eod ", model->eod.value_or(-1));
@@ -211,7 +211,8 @@ std::shared_ptr<const HuggingFaceModel> load_gpt2(const std::string& vocab_file,
   const std::string vocab = read_json_text(vocab_file);
   const std::string merges = read_json_text(merge_file);
   const json tokenizer = {
-      {"model", {{"type", "BPE"}, {"vocab", parse(vocab, vocab_file)}, {"merges", read_merges(merges, merge_file)}}},
+      {"model",
+       {{"type", "BPE"}, {"vocab", core::parse_json(vocab, vocab_file)}, {"merges", read_merges(merges, merge_file)}}},
       {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}}};
   try {
     const auto model = make_model(tokenizer, "");
