@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "kernels/checksum.h"
 #include "train/data/detail/mapped_file.h"
@@ -85,14 +86,15 @@ std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& i
   std::error_code ignored;
   if (!std::filesystem::exists(paths.description(), ignored)) return nullptr;
   try {
-    const json description = json::parse(core::read_text(paths.description(), kMaxDescriptionBytes));
+    const json description =
+        core::parse_json(core::read_text(paths.description(), kMaxDescriptionBytes), paths.description());
     if (description.at("inputs") != inputs) {
       throw Error(ErrorCode::kCorruptData, cat(paths.description(), " describes other inputs"));
     }
     auto mapped = std::make_shared<MappedIndices>();
     for (size_t i = 0; i < kNames.size(); ++i) {
       const json& file = description.at("files").at(kNames[i]);
-      const auto elements = file.at("elements").get<int64_t>();
+      const int64_t elements = core::json_integer(file, "elements", paths.description());
       if (elements < 0 || elements > INT64_MAX / 16 || elements % kColumns[i] != 0) {
         throw Error(ErrorCode::kCorruptData, cat(paths.description(), ": ", elements, " elements"));
       }
@@ -111,13 +113,18 @@ std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& i
   return nullptr;
 }
 
-// Calls write(temporary path), then renames it to `path`. The name differs between threads, processes and (by the time)
-// hosts: any number of ranks may write the same cache at once.
-template <class Write>
-void appear_whole(const std::string& path, Write write) {
+// A name beside `path` that differs between threads, processes and (by the time) hosts: any number of ranks may write
+// the same cache at once.
+std::string temporary_name(const std::string& path) {
   static std::atomic<int> counter{0};
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  const std::string temporary = cat(path, ".tmp-", ::getpid(), "-", ++counter, "-", now);
+  return cat(path, ".tmp-", ::getpid(), "-", ++counter, "-", now);
+}
+
+// Calls write(temporary path), then renames it to `path`.
+template <class Write>
+void appear_whole(const std::string& path, Write write) {
+  const std::string temporary = temporary_name(path);
   try {
     write(temporary);
     core::rename_durably(temporary, path);
@@ -127,18 +134,28 @@ void appear_whole(const std::string& path, Write write) {
   }
 }
 
+// The time by the clock that dates the files of `dir`, a file server's perhaps: that of a file just made there.
+std::filesystem::file_time_type now_in(const std::string& dir) {
+  const std::string path = temporary_name(dir + "/clock-GPTDataset-");
+  core::File::create(path).close();
+  std::error_code error;
+  const auto now = std::filesystem::last_write_time(path, error);
+  ::unlink(path.c_str());
+  return error ? std::filesystem::file_time_type::min() : now;  // then nothing is old
+}
+
 // Temporary files that a killed process left, of any index in the folder. Whoever still writes one has touched it
-// lately.
+// lately. Other ranks may do the same at the same time: what vanishes under the hands is no error.
 void remove_abandoned(const std::string& dir) {
   constexpr auto kAbandoned = std::chrono::hours(1);
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
+  const auto now = now_in(dir);
+  std::error_code end;
+  for (std::filesystem::directory_iterator at(dir, end), none; !end && at != none; at.increment(end)) {
+    const std::string name = at->path().filename().string();
     if (name.find("-GPTDataset-") == std::string::npos || name.find(".tmp-") == std::string::npos) continue;
-    const auto written = entry.last_write_time(ignored);
-    if (!ignored && std::filesystem::file_time_type::clock::now() - written > kAbandoned) {
-      std::filesystem::remove(entry.path(), ignored);
-    }
+    std::error_code vanished;
+    const auto written = at->last_write_time(vanished);
+    if (!vanished && written < now && now - written > kAbandoned) std::filesystem::remove(at->path(), vanished);
   }
 }
 
