@@ -2,13 +2,14 @@
 
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings, dead since MPI 3, would want their own library
 #include <mpi.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,30 @@ bool lives(int64_t pid) {
   const size_t name_end = line.rfind(')');  // the name may hold anything
   return name_end == std::string::npos || name_end + 2 >= line.size() ||
          (line[name_end + 2] != 'Z' && line[name_end + 2] != 'X');
+}
+
+// Where a process number means something: two processes with equal Homes see each other's.
+struct Home {
+  char boot[40] = "";         // of the kernel (boot_id): hosts, and virtual machines, differ
+  char host[65] = "";         // a clone of a virtual machine may have its boot_id
+  uint64_t pids[2] = {0, 0};  // the namespace of process numbers: containers differ; 0: unknown
+};
+
+Home own_home() {
+  Home home;
+  ::gethostname(home.host, sizeof home.host - 1);
+  std::ifstream("/proc/sys/kernel/random/boot_id").get(home.boot, sizeof home.boot);
+  struct stat pids {};
+  if (home.boot[0] != '\0' && ::stat("/proc/self/ns/pid", &pids) == 0) {
+    home.pids[0] = pids.st_dev;
+    home.pids[1] = pids.st_ino;
+  }
+  return home;
+}
+
+bool see_each_other(const Home& a, const Home& b) {
+  return a.pids[1] != 0 && a.pids[0] == b.pids[0] && a.pids[1] == b.pids[1] && std::strcmp(a.boot, b.boot) == 0 &&
+         std::strcmp(a.host, b.host) == 0;
 }
 
 class MpiRequest final : public TransferRequest {
@@ -79,9 +104,7 @@ class MpiTransport final : public Transport {
   MpiTransport() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    char host[256] = "";
-    ::gethostname(host, sizeof host - 1);
-    const Process own{::gethostid() ^ static_cast<int64_t>(std::hash<std::string>()(host)), ::getpid()};
+    const Process own{own_home(), ::getpid()};
     processes_.resize(static_cast<size_t>(size_));
     check(MPI_Allgather(&own, sizeof own, MPI_BYTE, processes_.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
           "MPI_Allgather");
@@ -109,14 +132,17 @@ class MpiTransport final : public Transport {
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
+  // Sees the end of a process of the same kernel and the same namespace of process numbers. Of one on another host or
+  // in another container it knows nothing, and says that it lives: that one's end shows when the wait is over.
   bool peer_lives(int peer) const override {
     const Process& process = processes_[static_cast<size_t>(peer)];
-    return process.host != processes_[static_cast<size_t>(rank_)].host || lives(process.pid);
+    return !see_each_other(process.home, processes_[static_cast<size_t>(rank_)].home) || lives(process.pid);
   }
 
  private:
   struct Process {
-    int64_t host, pid;
+    Home home;
+    int64_t pid;
   };
   int rank_ = 0, size_ = 1;
   std::vector<Process> processes_;  // by rank
