@@ -20,8 +20,12 @@ class SpikeGuard {
   bool is_spike(double loss, double grad_norm) const;
   // Remembers a step that was applied.
   void accept(double loss, double grad_norm);
+  // Counts a spike. True if it is the `window`th since a step was applied: while none is, the mean stands still, so a
+  // run that has come to another level for good would never be updated again.
+  bool skip();
 
-  nlohmann::json state() const;               // [[loss, grad_norm], ..], oldest first
+  // {"steps": [[loss, grad_norm], ..], oldest first, "spikes_in_a_row": n}
+  nlohmann::json state() const;
   void restore(const nlohmann::json& saved);  // throws kCorruptData on nonsense
 
  private:
@@ -31,6 +35,7 @@ class SpikeGuard {
   double factor_;
   size_t window_;
   std::deque<Step> steps_;
+  size_t in_a_row_ = 0;  // spikes since a step was applied
 };
 
 }  // namespace ms::train

@@ -105,5 +105,26 @@ TEST(SpikeGuard, ComparesWithTheMeanOfAFullWindow) {
   EXPECT_FALSE(SpikeGuard(TrainingConfig{}).is_spike(1e30, 1e30));
 }
 
+TEST(SpikeGuard, AWindowOfSpikesInARowIsTheLast) {
+  TrainingConfig config;
+  config.spike_skip_factor = 3;
+  config.spike_skip_window = 3;
+  SpikeGuard guard(config);
+  EXPECT_FALSE(guard.skip());
+  EXPECT_FALSE(guard.skip());
+  guard.accept(1, 1);  // not in a row
+  EXPECT_FALSE(guard.skip());
+  EXPECT_FALSE(guard.skip());
+  SpikeGuard restored(config);
+  restored.restore(guard.state());
+  EXPECT_EQ(restored.state(), guard.state());
+  EXPECT_TRUE(restored.skip());
+  for (const char* bad : {R"({"steps": []})", R"({"steps": [], "spikes_in_a_row": -1})",
+                          R"({"steps": [[1]], "spikes_in_a_row": 0})", R"({"spikes_in_a_row": 0})"}) {
+    EXPECT_EQ(test::code_of([&] { restored.restore(nlohmann::json::parse(bad)); }), core::ErrorCode::kCorruptData)
+        << bad;
+  }
+}
+
 }  // namespace
 }  // namespace ms::train
