@@ -18,6 +18,7 @@
 #include "tests/support/trace_maker.h"
 #include "train/data/preprocess.h"
 #include "train/loop/metrics.h"
+#include "train/loop/tensorboard.h"
 
 namespace ms {
 namespace {
@@ -172,6 +173,18 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
     }
   }
   EXPECT_GT(failures, 0);
+}
+
+// Their names and contents tell the time, so no two runs are equal.
+TEST(Events, AFailingWriteIsOneErrorThatNamesTheFlag) {
+  test::TemporaryFolder folder;
+  test::SickDisk disk(test::SickDisk::Kind::kWrite, 2, ENOSPC);  // the version, an event, and this
+  train::EventWriter writer(folder / "events", 1);
+  writer.add_scalar("x", 1, 1);
+  const test::Thrown thrown = test::thrown_by([&] { writer.add_scalar("x", 2, 2); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+  EXPECT_NE(thrown.text.find("--tensorboard-dir"), std::string::npos) << thrown.text;
+  EXPECT_NE(thrown.text.find("events.out.tfevents"), std::string::npos) << thrown.text;
 }
 
 INSTANTIATE_TEST_SUITE_P(Writers, SickDiskTest, testing::ValuesIn(all_work()),

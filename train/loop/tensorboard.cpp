@@ -3,12 +3,13 @@
 #include <unistd.h>
 
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "kernels/checksum.h"
 
 namespace ms::train {
@@ -88,37 +89,35 @@ std::string scalar_event(double wall_time, int64_t step, std::string_view tag, f
   return out;
 }
 
-EventWriter::EventWriter(const std::string& folder, int64_t queue_size) : queue_size_(queue_size) {
+EventWriter::EventWriter(const std::string& folder, int64_t queue_size, double flush_s)
+    : queue_size_(queue_size), flush_s_(flush_s) {
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);  // opening the file says what is wrong
-  path_ = core::cat(folder, "/events.out.tfevents.", static_cast<int64_t>(now_s()), ".", host, ".", ::getpid());
-  file_.open(path_, std::ios::binary | std::ios::app);
-  if (!file_) throw core::Error(core::ErrorCode::kIo, core::cat("--tensorboard-dir: cannot open ", path_));
+  try {
+    file_ = core::File::open_append(
+        core::cat(folder, "/events.out.tfevents.", static_cast<int64_t>(now_s()), ".", host, ".", ::getpid()));
+  } catch (const core::Error& e) {
+    throw core::Error(core::ErrorCode::kIo, core::cat("--tensorboard-dir ", folder, ": ", e.what()));
+  }
   queue_ = tfrecord(version_event(now_s()));
   flush();
 }
 
 EventWriter::~EventWriter() {
-  if (active()) file_ << queue_;  // what the last flush has left; a destructor does not throw
-}
-
-EventWriter::EventWriter(EventWriter&& other) noexcept { *this = std::move(other); }
-
-EventWriter& EventWriter::operator=(EventWriter&& other) noexcept {
-  file_ = std::move(other.file_);
-  path_ = std::move(other.path_);
-  queue_ = std::exchange(other.queue_, {});
-  queue_size_ = other.queue_size_;
-  queued_ = std::exchange(other.queued_, 0);
-  return *this;
+  try {
+    flush();  // what the last has left
+  } catch (const core::Error& e) {
+    core::log_warning("train.events", e.what());  // a destructor does not throw
+  }
 }
 
 void EventWriter::add_scalar(std::string_view tag, double value, int64_t step) {
   if (!active()) return;
   queue_ += tfrecord(scalar_event(now_s(), step, tag, static_cast<float>(value)));
-  if (++queued_ >= queue_size_) flush();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - flushed_;
+  if (++queued_ >= queue_size_ || waited.count() >= flush_s_) flush();
 }
 
 void EventWriter::add_scalar(const std::string& tag, double value, int64_t iteration, int64_t samples) {
@@ -128,10 +127,15 @@ void EventWriter::add_scalar(const std::string& tag, double value, int64_t itera
 
 void EventWriter::flush() {
   if (!active()) return;
-  file_ << queue_ << std::flush;
-  if (!file_) throw core::Error(core::ErrorCode::kIo, core::cat("--tensorboard-dir: cannot write ", path_));
-  queue_.clear();
+  const std::string records = std::exchange(queue_, {});
   queued_ = 0;
+  flushed_ = std::chrono::steady_clock::now();
+  if (records.empty()) return;
+  try {
+    file_.append(std::as_bytes(std::span(records)));
+  } catch (const core::Error& e) {
+    throw e.within("--tensorboard-dir");
+  }
 }
 
 }  // namespace ms::train
