@@ -1,5 +1,6 @@
 #include "train/loop/metrics.h"
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -17,15 +18,21 @@ std::string number(const char* format, double value) {
 }  // namespace
 
 std::string StepMetrics::line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations) const {
-  std::string text = core::cat(
-      "iteration ", iteration, "/", train_iters, " | consumed samples: ", consumed_train_samples,
-      " | elapsed time per iteration (ms): ", number("%.1f", seconds * 1e3),
-      " | learning rate: ", number("%.3e", learning_rate), " | lm loss: ", number("%.5f", loss),
-      " | loss scale: ", number("%.1f", loss_scale), " | grad norm: ", number("%.3f", grad_norm),
-      " | number of skipped iterations: ", skipped_iterations, " | number of nan iterations: ", nan_iterations,
-      " | tokens/s: ", number("%.0f", static_cast<double>(tokens) / seconds),
-      " | TFLOP/s/rank: ", number("%.4f", tflops_per_rank), " | MFU: ", number("%.1f", mfu * 100), " %",
-      " | peak memory: ", number("%.1f", static_cast<double>(total_peak_bytes) / 1e6), " MB");
+  std::string text =
+      core::cat("iteration ", iteration, "/", train_iters, " | consumed samples: ", consumed_train_samples,
+                " | elapsed time per iteration (ms): ", number("%.1f", seconds * 1e3),
+                " | learning rate: ", number("%.3e", learning_rate));
+  if (std::isfinite(loss)) text += " | lm loss: " + number("%.5f", loss);
+  text += " | loss scale: " + number("%.1f", loss_scale);
+  if (std::isfinite(grad_norm)) text += " | grad norm: " + number("%.3f", grad_norm);
+  text += core::cat(" | number of skipped iterations: ", skipped_iterations,
+                    " | number of nan iterations: ", nan_iterations);
+  if (!passed_over) {
+    text +=
+        core::cat(" | tokens/s: ", number("%.0f", static_cast<double>(tokens) / seconds),
+                  " | TFLOP/s/rank: ", number("%.4f", tflops_per_rank), " | MFU: ", number("%.1f", mfu * 100), " %");
+  }
+  text += core::cat(" | peak memory: ", number("%.1f", static_cast<double>(total_peak_bytes) / 1e6), " MB");
   if (report_memory) {
     text += " (";
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
@@ -44,19 +51,22 @@ nlohmann::json StepMetrics::json() const {
         peak_bytes[static_cast<size_t>(tag)];
   }
   memory["total"] = total_peak_bytes;
-  return {{"iteration", iteration},
-          {"consumed_train_samples", consumed_train_samples},
-          {"lm loss", loss},
-          {"grad norm", grad_norm},
-          {"learning rate", learning_rate},
-          {"loss scale", loss_scale},
-          {"number of skipped iterations", skipped ? 1 : 0},
-          {"number of nan iterations", nan ? 1 : 0},
-          {"elapsed time per iteration (ms)", seconds * 1e3},
-          {"tokens/s", static_cast<double>(tokens) / seconds},
-          {"throughput per rank (TFLOP/s)", tflops_per_rank},
-          {"mfu", mfu},
-          {"peak memory bytes", memory}};
+  nlohmann::json record = {{"iteration", iteration},
+                           {"consumed_train_samples", consumed_train_samples},
+                           {"learning rate", learning_rate},
+                           {"loss scale", loss_scale},
+                           {"number of skipped iterations", skipped ? 1 : 0},
+                           {"number of nan iterations", nan ? 1 : 0},
+                           {"elapsed time per iteration (ms)", seconds * 1e3},
+                           {"peak memory bytes", memory}};
+  if (std::isfinite(loss)) record["lm loss"] = loss;
+  if (std::isfinite(grad_norm)) record["grad norm"] = grad_norm;
+  if (!passed_over) {
+    record["tokens/s"] = static_cast<double>(tokens) / seconds;
+    record["throughput per rank (TFLOP/s)"] = tflops_per_rank;
+    record["mfu"] = mfu;
+  }
+  return record;
 }
 
 MetricsFile::MetricsFile(const std::string& path) {

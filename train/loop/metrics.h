@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,15 +14,18 @@
 namespace ms::train {
 
 struct StepMetrics {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
   int64_t iteration = 0;  // 1 for the first
   int64_t train_iters = 0;
   int64_t consumed_train_samples = 0;
-  double loss = 0;
-  double grad_norm = 0;
+  double loss = kNone;
+  double grad_norm = kNone;
   double learning_rate = 0;
   double loss_scale = 1;
-  bool skipped = false;  // not applied: overflow, spike, or asked for
-  bool nan = false;      // loss or gradient norm not finite
+  bool skipped = false;      // not applied: overflow, spike, or asked for
+  bool nan = false;          // loss or gradient norm not finite
+  bool passed_over = false;  // asked for: nothing was computed, so there is no loss, norm or speed
   double seconds = 0;
   int64_t tokens = 0;                                      // of the global batch
   double tflops_per_rank = 0;                              // GEMMs and attention executed, TFLOP/s, mean over ranks
@@ -29,6 +33,7 @@ struct StepMetrics {
   std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
   int64_t total_peak_bytes = 0;
 
+  // What is not finite, and the speed of a step that is passed over, is left out of both.
   // skipped_iterations, nan_iterations: since the line before.
   std::string line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations) const;
   nlohmann::json json() const;
