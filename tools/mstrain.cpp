@@ -89,7 +89,7 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
     throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("--config ", e.what()));
   }
   if (json.is_object() && (json.contains("model_type") || json.contains("architectures"))) {
-    train::take_model_from(convert::read_hf_config(path).model, fields, config.model);
+    train::take_model_from(convert::read_hf_config(path).model, fields, config);
   } else {
     fields.load_json(json, path);
   }
@@ -105,7 +105,7 @@ void read_configuration(const CommandLine& line, core::ConfigFields& fields, tra
   if (!line.config_file.empty()) load_config_file(line.config_file, fields, config);
   if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
     train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
-                           config.model);
+                           config);
   }
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }
@@ -179,7 +179,7 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
   if (rank == 0 && !summary.generated.empty()) tools::print(summary.generated + "\n");
   if (rank == 0 && !summary.checkpoint.empty()) tools::print(summary.checkpoint + "\n");
   if (summary.signal != 0) {
-    core::log_warning("mstrain", core::cat("ended by signal ", summary.signal, " at a step boundary; nothing is torn"));
+    core::log_warning("mstrain", core::cat("ended by signal ", summary.signal, "; nothing is torn"));
     return 128 + summary.signal;
   }
   return 0;

@@ -148,11 +148,11 @@ core::ConfigFields TrainerConfig::fields() {
   return fields;
 }
 
-void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given,
-                     core::TransformerConfig& model) {
+void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given, TrainerConfig& config) {
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
-    if (!given.given(name)) model.*member = found.*member;
+    if (!given.given(name)) config.model.*member = found.*member;
   });
+  if (!given.given("vocab_size") && config.data.tokenizer_type == "NullTokenizer") --config.model.vocab_size;
 }
 
 core::RankGrid TrainerConfig::grid(int world_size) const {

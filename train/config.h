@@ -353,8 +353,9 @@ struct TrainerConfig {
   }
 };
 
-// Takes the model's shape from a checkpoint or a config.json, where neither a flag nor a --config file gave it.
-void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given,
-                     core::TransformerConfig& model);
+// Takes the model's shape from a checkpoint or a config.json, where neither a flag nor a --config file gave it. A
+// model's vocabulary holds a NullTokenizer's eod, which --vocab-size is without: what is taken is what the flag would
+// say.
+void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given, TrainerConfig& config);
 
 }  // namespace ms::train

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How a run ends before its time: signals at a step boundary, with and without a save, and through a long wait."""
+"""How a run ends before its time: signals between steps, in an evaluation and in a text, with and without a save, and through
+a long wait."""
 import os
 import signal
 import sys
@@ -36,6 +37,28 @@ def main():
         place.expect(ran.exit == 128 + signal.SIGTERM and not saved(place, "other"), "another signal does not save", ran)
         ran = place.run("--train-iters", "9", "--save", "interval", "--exit-interval", "4", ranks=2)
         place.expect(ran.exit == 0 and saved(place, "interval") == ["iter_0000004"], "--exit-interval saves, exit 0", ran)
+
+        # Outside the steps: an evaluation, before or between them, and a text under way.
+        prefix = "data_text_document"
+        evaluates = ("--eval-iters", "200000", "--train-data-path", prefix, "--valid-data-path", prefix)
+        for what, ranks, flags in (("an evaluation", 1, ("--skip-train", *evaluates)),
+                                   ("an evaluation on two ranks", 2, ("--skip-train", *evaluates)),
+                                   ("a text", 1, ("--generate", "the", "--num-tokens-to-generate", "10000000", "--temperature", "0"))):
+            job = place.start(*flags, data="", ranks=ranks, wrap=training.NOTE_CODE, mpirun=training.RECOVER)
+            job.wait_for_line("train.model] parameters")
+            time.sleep(1)
+            os.kill(job.pid(ranks - 1), signal.SIGTERM)
+            training.wait_for(lambda: None not in [job.code(rank) for rank in range(job.ranks)], f"{what} to end")
+            ran = job.end()
+            place.expect(ran.codes == [128 + signal.SIGTERM] * ranks and not ran.errors, f"SIGTERM ends {what}", ran)
+        job = place.start("--train-iters", "9", "--eval-interval", "3", *evaluates, "--save", "eval", "--exit-signal-handler",
+                          data="")
+        job.wait_for_line("iteration 3/")
+        time.sleep(0.5)
+        os.kill(job.process.pid, signal.SIGTERM)
+        ran = job.end()
+        place.expect(ran.exit == 128 + signal.SIGTERM and saved(place, "eval") == ["iter_0000003"],
+                     "a save does not wait for an evaluation", ran)
 
         # A rank that is slow, not dead: the others' wait outlasts the signal, and all end at the step's end.
         job = place.start(*ENDLESS, "--pipeline-model-parallel-size", "2", "--save", "slow", "--exit-signal-handler", ranks=2,

@@ -45,7 +45,7 @@ train::TrainerConfig configuration(const std::string& model, const TinyLayout& l
     words.push_back(value.is_string() ? value.get<std::string>() : value.dump());
   }
   EXPECT_TRUE(fields.parse_flags(words).empty());
-  train::take_model_from(convert::read_hf_config(model).model, fields, config.model);
+  train::take_model_from(convert::read_hf_config(model).model, fields, config);
   config.parallel.tensor_model_parallel_size = layout.tp;
   config.parallel.pipeline_model_parallel_size = layout.pp;
   config.parallel.use_distributed_optimizer = layout.zero;

@@ -53,7 +53,7 @@ std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vec
 }  // namespace
 
 std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, const std::string& prompt, int64_t count,
-                     double temperature, uint64_t seed) {
+                     double temperature, uint64_t seed, const std::function<bool()>& goes_on) {
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, "--generate: the prompt has no token");
   const core::Rng rng(seed, "generate");
@@ -67,6 +67,7 @@ std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, co
     state.groups.pp.bcast(view, state.groups.pp.size() - 1);
     if (tokenizer.eod() == id) break;
     ids.push_back(id);
+    if (!goes_on()) break;
   }
   return tokenizer.decode(ids);
 }

@@ -108,6 +108,12 @@ struct Trainer::Impl {
     return ranks;
   }
   core::ConfigFields fields() { return config.fields(); }
+  // As --config takes it.
+  nlohmann::json stored_config() {
+    nlohmann::json stored = fields().dump();
+    if (given_vocab_size > 0) stored["model"]["vocab_size"] = given_vocab_size;
+    return stored;
+  }
 
   void begin(std::string_view phase) const {
     if (hooks.at_phase) hooks.at_phase(phase);
@@ -118,10 +124,20 @@ struct Trainer::Impl {
     begin("config");
     config.data.validate();
     core::TransformerConfig& model = config.model;
-    tokenizer = make_tokenizer(config.data.tokenizer(model.vocab_size));
+    const TokenizerChoice choice = config.data.tokenizer(model.vocab_size);
+    tokenizer = make_tokenizer(choice);
+    if (config.data.eod_mask_loss && !tokenizer->eod()) {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat("--eod-mask-loss: the tokenizer ", choice.tokenizer_model, choice.vocab_file,
+                            " names no end-of-document token. Put eos_token into tokenizer_config.json beside a "
+                            "tokenizer.json"));
+    }
     if (!config.checkpoint.load.empty()) open_checkpoint();
     // The --vocab-size of a NullTokenizer is without its eod, which the model knows too.
-    if (config.data.tokenizer_type == "NullTokenizer") model.vocab_size = tokenizer->vocab_size();
+    if (choice.tokenizer_type == "NullTokenizer") {
+      model.vocab_size = tokenizer->vocab_size();
+      given_vocab_size = choice.vocab_size;
+    }
     if (model.vocab_size == 0) model.vocab_size = tokenizer->vocab_size();
     if (model.vocab_size < tokenizer->vocab_size()) {
       const std::string seen =
@@ -243,11 +259,14 @@ struct Trainer::Impl {
     return batch;
   }
 
-  double evaluate() {
+  // nullopt: a signal has come, and there is no time for the rest.
+  std::optional<double> evaluate() {
     core::trace::Span span(recorder, Category::kUserAnnotation, "evaluation");
     double sum = 0;
     for (int64_t i = 0; i < config.training.eval_iters; ++i) {
       sum += runner->evaluate(read_batch(*data.valid, i * config.training.global_batch_size)).loss;
+      agree(0);
+      if (stop_signal != 0) return std::nullopt;
     }
     const double loss = sum / static_cast<double>(config.training.eval_iters);
     core::log_info("train.eval", cat("validation loss at iteration ", progress.iteration, " | lm loss value: ", loss,
@@ -273,6 +292,18 @@ struct Trainer::Impl {
     });
   }
 
+  // A window's length of spikes: the mean that they are held against is of no use any more.
+  void refuse_spikes(const StepMetrics& m) {
+    core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
+      throw core::Error(
+          core::ErrorCode::kInvalidArgument,
+          cat("lm loss ", m.loss, ", grad norm ", m.grad_norm, ": the last of ", config.training.spike_skip_window,
+              " steps in a row above --spike-skip-factor ", config.training.spike_skip_factor,
+              " x their mean, as many as --spike-skip-window, without an update between. What was saved "
+              "is as it was. Lower --lr, or raise --spike-skip-factor (0: none)"));
+    });
+  }
+
   // Forward, backward and, unless its numbers speak against it, the update; fills what they say into m.
   void compute_step(StepMetrics& m) {
     parameters->zero_grads();
@@ -286,11 +317,13 @@ struct Trainer::Impl {
     // With a dynamic loss scale overflow is its signal to shrink, not an error.
     if (m.nan && config.training.check_for_nan_in_loss_and_grad && !scaler->is_dynamic()) refuse_nan(m);
     scaler->update(m.nan);
-    m.skipped = m.nan || spikes->is_spike(m.loss, m.grad_norm);
+    const bool spike = !m.nan && spikes->is_spike(m.loss, m.grad_norm);
+    m.skipped = m.nan || spike;
+    if (spike && spikes->skip()) refuse_spikes(m);
     if (m.skipped) {
-      const std::string spike = cat(", above --spike-skip-factor ", config.training.spike_skip_factor, " x their mean");
+      const std::string above = cat(", above --spike-skip-factor ", config.training.spike_skip_factor, " x their mean");
       core::log_warning("train.step", cat("iteration ", m.iteration, " is not applied: lm loss ", m.loss,
-                                          ", grad norm ", m.grad_norm, m.nan ? "" : spike));
+                                          ", grad norm ", m.grad_norm, spike ? above : ""));
       return;
     }
     spikes->accept(m.loss, m.grad_norm);
@@ -315,7 +348,7 @@ struct Trainer::Impl {
     m.learning_rate = learning_rate(schedule, progress.scheduler_samples);
     m.loss_scale = scaler->scale();
     if (std::find(unwanted.begin(), unwanted.end(), m.iteration) != unwanted.end()) {
-      m.skipped = true;
+      m.skipped = m.passed_over = true;
       progress.skipped_train_samples += config.training.global_batch_size;
     } else {
       compute_step(m);
@@ -326,7 +359,7 @@ struct Trainer::Impl {
 
     const double flops = agree(ops.flops - flops_before);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
-    m.tokens = config.training.global_batch_size * config.training.seq_length;
+    if (!m.passed_over) m.tokens = config.training.global_batch_size * config.training.seq_length;
     m.tflops_per_rank = flops / endpoint.size() / m.seconds * 1e-12;
     m.mfu = m.tflops_per_rank / peak_tflops;
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
@@ -337,8 +370,8 @@ struct Trainer::Impl {
     return m;
   }
 
-  // What the ranks tell each other once a step: their flops, whose sum it returns, whether a signal has come to any of
-  // them, and whether any has seen the time run out.
+  // What the ranks tell each other after a step, a batch of an evaluation or a generated token: their flops, whose sum
+  // it returns, whether a signal has come to any of them, and whether any has seen the time run out.
   double agree(int64_t flops) {
     std::vector<double> told = {static_cast<double>(flops)};
     for (const int signal : kEndingSignals) told.push_back(core::termination_signal() == signal ? 1 : 0);
@@ -378,14 +411,14 @@ struct Trainer::Impl {
     };
     add(log.log_learning_rate_to_tensorboard, "learning-rate", m.learning_rate);
     add(log.log_batch_size_to_tensorboard, "batch-size", static_cast<double>(config.training.global_batch_size));
-    add(true, "lm loss", m.loss);
+    add(std::isfinite(m.loss), "lm loss", m.loss);
     add(log.log_loss_scale_to_tensorboard, "loss-scale", m.loss_scale);
     add(log.log_world_size_to_tensorboard, "world-size", endpoint.size());
-    add(true, "grad-norm", m.grad_norm);
+    add(std::isfinite(m.grad_norm), "grad-norm", m.grad_norm);
     add_plain(progress.skipped_train_samples > 0, "skipped-train-samples",
               static_cast<double>(progress.skipped_train_samples));
     add_plain(log.log_timers_to_tensorboard, "iteration-time", m.seconds);
-    add_plain(log.log_timers_to_tensorboard && log.log_throughput, "throughput", m.tflops_per_rank);
+    add_plain(log.log_timers_to_tensorboard && log.log_throughput && !m.passed_over, "throughput", m.tflops_per_rank);
     double allocated = 0;
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
       allocated += static_cast<double>(arena.current_bytes(static_cast<core::MemoryTag>(tag)));
@@ -415,7 +448,7 @@ struct Trainer::Impl {
     core::collectively(groups->world, "save", [&] {
       begin("save");
       request = make_save_request(*state, *parameters, *optimizer, progress, model_extra,
-                                  {{"config", fields().dump()},
+                                  {{"config", stored_config()},
                                    {"opt_param_scheduler", schedule_to_json(schedule)},
                                    {"grad_scaler", scaler->state()},
                                    {"spike_guard", spikes->state()}});
@@ -430,14 +463,20 @@ struct Trainer::Impl {
   RunSummary run() {
     RunSummary summary;
     if (!config.generate.generate.empty()) {
+      const auto goes_on = [&] {
+        agree(0);
+        return stop_signal == 0;
+      };
       summary.generated =
           generate(*state, *stage, *tokenizer, config.generate.generate, config.generate.num_tokens_to_generate,
-                   config.generate.temperature, static_cast<uint64_t>(config.rng.seed));
+                   config.generate.temperature, static_cast<uint64_t>(config.rng.seed), goes_on);
+      summary.signal = stop_signal;
       return summary;
     }
     const bool evaluates = data.valid != nullptr && config.training.eval_iters > 0;
     if (config.training.skip_train) {
-      summary.validation_loss = evaluate();
+      summary.validation_loss = evaluate().value_or(-1);
+      summary.signal = stop_signal;
       return summary;
     }
     ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
@@ -450,9 +489,9 @@ struct Trainer::Impl {
       if (saver != nullptr && config.checkpoint.save_interval > 0 &&
           progress.iteration % config.checkpoint.save_interval == 0)
         save();
-      if (evaluates &&
+      if (evaluates && stop_signal == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
-        summary.validation_loss = evaluate();
+        if (const auto loss = evaluate()) summary.validation_loss = *loss;
       }
       window.after_step(progress.iteration);
       if (progress.iteration < m.train_iters || stop_signal != 0) summary.exit_reason = exit_reason();
@@ -495,6 +534,7 @@ struct Trainer::Impl {
   std::unique_ptr<LossScaler> scaler;
   std::unique_ptr<SpikeGuard> spikes;
   nlohmann::json model_extra = {{"family", "llama"}};
+  int64_t given_vocab_size = 0;  // of a NullTokenizer: without its eod; 0 with any other
   int64_t last_saved = -1;
   double peak_tflops = 0;
   std::string step_label;

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <nlohmann/json.hpp>
 
+#include "ckpt/reader.h"
 #include "core/error.h"
+#include "tests/support/thrown.h"
 #include "tests/support/tiny_run.h"
 
 namespace ms {
@@ -91,8 +94,8 @@ TEST(IterationsToSkip, PassesOverTheirSamples) {
 }
 
 void watch_spikes(train::TrainerConfig& config) {
-  config.training.spike_skip_factor = 1.02;
-  config.training.spike_skip_window = 2;
+  config.training.spike_skip_factor = 1.2;
+  config.training.spike_skip_window = 3;
 }
 
 TEST(Spikes, AreSkippedAlikeOnEveryLayoutAndAfterAStop) {
@@ -120,6 +123,57 @@ TEST(Spikes, AreSkippedAlikeOnEveryLayoutAndAfterAStop) {
       EXPECT_EQ(second.steps[i].skipped, skipped[5 + i]) << layout.name() << " step " << 6 + i;
     }
     EXPECT_EQ(weights_apart(second, whole), 0);
+  }
+}
+
+TEST(Spikes, AWindowOfThemEndsTheRun) {
+  for (const TinyLayout& layout : kLayouts) {
+    test::TemporaryFolder folder;
+    const test::Thrown thrown = test::thrown_by([&] {
+      run(folder, layout, "save", [](train::TrainerConfig& config) {
+        config.training.spike_skip_factor = 1.000001;
+        config.training.spike_skip_window = 1;  // the first step that is worse than the one before
+      });
+    });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << layout.name();
+    EXPECT_NE(thrown.text.find("--spike-skip-window"), std::string::npos) << thrown.text;
+  }
+}
+
+// A checkpoint of which one number is another.
+class Edited final : public ckpt::Source {
+ public:
+  Edited(std::unique_ptr<ckpt::Source> source, const nlohmann::json& change)
+      : source_(std::move(source)), info_(source_->info()) {
+    info_.common.merge_patch(change);
+  }
+  const ckpt::CheckpointInfo& info() const override { return info_; }
+  std::span<const core::ShardedTensor> shards() const override { return source_->shards(); }
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
+    source_->read(shard, offset, extent, out);
+  }
+  std::string describe(int32_t shard) const override { return source_->describe(shard); }
+
+ private:
+  std::unique_ptr<ckpt::Source> source_;
+  ckpt::CheckpointInfo info_;
+};
+
+TEST(Resume, RefusesCountsThatAreNone) {
+  test::TemporaryFolder folder;
+  run(folder, {}, "save", [](train::TrainerConfig& config) { config.training.train_iters = 1; });
+  const auto resume = [&](const char* change) {
+    train::TrainerConfig config = test::tiny_config(folder.path());
+    config.training.train_iters = 2;
+    config.checkpoint.load = folder / "save";
+    return test::run_on_threads(config, 1, [&](const auto& path, int64_t) {
+      return std::make_unique<Edited>(ckpt::open_native(path), nlohmann::json::parse(change));
+    });
+  };
+  EXPECT_EQ(resume("{}").steps.size(), 1U);
+  for (const char* change : {R"({"step": -1})", R"({"step": 1e300})", R"({"consumed_train_samples": -4})",
+                             R"({"skipped_train_samples": "none"})", R"({"opt_param_scheduler": {"num_steps": -1}})"}) {
+    EXPECT_EQ(test::code_of([&] { resume(change); }), core::ErrorCode::kCorruptData) << change;
   }
 }
 

@@ -104,6 +104,39 @@ TEST(Events, HoldMegatronsTagsOfEveryLoggedStep) {
   EXPECT_EQ(scalars.count("iteration-time"), 0U);
 }
 
+TEST(Events, OfStepsWithoutNumbersHaveNone) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 3;
+  config.training.iterations_to_skip = {2};
+  config.logger.tensorboard_dir = folder / "events";
+  config.logger.log_timers_to_tensorboard = true;
+  config.logger.log_throughput = true;
+  test::run_on_threads(config, 1);
+  const Scalars scalars = read_events(config.logger.tensorboard_dir);
+  for (const char* tag : {"lm loss", "lm loss vs samples", "grad-norm", "throughput"}) {
+    EXPECT_EQ(scalars.at(tag).size(), 2U) << tag;
+  }
+  EXPECT_EQ(scalars.at("lm loss")[1].first, 3);
+  EXPECT_EQ(scalars.at("learning-rate").size(), 3U);
+}
+
+TEST(Events, WaitForTheirNumberOrTheirTime) {
+  test::TemporaryFolder folder;
+  const auto written = [&](const char* name, double flush_s) {
+    train::EventWriter writer(folder / name, 3, flush_s);
+    std::vector<size_t> counts;
+    for (int64_t step = 1; step <= 4; ++step) {
+      writer.add_scalar("x", 1, step);
+      counts.push_back(read_events(folder / name)["x"].size());
+    }
+    return counts;
+  };
+  EXPECT_EQ(written("patient", 1e9), (std::vector<size_t>{0, 0, 3, 3}));
+  EXPECT_EQ(read_events(folder / "patient")["x"].size(), 4U);  // the last with the writer
+  EXPECT_EQ(written("hasty", 0), (std::vector<size_t>{1, 2, 3, 4}));
+}
+
 TEST(Events, AFolderThatCannotBeMadeIsOneError) {
   test::TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";

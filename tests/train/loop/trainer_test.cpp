@@ -7,7 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/reader.h"
 #include "core/error.h"
+#include "tests/support/thrown.h"
 #include "tests/support/tiny_run.h"
 
 namespace ms {
@@ -128,6 +130,77 @@ TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
     EXPECT_GT(json["peak memory bytes"]["act"].get<int64_t>(), 0);
   }
   EXPECT_EQ(lines, 3U);
+}
+
+TEST(Metrics, OfAPassedOverStepHaveNoLossAndNoSpeed) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 3;
+  config.training.iterations_to_skip = {2};
+  config.logger.metrics_path = folder / "metrics.jsonl";
+  const auto summary = test::run_on_threads(config, 1);
+  std::ifstream file(config.logger.metrics_path);
+  std::string text;
+  for (size_t step = 0; std::getline(file, text); ++step) {
+    const auto json = nlohmann::json::parse(text);
+    const std::string line = summary.steps.at(step).line(false, 0, 0);
+    EXPECT_EQ(json["number of skipped iterations"], step == 1 ? 1 : 0);
+    for (const char* key : {"lm loss", "grad norm", "tokens/s"}) {
+      EXPECT_EQ(json.contains(key), step != 1) << key;
+      EXPECT_EQ(line.find(std::string(" ") + key + ": ") != std::string::npos, step != 1) << line;
+    }
+    EXPECT_EQ(json.contains("throughput per rank (TFLOP/s)"), step != 1);
+    EXPECT_EQ(json.contains("mfu"), step != 1);
+  }
+}
+
+// A model's vocabulary holds the NullTokenizer's eod, --vocab-size does not.
+TEST(NullTokenizer, ItsModelIsTakenUpFromTheCheckpointAndFromItsConfiguration) {
+  test::TemporaryFolder folder;
+  const auto config_of_run = [&] {
+    train::TrainerConfig config = test::tiny_config(folder.path());
+    config.data.tokenizer_type = "NullTokenizer";
+    config.checkpoint.save = folder / "save";
+    return config;
+  };
+  train::TrainerConfig config = config_of_run();
+  config.model.vocab_size = 256;
+  config.training.train_iters = 1;
+  const auto first = ckpt::open_native(test::run_on_threads(config, 1).checkpoint)->info();
+  EXPECT_EQ(first.model.vocab_size, 257);
+
+  config = config_of_run();  // --use-checkpoint-args
+  core::ConfigFields fields = config.fields();
+  train::take_model_from(first.model, fields, config);
+  EXPECT_EQ(config.model.vocab_size, 256);
+  config.checkpoint.load = config.checkpoint.save;
+  config.training.train_iters = 2;
+  const auto second = ckpt::open_native(test::run_on_threads(config, 1).checkpoint)->info();
+  EXPECT_EQ(second.model.vocab_size, 257);
+
+  config = config_of_run();  // --config
+  core::ConfigFields again = config.fields();
+  again.load_json(second.common.at("config"), "the checkpoint's configuration");
+  config.checkpoint.load = config.checkpoint.save;
+  config.training.train_iters = 3;
+  EXPECT_EQ(ckpt::open_native(test::run_on_threads(config, 1).checkpoint)->info().model.vocab_size, 257);
+}
+
+TEST(EodMaskLoss, NeedsATokenizerThatHasAnEod) {
+  test::TemporaryFolder folder;
+  test::write_file(folder / "tokenizer.json",
+                   R"({"model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1}, "merges": []}})");
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 1;
+  config.data.tokenizer_type = "HuggingFaceTokenizer";
+  config.data.tokenizer_model = folder / "tokenizer.json";
+  config.model.vocab_size = 257;
+  config.data.eod_mask_loss = true;
+  const test::Thrown thrown = test::thrown_by([&] { test::run_on_threads(config, 1); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_NE(thrown.text.find("--eod-mask-loss"), std::string::npos) << thrown.text;
+  config.data.eod_mask_loss = false;
+  EXPECT_EQ(test::run_on_threads(config, 1).steps.size(), 1U);
 }
 
 TEST(Flops, AgreeWithTheFormula) {
