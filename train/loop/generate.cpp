@@ -25,10 +25,13 @@ int32_t choose(const std::vector<float>& logits, double temperature, double unif
   return static_cast<int32_t>(best - logits.begin());
 }
 
+// Sequence parallelism cuts a sequence into equal parts.
+int64_t sequence_multiple(const RankState& state) { return state.sequence_parallel() ? state.tp_size() : 1; }
+
 // Logits behind the last token of `ids`, on the last stage; empty elsewhere.
 std::vector<float> next_logits(RankState& state, GptStage& stage, const std::vector<int32_t>& ids) {
   const auto used = static_cast<int64_t>(ids.size());
-  const int64_t multiple = state.sequence_parallel() ? state.tp_size() : 1;
+  const int64_t multiple = sequence_multiple(state);
   Microbatch microbatch;
   microbatch.batch = 1;
   microbatch.seq = (used + multiple - 1) / multiple * multiple;  // what is behind a position does not change its logits
@@ -57,7 +60,9 @@ std::string generate(RankState& state, GptStage& stage, Tokenizer& tokenizer, co
   std::vector<int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty()) throw core::Error(core::ErrorCode::kInvalidArgument, "--generate: the prompt has no token");
   const core::Rng rng(seed, "generate");
-  const auto limit = static_cast<size_t>(state.config.model.max_position_embeddings);
+  // What is cut over the ranks is a multiple of them, and must not pass the last position either.
+  const int64_t multiple = sequence_multiple(state);
+  const auto limit = static_cast<size_t>(state.config.model.max_position_embeddings / multiple * multiple);
   for (int64_t i = 0; i < count; ++i) {
     const size_t begin = ids.size() > limit ? ids.size() - limit : 0;
     const std::vector<float> logits =

@@ -51,6 +51,24 @@ TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
   }
 }
 
+// Learned positions end where the table ends, also where the ranks' parts would reach beyond it.
+TEST(Generation, StaysWithinTheLearnedPositions) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.model.position_embedding_type = "learned_absolute";
+  config.model.max_position_embeddings = 18;
+  config.training.train_iters = 1;
+  config.checkpoint.save = folder / "trained";
+  test::run_on_threads(config, 1);
+  config = test::tiny_config(folder.path(), {4, 1, 1, false, true});
+  config.model.position_embedding_type = "learned_absolute";
+  config.model.max_position_embeddings = 18;
+  config.checkpoint.load = folder / "trained";
+  config.generate.generate = "abcdefghijklmnopq";
+  config.generate.num_tokens_to_generate = 4;
+  EXPECT_GE(test::run_on_threads(config, 4).generated.size(), 17U);
+}
+
 TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
   double expected = 0;
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false},
