@@ -10,13 +10,9 @@ namespace {
 
 constexpr const GemmImplementation* kImplementations[] = {
 #if MS_WITH_ONEDNN
-    &kGemmOnednnBf16,
+    &kGemmOnednnBf16, &kGemmOnednn,
 #endif
-    &kGemmTiles,
-#if MS_WITH_ONEDNN
-    &kGemmOnednn,
-#endif
-    &kGemmEigen,      &kGemmNaive,
+    &kGemmTiles,      &kGemmEigen,  &kGemmNaive,
 };
 
 void fill_zero(const GemmProblem& problem) {

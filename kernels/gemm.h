@@ -6,12 +6,13 @@
 // columns (train/ops/linear.h does).
 //
 //   onednn_bf16  bf16 x bf16 where the CPU multiplies bf16 (AVX512_BF16, AMX); oneDNN
-//   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing. Every element of C is
-//   summed in
-//                one fixed order, whatever part of C a call computes: splitting C over threads changes no bit.
 //   onednn       fp32, dnnl_sgemm
+//   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
 //   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops
+//
+// tiles and naive sum every element of C in one fixed order, whatever part of C a call computes: splitting C over more
+// or fewer threads changes no bit. The others choose their blocks by shape, and take no problem that asks for it.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,7 @@ struct GemmProblem {
   GemmType b_type = GemmType::kFp32;
   int64_t ldb = 0;
   bool accumulate = false;  // C += instead of C =; with an fp32 C only
+  bool any_split = false;   // the bits of C may not depend on how callers split it
   void* c = nullptr;
   GemmType c_type = GemmType::kFp32;
   int64_t ldc = 0;

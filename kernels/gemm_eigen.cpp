@@ -58,8 +58,12 @@ void run(const GemmProblem& problem) {
   }
 }
 
+std::string_view declines(const GemmProblem& problem) {
+  return problem.any_split ? kDependsOnSplit : std::string_view();
+}
+
 }  // namespace
 
-const GemmImplementation kGemmEigen = {"eigen", [](const GemmProblem&) { return std::string_view(); }, run};
+const GemmImplementation kGemmEigen = {"eigen", declines, run};
 
 }  // namespace ms::kernels

@@ -18,6 +18,8 @@ void refuse(core::ConfigFields& fields, Flags flags, const char* why) {
 
 void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("eval-only", "skip_train", "true");
+  fields.alias("npu-deterministic", "deterministic", "true");
+  fields.alias("deterministic-mode", "deterministic", "true");
   fields.alias("disable-bias-linear", "add_bias_linear", "false");
   fields.alias("rotary-emb-base", "rotary_base");
   fields.alias("layernorm-epsilon", "norm_epsilon");
@@ -38,8 +40,6 @@ void add_deprecated_spellings(core::ConfigFields& fields) {
 }
 
 void add_what_is_always_so(core::ConfigFields& fields) {
-  accept(fields, {"deterministic", "npu-deterministic", "deterministic-mode"}, 0,
-         "always on here: reductions add in rank order and kernels split work by shape alone");
   accept(fields,
          {"use-fused-rmsnorm", "use-fused-swiglu", "use-fused-rotary-pos-emb", "use-flash-attn",
           "cross-entropy-loss-fusion", "use-fusion-attn-v2"},

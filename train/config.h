@@ -145,6 +145,7 @@ struct TrainingConfig {
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
   int threads_per_rank = 0;
+  bool deterministic = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -186,6 +187,8 @@ struct TrainingConfig {
     field("recompute_num_layers", &C::recompute_num_layers,
           "Layers to recompute (block), or layers per group (uniform)");
     field("threads_per_rank", &C::threads_per_rank, "Compute threads of a rank; 0: cores / ranks on this machine");
+    field("deterministic", &C::deterministic,
+          "Results do not depend on --threads-per-rank either; two runs of one layout are always equal");
   }
 };
 

@@ -15,6 +15,9 @@ extern const GemmImplementation kGemmOnednn;      // gemm_onednn.cpp
 extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
 #endif
 
+// Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.
+inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
+
 // Element `index` of an operand, for implementations that are written without its type.
 inline float gemm_element(const void* matrix, GemmType type, int64_t index) {
   switch (type) {

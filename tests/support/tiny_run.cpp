@@ -77,7 +77,7 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
 train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source) {
   train::RunSummary summary;
   run_thread_ranks(ranks, [&](core::Endpoint& endpoint) {
-    core::ThreadPool pool(1);
+    core::ThreadPool pool(std::max(1, config.training.threads_per_rank));
     core::trace::Recorder recorder;
     train::TrainerHooks hooks;
     hooks.open_source = open_source;

@@ -78,6 +78,7 @@ struct Trainer::Impl {
         throw core::Error(core::ErrorCode::kInvalidArgument, "this rank's configuration differs from rank 0's");
     });
     groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
+    ops.any_threads = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
     core::collectively(groups->world, "build model", [&] { build(); });
     core::collectively(groups->world, "load checkpoint", [&] { load(); });
@@ -178,7 +179,7 @@ struct Trainer::Impl {
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
                                       groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
                                       " | dtype: ", core::dtype_name(config.params_dtype())));
-    core::log_debug("train.model", ops::explain_gemm(config.params_dtype()));
+    core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
   }
 
   void load() {

@@ -12,6 +12,7 @@ struct Context {
   core::Arena& arena;
   core::trace::Recorder* recorder = nullptr;  // may be null
   int64_t flops = 0;                          // 2*m*n*k of every GEMM executed, forward and backward (features.md 9.3)
+  bool any_threads = false;                   // no bit of a result may depend on the number of threads
 };
 
 }  // namespace ms::ops

@@ -27,9 +27,9 @@ const void* advance(const void* data, kernels::GemmType type, int64_t elements) 
 // Rows and columns that fill whole register tiles of every instruction set (6 or 12 rows, 16 or 32 columns).
 constexpr int64_t kRowGrain = 12, kColumnGrain = 32;
 
-// Splits C's longer side over the pool: each thread then packs the least of the other operand. Every element of C is
-// summed over k in one call, so the split changes no bit (kernels/gemm.h, "tiles").
-void parallel_gemm(Context& context, const detail::OpScope& scope, const kernels::GemmProblem& problem, int64_t bytes) {
+// Splits C's longer side over the pool: each thread then packs the least of the other operand.
+void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::GemmProblem problem, int64_t bytes) {
+  problem.any_split = context.any_threads;
   const int64_t flops = 2 * problem.m * problem.n * problem.k;
   context.flops += flops;
   const auto kernel = scope.kernel(flops, bytes);
@@ -69,13 +69,14 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
 
 }  // namespace
 
-std::string explain_gemm(core::DType dtype) {
+std::string explain_gemm(const Context& context, core::DType dtype) {
   kernels::GemmType type = kernels::GemmType::kFp32;
   if (dtype == core::DType::kBf16) type = kernels::GemmType::kBf16;
   if (dtype == core::DType::kFp16) type = kernels::GemmType::kFp16;
   kernels::GemmProblem problem;
   problem.m = problem.n = problem.k = problem.lda = problem.ldb = problem.ldc = 256;
   problem.a_type = problem.b_type = problem.c_type = type;
+  problem.any_split = context.any_threads;
   std::string why;
   for (const kernels::GemmImplementation* implementation : kernels::gemm_implementations()) {
     const std::string_view reason = implementation->declines(problem);

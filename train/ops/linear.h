@@ -1,7 +1,7 @@
 // y = x * weight^T (+ bias) and its two gradients, through kernels/gemm.h.
 //
 // Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
-// context.flops. Where kernels::choose_gemm is "tiles" (any CPU with AVX2), no bit depends on the number of threads.
+// context.flops. With context.any_threads no bit depends on the number of threads.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace ms::ops {
 
-// "gemm fp32: tiles; onednn_bf16 passed over: bf16 operands only": what computes a product of two matrices of this
+// "gemm fp32: onednn; onednn_bf16 passed over: bf16 operands only": what computes a product of two matrices of this
 // dtype on this CPU, and why each implementation before it does not. For --log-level debug.
-std::string explain_gemm(core::DType dtype);
+std::string explain_gemm(const Context& context, core::DType dtype);
 
 // Returns [.., out] in x's dtype. x: [.., in], weight: [out, in], bias: [out] in x's dtype, or null.
 core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,

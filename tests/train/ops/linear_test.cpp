@@ -27,7 +27,8 @@ void expect_product(const core::TensorView& seen, const reference::Matmul& want,
 }
 
 TEST(ExplainGemm, NamesWhatRunsAndWhyOthersDoNot) {
-  const std::string fp32 = explain_gemm(core::DType::kFp32);
+  Ops ops;
+  const std::string fp32 = explain_gemm(ops.context, core::DType::kFp32);
   for (const kernels::GemmImplementation* implementation : kernels::gemm_implementations()) {
     if (std::string_view(implementation->name) != "onednn_bf16") continue;  // not built without oneDNN
     EXPECT_NE(fp32.find("onednn_bf16 passed over: bf16 operands only"), std::string::npos) << fp32;
@@ -39,8 +40,11 @@ TEST(ExplainGemm, NamesWhatRunsAndWhyOthersDoNot) {
     problem.a_type = problem.b_type = problem.c_type =
         dtype == core::DType::kBf16 ? kernels::GemmType::kBf16 : kernels::GemmType::kFp16;
     const std::string start = core::cat("gemm ", core::dtype_name(dtype), ": ", kernels::choose_gemm(problem).name);
-    EXPECT_EQ(explain_gemm(dtype).rfind(start, 0), 0u) << explain_gemm(dtype);
+    EXPECT_EQ(explain_gemm(ops.context, dtype).rfind(start, 0), 0u) << explain_gemm(ops.context, dtype);
   }
+  ops.context.any_threads = true;
+  const std::string any = explain_gemm(ops.context, core::DType::kFp32);
+  EXPECT_TRUE(any.rfind("gemm fp32: tiles", 0) == 0 || any.rfind("gemm fp32: naive", 0) == 0) << any;
 }
 
 // Forward, both gradients and their flops, on more rows than columns and the other way: each splits the other side.
@@ -98,12 +102,10 @@ TYPED_TEST(Linear, BiasAndItsGradient) {
 }
 
 TYPED_TEST(Linear, BitsDoNotDependOnThreads) {
-  kernels::GemmProblem fp32;
-  fp32.m = fp32.n = fp32.k = 8;
-  if (kernels::choose_gemm(fp32).name != "tiles") GTEST_SKIP() << "only the implementation 'tiles' promises it";
   std::vector<Array> results;
   for (const int threads : {1, 2, 3}) {
     Ops ops(threads);
+    ops.context.any_threads = true;
     const auto x = ops.random<TypeParam>({200, 300}, 1), weight = ops.random<TypeParam>({130, 300}, 2);
     const auto y = linear(ops.context, x, weight);
     const auto main_grad = ops.zeros({130, 300});
