@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/io/json.h"
 #include "kernels/checksum.h"
 
 namespace ms::core {
@@ -360,9 +361,7 @@ std::string ConfigFields::help() const {
 
 std::string ConfigFields::hash() const {
   const std::string text = dump().dump();
-  std::ostringstream out;
-  out << std::hex << std::setw(16) << std::setfill('0') << kernels::xxh3(text.data(), text.size());
-  return out.str();
+  return hex16(kernels::xxh3(text.data(), text.size()));
 }
 
 }  // namespace ms::core

@@ -7,10 +7,8 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/io/file.h"
@@ -33,17 +31,11 @@ constexpr int64_t kMaxDescriptionBytes = 1 << 16;
 constexpr std::array<const char*, 3> kNames = {"document_index", "sample_index", "shuffle_index"};
 constexpr std::array<int64_t, 3> kColumns = {1, 2, 1};
 
-std::string hex(uint64_t value) {
-  std::ostringstream out;
-  out << std::hex << std::setw(16) << std::setfill('0') << value;
-  return out.str();
-}
-
 // Everything the indices depend on. The tokens themselves are not among it: only their lengths, which the .idx holds.
 json describe_inputs(const IndexedDataset& dataset, const GptIndexRequest& request) {
   return {{"class", "GPTDataset"},
           {"version", 1},
-          {"idx_xxh3", hex(dataset.idx_hash())},
+          {"idx_xxh3", core::hex16(dataset.idx_hash())},
           {"num_sequences", dataset.num_sequences()},
           {"num_tokens", dataset.num_tokens()},
           {"begin", request.begin},
@@ -57,7 +49,7 @@ json describe_inputs(const IndexedDataset& dataset, const GptIndexRequest& reque
 struct CachePaths {
   CachePaths(const std::string& dir, const json& inputs, const std::string& split) {
     const std::string text = inputs.dump();
-    stem = cat(dir, "/", hex(kernels::xxh3(text.data(), text.size())), "-GPTDataset-", split, "-");
+    stem = cat(dir, "/", core::hex16(kernels::xxh3(text.data(), text.size())), "-GPTDataset-", split, "-");
   }
   std::string description() const { return stem + "description.txt"; }
   std::string index(size_t which) const { return cat(stem, kNames[which], ".npy"); }
@@ -100,7 +92,7 @@ std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& i
       }
       (*mapped)[i] = std::make_unique<MappedIndex>(paths.index(i), elements, kColumns[i]);
       const auto data = (*mapped)[i]->data;
-      if (hex(kernels::xxh3(data.data(), data.size_bytes())) != file.at("xxh3").get<std::string>()) {
+      if (core::hex16(kernels::xxh3(data.data(), data.size_bytes())) != file.at("xxh3").get<std::string>()) {
         throw Error(ErrorCode::kCorruptData, cat(paths.index(i), " differs from its checksum"));
       }
     }
@@ -167,7 +159,7 @@ void store(const CachePaths& paths, const json& inputs, const GptIndices& indice
     appear_whole(paths.index(i),
                  [&](const std::string& temporary) { detail::write_npy(temporary, data[i], kColumns[i]); });
     description["files"][kNames[i]] = {{"elements", data[i].size()},
-                                       {"xxh3", hex(kernels::xxh3(data[i].data(), data[i].size_bytes()))}};
+                                       {"xxh3", core::hex16(kernels::xxh3(data[i].data(), data[i].size_bytes()))}};
   }
   appear_whole(paths.description(), [&](const std::string& temporary) {  // the commit
     core::write_text_atomically(temporary, description.dump(2) + "\n");

@@ -2,9 +2,7 @@
 
 #include <deque>
 #include <filesystem>
-#include <iomanip>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/io/file.h"
@@ -150,11 +148,7 @@ std::optional<int32_t> id_of(const HuggingFaceModel& model, const json& tokenize
   return std::nullopt;
 }
 
-std::string hex_hash(const std::string& text) {
-  std::ostringstream hash;
-  hash << std::hex << std::setw(16) << std::setfill('0') << kernels::xxh3(text.data(), text.size());
-  return hash.str();
-}
+std::string hash_of(const std::string& text) { return core::hex16(kernels::xxh3(text.data(), text.size())); }
 
 // eos: the name of the end of document; empty: the first of the usual names.
 std::shared_ptr<HuggingFaceModel> make_model(const json& tokenizer, const std::string& eos) {
@@ -180,7 +174,7 @@ std::shared_ptr<const HuggingFaceModel> load_model(const std::string& where) {
   const json tokenizer = core::parse_json(text, path);
   try {
     const auto model = make_model(tokenizer, eos_of(std::filesystem::path(path).parent_path()));
-    model->description = cat("HuggingFaceTokenizer ", hex_hash(text), " eod ", model->eod.value_or(-1));
+    model->description = cat("HuggingFaceTokenizer ", hash_of(text), " eod ", model->eod.value_or(-1));
     return model;
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kCorruptData, cat(path, ": ", e.what()));
@@ -217,7 +211,7 @@ std::shared_ptr<const HuggingFaceModel> load_gpt2(const std::string& vocab_file,
   try {
     const auto model = make_model(tokenizer, "");
     model->description =
-        cat("GPT2BPETokenizer ", hex_hash(vocab), " ", hex_hash(merges), " eod ", model->eod.value_or(-1));
+        cat("GPT2BPETokenizer ", hash_of(vocab), " ", hash_of(merges), " eod ", model->eod.value_or(-1));
     return model;
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kCorruptData, cat(vocab_file, " and ", merge_file, ": ", e.what()));

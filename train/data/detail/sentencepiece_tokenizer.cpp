@@ -3,12 +3,11 @@
 #include <sentencepiece_processor.h>
 
 #include <filesystem>
-#include <iomanip>
-#include <sstream>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "kernels/checksum.h"
 #include "train/data/detail/added_tokens.h"
 #include "train/data/detail/unicode.h"
@@ -35,12 +34,6 @@ const char* name_of(Kind kind) {
   MS_CHECK(false, "kind ", static_cast<int>(kind));
 }
 
-std::string hex_hash(const std::string& bytes) {
-  std::ostringstream hash;
-  hash << std::hex << std::setw(16) << std::setfill('0') << kernels::xxh3(bytes.data(), bytes.size());
-  return hash.str();
-}
-
 }  // namespace
 
 struct SentencePieceModel {
@@ -62,7 +55,8 @@ struct SentencePieceModel {
                   "Llama2Tokenizer begins each text with <s>, which this model does not have. "
                   "Use GPTSentencePieceTokenizer");
     }
-    description = cat(name_of(kind), " ", hex_hash(bytes), " extra ids ", vocab_extra_ids);
+    description =
+        cat(name_of(kind), " ", core::hex16(kernels::xxh3(bytes.data(), bytes.size())), " extra ids ", vocab_extra_ids);
   }
 
   void add_megatrons_tokens(int64_t vocab_extra_ids) {
