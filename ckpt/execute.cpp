@@ -271,7 +271,7 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,
   return report;
 }
 
-void load_shards(Source& source, std::span<const ShardTarget> targets) {
+void load_shards(Source& source, std::span<const ShardTarget> targets, const std::function<bool()>& stopped) {
   std::vector<core::ShardedTensor> metas;
   for (const ShardTarget& target : targets) metas.push_back(target.meta);
   BoxReader reader(source);
@@ -280,6 +280,7 @@ void load_shards(Source& source, std::span<const ShardTarget> targets) {
     const int64_t total = core::num_elements(copy.extent);
     constexpr int64_t kStep = int64_t{2} << 20;  // elements: at most 8 MiB of scratch
     for (int64_t first = 0; first < total; first += kStep) {
+      if (stopped && stopped()) throw Error(ErrorCode::kIo, "interrupted");
       for_each_box_of_range(copy.extent, first, std::min(kStep, total - first), [&](const Box& box, int64_t) {
         core::Dims from(box.offset), to(box.offset);
         for (size_t axis = 0; axis < from.size(); ++axis) {

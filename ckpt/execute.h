@@ -42,9 +42,9 @@ struct ShardTarget {
 };
 
 // Fills one rank's shards from a checkpoint of any layout, checking what it reads. Local: no communication.
-// Throws kCorruptData naming the tensor if the source lacks it, and as Source::read; kInvalidArgument if a shape
-// differs.
-void load_shards(Source& source, std::span<const ShardTarget> targets);
+// stopped: asked between reads; when true, kIo "interrupted" is thrown. Throws kCorruptData naming the tensor if the
+// source lacks it, and as Source::read; kInvalidArgument if a shape differs.
+void load_shards(Source& source, std::span<const ShardTarget> targets, const std::function<bool()>& stopped = {});
 
 // Converts count elements; from == to is a memcpy. Rounds to nearest even, NaN stays NaN. Throws kUnsupported for a
 // pair that is not {fp32, bf16, fp16} x {fp32, bf16, fp16}, and kInvalidArgument if a finite value overflows fp16.

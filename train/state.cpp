@@ -81,7 +81,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 }
 
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
-                    bool with_optimizer) {
+                    bool with_optimizer, const std::function<bool()>& stopped) {
   if (with_optimizer && !ckpt::has_role(source, TensorRole::kExpAvg)) {
     throw core::Error(
         core::ErrorCode::kInvalidArgument,
@@ -98,7 +98,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
       box.meta.role = TensorRole::kMaster;
     targets.push_back({std::move(box.meta), box.data});
   }
-  ckpt::load_shards(source, targets);
+  ckpt::load_shards(source, targets, stopped);
   Progress progress;
   progress.iteration = source.info().iteration;
   const nlohmann::json& common = source.info().common;

@@ -42,8 +42,8 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
 // them (an fp32 checkpoint holds them as parameters). with_optimizer: moments too; else they stay zero. Returns where
 // the run stands. Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the checkpoint
 // has no optimizer state but it is wanted. Without the optimizer's state its steps, and with them learning rate and
-// weight decay, begin anew, as in Megatron.
+// weight decay, begin anew, as in Megatron. stopped: as load_shards' (ckpt/execute.h).
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
-                    bool with_optimizer);
+                    bool with_optimizer, const std::function<bool()>& stopped);
 
 }  // namespace ms::train

@@ -153,6 +153,20 @@ TEST(RoundTripLarge, MissingTensorIsNamed) {
   EXPECT_NE(thrown.text.find("decoder.final_layernorm.weight (exp_avg)"), std::string::npos) << thrown.text;
 }
 
+TEST(RoundTripLarge, ALoadStopsWhenTold) {
+  const auto config = small_model(17);
+  TemporaryFolder folder;
+  const auto source = open_native(write_checkpoint(folder.path(), {1, 1, 1, false}, config));
+  std::vector<float> out(24);
+  const core::ShardedTensor meta{
+      "decoder.final_layernorm.weight", core::TensorRole::kParam, core::DType::kFp32, {24}, {0}, {24}, 0};
+  const std::vector<ShardTarget> targets(2, {meta, reinterpret_cast<std::byte*>(out.data())});
+  int asked = 0;
+  const auto thrown = thrown_by([&] { load_shards(*source, targets, [&] { return ++asked == 2; }); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+  EXPECT_EQ(thrown.text, "interrupted");
+}
+
 // One checkpoint to another layout; returns the new directory.
 std::filesystem::path reshard(const std::filesystem::path& from, const std::filesystem::path& root,
                               const ModelLayout& layout, const ExecuteOptions& options = {}) {

@@ -38,6 +38,18 @@ def main():
         ran = place.run("--train-iters", "9", "--save", "interval", "--exit-interval", "4", ranks=2)
         place.expect(ran.exit == 0 and saved(place, "interval") == ["iter_0000004"], "--exit-interval saves, exit 0", ran)
 
+        # Before the first step: an index of millions of samples is left unbuilt, here and on the rank that waits for it.
+        job = place.start("--train-iters", "12000000", "--data-cache-path", "cache", "--save", "early", ranks=2,
+                          wrap=training.NOTE_CODE, mpirun=training.RECOVER)
+        job.wait_for_line("train.model] parameters")
+        os.kill(job.pid(1), signal.SIGTERM)
+        os.kill(job.pid(0), signal.SIGTERM)
+        training.wait_for(lambda: job.code(0) is not None and job.code(1) is not None, "both ranks to end")
+        ran = job.end()
+        place.expect(ran.codes == [128 + signal.SIGTERM] * 2 and not ran.errors and "iteration 1/" not in ran.stderr
+                     and not os.path.exists(place.path("cache")) and not saved(place, "early"),
+                     "SIGTERM while the index is built ends the run before it has begun", ran)
+
         # Outside the steps: an evaluation, before or between them, and a text under way.
         prefix = "data_text_document"
         evaluates = ("--eval-iters", "200000", "--train-data-path", prefix, "--valid-data-path", prefix)

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "train/data/build_datasets.h"
+#include "train/data/detail/patience.h"
 
 namespace ms::train {
 
@@ -11,13 +12,15 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-BlendIndices build_blend_indices(std::span<const double> weights, int64_t size) {
+BlendIndices build_blend_indices(std::span<const double> weights, int64_t size, const std::function<bool()>& stopped) {
   MS_CHECK(!weights.empty() && weights.size() < 32767 && size >= 0, weights.size(), " weights, size ", size);
+  detail::Patience patience(stopped);
   BlendIndices indices;
   indices.dataset.reserve(static_cast<size_t>(size));
   indices.sample.reserve(static_cast<size_t>(size));
   std::vector<int64_t> drawn(weights.size(), 0);
   for (int64_t i = 0; i < size; ++i) {
+    patience.step();
     const double position = std::max(static_cast<double>(i), 1.0);
     size_t behind = 0;
     double largest_error = weights[0] * position - static_cast<double>(drawn[0]);
@@ -35,8 +38,8 @@ BlendIndices build_blend_indices(std::span<const double> weights, int64_t size) 
 }
 
 BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datasets, std::span<const double> weights,
-                               int64_t size)
-    : datasets_(std::move(datasets)), indices_(build_blend_indices(normalize_weights(weights), size)) {
+                               int64_t size, const std::function<bool()>& stopped)
+    : datasets_(std::move(datasets)), indices_(build_blend_indices(normalize_weights(weights), size, stopped)) {
   MS_CHECK(datasets_.size() == weights.size(), datasets_.size(), " data sets, ", weights.size(), " weights");
   std::vector<int64_t> used(datasets_.size(), 0);
   for (const int16_t d : indices_.dataset) ++used[static_cast<size_t>(d)];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,13 +17,16 @@ struct BlendIndices {
   std::vector<int64_t> sample;   // [size] which of its samples
 };
 // weights: normalized, positive, fewer than 32767. Ties go to the lower index. O(size * weights).
-BlendIndices build_blend_indices(std::span<const double> weights, int64_t size);
+// stopped: asked now and then; when true, kIo "interrupted" is thrown.
+BlendIndices build_blend_indices(std::span<const double> weights, int64_t size,
+                                 const std::function<bool()>& stopped = {});
 
 class BlendedDataset : public SampleSource {
  public:
   // weights: one per data set, any positive scale. size: samples of the blend; 10 bytes of memory each.
   // Throws kInvalidArgument if the blend would draw more samples of a data set than it has.
-  BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datasets, std::span<const double> weights, int64_t size);
+  BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datasets, std::span<const double> weights, int64_t size,
+                 const std::function<bool()>& stopped = {});
 
   int64_t size() const override { return static_cast<int64_t>(indices_.dataset.size()); }
   int64_t seq_length() const override { return datasets_.front()->seq_length(); }

@@ -21,8 +21,8 @@ constexpr const char* kDefaultSplit = "969,30,1";
 // Opens each prefix once and makes the parts of it that are asked for.
 class Builder {
  public:
-  Builder(const DataConfig& config, int64_t seq_length, uint64_t seed)
-      : config_(config), seq_length_(seq_length), seed_(seed) {}
+  Builder(const DataConfig& config, int64_t seq_length, uint64_t seed, const std::function<bool()>& stopped)
+      : config_(config), seq_length_(seq_length), seed_(seed), stopped_(stopped) {}
 
   // The share of one prefix; num_samples 0: one epoch.
   std::unique_ptr<SampleSource> gpt(const std::string& prefix, size_t which, std::pair<double, double> share,
@@ -37,6 +37,7 @@ class Builder {
     request.seq_length = seq_length_;
     request.seed = seed_;
     request.split_name = kSplitNames[which];
+    request.stopped = stopped_;
     if (request.begin >= request.end) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("data set ", prefix, " has ", dataset->num_sequences(), " documents, of which --split ",
@@ -81,7 +82,7 @@ class Builder {
       }
       size = num_samples;
     }
-    return std::make_unique<BlendedDataset>(std::move(parts), weights, size);
+    return std::make_unique<BlendedDataset>(std::move(parts), weights, size, stopped_);
   }
 
  private:
@@ -98,7 +99,7 @@ class Builder {
     try {
       return GptIndices::build_or_load(dataset, request, dataset.prefix() + "/cache/GPTDataset_indices");
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::kIo) throw;
+      if (e.code() != ErrorCode::kIo || (stopped_ && stopped_())) throw;
       // Data sets often lie on read-only storage: the indices then live in memory, the same in every process.
       core::log_warning("data.cache", cat("no cache beside the data set, the index is built in memory: ", e.what()));
       return GptIndices::build(dataset.sequence_lengths(request.begin, request.end), request);
@@ -108,15 +109,16 @@ class Builder {
   const DataConfig& config_;
   int64_t seq_length_;
   uint64_t seed_;
+  const std::function<bool()>& stopped_;
   std::map<std::string, std::shared_ptr<const IndexedDataset>> open_;
 };
 
 }  // namespace
 
 TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
-                              int64_t valid_samples, int64_t test_samples) {
+                              int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped) {
   config.validate();
-  Builder builder(config, seq_length, seed);
+  Builder builder(config, seq_length, seed, stopped);
   TrainValidTest result;
   const std::array<int64_t, 3> samples = {train_samples, valid_samples, test_samples};
   const std::array<std::unique_ptr<SampleSource>*, 3> out = {&result.train, &result.valid, &result.test};

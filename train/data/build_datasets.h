@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,10 +31,11 @@ struct TrainValidTest {
 //   will draw from each; 0: that set is not built.
 // No communicator: call it on rank 0 first (it builds the cached indices), then a barrier, then on the other ranks
 //   (they read them). Calling it everywhere at once is safe too, only wasteful.
+// stopped: asked now and then; when true, kIo "interrupted" is thrown, and no index has been left.
 // Throws kInvalidArgument (contradictory or unreadable flags, too few samples in an unweighted list of data sets),
 //   kNotFound (no such data set), kCorruptData (broken files, a split that leaves no documents), kIo.
 TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint64_t seed, int64_t train_samples,
-                              int64_t valid_samples, int64_t test_samples);
+                              int64_t valid_samples, int64_t test_samples, const std::function<bool()>& stopped = {});
 
 // --- the parts, public because tests and tools read them ---
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,8 +25,9 @@ struct GptIndexRequest {
   int64_t end = 0;          // exclusive
   int64_t num_samples = 0;  // at least this many; 0: one epoch, no repetition
   int64_t seq_length = 0;
-  uint64_t seed = 0;       // below 2^32
-  std::string split_name;  // "train", "valid" or "test": part of the cache's file names and of errors
+  uint64_t seed = 0;                   // below 2^32
+  std::string split_name;              // "train", "valid" or "test": part of the cache's file names and of errors
+  std::function<bool()> stopped = {};  // asked now and then; when true, build throws kIo "interrupted"
 };
 
 // Owns or maps the three indices.

@@ -54,21 +54,23 @@ void append_documents(const GptIndexRequest& request, int64_t epochs, detail::Nu
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     for (int64_t d = request.begin; d < request.end; ++d) out.push_back(d);
   }
-  random.shuffle(std::span(out).subspan(first));
+  random.shuffle(std::span(out).subspan(first), detail::Patience(request.stopped));
 }
 
 // Where each sample begins: (position in documents, offset). A sample takes seq_length + 1 tokens and the next begins
 // at its last one, which is there label only.
-std::vector<int64_t> cut_samples(std::span<const int32_t> lengths, int64_t first_document,
-                                 const std::vector<int64_t>& documents, int64_t num_samples, int64_t seq_length) {
+std::vector<int64_t> cut_samples(std::span<const int32_t> lengths, const std::vector<int64_t>& documents,
+                                 int64_t num_samples, const GptIndexRequest& request) {
+  detail::Patience patience(request.stopped);
   std::vector<int64_t> out;
   out.reserve(2 * static_cast<size_t>(num_samples + 1));
   size_t position = 0;
   int64_t offset = 0;
   out.insert(out.end(), {0, 0});
   for (int64_t sample = 0; sample < num_samples; ++sample) {
-    for (int64_t remaining = seq_length + 1;;) {
-      const int64_t available = lengths[static_cast<size_t>(documents[position] - first_document)] - offset;
+    patience.step();
+    for (int64_t remaining = request.seq_length + 1;;) {
+      const int64_t available = lengths[static_cast<size_t>(documents[position] - request.begin)] - offset;
       if (remaining <= available) {
         offset += remaining - 1;
         break;
@@ -83,10 +85,11 @@ std::vector<int64_t> cut_samples(std::span<const int32_t> lengths, int64_t first
   return out;
 }
 
-void append_range(int64_t begin, int64_t end, detail::NumpyRandomState& random, std::vector<int64_t>& out) {
+void append_range(int64_t begin, int64_t end, const GptIndexRequest& request, detail::NumpyRandomState& random,
+                  std::vector<int64_t>& out) {
   const size_t first = out.size();
   for (int64_t i = begin; i < end; ++i) out.push_back(i);
-  random.shuffle(std::span(out).subspan(first));
+  random.shuffle(std::span(out).subspan(first), detail::Patience(request.stopped));
 }
 
 struct Vectors {
@@ -137,11 +140,11 @@ GptIndices GptIndices::build(std::span<const int32_t> lengths, const GptIndexReq
     } else {
       append_documents(request, epochs.count, random, vectors->document);
     }
-    vectors->sample = cut_samples(lengths, request.begin, vectors->document, epochs.num_samples, request.seq_length);
+    vectors->sample = cut_samples(lengths, vectors->document, epochs.num_samples, request);
     vectors->shuffle.reserve(static_cast<size_t>(epochs.num_samples));
     const int64_t together = epochs.separate_last ? epochs.samples_before_last : epochs.num_samples;
-    append_range(0, together, random, vectors->shuffle);
-    append_range(together, epochs.num_samples, random, vectors->shuffle);
+    append_range(0, together, request, random, vectors->shuffle);
+    append_range(together, epochs.num_samples, request, random, vectors->shuffle);
 
     GptIndices indices;
     indices.document_index_ = vectors->document;

@@ -80,9 +80,10 @@ struct Trainer::Impl {
     groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
     ops.any_threads = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
-    core::collectively(groups->world, "build model", [&] { build(); });
-    core::collectively(groups->world, "load checkpoint", [&] { load(); });
-    build_data();
+    if (!go_through("build model", [&] { build(); }) || !go_through("load checkpoint", [&] { load(); }) ||
+        !build_data()) {
+      return;
+    }
     if (!config.checkpoint.save.empty() && config.generate.generate.empty() && !config.training.skip_train) {
       saver =
           std::make_unique<ckpt::Saver>(groups->checkpoint, ckpt::Saver::Options{.root = config.checkpoint.save,
@@ -102,6 +103,7 @@ struct Trainer::Impl {
   }
 
   static constexpr int kStartContext = 1000;  // beside the contexts of ProcessGroups
+  static constexpr int kMostNansInARow = 100;
 
   std::vector<int> all_ranks() const {
     std::vector<int> ranks;
@@ -118,6 +120,23 @@ struct Trainer::Impl {
 
   void begin(std::string_view phase) const {
     if (hooks.at_phase) hooks.at_phase(phase);
+  }
+
+  // For long local work, which throws when it is true.
+  static bool stopped() { return core::termination_signal() != 0; }
+
+  // An agreed phase before the first step. False if a signal has come to any rank: the run ends here, whether it has
+  // broken the phase off or not.
+  bool go_through(std::string_view phase, const std::function<void()>& body) {
+    try {
+      core::collectively(groups->world, phase, body);
+      agree(0);
+    } catch (const core::AgreedError& e) {
+      agree(0);
+      if (stop_signal == 0) throw;
+      core::log_info("train.exit", e.what());
+    }
+    return stop_signal == 0;
   }
 
   // Configuration, tokenizer, checkpoint to load: what can be wrong before anything is built.
@@ -191,13 +210,14 @@ struct Trainer::Impl {
       parameters->initialize(static_cast<uint64_t>(config.rng.seed),
                              [&](const Parameter& parameter, const core::TensorView& values) {
                                optimizer->set_master(parameter, values);
+                               if (stopped()) throw core::Error(core::ErrorCode::kIo, "interrupted");
                              });
       return;
     }
     const bool trains = !config.training.skip_train && config.generate.generate.empty();
     const bool with_optimizer =
         trains && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
-    const Progress loaded = load_state(*state, *parameters, *optimizer, *source, with_optimizer);
+    const Progress loaded = load_state(*state, *parameters, *optimizer, *source, with_optimizer, stopped);
     if (!config.checkpoint.finetune) progress = loaded;
     if (with_optimizer) restore_optimization(source->info().common);
     model_extra = source->info().model_extra;
@@ -217,15 +237,16 @@ struct Trainer::Impl {
     spikes->restore(saved("spike_guard"));
   }
 
-  void build_data() {
-    if (!config.generate.generate.empty()) return;
+  // False: as go_through.
+  bool build_data() {
+    if (!config.generate.generate.empty()) return true;
     const TrainingConfig& t = config.training;
     const int64_t batch = t.global_batch_size;
     const int64_t train_samples = t.skip_train ? 0 : t.train_iters * batch;
     const auto build_now = [&] {
       begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            t.eval_iters * batch, 0);
+                            t.eval_iters * batch, 0, stopped);
       if (!t.skip_train && data.train == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
                           "there is no training data: give --data-path or --train-data-path");
@@ -237,12 +258,15 @@ struct Trainer::Impl {
       }
     };
     // Rank 0 first: it builds the cached indices that the others read.
-    core::collectively(groups->world, "data", [&] {
-      if (endpoint.rank() == 0) build_now();
-    });
-    core::collectively(groups->world, "data", [&] {
-      if (endpoint.rank() != 0) build_now();
-    });
+    for (const bool first : {true, false}) {
+      const bool turn = first == (endpoint.rank() == 0);
+      if (!go_through("data", [&] {
+            if (turn) build_now();
+          })) {
+        return false;
+      }
+    }
+    return true;
   }
 
   std::vector<Microbatch> read_batch(const SampleSource& samples, int64_t consumed) {
@@ -293,6 +317,17 @@ struct Trainer::Impl {
     });
   }
 
+  // What comes next is not worth computing: with the same weights, the losses that follow are as bad.
+  void refuse_endless_nans(const StepMetrics& m) {
+    core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        cat("lm loss ", m.loss, ", grad norm ", m.grad_norm, ": not finite, as of each of the last ",
+                            kMostNansInARow, " steps", scaler->is_dynamic() ? " at --min-loss-scale" : "",
+                            ", without an update between. What was saved is as it was: go on from before they "
+                            "began, with a lower --lr"));
+    });
+  }
+
   // A window's length of spikes: the mean that they are held against is of no use any more.
   void refuse_spikes(const StepMetrics& m) {
     core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
@@ -317,7 +352,9 @@ struct Trainer::Impl {
     m.nan = !std::isfinite(m.loss) || !std::isfinite(m.grad_norm);
     // With a dynamic loss scale overflow is its signal to shrink, not an error.
     if (m.nan && config.training.check_for_nan_in_loss_and_grad && !scaler->is_dynamic()) refuse_nan(m);
+    const bool scale_may_help = scaler->is_dynamic() && scaler->scale() > config.training.min_loss_scale;
     scaler->update(m.nan);
+    if (m.nan && !scale_may_help && ++nans_in_a_row >= kMostNansInARow) refuse_endless_nans(m);
     const bool spike = !m.nan && spikes->is_spike(m.loss, m.grad_norm);
     m.skipped = m.nan || spike;
     if (spike && spikes->skip()) refuse_spikes(m);
@@ -327,6 +364,7 @@ struct Trainer::Impl {
                                           ", grad norm ", m.grad_norm, spike ? above : ""));
       return;
     }
+    nans_in_a_row = 0;
     spikes->accept(m.loss, m.grad_norm);
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
@@ -463,6 +501,8 @@ struct Trainer::Impl {
 
   RunSummary run() {
     RunSummary summary;
+    summary.signal = stop_signal;
+    if (stop_signal != 0) return summary;  // it came before the first step
     if (!config.generate.generate.empty()) {
       const auto goes_on = [&] {
         agree(0);
@@ -541,6 +581,7 @@ struct Trainer::Impl {
   std::string step_label;
   const int64_t began_ns = core::trace::now_ns();
   int stop_signal = 0;
+  int nans_in_a_row = 0;  // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
   int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
   bool differs = false;

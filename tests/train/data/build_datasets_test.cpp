@@ -303,6 +303,19 @@ TEST_F(BuildDatasets, WithoutACacheFolderTheIndexIsInMemory) {
   EXPECT_EQ(x, y);
 }
 
+// Not in memory either, which is the way out where no cache can be written.
+TEST_F(BuildDatasets, StopsWhenTold) {
+  for (const std::vector<std::string>& path :
+       {std::vector<std::string>{dir_ / "a"}, {"1", dir_ / "a", "2", dir_ / "b"}}) {
+    config_.data_path = path;
+    config_.data_cache_path.clear();
+    int asked = 0;
+    expect_error(ErrorCode::kIo, "interrupted",
+                 [&] { build_datasets(config_, 7, 1, 10, 0, 0, [&] { return ++asked > 0; }); });
+    EXPECT_EQ(asked, 2);  // by the work, and whether to go on without a cache
+  }
+}
+
 TEST_F(BuildDatasets, Errors) {
   const auto refuse = [&](ErrorCode code, const char* says, auto change) {
     DataConfig config = config_;

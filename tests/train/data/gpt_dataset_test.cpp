@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 #include "train/data/detail/numpy_random.h"
 
 namespace ms::train {
@@ -245,6 +246,35 @@ TEST_F(Cache, DamagedFilesAreReplaced) {
     }
   }
   EXPECT_EQ(files().size(), 4) << "no temporary file is left";
+}
+
+// Walking a document recurses: one that is only brackets is refused before it is walked.
+TEST_F(Cache, ADescriptionNestedTooDeeplyIsReplaced) {
+  load(request_);
+  for (const std::string& path : files()) {
+    if (!path.ends_with("description.txt")) continue;
+    const std::string good = test::read_file(path);
+    for (const char* nest : {"[", R"({"inputs": )"}) {
+      std::string deep;
+      while (deep.size() < 60000) deep += nest;
+      write_file(path, deep);
+      EXPECT_EQ(load(request_), build(request_));
+      EXPECT_EQ(test::read_file(path), good);
+    }
+  }
+}
+
+TEST_F(Cache, AStoppedBuildLeavesNothing) {
+  request_.num_samples = 3000000;  // more than one pause
+  for (const int after : {0, 1, 2, 5}) {
+    int asked = 0;
+    request_.stopped = [&] { return asked++ >= after; };
+    const test::Thrown thrown = test::thrown_by([&] { load(request_); });
+    EXPECT_EQ(thrown.code, ErrorCode::kIo);
+    EXPECT_EQ(thrown.text, "interrupted");
+    EXPECT_EQ(asked, after + 1);
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "cache"));
+  }
 }
 
 TEST_F(Cache, AnInt32IndexIsNotTaken) {

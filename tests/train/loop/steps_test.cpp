@@ -72,6 +72,30 @@ TEST(Nan, IsSkippedOnAllRanksWhenNotChecked) {
   }
 }
 
+// Not checked is not for ever: the weights stay, so the losses do too. A loss scale that may still fall is waited for.
+TEST(Nan, WithoutAnEndEndsTheRunAllTheSame) {
+  for (const TinyLayout& layout : kLayouts) {
+    for (const bool fp16 : {false, true}) {
+      test::TemporaryFolder folder;
+      const test::Thrown thrown = test::thrown_by([&] {
+        run(folder, layout, "save", [&](train::TrainerConfig& config) {
+          blow_up(config);
+          config.training.train_iters = 1000;
+          config.training.check_for_nan_in_loss_and_grad = false;
+          config.training.fp16 = fp16;
+          config.training.initial_loss_scale = 4;
+          config.training.min_loss_scale = 1;
+          config.training.hysteresis = 1;
+        });
+      });
+      EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << layout.name();
+      // The first step is good; 4 and 2 may help.
+      EXPECT_NE(thrown.text.find(fp16 ? "iteration 103: " : "iteration 101: "), std::string::npos) << thrown.text;
+      EXPECT_NE(thrown.text.find("each of the last 100 steps"), std::string::npos) << thrown.text;
+    }
+  }
+}
+
 TEST(IterationsToSkip, PassesOverTheirSamples) {
   test::TemporaryFolder folder;
   const auto plain = run(folder, {}, "plain", [](train::TrainerConfig& config) { config.training.train_iters = 1; });

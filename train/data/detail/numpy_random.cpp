@@ -25,8 +25,11 @@ uint64_t NumpyRandomState::interval(uint64_t last) {
   }
 }
 
-void NumpyRandomState::shuffle(std::span<int64_t> values) {
-  for (size_t i = values.size(); i-- > 1;) std::swap(values[i], values[interval(i)]);
+void NumpyRandomState::shuffle(std::span<int64_t> values, Patience patience) {
+  for (size_t i = values.size(); i-- > 1;) {
+    patience.step();
+    std::swap(values[i], values[interval(i)]);
+  }
 }
 
 }  // namespace ms::train::detail
