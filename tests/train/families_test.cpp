@@ -72,8 +72,8 @@ constexpr Model kModels[] = {{"gpt2", gpt2}, {"gemma2", gemma2}, {"glm4", glm4},
 
 const TinyLayout kLayouts[] = {
     // tp, pp, dp, zero, sp, vpp
-    {2, 1, 1, false, false, 1}, {4, 1, 1, false, true, 1}, {1, 2, 1, false, false, 1},
-    {1, 2, 1, false, false, 2}, {1, 1, 2, true, false, 1}, {2, 2, 2, true, true, 1},
+    {2, 1, 1, false, false, 1}, {4, 1, 1, false, true, 1}, {1, 2, 1, false, false, 1}, {1, 2, 1, false, false, 2},
+    {1, 1, 2, true, false, 1},  {2, 2, 2, true, true, 1},  {2, 2, 1, false, true, 2},  {1, 2, 2, true, false, 2},
 };
 
 struct Outcome {

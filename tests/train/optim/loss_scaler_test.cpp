@@ -1,4 +1,4 @@
-// The trackers by hand, from megatron/core/optimizer/grad_scaler.py; and the guard against spikes.
+// The trackers by hand, from megatron/core/optimizer/grad_scaler.py.
 #include "train/optim/loss_scaler.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "tests/support/thrown.h"
-#include "train/optim/spike_guard.h"
 
 namespace ms::train {
 namespace {
@@ -81,48 +80,6 @@ TEST(LossScaler, RefusesNonsenseOfACheckpoint) {
     saved.update(nlohmann::json::parse(change));
     LossScaler scaler{fp16_config()};
     EXPECT_EQ(test::thrown_by([&] { scaler.restore(saved); }).code, core::ErrorCode::kCorruptData) << change;
-  }
-}
-
-TEST(SpikeGuard, ComparesWithTheMeanOfAFullWindow) {
-  TrainingConfig config;
-  config.spike_skip_factor = 3;
-  config.spike_skip_window = 4;
-  SpikeGuard guard(config);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(guard.is_spike(1e6, 1e6));  // too few to know
-    guard.accept(2, 1);
-  }
-  guard.accept(2, 5);
-  EXPECT_FALSE(guard.is_spike(6, 6));  // means: 2 and 2
-  EXPECT_TRUE(guard.is_spike(6.1, 1));
-  EXPECT_TRUE(guard.is_spike(1, 6.1));
-  SpikeGuard restored(config);
-  restored.restore(guard.state());
-  EXPECT_TRUE(restored.is_spike(6.1, 1));
-  for (int i = 0; i < 4; ++i) restored.accept(4, 4);  // the old ones have left
-  EXPECT_FALSE(restored.is_spike(12, 12));
-  EXPECT_FALSE(SpikeGuard(TrainingConfig{}).is_spike(1e30, 1e30));
-}
-
-TEST(SpikeGuard, AWindowOfSpikesInARowIsTheLast) {
-  TrainingConfig config;
-  config.spike_skip_factor = 3;
-  config.spike_skip_window = 3;
-  SpikeGuard guard(config);
-  EXPECT_FALSE(guard.skip());
-  EXPECT_FALSE(guard.skip());
-  guard.accept(1, 1);  // not in a row
-  EXPECT_FALSE(guard.skip());
-  EXPECT_FALSE(guard.skip());
-  SpikeGuard restored(config);
-  restored.restore(guard.state());
-  EXPECT_EQ(restored.state(), guard.state());
-  EXPECT_TRUE(restored.skip());
-  for (const char* bad : {R"({"steps": []})", R"({"steps": [], "spikes_in_a_row": -1})",
-                          R"({"steps": [[1]], "spikes_in_a_row": 0})", R"({"spikes_in_a_row": 0})"}) {
-    EXPECT_EQ(test::code_of([&] { restored.restore(nlohmann::json::parse(bad)); }), core::ErrorCode::kCorruptData)
-        << bad;
   }
 }
 
