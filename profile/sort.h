@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "profile/column.h"
 
 namespace ms::profile {
 
 // The stable order of `ts`: order[i] is the index of the i-th smallest. O(n log runs).
-std::vector<uint32_t> order_by_start(const std::vector<int64_t>& ts);
+Column<uint32_t> order_by_start(const Column<int64_t>& ts);
 
 }  // namespace ms::profile

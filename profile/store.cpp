@@ -11,17 +11,18 @@ uint8_t RankTrace::category(std::string_view name, Side side) {
   for (size_t i = 0; i < categories.size(); ++i) {
     if (categories[i].name == id && categories[i].side == side) return static_cast<uint8_t>(i);
   }
-  if (categories.size() < 256) categories.push_back({id, side});
+  if (categories.size() < 256) categories.push_back({id, side, 0});
   return static_cast<uint8_t>(categories.size() - 1);
 }
 
 namespace {
 
 template <class T>
-void permute(std::vector<T>& column, const std::vector<uint32_t>& order) {
-  std::vector<T> sorted(column.size());
-  for (size_t i = 0; i < order.size(); ++i) sorted[i] = column[order[i]];
-  column = std::move(sorted);
+void permute(Column<T>& column, const Column<uint32_t>& order) {
+  Column<T> sorted;
+  sorted.reserve(column.size());
+  for (const uint32_t i : order) sorted.push_back(column[i]);
+  column.swap(sorted);
 }
 
 }  // namespace
@@ -29,13 +30,14 @@ void permute(std::vector<T>& column, const std::vector<uint32_t>& order) {
 void finish_trace(RankTrace& trace) {
   Events& events = trace.events;
   if (!std::is_sorted(events.ts.begin(), events.ts.end())) {
-    const std::vector<uint32_t> order = order_by_start(events.ts);
+    const Column<uint32_t> order = order_by_start(events.ts);
     permute(events.ts, order);
     permute(events.dur, order);
     permute(events.name, order);
     permute(events.category, order);
     permute(events.lane, order);
     permute(events.correlation, order);
+    permute(events.external, order);
     permute(events.comm, order);
     permute(events.details, order);
   }

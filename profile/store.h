@@ -5,24 +5,41 @@
 // have them.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "profile/column.h"
 #include "profile/import_stats.h"
 #include "profile/names.h"
 
 namespace ms::profile {
 
-// Where events of a category belong: device work counts in breakdowns; device annotations lie on a device lane and are
-// no work (gpu_user_annotation, cuda_sync).
-enum class Side : uint8_t { kHost, kLaunch, kDevice, kDeviceCopy, kDeviceNoWork };
+// What the events of a category are (traces.md 4.2). Host: operators, annotations, Python functions, launches (what
+// submits device work) and the rest. Device work counts in breakdowns; what only lies on a device lane does not
+// (gpu_user_annotation, cuda_sync). Pseudo events of the profiler are neither, and extend no span.
+enum class Side : uint8_t {
+  kHost,
+  kOperator,
+  kAnnotation,
+  kPython,
+  kLaunch,
+  kDevice,
+  kDeviceCopy,
+  kDeviceNoWork,
+  kDeviceSync,
+  kPseudo
+};
+inline bool on_device(Side side) { return side >= Side::kDevice && side <= Side::kDeviceSync; }
+inline bool is_device_work(Side side) { return side == Side::kDevice || side == Side::kDeviceCopy; }
 
 struct Category {
   NameId name = 0;
   Side side = Side::kHost;
+  int64_t events = 0;  // of every phase, in the file
 };
 
 struct Lane {
@@ -30,11 +47,13 @@ struct Lane {
   int64_t process = 0;  // host: pid; device: device number
   int64_t id = 0;       // host: tid; device: stream
   NameId name = 0;
+  NameId process_name = 0;
 };
 
 struct CommArgs {
   NameId op = 0, group = 0, ranks = 0, dtype = 0;  // ranks as text: "[0, 1]"
   int64_t sequence = -1, in_elements = 0, out_elements = 0;
+  uint64_t comms_id = 0;                  // one number for one operation on all its ranks; 0: unknown
   int32_t source = -1, destination = -1;  // world ranks, of point-to-point
   bool async = false;
 };
@@ -43,16 +62,22 @@ struct Details {
   int64_t flops = -1, bytes = -1;  // -1: unknown
   uint32_t stack = 0;              // index of RankTrace::stacks
   NameId dims = 0, types = 0;      // JSON text
+  int32_t wait_stream = -1;        // of a stream wait event: the stream that waits
+  uint32_t wait_correlation = 0;   // of an event synchronisation: the cudaEventRecord it waits for
+  uint8_t sync_kind = 0;           // SyncKind
 };
 
+enum class SyncKind : uint8_t { kNone, kContext, kStream, kEvent, kStreamWaitEvent };
+
 struct Events {
-  std::vector<int64_t> ts, dur;
-  std::vector<NameId> name;
-  std::vector<uint8_t> category;      // index of RankTrace::categories
-  std::vector<uint16_t> lane;         // index of RankTrace::lanes
-  std::vector<uint32_t> correlation;  // 0: none
-  std::vector<uint32_t> comm;         // index of RankTrace::comms, 0: none
-  std::vector<uint32_t> details;      // index of RankTrace::details, 0: none
+  Column<int64_t> ts, dur;
+  Column<NameId> name;
+  Column<uint8_t> category;      // index of RankTrace::categories
+  Column<uint16_t> lane;         // index of RankTrace::lanes
+  Column<uint32_t> correlation;  // 0: none
+  Column<uint32_t> external;     // Kineto's "External id" of a device event and of what communicates, 0: none
+  Column<uint32_t> comm;         // index of RankTrace::comms, 0: none
+  Column<uint32_t> details;      // index of RankTrace::details, 0: none
 
   size_t size() const { return ts.size(); }
   int64_t end(size_t i) const { return ts[i] + dur[i]; }
@@ -64,9 +89,19 @@ struct StackFrame {
 };
 
 struct MemoryChange {
-  int64_t ts = 0, address = 0, bytes = 0, total = 0;
+  int64_t ts = 0, address = 0, bytes = 0, total = 0, reserved = 0;  // total, reserved: after it, -1 unknown
   NameId tag = 0;
   uint16_t lane = 0;
+  int16_t device_type = 0, device = -1;  // Kineto: type 0 CPU, 1 CUDA
+};
+
+// One end of an arrow between slices, kept only where it is what joins host and device (Ascend).
+struct FlowPoint {
+  int64_t ts = 0;
+  uint64_t id = 0;
+  uint16_t lane = 0;
+  uint8_t category = 0;
+  bool start = false;
 };
 
 struct CounterSample {
@@ -84,16 +119,20 @@ struct ClockPoint {
 struct FileInfo {
   std::string path, format;
   int rank = 0;
-  int64_t bytes = 0, events = 0;
+  int64_t bytes = 0, json_bytes = -1, events = 0;  // json_bytes: after decompression, -1: no JSON
   bool truncated = false;
 };
 
 struct RankTrace {
-  int rank = -1;        // -1: the file does not say
+  int rank = -1;        // -1: not known yet
+  int file_rank = -1;   // what the file itself says, -1: nothing
   int world_size = -1;  // -1: unknown
   int64_t pid = 0;
   int64_t base_unix_ns = 0;  // unix time = base + ts
+  bool has_base = false;     // false: ts is unix time itself, or nothing is known
   std::string level;         // of recording; empty: unknown
+  std::string backend, display_time_unit;
+  int schema_version = -1;
 
   NameTable names;
   std::vector<Category> categories;
@@ -104,7 +143,13 @@ struct RankTrace {
   std::vector<StackFrame> stacks{1};
   std::vector<MemoryChange> memory;
   std::vector<CounterSample> counters;
+  std::vector<FlowPoint> flows;
   std::vector<ClockPoint> clocks;
+
+  std::array<int64_t, 128> by_phase{};            // events of every phase, by its letter
+  int64_t flow_ids = 0, flow_pairs_complete = 0;  // distinct (cat, name, id); those with a start and an end
+  int64_t negative_dur = 0;
+  int64_t json_bytes = -1;
 
   int64_t first_ts = 0, last_end = 0;  // of events; set by finish_trace
 
@@ -113,7 +158,8 @@ struct RankTrace {
   uint8_t category(std::string_view name, Side side);
 };
 
-// Sorts events by start (stable) and sets first_ts and last_end. Readers call it last.
+// Sorts events by start (stable) and sets first_ts and last_end. Readers call it last. Memory: 16 bytes an event while
+// it sorts.
 void finish_trace(RankTrace& trace);
 
 // Everything that was given to msprof, by rank.

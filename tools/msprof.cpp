@@ -49,10 +49,16 @@ struct Verb {
 };
 constexpr Verb kVerbs[] = {
     {"analyze", "the one page: where time is lost, largest first; with --json every section", kEverySection},
-    {"breakdown", "computing, exposed communication, exposed memory and idle of each rank", kBreakdown | kKernelTypes},
-    {"steps", "the step table: computing, communication, free, stage, bubble, preparing", kSteps},
-    {"kernels", "which kernels take the time", kKernels},
     {"info", "files, ranks, steps, categories, clocks, and what was lost", kFacts},
+    {"breakdown", "computing, exposed communication, exposed memory and idle of each rank", kBreakdown | kKernelTypes},
+    {"overlap", "what runs at once, and how much of communication computing hides", kBreakdown | kKernelTypes},
+    {"kernels", "which kernels take the time", kKernels},
+    {"ops", "operators of the host, their own time and the device time below them", kOperators},
+    {"launch", "delays between launches and kernels", kLaunches},
+    {"queue", "how full the queue of each stream was", kQueues},
+    {"idle", "why each stream waits: for the host, for the kernel before, for something else", kIdle},
+    {"memory", "copies by kind, allocations, peaks, and what was alive at them", kMemory},
+    {"steps", "the step table: computing, communication, free, stage, bubble, preparing", kSteps},
 };
 
 // "0-3,8" -> 0, 1, 2, 3, 8.
@@ -120,14 +126,12 @@ int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::st
     print(csv_paths);
   } else if (name == "analyze") {
     print(analyze_text(store, results, flags.inputs));
-  } else if (name == "breakdown") {
-    print(breakdown_text(results, flags.per_step));
   } else if (name == "steps") {
     print(steps_text(results));
-  } else if (name == "kernels") {
-    print(kernels_text(results, flags.top));
-  } else {
+  } else if (name == "info") {
     print(info_text(store, results));
+  } else {
+    print(tables_text(store, results, flags.top));
   }
   return finish(flags, store);
 }
@@ -173,8 +177,8 @@ int run(const std::vector<std::string>& args) {
     command->add_flag("--pretty", flags.pretty, "JSON over several lines");
     command->add_option("--csv", flags.csv, "Write a CSV file for each section into this folder, and print the paths");
     command->add_option("--step", flags.step, "Only these steps: 10-12");
-    if (verb.sections & kKernels) {
-      command->add_option("--top", flags.top, "Rows of the kernel list; 0: all")->check(CLI::NonNegativeNumber);
+    if (verb.sections & (kKernels | kOperators | kMemory)) {
+      command->add_option("--top", flags.top, "Rows of each long list; 0: all")->check(CLI::NonNegativeNumber);
     }
     if (std::string(verb.name) == "breakdown") command->add_flag("--per-step", flags.per_step, "A row for each step");
     verbs.emplace_back(command, &verb);

@@ -30,7 +30,8 @@ std::vector<Step> find_steps(const RankTrace& trace) {
   std::unordered_map<NameId, std::optional<int64_t>> known;
   std::vector<Step> steps;
   for (size_t i = 0; i < trace.events.size(); ++i) {
-    if (trace.side(i) != Side::kHost) continue;
+    const Side side = trace.side(i);
+    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called steps operators
     const NameId name = trace.events.name[i];
     const auto [entry, added] = known.try_emplace(name);
     if (added) entry->second = step_number(trace.names[name]);
@@ -39,23 +40,28 @@ std::vector<Step> find_steps(const RankTrace& trace) {
   return steps;
 }
 
-// Launches by correlation: dense ids are an array, others a hash.
+// Launches by correlation: dense ids are an array, others a hash. Of several launches with one id the first counts.
 class LaunchIndex {
  public:
   explicit LaunchIndex(const RankTrace& trace) {
-    uint32_t largest = 0;
+    uint32_t least = UINT32_MAX, largest = 0;
     size_t launches = 0;
     for (size_t i = 0; i < trace.events.size(); ++i) {
-      if (trace.side(i) != Side::kLaunch || trace.events.correlation[i] == 0) continue;
-      largest = std::max(largest, trace.events.correlation[i]);
+      const uint32_t id = trace.events.correlation[i];
+      if (id == 0 || trace.side(i) != Side::kLaunch) continue;
+      least = std::min(least, id);
+      largest = std::max(largest, id);
       ++launches;
     }
-    if (largest < 8 * launches + 1024) dense_.assign(size_t{largest} + 1, kNoLaunch);
-    for (size_t i = 0; i < trace.events.size(); ++i) {
+    if (launches == 0) return;
+    first_ = least;
+    const bool dense = size_t{largest - least} < 8 * launches + 1024;
+    if (dense) dense_.assign(size_t{largest - least} + 1, kNoLaunch);
+    for (size_t i = trace.events.size(); i-- > 0;) {
       const uint32_t id = trace.events.correlation[i];
-      if (trace.side(i) != Side::kLaunch || id == 0) continue;
-      if (!dense_.empty()) {
-        dense_[id] = static_cast<uint32_t>(i);
+      if (id == 0 || trace.side(i) != Side::kLaunch) continue;
+      if (dense) {
+        dense_[id - least] = static_cast<uint32_t>(i);
       } else {
         sparse_[id] = static_cast<uint32_t>(i);
       }
@@ -63,12 +69,13 @@ class LaunchIndex {
   }
   uint32_t find(uint32_t id) const {
     if (id == 0) return kNoLaunch;
-    if (!dense_.empty()) return id < dense_.size() ? dense_[id] : kNoLaunch;
+    if (!dense_.empty()) return id >= first_ && id - first_ < dense_.size() ? dense_[id - first_] : kNoLaunch;
     const auto found = sparse_.find(id);
     return found == sparse_.end() ? kNoLaunch : found->second;
   }
 
  private:
+  uint32_t first_ = 0;
   std::vector<uint32_t> dense_;
   std::unordered_map<uint32_t, uint32_t> sparse_;
 };
@@ -121,7 +128,7 @@ DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_nu
   const Events& events = trace.events;
   for (size_t i = 0; i < events.size(); ++i) {
     const Side side = trace.side(i);
-    if (side != Side::kDevice && side != Side::kDeviceCopy) continue;
+    if (!is_device_work(side)) continue;
     DeviceEvent device;
     device.event = static_cast<uint32_t>(i);
     device.launch = launches.find(events.correlation[i]);

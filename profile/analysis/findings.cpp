@@ -29,13 +29,13 @@ Phases phases(const RankTrace& trace, Predicate&& wanted) {
   }
   std::set<uint16_t> lanes;
   for (size_t i = 0; i < trace.events.size(); ++i) {
-    if (trace.side(i) == Side::kHost && step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
+    if (trace.side(i) == Side::kAnnotation && step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
   }
   std::vector<Interval> intervals;
   std::map<NameId, int64_t> by_name;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const NameId name = trace.events.name[i];
-    if (trace.side(i) != Side::kHost || !wanted_name[name] || lanes.count(trace.events.lane[i]) == 0) continue;
+    if (trace.side(i) != Side::kAnnotation || !wanted_name[name] || lanes.count(trace.events.lane[i]) == 0) continue;
     intervals.push_back({trace.events.ts[i], trace.events.end(i)});
     by_name[name] += trace.events.dur[i];
   }

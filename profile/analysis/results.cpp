@@ -45,6 +45,14 @@ Results analyze(const Store& store, unsigned sections, const std::vector<int64_t
     }
     if (sections & kKernelTypes) rank.kernel_types = kernel_types(trace, view);
     if (sections & kKernels) rank.kernels = kernel_rows(trace, view);
+    if (sections & kOperators) rank.operators = operator_rows(trace, view);
+    if (sections & kLaunches) rank.launch = launch_stats(trace, view);
+    if (sections & kQueues) rank.queues = queue_lengths(trace, view);
+    if (sections & kIdle) rank.idle = stream_idle(trace, view);
+    if (sections & kMemory) {
+      rank.memory_operations = memory_operations(trace, view);
+      rank.memory_timelines = memory_timelines(trace);
+    }
     rank.steps.rank = trace.rank;
     if (sections & (kSteps | kFindings)) {
       rank.steps.layout = layout_index(trace);

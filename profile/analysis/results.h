@@ -2,13 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "profile/analysis/breakdown.h"
 #include "profile/analysis/facts.h"
 #include "profile/analysis/findings.h"
+#include "profile/analysis/idle.h"
 #include "profile/analysis/kernels.h"
+#include "profile/analysis/launch.h"
+#include "profile/analysis/memory.h"
+#include "profile/analysis/operators.h"
 #include "profile/analysis/steps.h"
 #include "profile/clock_line.h"
 
@@ -22,7 +29,12 @@ enum Section : unsigned {
   kKernels = 16,
   kSteps = 32,
   kFindings = 64,  // with imbalance
-  kEverySection = 127,
+  kOperators = 128,
+  kLaunches = 256,
+  kQueues = 512,
+  kIdle = 1024,
+  kMemory = 2048,
+  kEverySection = 4095,
 };
 
 struct RankResults {
@@ -35,6 +47,12 @@ struct RankResults {
   std::vector<KernelType> kernel_types;
   std::vector<KernelRow> kernels;
   RankSteps steps;
+  std::vector<OperatorRow> operators;
+  std::optional<LaunchStats> launch;
+  std::vector<QueueLength> queues;
+  std::vector<StreamIdle> idle;
+  std::map<std::string, MemoryOperation> memory_operations;
+  std::map<std::pair<int, int>, MemoryTimeline> memory_timelines;
 };
 
 struct Results {

@@ -53,6 +53,7 @@ void append_trace(RankTrace& trace, const RankTrace& more) {
     events.name.push_back(name[more.events.name[i]]);
     events.category.push_back(category[more.events.category[i]]);
     events.lane.push_back(lane[more.events.lane[i]]);
+    events.external.push_back(more.events.external[i]);
     const uint32_t c = more.events.correlation[i], comm = more.events.comm[i], details = more.events.details[i];
     events.correlation.push_back(c == 0 ? 0 : c + correlation_base);
     events.comm.push_back(comm == 0 ? 0 : comm + comm_base);

@@ -13,6 +13,9 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "profile/ingest/append.h"
+#include "profile/ingest/byte_stream.h"
+#include "profile/ingest/chrome_json.h"
+#include "profile/ingest/inspect.h"
 #include "profile/ingest/mstrace.h"
 #include "profile/ingest/sniff.h"
 
@@ -33,19 +36,27 @@ struct Loaded {
   std::unique_ptr<RankTrace> trace = std::make_unique<RankTrace>();
   FileInfo file;
   ImportStats stats;
+  bool skipped = false;  // a JSON document that is no trace
   std::optional<Error> error;
 };
 
+// Enough for the header of a table.
+constexpr size_t kLookBytes = 4096;
+
 Format format_of(const std::string& path) {
-  const core::File file = core::File::open_read(path);
-  std::string first(static_cast<size_t>(std::min<int64_t>(kSniffBytes, file.size_bytes())), '\0');
-  file.pread(std::as_writable_bytes(std::span(first)), 0);
-  return sniff(first);
+  ImportStats ignored;
+  return sniff(PeekedStream(open_bytes(path, ignored, false), kLookBytes).first());
 }
 
 // Traces lie flat in their folder, or in one a node or a window: whoever names a home or a root meant another folder.
 constexpr int kMaxFolderDepth = 4;
 constexpr size_t kMaxFolderFiles = 100'000;
+
+bool is_json_name(const std::string& path) {
+  return path.ends_with(".json") || path.ends_with(".json.gz") || path.ends_with(".json.zst");
+}
+
+std::optional<int> rank_in_name(const std::string& path);
 
 void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats& stats) {
   std::vector<std::string> paths;
@@ -60,19 +71,33 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
   }
   if (error) throw Error(ErrorCode::kIo, cat("read folder ", folder, ": ", error.message()));
   std::sort(paths.begin(), paths.end());
+  std::vector<std::string> texts;
+  std::set<int> native_ranks;
   size_t found = 0;
   for (const std::string& path : paths) {
-    // In a folder what mstrain converted for other tools (rank_00000.json) lies beside the native file of the rank.
-    if (format_of(path) == Format::kNative) {
+    const Format format = format_of(path);
+    if (format == Format::kNative) {
       out.push_back({path, false});
+      native_ranks.insert(rank_in_name(path).value_or(-1));
       ++found;
+    } else if (is_json_name(path)) {
+      texts.push_back(path);  // also empty and damaged ones: that a rank is lost must be said
     } else {
       stats.add("skipped_files", path);
     }
   }
+  for (const std::string& path : texts) {
+    // What mstrain converted for other tools (rank_00000.json) lies beside the native file of the rank.
+    const std::optional<int> rank = rank_in_name(path);
+    if (!native_ranks.empty() && (!rank || native_ranks.count(*rank) != 0)) {
+      stats.add("skipped_files", path);
+      continue;
+    }
+    out.push_back({path, false});
+    ++found;
+  }
   if (found == 0) {
-    throw Error(ErrorCode::kNotFound,
-                cat(folder, ": no native trace (rank_*.mstrace) in this folder; record one with mstrain --profile"));
+    throw Error(ErrorCode::kNotFound, cat(folder, ": no trace in this folder (rank_*.mstrace, *.json, *.json.gz)"));
   }
 }
 
@@ -92,23 +117,44 @@ std::optional<int> rank_in_name(const std::string& path) {
   return std::nullopt;
 }
 
-void read_file(const std::string& path, Loaded& out) {
-  const core::File file = core::File::open_read(path);
+void read_file(const Input& input, bool read_ahead, Loaded& out) {
+  const std::string& path = input.path;
+  ImportStats packing;  // of the decompressing thread
+  std::error_code error;
   out.file.path = path;
-  out.file.bytes = file.size_bytes();
-  std::string bytes(static_cast<size_t>(out.file.bytes), '\0');
-  const Format format = format_of(path);
-  out.file.format = format_name(format);
-  if (format != Format::kNative) {
-    if (format == Format::kUnknown) {
-      throw Error(ErrorCode::kCorruptData,
-                  cat(path, ": is no trace", bytes.empty() ? " (an empty file)" : " that msprof knows"));
+  const uintmax_t bytes = fs::file_size(path, error);
+  out.file.bytes = error ? -1 : static_cast<int64_t>(bytes);
+  {
+    PeekedStream stream(open_bytes(path, packing, read_ahead), kLookBytes);
+    const Format format = sniff(stream.first());
+    out.file.format = format_name(format);
+    switch (format) {
+      case Format::kChromeJson:
+        out.skipped = !read_chrome_json(stream, path, *out.trace, out.file, out.stats);
+        if (out.skipped && input.named) {
+          throw Error(ErrorCode::kCorruptData, cat(path, ": has no \"traceEvents\": not a trace"));
+        }
+        break;
+      case Format::kNative: {
+        std::string text;
+        for (size_t got = 1, have = 0; got > 0; have += got) {
+          text.resize(have + std::max<size_t>(size_t{1} << 20, have / 2));
+          got = stream.read(text.data() + have, text.size() - have);
+          if (got == 0) text.resize(have);
+        }
+        read_mstrace(text, path, *out.trace, out.file, out.stats);
+        break;
+      }
+      case Format::kUnknown:
+        throw Error(ErrorCode::kCorruptData,
+                    cat(path, ": is no trace", stream.first().empty() ? " (an empty file)" : " that msprof knows"));
+      default:
+        throw Error(ErrorCode::kUnsupported, cat(path, ": is ", format_name(format), ", which msprof does not read"));
     }
-    throw Error(ErrorCode::kUnsupported,
-                cat(path, ": is ", format_name(format), "; this msprof reads native traces (rank_*.mstrace)"));
   }
-  file.pread(std::as_writable_bytes(std::span(bytes)), 0);
-  read_mstrace(bytes, path, *out.trace, out.file, out.stats);
+  out.stats.merge(packing);
+  out.file.truncated = out.stats.issues().count("truncated") != 0;
+  if (!out.skipped) inspect_trace(*out.trace, path, out.stats);
 }
 
 void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int threads) {
@@ -116,7 +162,7 @@ void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int
   const auto work = [&] {
     for (size_t i = next++; i < inputs.size(); i = next++) {
       try {
-        read_file(inputs[i].path, loaded[i]);
+        read_file(inputs[i], inputs.size() < static_cast<size_t>(threads), loaded[i]);
       } catch (const Error& e) {
         loaded[i].error = e;
       } catch (const std::bad_alloc&) {
@@ -148,7 +194,7 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
     if (first == nullptr) first = rank.get();
     if (world_size >= 0 && rank->world_size != world_size && !options.force) {
       throw Error(ErrorCode::kInvalidArgument,
-                  cat("rank ", first->rank, " is of a job of ", world_size, " ranks, rank ", rank->rank, " of one of ",
+                  cat("rank ", first->rank, " has world_size ", world_size, ", rank ", rank->rank, " has world_size ",
                       rank->world_size, ": give the traces of one job, or --force"));
     }
     world_size = rank->world_size;
@@ -163,11 +209,12 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
     for (int rank = 0; static_cast<int64_t>(absent.size()) < std::min<int64_t>(missing, kListedRanks); ++rank) {
       if (present.count(rank) == 0) absent.push_back(rank);
     }
-    stats.add("missing_ranks", cat("of ", world_size, " ranks: ", list_ranks(absent, missing)), missing);
+    stats.add("missing_ranks", cat(missing == 1 ? "rank " : "ranks ", list_ranks(absent, missing), " of ", world_size),
+              missing);
   }
   if (store.ranks.size() > 1) {
     for (const auto& rank : store.ranks) {
-      if (rank->clocks.empty()) stats.add("no_clock", cat("rank ", rank->rank));
+      if (rank->clocks.empty() && !rank->level.empty()) stats.add("no_clock", cat("rank ", rank->rank));
     }
   }
 }
@@ -193,12 +240,21 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
   std::vector<Loaded> loaded(inputs.size());
   read_all(inputs, loaded, options.threads);
   const auto failed = std::count_if(loaded.begin(), loaded.end(), [](const Loaded& l) { return l.error.has_value(); });
-  if (static_cast<size_t>(failed) == loaded.size()) throw *loaded[0].error;
+  if (failed > 0 && static_cast<size_t>(failed) == loaded.size()) throw *loaded[0].error;
+  if (std::all_of(loaded.begin(), loaded.end(), [](const Loaded& l) { return l.error || l.skipped; })) {
+    const auto found = std::find_if(loaded.begin(), loaded.end(), [](const Loaded& l) { return l.error.has_value(); });
+    if (found != loaded.end()) throw *found->error;
+    throw Error(ErrorCode::kNotFound, cat(paths[0], ": no trace among its ", loaded.size(), " JSON files"));
+  }
 
   std::map<int, std::pair<std::unique_ptr<RankTrace>, std::string>> by_rank;
   for (Loaded& one : loaded) {
     if (one.error) {
       store.stats.add("unreadable_file", one.error->what());
+      continue;
+    }
+    if (one.skipped) {
+      store.stats.add("skipped_files", one.file.path);
       continue;
     }
     RankTrace& trace = *one.trace;

@@ -64,8 +64,8 @@ class Reader {
   Reader(std::string_view bytes, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats)
       : bytes_(bytes), path_(path), trace_(trace), file_(file), stats_(stats) {
     const std::pair<std::string_view, Side> kinds[format::kNumEventKinds] = {
-        {"user_annotation", Side::kHost},
-        {"cpu_op", Side::kHost},
+        {"user_annotation", Side::kAnnotation},
+        {"cpu_op", Side::kOperator},
         {"kernel", Side::kDevice},
         {"cuda_runtime", Side::kLaunch},
         {"gpu_memcpy", Side::kDeviceCopy},
@@ -116,6 +116,7 @@ class Reader {
     }
     if (!meta_seen_) stats_.add("no_meta", path_);
     finish_trace(trace_);
+    count_events();
   }
 
  private:
@@ -159,7 +160,7 @@ class Reader {
   void read_meta(std::string_view payload, bool footer, size_t offset) {
     try {
       const nlohmann::json meta = core::parse_json(payload, "meta");
-      trace_.rank = static_cast<int>(integer_within(meta, "rank", 0, kMaxRanks));
+      trace_.rank = trace_.file_rank = static_cast<int>(integer_within(meta, "rank", 0, kMaxRanks));
       trace_.world_size = static_cast<int>(integer_within(meta, "world_size", 0, kMaxRanks));
       trace_.level = core::json_string(meta, "level", "meta");
       trace_.pid = core::json_integer(meta, "pid", "meta");
@@ -169,6 +170,7 @@ class Reader {
       }
       trace_.base_unix_ns =
           static_cast<int64_t>(clocks[1].get<uint64_t>() - clocks[0].get<uint64_t>());  // wraps: odd times, no overflow
+      trace_.has_base = true;
       meta_seen_ = true;
       if (!footer) return;
       footer_seen_ = true;
@@ -183,6 +185,16 @@ class Reader {
 
   // Beyond these a number is a lie; below them sums do not overflow.
   static constexpr int64_t kMaxRanks = int64_t{1} << 24, kMaxEvents = int64_t{1} << 56, kMaxNs = int64_t{1} << 61;
+
+  void count_events() {
+    const Events& events = trace_.events;
+    for (size_t i = 0; i < events.size(); ++i) ++trace_.categories[events.category[i]].events;
+    trace_.categories[category_of_[static_cast<size_t>(EventKind::kMemory)]].events +=
+        static_cast<int64_t>(trace_.memory.size());
+    trace_.by_phase['X'] = static_cast<int64_t>(events.size());
+    trace_.by_phase['i'] = static_cast<int64_t>(trace_.memory.size());
+    trace_.by_phase['C'] = static_cast<int64_t>(trace_.counters.size());
+  }
 
   static int64_t integer_within(const nlohmann::json& json, const char* key, int64_t least, int64_t end) {
     const int64_t value = core::json_integer(json, key, "chunk");
@@ -398,6 +410,7 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
       events.category.push_back(category_of_[kind]);
       events.lane.push_back(run.lane);
       events.correlation.push_back((flag & format::kHasCorrelation) != 0 ? correlation : 0);
+      events.external.push_back(0);
       events.comm.push_back(0);
       events.details.push_back(0);
       if (kind == static_cast<uint8_t>(EventKind::kComm)) {

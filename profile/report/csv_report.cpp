@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "profile/report/json_writer.h"
+#include "profile/report/rank_tables.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
@@ -26,8 +27,6 @@ class Csv {
  private:
   std::string text_;
 };
-
-std::string optional_count(int64_t value) { return value < 0 ? "" : std::to_string(value); }
 
 std::vector<std::string> with_times(std::vector<std::string> row, const StepTimes& times) {
   for (const StepColumn& column : kStepColumns) row.push_back(microseconds(times.*column.time));
@@ -58,25 +57,6 @@ Csv steps_csv(const Results& results) {
   return csv;
 }
 
-const std::vector<std::string> kBreakdownHeader = {
-    "span_us",    "computing_us", "exposed_communication_us", "exposed_memory_us",
-    "busy_us",    "idle_us",      "communication_us",         "memory_us",
-    "overlap_us", "events"};
-
-std::vector<std::string> breakdown_cells(std::vector<std::string> row, const Breakdown& b) {
-  for (const int64_t ns : {b.span, b.computing, b.exposed_communication, b.exposed_memory, b.busy, b.idle,
-                           b.communication, b.memory, b.overlap}) {
-    row.push_back(microseconds(ns));
-  }
-  row.push_back(std::to_string(b.events));
-  return row;
-}
-
-std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& rest) {
-  first.insert(first.end(), rest.begin(), rest.end());
-  return first;
-}
-
 }  // namespace
 
 std::string csv_cell(const std::string& text) {
@@ -94,64 +74,12 @@ std::vector<std::string> write_csv(const Store& store, const Results& results, c
   std::filesystem::create_directories(folder, error);
   if (error) throw core::Error(core::ErrorCode::kIo, core::cat("create folder ", folder, ": ", error.message()));
   std::vector<std::string> paths;
-  const auto write = [&](const char* name, const Csv& csv) {
+  const auto write = [&](const std::string& name, const std::string& text) {
     paths.push_back((std::filesystem::path(folder) / name).string());
-    core::write_text_atomically(paths.back(), csv.text());
+    core::write_text_atomically(paths.back(), text);
   };
-  if (results.sections & kFacts) {
-    Csv csv({"rank", "world_size", "events", "device_events", "device_events_with_launch", "steps", "first_ts_ns",
-             "last_end_ns", "communicated_bytes", "clock_error_us"});
-    for (size_t r = 0; r < results.ranks.size(); ++r) {
-      const RankResults& rank = results.ranks[r];
-      const Facts& f = rank.facts;
-      csv.row({std::to_string(rank.rank), optional_count(store.ranks[r]->world_size), std::to_string(f.events),
-               std::to_string(f.device_events), std::to_string(f.device_events_with_launch),
-               std::to_string(f.steps.size()), std::to_string(f.first_ts), std::to_string(f.last_end),
-               std::to_string(f.comm_bytes), rank.clock.error_ns() < 0 ? "" : microseconds(rank.clock.error_ns())});
-    }
-    write("facts.csv", csv);
-  }
-  if (results.sections & kBreakdown) {
-    Csv csv(joined({"rank"}, kBreakdownHeader));
-    for (const RankResults& rank : results.ranks) {
-      if (rank.breakdown) csv.row(breakdown_cells({std::to_string(rank.rank)}, *rank.breakdown));
-    }
-    write("breakdown.csv", csv);
-  }
-  if (results.sections & kPerStep) {
-    Csv csv(joined({"rank", "step", "host_us"}, kBreakdownHeader));
-    for (const RankResults& rank : results.ranks) {
-      for (const StepBreakdown& step : rank.per_step) {
-        if (!step.devices) continue;
-        csv.row(breakdown_cells({std::to_string(rank.rank), std::to_string(step.step.number),
-                                 microseconds(step.step.end - step.step.start)},
-                                *step.devices));
-      }
-    }
-    write("per_step.csv", csv);
-  }
-  if (results.sections & kKernelTypes) {
-    Csv csv({"rank", "classes", "us"});
-    for (const RankResults& rank : results.ranks) {
-      for (const KernelType& type : rank.kernel_types) {
-        csv.row({std::to_string(rank.rank), type.classes, microseconds(type.ns)});
-      }
-    }
-    write("kernel_types.csv", csv);
-  }
-  if (results.sections & kKernels) {
-    Csv csv({"rank", "name", "class", "count", "sum_us", "mean_us", "min_us", "max_us", "std_us", "flops", "bytes"});
-    for (const RankResults& rank : results.ranks) {
-      for (const KernelRow& row : rank.kernels) {
-        csv.row({std::to_string(rank.rank), row.name, std::string(device_class_name(row.device_class)),
-                 std::to_string(row.count), microseconds(row.sum_ns), fixed(row.mean_ns * 1e-3, 6),
-                 microseconds(row.min_ns), microseconds(row.max_ns), fixed(row.std_ns * 1e-3, 6),
-                 optional_count(row.flops), optional_count(row.bytes)});
-      }
-    }
-    write("kernels.csv", csv);
-  }
-  if (results.sections & kSteps) write("cluster_step_trace_time.csv", steps_csv(results));
+  for (const DataTable& table : rank_tables(store, results, 0)) write(table.name() + ".csv", table.csv());
+  if (results.sections & kSteps) write("cluster_step_trace_time.csv", steps_csv(results).text());
   if (results.sections & kFindings) {
     Csv csv({"worst_rank", "kind", "lost_us", "share_pct", "worst_us", "detail"});
     for (const Finding& finding : results.findings) {
@@ -159,7 +87,7 @@ std::vector<std::string> write_csv(const Store& store, const Results& results, c
                microseconds(finding.lost_ns), fixed(100 * finding.share, 4), microseconds(finding.worst_ns),
                finding.detail});
     }
-    write("findings.csv", csv);
+    write("findings.csv", csv.text());
   }
   return paths;
 }

@@ -1,5 +1,6 @@
 #include "profile/report/json_writer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -29,6 +30,16 @@ size_t utf8_length(std::string_view text, size_t i) {
 }
 
 }  // namespace
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = utf8_length(text, i);
+    out += length == 0 ? std::string_view("\xef\xbf\xbd") : text.substr(i, length);
+    i += std::max<size_t>(length, 1);
+  }
+  return out;
+}
 
 std::string json_string(std::string_view text) {
   std::string out = "\"";

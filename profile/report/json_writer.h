@@ -10,6 +10,8 @@
 
 namespace ms::profile {
 
+// text with what is no UTF-8 replaced by U+FFFD.
+std::string valid_utf8(std::string_view text);
 // text with quotes, escaped; bytes that are no UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 // ns as microseconds with three decimals, exactly: 1500 -> "1.500".

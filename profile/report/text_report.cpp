@@ -3,31 +3,13 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "profile/report/rank_tables.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
 namespace {
 
 using core::cat;
-
-constexpr size_t kKernelNameWidth = 52;
-
-std::string share_of(int64_t part, int64_t whole) { return milliseconds(part) + "  " + percent(part, whole); }
-
-std::string rate(int64_t amount, int64_t ns) {  // per ns is G per s
-  return amount < 0 || ns == 0 ? "-" : fixed(static_cast<double>(amount) / static_cast<double>(ns), 1);
-}
-
-std::vector<std::string> breakdown_cells(const Breakdown& b) {
-  return {milliseconds(b.span),
-          share_of(b.computing, b.span),
-          share_of(b.exposed_communication, b.span),
-          share_of(b.exposed_memory, b.span),
-          share_of(b.idle, b.span),
-          b.communication == 0
-              ? "-"
-              : cat(percent(b.overlap, b.communication), " of ", milliseconds(b.communication), " ms")};
-}
 
 // "0-3, 8" for the commands of findings.
 std::string command(std::string_view verb, const std::vector<std::string>& inputs) {
@@ -113,60 +95,12 @@ std::string info_text(const Store& store, const Results& results) {
              categories.empty() ? "" : categories.text());
 }
 
-std::string breakdown_text(const Results& results, bool per_step) {
-  std::vector<Table::Column> columns = {{"rank"}};
-  if (per_step) columns.push_back({"step"});
-  for (const char* header : {"span ms", "computing ms", "exposed comm ms", "exposed memory ms", "idle ms", "overlap"}) {
-    columns.push_back({header});
+std::string tables_text(const Store& store, const Results& results, int64_t top) {
+  std::string out;
+  for (const DataTable& table : rank_tables(store, results, top)) {
+    out += cat(out.empty() ? "" : "\n", table.title(), "\n", table.text());
   }
-  Table table(columns);
-  for (const RankResults& rank : results.ranks) {
-    if (!per_step) {
-      if (!rank.breakdown) continue;
-      std::vector<std::string> row = breakdown_cells(*rank.breakdown);
-      row.insert(row.begin(), std::to_string(rank.rank));
-      table.add(std::move(row));
-      continue;
-    }
-    for (const StepBreakdown& step : rank.per_step) {
-      if (!step.devices) continue;
-      std::vector<std::string> row = breakdown_cells(*step.devices);
-      row.insert(row.begin(), {std::to_string(rank.rank), std::to_string(step.step.number)});
-      table.add(std::move(row));
-    }
-  }
-  return table.empty() ? "no device events\n" : table.text();
-}
-
-std::string kernels_text(const Results& results, int64_t top) {
-  Table table({{"rank"},
-               {"kernel", true},
-               {"class", true},
-               {"count"},
-               {"sum ms"},
-               {"share"},
-               {"mean us"},
-               {"max us"},
-               {"GFLOP/s"},
-               {"GB/s"}});
-  std::string more;
-  for (const RankResults& rank : results.ranks) {
-    int64_t sum = 0, n = 0;
-    for (const KernelRow& row : rank.kernels) sum += row.sum_ns;
-    for (const KernelRow& row : rank.kernels) {
-      if (top > 0 && n++ == top) {
-        more +=
-            cat("rank ", rank.rank, ": ", static_cast<int64_t>(rank.kernels.size()) - top, " more (--top 0: all)\n");
-        break;
-      }
-      table.add({std::to_string(rank.rank), shorten(row.name, kKernelNameWidth),
-                 std::string(device_class_name(row.device_class)), std::to_string(row.count), milliseconds(row.sum_ns),
-                 percent(row.sum_ns, sum), fixed(row.mean_ns * 1e-3, 2),
-                 fixed(static_cast<double>(row.max_ns) * 1e-3, 2), rate(row.flops, row.flops_ns),
-                 rate(row.bytes, row.bytes_ns)});
-    }
-  }
-  return table.empty() ? "no device events\n" : table.text() + more;
+  return out.empty() ? "nothing of this kind in the traces\n" : out;
 }
 
 std::string steps_text(const Results& results) {

@@ -11,8 +11,8 @@
 namespace ms::profile {
 
 std::string info_text(const Store& store, const Results& results);
-std::string breakdown_text(const Results& results, bool per_step);
-std::string kernels_text(const Results& results, int64_t top);  // top 0: all
+// The tables of the sections that results hold (rank_tables.h).
+std::string tables_text(const Store& store, const Results& results, int64_t top);  // top 0: all
 std::string steps_text(const Results& results);
 // The page of a busy person. inputs: as given, for the commands that show more.
 std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs);

@@ -1,0 +1,29 @@
+// Why a stream waits (traces.md 9.4). Every gap between the events of a stream is one of three kinds:
+//
+//   host_wait    the host had not yet submitted the kernel: its launch starts behind the end of what ran before
+//   kernel_wait  it had, and the gap is shorter than `consecutive_delay`: the ordinary back-to-back delay
+//   other        another stream, an event, a transfer; the critical path tells which
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "profile/analysis/device.h"
+
+namespace ms::profile {
+
+enum class IdleKind : uint8_t { kHostWait, kKernelWait, kOther };
+inline constexpr int kNumIdleKinds = 3;
+
+struct StreamIdle {
+  int64_t device = 0, stream = 0, events = 0, idle = 0;  // idle in ns
+  std::array<int64_t, kNumIdleKinds> ns{}, gaps{};
+};
+
+constexpr int64_t kConsecutiveKernelDelay = 30'000;  // ns, as HTA's acts
+
+std::vector<StreamIdle> stream_idle(const RankTrace& trace, const DeviceView& view,
+                                    int64_t consecutive_delay = kConsecutiveKernelDelay);
+
+}  // namespace ms::profile

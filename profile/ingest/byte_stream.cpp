@@ -1,0 +1,314 @@
+#include "profile/ingest/byte_stream.h"
+
+#include <fcntl.h>
+#include <isa-l/igzip_lib.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+constexpr size_t kPackedBytes = size_t{1} << 18;  // of compressed input at a time
+constexpr int kMaxWrappings = 4;                  // gzip in zstd in gzip ...
+
+class PlainFile final : public ByteStream {
+ public:
+  explicit PlainFile(std::string path) : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ >= 0) return;
+    throw Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, cat(path_, ": ", std::strerror(errno)));
+  }
+  ~PlainFile() override { ::close(fd_); }
+  size_t read(char* out, size_t size) override {
+    while (true) {
+      const ssize_t got = ::read(fd_, out, size);
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno != EINTR) throw Error(ErrorCode::kIo, cat(path_, ": read: ", std::strerror(errno)));
+    }
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+// What both packings share: input by blocks, where it stands, and what is said at the end.
+class Packed : public ByteStream {
+ protected:
+  Packed(std::unique_ptr<ByteStream> inner, const std::string& path, ImportStats& stats)
+      : inner_(std::move(inner)), path_(path), stats_(stats), packed_(kPackedBytes) {}
+
+  // False at the end of the file.
+  bool refill() {
+    offset_ += static_cast<int64_t>(have_);
+    have_ = inner_->read(packed_.data(), packed_.size());
+    return have_ > 0;
+  }
+  void say(std::string_view kind, std::string_view what, size_t left) {
+    stats_.add(kind, cat(path_, ": byte ", offset_ + static_cast<int64_t>(have_ - left),
+                         " of the compressed file, byte ", written_, " of its text: ", what));
+  }
+
+  std::unique_ptr<ByteStream> inner_;
+  std::string path_;
+  ImportStats& stats_;
+  std::vector<char> packed_;
+  size_t have_ = 0;
+  int64_t offset_ = 0, written_ = 0;
+  bool ended_ = false;
+};
+
+class Gzip final : public Packed {
+ public:
+  Gzip(std::unique_ptr<ByteStream> inner, const std::string& path, ImportStats& stats)
+      : Packed(std::move(inner), path, stats), state_(std::make_unique<inflate_state>()) {
+    start_member();
+  }
+  size_t read(char* out, size_t size) override {
+    state_->next_out = reinterpret_cast<uint8_t*>(out);
+    state_->avail_out = static_cast<uint32_t>(std::min<size_t>(size, size_t{1} << 30));
+    const uint32_t room = state_->avail_out;
+    while (!ended_ && state_->avail_out == room) inflate_some();
+    written_ += room - state_->avail_out;
+    return room - state_->avail_out;
+  }
+
+ private:
+  void start_member() {
+    // After isal_inflate_reset the input pointers are kept.
+    if (first_member_) {
+      isal_inflate_init(state_.get());
+      first_member_ = false;
+    } else {
+      isal_inflate_reset(state_.get());
+    }
+    state_->crc_flag = ISAL_GZIP;
+  }
+  bool more_input() {
+    if (state_->avail_in > 0) return true;
+    if (!refill()) return false;
+    state_->next_in = reinterpret_cast<uint8_t*>(packed_.data());
+    state_->avail_in = static_cast<uint32_t>(have_);
+    return true;
+  }
+  void inflate_some() {
+    if (state_->block_state == ISAL_BLOCK_FINISH) return next_member();
+    const bool input = more_input();
+    const uint32_t before_in = state_->avail_in, before_out = state_->avail_out;
+    const int status = isal_inflate(state_.get());
+    if (status == ISAL_INCORRECT_CHECKSUM) {
+      say("crc", "the checksum does not fit the data", state_->avail_in);
+      state_->block_state = ISAL_BLOCK_FINISH;
+    } else if (status < 0) {
+      say("truncated", "damaged gzip data", state_->avail_in);
+      ended_ = true;
+    } else if (!input && state_->block_state != ISAL_BLOCK_FINISH && before_in == state_->avail_in &&
+               before_out == state_->avail_out) {
+      say("truncated", "the gzip stream ends in the middle", 0);
+      ended_ = true;
+    }
+  }
+  void next_member() {
+    if (!more_input()) {
+      ended_ = true;
+    } else if (*state_->next_in == 0x1f) {
+      start_member();
+    } else {
+      say("trailing_bytes", "bytes after the last gzip member", state_->avail_in);
+      ended_ = true;
+    }
+  }
+
+  std::unique_ptr<inflate_state> state_;
+  bool first_member_ = true;
+};
+
+class Zstd final : public Packed {
+ public:
+  Zstd(std::unique_ptr<ByteStream> inner, const std::string& path, ImportStats& stats)
+      : Packed(std::move(inner), path, stats), context_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
+    if (context_ == nullptr) throw std::bad_alloc();
+  }
+  size_t read(char* out, size_t size) override {
+    ZSTD_outBuffer to{out, size, 0};
+    while (!ended_ && to.pos == 0) decompress_some(to);
+    written_ += static_cast<int64_t>(to.pos);
+    return to.pos;
+  }
+
+ private:
+  void decompress_some(ZSTD_outBuffer& to) {
+    if (in_.pos == in_.size) {
+      if (refill()) {
+        in_ = {packed_.data(), have_, 0};
+      } else if (!inside_) {
+        ended_ = true;
+        return;
+      } else {
+        in_ = {nullptr, 0, 0};
+      }
+    }
+    const size_t before = in_.pos;
+    const size_t status = ZSTD_decompressStream(context_.get(), &to, &in_);
+    if (ZSTD_isError(status) != 0) {
+      const std::string_view what = ZSTD_getErrorName(status);
+      const bool behind = !inside_, checksum = what.find("checksum") != std::string_view::npos;
+      say(behind ? "trailing_bytes" : checksum ? "crc" : "truncated", what, in_.size - in_.pos);
+      ended_ = true;
+      return;
+    }
+    inside_ = status != 0;
+    if (in_.size == 0 && to.pos == 0 && before == in_.pos) {
+      say("truncated", "the zstd stream ends in the middle", 0);
+      ended_ = true;
+    }
+  }
+
+  std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  bool inside_ = true;  // a frame that has begun and not ended; the file begins with one
+};
+
+// Reads the inner stream in a thread, two blocks ahead.
+class ReadAhead final : public ByteStream {
+ public:
+  explicit ReadAhead(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
+    for (Block& block : blocks_) block.bytes.resize(kBlockBytes);
+    thread_ = std::thread([this] { work(); });
+  }
+  ~ReadAhead() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  size_t read(char* out, size_t size) override {
+    Block& block = blocks_[next_];
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return block.full; });
+    }
+    if (block.error) throw *block.error;
+    const size_t n = std::min(size, block.size - at_);
+    if (n > 0) std::memcpy(out, block.bytes.data() + at_, n);
+    at_ += n;
+    if (at_ == block.size && block.size > 0) {
+      at_ = 0;
+      next_ = (next_ + 1) % blocks_.size();
+      {
+        const std::lock_guard lock(mutex_);
+        block.full = false;
+      }
+      changed_.notify_all();
+    }
+    return n;
+  }
+
+ private:
+  static constexpr size_t kBlockBytes = size_t{1} << 20;
+  struct Block {
+    std::vector<char> bytes;
+    size_t size = 0;
+    bool full = false;
+    std::optional<Error> error;
+  };
+
+  void work() {
+    for (size_t i = 0;; i = (i + 1) % blocks_.size()) {
+      Block& block = blocks_[i];
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !block.full || stop_; });
+        if (stop_) return;
+      }
+      block.size = 0;
+      try {
+        while (block.size < kBlockBytes) {
+          const size_t got = inner_->read(block.bytes.data() + block.size, kBlockBytes - block.size);
+          if (got == 0) break;
+          block.size += got;
+        }
+      } catch (const Error& e) {
+        block.error = e;
+      } catch (const std::bad_alloc&) {
+        block.error = Error(ErrorCode::kOutOfMemory, "decompress");
+      }
+      const bool last = block.size == 0 || block.error.has_value();
+      {
+        const std::lock_guard lock(mutex_);
+        block.full = true;
+      }
+      changed_.notify_all();
+      if (last) return;
+    }
+  }
+
+  std::unique_ptr<ByteStream> inner_;
+  std::array<Block, 3> blocks_;
+  size_t next_ = 0, at_ = 0;  // the reader's
+  bool stop_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+PeekedStream::PeekedStream(std::unique_ptr<ByteStream> inner, size_t size)
+    : inner_(std::move(inner)), first_(size, '\0') {
+  size_t have = 0;
+  while (have < size) {
+    const size_t got = inner_->read(first_.data() + have, size - have);
+    if (got == 0) break;
+    have += got;
+  }
+  first_.resize(have);
+}
+
+size_t PeekedStream::read(char* out, size_t size) {
+  if (at_ == first_.size()) return inner_->read(out, size);
+  const size_t n = std::min(size, first_.size() - at_);
+  std::memcpy(out, first_.data() + at_, n);
+  at_ += n;
+  return n;
+}
+
+std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead) {
+  std::unique_ptr<ByteStream> stream = std::make_unique<PlainFile>(path);
+  bool packed = false;
+  for (int i = 0; i < kMaxWrappings; ++i) {
+    auto peeked = std::make_unique<PeekedStream>(std::move(stream), 16);
+    const std::string_view first = peeked->first();
+    const bool gzip = first.starts_with("\x1f\x8b"), zstd = first.starts_with("\x28\xb5\x2f\xfd");
+    stream = std::move(peeked);
+    if (gzip) {
+      stream = std::make_unique<Gzip>(std::move(stream), path, stats);
+    } else if (zstd) {
+      stream = std::make_unique<Zstd>(std::move(stream), path, stats);
+    } else {
+      break;
+    }
+    packed = true;
+  }
+  if (packed && read_ahead) stream = std::make_unique<ReadAhead>(std::move(stream));
+  return stream;
+}
+
+}  // namespace ms::profile

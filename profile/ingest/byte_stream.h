@@ -1,0 +1,42 @@
+// The bytes of a file, decompressed on the way: gzip (several members), zstd (several frames), or neither, told apart
+// by the first bytes, again and again until it is neither. Bounded memory whatever the file says about its size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "profile/import_stats.h"
+
+namespace ms::profile {
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Up to `size` bytes into `out`, at least one unless the stream has ended: 0 then, and from then on.
+  virtual size_t read(char* out, size_t size) = 0;
+};
+
+// Gives back what was looked at first.
+class PeekedStream final : public ByteStream {
+ public:
+  PeekedStream(std::unique_ptr<ByteStream> inner, size_t size);
+  std::string_view first() const { return first_; }  // of `size` bytes; fewer if there are no more
+  size_t read(char* out, size_t size) override;
+
+ private:
+  std::unique_ptr<ByteStream> inner_;
+  std::string first_;
+  size_t at_ = 0;
+};
+
+// A file, pipe or device, read from where it stands, and unpacked.
+//
+// What is wrong with the packing ends the stream and is counted in `stats` (truncated, crc; bytes behind the last
+// member: trailing_bytes). stats is used by the thread that reads, and must live as long as the stream.
+// read_ahead: decompresses in a thread of its own. Throws kNotFound, kIo.
+std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead);
+
+}  // namespace ms::profile

@@ -1,0 +1,21 @@
+// Reads Chrome trace events: PyTorch's Kineto, Ascend's trace_view, and anything else of that form (traces.md 3, 4).
+#pragma once
+
+#include <string>
+
+#include "profile/import_stats.h"
+#include "profile/ingest/byte_stream.h"
+#include "profile/store.h"
+
+namespace ms::profile {
+
+// Reads the whole stream into `trace` (empty before; finish_trace is called).
+//
+// Bad events are left out and counted in stats with file, byte and text; a stream that ends early gives what came
+// before. Memory follows the events, not the bytes. False, and nothing read, for a JSON document without "traceEvents".
+// Throws kCorruptData if it is not JSON, or damaged before its events, or "traceEvents" is no array. path is for
+// messages.
+bool read_chrome_json(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
+                      ImportStats& stats);
+
+}  // namespace ms::profile

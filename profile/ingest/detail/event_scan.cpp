@@ -1,0 +1,63 @@
+#include "profile/ingest/detail/event_scan.h"
+
+#include "kernels/isa.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define MS_SCAN_INLINE inline __attribute__((always_inline))
+
+namespace ms::profile::detail {
+
+#define MS_SCAN_AVX2 0
+namespace portable {
+#include "profile/ingest/detail/event_scan.inl"
+}  // namespace portable
+#undef MS_SCAN_AVX2
+
+#if defined(__x86_64__)
+#define MS_SCAN_AVX2 1
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi")
+#endif
+namespace avx2 {
+#include "profile/ingest/detail/event_scan.inl"
+}  // namespace avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef MS_SCAN_AVX2
+
+namespace {
+
+bool use_avx2() {
+  static const bool avx2 = kernels::active_isa() != kernels::Isa::kScalar;
+  return avx2;
+}
+}  // namespace
+
+Scan scan_event(const char* begin, const char* end, ScannedEvent& event) {
+  return use_avx2() ? avx2::scan_event(begin, end, event) : portable::scan_event(begin, end, event);
+}
+Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
+  return use_avx2() ? avx2::skip_value(begin, end, next, value) : portable::skip_value(begin, end, next, value);
+}
+const char* skip_space(const char* begin, const char* end) {
+  return use_avx2() ? avx2::skip_space(begin, end) : portable::skip_space(begin, end);
+}
+#else
+Scan scan_event(const char* begin, const char* end, ScannedEvent& event) {
+  return portable::scan_event(begin, end, event);
+}
+Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
+  return portable::skip_value(begin, end, next, value);
+}
+const char* skip_space(const char* begin, const char* end) { return portable::skip_space(begin, end); }
+#endif
+
+}  // namespace ms::profile::detail

@@ -1,0 +1,59 @@
+#include "profile/ingest/detail/json_window.h"
+
+#include <cstring>
+
+namespace ms::profile::detail {
+
+bool JsonWindow::refill() {
+  if (begin_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  const size_t capacity = buffer_.size() - kScanPadding;
+  if (end_ > capacity / 2) {
+    squeeze();
+    if (end_ > capacity / 2) {
+      if (capacity >= kMaxBytes) return false;
+      buffer_.resize(2 * capacity + kScanPadding);
+    }
+  }
+  const size_t got = stream_.read(buffer_.data() + end_, buffer_.size() - kScanPadding - end_);
+  end_ += got;
+  read_ += static_cast<int64_t>(got);
+  std::memset(buffer_.data() + end_, 0, kScanPadding);
+  return got > 0;
+}
+
+bool JsonWindow::skip_space() {
+  while (true) {
+    const char* next = detail::skip_space(begin(), end());
+    use_up_to(next);
+    if (next < end()) return true;
+    if (!refill()) return false;
+  }
+}
+
+void JsonWindow::drain() {
+  do {
+    begin_ = end_;
+  } while (refill());
+}
+
+void JsonWindow::squeeze() {
+  size_t to = 0;
+  bool in_string = false;
+  for (size_t from = 0; from < end_; ++from) {
+    const char c = buffer_[from];
+    if (!in_string && static_cast<unsigned char>(c) <= ' ') continue;
+    buffer_[to++] = c;
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string && c == '\\' && from + 1 < end_) {
+      buffer_[to++] = buffer_[++from];
+    }
+  }
+  end_ = to;
+}
+
+}  // namespace ms::profile::detail

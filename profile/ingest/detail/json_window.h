@@ -1,0 +1,43 @@
+// A window over a stream of JSON text: what has been read and not yet used, with room behind it for block loads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "profile/ingest/byte_stream.h"
+#include "profile/ingest/detail/event_scan.h"
+
+namespace ms::profile::detail {
+
+class JsonWindow {
+ public:
+  // No token or event may be longer than this; white space between and inside them does not count.
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
+
+  explicit JsonWindow(ByteStream& stream) : stream_(stream), buffer_(kFirstBytes + kScanPadding) {}
+
+  const char* begin() const { return buffer_.data() + begin_; }
+  const char* end() const { return buffer_.data() + end_; }
+  void use_up_to(const char* position) { begin_ = static_cast<size_t>(position - buffer_.data()); }
+
+  // Reads more behind what is there; begin() may move. False at the end of the stream, or when the window is full.
+  bool refill();
+  // Skips white space, reading on as needed. False at the end of the stream.
+  bool skip_space();
+  // Uses everything up to the end of the stream.
+  void drain();
+
+  int64_t offset() const { return read_ - static_cast<int64_t>(end_ - begin_); }  // of begin(), about (spaces squeezed)
+  int64_t bytes_read() const { return read_; }
+
+ private:
+  static constexpr size_t kFirstBytes = size_t{1} << 20;
+  void squeeze();  // removes the white space outside strings
+
+  ByteStream& stream_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  int64_t read_ = 0;
+};
+
+}  // namespace ms::profile::detail

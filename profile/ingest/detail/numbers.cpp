@@ -1,0 +1,118 @@
+#include "profile/ingest/detail/numbers.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ms::profile::detail {
+namespace {
+
+bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+// Any number of digits, any exponent.
+std::optional<int64_t> slow(std::string_view text) {
+  bool negative = false;
+  size_t i = 0;
+  if (i < text.size() && (text[i] == '-' || text[i] == '+')) negative = text[i++] == '-';
+  uint64_t value = 0;
+  int kept = 0;             // digits in `value`, from the first that is not 0
+  int64_t after_point = 0;  // of them and of the zeros before
+  int next_digit = -1;      // the first that does not fit
+  bool any = false, point = false;
+  int64_t dropped = 0;
+  for (; i < text.size(); ++i) {
+    if (text[i] == '.' && !point) {
+      point = true;
+      continue;
+    }
+    if (!is_digit(text[i])) break;
+    any = true;
+    if (kept == 19) {
+      if (next_digit < 0) next_digit = text[i] - '0';
+      if (!point) ++dropped;
+      continue;
+    }
+    value = value * 10 + static_cast<uint64_t>(text[i] - '0');
+    if (value > 0) ++kept;
+    if (point) ++after_point;
+  }
+  if (!any) return std::nullopt;
+  int64_t exponent = 0;
+  if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
+    if (++i < text.size() && text[i] == '+') ++i;
+    const auto [end, error] = std::from_chars(text.data() + i, text.data() + text.size(), exponent);
+    if (error == std::errc::invalid_argument) return std::nullopt;
+    if (error == std::errc::result_out_of_range) exponent = text[i] == '-' ? -100'000 : 100'000;
+    i = static_cast<size_t>(end - text.data());
+  }
+  if (i != text.size()) return std::nullopt;
+  if (value == 0) return 0;
+  int64_t shift = std::clamp<int64_t>(exponent, -100'000, 100'000) + 3 + dropped - after_point;
+  // value * 10^shift; with 19 digits kept and more dropped, a shift >= 0 is out of range anyway.
+  if (shift >= 0) {
+    if (shift == 0 && next_digit >= 5) ++value;
+    for (; shift > 0; --shift) {
+      if (value >= (uint64_t{1} << 62) / 10 + 1) return std::nullopt;
+      value *= 10;
+    }
+  } else {
+    int last = 0;
+    for (; shift < 0 && value > 0; ++shift) {
+      last = static_cast<int>(value % 10);
+      value /= 10;
+    }
+    if (shift < 0) last = 0;
+    if (last >= 5) ++value;
+  }
+  if (value >= uint64_t{1} << 62) return std::nullopt;
+  return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+std::optional<int64_t> microseconds_to_ns(std::string_view text) {
+  // The common form: -?digits(.digits{1,3})?
+  const char *p = text.data(), *end = p + text.size();
+  const bool negative = p < end && *p == '-';
+  if (negative) ++p;
+  const char* first = p;
+  uint64_t value = 0;
+  while (p < end && is_digit(*p)) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
+  if (p == first || p - first > 15 + 1) return slow(text);
+  int decimals = 0;
+  if (p < end && *p == '.') {
+    ++p;
+    while (p < end && decimals < 3 && is_digit(*p)) {
+      value = value * 10 + static_cast<uint64_t>(*p++ - '0');
+      ++decimals;
+    }
+    if (decimals == 0) return slow(text);
+  }
+  if (p != end) return slow(text);
+  for (; decimals < 3; ++decimals) value *= 10;
+  if (value >= uint64_t{1} << 62) return std::nullopt;
+  return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
+}
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  const bool hex = text.starts_with("0x") || text.starts_with("0X");
+  if (hex) text.remove_prefix(2);
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, hex ? 16 : 10);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return static_cast<int64_t>(negative ? uint64_t{0} - value : value);
+}
+
+std::optional<int64_t> stream_number(std::string_view text) {
+  std::optional<int64_t> number = whole_number(text);
+  if (!number) {
+    const auto first = std::find_if(text.begin(), text.end(), is_digit);
+    const auto last = std::find_if_not(first, text.end(), is_digit);
+    number = whole_number(std::string_view(first, last));
+  }
+  if (number == int64_t{UINT32_MAX}) number = -1;
+  return number;
+}
+
+}  // namespace ms::profile::detail

@@ -1,0 +1,117 @@
+#include "profile/ingest/inspect.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+
+// Middle half of the starts, and ten times its length on both sides.
+struct Bounds {
+  int64_t low = INT64_MIN, high = INT64_MAX;
+};
+
+Bounds bounds_of(const RankTrace& trace) {
+  constexpr size_t kFewEvents = 8;  // too few to call one of them far away
+  constexpr int64_t kFar = 10;
+  const Column<int64_t>& ts = trace.events.ts;
+  if (ts.size() < kFewEvents) return {};
+  const int64_t first = ts[ts.size() / 4], third = ts[3 * ts.size() / 4];
+  const int64_t reach = std::min<int64_t>(third - first, (int64_t{1} << 61) / kFar) * kFar;
+  return reach == 0 ? Bounds{} : Bounds{first - reach, third + reach};
+}
+
+class Inspector {
+ public:
+  Inspector(const RankTrace& trace, const std::string& path, ImportStats& stats)
+      : trace_(trace), path_(path), stats_(stats), bounds_(bounds_of(trace)) {}
+
+  void look() {
+    const Events& events = trace_.events;
+    open_.resize(trace_.lanes.size());
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    for (size_t i = 0; i < events.size(); ++i) {
+      if (far(i) || pseudo(i)) continue;
+      first = std::min(first, events.ts[i]);
+      last = std::max(last, events.ts[i]);
+    }
+    for (size_t i = 0; i < events.size(); ++i) {
+      if (pseudo(i)) continue;
+      if (far(i)) {
+        note("ts_outlier", i);
+      } else if (bounds_.low != INT64_MIN && events.dur[i] / 10 > last - first) {
+        note("suspicious_dur", i);
+      }
+      look_at_nesting(i);
+    }
+    if (overlapping_ > 0) stats_.add("overlapping_slices", text_of(first_overlapping_), overlapping_);
+  }
+
+ private:
+  bool far(size_t i) const { return trace_.events.ts[i] < bounds_.low || trace_.events.ts[i] > bounds_.high; }
+  bool pseudo(size_t i) const { return trace_.side(i) == Side::kPseudo; }
+  std::string text_of(size_t i) const {
+    return cat(path_, ": ", std::string_view(trace_.names[trace_.events.name[i]]).substr(0, 60), " at ts ",
+               trace_.events.ts[i], " ns, dur ", trace_.events.dur[i], " ns");
+  }
+  void note(std::string_view kind, size_t i) { stats_.add(kind, text_of(i)); }
+
+  void look_at_nesting(size_t i) {
+    const Side side = trace_.side(i);
+    if (side == Side::kDeviceNoWork || side == Side::kDeviceSync) return;  // they lie across the work by design
+    const Events& events = trace_.events;
+    const int64_t ts = events.ts[i], end = events.end(i);
+    std::vector<int64_t>& open = open_[events.lane[i]];
+    while (!open.empty() && open.back() <= ts) open.pop_back();
+    if (!open.empty() && open.back() < end) {
+      if (overlapping_++ == 0) first_overlapping_ = i;
+      constexpr int64_t kImpossible = 1'000'000;  // two kernels of one stream, for a millisecond
+      if (is_device_work(side) && open.back() - ts > kImpossible) note("suspicious_dur", i);
+    }
+    // A sibling that ends later: what follows is looked at against the later end.
+    if (open.empty() || end <= open.back()) {
+      open.push_back(end);
+    } else {
+      open.back() = end;
+    }
+  }
+
+  const RankTrace& trace_;
+  const std::string& path_;
+  ImportStats& stats_;
+  Bounds bounds_;
+  std::vector<std::vector<int64_t>> open_;  // ends of the open slices, by lane
+  int64_t overlapping_ = 0;
+  size_t first_overlapping_ = 0;
+};
+
+void look_for_partners(const RankTrace& trace, const std::string& path, ImportStats& stats) {
+  std::vector<uint32_t> launched;
+  int64_t wanted = 0, missing = 0;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    if (trace.side(i) == Side::kLaunch && trace.events.correlation[i] != 0)
+      launched.push_back(trace.events.correlation[i]);
+  }
+  if (launched.empty()) return;
+  std::sort(launched.begin(), launched.end());
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    if (!is_device_work(trace.side(i)) || trace.events.correlation[i] == 0) continue;
+    ++wanted;
+    if (!std::binary_search(launched.begin(), launched.end(), trace.events.correlation[i])) ++missing;
+  }
+  constexpr int64_t kOneIn = 20;  // 5 %
+  if (missing * kOneIn > wanted) stats.add("no_partner", cat(path, ": ", missing, " of ", wanted, " kernels"), missing);
+}
+
+}  // namespace
+
+void inspect_trace(const RankTrace& trace, const std::string& path, ImportStats& stats) {
+  Inspector(trace, path, stats).look();
+  look_for_partners(trace, path, stats);
+}
+
+}  // namespace ms::profile

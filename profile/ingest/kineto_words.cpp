@@ -1,0 +1,50 @@
+#include "profile/ingest/kineto_words.h"
+
+#include <cctype>
+#include <string>
+
+namespace ms::profile {
+
+std::optional<Side> side_of_category(std::string_view category) {
+  std::string text(category);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  struct Known {
+    std::string_view name;
+    Side side;
+  };
+  constexpr Known kKnown[] = {
+      {"cpu_op", Side::kOperator},
+      {"operator", Side::kOperator},
+      {"user_annotation", Side::kAnnotation},
+      {"python_function", Side::kPython},
+      {"kernel", Side::kDevice},
+      {"mtia_ccp_events", Side::kDevice},
+      {"gpu_memcpy", Side::kDeviceCopy},
+      {"gpu_memset", Side::kDeviceCopy},
+      {"memcpy", Side::kDeviceCopy},
+      {"memset", Side::kDeviceCopy},
+      {"gpu_user_annotation", Side::kDeviceNoWork},
+      {"cuda_profiler_range", Side::kDeviceNoWork},
+      {"cuda_sync", Side::kDeviceSync},
+      {"cuda_event", Side::kDeviceSync},
+      {"runtime", Side::kLaunch},
+      {"trace", Side::kPseudo},
+      {"none", Side::kPseudo},
+      {"cpu_instant_event", Side::kHost},
+      {"overhead", Side::kHost},
+      {"ac2g", Side::kHost},
+      {"async", Side::kHost},
+      {"async_cpu_to_gpu", Side::kHost},
+      {"async_gpu", Side::kHost},
+      {"fwdbwd", Side::kHost},
+      {"", Side::kHost},
+  };
+  for (const Known& known : kKnown) {
+    if (text == known.name) return known.side;
+  }
+  // cuda_runtime, mtia_runtime, xpu_driver, privateuse1_runtime, ...
+  if (text.ends_with("_runtime") || text.ends_with("_driver")) return Side::kLaunch;
+  return std::nullopt;
+}
+
+}  // namespace ms::profile

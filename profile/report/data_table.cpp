@@ -1,0 +1,147 @@
+#include "profile/report/data_table.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "profile/report/csv_report.h"
+#include "profile/report/json_writer.h"
+#include "profile/report/table.h"
+
+namespace ms::profile {
+namespace {
+
+using Unit = DataTable::Unit;
+
+constexpr size_t kNameWidth = 52;
+
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
+
+std::string text_header(const DataTable::Column& column) {
+  std::string out = column.name;
+  std::replace(out.begin(), out.end(), '_', ' ');
+  if (column.unit == Unit::kTime) out += " ms";
+  if (column.unit == Unit::kShare) out += " %";
+  return out;
+}
+
+std::string csv_header(const DataTable::Column& column) {
+  return column.unit == Unit::kTime    ? column.name + "_us"
+         : column.unit == Unit::kShare ? column.name + "_pct"
+                                       : column.name;
+}
+
+std::string ms3(int64_t ns) { return fixed(static_cast<double>(ns) * 1e-6, 3); }
+
+std::string text_cell(const Cell& cell) {
+  return std::visit(
+      Overloaded{[](std::monostate) { return std::string("-"); },
+                 [](const std::string& text) { return shorten(text, kNameWidth); },
+                 [](int64_t count) { return std::to_string(count); }, [](Ns time) { return ms3(time.ns); },
+                 [](Share share) {
+                   return share.whole == 0
+                              ? std::string("-")
+                              : fixed(100.0 * static_cast<double>(share.part) / static_cast<double>(share.whole), 2);
+                 },
+                 [](Real real) { return fixed(real.value, real.decimals); }},
+      cell);
+}
+
+std::string exact_cell(const Cell& cell) {
+  return std::visit(
+      Overloaded{[](std::monostate) { return std::string(); }, [](const std::string& text) { return text; },
+                 [](int64_t count) { return std::to_string(count); }, [](Ns time) { return microseconds(time.ns); },
+                 [](Share share) {
+                   return share.whole == 0
+                              ? std::string()
+                              : fixed(100.0 * static_cast<double>(share.part) / static_cast<double>(share.whole), 4);
+                 },
+                 [](Real real) { return fixed(real.value, std::max(real.decimals, 6)); }},
+      cell);
+}
+
+}  // namespace
+
+std::string DataTable::text() const {
+  std::vector<Table::Column> columns;
+  for (const Column& column : columns_) {
+    if (!column.detail) columns.push_back({text_header(column), column.unit == Unit::kText});
+  }
+  Table table(columns);
+  for (const std::vector<Cell>& row : rows_) {
+    std::vector<std::string> cells;
+    for (size_t c = 0; c < row.size(); ++c) {
+      if (!columns_[c].detail) cells.push_back(text_cell(row[c]));
+    }
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
+std::string DataTable::csv() const {
+  std::string out;
+  const auto line = [&](size_t columns, const auto& cell) {
+    for (size_t c = 0; c < columns; ++c) {
+      if (c > 0) out += ',';
+      out += csv_cell(cell(c));
+    }
+    out += "\r\n";
+  };
+  line(columns_.size(), [&](size_t c) { return csv_header(columns_[c]); });
+  for (const std::vector<Cell>& row : rows_) line(row.size(), [&](size_t c) { return exact_cell(row[c]); });
+  return out;
+}
+
+std::string DataTable::html() const {
+  std::string out = "<table class=\"sortable\"><thead><tr>";
+  for (const Column& column : columns_) {
+    out += core::cat("<th", column.unit == Unit::kText ? " class=\"text\">" : ">", html_text(text_header(column)),
+                     "</th>");
+  }
+  out += "</tr></thead><tbody>\n";
+  for (const std::vector<Cell>& row : rows_) {
+    out += "<tr>";
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string* text = std::get_if<std::string>(&row[c]);
+      const std::string shown = text_cell(row[c]);
+      out += columns_[c].unit == Unit::kText ? "<td class=\"text\"" : "<td";
+      if (text != nullptr && shown != *text) out += core::cat(" title=\"", html_text(*text), "\"");
+      out += core::cat(">", html_text(shown), "</td>");
+    }
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table>\n";
+}
+
+std::string html_text(std::string_view text) {
+  std::string out;
+  const std::string clean = valid_utf8(text);
+  for (const char c : clean) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+}  // namespace ms::profile

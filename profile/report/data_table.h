@@ -1,0 +1,57 @@
+// One table of results, told once and printed three ways: text for people (ms, names shortened), CSV (us, exact), HTML.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ms::profile {
+
+struct Ns {
+  int64_t ns = 0;
+};
+struct Share {
+  int64_t part = 0, whole = 0;  // whole 0: "-"
+};
+struct Real {
+  double value = 0;
+  int decimals = 2;
+};
+// Nothing prints as "-", in CSV as an empty cell.
+using Cell = std::variant<std::monostate, std::string, int64_t, Ns, Share, Real>;
+
+class DataTable {
+ public:
+  enum class Unit : uint8_t { kText, kCount, kTime, kShare, kReal };
+  struct Column {
+    std::string name;  // words joined by '_'; times get _us or ms, shares _pct or %
+    Unit unit = Unit::kCount;
+    bool detail = false;  // left out of text, which keeps to 120 columns
+  };
+
+  // name: of the CSV file. title: above the table in the report.
+  DataTable(std::string name, std::string title, std::vector<Column> columns)
+      : name_(std::move(name)), title_(std::move(title)), columns_(std::move(columns)) {}
+
+  void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
+  const std::string& name() const { return name_; }
+  const std::string& title() const { return title_; }
+  bool empty() const { return rows_.empty(); }
+  size_t size() const { return rows_.size(); }
+
+  std::string text() const;
+  std::string csv() const;
+  std::string html() const;
+
+ private:
+  std::string name_, title_;
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+// text as HTML shows it: &, <, >, quotes escaped, control characters replaced, always valid UTF-8.
+std::string html_text(std::string_view text);
+
+}  // namespace ms::profile
