@@ -12,6 +12,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/lock_file.h"
+#include "core/log.h"
 
 namespace ms::ckpt {
 namespace {
@@ -44,6 +45,7 @@ class NativeSink final : public Sink {
 
   NativeSinkOptions options_;
   CheckpointInfo info_;
+  core::WritePath write_path_ = core::WritePath::kBuffered;
   std::unique_ptr<core::LockFile> lock_;
   std::unique_ptr<core::AtomicDirectory> directory_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -73,6 +75,9 @@ void NativeSink::begin(const CheckpointInfo& info, std::span<const core::Sharded
     throw Error(ErrorCode::kIo, cat(options_.root.string(), ": the checkpoint takes ", bytes, " bytes, but only ", room,
                                     " are free. Make room or save elsewhere."));
   }
+  const core::WritePathChoice choice = core::choose_write_path(options_.root.string(), options_.write_path);
+  core::log_debug("ckpt.write", cat("writing by ", choice.why));
+  write_path_ = choice.path;
   directory_ = std::make_unique<core::AtomicDirectory>(options_.root /
                                                        (generation_name(info.iteration, 0) + core::temporary_suffix()));
 }
@@ -80,8 +85,10 @@ void NativeSink::begin(const CheckpointInfo& info, std::span<const core::Sharded
 void NativeSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
   const Place& place = places_[static_cast<size_t>(target)];
   Rank& rank = *ranks_[static_cast<size_t>(place.rank)];
-  std::call_once(rank.created,
-                 [&] { rank.file = std::make_unique<RankFile>(directory_->path().string(), place.rank, rank.boxes); });
+  std::call_once(rank.created, [&] {
+    rank.file = std::make_unique<RankFile>(directory_->path().string(), place.rank, rank.boxes,
+                                           RankFile::Options{write_path_, 0});
+  });
   rank.file->write(place.box, first, count, data);
   if (rank.remaining.fetch_sub(count) == count) {
     rank.record = rank.file->finish(nullptr);

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/sink.h"
+#include "core/io/bulk_writer.h"
 
 namespace ms::ckpt {
 
@@ -19,6 +21,7 @@ struct NativeSinkOptions {
   std::vector<int32_t> rank_of_target;  // per target of begin(), as layout.h's ShardList::ranks; empty: all of rank 0
   int num_ranks = 1;                    // files to write: world size of the layout
   std::string producer = "msuite";
+  std::optional<core::WritePath> write_path;  // nothing: the fastest that works there
   // Tensors whose logical hash is known beforehand (a reshard without a change of dtype): commit() refuses, kInternal,
   // if what was written differs.
   std::map<std::pair<std::string, core::TensorRole>, uint64_t> expected_logical_xxh3;

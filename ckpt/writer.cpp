@@ -104,6 +104,7 @@ struct Saver::Impl {
   std::unique_ptr<core::LockFile> lock_file;  // coordinator only
   std::string suffix;                         // of temporary directories, the same on all ranks
   core::Buffer staging;
+  core::WritePath write_path = core::WritePath::kBuffered;
 
   // The writer thread runs one task at a time and leaves its report.
   std::thread thread;
@@ -146,12 +147,15 @@ void Saver::Impl::open_root() {
         core::log_info("ckpt.recovery",
                        cat("removed ", removed, " unfinished checkpoints of dead writers in ", options.root.string()));
       }
-      return cat('k', core::temporary_suffix());
+      const core::WritePathChoice choice = core::choose_write_path(options.root.string());
+      core::log_info("ckpt.write", cat("writing by ", choice.why));
+      return cat('k', static_cast<int>(choice.path), core::temporary_suffix());
     });
   }
   if (!alone()) answer = comm.bcast_string(answer, 0);
   if (answer[0] == 'e') throw core::AgreedError(parse_error(answer));
-  suffix = answer.substr(1);
+  write_path = static_cast<core::WritePath>(answer[1] - '0');
+  suffix = answer.substr(2);
 }
 
 void Saver::Impl::run_tasks() {
@@ -202,12 +206,12 @@ std::string Saver::Impl::write_local() {
                                     " are free in ", options.root.string()));
   }
   Span span(options.recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
-  RankFile file(temporary.string(), comm.rank(), boxes);
+  RankFile file(temporary.string(), comm.rank(), boxes, {write_path, 0});
   for (size_t i = 0; i < boxes.size(); ++i) {
     const int64_t item = core::size_of(boxes[i].dtype);
     const int64_t elements = core::num_elements(boxes[i].local_shape), step = kChunkBytes / item;
     for (int64_t first = 0; first < elements; first += step) {
-      file.write(static_cast<int32_t>(i), first, std::min(step, elements - first), data[i] + first * item);
+      file.write_later(static_cast<int32_t>(i), first, std::min(step, elements - first), data[i] + first * item);
     }
   }
   return cat('k', encode_record(file.finish(options.recorder)));

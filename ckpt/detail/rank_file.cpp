@@ -68,7 +68,8 @@ uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& bo
   return kernels::xxh3(words.data(), words.size() * sizeof(uint64_t));
 }
 
-RankFile::RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes)
+RankFile::RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes,
+                   const Options& options)
     : path_(directory + "/" + rank_file_name(rank)) {
   record_.name = rank_file_name(rank);
   for (auto& box : boxes) {
@@ -81,6 +82,8 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
   lay_out();
   file_ = core::File::open_write(path_);
   file_.preallocate(file_.size_bytes());
+  writer_.emplace(file_, options.write_path, options.bytes_per_second);
+  later_.emplace(*writer_);
 }
 
 // Creates every dataset and attribute at its full size; hashes are zero until finish().
@@ -149,7 +152,18 @@ void RankFile::lay_out() {
   for (const Index& index : indices) file.pwrite(std::as_bytes(std::span(index.text)), index.at);
 }
 
-void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std::byte* data) {
+void RankFile::write(int32_t box, int64_t first, int64_t count, const std::byte* data) {
+  core::BulkWriter::Batch batch(*writer_);
+  write(box, first, count, data, batch);
+  writer_->wait(batch);
+}
+
+void RankFile::write_later(int32_t box, int64_t first, int64_t count, const std::byte* data) {
+  write(box, first, count, data, *later_);
+}
+
+void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std::byte* data,
+                     core::BulkWriter::Batch& batch) {
   BoxRecord& box = record_.boxes[static_cast<size_t>(box_index)];
   const int64_t item = core::size_of(box.tensor.dtype);
   const int64_t begin = first * item, size = count * item, total = bytes_of(box.tensor);
@@ -158,13 +172,15 @@ void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std:
   box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = kernels::xxh3(data, static_cast<size_t>(size));
   LogicalPartial partial;
   add_logical(box.tensor, first, count, data, partial);
-  file_.pwrite({data, static_cast<size_t>(size)}, box.at + begin);
-  if (size >= kPackedBelow) file_.start_writeback(box.at + begin, size);
+  writer_->submit({data, static_cast<size_t>(size)}, box.at + begin, batch);
   std::lock_guard lock(mutex_);
   record_.logical[static_cast<size_t>(box_index)].merge(partial);
 }
 
 RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
+  writer_->wait(*later_);
+  later_.reset();
+  writer_.reset();
   core::H5File h5 = core::H5File::open_write(path_);
   for (const BoxRecord& box : record_.boxes) {
     if (bytes_of(box.tensor) >= kPackedBelow) h5.overwrite_attribute(box.dataset, "chunk_xxh3_stored", box.chunk_xxh3);

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ckpt/logical_hash.h"
+#include "core/io/bulk_writer.h"
 #include "core/io/file.h"
 #include "core/sharded_tensor.h"
 #include "core/trace/recorder.h"
@@ -43,12 +45,18 @@ uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& bo
 
 class RankFile {
  public:
+  struct Options {
+    core::WritePath write_path = core::WritePath::kBuffered;
+    int64_t bytes_per_second = 0;  // 0: as fast as it goes
+  };
   // Creates directory/rank_file_name(rank) with room for these boxes, all with elements. Throws kIo, also if the disk
   // is too small, kUnsupported for a dtype.
-  RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes);
+  RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes, const Options& options);
 
   // The elements [first, first + count) of box `box`, one chunk: first a multiple of kChunkBytes. Thread-safe.
   void write(int32_t box, int64_t first, int64_t count, const std::byte* data);
+  // The same, but `data` must stay as it is until finish(): hashed now, written meanwhile. For one thread.
+  void write_later(int32_t box, int64_t first, int64_t count, const std::byte* data);
 
   // Completes the file's hashes, fsyncs it. Once, when everything has been written.
   RankFileRecord finish(core::trace::Recorder* recorder);
@@ -59,9 +67,12 @@ class RankFile {
     std::vector<size_t> boxes;
   };
   void lay_out();
+  void write(int32_t box, int64_t first, int64_t count, const std::byte* data, core::BulkWriter::Batch& batch);
 
   std::string path_;
   core::File file_;
+  std::optional<core::BulkWriter> writer_;
+  std::optional<core::BulkWriter::Batch> later_;  // of write_later
   RankFileRecord record_;
   std::vector<Packed> packed_;
   std::mutex mutex_;

@@ -32,12 +32,6 @@ int open_retrying(const std::string& path, int flags) {
 
 std::atomic<FileOps*> test_ops{nullptr};
 
-FileOps& file_ops() {
-  static FileOps real;
-  FileOps* ops = test_ops.load();
-  return ops != nullptr ? *ops : real;
-}
-
 std::string directory_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -50,6 +44,8 @@ ssize_t FileOps::pwrite(int fd, const void* data, size_t size_bytes, int64_t off
 }
 
 ssize_t FileOps::write(int fd, const void* data, size_t size_bytes) { return ::write(fd, data, size_bytes); }
+
+int FileOps::ring_result(int result, size_t /*size_bytes*/) { return result; }
 
 int FileOps::fsync(int fd) { return ::fsync(fd); }
 
@@ -68,6 +64,12 @@ int FileOps::rename(const char* from, const char* to, bool replace) {
 
 void set_file_ops_for_test(FileOps* ops) { test_ops = ops; }
 
+FileOps& file_ops() {
+  static FileOps real;
+  FileOps* ops = test_ops.load();
+  return ops != nullptr ? *ops : real;
+}
+
 File File::open_read(const std::string& path) {
   const int fd = open_retrying(path, O_RDONLY);
   if (fd < 0) fail("open", path, errno);
@@ -80,6 +82,13 @@ File File::open_read(const std::string& path) {
 
 File File::open_write(const std::string& path) {
   const int fd = open_retrying(path, O_RDWR);
+  if (fd < 0) fail("open", path, errno);
+  return File(fd, path);
+}
+
+File File::open_direct(const std::string& path) {
+  const int fd = open_retrying(path, O_WRONLY | O_DIRECT);
+  if (fd < 0 && errno == EINVAL) return File();
   if (fd < 0) fail("open", path, errno);
   return File(fd, path);
 }

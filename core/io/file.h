@@ -21,12 +21,16 @@ class FileOps {
   virtual ~FileOps() = default;
   virtual ssize_t pwrite(int fd, const void* data, size_t size_bytes, int64_t offset);
   virtual ssize_t write(int fd, const void* data, size_t size_bytes);
+  // What io_uring says of a write of size_bytes: the bytes written or -errno. The base class passes it on.
+  virtual int ring_result(int result, size_t size_bytes);
   virtual int fsync(int fd);
   virtual int fallocate(int fd, int64_t size_bytes);  // from 0; returns an error number, not -1
   virtual int rename(const char* from, const char* to, bool replace);
 };
 // Only tests call this; nullptr restores the real calls. `ops` is not owned.
 void set_file_ops_for_test(FileOps* ops);
+// Those in force; for the code of core/io.
+FileOps& file_ops();
 
 class File {
  public:
@@ -35,6 +39,9 @@ class File {
   static File open_read(const std::string& path);
   // An existing file, read and write, content kept. Throws as open_read.
   static File open_write(const std::string& path);
+  // An existing file, for writing past the page cache; not open if the file system has no O_DIRECT. Throws as
+  // open_read.
+  static File open_direct(const std::string& path);
   // A new or emptied file, read and write, mode 0644.
   static File create(const std::string& path);
   // For append() alone: an existing file of any kind (also a pipe or a terminal), or a new one. Throws kIo, kNotFound.

@@ -25,6 +25,10 @@ class SickDisk final : public core::FileOps {
   ssize_t write(int fd, const void* data, size_t size) override {
     return may_write(size) ? core::FileOps::write(fd, data, size) : -1;
   }
+  int ring_result(int result, size_t size) override {
+    if (!may_write(size)) return -errno;
+    return std::min(result, static_cast<int>(size));
+  }
   int fsync(int fd) override { return fails(Kind::kFsync) ? -1 : core::FileOps::fsync(fd); }
   int fallocate(int fd, int64_t size) override {
     return fails(Kind::kAllocate) ? error_ : core::FileOps::fallocate(fd, size);

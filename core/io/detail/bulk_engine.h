@@ -1,0 +1,51 @@
+// How the requests of a BulkWriter reach the disk. One engine per file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/io/bulk_writer.h"
+#include "core/io/file.h"
+
+namespace ms::core::detail {
+
+inline constexpr int64_t kRequestBytes = int64_t{1} << 20;
+inline constexpr int kRequests = 16;  // under way at once
+
+class BulkEngine {
+ public:
+  virtual ~BulkEngine() = default;
+  // At most kRequestBytes, offset and size multiples of kDirectAlignment. Counts it in the batch.
+  virtual void submit(std::span<const std::byte> bytes, int64_t offset, BulkWriter::Batch& batch) = 0;
+  // Until nothing of the batch is pending.
+  virtual void wait(BulkWriter::Batch& batch) = 0;
+
+ protected:
+  static int& pending(BulkWriter::Batch& batch) { return batch.pending_; }
+  static int& error(BulkWriter::Batch& batch) { return batch.error_; }
+};
+
+// A page-aligned block of kRequestBytes, for data that is not aligned.
+class AlignedBlock {
+ public:
+  AlignedBlock();  // throws kOutOfMemory
+  ~AlignedBlock();
+  AlignedBlock(const AlignedBlock&) = delete;
+  AlignedBlock& operator=(const AlignedBlock&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_;
+};
+inline bool is_aligned(const std::byte* data) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(kDirectAlignment) == 0;
+}
+
+// Throws kUnsupported with the reason (system call and errno) where the kernel or the file system does not do it.
+std::unique_ptr<BulkEngine> make_uring_engine(const File& file);
+std::unique_ptr<BulkEngine> make_direct_engine(const File& file);
+std::unique_ptr<BulkEngine> make_buffered_engine(const File& file);
+
+}  // namespace ms::core::detail
