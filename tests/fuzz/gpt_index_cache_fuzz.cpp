@@ -11,7 +11,7 @@ namespace {
 using namespace ms;
 using train::GptIndices;
 
-constexpr train::GptIndexRequest kRequest{0, 20, 30, 6, 1, "train"};
+const train::GptIndexRequest kRequest{0, 20, 30, 6, 1, "train"};
 
 const train::IndexedDataset& small_set() {
   static const train::IndexedDataset dataset = [] {
