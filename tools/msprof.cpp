@@ -22,6 +22,7 @@
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/report/csv_report.h"
+#include "profile/report/job_tables.h"
 #include "profile/report/json_report.h"
 #include "profile/report/text_report.h"
 #include "tools/command_line.h"
@@ -37,8 +38,9 @@ using namespace ms::profile;
 struct Flags {
   std::vector<std::string> inputs;
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
-  std::string csv, rank, step, output, format = "json.gz";
-  int64_t top = 10;
+  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto";
+  bool short_names = false;
+  int64_t top = 10, consecutive_kernel_delay_ns = kConsecutiveKernelDelay, queue_limit = kQueueLimit;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
 
@@ -59,6 +61,10 @@ constexpr Verb kVerbs[] = {
     {"idle", "why each stream waits: for the host, for the kernel before, for something else", kIdle},
     {"memory", "copies by kind, allocations, peaks, and what was alive at them", kMemory},
     {"steps", "the step table: computing, communication, free, stage, bubble, preparing", kSteps},
+    {"ranks", "who arrived last at collectives, who waited, which rank is slow and why", kRanks},
+    {"links", "bandwidth of each link and of each kind of collective; slow links", kLinks},
+    {"pipeline", "stages, bubbles, and what exceeds the ideal", kPipeline},
+    {"pop", "POP efficiencies: load balance, serialization, transfer", kPop},
 };
 
 // "0-3,8" -> 0, 1, 2, 3, 8.
@@ -86,6 +92,17 @@ std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
   return out;
 }
 
+AlignMode parse_align(const std::string& name) {
+  constexpr std::pair<std::string_view, AlignMode> kModes[] = {{"auto", AlignMode::kAuto},
+                                                               {"none", AlignMode::kNone},
+                                                               {"offset", AlignMode::kOffset},
+                                                               {"linear", AlignMode::kLinear}};
+  for (const auto& [word, mode] : kModes) {
+    if (name == word) return mode;
+  }
+  throw Error(ErrorCode::kInvalidArgument, cat("--align ", name, ": expected auto, none, offset or linear"));
+}
+
 using ms::tools::print;
 
 Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
@@ -109,11 +126,18 @@ int finish(const Flags& flags, const Store& store) {
 }
 
 int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
-  const std::vector<int64_t> steps = parse_list(flags.step, "--step");
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
   const Store store = load_inputs(flags, inputs);
-  const Results results = analyze(store, verb.sections | (flags.per_step ? kPerStep : 0u), steps);
+  AnalysisOptions options;
+  options.steps = parse_list(flags.step, "--step");
+  options.align = parse_align(flags.align);
+  options.consecutive_kernel_delay = flags.consecutive_kernel_delay_ns;
+  options.queue_limit = flags.queue_limit;
+  const bool tensorboard = flags.style == "tensorboard";
+  const unsigned sections =
+      tensorboard ? unsigned{kTensorboardSteps} : verb.sections | (flags.per_step ? kPerStep : 0u);
+  const Results results = analyze(store, sections, options);
   for (const std::string& warning : results.warnings) ms::core::log_warning("profile", warning);
   std::string csv_paths;
   if (!flags.csv.empty()) {
@@ -126,7 +150,7 @@ int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::st
     print(csv_paths);
   } else if (name == "analyze") {
     print(analyze_text(store, results, flags.inputs));
-  } else if (name == "steps") {
+  } else if (name == "steps" && !tensorboard) {
     print(steps_text(results));
   } else if (name == "info") {
     print(info_text(store, results));
@@ -134,6 +158,24 @@ int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::st
     print(tables_text(store, results, flags.top));
   }
   return finish(flags, store);
+}
+
+int run_diff(const Flags& flags, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.size() != 2) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("diff compares two inputs, BASE and TEST; ", inputs.size(), " were given"));
+  }
+  const Store base = load_inputs(flags, {inputs[0]}), test = load_inputs(flags, {inputs[1]});
+  const Diff diff = diff_runs(base, test, parse_list(flags.step, "--step"), flags.short_names);
+  if (flags.json) {
+    print(json_report(base, diff, {"diff", arguments, flags.top, flags.pretty}));
+  } else if (!flags.csv.empty()) {
+    for (const std::string& path : write_csv(diff_tables(diff, 0), flags.csv)) print(cat(path, "\n"));
+  } else {
+    print(tables_text(diff_tables(diff, flags.top)));
+  }
+  return std::max(finish(flags, base), finish(flags, test));
 }
 
 int run_convert(const Flags& flags) {
@@ -165,6 +207,17 @@ void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }
 
+void add_output_flags(CLI::App& verb, Flags& flags) {
+  verb.add_flag("--json", flags.json, "Print JSON, schema msprof/1");
+  verb.add_flag("--pretty", flags.pretty, "JSON over several lines");
+  verb.add_option("--csv", flags.csv, "Write a CSV file for each section into this folder, and print the paths");
+  verb.add_option("--step", flags.step, "Only these steps: 10-12");
+}
+
+void add_top_flag(CLI::App& verb, Flags& flags) {
+  verb.add_option("--top", flags.top, "Rows of each long list; 0: all")->check(CLI::NonNegativeNumber);
+}
+
 int run(const std::vector<std::string>& args) {
   CLI::App app("Reads traces of mstrain and says where the time went", "msprof");
   app.require_subcommand(1);
@@ -173,16 +226,31 @@ int run(const std::vector<std::string>& args) {
   for (const Verb& verb : kVerbs) {
     CLI::App* command = app.add_subcommand(verb.name, verb.help);
     add_input_flags(*command, flags);
-    command->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
-    command->add_flag("--pretty", flags.pretty, "JSON over several lines");
-    command->add_option("--csv", flags.csv, "Write a CSV file for each section into this folder, and print the paths");
-    command->add_option("--step", flags.step, "Only these steps: 10-12");
-    if (verb.sections & (kKernels | kOperators | kMemory)) {
-      command->add_option("--top", flags.top, "Rows of each long list; 0: all")->check(CLI::NonNegativeNumber);
+    add_output_flags(*command, flags);
+    const std::string name = verb.name;
+    if (verb.sections & (kKernels | kOperators | kMemory | kRanks)) add_top_flag(*command, flags);
+    if (verb.sections & (kRanks | kLinks | kPipeline | kPop)) {
+      command->add_option("--align", flags.align, "Clocks of ranks: auto, none, offset or linear");
     }
-    if (std::string(verb.name) == "breakdown") command->add_flag("--per-step", flags.per_step, "A row for each step");
+    if (verb.sections & kIdle) {
+      command->add_option("--consecutive-kernel-delay-ns", flags.consecutive_kernel_delay_ns,
+                          "Shorter gaps behind a launch in time are kernel_wait");
+    }
+    if (verb.sections & kQueues) {
+      command->add_option("--queue-limit", flags.queue_limit, "Report the time at or above this length");
+    }
+    if (name == "breakdown") command->add_flag("--per-step", flags.per_step, "A row for each step");
+    if (name == "steps") {
+      command->add_option("--style", flags.style, "cluster (Ascend's columns) or tensorboard (time by role)")
+          ->check(CLI::IsMember({"cluster", "tensorboard"}));
+    }
     verbs.emplace_back(command, &verb);
   }
+  CLI::App* diff = app.add_subcommand("diff", "two runs side by side: what was added, removed, or takes longer");
+  add_input_flags(*diff, flags);
+  add_output_flags(*diff, flags);
+  add_top_flag(*diff, flags);
+  diff->add_flag("--short-names", flags.short_names, "Names without template arguments and parameter lists");
   CLI::App* convert = app.add_subcommand("convert", "write Kineto-compatible Chrome JSON (Perfetto, TensorBoard, HTA)");
   add_input_flags(*convert, flags);
   convert->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();
@@ -190,6 +258,7 @@ int run(const std::vector<std::string>& args) {
   convert->add_option("--format", flags.format, "In a folder: json, json.gz or json.zst");
 
   if (!ms::tools::parse(app, args)) return 0;
+  if (diff->parsed()) return run_diff(flags, args);
   if (convert->parsed()) return run_convert(flags);
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
   return run_analysis(*chosen->second, flags, args);

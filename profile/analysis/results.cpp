@@ -25,12 +25,12 @@ void check_steps(const Store& store, const std::vector<int64_t>& wanted) {
 
 }  // namespace
 
-Results analyze(const Store& store, unsigned sections, const std::vector<int64_t>& step_numbers) {
-  check_steps(store, step_numbers);
+Results analyze(const Store& store, unsigned sections, const AnalysisOptions& options) {
+  check_steps(store, options.steps);
   Results out;
   out.sections = sections;
   std::vector<DeviceView> views;
-  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace, step_numbers));
+  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace, options.steps));
   for (size_t r = 0; r < store.ranks.size(); ++r) {
     const RankTrace& trace = *store.ranks[r];
     const DeviceView& view = views[r];
@@ -47,12 +47,13 @@ Results analyze(const Store& store, unsigned sections, const std::vector<int64_t
     if (sections & kKernels) rank.kernels = kernel_rows(trace, view);
     if (sections & kOperators) rank.operators = operator_rows(trace, view);
     if (sections & kLaunches) rank.launch = launch_stats(trace, view);
-    if (sections & kQueues) rank.queues = queue_lengths(trace, view);
-    if (sections & kIdle) rank.idle = stream_idle(trace, view);
+    if (sections & kQueues) rank.queues = queue_lengths(trace, view, options.queue_limit);
+    if (sections & kIdle) rank.idle = stream_idle(trace, view, options.consecutive_kernel_delay);
     if (sections & kMemory) {
       rank.memory_operations = memory_operations(trace, view);
       rank.memory_timelines = memory_timelines(trace);
     }
+    if (sections & kTensorboardSteps) rank.tensorboard_steps = tensorboard_steps(trace, view);
     rank.steps.rank = trace.rank;
     if (sections & (kSteps | kFindings)) {
       rank.steps.layout = layout_index(trace);
@@ -70,9 +71,20 @@ Results analyze(const Store& store, unsigned sections, const std::vector<int64_t
     for (const RankResults& rank : out.ranks) steps.push_back(rank.steps);
     out.cluster = cluster_steps(steps);
   }
+  std::vector<RankDevices> devices;
+  for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
+  if (sections & (kRanks | kLinks | kPipeline | kPop)) {
+    const MatchedComms comms = match_comms(devices);
+    out.cross = cross_rank(devices, comms, options.align);
+    if (sections & kPop) out.pop = pop_efficiencies(devices, comms, out.cross);
+    if (sections & kPipeline) out.pipeline = pipeline(devices, comms, out.cross);
+    if (devices.size() > 1 && !out.cross.clocks.reliable) {
+      out.warnings.push_back(core::cat("nothing is said across ranks: ", out.cross.clocks.why));
+    } else if (out.cross.groups_incomplete) {
+      out.warnings.push_back("members of some groups have no trace: blame is among the traced ranks only");
+    }
+  }
   if (sections & kFindings) {
-    std::vector<RankDevices> devices;
-    for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
     out.findings = find_losses(devices);
     out.imbalance = imbalance(devices);
   }

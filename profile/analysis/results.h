@@ -16,7 +16,10 @@
 #include "profile/analysis/launch.h"
 #include "profile/analysis/memory.h"
 #include "profile/analysis/operators.h"
+#include "profile/analysis/pipeline.h"
+#include "profile/analysis/pop.h"
 #include "profile/analysis/steps.h"
+#include "profile/analysis/tensorboard_steps.h"
 #include "profile/clock_line.h"
 
 namespace ms::profile {
@@ -34,7 +37,12 @@ enum Section : unsigned {
   kQueues = 512,
   kIdle = 1024,
   kMemory = 2048,
-  kEverySection = 4095,
+  kRanks = 4096,
+  kLinks = 8192,
+  kPipeline = 16384,
+  kPop = 32768,
+  kEverySection = 65535,
+  kTensorboardSteps = 65536,  // on demand only
 };
 
 struct RankResults {
@@ -53,6 +61,7 @@ struct RankResults {
   std::vector<StreamIdle> idle;
   std::map<std::string, MemoryOperation> memory_operations;
   std::map<std::pair<int, int>, MemoryTimeline> memory_timelines;
+  std::vector<TensorboardStep> tensorboard_steps;
 };
 
 struct Results {
@@ -61,10 +70,20 @@ struct Results {
   ClusterSteps cluster;
   Imbalance imbalance;
   std::vector<Finding> findings;
+  CrossRank cross;  // of kRanks, kLinks
+  std::optional<Pop> pop;
+  std::optional<Pipeline> pipeline;
   std::vector<std::string> warnings;  // for the user: "rank 3 has no device events: ..."
 };
 
-// step_numbers: restricts everything to these steps; empty: all. Throws kNotFound for a step that no rank has.
-Results analyze(const Store& store, unsigned sections, const std::vector<int64_t>& step_numbers = {});
+struct AnalysisOptions {
+  std::vector<int64_t> steps;  // restricts everything to these steps; empty: all
+  AlignMode align = AlignMode::kAuto;
+  int64_t consecutive_kernel_delay = kConsecutiveKernelDelay;  // ns
+  int64_t queue_limit = kQueueLimit;
+};
+
+// Throws kNotFound for a step that no rank has.
+Results analyze(const Store& store, unsigned sections, const AnalysisOptions& options = {});
 
 }  // namespace ms::profile

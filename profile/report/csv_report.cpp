@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "profile/report/job_tables.h"
 #include "profile/report/json_writer.h"
 #include "profile/report/rank_tables.h"
 #include "profile/report/table.h"
@@ -57,6 +58,12 @@ Csv steps_csv(const Results& results) {
   return csv;
 }
 
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw core::Error(core::ErrorCode::kIo, core::cat("create folder ", folder, ": ", error.message()));
+}
+
 }  // namespace
 
 std::string csv_cell(const std::string& text) {
@@ -70,15 +77,14 @@ std::string csv_cell(const std::string& text) {
 }
 
 std::vector<std::string> write_csv(const Store& store, const Results& results, const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw core::Error(core::ErrorCode::kIo, core::cat("create folder ", folder, ": ", error.message()));
+  make_folder(folder);
   std::vector<std::string> paths;
   const auto write = [&](const std::string& name, const std::string& text) {
     paths.push_back((std::filesystem::path(folder) / name).string());
     core::write_text_atomically(paths.back(), text);
   };
   for (const DataTable& table : rank_tables(store, results, 0)) write(table.name() + ".csv", table.csv());
+  for (const DataTable& table : job_tables(results, 0)) write(table.name() + ".csv", table.csv());
   if (results.sections & kSteps) write("cluster_step_trace_time.csv", steps_csv(results).text());
   if (results.sections & kFindings) {
     Csv csv({"worst_rank", "kind", "lost_us", "share_pct", "worst_us", "detail"});
@@ -88,6 +94,16 @@ std::vector<std::string> write_csv(const Store& store, const Results& results, c
                finding.detail});
     }
     write("findings.csv", csv.text());
+  }
+  return paths;
+}
+
+std::vector<std::string> write_csv(const std::vector<DataTable>& tables, const std::string& folder) {
+  make_folder(folder);
+  std::vector<std::string> paths;
+  for (const DataTable& table : tables) {
+    paths.push_back((std::filesystem::path(folder) / (table.name() + ".csv")).string());
+    core::write_text_atomically(paths.back(), table.csv());
   }
   return paths;
 }

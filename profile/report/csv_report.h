@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "profile/analysis/results.h"
+#include "profile/report/data_table.h"
 #include "profile/store.h"
 
 namespace ms::profile {
@@ -13,6 +14,9 @@ namespace ms::profile {
 // cluster_step_trace_time.csv in the columns of the Ascend cluster tool, a row for each rank and each stage of a step.
 // Throws kIo.
 std::vector<std::string> write_csv(const Store& store, const Results& results, const std::string& folder);
+
+// The same for tables alone.
+std::vector<std::string> write_csv(const std::vector<DataTable>& tables, const std::string& folder);
 
 // One cell, quoted if it must be.
 std::string csv_cell(const std::string& text);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "profile/report/json_job.h"
 #include "profile/report/json_sections.h"
 #include "profile/report/json_writer.h"
 
@@ -88,8 +89,11 @@ void write_import(JsonWriter& json, const Store& store) {
 
 }  // namespace
 
-std::string json_report(const Store& store, const Results& results, const ReportOptions& options) {
-  JsonWriter json(options.pretty);
+namespace {
+
+// Everything before the result's own fields.
+void open_report(JsonWriter& json, const Store& store, const std::vector<std::string>& warnings,
+                 const ReportOptions& options) {
   json.begin_object();
   json.key("schema").value("msprof/1");
   json.key("command").value(options.command);
@@ -99,9 +103,22 @@ std::string json_report(const Store& store, const Results& results, const Report
   write_import(json, store);
   json.key("warnings").begin_array();
   for (const std::string& line : store.stats.lines()) json.value(line);
-  for (const std::string& line : results.warnings) json.value(line);
+  for (const std::string& line : warnings) json.value(line);
   json.end_array();
   json.key("result").begin_object();
+}
+
+std::string close_report(JsonWriter& json) {
+  json.end_object();
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace
+
+std::string json_report(const Store& store, const Results& results, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, results.warnings, options);
   json.key("ranks").begin_array();
   for (size_t r = 0; r < results.ranks.size(); ++r) {
     const RankResults& rank = results.ranks[r];
@@ -112,10 +129,18 @@ std::string json_report(const Store& store, const Results& results, const Report
   }
   json.end_array();
   if (results.sections & kSteps) write_cluster(json, results.cluster);
+  if ((results.sections & (kRanks | kLinks)) && results.ranks.size() > 1) write_cross_rank(json, results.cross);
+  if (results.sections & kPop) write_pop(json, results.pop);
+  if (results.sections & kPipeline) write_pipeline(json, results.pipeline);
   if (results.sections & kFindings) write_findings(json, results);
-  json.end_object();
-  json.end_object();
-  return json.take();
+  return close_report(json);
+}
+
+std::string json_report(const Store& store, const Diff& diff, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  write_diff(json, diff, options.top);
+  return close_report(json);
 }
 
 }  // namespace ms::profile

@@ -267,6 +267,20 @@ void write_operators(JsonWriter& json, const RankResults& rank, int64_t top) {
   json.end_object();
 }
 
+void write_tensorboard_steps(JsonWriter& json, const RankResults& rank) {
+  json.key("tensorboard_steps").begin_array();
+  for (const TensorboardStep& step : rank.tensorboard_steps) {
+    json.begin_object();
+    json.key("step").value(step.number);
+    for (size_t role = 0; role < kNumStepRoles; ++role) {
+      json.key(step_role_name(static_cast<StepRole>(role))).us(step.ns[role]);
+    }
+    json.key("total").us(step.total);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace
 
 void write_step_times(JsonWriter& json, const StepTimes& times) {
@@ -287,6 +301,7 @@ void write_rank_sections(JsonWriter& json, const RankTrace& trace, const Results
   if (sections & kIdle) write_idle(json, rank);
   if (sections & kMemory) write_memory(json, rank);
   if (sections & kSteps) write_steps(json, rank);
+  if (sections & kTensorboardSteps) write_tensorboard_steps(json, rank);
 }
 
 }  // namespace ms::profile

@@ -278,6 +278,22 @@ DataTable live_table(const Results& results, int64_t top) {
   return table;
 }
 
+DataTable tensorboard_table(const Results& results) {
+  std::vector<DataTable::Column> columns = {{"rank"}, {"step"}, {"total", Unit::kTime}};
+  for (size_t role = 0; role < kNumStepRoles; ++role) {
+    columns.push_back({step_role_name(static_cast<StepRole>(role)), Unit::kTime});
+  }
+  DataTable table("tensorboard_steps", "Steps by role", columns);
+  for (const RankResults& rank : results.ranks) {
+    for (const TensorboardStep& step : rank.tensorboard_steps) {
+      std::vector<Cell> row = {int64_t{rank.rank}, step.number, Ns{step.total}};
+      for (const int64_t ns : step.ns) row.emplace_back(Ns{ns});
+      table.add(std::move(row));
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::vector<DataTable> rank_tables(const Store& store, const Results& results, int64_t top) {
@@ -300,6 +316,7 @@ std::vector<DataTable> rank_tables(const Store& store, const Results& results, i
     add(allocator_table(results));
     add(live_table(results, top));
   }
+  if (sections & kTensorboardSteps) add(tensorboard_table(results));
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "profile/report/job_tables.h"
 #include "profile/report/rank_tables.h"
 #include "profile/report/table.h"
 
@@ -96,10 +97,14 @@ std::string info_text(const Store& store, const Results& results) {
 }
 
 std::string tables_text(const Store& store, const Results& results, int64_t top) {
+  std::vector<DataTable> tables = rank_tables(store, results, top);
+  for (DataTable& table : job_tables(results, top)) tables.push_back(std::move(table));
+  return tables_text(tables);
+}
+
+std::string tables_text(const std::vector<DataTable>& tables) {
   std::string out;
-  for (const DataTable& table : rank_tables(store, results, top)) {
-    out += cat(out.empty() ? "" : "\n", table.title(), "\n", table.text());
-  }
+  for (const DataTable& table : tables) out += cat(out.empty() ? "" : "\n", table.title(), "\n", table.text());
   return out.empty() ? "nothing of this kind in the traces\n" : out;
 }
 

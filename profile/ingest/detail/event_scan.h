@@ -25,28 +25,43 @@ struct Value {
   explicit operator bool() const { return kind != Kind::kNone; }
 };
 
-// Arguments that analyses need (traces.md 4.3, 5.2), by their spelling.
-#define MS_TRACE_ARGUMENTS(A)                                                                                          \
-  A(kStream, "stream")                                                                                                 \
-  A(kDevice, "device")                                                                                                 \
-  A(kCorrelation, "correlation") A(kExternalId, "External id") A(kOldExternalId, "external id") A(kBytes, "bytes")     \
-      A(kFlops, "flops") A(kName, "name") A(kLabels, "labels") A(kCollectiveName, "Collective name")                   \
-          A(kDtype, "dtype") A(kGroupName, "Process Group Name") A(kGroupRanks, "Process Group Ranks") A(kSeq, "Seq")  \
-              A(kCommsId, "Comms Id") A(kSourceRank, "Src Rank") A(kDestinationRank, "Dst Rank")                       \
-                  A(kInElements, "In msg nelems") A(kOutElements, "Out msg nelems") A(kInputDims, "Input Dims")        \
-                      A(kInputType, "Input type") A(kConcreteInputs, "Concrete Inputs") A(kAddress, "Addr")            \
-                          A(kMemoryBytes, "Bytes") A(kDeviceType, "Device Type") A(kDeviceId, "Device Id")             \
-                              A(kTotalAllocated, "Total Allocated") A(kTotalReserved, "Total Reserved") A(kTag, "Tag") \
-                                  A(kSyncKind, "cuda_sync_kind") A(kWaitOnStream, "wait_on_stream")                    \
-                                      A(kWaitOnCorrelation, "wait_on_cuda_event_record_corr_id")                       \
-                                          A(kAsync, "Asynchronous") A(kStack, "Stack") A(kTaskType, "Task Type")       \
-                                              A(kConnectionId, "connection_id")
-
+// Arguments that analyses need (traces.md 4.3, 5.2); their spelling is in event_scan.inl.
 enum class Arg : uint8_t {
-#define MS_NAME(id, text) id,
-  MS_TRACE_ARGUMENTS(MS_NAME)
-#undef MS_NAME
-      kCount
+  kStream,
+  kDevice,
+  kCorrelation,
+  kExternalId,
+  kOldExternalId,
+  kBytes,
+  kFlops,
+  kName,
+  kCollectiveName,
+  kDtype,
+  kGroupName,
+  kGroupRanks,
+  kSeq,
+  kCommsId,
+  kSourceRank,
+  kDestinationRank,
+  kInElements,
+  kOutElements,
+  kInputDims,
+  kInputType,
+  kAddress,
+  kMemoryBytes,
+  kDeviceType,
+  kDeviceId,
+  kTotalAllocated,
+  kTotalReserved,
+  kTag,
+  kSyncKind,
+  kWaitOnStream,
+  kWaitOnCorrelation,
+  kAsync,
+  kCallStack,
+  kTaskType,
+  kConnectionId,
+  kCount
 };
 
 struct ScannedEvent {

@@ -172,20 +172,19 @@ MS_SCAN_INLINE void scan_argument(const char* key, uint32_t size, const Value& v
       MS_TRY(kName, "name") MS_TRY(kAddress, "Addr") break;
     case 5:
       MS_TRY(kBytes, "bytes")
-      MS_TRY(kFlops, "flops") MS_TRY(kDtype, "dtype") MS_TRY(kMemoryBytes, "Bytes") MS_TRY(kStack, "Stack") break;
+      MS_TRY(kFlops, "flops") MS_TRY(kDtype, "dtype") MS_TRY(kMemoryBytes, "Bytes") break;
     case 6:
-      MS_TRY(kStream, "stream") MS_TRY(kDevice, "device") MS_TRY(kLabels, "labels") break;
+      MS_TRY(kStream, "stream") MS_TRY(kDevice, "device") break;
     case 8:
-      MS_TRY(kCommsId, "Comms Id") MS_TRY(kSourceRank, "Src Rank") MS_TRY(kDestinationRank, "Dst Rank") break;
+      MS_TRY(kCommsId, "Comms Id")
+      MS_TRY(kAsync, "Is async") MS_TRY(kSourceRank, "Src Rank") MS_TRY(kDestinationRank, "Dst Rank") break;
     case 9:
       MS_TRY(kDeviceId, "Device Id") MS_TRY(kTaskType, "Task Type") break;
     case 10:
-      MS_TRY(kInputDims, "Input Dims") MS_TRY(kInputType, "Input type") break;
+      MS_TRY(kInputDims, "Input Dims") MS_TRY(kCallStack, "Call stack") MS_TRY(kInputType, "Input type") break;
     case 11:
       MS_TRY(kCorrelation, "correlation")
       MS_TRY(kExternalId, "External id") MS_TRY(kOldExternalId, "external id") MS_TRY(kDeviceType, "Device Type") break;
-    case 12:
-      MS_TRY(kAsync, "Asynchronous") break;
     case 13:
       MS_TRY(kInElements, "In msg nelems") MS_TRY(kConnectionId, "connection_id") break;
     case 14:
@@ -194,7 +193,7 @@ MS_SCAN_INLINE void scan_argument(const char* key, uint32_t size, const Value& v
       MS_TRY(kSyncKind, "cuda_sync_kind") MS_TRY(kWaitOnStream, "wait_on_stream") break;
     case 15:
       MS_TRY(kCollectiveName, "Collective name")
-      MS_TRY(kTotalAllocated, "Total Allocated") MS_TRY(kConcreteInputs, "Concrete Inputs") break;
+      MS_TRY(kTotalAllocated, "Total Allocated") break;
     case 18:
       MS_TRY(kGroupName, "Process Group Name") break;
     case 19:

@@ -18,7 +18,9 @@ class AnalysisTest : public testing::Test {
  protected:
   const Results& analyse(const std::vector<int64_t>& steps = {}) {
     store_ = load({folder_.path().string()}, {});
-    results_ = analyze(store_, kEverySection, steps);
+    AnalysisOptions options;
+    options.steps = steps;
+    results_ = analyze(store_, kEverySection, options);
     return results_;
   }
   TraceMaker maker(int rank = 0, int world_size = 1) { return {folder_.path(), rank, world_size}; }

@@ -1,0 +1,203 @@
+#include "profile/analysis/clock_alignment.h"
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "profile/clock_line.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+
+int64_t median(std::vector<int64_t> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 != 0) return *middle;
+  const int64_t below = *std::max_element(values.begin(), middle);
+  return below + (*middle - below) / 2;
+}
+
+struct Sample {
+  int64_t at = 0, difference = 0;  // at: the reference's end
+};
+
+int64_t residual(const std::vector<Sample>& samples, const RankClock& clock) {
+  std::vector<int64_t> off;
+  for (const Sample& sample : samples) {
+    const double line = clock.slope * static_cast<double>(sample.at - clock.middle);
+    off.push_back(std::abs(sample.difference - clock.offset - static_cast<int64_t>(std::llround(line))));
+  }
+  return median(std::move(off));
+}
+
+RankClock by_offset(const std::vector<Sample>& samples) {
+  RankClock clock;
+  clock.samples = static_cast<int64_t>(samples.size());
+  std::vector<int64_t> differences;
+  for (const Sample& sample : samples) differences.push_back(sample.difference);
+  clock.offset = median(std::move(differences));
+  clock.residual = residual(samples, clock);
+  return clock;
+}
+
+// Least squares, relative to the middle and to the median, so that doubles hold what is fitted.
+RankClock by_line(const std::vector<Sample>& samples, const RankClock& offset) {
+  RankClock clock = offset;
+  int64_t first = INT64_MAX, last = INT64_MIN;
+  for (const Sample& sample : samples) {
+    first = std::min(first, sample.at);
+    last = std::max(last, sample.at);
+  }
+  clock.middle = first + (last - first) / 2;
+  Eigen::MatrixX2d a(static_cast<Eigen::Index>(samples.size()), 2);
+  Eigen::VectorXd d(static_cast<Eigen::Index>(samples.size()));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto row = static_cast<Eigen::Index>(i);
+    a(row, 0) = 1;
+    a(row, 1) = static_cast<double>(samples[i].at - clock.middle);
+    d(row) = static_cast<double>(samples[i].difference - offset.offset);
+  }
+  const Eigen::Vector2d fit = a.colPivHouseholderQr().solve(d);
+  clock.offset = offset.offset + static_cast<int64_t>(std::llround(fit(0)));
+  clock.slope = fit(1);
+  clock.drift_ppm = 1e6 * fit(1);
+  clock.residual = residual(samples, clock);
+  return clock;
+}
+
+// Differences of the ends of two ranks, over what both took part in. Messages count where no collective joins them.
+std::vector<Sample> samples_of(const MatchedComms& comms, uint32_t rank, uint32_t reference) {
+  std::vector<Sample> out;
+  const auto collect = [&](const std::vector<CommInstance>& instances, bool synchronising_only) {
+    for (const CommInstance& instance : instances) {
+      if (synchronising_only && instance.kind != CommKind::kSynchronising) continue;
+      const CommPart *mine = nullptr, *theirs = nullptr;
+      for (const CommPart& part : instance.parts) {
+        if (part.rank == rank) mine = &part;
+        if (part.rank == reference) theirs = &part;
+      }
+      if (mine != nullptr && theirs != nullptr) out.push_back({theirs->end, mine->end - theirs->end});
+    }
+  };
+  collect(comms.collectives, true);
+  if (out.empty()) collect(comms.messages, false);
+  return out;
+}
+
+bool has_tables(const std::vector<RankDevices>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [](const RankDevices& rank) { return !rank.trace->clocks.empty(); });
+}
+
+}  // namespace
+
+std::string_view alignment_name(Alignment alignment) {
+  constexpr std::string_view kNames[] = {"none", "offset", "linear", "tables"};
+  return kNames[static_cast<size_t>(alignment)];
+}
+
+int64_t RankClock::to_reference(int64_t t) const {
+  const double line = slope == 0 ? 0 : slope * static_cast<double>(t - middle);
+  return t - offset - static_cast<int64_t>(std::llround(line));
+}
+
+ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const MatchedComms& comms, AlignMode mode) {
+  ClockAlignment out;
+  out.ranks.resize(ranks.size());
+  if (ranks.size() < 2) {
+    out.why = "one rank only";
+    return out;
+  }
+  if (mode == AlignMode::kAuto && has_tables(ranks)) {
+    // Measured by the job itself: its offsets are against rank 0's monotonic clock.
+    const RankTrace& reference = *ranks[0].trace;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const RankTrace& trace = *ranks[r].trace;
+      const ClockLine line(trace.clocks), base(reference.clocks);
+      const int64_t own_middle = trace.first_ts + (trace.last_end - trace.first_ts) / 2;
+      // unix = ts + base; rank 0's clock = ts - line(ts), in the reference's unix time that clock + its base + its own
+      // offset to rank 0.
+      RankClock& clock = out.ranks[r];
+      clock.middle = unix_time(trace, own_middle);
+      const int64_t in_zero = line.to_reference(own_middle);
+      const int64_t in_reference = in_zero + base.offset_at(in_zero);
+      clock.offset = clock.middle - unix_time(reference, in_reference);
+      clock.slope = (line.drift_ppm() - base.drift_ppm()) * 1e-6;
+      clock.drift_ppm = clock.slope * 1e6;
+      clock.residual = std::max<int64_t>(line.error_ns(), 0);
+      clock.samples = static_cast<int64_t>(trace.clocks.size());
+    }
+    out.alignment = Alignment::kTables;
+    out.reliable = true;
+    return out;
+  }
+  // A rank that shares too little with the reference is put in place by one that does not.
+  std::vector<std::vector<Sample>> samples(ranks.size());
+  std::set<uint32_t> placed{0};
+  for (bool more = true; more;) {
+    more = false;
+    for (uint32_t r = 1; r < ranks.size(); ++r) {
+      if (placed.count(r) != 0) continue;
+      for (const uint32_t via : std::set<uint32_t>(placed)) {
+        std::vector<Sample> found = samples_of(comms, r, via);
+        if (found.size() < 2) continue;
+        const RankClock& base = out.ranks[via];
+        for (Sample& sample : found) {
+          const int64_t at = base.to_reference(sample.at);
+          sample.difference += sample.at - at;
+          sample.at = at;
+        }
+        out.ranks[r] = by_offset(found);
+        samples[r] = std::move(found);
+        placed.insert(r);
+        more = true;
+        break;
+      }
+    }
+  }
+  std::vector<int64_t> durations;
+  for (const auto* instances : {&comms.collectives, &comms.messages}) {
+    for (const CommInstance& instance : *instances) {
+      for (const CommPart& part : instance.parts) durations.push_back(part.end - part.start);
+    }
+    if (!durations.empty()) break;
+  }
+  constexpr int64_t kLeastResidual = 50'000;
+  const int64_t limit = std::max(kLeastResidual, median(std::move(durations)) / 10);
+  out.reliable = placed.size() == ranks.size();
+  if (!out.reliable) out.why = "some ranks share fewer than two operations with the others";
+  constexpr int64_t kSmallOffset = 5'000, kSmallResidual = 2'000;
+  constexpr size_t kLineSamples = 16;
+  bool small = true, line = true;
+  std::vector<RankClock> lines(ranks.size());
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    const RankClock& clock = out.ranks[r];
+    small = small && std::abs(clock.offset) <= kSmallOffset;
+    const bool enough = samples[r].size() >= kLineSamples;
+    if (samples[r].size() >= 2) lines[r] = by_line(samples[r], clock);
+    line = line && enough && clock.residual > kSmallResidual && 2 * lines[r].residual <= clock.residual;
+  }
+  const bool wants_line = mode == AlignMode::kLinear || (mode == AlignMode::kAuto && !small && line);
+  if (wants_line) {
+    for (size_t r = 1; r < ranks.size(); ++r) {
+      if (samples[r].size() >= 2) out.ranks[r] = lines[r];
+    }
+  }
+  out.alignment = wants_line                                                        ? Alignment::kLinear
+                  : mode == AlignMode::kNone || (mode == AlignMode::kAuto && small) ? Alignment::kNone
+                                                                                    : Alignment::kOffset;
+  for (size_t r = 1; out.reliable && r < ranks.size(); ++r) {
+    if (out.ranks[r].residual <= limit) continue;
+    out.reliable = false;
+    out.why = cat("the ends of what was matched differ by ", out.ranks[r].residual / 1000, " us on rank ",
+                  ranks[r].trace->rank, ": the traces are thinned or cut");
+  }
+  return out;
+}
+
+}  // namespace ms::profile

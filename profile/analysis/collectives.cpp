@@ -1,0 +1,219 @@
+#include "profile/analysis/collectives.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+
+CommKind kind_of(std::string_view type) {
+  if (type == "send") return CommKind::kSend;
+  if (type == "recv") return CommKind::kReceive;
+  if (type == "broadcast" || type == "reduce" || type == "scatter" || type == "gather") return CommKind::kRooted;
+  return type.empty() ? CommKind::kUnknown : CommKind::kSynchronising;
+}
+
+// "hcom_allReduce__586_0_1": group 586, operation 0 of it.
+struct AscendName {
+  std::string_view group;
+  int64_t number = 0;
+};
+std::optional<AscendName> ascend_name(std::string_view name) {
+  const size_t at = name.find("__");
+  if (!name.starts_with("hcom_") || at == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = name.substr(at + 2);
+  const size_t bar = rest.find('_');
+  if (bar == std::string_view::npos) return std::nullopt;
+  AscendName out{rest.substr(0, bar), 0};
+  const auto [end, error] = std::from_chars(rest.data() + bar + 1, rest.data() + rest.size(), out.number);
+  return error == std::errc() ? std::optional(out) : std::nullopt;
+}
+
+struct Found {
+  CommPart part;
+  std::string type, group;
+  CommKind kind = CommKind::kUnknown;
+  int64_t bytes = -1, sequence = -1, group_size = -1;
+  uint64_t comms_id = 0;
+  int source = -1, destination = -1;
+};
+
+std::vector<Found> communication_of(const RankTrace& trace, const DeviceView& view, uint32_t rank) {
+  std::vector<Found> out;
+  std::unordered_map<NameId, std::string> types;  // by name of the event
+  for (const DeviceEvent& device : view.devices) {
+    if (device.device_class != DeviceClass::kCommunication) continue;
+    const Events& events = trace.events;
+    Found found;
+    found.part = {rank, device.event, unix_time(trace, events.ts[device.event]),
+                  unix_time(trace, events.end(device.event))};
+    const NameId name = events.name[device.event];
+    const auto [type, added] = types.try_emplace(name);
+    if (added) type->second = comm_type(trace.names[name]);
+    found.type = type->second;
+    if (const uint32_t row = events.comm[device.event]; row != 0) {
+      const CommArgs& comm = trace.comms[row];
+      if (std::string named = comm_type(trace.names[comm.op]); !named.empty()) found.type = std::move(named);
+      const std::string& members = trace.names[comm.ranks];
+      found.group = cat(trace.names[comm.group], members.empty() ? "" : " ", members);
+      if (members.size() > 2 && members.find("...") == std::string::npos) {
+        found.group_size = std::count(members.begin(), members.end(), ',') + 1;
+      }
+      const int64_t size = element_bytes(trace.names[comm.dtype]);
+      if (size > 0 && comm.in_elements >= 0 && comm.in_elements < (int64_t{1} << 50)) {
+        found.bytes = comm.in_elements * size;
+      }
+      found.sequence = comm.sequence;
+      found.comms_id = comm.comms_id;
+      found.source = comm.source;
+      found.destination = comm.destination;
+    } else if (const auto ascend = ascend_name(trace.names[name])) {
+      found.group = ascend->group;
+      found.sequence = ascend->number;
+    }
+    found.kind = kind_of(found.type);
+    // SendRecv without peers is the all-to-all of older PyTorch.
+    if (found.type == "sendrecv") {
+      found.type =
+          found.source >= 0 && found.destination >= 0 ? (found.source == trace.rank ? "send" : "recv") : "alltoall";
+      found.kind = kind_of(found.type);
+    }
+    if (found.kind != CommKind::kUnknown) out.push_back(std::move(found));
+  }
+  return out;
+}
+
+// Whether each rank has each "Comms Id" at most once.
+bool unique_ids(const std::vector<std::vector<Found>>& ranks) {
+  bool any = false;
+  for (const std::vector<Found>& rank : ranks) {
+    std::set<uint64_t> seen;
+    for (const Found& found : rank) {
+      if (found.comms_id == 0) continue;
+      any = true;
+      if (!seen.insert(found.comms_id).second) return false;
+    }
+  }
+  return any;
+}
+
+}  // namespace
+
+int64_t unix_time(const RankTrace& trace, int64_t ts) {
+  // Sums of what files say may wrap; odd times, but no overflow.
+  return static_cast<int64_t>(static_cast<uint64_t>(ts) +
+                              static_cast<uint64_t>(trace.has_base ? trace.base_unix_ns : 0));
+}
+
+int64_t element_bytes(std::string_view dtype) {
+  constexpr std::pair<std::string_view, int64_t> kNames[] = {
+      {"Float", 4}, {"Half", 2},  {"BFloat16", 2}, {"Double", 8}, {"Long", 8},         {"Int", 4},
+      {"Short", 2}, {"Byte", 1},  {"Char", 1},     {"Bool", 1},   {"ComplexFloat", 8}, {"ComplexDouble", 16},
+      {"INT8", 1},  {"INT16", 2}, {"INT32", 4},    {"INT64", 8},  {"FP16", 2},         {"FP32", 4},
+      {"BFP16", 2}, {"UINT8", 1}, {"UINT64", 8},   {"FP64", 8}};
+  for (const auto& [name, size] : kNames) {
+    if (dtype == name) return size;
+  }
+  if (dtype.starts_with("Float8")) return 1;
+  const auto known = core::parse_dtype(dtype);
+  return known ? core::size_of(*known) : 0;
+}
+
+std::string comm_type(std::string_view text) {
+  std::string word;
+  for (const char c : text) {
+    if (c != '_' && c != '-' && c != ' ') word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  constexpr std::pair<std::string_view, const char*> kWords[] = {
+      {"sendrecv", "sendrecv"},   {"allreduce", "allreduce"}, {"reducescatter", "reduce_scatter"},
+      {"allgather", "allgather"}, {"alltoall", "alltoall"},   {"barrier", "barrier"},
+      {"broadcast", "broadcast"}, {"bcast", "broadcast"},     {"batchsend", "send"},
+      {"receive", "recv"},        {"recv", "recv"},           {"send", "send"},
+      {"scatter", "scatter"},     {"gather", "gather"},       {"reduce", "reduce"}};
+  for (const auto& [part, type] : kWords) {
+    if (word.find(part) != std::string::npos) return type;
+  }
+  return {};
+}
+
+MatchedComms match_comms(const std::vector<RankDevices>& ranks) {
+  std::vector<std::vector<Found>> all;
+  for (uint32_t r = 0; r < ranks.size(); ++r) all.push_back(communication_of(*ranks[r].trace, *ranks[r].view, r));
+  const bool by_id = unique_ids(all);
+
+  std::map<std::string, CommInstance> collectives, messages;
+  for (const std::vector<Found>& rank : all) {
+    std::map<std::string, int64_t> occurrences;  // of this rank
+    for (const Found& found : rank) {
+      const bool message = found.kind == CommKind::kSend || found.kind == CommKind::kReceive;
+      std::string key;
+      if (message) {
+        if (found.source < 0 || found.destination < 0) continue;
+        key = cat(found.group, "|", found.source, ">", found.destination);
+        key = cat(key, "|", occurrences[cat(key, found.type)]++);
+      } else {
+        if (by_id && found.comms_id != 0) {
+          key = cat("id ", found.comms_id);
+        } else if (found.sequence >= 0) {
+          key = cat(found.group, "|", found.type, "|seq ", found.sequence);
+        } else if (found.bytes >= 0) {
+          key = cat(found.group, "|", found.type, "|", found.bytes, " B");
+        } else {
+          key = cat(found.group, "|", found.type);
+        }
+        const int64_t nth = occurrences[key]++;
+        if (nth > 0 || found.sequence < 0) key = cat(key, "|", nth);
+      }
+      CommInstance& instance = (message ? messages : collectives)[key];
+      if (instance.parts.empty()) {
+        instance.type = message ? "send" : found.type;
+        instance.group = found.group;
+        instance.key = key;
+        instance.kind = message ? CommKind::kSend : found.kind;
+        instance.group_size = found.group_size;
+      }
+      instance.bytes = std::max(instance.bytes, found.bytes);
+      if (found.kind == CommKind::kRooted && found.source >= 0) {
+        for (uint32_t r = 0; r < ranks.size(); ++r) {
+          if (ranks[r].trace->rank == found.source) instance.root = static_cast<int>(r);
+        }
+      }
+      if (found.kind == CommKind::kSend) {
+        instance.parts.insert(instance.parts.begin(), found.part);
+      } else {
+        instance.parts.push_back(found.part);
+      }
+    }
+  }
+  MatchedComms out;
+  const auto keep = [&out](std::map<std::string, CommInstance>& from, std::vector<CommInstance>& to) {
+    for (auto& [key, instance] : from) {
+      if (instance.group_size > static_cast<int64_t>(instance.parts.size()) && instance.kind != CommKind::kSend) {
+        out.groups_incomplete = true;
+      }
+      const bool pair = instance.parts.size() == 2 && instance.parts[0].rank != instance.parts[1].rank;
+      if (instance.kind == CommKind::kSend ? pair : instance.parts.size() >= 2) {
+        to.push_back(std::move(instance));
+      } else {
+        out.alone += static_cast<int64_t>(instance.parts.size());
+      }
+    }
+    std::stable_sort(to.begin(), to.end(),
+                     [](const CommInstance& a, const CommInstance& b) { return a.parts[0].start < b.parts[0].start; });
+  };
+  keep(collectives, out.collectives);
+  keep(messages, out.messages);
+  return out;
+}
+
+}  // namespace ms::profile

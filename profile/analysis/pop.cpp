@@ -1,0 +1,97 @@
+#include "profile/analysis/pop.h"
+
+#include <algorithm>
+
+namespace ms::profile {
+namespace {
+
+// The runtime of the replay without transfers. What a rank gains at an operation moves all that follows on it; it
+// cannot gain more than the part of the operation that no computing hides, or than what is left of it after the last
+// arrival.
+int64_t ideal_runtime(const std::vector<RankDevices>& ranks, const MatchedComms& comms, const CrossRank& cross,
+                      int64_t first, const std::vector<int64_t>& last) {
+  const std::vector<RankClock>& clocks = cross.clocks.ranks;
+  std::vector<IntervalSet> computing;
+  for (const RankDevices& rank : ranks)
+    computing.push_back(time_of(*rank.trace, *rank.view, DeviceClass::kComputation));
+  struct Step {
+    const CommInstance* instance;
+    int64_t arrival;
+  };
+  std::vector<Step> order;
+  for (const auto* instances : {&comms.collectives, &comms.messages}) {
+    for (const CommInstance& instance : *instances) {
+      if (instance.kind == CommKind::kRooted) continue;
+      int64_t arrival = INT64_MIN;
+      for (const CommPart& part : instance.parts) {
+        arrival = std::max(arrival, clocks[part.rank].to_reference(part.start));
+      }
+      order.push_back({&instance, arrival});
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [](const Step& a, const Step& b) { return a.arrival < b.arrival; });
+  std::vector<int64_t> gain(ranks.size());
+  for (const Step& step : order) {
+    int64_t ideal_end = INT64_MIN;
+    const bool message = step.instance->kind == CommKind::kSend;
+    for (size_t i = 0; i < step.instance->parts.size(); ++i) {
+      const CommPart& part = step.instance->parts[i];
+      if (message && i == 1) continue;  // the receiver does not hold the sender up
+      ideal_end = std::max(ideal_end, clocks[part.rank].to_reference(part.start) - gain[part.rank]);
+    }
+    for (const CommPart& part : step.instance->parts) {
+      const RankTrace& trace = *ranks[part.rank].trace;
+      const int64_t start = trace.events.ts[part.event], end = trace.events.end(part.event);
+      const int64_t exposed = end - start - intersect(IntervalSet({{start, end}}), computing[part.rank]).length();
+      const int64_t own_start = clocks[part.rank].to_reference(part.start) - gain[part.rank];
+      const int64_t own_end = own_start + (part.end - part.start);
+      gain[part.rank] += std::clamp<int64_t>(own_end - std::max(ideal_end, own_start), 0, exposed);
+    }
+  }
+  int64_t end = INT64_MIN;
+  for (size_t r = 0; r < ranks.size(); ++r) end = std::max(end, last[r] - gain[r]);
+  return end - first;
+}
+
+}  // namespace
+
+std::optional<Pop> pop_efficiencies(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
+                                    const CrossRank& cross) {
+  Pop out;
+  int64_t first = INT64_MAX, end = INT64_MIN, sum = 0, most = 0;
+  std::vector<int64_t> last(ranks.size(), INT64_MIN);
+  std::vector<Interval> busy;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const RankTrace& trace = *ranks[r].trace;
+    const RankClock clock = cross.clocks.reliable ? cross.clocks.ranks[r] : RankClock{};
+    if (ranks[r].view->devices.empty()) return std::nullopt;
+    for (const DeviceEvent& device : ranks[r].view->devices) {
+      const int64_t start = clock.to_reference(unix_time(trace, trace.events.ts[device.event]));
+      const int64_t stop = start + trace.events.dur[device.event];
+      first = std::min(first, start);
+      last[r] = std::max(last[r], stop);
+      busy.push_back({start, stop});
+    }
+    end = std::max(end, last[r]);
+    const int64_t useful = time_of(trace, *ranks[r].view, DeviceClass::kComputation).length();
+    out.useful.emplace_back(trace.rank, useful);
+    sum += useful;
+    most = std::max(most, useful);
+  }
+  if (ranks.empty() || most == 0 || end <= first) return std::nullopt;
+  out.runtime = end - first;
+  out.offload_idle = out.runtime - IntervalSet(std::move(busy)).length();
+  const double average = static_cast<double>(sum) / static_cast<double>(ranks.size());
+  const auto largest = static_cast<double>(most), runtime = static_cast<double>(out.runtime);
+  out.load_balance = average / largest;
+  out.communication_efficiency = largest / runtime;
+  out.parallel_efficiency = average / runtime;
+  if (ranks.size() > 1 && cross.clocks.reliable) {
+    const int64_t ideal = std::max(ideal_runtime(ranks, comms, cross, first, last), most);
+    out.serialization_efficiency = largest / static_cast<double>(ideal);
+    out.transfer_efficiency = static_cast<double>(ideal) / runtime;
+  }
+  return out;
+}
+
+}  // namespace ms::profile

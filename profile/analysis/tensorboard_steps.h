@@ -1,0 +1,25 @@
+// Steps as the TensorBoard plugin of PyTorch's profiler shows them (traces.md 9.9): each instant of a step goes to the
+// first role that is active then.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "profile/analysis/device.h"
+
+namespace ms::profile {
+
+enum class StepRole : uint8_t { kKernel, kMemcpy, kMemset, kCommunication, kRuntime, kDataLoader, kCpuExec, kOther };
+inline constexpr int kNumStepRoles = 8;
+const char* step_role_name(StepRole role);  // "Kernel", ..., "CPU Exec", "Other"
+
+struct TensorboardStep {
+  int64_t number = 0, total = 0;  // ns
+  std::array<int64_t, kNumStepRoles> ns{};
+};
+
+// Steps are extended to the device; those at the tail that the profiler stopped in are left out.
+std::vector<TensorboardStep> tensorboard_steps(const RankTrace& trace, const DeviceView& view);
+
+}  // namespace ms::profile

@@ -1,0 +1,247 @@
+#include "profile/report/job_tables.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace ms::profile {
+namespace {
+
+using core::cat;
+using Unit = DataTable::Unit;
+
+DataTable ranks_table(const CrossRank& cross) {
+  DataTable table("ranks", "Waiting and blame",
+                  {{"rank"},
+                   {"instances"},
+                   {"times_last"},
+                   {"wait", Unit::kTime},
+                   {"blame", Unit::kTime},
+                   {"late_sender", Unit::kTime},
+                   {"late_receiver", Unit::kTime},
+                   {"clock_offset", Unit::kTime},
+                   {"clock_residual", Unit::kTime, true},
+                   {"drift_ppm", Unit::kReal, true}});
+  for (size_t r = 0; r < cross.ranks.size(); ++r) {
+    const RankClock& clock = cross.clocks.ranks[r];
+    const auto found = cross.by_rank.find(cross.ranks[r]);
+    if (found == cross.by_rank.end()) {
+      table.add({int64_t{cross.ranks[r]},
+                 {},
+                 {},
+                 {},
+                 {},
+                 {},
+                 {},
+                 Ns{clock.offset},
+                 Ns{clock.residual},
+                 Real{clock.drift_ppm, 3}});
+      continue;
+    }
+    const RankWaits& w = found->second;
+    table.add({int64_t{cross.ranks[r]}, w.instances, w.times_last, Ns{w.wait}, Ns{w.blame}, Ns{w.late_sender},
+               Ns{w.late_receiver}, Ns{clock.offset}, Ns{clock.residual}, Real{clock.drift_ppm, 3}});
+  }
+  return table;
+}
+
+DataTable slow_table(const CrossRank& cross) {
+  DataTable table("slow_ranks", "Slow ranks",
+                  {{"rank"},
+                   {"times_last"},
+                   {"of"},
+                   {"p_value", Unit::kReal},
+                   {"blame", Unit::kTime},
+                   {"blame_share", Unit::kReal},
+                   {"cause", Unit::kText},
+                   {"more", Unit::kTime},
+                   {"kernel", Unit::kText},
+                   {"times_slower", Unit::kReal}});
+  for (const SlowRank& slow : cross.slow_ranks) {
+    table.add({int64_t{slow.rank}, slow.times_last, slow.instances, Real{slow.p_value, 6}, Ns{slow.blame},
+               Real{slow.blame_share, 3}, std::string(slow_cause_name(slow.cause)), Ns{slow.more_ns}, slow.kernel,
+               slow.kernel.empty() ? Cell() : Cell(Real{slow.kernel_ratio, 2})});
+  }
+  return table;
+}
+
+DataTable waits_table(const CrossRank& cross, int64_t top) {
+  DataTable table("waits", "Collectives by what they cost in waiting",
+                  {{"start_ns", Unit::kCount, true},
+                   {"type", Unit::kText},
+                   {"group", Unit::kText},
+                   {"ranks"},
+                   {"last_arriver"},
+                   {"skew", Unit::kTime},
+                   {"waited", Unit::kTime},
+                   {"transfer", Unit::kTime},
+                   {"end_spread", Unit::kTime},
+                   {"key", Unit::kText, true}});
+  struct Cost {
+    const WaitRow* row;
+    int64_t waited;
+  };
+  std::vector<Cost> costs;
+  for (const WaitRow& row : cross.rows) {
+    int64_t waited = 0;
+    for (const WaitRow::Member& member : row.members) waited += member.wait;
+    costs.push_back({&row, waited});
+  }
+  std::stable_sort(costs.begin(), costs.end(), [](const Cost& a, const Cost& b) { return a.waited > b.waited; });
+  if (top > 0 && costs.size() > static_cast<size_t>(top)) costs.resize(static_cast<size_t>(top));
+  for (const auto& [row, waited] : costs) {
+    table.add({row->start, row->type, row->group, static_cast<int64_t>(row->members.size()), int64_t{row->last_arriver},
+               Ns{row->skew}, Ns{waited}, Ns{row->transfer}, Ns{row->end_spread}, row->key});
+  }
+  return table;
+}
+
+DataTable links_table(const CrossRank& cross) {
+  DataTable table("links", "Links",
+                  {{"source"},
+                   {"destination"},
+                   {"messages"},
+                   {"bytes"},
+                   {"transfer", Unit::kTime},
+                   {"GB/s", Unit::kReal},
+                   {"of_median", Unit::kReal}});
+  for (const auto& [ends, link] : cross.links) {
+    const auto slow = std::find_if(cross.slow_links.begin(), cross.slow_links.end(), [&ends = ends](const SlowLink& s) {
+      return s.source == ends.first && s.destination == ends.second;
+    });
+    const bool known = link.transfer > 0 && link.bytes > 0;
+    table.add({int64_t{ends.first}, int64_t{ends.second}, link.messages, link.bytes, Ns{link.transfer},
+               known ? Cell(Real{static_cast<double>(link.bytes) / static_cast<double>(link.transfer), 3}) : Cell(),
+               slow == cross.slow_links.end() ? Cell() : Cell(Real{slow->of_median, 2})});
+  }
+  return table;
+}
+
+DataTable rates_table(const CrossRank& cross) {
+  DataTable table("collective_rates", "Bandwidth of collectives",
+                  {{"type", Unit::kText},
+                   {"group", Unit::kText},
+                   {"bytes_from"},
+                   {"ranks"},
+                   {"instances"},
+                   {"algbw_GB/s", Unit::kReal},
+                   {"best", Unit::kReal},
+                   {"worst", Unit::kReal},
+                   {"busbw_GB/s", Unit::kReal}});
+  for (const CollectiveRate& rate : cross.rates) {
+    table.add({rate.type, rate.group, rate.size_class, rate.ranks, rate.instances, Real{rate.mean_algbw, 3},
+               Real{rate.best_algbw, 3}, Real{rate.worst_algbw, 3}, Real{rate.mean_busbw, 3}});
+  }
+  return table;
+}
+
+DataTable pipeline_table(const Pipeline& pipeline) {
+  DataTable table("pipeline",
+                  cat("Pipeline: ", pipeline.stages, " stages, ", pipeline.microbatches, " microbatches, bubble ",
+                      static_cast<int64_t>(pipeline.bubble_ratio * 10000 + 0.5) / 100.0, " % (ideal ",
+                      static_cast<int64_t>(pipeline.ideal_ratio * 10000 + 0.5) / 100.0, " %)"),
+                  {{"rank"},
+                   {"stage"},
+                   {"computing", Unit::kTime},
+                   {"receiving", Unit::kTime},
+                   {"bubble", Unit::kTime},
+                   {"bubble", Unit::kShare}});
+  for (const auto& [rank, row] : pipeline.by_rank) {
+    table.add({int64_t{rank}, row.stage, Ns{row.computing}, Ns{row.receive}, Ns{row.bubble},
+               Share{row.bubble, pipeline.step_ns * pipeline.steps}});
+  }
+  return table;
+}
+
+DataTable pop_table(const Pop& pop) {
+  DataTable table("pop", "POP efficiencies (below 0.8 deserves attention)",
+                  {{"efficiency", Unit::kText}, {"value", Unit::kReal}});
+  table.add({std::string("parallel"), Real{pop.parallel_efficiency, 4}});
+  table.add({std::string("  load balance"), Real{pop.load_balance, 4}});
+  table.add({std::string("  communication"), Real{pop.communication_efficiency, 4}});
+  const auto optional = [](const std::optional<double>& value) { return value ? Cell(Real{*value, 4}) : Cell(); };
+  table.add({std::string("    serialization"), optional(pop.serialization_efficiency)});
+  table.add({std::string("    transfer"), optional(pop.transfer_efficiency)});
+  return table;
+}
+
+DataTable useful_table(const Pop& pop) {
+  DataTable table("useful", "Useful computing", {{"rank"}, {"useful", Unit::kTime}, {"of_runtime", Unit::kShare}});
+  for (const auto& [rank, ns] : pop.useful) table.add({int64_t{rank}, Ns{ns}, Share{ns, pop.runtime}});
+  return table;
+}
+
+const std::vector<DataTable::Column> kDiffColumns = {
+    {"name", Unit::kText}, {"base_count"},         {"test_count"},           {"base", Unit::kTime},
+    {"test", Unit::kTime}, {"delta", Unit::kTime}, {"of_base", Unit::kShare}};
+
+std::vector<Cell> diff_cells(const DiffRow& row) {
+  return {row.name,
+          row.base_count,
+          row.test_count,
+          Ns{row.base_ns},
+          Ns{row.test_ns},
+          Ns{row.delta_ns()},
+          Share{row.delta_ns(), row.base_ns}};
+}
+
+DataTable diff_table(const char* name, const std::string& title, const std::vector<DiffRow>& rows, int64_t top) {
+  DataTable table(name, title, kDiffColumns);
+  for (size_t i = 0; i < rows.size() && (top == 0 || i < static_cast<size_t>(top)); ++i) table.add(diff_cells(rows[i]));
+  return table;
+}
+
+std::string side_title(const char* what, const DiffSide& side) {
+  return cat(what, ": ", side.explaining, side.explaining == 1 ? " row explains" : " rows explain",
+             " 80 % of the change; ", side.added, " added, ", side.deleted, " deleted, ", side.increased,
+             " more often, ", side.decreased, " less often, ", side.unchanged, " as often");
+}
+
+}  // namespace
+
+std::vector<DataTable> job_tables(const Results& results, int64_t top) {
+  std::vector<DataTable> out;
+  const auto add = [&](DataTable table) {
+    if (!table.empty()) out.push_back(std::move(table));
+  };
+  if ((results.sections & kRanks) && results.ranks.size() > 1) {
+    add(ranks_table(results.cross));
+    add(slow_table(results.cross));
+    add(waits_table(results.cross, top));
+  }
+  if (results.sections & kLinks) {
+    add(links_table(results.cross));
+    add(rates_table(results.cross));
+  }
+  if ((results.sections & kPipeline) && results.pipeline) add(pipeline_table(*results.pipeline));
+  if ((results.sections & kPop) && results.pop) {
+    add(pop_table(*results.pop));
+    add(useful_table(*results.pop));
+  }
+  return out;
+}
+
+std::vector<DataTable> diff_tables(const Diff& diff, int64_t top) {
+  std::vector<DataTable> out;
+  // What explains the difference comes first; if that is more than the top, all of it.
+  const auto shown = [&](const DiffSide& side) {
+    return top == 0 ? 0 : std::max(top, static_cast<int64_t>(side.explaining));
+  };
+  out.push_back(diff_table("device", side_title("Device", diff.device), diff.device.rows, shown(diff.device)));
+  out.push_back(diff_table("host_operators", side_title("Operators of the host", diff.host_operators),
+                           diff.host_operators.rows, shown(diff.host_operators)));
+  out.push_back(diff_table("communication", "Communication that one run does more often", diff.communication, 0));
+  DataTable steps("steps", "Steps", {{"run", Unit::kText}, {"steps"}, {"mean_ms", Unit::kReal}});
+  steps.add({std::string("base"), diff.steps.base_steps, Real{diff.steps.base_mean_ns * 1e-6, 3}});
+  steps.add({std::string("test"), diff.steps.test_steps, Real{diff.steps.test_mean_ns * 1e-6, 3}});
+  if (diff.steps.low_ns) {
+    steps.add({std::string("difference, from"), {}, Real{*diff.steps.low_ns * 1e-6, 3}});
+    steps.add({std::string("difference, to"), {}, Real{*diff.steps.high_ns * 1e-6, 3}});
+  }
+  out.push_back(std::move(steps));
+  std::erase_if(out, [](const DataTable& table) { return table.empty(); });
+  return out;
+}
+
+}  // namespace ms::profile

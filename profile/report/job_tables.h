@@ -1,0 +1,15 @@
+// Sections of several ranks as tables, like rank_tables.h: waits and blame, slow ranks, links, pipeline, POP, diff.
+#pragma once
+
+#include <vector>
+
+#include "profile/analysis/diff.h"
+#include "profile/analysis/results.h"
+#include "profile/report/data_table.h"
+
+namespace ms::profile {
+
+std::vector<DataTable> job_tables(const Results& results, int64_t top);
+std::vector<DataTable> diff_tables(const Diff& diff, int64_t top);
+
+}  // namespace ms::profile
