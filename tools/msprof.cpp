@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
+#include "profile/analysis/hta_rounding.h"
 #include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
@@ -38,7 +39,8 @@ using namespace ms::profile;
 struct Flags {
   std::vector<std::string> inputs;
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
-  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto";
+  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto",
+                                       annotation = "ProfilerStep", instance, compat, data_load;
   bool short_names = false;
   int64_t top = 10, consecutive_kernel_delay_ns = kConsecutiveKernelDelay, queue_limit = kQueueLimit;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -178,6 +180,33 @@ int run_diff(const Flags& flags, const std::vector<std::string>& arguments) {
   return std::max(finish(flags, base), finish(flags, test));
 }
 
+int run_critical_path(const Flags& flags, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  const Store store = load_inputs(flags, inputs);
+  PathOptions options;
+  options.annotation = flags.annotation;
+  options.hta = flags.compat == "hta";
+  if (!flags.data_load.empty()) options.data_load = flags.data_load;
+  const std::vector<int64_t> instances = parse_list(flags.instance, "--instance");
+  if (!instances.empty()) {
+    options.first = instances.front();
+    options.last = instances.back();
+  }
+  if (options.hta) round_as_hta(*store.ranks[0]);
+  const RankTrace& trace = *store.ranks[0];
+  const CriticalPath path = critical_path(trace, view_devices(trace), options);
+  if (!path.success) ms::core::log_warning("profile", cat("no critical path: ", path.problem));
+  if (flags.json) {
+    print(json_report(store, path, {"critical-path", arguments, flags.top, flags.pretty}));
+  } else if (!flags.csv.empty()) {
+    for (const std::string& file : write_csv(path_tables(trace, path, 0), flags.csv)) print(cat(file, "\n"));
+  } else {
+    print(tables_text(path_tables(trace, path, flags.top)));
+  }
+  return finish(flags, store);
+}
+
 int run_convert(const Flags& flags) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
@@ -218,6 +247,11 @@ void add_top_flag(CLI::App& verb, Flags& flags) {
   verb.add_option("--top", flags.top, "Rows of each long list; 0: all")->check(CLI::NonNegativeNumber);
 }
 
+void add_compat_flag(CLI::App& verb, Flags& flags) {
+  verb.add_option("--compat", flags.compat, "hta: as Holistic Trace Analysis 0.6.1 counts")
+      ->check(CLI::IsMember({"hta"}));
+}
+
 int run(const std::vector<std::string>& args) {
   CLI::App app("Reads traces of mstrain and says where the time went", "msprof");
   app.require_subcommand(1);
@@ -251,6 +285,14 @@ int run(const std::vector<std::string>& args) {
   add_output_flags(*diff, flags);
   add_top_flag(*diff, flags);
   diff->add_flag("--short-names", flags.short_names, "Names without template arguments and parameter lists");
+  CLI::App* path = app.add_subcommand("critical-path", "the longest chain of dependent work in a window of one rank");
+  add_input_flags(*path, flags);
+  add_output_flags(*path, flags);
+  add_top_flag(*path, flags);
+  path->add_option("--annotation", flags.annotation, "Part of the name of the window's annotation; empty: everything");
+  path->add_option("--instance", flags.instance, "Which of them by start, from 0, or a range A-B");
+  path->add_option("--data-load", flags.data_load, "Regular expression for the names of data loading");
+  add_compat_flag(*path, flags);
   CLI::App* convert = app.add_subcommand("convert", "write Kineto-compatible Chrome JSON (Perfetto, TensorBoard, HTA)");
   add_input_flags(*convert, flags);
   convert->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();
@@ -259,6 +301,7 @@ int run(const std::vector<std::string>& args) {
 
   if (!ms::tools::parse(app, args)) return 0;
   if (diff->parsed()) return run_diff(flags, args);
+  if (path->parsed()) return run_critical_path(flags, args);
   if (convert->parsed()) return run_convert(flags);
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
   return run_analysis(*chosen->second, flags, args);

@@ -248,4 +248,38 @@ void write_diff(JsonWriter& json, const Diff& diff, int64_t top) {
   json.end_array();
 }
 
+void write_critical_path(JsonWriter& json, const RankTrace& trace, const CriticalPath& path) {
+  json.key("success").value(path.success);
+  json.key("problem");
+  path.problem.empty() ? json.null() : json.value(path.problem);
+  json.key("nodes").value(path.nodes);
+  json.key("edges").value(path.edges);
+  json.key("edges_by_type").begin_object();
+  for (size_t t = 0; t < kNumPathEdges; ++t) {
+    if (path.edges_by_type[t] > 0) json.key(path_edge_name(static_cast<PathEdge>(t))).value(path.edges_by_type[t]);
+  }
+  json.end_object();
+  json.key("critical_nodes").value(path.path_nodes);
+  json.key("critical_edges").value(path.path_edges);
+  json.key("critical_events").value(path.path_events);
+  json.key("critical_path_length_us").us(path.length);
+  json.key("window_us").us(path.window_end - path.window_start);
+  json.key("bound_by_us").begin_object();
+  for (size_t b = 1; b < kNumPathBounds; ++b) {
+    if (path.bound_ns[b] > 0) json.key(path_bound_name(static_cast<PathBound>(b))).us(path.bound_ns[b]);
+  }
+  json.end_object();
+  json.key("events").begin_array();
+  for (const PathEvent& event : path.events) {
+    json.begin_object();
+    json.key("name").value(trace.names[trace.events.name[event.event]]);
+    json.key("cat").value(trace.names[trace.categories[trace.events.category[event.event]].name]);
+    json.key("ts_us").us(trace.events.ts[event.event]);
+    json.key("dur_us").us(trace.events.dur[event.event]);
+    json.key("on_path_us").us(event.on_path);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace ms::profile

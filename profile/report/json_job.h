@@ -1,6 +1,7 @@
 // The sections of several ranks together as JSON: cross_rank, pop, pipeline, and the result of diff.
 #pragma once
 
+#include "profile/analysis/critical_path.h"
 #include "profile/analysis/diff.h"
 #include "profile/analysis/results.h"
 #include "profile/report/json_writer.h"
@@ -11,5 +12,6 @@ void write_cross_rank(JsonWriter& json, const CrossRank& cross);
 void write_pop(JsonWriter& json, const std::optional<Pop>& pop);
 void write_pipeline(JsonWriter& json, const std::optional<Pipeline>& pipeline);
 void write_diff(JsonWriter& json, const Diff& diff, int64_t top);
+void write_critical_path(JsonWriter& json, const RankTrace& trace, const CriticalPath& path);
 
 }  // namespace ms::profile

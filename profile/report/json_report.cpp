@@ -143,4 +143,12 @@ std::string json_report(const Store& store, const Diff& diff, const ReportOption
   return close_report(json);
 }
 
+std::string json_report(const Store& store, const CriticalPath& path, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  json.key("rank").value(store.ranks[0]->rank);
+  write_critical_path(json, *store.ranks[0], path);
+  return close_report(json);
+}
+
 }  // namespace ms::profile

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "profile/analysis/critical_path.h"
 #include "profile/analysis/diff.h"
 #include "profile/analysis/results.h"
 #include "profile/store.h"
@@ -20,5 +21,7 @@ struct ReportOptions {
 std::string json_report(const Store& store, const Results& results, const ReportOptions& options);
 // store: of the base, for its import.
 std::string json_report(const Store& store, const Diff& diff, const ReportOptions& options);
+// Of the first rank of the store.
+std::string json_report(const Store& store, const CriticalPath& path, const ReportOptions& options);
 
 }  // namespace ms::profile

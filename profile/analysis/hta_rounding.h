@@ -1,0 +1,12 @@
+// What Holistic Trace Analysis makes of a trace before it analyses it, for --compat hta (traces.md 14).
+#pragma once
+
+#include "profile/store.h"
+
+namespace ms::profile {
+
+// Starts up and ends down to whole microseconds, if the trace has any time that is none: then every duration is the
+// difference of the two, and may vanish.
+void round_as_hta(RankTrace& trace);
+
+}  // namespace ms::profile
