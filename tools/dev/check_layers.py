@@ -23,7 +23,8 @@ SOURCES = (".h", ".cpp", ".inl")
 EXTERNAL = (
     (re.compile(r"mpi\.h$"), ("core/comm",), False),
     (re.compile(r"(hdf5|H5\w+)\.h$"), ("core/io",), False),
-    (re.compile(r"(oneapi/)?dnnl|Eigen/"), ("kernels",), True),
+    (re.compile(r"(oneapi/)?dnnl"), ("kernels",), True),
+    (re.compile(r"Eigen/"), ("kernels", "profile/analysis"), True),
     (re.compile(r"hwy/"), ("kernels",), True),
     (re.compile(r"simdjson"), ("profile",), True),
 )
