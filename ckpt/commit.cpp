@@ -161,7 +161,8 @@ int remove_abandoned(const fs::path& root) {
   std::error_code error;
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (name.rfind("iter_", 0) == 0 && name.find(".tmp-") != std::string::npos) paths.push_back(it->path());
+    const bool unfinished = name.rfind("iter_", 0) == 0 && name.find(".tmp-") != std::string::npos;
+    if (unfinished || name.rfind(kTrashPrefix, 0) == 0) paths.push_back(it->path());
   }
   for (const fs::path& path : paths) {
     fs::remove_all(path, error);

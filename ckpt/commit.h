@@ -21,6 +21,7 @@ namespace ms::ckpt {
 
 inline constexpr const char* kPointerName = "latest_checkpointed_iteration.txt";
 inline constexpr const char* kLockName = ".msckpt.lock";
+inline constexpr const char* kTrashPrefix = ".trash-";  // of generations on their way out
 
 // "iter_0000100", or with attempt > 0 "iter_0000100.r1".
 std::string generation_name(int64_t iteration, int64_t attempt);
@@ -59,7 +60,7 @@ std::optional<Latest> find_latest(const std::filesystem::path& root);
 // Throws kNotFound, kCorruptData.
 std::filesystem::path resolve_generation(const std::filesystem::path& path);
 
-// Removes what dead writers left (iter_*.tmp-*). Only with root's lock held. Returns how many; never throws.
+// Removes what dead writers left (iter_*.tmp-*, .trash-*). Only with root's lock held. Returns how many; never throws.
 int remove_abandoned(const std::filesystem::path& root);
 
 }  // namespace ms::ckpt

@@ -1,37 +1,36 @@
-// The asynchronous saver of the trainer: save() costs a copy into staging memory, one writer thread per rank does the
-// rest (HDF5 layout, hashing, pwrite, fsync), and the ranks agree by small messages at step boundaries.
+// The asynchronous saver of the trainer: save() costs a copy into staging memory; a writer per rank does the rest
+// (HDF5 layout, hashing, writing, fsync), and the last to finish is followed by rank 0's commit.
 //
-//   save()   snapshot (memcpy), hand over to the writer thread
-//   poll()   at every step boundary, by all ranks: one small nonblocking allreduce is kept in flight while a save is
-//            unfinished; when every writer is done the reports go to rank 0, whose writer thread commits
-//   finish() until committed
+//   save()    takes the snapshot and hands it to the writer. No message between ranks.
+//   status()  what this rank knows: is a save unfinished, has one failed
+//   finish()  collective: until all saves are committed, or throws, on all ranks, why one was not
 //
-// The writer thread never touches the communicator, so MPI_THREAD_FUNNELED is enough. A failure anywhere (a full disk,
-// a failed fsync, memory) fails the generation on all ranks at the same poll(), save() or finish(); the temporary
-// directory is removed and earlier generations are untouched.
+// The ranks' writers meet in the temporary directory (detail/save_job.h), never on a communicator: a save is committed
+// while the trainer computes, whatever its ranks are waiting for. A failure anywhere (a full disk, a failed fsync,
+// memory) fails the generation; its temporary directory is removed and earlier generations are untouched.
+//
+// The writer is a thread, or a process that outlives the trainer and still commits the last snapshot.
 #pragma once
 
-#include <cstddef>
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ckpt/retention.h"
+#include "ckpt/shard_data.h"
 #include "ckpt/source.h"
 #include "core/arena.h"
 #include "core/comm/communicator.h"
-#include "core/sharded_tensor.h"
+#include "core/io/bulk_writer.h"
 #include "core/thread_pool.h"
 #include "core/trace/recorder.h"
 
 namespace ms::ckpt {
-
-struct ShardData {
-  core::ShardedTensor meta;
-  const std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; not owned
-};
 
 struct SaveRequest {
   CheckpointInfo info;            // the same on all ranks; rank 0's is written
@@ -44,15 +43,29 @@ class Saver {
     std::filesystem::path root;  // created if absent; one saver at a time (lock file)
     bool async = true;           // false: save() writes the same bytes, and commits, before it returns
     std::string producer = "msuite";
-    core::Arena* arena = nullptr;               // not owned; staging memory comes from here, tag ckpt
+    int staging_buffers = 1;  // snapshots that can be under way at once
+    // Copy during what follows save(), not in it: the state may not change before before_update() has returned.
+    bool lazy_snapshot = false;
+    const std::atomic<int64_t>* state_version = nullptr;  // counts updates, to find out that one came too early
+    std::optional<core::WritePath> write_path;            // nothing: the fastest that works in root
+    int64_t bytes_per_second = 0;                         // of a rank's writer; 0: no limit
+    int nice = 0;                                         // of the writer
+    std::vector<int> cpus;                                // where the writer runs; empty: anywhere
+    Retention retention;                                  // applied after each commit
+    double timeout_s = 600;                               // for a rank that never reports: ends the save, not the run
+    // A program and its arguments that call run_writer_process with those behind: a process writes. Empty: a thread.
+    std::vector<std::string> writer_command;
+    core::Arena* arena = nullptr;               // not owned; staging memory is counted here, tag ckpt
     core::ThreadPool* pool = nullptr;           // not owned; copies the snapshot; null: the calling thread does
     core::trace::Recorder* recorder = nullptr;  // not owned, may be null
   };
 
   // comm: over all ranks that save, for this object's use only; not owned. Collective.
-  // Throws (on all ranks) kIo if root cannot be made or another live process saves there.
+  // Throws (on all ranks) kIo if root cannot be made or another live process saves there, kUnsupported if the write
+  // path does not work there.
   Saver(core::Communicator& comm, Options options);
-  // Waits for the local writer; an uncommitted generation is left as a temporary directory. Never throws.
+  // Waits for this rank's writer; what is not committed then is left as a temporary directory, unless a process writes.
+  // Never throws.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -61,24 +74,33 @@ class Saver {
   // Local. save() does it where it was not done.
   void reserve(std::span<const ShardData> shards);
 
-  // Called by all ranks at a step boundary. First waits for an unfinished save (and throws its error). When it returns,
-  // the request's memory may change. Throws the agreed error, the same on all ranks.
+  // Takes a snapshot, after waiting for a free staging buffer. When it returns, the request's memory may change (with
+  // lazy_snapshot: when before_update() does). What goes wrong is finish()'s to tell. With async off it is collective,
+  // and finish() is part of it.
   void save(const SaveRequest& request);
-  // Called by all ranks at every step boundary; costs nothing when no save is unfinished. Throws the agreed error.
-  void poll();
-  // Called by all ranks: returns when no save is unfinished. Throws the agreed error.
+  // Before the state changes: waits for a copy under way.
+  void before_update();
+  struct Status {
+    bool unfinished = false;  // rank 0: a save is not committed; others: not written
+    bool failed = false;      // one has failed since the last finish(); that is, finish() will throw
+  };
+  Status status() const;
+  // Called by all ranks: returns when no save is unfinished. Throws the error of the first that failed, the same on all
+  // ranks; those after it count.
   void finish();
 
-  bool pending() const;
-  int64_t last_committed() const;                  // iteration; -1 if none by this object
-  const std::filesystem::path& last_path() const;  // directory of it
-  double last_blocking_seconds() const;            // of the last save(), waiting for the one before left out
-  double last_wait_seconds() const;                // of the last save(): for the one before
-  int64_t last_bytes() const;                      // snapshot of this rank
+  int64_t last_committed() const;           // iteration; rank 0 knows it at once, others after finish(); -1: none
+  std::filesystem::path last_path() const;  // directory of it
+  double last_blocking_seconds() const;     // of the last save(), waiting for a buffer left out
+  double last_wait_seconds() const;         // of the last save(): for a buffer
+  int64_t last_bytes() const;               // snapshot of this rank
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The main of a writer process (Options::writer_command): arguments are those behind the command's own.
+int run_writer_process(const std::vector<std::string>& arguments);
 
 }  // namespace ms::ckpt

@@ -63,9 +63,23 @@ Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
     ++system_allocations_;
     buffer.data_ = static_cast<std::byte*>(block);
   }
+  buffer.capacity_bytes_ = capacity;
+  count(buffer, size_bytes, tag);
+  return buffer;
+}
+
+Buffer Arena::account(std::byte* memory, int64_t size_bytes, MemoryTag tag) {
+  Buffer buffer;
+  buffer.data_ = memory;
+  std::lock_guard lock(mutex_);
+  count(buffer, size_bytes, tag);
+  return buffer;
+}
+
+// With the lock held.
+void Arena::count(Buffer& buffer, int64_t size_bytes, MemoryTag tag) {
   buffer.arena_ = this;
   buffer.size_bytes_ = size_bytes;
-  buffer.capacity_bytes_ = capacity;
   buffer.tag_ = tag;
   const auto index = static_cast<size_t>(tag);
   current_[index] += size_bytes;
@@ -73,12 +87,11 @@ Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
   total_ += size_bytes;
   total_peak_ = std::max(total_peak_, total_);
   if (observer_ != nullptr) observer_->on_change(buffer.data_, size_bytes, tag, total_);
-  return buffer;
 }
 
 void Arena::give_back(Buffer& buffer) {
   std::lock_guard lock(mutex_);
-  free_.emplace(buffer.capacity_bytes_, buffer.data_);
+  if (buffer.capacity_bytes_ > 0) free_.emplace(buffer.capacity_bytes_, buffer.data_);
   current_[static_cast<size_t>(buffer.tag_)] -= buffer.size_bytes_;
   total_ -= buffer.size_bytes_;
   if (observer_ != nullptr) observer_->on_change(buffer.data_, -buffer.size_bytes_, buffer.tag_, total_);

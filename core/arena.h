@@ -40,7 +40,7 @@ class Buffer {
   Arena* arena_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
-  int64_t capacity_bytes_ = 0;
+  int64_t capacity_bytes_ = 0;  // 0: the memory is the caller's
   MemoryTag tag_ = MemoryTag::kTmp;
 };
 
@@ -62,6 +62,9 @@ class Arena {
   // content is unspecified. Throws kOutOfMemory. Thread-safe.
   Buffer allocate(int64_t size_bytes, MemoryTag tag);
 
+  // Counts memory that belongs to the caller (a mapping) as if it came from here. The caller frees it after the Buffer.
+  Buffer account(std::byte* memory, int64_t size_bytes, MemoryTag tag);
+
   int64_t current_bytes(MemoryTag tag) const;
   int64_t peak_bytes(MemoryTag tag) const;  // since the last reset_peaks
   int64_t total_peak_bytes() const;
@@ -71,6 +74,7 @@ class Arena {
 
  private:
   friend class Buffer;
+  void count(Buffer& buffer, int64_t size_bytes, MemoryTag tag);
   void give_back(Buffer& buffer);
 
   mutable std::mutex mutex_;

@@ -10,6 +10,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/reader.h"
+#include "ckpt/writer.h"
 #include "convert/detect.h"
 #include "convert/huggingface.h"
 #include "core/comm/agree.h"
@@ -45,6 +46,7 @@ Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to st
 
 )";
 
+constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 constexpr int kConfigurationContext = 1001;  // beside the contexts of ProcessGroups and Trainer
 
 struct CommandLine {
@@ -169,12 +171,15 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
   }
   if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());
   core::ThreadPool pool(threads_per_rank(config, local_ranks));
-  train::Trainer trainer(
-      config, endpoint, pool, &recorder,
-      {.open_source = open_source, .convert_trace = [](const std::filesystem::path& native, const std::string& format) {
-         const std::string stem = native.string().substr(0, native.string().rfind('.'));
-         profile::convert_file(native, stem + "." + format, profile::parse_export_format(format));
-       }});
+  train::Trainer trainer(config, endpoint, pool, &recorder,
+                         {.open_source = open_source,
+                          .convert_trace =
+                              [](const std::filesystem::path& native, const std::string& format) {
+                                const std::string stem = native.string().substr(0, native.string().rfind('.'));
+                                profile::convert_file(native, stem + "." + format,
+                                                      profile::parse_export_format(format));
+                              },
+                          .writer_command = {"/proc/self/exe", std::string(kWriterArgument)}});
   const train::RunSummary summary = trainer.run();
   if (rank == 0 && !summary.generated.empty()) tools::print(summary.generated + "\n");
   if (rank == 0 && !summary.checkpoint.empty()) tools::print(summary.checkpoint + "\n");
@@ -189,6 +194,9 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
 
 int main(int argc, char** argv) {
   using namespace ms;
+  // Not for users: what --ckpt-writer process starts.
+  if (argc > 1 && std::string_view(argv[1]) == kWriterArgument)
+    return ckpt::run_writer_process({argv + 2, argv + argc});
   core::install_termination_handlers();
   core::flush_denormals_in_this_thread();
   std::optional<core::MpiSession> session;

@@ -4,6 +4,8 @@
 #include <initializer_list>
 
 #include "core/error.h"
+#include "core/io/bulk_writer.h"
+#include "core/scheduling.h"
 #include "core/signals.h"
 #include "train/compatibility.h"
 
@@ -85,6 +87,31 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler, cons
 }
 
 // What a step does when its numbers are not fit to be applied.
+void require_one_of(const char* flag, const std::string& value, std::initializer_list<const char*> values) {
+  if (std::find(values.begin(), values.end(), value) != values.end()) return;
+  std::string list;
+  for (const char* one : values) list += core::cat(list.empty() ? "" : " or ", one);
+  require(false, flag, " ", value, ": expected ", list);
+}
+
+void validate_saving(const CheckpointConfig& checkpoint) {
+  require_one_of("--ckpt-writer", checkpoint.ckpt_writer, {"thread", "process"});
+  require_one_of("--ckpt-overlap", checkpoint.ckpt_overlap, {"wait", "skip"});
+  require_one_of("--ckpt-on-error", checkpoint.ckpt_on_error, {"stop", "continue"});
+  core::parse_write_path(checkpoint.ckpt_write_path);
+  core::parse_cpu_list(checkpoint.ckpt_writer_cpus);
+  require(checkpoint.ckpt_staging_buffers == 1 || checkpoint.ckpt_staging_buffers == 2, "--ckpt-staging-buffers ",
+          checkpoint.ckpt_staging_buffers, ": 1 or 2");
+  require(checkpoint.async_save || (checkpoint.ckpt_writer == "thread" && !checkpoint.ckpt_lazy_snapshot),
+          "--no-async-save takes no snapshot: it excludes --ckpt-writer process and --ckpt-lazy-snapshot");
+  require(checkpoint.ckpt_writer_nice >= 0 && checkpoint.ckpt_writer_nice <= 19, "--ckpt-writer-nice ",
+          checkpoint.ckpt_writer_nice, ": 0 to 19");
+  require(checkpoint.ckpt_io_limit >= 0, "--ckpt-io-limit ", checkpoint.ckpt_io_limit, ": MB/s, or 0 for no limit");
+  require(checkpoint.ckpt_timeout > 0, "--ckpt-timeout ", checkpoint.ckpt_timeout, ": minutes, above 0");
+  require(checkpoint.save_keep_last >= 0 && checkpoint.save_retain_interval >= 0,
+          "--save-keep-last and --save-retain-interval: at least 0");
+}
+
 void validate_steps(const TrainingConfig& training) {
   require(!training.fp16 || !training.bf16, "--fp16 and --bf16 exclude each other");
   require(!training.loss_scale || training.fp16, "--loss-scale needs --fp16");
@@ -217,6 +244,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   const bool trains = !training.skip_train && generate.generate.empty();
   resolve_schedule(training, scheduler, optimizer, trains);
   validate_steps(training);
+  validate_saving(checkpoint);
   require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
   require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);
   require(optimizer.clip_grad >= 0, "--clip-grad ", optimizer.clip_grad, ": at least 0");

@@ -197,7 +197,20 @@ struct CheckpointConfig {
   std::string load;
   int64_t save_interval = 0;
   int64_t ckpt_step = 0;
+  int64_t save_retain_interval = 0;
+  int64_t save_keep_last = 0;
   bool async_save = true;
+  bool ckpt_fully_parallel_save = true;
+  int ckpt_staging_buffers = 1;
+  bool ckpt_lazy_snapshot = false;
+  std::string ckpt_writer = "thread";
+  std::string ckpt_write_path = "auto";
+  double ckpt_io_limit = 0;
+  int ckpt_writer_nice = 0;
+  std::string ckpt_writer_cpus;
+  std::string ckpt_overlap = "wait";
+  std::string ckpt_on_error = "stop";
+  double ckpt_timeout = 10;
   bool finetune = false;
   bool load_optim = true;
   bool save_optim = true;
@@ -212,6 +225,25 @@ struct CheckpointConfig {
           "Continue from the newest valid checkpoint of this folder (native, or a Hugging Face folder)");
     field("save_interval", &C::save_interval, "Steps between saves; 0: at the end only");
     field("ckpt_step", &C::ckpt_step, "Load this iteration; 0: the newest");
+    field("save_retain_interval", &C::save_retain_interval,
+          "Of what is saved keep the newest, and iterations that are multiples of this; 0: all");
+    field("save_keep_last", &C::save_keep_last, "Keep so many of the newest checkpoints; 0: all");
+    field("ckpt_fully_parallel_save", &C::ckpt_fully_parallel_save,
+          "Every data-parallel rank writes a share of what all of them hold; off: the first writes it");
+    field("ckpt_staging_buffers", &C::ckpt_staging_buffers, "Snapshots in memory at once: 1, or 2");
+    field("ckpt_lazy_snapshot", &C::ckpt_lazy_snapshot,
+          "Copy the snapshot during the next forward and backward; only the update waits for it");
+    field("ckpt_writer", &C::ckpt_writer,
+          "thread, or process: one that outlives the trainer and still commits the last snapshot");
+    field("ckpt_write_path", &C::ckpt_write_path,
+          "io_uring, direct (threads with O_DIRECT), buffered, or auto: the first that works in --save");
+    field("ckpt_io_limit", &C::ckpt_io_limit, "MB/s that each rank's writer may write; 0: no limit");
+    field("ckpt_writer_nice", &C::ckpt_writer_nice, "Niceness of the writer above the trainer's: 0 to 19");
+    field("ckpt_writer_cpus", &C::ckpt_writer_cpus, "CPUs that the writer may run on, as 0-3,7");
+    field("ckpt_overlap", &C::ckpt_overlap, "A save while the one before is unfinished: wait, or skip");
+    field("ckpt_on_error", &C::ckpt_on_error, "A failed save: stop the run, or continue");
+    field("ckpt_timeout", &C::ckpt_timeout,
+          "Minutes without a word from a rank's writer after which a save has failed");
     field("async_save", &C::async_save, "Write in the background; the step pays for a copy only");
     field("finetune", &C::finetune, "Load the weights alone and begin at iteration 0");
     field("load_optim", &C::load_optim, "Load the optimizer's state");

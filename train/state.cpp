@@ -29,28 +29,47 @@ void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Param
   }
 }
 
+// 1: another rank of the model writes the same values.
+int copy_of(const Parameter& parameter) { return parameter.counts_in_norm ? 0 : 1; }
+
+ElementRange all_elements(const ParameterStore& parameters) { return {0, parameters.size_elems()}; }
+
+// What this rank writes of what the data-parallel ranks hold alike.
+ElementRange share_to_write(const RankState& state, const ParameterStore& parameters) {
+  const ElementRange all = all_elements(parameters);
+  const int rank = state.groups.dp_cp.rank(), size = state.groups.dp_cp.size();
+  if (!state.config.checkpoint.ckpt_fully_parallel_save) return rank == 0 ? all : ElementRange{};
+  return {all.end / size * rank, all.end / size * (rank + 1)};  // the buffers are padded to a multiple of size
+}
+
 }  // namespace
 
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
-                                  bool with_optimizer) {
+                                  bool with_optimizer, ElementRange alike) {
   std::vector<StateBox> boxes;
-  const bool distributed = state.config.parallel.use_distributed_optimizer;
-  const int dp_rank = state.groups.dp_cp.rank();
+  // The part of a parameter that lies in a range.
+  const auto common = [](const Parameter& parameter, ElementRange range) {
+    return ElementRange{std::max<int64_t>(0, range.begin - parameter.offset_elems),
+                        std::min(parameter.size(), range.end - parameter.offset_elems)};
+  };
   for (const Parameter& parameter : parameters.all()) {
-    const int copy = parameter.counts_in_norm ? 0 : 1;  // another rank of the model writes the same values
-    add_boxes(boxes, state, parameter, TensorRole::kParam, parameter.weight.dtype(), 0, parameter.size(),
-              parameter.weight.bytes(), dp_rank == 0 ? copy : 1);
+    const ElementRange part = common(parameter, alike);
+    if (part.begin >= part.end) continue;
+    const core::DType dtype = parameter.weight.dtype();
+    add_boxes(boxes, state, parameter, TensorRole::kParam, dtype, part.begin, part.end,
+              parameter.weight.bytes() + part.begin * core::size_of(dtype), copy_of(parameter));
   }
   if (!with_optimizer) return boxes;
+  const ElementRange owned{optimizer.owned_begin(), optimizer.owned_end()};
   for (const Parameter& parameter : parameters.all()) {
-    const int64_t begin = std::max<int64_t>(0, optimizer.owned_begin() - parameter.offset_elems);
-    const int64_t end = std::min(parameter.size(), optimizer.owned_end() - parameter.offset_elems);
-    if (begin >= end) continue;
-    const int replica = !distributed && dp_rank != 0 ? 1 : parameter.counts_in_norm ? 0 : 1;
-    const int64_t at = parameter.offset_elems + begin - optimizer.owned_begin();
+    const bool distributed = state.config.parallel.use_distributed_optimizer;
+    const ElementRange part = common(parameter, distributed ? owned : alike);
+    if (part.begin >= part.end) continue;
+    const int64_t at = parameter.offset_elems + part.begin - owned.begin;
     const auto add = [&](TensorRole role, const core::TensorView& buffer) {
       if (!buffer.defined()) return;
-      add_boxes(boxes, state, parameter, role, core::DType::kFp32, begin, end, buffer.bytes() + at * 4, replica);
+      add_boxes(boxes, state, parameter, role, core::DType::kFp32, part.begin, part.end, buffer.bytes() + at * 4,
+                copy_of(parameter));
     };
     add(TensorRole::kMaster, optimizer.master());
     add(TensorRole::kExpAvg, optimizer.exp_avg());
@@ -74,7 +93,8 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
   request.info.common = std::move(common);
-  for (StateBox& box : state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim)) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
+                                   share_to_write(state, parameters))) {
     request.shards.push_back({std::move(box.meta), box.data});
   }
   return request;
@@ -89,7 +109,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
   }
   const bool has_master = ckpt::has_role(source, TensorRole::kMaster);
   std::vector<ckpt::ShardTarget> targets;
-  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true)) {
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
     const bool moment = box.meta.role == TensorRole::kExpAvg || box.meta.role == TensorRole::kExpAvgSq;
     if (moment && !with_optimizer) continue;
     // An fp32 checkpoint holds the master weights as parameters; a bf16 one read by an fp32 run, the other way round.

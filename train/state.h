@@ -1,7 +1,8 @@
 // The training state of a rank as a checkpoint sees it: which boxes of which global tensors lie where in memory.
 //
-// Weights are written by data-parallel rank 0, the optimizer's range by its owner. In an fp32 run the weights are the
-// master weights and are written once, as parameters.
+// Of what data-parallel ranks hold alike each writes an equal share, or rank 0 all (--no-ckpt-fully-parallel-save); the
+// distributed optimizer's ranges are written by their owners. In an fp32 run the weights are the master weights and are
+// written once, as parameters.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -28,9 +29,15 @@ struct StateBox {
   std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; owned by the buffers
 };
 
-// All boxes of this rank. with_optimizer: master weights and moments too.
+// Elements of the parameters' buffers, as Parameter::offset_elems counts them.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+};
+
+// The boxes of this rank; of what is the same on all data-parallel ranks those in `alike`. with_optimizer: master
+// weights and moments too.
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
-                                  bool with_optimizer);
+                                  bool with_optimizer, ElementRange alike);
 
 // What is saved at this point. model_extra: what the loaded checkpoint said of the model beyond its shape (a Hugging
 // Face config.json, say), carried on. common: what else a continued run wants, beside the progress.

@@ -205,8 +205,12 @@ void write_text_atomically(const std::string& path, std::string_view text) {
   }
 }
 
-void rename_durably(const std::string& from, const std::string& to) {
+void rename_file(const std::string& from, const std::string& to) {
   if (file_ops().rename(from.c_str(), to.c_str(), true) != 0) fail("rename", cat(from, " to ", to), errno);
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  rename_file(from, to);
   fsync_directory(directory_of(to));
 }
 

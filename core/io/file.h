@@ -82,6 +82,9 @@ std::string read_text(const std::string& path, int64_t max_bytes);
 // part.
 void write_text_atomically(const std::string& path, std::string_view text);
 
+// rename(2) alone. Throws kIo.
+void rename_file(const std::string& from, const std::string& to);
+
 // rename(2), then fsync of the directory that holds `to`.
 void rename_durably(const std::string& from, const std::string& to);
 

@@ -11,6 +11,8 @@ class LockFile {
   // locks it is as if it were taken.
   explicit LockFile(const std::string& path);
   ~LockFile();
+  // Whoever inherits it holds the lock too, until the last of them closes it.
+  int descriptor() const { return fd_; }
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
 

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "ckpt/commit.h"
 #include "ckpt/verify.h"
@@ -97,7 +98,7 @@ TEST(Saver, FilesAreAFunctionOfTheState) {
   EXPECT_EQ(first, contents(save_once(c.path(), layout, config, false, false)));  // in the step
 }
 
-TEST(Saver, PollsMoveManySavesForward) {
+TEST(Saver, SavesAreCommittedWithoutAWordBetweenRanks) {
   const auto config = small_model(17);
   const ModelLayout layout{2, 1, 2, true};
   TemporaryFolder folder;
@@ -110,11 +111,14 @@ TEST(Saver, PollsMoveManySavesForward) {
     Saver saver(comm, options);
     for (int64_t step = 1; step <= 60; ++step) {
       training.allreduce(double(step));  // the training's own messages go on beside
-      saver.poll();
+      EXPECT_FALSE(saver.status().failed);
       if (step % 10 == 0) saver.save({make_info(layout, config, step), state.data()});
     }
+    for (const auto op : {core::CommOp::kAllreduce, core::CommOp::kBcast, core::CommOp::kSend}) {
+      EXPECT_EQ(comm.counter(op).calls, op == core::CommOp::kBcast ? 2 : 0);  // of the beginning: a text and its length
+    }
     saver.finish();
-    EXPECT_FALSE(saver.pending());
+    EXPECT_FALSE(saver.status().unfinished);
     EXPECT_EQ(saver.last_committed(), 60);
   });
   EXPECT_EQ(list_generations(folder.path()).size(), 6u);
@@ -146,6 +150,175 @@ TEST(Saver, SecondSaverIsRefusedOnAllRanks) {
     ++refused;
   });
   EXPECT_EQ(refused, 2);
+}
+
+// A slow disk: two snapshots are taken at once, the third has to wait for the first.
+TEST(Saver, TwoBuffersTakeTwoSnapshots) {
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder folder;
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state({}, config, 0, mixed_roles());
+    core::Arena arena;
+    Saver::Options options;
+    options.root = folder.path();
+    options.staging_buffers = 2;
+    options.bytes_per_second = 10'000'000;  // about 0.3 s a save
+    options.arena = &arena;
+    Saver saver(comm, options);
+    saver.reserve(state.data());
+    const int64_t staging = arena.current_bytes(core::MemoryTag::kCkpt);
+    for (int64_t iteration = 1; iteration <= 4; ++iteration) {
+      saver.save({make_info({}, config, iteration), state.data()});
+      EXPECT_TRUE(saver.status().unfinished);
+      if (iteration == 2) {
+        EXPECT_EQ(saver.last_committed(), -1) << "neither of two saves had to wait";
+      }
+      EXPECT_EQ(saver.last_wait_seconds() > 0.05, iteration > 2) << saver.last_wait_seconds();
+    }
+    saver.finish();
+    EXPECT_EQ(saver.last_committed(), 4);
+    EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kCkpt), staging);
+    EXPECT_GE(staging, 2 * saver.last_bytes());
+    EXPECT_LE(staging, 2 * saver.last_bytes() * 11 / 10 + (4 << 20)) << "pages and huge pages";
+  });
+  EXPECT_EQ(list_generations(folder.path()).size(), 4u);
+}
+
+TEST(Saver, ALazySnapshotIsOfTheStateBeforeTheUpdate) {
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder eager, lazy;
+  const auto expected = contents(save_once(eager.path(), {}, config, true, false));
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    RankState state({}, config, 0, mixed_roles());
+    std::atomic<int64_t> version{0};
+    Saver::Options options;
+    options.root = lazy.path();
+    options.lazy_snapshot = true;
+    options.state_version = &version;
+    Saver saver(comm, options);
+    saver.save({make_info({}, config, 100), state.data()});
+    saver.before_update();
+    ++version;
+    for (auto& bytes : state.bytes) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+    saver.finish();
+    EXPECT_EQ(contents(saver.last_path()), expected);
+    // An update that did not wait is found out if it comes under the copy.
+    std::atomic<bool> done{false};
+    std::thread careless([&] {
+      while (!done) ++version;
+    });
+    std::string text;
+    for (int64_t i = 1; i <= 200 && text.empty(); ++i) {
+      try {
+        saver.save({make_info({}, config, 100 + i), state.data()});
+        saver.finish();
+      } catch (const core::Error& e) {
+        EXPECT_EQ(e.code(), core::ErrorCode::kInternal);
+        text = e.what();
+      }
+    }
+    done = true;
+    careless.join();
+    EXPECT_NE(text.find("was updated while its snapshot was taken"), std::string::npos) << text;
+  });
+}
+
+TEST(Saver, RetentionKeepsTheNewestAndTheMultiples) {
+  const auto config = small_model(17);
+  TemporaryFolder folder;
+  save_once(folder.path(), {}, config, true, false, 5000);  // of another run, and later
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state({}, config, 0, mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    options.retention = {.keep_last = 2, .retain_interval = 30};
+    Saver saver(comm, options);
+    for (int64_t iteration = 10; iteration <= 80; iteration += 10) {
+      saver.save({make_info({}, config, iteration), state.data()});
+    }
+    saver.finish();
+  });
+  std::vector<int64_t> kept;
+  for (const Generation& generation : list_generations(folder.path())) kept.push_back(generation.iteration);
+  EXPECT_EQ(kept, (std::vector<int64_t>{5000, 80, 70, 60, 30}));
+}
+
+// The trainer is killed as soon as it has its snapshot: the writer's process commits it.
+TEST(SaverProcess, OutlivesTheTrainer) {
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder folder, other;
+  const auto expected = contents(save_once(other.path(), {}, config, true, false, 7));
+  const RankState state({}, config, 0, mixed_roles());
+  const pid_t child = ::fork();
+  if (child == 0) {  // no gtest in here
+    try {
+      run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+        core::Communicator comm = world_of(endpoint);
+        Saver::Options options;
+        options.root = folder.path();
+        options.bytes_per_second = 10'000'000;
+        options.writer_command = {MS_BIN "/mstrain", "--checkpoint-writer-process"};
+        Saver saver(comm, options);
+        saver.save({make_info({}, config, 7), state.data()});
+        ::kill(::getpid(), SIGKILL);
+      });
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(list_generations(folder.path()).empty());
+  // It still holds the lock of the root.
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    Saver::Options options;
+    options.root = folder.path();
+    EXPECT_EQ(thrown_by([&] { Saver second(comm, options); }).code, core::ErrorCode::kIo);
+  });
+  for (int i = 0; i < 600 && list_generations(folder.path()).empty(); ++i) ::usleep(50'000);
+  ASSERT_EQ(list_generations(folder.path()).size(), 1u);
+  EXPECT_EQ(contents(list_generations(folder.path())[0].path), expected);
+}
+
+TEST(SaverProcess, WritesWhatAThreadWritesAndItsDeathIsAnError) {
+  const auto config = small_model(127, false, 200);
+  const ModelLayout layout{2, 1, 1, false};
+  TemporaryFolder folder, other;
+  const auto expected = contents(save_once(other.path(), layout, config, true, true));
+  run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    RankState state(layout, config, endpoint.rank(), mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    options.writer_command = {MS_BIN "/mstrain", "--checkpoint-writer-process"};
+    Saver saver(comm, options);
+    saver.save({make_info(layout, config, 100), state.data()});
+    for (auto& bytes : state.bytes) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
+    saver.finish();
+    EXPECT_EQ(saver.last_committed(), 100);
+    EXPECT_EQ(contents(saver.last_path()), expected);
+  });
+  run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state(layout, config, endpoint.rank(), mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    // On rank 1 a program that ends at once.
+    options.writer_command = {MS_BIN "/mstrain", "--checkpoint-writer-process"};
+    if (endpoint.rank() == 1) options.writer_command = {"/bin/true"};
+    Saver saver(comm, options);
+    saver.save({make_info(layout, config, 200), state.data()});
+    const auto thrown = thrown_by([&] { saver.finish(); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+    EXPECT_NE(thrown.text.find("rank 1: "), std::string::npos) << thrown.text;
+    EXPECT_NE(thrown.text.find("writer process"), std::string::npos) << thrown.text;
+  });
+  EXPECT_EQ(list_generations(folder.path()).size(), 1u);
 }
 
 TEST(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
@@ -188,7 +361,7 @@ TEST(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
           } catch (const core::Error& e) {
             EXPECT_EQ(e.code(), core::ErrorCode::kIo) << e.what();
             texts[static_cast<size_t>(endpoint.rank())] = e.what();
-            EXPECT_FALSE(saver.pending());
+            EXPECT_FALSE(saver.status().unfinished);
           }
         });
         calls = disk.calls();
@@ -228,7 +401,7 @@ TEST(SaverFaults, AFailedRankNamesItselfAndTheNextSaveWorks) {
     auto broken = state.data();
     if (endpoint.rank() == 1) broken.pop_back();  // a hole in the last tensor
     saver.save({make_info(layout, config, 100), broken});
-    const auto thrown = thrown_by([&] { saver.save({make_info(layout, config, 200), state.data()}); });
+    const auto thrown = thrown_by([&] { saver.finish(); });
     EXPECT_EQ(thrown.code, core::ErrorCode::kInternal);
     EXPECT_NE(thrown.text.find("no shard holds element"), std::string::npos) << thrown.text;
     saver.save({make_info(layout, config, 200), state.data()});

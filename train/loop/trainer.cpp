@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "train/loop/generate.h"
 #include "train/loop/peak.h"
 #include "train/loop/profile_window.h"
+#include "train/loop/saving.h"
 #include "train/loop/step.h"
 #include "train/loop/tensorboard.h"
 #include "train/ops/linear.h"
@@ -85,13 +87,14 @@ struct Trainer::Impl {
       return;
     }
     if (!config.checkpoint.save.empty() && config.generate.generate.empty() && !config.training.skip_train) {
-      saver =
-          std::make_unique<ckpt::Saver>(groups->checkpoint, ckpt::Saver::Options{.root = config.checkpoint.save,
-                                                                                 .async = config.checkpoint.async_save,
-                                                                                 .producer = "mstrain",
-                                                                                 .arena = &arena,
-                                                                                 .pool = &ops.pool,
-                                                                                 .recorder = recorder});
+      ckpt::Saver::Options options = saver_options(config.checkpoint);
+      options.producer = "mstrain";
+      options.state_version = &state_version;
+      if (config.checkpoint.ckpt_writer == "process") options.writer_command = hooks.writer_command;
+      options.arena = &arena;
+      options.pool = &ops.pool;
+      options.recorder = recorder;
+      saver = std::make_unique<ckpt::Saver>(groups->checkpoint, std::move(options));
     }
     peak_tflops = config.logger.peak_tflops > 0 ? config.logger.peak_tflops : measure_peak_tflops(ops);
     core::collectively(groups->world, "metrics", [&] {
@@ -366,6 +369,8 @@ struct Trainer::Impl {
     }
     nans_in_a_row = 0;
     spikes->accept(m.loss, m.grad_norm);
+    if (saver != nullptr) saver->before_update();
+    state_version.fetch_add(1);
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
                        .step = progress.optimizer_steps + 1,
@@ -410,18 +415,25 @@ struct Trainer::Impl {
   }
 
   // What the ranks tell each other after a step, a batch of an evaluation or a generated token: their flops, whose sum
-  // it returns, whether a signal has come to any of them, and whether any has seen the time run out.
+  // it returns, whether a signal has come to any of them, whether any has seen the time run out, and how their saves
+  // go.
   double agree(int64_t flops) {
     std::vector<double> told = {static_cast<double>(flops)};
     for (const int signal : kEndingSignals) told.push_back(core::termination_signal() == signal ? 1 : 0);
     const double minutes = static_cast<double>(core::trace::now_ns() - began_ns) * 1e-9 / 60;
     const double limit = config.training.exit_duration_in_mins;
     told.push_back(limit > 0 && minutes > limit ? 1 : 0);
+    const ckpt::Saver::Status saving = saver != nullptr ? saver->status() : ckpt::Saver::Status{};
+    told.push_back(endpoint.rank() == 0 && saving.unfinished ? 1 : 0);
+    told.push_back(saving.failed ? 1 : 0);
     if (endpoint.size() > 1) groups->world.allreduce(told);
     for (size_t i = kEndingSignals.size(); i > 0; --i) {
       if (told[i] > 0) stop_signal = kEndingSignals[i - 1];
     }
-    out_of_time = told.back() > 0;
+    const double* rest = told.data() + 1 + kEndingSignals.size();
+    out_of_time = rest[0] > 0;
+    save_unfinished = rest[1] > 0;
+    save_failed = rest[2] > 0;
     return told[0];
   }
 
@@ -482,7 +494,23 @@ struct Trainer::Impl {
     return step_label;
   }
 
+  // Waits for the saves under way. A failed one ends the run, or is told and passed over (--ckpt-on-error).
+  void finish_saves() {
+    save_failed = false;
+    try {
+      saver->finish();
+    } catch (const core::AgreedError& e) {
+      if (config.checkpoint.ckpt_on_error == "stop") throw;
+      core::log_warning("train.save", cat(e.what(), "; the run goes on (--ckpt-on-error continue)"));
+    }
+  }
+
   void save() {
+    if (save_unfinished && config.checkpoint.ckpt_overlap == "skip") {
+      core::log_warning("train.save", cat("iteration ", progress.iteration,
+                                          " is not saved: the save before is not finished (--ckpt-overlap skip)"));
+      return;
+    }
     ckpt::SaveRequest request;
     core::collectively(groups->world, "save", [&] {
       begin("save");
@@ -526,7 +554,7 @@ struct Trainer::Impl {
       StepMetrics m = train_step();
       summary.steps.push_back(m);
       log_step(m);
-      if (saver != nullptr) saver->poll();
+      if (save_failed) finish_saves();
       if (saver != nullptr && config.checkpoint.save_interval > 0 &&
           progress.iteration % config.checkpoint.save_interval == 0)
         save();
@@ -545,7 +573,7 @@ struct Trainer::Impl {
     }
     if (saver != nullptr) {
       if (saves_at_exit() && last_saved != progress.iteration && !summary.steps.empty()) save();
-      saver->finish();
+      finish_saves();
       if (endpoint.rank() == 0 && saver->last_committed() >= 0) summary.checkpoint = saver->last_path().string();
     }
     summary.signal = stop_signal;
@@ -567,6 +595,7 @@ struct Trainer::Impl {
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   TrainValidTest data;
+  std::atomic<int64_t> state_version{0};  // updates of the optimizer
   std::unique_ptr<ckpt::Saver> saver;
   MetricsFile metrics;
   EventWriter events;
@@ -583,6 +612,7 @@ struct Trainer::Impl {
   int stop_signal = 0;
   int nans_in_a_row = 0;  // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
+  bool save_unfinished = false, save_failed = false;   // on any rank, as of the last agree()
   int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
   bool differs = false;
 };

@@ -25,6 +25,8 @@ struct TrainerHooks {
   std::function<std::unique_ptr<ckpt::Source>(const std::filesystem::path& path, int64_t iteration)> open_source;
   // Turns a closed native trace into another format beside it.
   std::function<void(const std::filesystem::path& native, const std::string& format)> convert_trace;
+  // What --ckpt-writer process starts: ckpt::Saver::Options::writer_command.
+  std::vector<std::string> writer_command;
   // Called as each phase begins: "config", "build", "load", "data", and of every step "forward", "optimizer" and
   // "save". For tests, which may throw there; may be empty.
   std::function<void(std::string_view phase)> at_phase;

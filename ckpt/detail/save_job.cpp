@@ -1,0 +1,180 @@
+#include "ckpt/detail/save_job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <thread>
+
+#include "ckpt/commit.h"
+#include "ckpt/detail/assemble.h"
+#include "core/io/atomic_directory.h"
+#include "core/io/file.h"
+#include "core/log.h"
+#include "core/trace/span.h"
+
+namespace ms::ckpt {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using core::trace::Category;
+using core::trace::Span;
+using Clock = std::chrono::steady_clock;
+
+int64_t bytes_of(const core::ShardedTensor& box) {
+  return core::num_elements(box.local_shape) * core::size_of(box.dtype);
+}
+
+std::string report_path(const SaveJob& job, int rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank_%05d.report", rank);
+  return (job.temporary / name).string();
+}
+
+constexpr int64_t kMaxReportBytes = int64_t{1} << 30;
+
+// The reports of all ranks in order; sleeps between looks, longer and longer.
+std::vector<std::string> collect_reports(const SaveJob& job, const std::string& own,
+                                         const std::function<std::string()>& give_up) {
+  std::vector<std::string> reports(static_cast<size_t>(job.num_ranks));
+  reports[static_cast<size_t>(job.rank)] = own;
+  int missing = job.num_ranks - 1;
+  auto heard = Clock::now();
+  auto pause = std::chrono::milliseconds(1);
+  while (missing > 0) {
+    const int before = missing;
+    for (int rank = 0; rank < job.num_ranks; ++rank) {
+      std::string& report = reports[static_cast<size_t>(rank)];
+      if (!report.empty() || ::access(report_path(job, rank).c_str(), F_OK) != 0) continue;
+      report = core::read_text(report_path(job, rank), kMaxReportBytes);
+      --missing;
+    }
+    if (missing == 0) break;
+    if (const std::string reason = give_up(); !reason.empty()) throw parse_error(reason);
+    if (missing != before) {
+      heard = Clock::now();
+      pause = std::chrono::milliseconds(1);
+    }
+    if (std::chrono::duration<double>(Clock::now() - heard).count() > job.timeout_s) {
+      const auto silent = std::find(reports.begin(), reports.end(), std::string());
+      throw Error(ErrorCode::kPeerFailed,
+                  cat("rank ", silent - reports.begin(), missing > 1 ? cat(" and ", missing - 1, " more have") : " has",
+                      " not reported within ", job.timeout_s,
+                      " s (--ckpt-timeout). Is its disk stuck, or the directory not shared between all ranks?"));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(50));
+  }
+  for (int rank = 0; rank < job.num_ranks; ++rank) ::unlink(report_path(job, rank).c_str());
+  return reports;
+}
+
+std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>& reports,
+                             core::AtomicDirectory& directory) {
+  int failed = 0;
+  std::optional<Error> error;
+  std::vector<RankFileRecord> records;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (is_error(reports[rank])) {
+      if (!error) error = parse_error(reports[rank]).within(cat("rank ", rank));
+      ++failed;
+    } else if (!error) {
+      records.push_back(decode_record(reports[rank].substr(1)));
+    }
+  }
+  if (error && failed > 1) throw Error(error->code(), cat(error->what(), " (and ", failed - 1, " more ranks)"));
+  if (error) throw *error;
+  Manifest manifest;
+  manifest.producer = job.producer;
+  manifest.info = job.info;
+  assemble_tensors(manifest, records);
+  return commit_generation(job.root, directory, std::move(manifest));
+}
+
+void apply_retention(const SaveJob& job, const std::filesystem::path& path) {
+  if (job.retention.keeps_all()) return;
+  try {
+    const Manifest manifest = check_generation(path);
+    const Generation newest{path, manifest.info.iteration, manifest.attempt};
+    for (const Generation& old : superseded(job.root, newest, job.retention)) {
+      remove_generation(job.root, old);
+      core::log_info("ckpt.retention", cat("removed ", old.path.string()));
+    }
+  } catch (const Error& e) {
+    core::log_warning("ckpt.retention", cat("older checkpoints stay: ", e.what()));
+  }
+}
+
+}  // namespace
+
+std::string ok_text(const std::string& content) { return cat('k', content); }
+std::string error_text(const Error& error) {
+  return cat('e', static_cast<char>('0' + static_cast<int>(error.code())), error.what());
+}
+bool is_error(const std::string& outcome) { return outcome[0] == 'e'; }
+Error parse_error(const std::string& outcome) {
+  return Error(static_cast<ErrorCode>(outcome.at(1) - '0'), outcome.substr(2));
+}
+
+std::string outcome_of(const std::function<std::string()>& body) {
+  try {
+    return ok_text(body());
+  } catch (const Error& e) {
+    return error_text(e);
+  } catch (const std::bad_alloc&) {
+    return error_text(Error(ErrorCode::kOutOfMemory, "no memory for writing a checkpoint"));
+  } catch (const std::exception& e) {
+    return error_text(Error(ErrorCode::kInternal, e.what()));
+  }
+}
+
+std::string write_part(const SaveJob& job, core::trace::Recorder* recorder) {
+  return outcome_of([&] {
+    core::make_directory(job.temporary);
+    if (job.boxes.empty()) return encode_record({});
+    int64_t total = 0;
+    for (const auto& box : job.boxes) total += bytes_of(box);
+    if (const int64_t room = core::available_bytes(job.temporary.string()); room < total) {
+      throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", total, " bytes, but only ", room,
+                                      " are free in ", job.root.string()));
+    }
+    Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
+    RankFile file(job.temporary.string(), job.rank, job.boxes, job.file);
+    for (size_t i = 0; i < job.boxes.size(); ++i) {
+      const int64_t item = core::size_of(job.boxes[i].dtype);
+      const int64_t elements = core::num_elements(job.boxes[i].local_shape), step = kChunkBytes / item;
+      for (int64_t first = 0; first < elements; first += step) {
+        file.write_later(static_cast<int32_t>(i), first, std::min(step, elements - first), job.data[i] + first * item);
+      }
+    }
+    return encode_record(file.finish(recorder));
+  });
+}
+
+void leave_report(const SaveJob& job, const std::string& outcome) {
+  // Not synced: after a crash of the machine there is nobody to read it.
+  const std::string path = report_path(job, job.rank), temporary = path + ".tmp";
+  core::File file = core::File::create(temporary);
+  file.pwrite(std::as_bytes(std::span(outcome)), 0);
+  file.close();
+  core::rename_file(temporary, path);
+}
+
+std::string commit_reported(const SaveJob& job, const std::string& own, const std::function<std::string()>& give_up,
+                            core::trace::Recorder* recorder) {
+  const std::string outcome = outcome_of([&] {
+    core::AtomicDirectory directory(job.temporary);  // removed again if anything below throws
+    const std::vector<std::string> reports = collect_reports(job, own, give_up);
+    Span span(recorder, Category::kUserAnnotation, "ckpt.commit");
+    return commit(job, reports, directory).string();
+  });
+  if (is_error(outcome)) return error_text(parse_error(outcome).within(cat("save iteration ", job.info.iteration)));
+  apply_retention(job, outcome.substr(1));
+  return outcome;
+}
+
+}  // namespace ms::ckpt

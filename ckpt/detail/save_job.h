@@ -1,0 +1,61 @@
+// One rank's part in one save, without any communication between ranks: they meet in the temporary directory. So the
+// same code runs on a thread of the trainer and in a process that outlives it.
+//
+//   <temporary>/rank_00003.h5       what the rank writes
+//   <temporary>/rank_00003.report   left when that is durable, or has failed; gone before the commit
+//
+// The coordinator (rank 0) waits for all reports, then commits; nothing waits for the coordinator.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ckpt/detail/rank_file.h"
+#include "ckpt/retention.h"
+#include "ckpt/source.h"
+#include "core/error.h"
+#include "core/sharded_tensor.h"
+#include "core/trace/recorder.h"
+
+namespace ms::ckpt {
+
+struct SaveJob {
+  std::filesystem::path root;
+  std::filesystem::path temporary;  // in root; made by whoever comes first
+  int rank = 0, num_ranks = 1;
+  CheckpointInfo info;
+  std::string producer;
+  std::vector<core::ShardedTensor> boxes;
+  std::vector<const std::byte*> data;  // of each box
+  RankFile::Options file;
+  Retention retention;
+  double timeout_s = 600;  // how long the coordinator waits for a report after its own
+
+  bool coordinator() const { return rank == 0; }
+  bool alone() const { return num_ranks == 1; }
+};
+
+// Outcomes as text: "k" and a content, or "e", the code's digit and the error's text.
+std::string ok_text(const std::string& content);
+std::string error_text(const core::Error& error);
+// Runs body; an exception becomes an error_text.
+std::string outcome_of(const std::function<std::string()>& body);
+bool is_error(const std::string& outcome);
+core::Error parse_error(const std::string& outcome);
+
+// Writes this rank's file; the outcome's content is an encoded RankFileRecord. Never throws.
+std::string write_part(const SaveJob& job, core::trace::Recorder* recorder);
+
+// Leaves the outcome for the coordinator. Throws kIo.
+void leave_report(const SaveJob& job, const std::string& outcome);
+
+// Coordinator: waits for all ranks' reports (own: this rank's outcome), then makes the generation of them and applies
+// the retention, or removes the temporary directory. give_up: asked while waiting; its text ends the save when not
+// empty. The outcome's content is the path of the generation. Never throws.
+std::string commit_reported(const SaveJob& job, const std::string& own, const std::function<std::string()>& give_up,
+                            core::trace::Recorder* recorder);
+
+}  // namespace ms::ckpt

@@ -1,0 +1,124 @@
+#include "ckpt/detail/staging.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ckpt/detail/rank_file.h"
+#include "core/error.h"
+#include "core/io/bulk_writer.h"
+
+namespace ms::ckpt {
+namespace {
+
+int64_t bytes_of(const core::ShardedTensor& shard) {
+  return core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
+}
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Begin of each shard's copy, and the end of the last.
+std::vector<int64_t> offsets_of(std::span<const ShardData> shards) {
+  std::vector<int64_t> offsets;
+  int64_t end = 0;
+  for (const ShardData& shard : shards) {
+    const int64_t size = bytes_of(shard.meta);
+    offsets.push_back(round_up(end, size >= kPackedBelow ? core::kDirectAlignment : 64));
+    end = offsets.back() + size;
+  }
+  offsets.push_back(end);
+  return offsets;
+}
+
+}  // namespace
+
+std::vector<ShardData> written_shards(std::span<const ShardData> shards) {
+  std::vector<ShardData> written;
+  for (const ShardData& shard : shards) {
+    if (shard.meta.replica_id == 0 && bytes_of(shard.meta) > 0) written.push_back(shard);
+  }
+  return written;
+}
+
+Staging::~Staging() { unmap(); }
+
+void Staging::unmap() {
+  buffer_.release();
+  if (mapping_ != nullptr) ::munmap(mapping_, static_cast<size_t>(mapped_bytes_));
+  mapping_ = nullptr;
+}
+
+void Staging::reserve(std::span<const ShardData> shards, core::Arena& arena, core::ThreadPool* pool) {
+  const int64_t bytes = offsets_of(shards).back();
+  if (buffer_.size_bytes() >= bytes) return;
+  unmap();
+  if (descriptor_ < 0) {
+    buffer_ = arena.allocate(bytes, core::MemoryTag::kCkpt);
+  } else {
+    void* place = MAP_FAILED;
+    if (::ftruncate(descriptor_, bytes) == 0) {
+      place = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    }
+    if (place == MAP_FAILED) {
+      throw core::Error(core::ErrorCode::kOutOfMemory,
+                        core::cat("cannot share ", bytes, " bytes for the snapshot: ", std::strerror(errno)));
+    }
+    mapping_ = static_cast<std::byte*>(place);
+    mapped_bytes_ = bytes;
+    buffer_ = arena.account(mapping_, bytes, core::MemoryTag::kCkpt);
+  }
+  const auto touch = [data = buffer_.data()](int64_t begin, int64_t end) {
+    std::memset(data + begin, 0, static_cast<size_t>(end - begin));
+  };
+  if (pool != nullptr) {
+    pool->parallel_for(bytes, int64_t{2} << 20, touch);
+  } else {
+    touch(0, bytes);
+  }
+}
+
+std::vector<std::byte*> Staging::places(std::span<const ShardData> shards) const {
+  const std::vector<int64_t> offsets = offsets_of(shards);
+  MS_CHECK(offsets.back() <= buffer_.size_bytes(), "staging of ", buffer_.size_bytes(), " bytes for ", offsets.back());
+  std::vector<std::byte*> places;
+  for (size_t i = 0; i < shards.size(); ++i) places.push_back(buffer_.data() + offsets[i]);
+  return places;
+}
+
+void copy_shards(std::span<const ShardData> shards, std::span<std::byte* const> places, core::ThreadPool* pool,
+                 const std::atomic<int64_t>* version) {
+  struct Piece {
+    std::byte* to;
+    const std::byte* from;
+    int64_t size;
+    size_t shard;
+  };
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const int64_t size = bytes_of(shards[i].meta);
+    for (int64_t at = 0; at < size; at += kPiece) {
+      pieces.push_back({places[i] + at, shards[i].data + at, std::min(kPiece, size - at), i});
+    }
+  }
+  const int64_t begun = version == nullptr ? 0 : version->load();
+  const auto copy = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Piece& piece = pieces[static_cast<size_t>(i)];
+      std::memcpy(piece.to, piece.from, static_cast<size_t>(piece.size));
+      MS_CHECK(version == nullptr || version->load() == begun, shards[piece.shard].meta.key,
+               " was updated while its snapshot was taken");
+    }
+  };
+  const auto count = static_cast<int64_t>(pieces.size());
+  if (pool != nullptr) {
+    pool->parallel_for(count, 1, copy);
+  } else {
+    copy(0, count);
+  }
+}
+
+}  // namespace ms::ckpt

@@ -1,0 +1,13 @@
+// From the --ckpt-* and --save-* flags to what the saver takes.
+#pragma once
+
+#include "ckpt/writer.h"
+#include "train/config.h"
+
+namespace ms::train {
+
+// root, the kind of writing and the retention; the caller adds memory, threads and who it is.
+// Throws kInvalidArgument for a flag that is none of its values.
+ckpt::Saver::Options saver_options(const CheckpointConfig& config);
+
+}  // namespace ms::train
