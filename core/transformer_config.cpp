@@ -1,12 +1,30 @@
 #include "core/transformer_config.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "core/error.h"
 
 namespace ms::core {
+namespace {
+
+constexpr int64_t kMostSize = INT32_MAX;              // of each size: products of two fit
+constexpr double kMostParameters = int64_t{1} << 53;  // exact in JSON, and counted in 64 bits
+
+// As num_parameters, but nothing wraps; without what does not matter beside a matrix.
+double about_num_parameters(const TransformerConfig& c) {
+  const auto hidden = static_cast<double>(c.hidden_size);
+  const double heads = static_cast<double>(c.num_attention_heads) + static_cast<double>(c.query_groups());
+  const double layer = hidden * (2 * heads * static_cast<double>(c.kv_channels) +
+                                 (c.gated() ? 3 : 2) * static_cast<double>(c.ffn_hidden_size));
+  return static_cast<double>(c.num_layers) * layer +
+         hidden * (2 * static_cast<double>(c.vocab_size) + static_cast<double>(c.max_position_embeddings));
+}
+
+}  // namespace
 
 void TransformerConfig::resolve(int64_t seq_length) {
+  if (hidden_size < 0 || hidden_size > kMostSize) return;  // for validate() to refuse
   if (kv_channels == 0 && num_attention_heads > 0) kv_channels = hidden_size / num_attention_heads;
   if (ffn_hidden_size == 0) ffn_hidden_size = gated() ? (hidden_size * 8 / 3 + 63) / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
@@ -26,6 +44,7 @@ void TransformerConfig::validate() const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
   const auto positive = [&](int64_t value, const char* flag) {
     if (value <= 0) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": give a positive number");
+    if (value > kMostSize) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": at most ", kMostSize);
   };
   positive(num_layers, "--num-layers");
   positive(hidden_size, "--hidden-size");
@@ -35,6 +54,14 @@ void TransformerConfig::validate() const {
   positive(query_groups(), "--num-query-groups");
   positive(make_vocab_size_divisible_by, "--make-vocab-size-divisible-by");
   positive(vocab_size, "--vocab-size");
+  if (max_position_embeddings < 0 || max_position_embeddings > kMostSize) {
+    refuse(ErrorCode::kInvalidArgument, "--max-position-embeddings is ", max_position_embeddings, ": expected 0 to ",
+           kMostSize);
+  }
+  if (const double parameters = about_num_parameters(*this); parameters > kMostParameters) {
+    refuse(ErrorCode::kInvalidArgument, "the sizes given make a model of about ", parameters, " parameters: at most ",
+           kMostParameters, ". See --hidden-size, --ffn-hidden-size, --kv-channels and --vocab-size");
+  }
   if (!group_query_attention && num_query_groups != 1 && num_query_groups != num_attention_heads) {
     refuse(ErrorCode::kInvalidArgument, "--num-query-groups ", num_query_groups,
            " has no effect without --group-query-attention: give both, or neither");

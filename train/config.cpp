@@ -1,7 +1,9 @@
 #include "train/config.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 #include "core/error.h"
 #include "core/io/bulk_writer.h"
@@ -11,6 +13,9 @@
 
 namespace ms::train {
 namespace {
+
+constexpr int64_t kMostSize = INT32_MAX;            // so that products of two fit
+constexpr int64_t kMostSamples = int64_t{1} << 53;  // exact in JSON
 
 template <class... Parts>
 void require(bool condition, const Parts&... parts) {
@@ -37,6 +42,21 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler, cons
                       bool trains) {
   require(training.train_samples >= 0, "--train-samples ", training.train_samples, ": give a positive number");
   const bool by_samples = training.train_samples > 0;
+  const int64_t batch = training.global_batch_size;
+  for (const auto& [samples, flag] : {std::pair{training.train_samples, "--train-samples"},
+                                      std::pair{scheduler.lr_decay_samples, "--lr-decay-samples"},
+                                      std::pair{scheduler.lr_warmup_samples, "--lr-warmup-samples"},
+                                      std::pair{scheduler.lr_wsd_decay_samples, "--lr-wsd-decay-samples"}}) {
+    require(samples <= kMostSamples, flag, " ", samples, ": at most ", kMostSamples);
+  }
+  for (const auto& [iterations, flag] :
+       {std::pair{training.train_iters, "--train-iters"}, std::pair{training.eval_iters, "--eval-iters"},
+        std::pair{scheduler.lr_decay_iters, "--lr-decay-iters"},
+        std::pair{scheduler.lr_warmup_iters, "--lr-warmup-iters"},
+        std::pair{scheduler.lr_wsd_decay_iters, "--lr-wsd-decay-iters"}}) {
+    require(iterations <= kMostSamples / batch, flag, " ", iterations, " of --global-batch-size ", batch, ": at most ",
+            kMostSamples, " samples");
+  }
   if (by_samples) {
     const int64_t iterations = training.train_samples / training.global_batch_size;
     require(training.train_iters == 0 || training.train_iters == iterations,
@@ -210,8 +230,10 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   const int pp = parallel.pipeline_model_parallel_size;
   require(tp >= 1, "--tensor-model-parallel-size ", tp, ": at least 1");
   require(pp >= 1, "--pipeline-model-parallel-size ", pp, ": at least 1");
-  require(world_size % (tp * pp) == 0, "world size ", world_size, " is not a multiple of --tensor-model-parallel-size ",
-          tp, " x --pipeline-model-parallel-size ", pp, ". Start a multiple of ", tp * pp, " ranks (mpirun -n)");
+  const int64_t model_ranks = int64_t{tp} * pp;
+  require(world_size % model_ranks == 0, "world size ", world_size,
+          " is not a multiple of --tensor-model-parallel-size ", tp, " x --pipeline-model-parallel-size ", pp,
+          ". Start a multiple of ", model_ranks, " ranks (mpirun -n)");
   require(parallel.distributed_timeout_minutes > 0, "--distributed-timeout-minutes ",
           parallel.distributed_timeout_minutes, ": give a positive number");
   validate_parallel_mode(parallel, world_size);
@@ -219,6 +241,11 @@ void TrainerConfig::resolve_and_validate(int world_size) {
 
   require(training.seq_length > 0, "--seq-length is ", training.seq_length, ": give the tokens per sample");
   require(training.micro_batch_size > 0, "--micro-batch-size is ", training.micro_batch_size, ": at least 1");
+  for (const auto& [size, flag] :
+       {std::pair{training.seq_length, "--seq-length"}, std::pair{training.micro_batch_size, "--micro-batch-size"},
+        std::pair{training.global_batch_size, "--global-batch-size"}}) {
+    require(size <= kMostSize, flag, " ", size, ": at most ", kMostSize);
+  }
   if (training.global_batch_size == 0) training.global_batch_size = training.micro_batch_size * dp;
   require(training.global_batch_size > 0 && training.global_batch_size % (training.micro_batch_size * dp) == 0,
           "--global-batch-size ", training.global_batch_size, " is not a multiple of --micro-batch-size ",
@@ -229,6 +256,9 @@ void TrainerConfig::resolve_and_validate(int world_size) {
 
   model.resolve(training.seq_length);
   model.validate();
+  require(model.padded_vocab_size(tp) <= kMostSize, "--vocab-size ", model.vocab_size,
+          ", padded to a multiple of --make-vocab-size-divisible-by ", model.make_vocab_size_divisible_by,
+          " x --tensor-model-parallel-size ", tp, ", is above ", kMostSize);
   validate_virtual_stages(parallel, model.num_layers);
   ckpt::validate_layout(layout(world_size), model);
   require(virtual_pipeline_model_parallel_size() == 1 || num_microbatches(dp) % pp == 0,

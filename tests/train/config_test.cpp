@@ -104,6 +104,22 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--rampup-batch-size", "16", "16", "1000"}, "--rampup-batch-size"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
       {{"--optimizer", "sgd"}, "--optimizer"},
+      // Numbers whose products do not fit: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.
+      {{"--hidden-size", "9223372036854775807"}, "--hidden-size"},
+      {{"--hidden-size", "-9223372036854775807"}, "--hidden-size"},
+      {{"--kv-channels", "9223372036854775807"}, "--kv-channels"},
+      {{"--vocab-size", "9223372036854775807"}, "--vocab-size"},
+      {{"--max-position-embeddings", "9223372036854775807"}, "--max-position-embeddings"},
+      {{"--num-layers", "2147483647", "--ffn-hidden-size", "2147483647"}, "parameters"},
+      {{"--make-vocab-size-divisible-by", "2147483647", "--tensor-model-parallel-size", "2"},
+       "--make-vocab-size-divisible-by"},
+      {{"--tensor-model-parallel-size", "65536", "--pipeline-model-parallel-size", "65536"}, "4294967296 ranks"},
+      {{"--seq-length", "9223372036854775807"}, "--seq-length"},
+      {{"--micro-batch-size", "9223372036854775807"}, "--micro-batch-size"},
+      {{"--global-batch-size", "9223372036854775800"}, "--global-batch-size"},
+      {{"--train-iters", "9223372036854775807"}, "--train-iters"},
+      {{"--eval-iters", "9223372036854775807"}, "--eval-iters"},
+      {{"--lr-decay-iters", "9223372036854775807"}, "--lr-decay-iters"},
   };
   for (const auto& [flags, word] : cases) {
     EXPECT_NE(refusal(flags).find(word), std::string::npos) << flags[0] << ": " << refusal(flags);
