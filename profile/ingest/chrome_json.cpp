@@ -658,7 +658,8 @@ bool Reader::read_array(bool may_end) {
 
 void Reader::read_metadata(std::string_view key, const Value& value) {
   if (key == "baseTimeNanoseconds") {
-    if (const auto ns = detail::whole_number(value.text())) {
+    constexpr int64_t kMaxNs = int64_t{1} << 61;  // below it sums of times do not overflow
+    if (const auto ns = detail::whole_number(value.text()); ns && *ns > -kMaxNs && *ns < kMaxNs) {
       trace_.base_unix_ns = *ns;
       trace_.has_base = true;
     }

@@ -165,11 +165,13 @@ class Reader {
       trace_.level = core::json_string(meta, "level", "meta");
       trace_.pid = core::json_integer(meta, "pid", "meta");
       const auto& clocks = core::json_array(meta, "start_clocks_ns", "meta");
-      if (clocks.size() != 2 || !clocks[0].is_number_integer() || !clocks[1].is_number_integer()) {
-        throw core::Error(core::ErrorCode::kCorruptData, "meta: \"start_clocks_ns\": expected two whole numbers");
+      const auto is_time = [](const nlohmann::json& clock) {
+        return clock.is_number_unsigned() && clock.get<uint64_t>() < uint64_t{kMaxNs};
+      };
+      if (clocks.size() != 2 || !is_time(clocks[0]) || !is_time(clocks[1])) {
+        throw core::Error(core::ErrorCode::kCorruptData, "meta: \"start_clocks_ns\": expected two times");
       }
-      trace_.base_unix_ns =
-          static_cast<int64_t>(clocks[1].get<uint64_t>() - clocks[0].get<uint64_t>());  // wraps: odd times, no overflow
+      trace_.base_unix_ns = clocks[1].get<int64_t>() - clocks[0].get<int64_t>();
       trace_.has_base = true;
       meta_seen_ = true;
       if (!footer) return;
