@@ -11,7 +11,7 @@ uint8_t RankTrace::category(std::string_view name, Side side) {
   for (size_t i = 0; i < categories.size(); ++i) {
     if (categories[i].name == id && categories[i].side == side) return static_cast<uint8_t>(i);
   }
-  if (categories.size() < 256) categories.push_back({id, side, 0});
+  if (categories.size() < 256) categories.push_back({id, side, 0, 0});
   return static_cast<uint8_t>(categories.size() - 1);
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "profile/ascend.h"
 #include "profile/column.h"
 #include "profile/import_stats.h"
 #include "profile/names.h"
@@ -39,7 +40,8 @@ inline bool is_device_work(Side side) { return side == Side::kDevice || side == 
 struct Category {
   NameId name = 0;
   Side side = Side::kHost;
-  int64_t events = 0;  // of every phase, in the file
+  int64_t events = 0;          // of every phase, in the file
+  int64_t complete_flows = 0;  // arrows of which both ends were seen
 };
 
 struct Lane {
@@ -145,6 +147,7 @@ struct RankTrace {
   std::vector<CounterSample> counters;
   std::vector<FlowPoint> flows;
   std::vector<ClockPoint> clocks;
+  std::unique_ptr<AscendTables> ascend;  // null: a trace of another kind
 
   std::array<int64_t, 128> by_phase{};            // events of every phase, by its letter
   int64_t flow_ids = 0, flow_pairs_complete = 0;  // distinct (cat, name, id); those with a start and an end

@@ -153,7 +153,7 @@ int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::st
   } else if (name == "analyze") {
     print(analyze_text(store, results, flags.inputs));
   } else if (name == "steps" && !tensorboard) {
-    print(steps_text(results));
+    print(steps_text(store, results));
   } else if (name == "info") {
     print(info_text(store, results));
   } else {

@@ -53,6 +53,7 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
       rank.memory_operations = memory_operations(trace, view);
       rank.memory_timelines = memory_timelines(trace);
     }
+    if (sections & kSteps) rank.ascend_steps = ascend_steps(trace, view);
     if (sections & kTensorboardSteps) rank.tensorboard_steps = tensorboard_steps(trace, view);
     rank.steps.rank = trace.rank;
     if (sections & (kSteps | kFindings)) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "profile/analysis/ascend_steps.h"
 #include "profile/analysis/breakdown.h"
 #include "profile/analysis/facts.h"
 #include "profile/analysis/findings.h"
@@ -62,6 +63,7 @@ struct RankResults {
   std::map<std::string, MemoryOperation> memory_operations;
   std::map<std::pair<int, int>, MemoryTimeline> memory_timelines;
   std::vector<TensorboardStep> tensorboard_steps;
+  std::vector<AscendStep> ascend_steps;
 };
 
 struct Results {

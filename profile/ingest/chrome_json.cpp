@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/io/json.h"
 #include "kernels/checksum.h"
+#include "profile/ingest/ascend_lanes.h"
 #include "profile/ingest/detail/event_scan.h"
 #include "profile/ingest/detail/flow_set.h"
 #include "profile/ingest/detail/json_window.h"
@@ -329,7 +330,7 @@ void Reader::add_arguments(const ScannedEvent& event, size_t index, Side side, N
   if (event.present == 0) return;
   const bool device = on_device(side);
   const uint8_t flags = device || side == Side::kLaunch ? 0 : name_flags(name);
-  if (device || side == Side::kLaunch) {
+  if (device || side == Side::kLaunch || event.has(Arg::kConnectionId)) {
     Value id = event.get(Arg::kCorrelation);
     if (!id) id = event.get(Arg::kConnectionId);
     if (id) events.correlation[index] = compact(static_cast<uint64_t>(detail::whole_number(id.text()).value_or(0)));
@@ -396,6 +397,10 @@ void Reader::on_slice(const ScannedEvent& event, const char* begin, int64_t ts) 
       category.side = Side::kPseudo;
       category.index = trace_.category("", Side::kPseudo);
     }
+  }
+  if (!event.cat && event.has(Arg::kTaskType)) {
+    // Ascend's tasks: the lane says later that they are the device's, the type what they are.
+    category.index = trace_.category(event.get(Arg::kTaskType).text(), Side::kHost);
   }
   uint16_t lane = 0;
   if (on_device(category.side)) {
@@ -480,8 +485,9 @@ void Reader::on_flow(const ScannedEvent& event, int64_t ts) {
   const uint64_t id =
       number ? static_cast<uint64_t>(*number) : kernels::xxh3(event.id.data, event.id.size) | uint64_t{1} << 63;
   const bool start = event.ph.data[0] == 's';
-  if (event.ph.data[0] != 't') {
-    flows_.add(mix(mix(category.index, kernels::xxh3(event.name.data, event.name.size)), id), start);
+  if (event.ph.data[0] != 't' &&
+      flows_.add(mix(mix(category.index, kernels::xxh3(event.name.data, event.name.size)), id), start)) {
+    ++trace_.categories[category.index].complete_flows;
   }
   // Kineto's arrows say what correlations say; Ascend's are what there is.
   const std::string& name = trace_.names[trace_.categories[category.index].name];
@@ -881,6 +887,7 @@ bool Reader::read() {
   close_open_slices();
   resolve_unknown_categories();
   name_lanes();
+  assign_ascend_lanes(trace_);
   trace_.flow_ids = flows_.count();
   trace_.flow_pairs_complete = flows_.complete();
   finish_trace(trace_);

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "profile/ingest/append.h"
+#include "profile/ingest/ascend.h"
 #include "profile/ingest/byte_stream.h"
 #include "profile/ingest/chrome_json.h"
 #include "profile/ingest/inspect.h"
@@ -29,7 +30,8 @@ using core::ErrorCode;
 
 struct Input {
   std::string path;
-  bool named = false;  // by the user, not found in a folder
+  bool named = false;   // by the user, not found in a folder
+  bool ascend = false;  // a profile folder of Ascend's
 };
 
 struct Loaded {
@@ -59,9 +61,18 @@ bool is_json_name(const std::string& path) {
 std::optional<int> rank_in_name(const std::string& path);
 
 void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats& stats) {
-  std::vector<std::string> paths;
+  std::vector<std::string> paths, profiles;
   std::error_code error;
+  if (!ascend_output_folder(folder).empty()) {
+    out.push_back({folder, false, true});
+    return;
+  }
   for (fs::recursive_directory_iterator it(folder, error), end; it != end && !error; it.increment(error)) {
+    if (it->is_directory() && !it->is_symlink() && !ascend_output_folder(it->path().string()).empty()) {
+      profiles.push_back(it->path().string());
+      it.disable_recursion_pending();
+      continue;
+    }
     if (it.depth() == kMaxFolderDepth) it.disable_recursion_pending();
     if (it->is_regular_file() && !it->is_symlink()) paths.push_back(it->path().string());
     if (paths.size() > kMaxFolderFiles) {
@@ -71,13 +82,15 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
   }
   if (error) throw Error(ErrorCode::kIo, cat("read folder ", folder, ": ", error.message()));
   std::sort(paths.begin(), paths.end());
+  std::sort(profiles.begin(), profiles.end());
   std::vector<std::string> texts;
   std::set<int> native_ranks;
-  size_t found = 0;
+  size_t found = profiles.size();
+  for (const std::string& profile : profiles) out.push_back({profile, false, true});
   for (const std::string& path : paths) {
     const Format format = format_of(path);
     if (format == Format::kNative) {
-      out.push_back({path, false});
+      out.push_back({path, false, false});
       native_ranks.insert(rank_in_name(path).value_or(-1));
       ++found;
     } else if (is_json_name(path)) {
@@ -89,11 +102,15 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
   for (const std::string& path : texts) {
     // What mstrain converted for other tools (rank_00000.json) lies beside the native file of the rank.
     const std::optional<int> rank = rank_in_name(path);
+    if (!profiles.empty()) {  // what lies around Ascend's profiles is about them
+      stats.add("skipped_files", path);
+      continue;
+    }
     if (!native_ranks.empty() && (!rank || native_ranks.count(*rank) != 0)) {
       stats.add("skipped_files", path);
       continue;
     }
-    out.push_back({path, false});
+    out.push_back({path, false, false});
     ++found;
   }
   if (found == 0) {
@@ -117,11 +134,27 @@ std::optional<int> rank_in_name(const std::string& path) {
   return std::nullopt;
 }
 
+std::string all_of(ByteStream& stream) {
+  std::string text;
+  for (size_t got = 1, have = 0; got > 0; have += got) {
+    text.resize(have + std::max<size_t>(size_t{1} << 20, have / 2));
+    got = stream.read(text.data() + have, text.size() - have);
+    if (got == 0) text.resize(have);
+  }
+  return text;
+}
+
 void read_file(const Input& input, bool read_ahead, Loaded& out) {
   const std::string& path = input.path;
   ImportStats packing;  // of the decompressing thread
   std::error_code error;
   out.file.path = path;
+  if (input.ascend) {
+    out.file.format = "ascend";
+    read_ascend_folder(path, read_ahead, *out.trace, out.file, out.stats);
+    out.file.truncated = out.stats.issues().count("truncated") != 0;
+    return;
+  }
   const uintmax_t bytes = fs::file_size(path, error);
   out.file.bytes = error ? -1 : static_cast<int64_t>(bytes);
   {
@@ -135,16 +168,12 @@ void read_file(const Input& input, bool read_ahead, Loaded& out) {
           throw Error(ErrorCode::kCorruptData, cat(path, ": has no \"traceEvents\": not a trace"));
         }
         break;
-      case Format::kNative: {
-        std::string text;
-        for (size_t got = 1, have = 0; got > 0; have += got) {
-          text.resize(have + std::max<size_t>(size_t{1} << 20, have / 2));
-          got = stream.read(text.data() + have, text.size() - have);
-          if (got == 0) text.resize(have);
-        }
-        read_mstrace(text, path, *out.trace, out.file, out.stats);
+      case Format::kNative:
+        read_mstrace(all_of(stream), path, *out.trace, out.file, out.stats);
         break;
-      }
+      case Format::kSqlite:
+        read_ascend_database(all_of(stream), path, *out.trace, out.file, out.stats);
+        break;
       case Format::kUnknown:
         throw Error(ErrorCode::kCorruptData,
                     cat(path, ": is no trace", stream.first().empty() ? " (an empty file)" : " that msprof knows"));
@@ -232,7 +261,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
     if (fs::is_directory(status)) {
       find_traces(path, inputs, store.stats);
     } else {
-      inputs.push_back({path, true});
+      inputs.push_back({path, true, false});
     }
   }
   if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, "no input: give trace files or folders that hold them");

@@ -267,6 +267,121 @@ void write_operators(JsonWriter& json, const RankResults& rank, int64_t top) {
   json.end_object();
 }
 
+void write_ascend_steps(JsonWriter& json, const std::vector<AscendStep>& steps) {
+  json.key("step_trace_time").begin_array();
+  for (const AscendStep& step : steps) {
+    json.begin_object();
+    json.key("Step").value(step.step);
+    json.key("Computing").us(step.computing);
+    json.key("Communication(Not Overlapped)").us(step.communication_not_overlapped);
+    json.key("Overlapped").us(step.overlapped);
+    json.key("Communication").us(step.communication);
+    json.key("Free").us(step.free);
+    json.key("Stage").us(step.stage);
+    json.key("Bubble").us(step.bubble);
+    json.key("Communication(Not Overlapped and Exclude Receive)")
+        .us(std::max<int64_t>(0, step.communication_not_overlapped - step.bubble));
+    json.key("Preparing").us(step.preparing);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_sums(JsonWriter& json, const char* key, const std::map<std::string, AscendSum>& sums) {
+  json.key(key).begin_object();
+  for (const auto& [name, sum] : sums) {
+    json.key(name).begin_object();
+    json.key("count").value(sum.count);
+    json.key("sum_us").us(sum.ns);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+void write_megabytes(JsonWriter& json, const char* key, const std::optional<double>& mb) {
+  json.key(key);
+  mb ? json.decimal(*mb, 6) : json.null();
+}
+
+void write_ascend(JsonWriter& json, const RankTrace& trace, const std::vector<AscendStep>& steps, int64_t top) {
+  const AscendTables& tables = *trace.ascend;
+  write_ascend_steps(json, steps);
+  json.key("trace_view").begin_object();
+  int64_t events = 0;
+  for (const int64_t count : trace.by_phase) events += count;
+  json.key("events").value(events);
+  json.key("by_ph").begin_object();
+  for (size_t phase = 0; phase < trace.by_phase.size(); ++phase) {
+    if (trace.by_phase[phase] > 0) json.key(std::string(1, static_cast<char>(phase))).value(trace.by_phase[phase]);
+  }
+  json.end_object();
+  json.key("flows_complete_by_cat").begin_object();
+  for (const Category& category : trace.categories) {
+    if (category.complete_flows > 0) json.key(trace.names[category.name]).value(category.complete_flows);
+  }
+  json.end_object();
+  json.key("hardware_task_types").begin_object();
+  for (const auto& [type, count] : tables.task_types) json.key(type).value(count);
+  json.end_object();
+  json.end_object();
+  if (tables.kernels) {
+    const AscendKernels& k = *tables.kernels;
+    json.key("kernel_details").begin_object();
+    json.key("rows").value(k.rows);
+    json.key("columns").value(k.columns);
+    write_sums(json, "by_core", k.by_core);
+    json.key("wait_time_sum_us").us(k.wait_ns);
+    json.key("union_without_hccl_us").us(k.union_without_hccl_ns);
+    std::vector<std::pair<std::string, AscendSum>> types(k.by_type.begin(), k.by_type.end());
+    std::stable_sort(types.begin(), types.end(),
+                     [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
+    json.key("top_types").begin_array();
+    for (size_t i = 0; i < types.size() && (top == 0 || i < static_cast<size_t>(top)); ++i) {
+      json.begin_object();
+      json.key("type").value(types[i].first);
+      json.key("count").value(types[i].second.count);
+      json.key("sum_us").us(types[i].second.ns);
+      json.end_object();
+    }
+    json.end_array();
+    json.key("distinct_types").value(static_cast<int64_t>(k.by_type.size()));
+    json.end_object();
+  }
+  json.key("memory_record").begin_object();
+  for (const auto& [component, peaks] : tables.memory) {
+    json.key(component).begin_object();
+    json.key("rows").value(peaks.rows);
+    write_megabytes(json, "peak_allocated_mb", peaks.allocated_mb);
+    write_megabytes(json, "peak_reserved_mb", peaks.reserved_mb);
+    write_megabytes(json, "peak_active_mb", peaks.active_mb);
+    json.end_object();
+  }
+  json.end_object();
+  if (tables.operator_memory) {
+    const AscendOperatorMemory& m = *tables.operator_memory;
+    json.key("operator_memory").begin_object();
+    json.key("rows").value(m.rows);
+    json.key("size_sum_kb").decimal(m.size_sum_kb, 3);
+    json.key("largest_kb").decimal(m.largest_kb, 3);
+    json.key("largest_name").value(m.largest_name);
+    json.key("never_released").value(m.never_released);
+    write_megabytes(json, "peak_allocated_mb", m.peak_allocated_mb);
+    json.end_object();
+  }
+  json.key("links").begin_array();
+  for (const AscendLink& link : tables.links) {
+    json.begin_object();
+    json.key("link").value(link.source_destination);
+    json.key("transport").value(link.transport);
+    json.key("mb").decimal(link.size_mb, 6);
+    json.key("ms").decimal(link.time_ms, 6);
+    json.key("gb_per_s");
+    link.time_ms > 0 ? json.decimal(link.size_mb / link.time_ms, 4) : json.null();
+    json.end_object();
+  }
+  json.end_array();
+}
+
 void write_tensorboard_steps(JsonWriter& json, const RankResults& rank) {
   json.key("tensorboard_steps").begin_array();
   for (const TensorboardStep& step : rank.tensorboard_steps) {
@@ -301,6 +416,7 @@ void write_rank_sections(JsonWriter& json, const RankTrace& trace, const Results
   if (sections & kIdle) write_idle(json, rank);
   if (sections & kMemory) write_memory(json, rank);
   if (sections & kSteps) write_steps(json, rank);
+  if ((sections & kSteps) && trace.ascend != nullptr) write_ascend(json, trace, rank.ascend_steps, top);
   if (sections & kTensorboardSteps) write_tensorboard_steps(json, rank);
 }
 

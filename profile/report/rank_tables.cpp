@@ -278,6 +278,27 @@ DataTable live_table(const Results& results, int64_t top) {
   return table;
 }
 
+DataTable ascend_table(const Results& results) {
+  DataTable table("step_trace_time", "Ascend's step table, from its overlap analysis",
+                  {{"rank"},
+                   {"step", Unit::kText},
+                   {"computing", Unit::kTime},
+                   {"comm_not_overlapped", Unit::kTime},
+                   {"overlapped", Unit::kTime},
+                   {"comm", Unit::kTime},
+                   {"free", Unit::kTime},
+                   {"stage", Unit::kTime},
+                   {"bubble", Unit::kTime},
+                   {"preparing", Unit::kTime}});
+  for (const RankResults& rank : results.ranks) {
+    for (const AscendStep& s : rank.ascend_steps) {
+      table.add({int64_t{rank.rank}, s.step, Ns{s.computing}, Ns{s.communication_not_overlapped}, Ns{s.overlapped},
+                 Ns{s.communication}, Ns{s.free}, Ns{s.stage}, Ns{s.bubble}, Ns{s.preparing}});
+    }
+  }
+  return table;
+}
+
 DataTable tensorboard_table(const Results& results) {
   std::vector<DataTable::Column> columns = {{"rank"}, {"step"}, {"total", Unit::kTime}};
   for (size_t role = 0; role < kNumStepRoles; ++role) {
@@ -316,6 +337,7 @@ std::vector<DataTable> rank_tables(const Store& store, const Results& results, i
     add(allocator_table(results));
     add(live_table(results, top));
   }
+  if (sections & kSteps) add(ascend_table(results));
   if (sections & kTensorboardSteps) add(tensorboard_table(results));
   return out;
 }

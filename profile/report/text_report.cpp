@@ -108,7 +108,9 @@ std::string tables_text(const std::vector<DataTable>& tables) {
   return out.empty() ? "nothing of this kind in the traces\n" : out;
 }
 
-std::string steps_text(const Results& results) {
+std::string steps_text(const Store& store, const Results& results) {
+  const std::vector<DataTable> ascend = rank_tables(store, results, 0);
+  if (!ascend.empty()) return tables_text(ascend);
   Table table({{"step"},
                {"rank", true},
                {"step ms"},

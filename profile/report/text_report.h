@@ -15,7 +15,7 @@ std::string info_text(const Store& store, const Results& results);
 // The tables of the sections that results hold (rank_tables.h).
 std::string tables_text(const Store& store, const Results& results, int64_t top);  // top 0: all
 std::string tables_text(const std::vector<DataTable>& tables);
-std::string steps_text(const Results& results);
+std::string steps_text(const Store& store, const Results& results);
 // The page of a busy person. inputs: as given, for the commands that show more.
 std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs);
 

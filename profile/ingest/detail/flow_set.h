@@ -8,8 +8,8 @@ namespace ms::profile::detail {
 
 class FlowSet {
  public:
-  // key: a 64-bit hash of (category, name, id); its two lowest bits are not used.
-  void add(uint64_t key, bool start) {
+  // key: a 64-bit hash of (category, name, id); its two lowest bits are not used. True if this completes the pair.
+  bool add(uint64_t key, bool start) {
     if (2 * (count_ + 1) > slots_.size()) grow();
     key |= kUsed;  // so that no key is the empty slot
     const uint64_t mine = key & ~kEnds, end = start ? 1 : 2;
@@ -19,8 +19,10 @@ class FlowSet {
       ++count_;
       slots_[slot] = mine;
     }
-    if ((slots_[slot] & kEnds) == (end ^ kEnds)) ++complete_;
+    const bool completes = (slots_[slot] & kEnds) == (end ^ kEnds);
+    if (completes) ++complete_;
     slots_[slot] |= end;
+    return completes;
   }
   int64_t count() const { return static_cast<int64_t>(count_); }
   int64_t complete() const { return complete_; }
