@@ -29,27 +29,10 @@ int64_t flat_index(const core::Dims& shape, const core::Dims& index) {
 
 void for_each_box_of_range(const core::Dims& shape, int64_t first, int64_t count,
                            const std::function<void(const Box&, int64_t)>& emit) {
-  if (count <= 0) return;
   const size_t axes = shape.size();
-  if (axes == 0) return emit(Box{}, 0);
-  core::Dims stride(axes, 1);  // in elements
-  for (size_t axis = axes - 1; axis > 0; --axis) stride[axis - 1] = stride[axis] * shape[axis];
-  const int64_t end = first + count;
-  while (first < end) {
-    // The outermost axis along which a whole slice begins here and fits.
-    size_t axis = 0;
-    while (axis + 1 < axes && (first % stride[axis] != 0 || end - first < stride[axis])) ++axis;
-    Box box{core::Dims(axes, 0), core::Dims(axes, 1)};
-    int64_t rest = first;
-    for (size_t a = 0; a < axes; ++a) {
-      box.offset[a] = rest / stride[a];
-      rest %= stride[a];
-      if (a > axis) box.extent[a] = shape[a];
-    }
-    box.extent[axis] = std::min(shape[axis] - box.offset[axis], (end - first) / stride[axis]);
-    emit(box, first);
-    first += box.extent[axis] * stride[axis];
-  }
+  for_each_piece_of_range(shape, first, count, [&](const int64_t* offset, const int64_t* extent, int64_t begin) {
+    emit({core::Dims(offset, offset + axes), core::Dims(extent, extent + axes)}, begin);
+  });
 }
 
 void copy_box(const std::byte* source, const core::Dims& source_shape, const core::Dims& source_offset,

@@ -62,12 +62,11 @@ fs::path commit_generation(const fs::path& root, core::AtomicDirectory& director
                                          " cannot sync directories: a checkpoint "
                                          "may be lost if the machine fails"));
   }
-  const std::string manifest_path = (directory.path() / kManifestName).string();
   fs::path target;
   for (manifest.attempt = 0;; ++manifest.attempt) {
     target = root / generation_name(manifest.info.iteration, manifest.attempt);
     if (fs::exists(target)) continue;
-    core::write_text_atomically(manifest_path, dump_manifest(manifest));
+    write_manifest(directory.path(), manifest);
     if (directory.commit(target)) break;
   }
   try {

@@ -44,7 +44,7 @@ class BoxReader {
   // Into `target`, a dense tensor of target_shape, at target_offset.
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, DType to, std::byte* target,
             const core::Dims& target_shape, const core::Dims& target_offset) {
-    const DType from = source_.shards()[static_cast<size_t>(shard)].dtype;
+    const DType from = source_.shards().dtype_of(static_cast<size_t>(shard));
     const int64_t count = core::num_elements(extent);
     bool dense = true;  // does the box lie in the target as one run?
     for (size_t axis = 1; axis < extent.size(); ++axis) {
@@ -71,7 +71,7 @@ class BoxReader {
     try {
       convert_elements(read_.data(), from, target, to, count);
     } catch (const Error& e) {
-      throw e.within(source_.shards()[static_cast<size_t>(shard)].key);
+      throw e.within(source_.shards().key(source_.shards().tensor_of(static_cast<size_t>(shard))));
     }
   }
   Source& source_;
@@ -111,10 +111,9 @@ void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& re
 // A bounded queue between the planner and the workers; the first error stops both.
 class Pipeline {
  public:
-  Pipeline(Source& source, Sink& sink, std::span<const core::ShardedTensor> targets, const ExecuteOptions& options,
-           int threads)
+  Pipeline(Source& source, Sink& sink, const ShardTable& targets, const ExecuteOptions& options, int threads)
       : source_(source), sink_(sink), targets_(targets), options_(options) {
-    for (const auto& target : targets) total_ += core::num_elements(target.local_shape) * core::size_of(target.dtype);
+    for (size_t i = 0; i < targets.size(); ++i) total_ += targets.size_bytes(i);
     if (threads == 1) {
       inline_reader_ = std::make_unique<BoxReader>(source);
     } else {
@@ -152,7 +151,7 @@ class Pipeline {
 
   void perform(const Job& job, BoxReader& reader, std::vector<std::byte>& chunk) {
     if (options_.stopped && options_.stopped()) throw Error(ErrorCode::kIo, "interrupted");
-    const core::ShardedTensor& target = targets_[static_cast<size_t>(job.work->target)];
+    const core::ShardedTensor target = targets_[static_cast<size_t>(job.work->target)];
     fill_chunk(job, target, reader, chunk);
     sink_.write(job.work->target, job.first, job.count, chunk.data());
     std::lock_guard lock(progress_mutex_);
@@ -186,7 +185,7 @@ class Pipeline {
 
   Source& source_;
   Sink& sink_;
-  std::span<const core::ShardedTensor> targets_;
+  const ShardTable& targets_;
   const ExecuteOptions& options_;
   int64_t total_ = 0, done_ = 0;
   std::unique_ptr<BoxReader> inline_reader_;
@@ -227,8 +226,8 @@ void convert_elements(const std::byte* source, DType from, std::byte* target, DT
               cat("no conversion from ", core::dtype_name(from), " to ", core::dtype_name(to)));
 }
 
-ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,
-                      std::span<const core::ShardedTensor> targets, const ExecuteOptions& options) {
+ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, const ShardTable& targets,
+                      const ExecuteOptions& options) {
   if (options.mem_bytes < kMinMemBytes) {
     throw Error(ErrorCode::kInvalidArgument,
                 cat("--mem ", options.mem_bytes, ": at least ", kMinMemBytes, " bytes (64 MiB) are needed"));
@@ -247,9 +246,9 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,
     auto work = std::make_shared<TargetWork>();
     const auto submit = [&] {
       if (work->copies.empty()) return;
-      const core::ShardedTensor& target = targets[static_cast<size_t>(work->target)];
-      const int64_t total = core::num_elements(target.local_shape);
-      const int64_t step = sink.chunk_elements(target);
+      const auto target = static_cast<size_t>(work->target);
+      const int64_t total = targets.elements(target);
+      const int64_t step = sink.chunk_elements(targets[target]);
       for (int64_t first = 0; first < total; first += step) {
         pipeline.submit({work, first, std::min(step, total - first)});
       }

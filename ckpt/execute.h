@@ -32,8 +32,8 @@ struct ExecuteReport {
 // begin, all writes, commit. `targets` as for plan_copies. Source shards that no target wants are left out (the caller
 // decides what may be dropped). dtypes: equal, or among fp32, bf16 and fp16 on both sides (convert_elements).
 // Throws what plan_copies, source, and sink throw; then the sink has not been committed.
-ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info,
-                      std::span<const core::ShardedTensor> targets, const ExecuteOptions& options);
+ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, const ShardTable& targets,
+                      const ExecuteOptions& options);
 
 // One piece of a rank's memory that a checkpoint is to fill.
 struct ShardTarget {

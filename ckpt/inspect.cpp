@@ -22,15 +22,17 @@ struct Row {
   int64_t bytes() const { return core::num_elements(shape) * core::size_of(dtype); }
 };
 
-// One row a tensor, in the order of their first shards.
+// One row a tensor, in the order of the table.
 std::vector<Row> rows_of(const Source& source) {
+  const ShardTable& shards = source.shards();
   std::vector<Row> rows;
-  std::map<std::pair<std::string, core::TensorRole>, size_t> places;
-  for (const core::ShardedTensor& shard : source.shards()) {
-    const auto [place, is_new] = places.try_emplace({shard.key, shard.role}, rows.size());
-    if (is_new) rows.push_back({shard.key, shard.role, shard.dtype, shard.global_shape, 0});
-    ++rows[place->second].shards;
+  for (size_t t = 0; t < shards.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const auto shape = shards.global_shape(tensor);
+    rows.push_back(
+        {std::string(shards.key(tensor)), shards.role(tensor), shards.dtype(tensor), {shape.begin(), shape.end()}});
   }
+  for (size_t i = 0; i < shards.size(); ++i) ++rows[static_cast<size_t>(shards.tensor_of(i))].shards;
   return rows;
 }
 

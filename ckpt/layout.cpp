@@ -1,6 +1,9 @@
 #include "ckpt/layout.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -11,16 +14,18 @@ using core::Error;
 using core::ErrorCode;
 
 nlohmann::json layout_to_json(const ModelLayout& layout) {
-  return {{"tp", layout.tensor_model_parallel_size},
-          {"pp", layout.pipeline_model_parallel_size},
-          {"vpp", layout.virtual_pipeline_model_parallel_size},
-          {"ep", 1},
-          {"etp", 1},
-          {"cp", 1},
-          {"dp", layout.data_parallel_size},
-          {"order", "tp-cp-ep-dp-pp"},
-          {"zero", layout.use_distributed_optimizer ? 1 : 0},
-          {"layer_map", "even"}};
+  nlohmann::json json = {{"tp", layout.tensor_model_parallel_size},
+                         {"pp", layout.pipeline_model_parallel_size},
+                         {"vpp", layout.virtual_pipeline_model_parallel_size},
+                         {"ep", layout.expert_model_parallel_size},
+                         {"etp", layout.expert_tensor_parallel_size},
+                         {"cp", 1},
+                         {"dp", layout.data_parallel_size},
+                         {"order", "tp-cp-ep-dp-pp"},
+                         {"zero", layout.zero_stage},
+                         {"layer_map", "even"}};
+  if (!layout.num_layer_list.empty()) json["layer_map"] = layout.num_layer_list;
+  return json;
 }
 
 ModelLayout layout_from_json(const nlohmann::json& json) {
@@ -33,24 +38,35 @@ ModelLayout layout_from_json(const nlohmann::json& json) {
     }
     return found->get<int>();
   };
-  for (const char* key : {"ep", "etp", "cp"}) {
-    if (size(key, 1, 1) != 1) {
-      throw Error(ErrorCode::kUnsupported, cat("layout: ", key, " ", size(key, 1, 1), " is not supported yet, only 1"));
+  if (size("cp", 1, 1) != 1) {
+    throw Error(ErrorCode::kUnsupported, cat("layout: cp ", size("cp", 1, 1), " is not supported yet, only 1"));
+  }
+  if (const auto found = json.find("order"); found != json.end() && *found != "tp-cp-ep-dp-pp") {
+    throw Error(ErrorCode::kUnsupported, cat("layout: order ", found->dump(), ": only \"tp-cp-ep-dp-pp\" is known"));
+  }
+  ModelLayout layout = {.tensor_model_parallel_size = size("tp", 1, 1),
+                        .pipeline_model_parallel_size = size("pp", 1, 1),
+                        .data_parallel_size = size("dp", 1, 1),
+                        .zero_stage = size("zero", 0, 0),
+                        .virtual_pipeline_model_parallel_size = size("vpp", 1, 1),
+                        .expert_model_parallel_size = size("ep", 1, 1),
+                        .expert_tensor_parallel_size = size("etp", 1, 1)};
+  if (layout.zero_stage > 3) {
+    throw Error(ErrorCode::kCorruptData, cat("layout: zero ", layout.zero_stage, ": stages are 0 to 3"));
+  }
+  if (const auto map = json.find("layer_map"); map != json.end() && *map != "even") {
+    if (!map->is_array() || map->empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat("layout: layer_map ", map->dump().substr(0, 80), ": only \"even\" and lists are known"));
+    }
+    for (const auto& layers : *map) {
+      if (!layers.is_number_integer() || layers < 0 || layers > 1 << 24) {
+        throw Error(ErrorCode::kCorruptData, cat("layout: layer_map holds ", layers.dump().substr(0, 40)));
+      }
+      layout.num_layer_list.push_back(layers.get<int64_t>());
     }
   }
-  if (size("zero", 0, 0) > 1) throw Error(ErrorCode::kUnsupported, "layout: zero stages above 1 are not supported yet");
-  const auto text = [&](const char* key, const char* only) {
-    if (const auto found = json.find(key); found != json.end() && *found != only) {
-      throw Error(ErrorCode::kUnsupported, cat("layout: ", key, " ", found->dump(), ": only \"", only, "\" is known"));
-    }
-  };
-  text("order", "tp-cp-ep-dp-pp");
-  text("layer_map", "even");
-  return {.tensor_model_parallel_size = size("tp", 1, 1),
-          .pipeline_model_parallel_size = size("pp", 1, 1),
-          .data_parallel_size = size("dp", 1, 1),
-          .use_distributed_optimizer = size("zero", 0, 0) == 1,
-          .virtual_pipeline_model_parallel_size = size("vpp", 1, 1)};
+  return layout;
 }
 
 RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank) {
@@ -104,7 +120,75 @@ std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config
   return specs;
 }
 
-void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config) {
+std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
+                                               const core::TransformerConfig& config) {
+  struct Rule {
+    std::string_view name;  // behind the layer's prefix
+    TpRule rule;
+  };
+  const TpRule fc1_rule = config.gated() ? TpRule::kGatedRows : TpRule::kRows;
+  // megatron/core/models/gpt/gpt_layer_specs.py, core/transformer/multi_latent_attention.py, core/transformer/moe.
+  const Rule rules[] = {
+      {"input_layernorm.weight", TpRule::kReplicated},
+      {"pre_mlp_layernorm.weight", TpRule::kReplicated},
+      {"self_attention.linear_q_proj.weight", TpRule::kRows},
+      {"self_attention.linear_q_down_proj.weight", TpRule::kReplicated},
+      {"self_attention.linear_q_up_proj.layer_norm_weight", TpRule::kReplicated},
+      {"self_attention.linear_q_up_proj.weight", TpRule::kRows},
+      {"self_attention.linear_kv_down_proj.weight", TpRule::kReplicated},
+      {"self_attention.linear_kv_up_proj.layer_norm_weight", TpRule::kReplicated},
+      {"self_attention.linear_kv_up_proj.weight", TpRule::kRows},
+      {"self_attention.q_layernorm.weight", TpRule::kReplicated},
+      {"self_attention.kv_layernorm.weight", TpRule::kReplicated},
+      {"self_attention.linear_proj.weight", TpRule::kColumns},
+      {"mlp.linear_fc1.layer_norm_weight", TpRule::kReplicated},
+      {"mlp.linear_fc1.weight", fc1_rule},
+      {"mlp.linear_fc2.weight", TpRule::kColumns},
+      {"mlp.router.weight", TpRule::kReplicated},
+      {"mlp.router.expert_bias", TpRule::kReplicated},
+      {"mlp.shared_experts.gate_weight", TpRule::kReplicated},
+      {"mlp.shared_experts.linear_fc1.weight", fc1_rule},
+      {"mlp.shared_experts.linear_fc2.weight", TpRule::kColumns},
+      {"linear_fc1.weight", fc1_rule},  // of an expert
+      {"linear_fc2.weight", TpRule::kColumns},
+      {"enorm.weight", TpRule::kReplicated},
+      {"hnorm.weight", TpRule::kReplicated},
+      {"eh_proj.weight", TpRule::kRows},
+      {"final_layernorm.weight", TpRule::kReplicated},
+  };
+  std::string_view rest = key;
+  const auto take = [&](std::string_view prefix) {
+    const bool has = rest.substr(0, prefix.size()) == prefix;
+    if (has) rest.remove_prefix(prefix.size());
+    return has;
+  };
+  const auto take_number = [&]() -> int64_t {  // and the dot behind it; -1 if there is none
+    int64_t number = -1;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (error != std::errc() || end == rest.data() + rest.size() || *end != '.' || number < 0) return -1;
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()) + 1);
+    return number;
+  };
+  ParameterSpec spec{key, {global_shape.begin(), global_shape.end()}};
+  const bool mtp = take("mtp.layers.");
+  if (!mtp && !take("decoder.layers.")) return std::nullopt;
+  spec.layer = take_number();
+  if (spec.layer < 0 || (!mtp && spec.layer >= config.num_layers)) return std::nullopt;
+  if (mtp) {
+    spec.layer = config.num_layers;
+    take("transformer_layer.");
+  }
+  if (take("mlp.experts.local_experts.") && (spec.expert = take_number()) < 0) return std::nullopt;
+  for (const Rule& rule : rules) {
+    if (rule.name != rest || (spec.expert >= 0) != (rest.rfind("linear_fc", 0) == 0)) continue;
+    spec.rule = rule.rule;
+    const size_t axes = rule.rule == TpRule::kReplicated ? spec.global_shape.size() : 2;
+    return spec.global_shape.size() == axes ? std::optional(std::move(spec)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
   const int tp = layout.tensor_model_parallel_size, pp = layout.pipeline_model_parallel_size;
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
   if (tp < 1) refuse("--tensor-model-parallel-size ", tp, ": give a positive number");
@@ -113,15 +197,44 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   if (vpp < 1) refuse(vpp, " virtual pipeline stages on each rank: give a positive number");
   if (vpp > 1 && pp < 2) refuse(vpp, " virtual pipeline stages need --pipeline-model-parallel-size above 1");
   if (layout.data_parallel_size < 1) refuse("data-parallel size ", layout.data_parallel_size, ": give a positive one");
+  if (layout.zero_stage < 0 || layout.zero_stage > 3) refuse("ZeRO stage ", layout.zero_stage, ": 0 to 3 exist");
+  const int ep = layout.expert_model_parallel_size, etp = layout.expert_tensor_parallel_size;
+  if (ep < 1 || etp < 1) refuse("expert-parallel sizes ", ep, " and ", etp, ": give positive numbers");
+  if (int64_t{tp} * layout.data_parallel_size % (int64_t{ep} * etp) != 0) {
+    refuse("tensor- x data-parallel size ", tp, " x ", layout.data_parallel_size,
+           " is not a multiple of expert-parallel x expert-tensor-parallel size ", ep, " x ", etp);
+  }
+  if (!layout.num_layer_list.empty()) {
+    const auto& list = layout.num_layer_list;
+    if (list.size() != static_cast<size_t>(pp) * static_cast<size_t>(vpp)) {
+      refuse("--num-layer-list has ", list.size(), " entries, expected ", int64_t{pp} * vpp,
+             ": one for each (virtual) pipeline stage");
+    }
+    int64_t sum = 0;
+    for (const int64_t layers : list) {
+      if (layers < 1 || layers > num_layers) refuse("--num-layer-list: ", layers, " layers in a stage");
+      sum += layers;
+    }
+    if (sum != num_layers) refuse("--num-layer-list adds up to ", sum, " layers, but the model has ", num_layers);
+    return;
+  }
+  if (num_layers % pp != 0) {
+    refuse("--num-layers ", num_layers, " is not a multiple of --pipeline-model-parallel-size ", pp);
+  }
+  if (num_layers % (int64_t{pp} * vpp) != 0) {
+    refuse("--num-layers ", num_layers, " is not a multiple of --pipeline-model-parallel-size ", pp, " x ", vpp,
+           " virtual stages on each rank");
+  }
+}
+
+void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config) {
+  validate_layer_map(layout, config.num_layers);
+  const int tp = layout.tensor_model_parallel_size;
+  const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
   const auto divides = [&](int64_t total, const char* name, int parts, const char* flag) {
     if (total % parts != 0) refuse(name, " ", total, " is not a multiple of ", flag, " ", parts);
   };
   const char* tp_flag = "--tensor-model-parallel-size";
-  divides(config.num_layers, "--num-layers", pp, "--pipeline-model-parallel-size");
-  if (config.num_layers % (int64_t{pp} * vpp) != 0) {
-    refuse("--num-layers ", config.num_layers, " is not a multiple of --pipeline-model-parallel-size ", pp, " x ", vpp,
-           " virtual stages on each rank");
-  }
   divides(config.num_attention_heads, "--num-attention-heads", tp, tp_flag);
   divides(config.qkv_rows(), "the number of QKV rows", tp, tp_flag);
   divides(config.ffn_hidden_size, "--ffn-hidden-size", tp, tp_flag);
@@ -130,8 +243,31 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   }
 }
 
-core::Dims local_shape(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size) {
-  core::Dims shape = spec.global_shape;
+std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first, int64_t last) {
+  const int given = (first > 0) + (last > 0);
+  const int64_t middle = num_layers - first - last;
+  if (pp < 1 || first < 0 || last < 0 || first > num_layers || last > num_layers || middle < 0 || given > pp ||
+      (given == pp ? middle != 0 : middle % (pp - given) != 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--decoder-first-pipeline-num-layers ", first, " and --decoder-last-pipeline-num-layers ", last,
+                    ": the other ", middle, " of ", num_layers,
+                    " layers cannot be split evenly over the other stages "
+                    "of ",
+                    pp));
+  }
+  std::vector<int64_t> list;
+  for (int stage = 0; stage < pp; ++stage) {
+    const bool is_first = stage == 0 && first > 0, is_last = stage == pp - 1 && last > 0;
+    list.push_back(is_first ? first : is_last ? last : middle / (pp - given));
+  }
+  return list;
+}
+
+namespace {
+
+// local_shape into an array; returns the number of axes.
+size_t local_dims(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size, int64_t* shape) {
+  std::copy(spec.global_shape.begin(), spec.global_shape.end(), shape);
   switch (spec.rule) {
     case TpRule::kReplicated:
       break;
@@ -146,48 +282,98 @@ core::Dims local_shape(const ParameterSpec& spec, const core::TransformerConfig&
       shape[0] = config.padded_vocab_size(tp_size) / tp_size;
       break;
   }
+  return spec.global_shape.size();
+}
+
+// boxes_of_local_range without a Box for each: emit(offset, extent).
+template <class Emit>
+void for_each_local_box(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size, int tp_rank,
+                        int64_t begin, int64_t end, const Emit& emit) {
+  // The local tensor is a stack of parts, each a box of the global tensor that starts at `start`.
+  std::array<int64_t, kMaxAxes> local, start{}, offset;
+  const size_t axes = local_dims(spec, config, tp_size, local.data());
+  const bool gated = spec.rule == TpRule::kGatedRows;
+  if (gated) local[0] /= 2;
+  if (spec.rule == TpRule::kColumns) start[1] = tp_rank * local[1];
+  if (gated || spec.rule == TpRule::kRows || spec.rule == TpRule::kVocabRows) start[0] = tp_rank * local[0];
+  if (spec.rule == TpRule::kVocabRows) {  // the true rows only
+    local[0] = std::clamp<int64_t>(spec.global_shape[0] - start[0], 0, local[0]);
+  }
+  int64_t size = 1, part_begin = 0;
+  for (size_t axis = 0; axis < axes; ++axis) size *= local[axis];
+  for (int part = 0; part < (gated ? 2 : 1); ++part) {
+    const int64_t from = std::clamp<int64_t>(begin - part_begin, 0, size);
+    const int64_t to = std::clamp<int64_t>(end - part_begin, 0, size);
+    if (from == 0 && to == size) {  // all of it: the common case, without the divisions
+      if (size > 0) emit(start.data(), local.data());
+    } else {
+      for_each_piece_of_range({local.data(), axes}, from, to - from,
+                              [&](const int64_t* at, const int64_t* extent, int64_t) {
+                                for (size_t axis = 0; axis < axes; ++axis) offset[axis] = at[axis] + start[axis];
+                                emit(offset.data(), extent);
+                              });
+    }
+    part_begin += size;
+    if (gated) start[0] += spec.global_shape[0] / 2;
+  }
+}
+
+bool is_spread(const ModelLayout& layout, core::TensorRole role) {
+  if (role == core::TensorRole::kBuffer) return false;
+  return layout.zero_stage >= (role == core::TensorRole::kParam ? 3 : 1);
+}
+
+// The shards of one parameter and role on the rank at these coordinates, whose stage holds it: emit(offset, extent,
+// replica). With `primary`, only those of replica 0.
+template <class Emit>
+void for_each_shard(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout,
+                    const RankCoordinates& at, core::TensorRole role, bool primary, const Emit& emit) {
+  int tp_size = layout.tensor_model_parallel_size, tp_rank = at.tp;
+  int dp_size = layout.data_parallel_size, dp_rank = at.dp;
+  if (spec.expert >= 0) {  // the expert grid: etp fastest, then ep, then the expert data-parallel ranks
+    const int in_stage = at.dp * layout.tensor_model_parallel_size + at.tp;
+    const int etp = layout.expert_tensor_parallel_size, ep = layout.expert_model_parallel_size;
+    const int64_t experts_each = spec.num_experts / ep;
+    if (spec.expert / experts_each != in_stage / etp % ep) return;
+    tp_size = etp;
+    tp_rank = in_stage % etp;
+    dp_size = layout.expert_data_parallel_size();
+    dp_rank = in_stage / (etp * ep);
+  }
+  // Copies are numbered: over tp where tensor parallelism does not cut, over dp where nothing is spread, and the tied
+  // embedding of the last stage after those of the first.
+  const bool spread = is_spread(layout, role);
+  const int tp_copy = spec.rule == TpRule::kReplicated ? tp_rank : 0;
+  const int tp_copies = spec.rule == TpRule::kReplicated ? tp_size : 1;
+  const int dp_copy = spread ? 0 : dp_rank;
+  const int dp_copies = spread ? 1 : dp_size;
+  const bool tied_copy = spec.is_tied_embedding && at.pp != 0;
+  const int replica = tp_copy + tp_copies * (dp_copy + dp_copies * (tied_copy ? 1 : 0));
+  if (primary && replica != 0) return;
+  std::array<int64_t, kMaxAxes> local;
+  const size_t axes = local_dims(spec, config, tp_size, local.data());
+  int64_t numel = 1;
+  for (size_t axis = 0; axis < axes; ++axis) numel *= local[axis];
+  const FlatRange range = spread ? distributed_range(numel, dp_size, dp_rank) : FlatRange{0, numel};
+  for_each_local_box(spec, config, tp_size, tp_rank, range.begin, range.end,
+                     [&](const int64_t* offset, const int64_t* extent) { emit(offset, extent, replica); });
+}
+
+}  // namespace
+
+core::Dims local_shape(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size) {
+  core::Dims shape(spec.global_shape.size());
+  local_dims(spec, config, tp_size, shape.data());
   return shape;
 }
 
 std::vector<Box> boxes_of_local_range(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size,
                                       int tp_rank, int64_t begin, int64_t end) {
-  // The local tensor is a stack of parts, each a box of the global tensor.
-  struct Part {
-    core::Dims shape;         // extents within the local tensor
-    core::Dims global_start;  // global index of its first element
-  };
-  const core::Dims local = local_shape(spec, config, tp_size);
-  core::Dims start(local.size(), 0);
-  std::vector<Part> parts;
-  if (spec.rule == TpRule::kGatedRows) {
-    core::Dims half = local;
-    half[0] /= 2;
-    start[0] = tp_rank * half[0];
-    parts.push_back({half, start});
-    start[0] += spec.global_shape[0] / 2;
-    parts.push_back({half, start});
-  } else {
-    if (spec.rule == TpRule::kColumns) start[1] = tp_rank * local[1];
-    if (spec.rule == TpRule::kRows || spec.rule == TpRule::kVocabRows) start[0] = tp_rank * local[0];
-    core::Dims shape = local;
-    if (spec.rule == TpRule::kVocabRows) {  // the true rows only
-      shape[0] = std::clamp<int64_t>(spec.global_shape[0] - start[0], 0, local[0]);
-    }
-    parts.push_back({std::move(shape), start});
-  }
   std::vector<Box> boxes;
-  int64_t part_begin = 0;
-  for (const Part& part : parts) {
-    const int64_t size = core::num_elements(part.shape);
-    const int64_t from = std::clamp<int64_t>(begin - part_begin, 0, size);
-    const int64_t to = std::clamp<int64_t>(end - part_begin, 0, size);
-    for_each_box_of_range(part.shape, from, to - from, [&](const Box& box, int64_t) {
-      Box global = box;
-      for (size_t axis = 0; axis < global.offset.size(); ++axis) global.offset[axis] += part.global_start[axis];
-      boxes.push_back(std::move(global));
-    });
-    part_begin += size;
-  }
+  const size_t axes = spec.global_shape.size();
+  for_each_local_box(spec, config, tp_size, tp_rank, begin, end, [&](const int64_t* offset, const int64_t* extent) {
+    boxes.push_back({core::Dims(offset, offset + axes), core::Dims(extent, extent + axes)});
+  });
   return boxes;
 }
 
@@ -211,40 +397,37 @@ int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t
 
 LayerRange layers_of_chunk(const core::TransformerConfig& config, const ModelLayout& layout, int pp, int chunk) {
   const int stages = layout.pipeline_model_parallel_size;
+  const int64_t place = int64_t{chunk} * stages + pp;
+  if (!layout.num_layer_list.empty()) {
+    const auto begin = layout.num_layer_list.begin();
+    return {std::accumulate(begin, begin + place, int64_t{0}), begin[place]};
+  }
   const int64_t count = config.num_layers / (int64_t{stages} * layout.virtual_pipeline_model_parallel_size);
-  return {(int64_t{chunk} * stages + pp) * count, count};
+  return {place * count, count};
 }
 
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp) {
   const int last = layout.pipeline_model_parallel_size - 1;
   if (spec.layer < 0) return pp == 0 || (spec.is_tied_embedding && pp == last);
   if (spec.layer >= config.num_layers) return pp == last;
-  return spec.layer / layers_of_chunk(config, layout, pp, 0).count % layout.pipeline_model_parallel_size == pp;
+  for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
+    const LayerRange range = layers_of_chunk(config, layout, pp, chunk);
+    if (spec.layer >= range.first && spec.layer < range.first + range.count) return true;
+  }
+  return false;
 }
 
 std::vector<core::ShardedTensor> shards_of_parameter(const ParameterSpec& spec, const core::TransformerConfig& config,
                                                      const ModelLayout& layout, int rank, const RoleSpec& role) {
   const RankCoordinates at = coordinates_of_rank(layout, rank);
-  if (!stage_holds(spec, config, layout, at.pp)) return {};
-  const int tp_size = layout.tensor_model_parallel_size, dp_size = layout.data_parallel_size;
-  const bool spread = layout.use_distributed_optimizer &&
-                      (role.role == core::TensorRole::kMaster || role.role == core::TensorRole::kExpAvg ||
-                       role.role == core::TensorRole::kExpAvgSq);
-  const int64_t numel = core::num_elements(local_shape(spec, config, tp_size));
-  const FlatRange range = spread ? distributed_range(numel, dp_size, at.dp) : FlatRange{0, numel};
-  // Copies are numbered: over tp where tensor parallelism does not cut, over dp where nothing is spread, and the tied
-  // embedding of the last stage after those of the first.
-  const int tp_copy = spec.rule == TpRule::kReplicated ? at.tp : 0;
-  const int tp_copies = spec.rule == TpRule::kReplicated ? tp_size : 1;
-  const int dp_copy = spread ? 0 : at.dp;
-  const int dp_copies = spread ? 1 : dp_size;
-  const bool tied_copy = spec.is_tied_embedding && at.pp != 0;
-  const int replica = tp_copy + tp_copies * (dp_copy + dp_copies * (tied_copy ? 1 : 0));
   std::vector<core::ShardedTensor> shards;
-  for (Box& box : boxes_of_local_range(spec, config, tp_size, at.tp, range.begin, range.end)) {
-    shards.push_back(
-        {spec.key, role.role, role.dtype, spec.global_shape, std::move(box.offset), std::move(box.extent), replica});
-  }
+  if (!stage_holds(spec, config, layout, at.pp)) return shards;
+  const size_t axes = spec.global_shape.size();
+  for_each_shard(spec, config, layout, at, role.role, false,
+                 [&](const int64_t* offset, const int64_t* extent, int replica) {
+                   shards.push_back({spec.key, role.role, role.dtype, spec.global_shape,
+                                     core::Dims(offset, offset + axes), core::Dims(extent, extent + axes), replica});
+                 });
   return shards;
 }
 
@@ -263,12 +446,78 @@ std::vector<core::ShardedTensor> shards_of_rank(const ModelLayout& layout, const
 ShardList shards_of_checkpoint(const ModelLayout& layout, const core::TransformerConfig& config,
                                std::span<const RoleSpec> roles) {
   validate_layout(layout, config);
+  std::vector<core::TensorRole> names;
+  for (const RoleSpec& role : roles) names.push_back(role.role);
+  return shards_of_checkpoint(layout, config, parameter_specs(config), names, [&](size_t, core::TensorRole role) {
+    const auto found = std::find_if(roles.begin(), roles.end(), [&](const RoleSpec& r) { return r.role == role; });
+    return std::optional(found->dtype);
+  });
+}
+
+namespace {
+
+// That every part of the parameter has the same size; the vocabulary is padded instead.
+void validate_cut(const ParameterSpec& spec, const ModelLayout& layout) {
+  const auto refuse = [&](int64_t size, const char* what, int64_t parts) {
+    if (size % parts == 0) return;
+    throw Error(ErrorCode::kInvalidArgument, cat(spec.key, ": ", size, " ", what, " cannot be split ", parts,
+                                                 " ways. Choose a parallel size that divides it."));
+  };
+  const int tp = spec.expert >= 0 ? layout.expert_tensor_parallel_size : layout.tensor_model_parallel_size;
+  if (spec.expert >= 0) refuse(spec.num_experts, "experts", layout.expert_model_parallel_size);
+  if (spec.rule == TpRule::kRows) refuse(spec.global_shape[0], "rows", tp);
+  if (spec.rule == TpRule::kGatedRows) refuse(spec.global_shape[0], "rows of gate and up", int64_t{2} * tp);
+  if (spec.rule == TpRule::kColumns) refuse(spec.global_shape[1], "columns", tp);
+}
+
+}  // namespace
+
+ShardList shards_of_checkpoint(
+    const ModelLayout& layout, const core::TransformerConfig& config, std::span<const ParameterSpec> specs,
+    std::span<const core::TensorRole> roles,
+    const std::function<std::optional<core::DType>(size_t spec, core::TensorRole)>& dtype_of) {
+  validate_layer_map(layout, config.num_layers);
   ShardList list;
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    for (auto& shard : shards_of_rank(layout, config, rank, roles)) {
-      if (shard.replica_id != 0) continue;
-      list.shards.push_back(std::move(shard));
-      list.ranks.push_back(rank);
+  std::vector<int32_t> tensors(specs.size() * roles.size(), -1);  // of each parameter and role
+  for (size_t s = 0; s < specs.size(); ++s) {
+    validate_cut(specs[s], layout);
+    for (size_t r = 0; r < roles.size(); ++r) {
+      if (const auto dtype = dtype_of(s, roles[r])) {
+        tensors[s * roles.size() + r] = list.shards.add_tensor(specs[s].key, roles[r], *dtype, specs[s].global_shape);
+      }
+    }
+  }
+  const int tp = layout.tensor_model_parallel_size, dp = layout.data_parallel_size;
+  // At most so many boxes; memory that is not used costs nothing.
+  size_t boxes = 0;
+  for (const ParameterSpec& spec : specs) {
+    const size_t ranks = spec.rule == TpRule::kReplicated ? 1 : static_cast<size_t>(tp);
+    const size_t pieces = layout.zero_stage > 0 ? 3 * static_cast<size_t>(dp) : 1;
+    boxes += ranks * pieces * (spec.rule == TpRule::kGatedRows ? 2 : 1) * roles.size();
+  }
+  list.shards.reserve(boxes);
+  list.ranks.reserve(boxes);
+  std::vector<size_t> held;
+  for (int stage = 0; stage < layout.pipeline_model_parallel_size; ++stage) {
+    held.clear();
+    for (size_t s = 0; s < specs.size(); ++s) {
+      if (stage_holds(specs[s], config, layout, stage)) held.push_back(s);
+    }
+    for (int in_stage = 0; in_stage < tp * dp; ++in_stage) {
+      const RankCoordinates at{in_stage % tp, in_stage / tp, stage};
+      const int rank = stage * tp * dp + in_stage;
+      for (size_t r = 0; r < roles.size(); ++r) {
+        for (const size_t s : held) {
+          const int32_t tensor = tensors[s * roles.size() + r];
+          if (tensor < 0) continue;
+          const size_t axes = specs[s].global_shape.size();
+          for_each_shard(specs[s], config, layout, at, roles[r], true,
+                         [&](const int64_t* offset, const int64_t* extent, int) {
+                           list.shards.add_shard(tensor, {offset, axes}, {extent, axes});
+                           list.ranks.push_back(rank);
+                         });
+        }
+      }
     }
   }
   return list;

@@ -1,8 +1,9 @@
 // The layout algebra: which boxes of which global tensors a rank holds, for given parallel sizes. Used by the trainer,
 // by msckpt reshard and by convert, so that there is one set of rules.
 //
-// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = ep = 1). Layers are split evenly
-// into pp x vpp chunks, dealt to the stages in turn: with virtual stages, stage s holds chunks s, s + pp, ..
+// Ranks are ordered tp fastest, then dp, then pp (Megatron's tp-cp-ep-dp-pp with cp = 1). Within a stage the expert
+// grid has an order of its own, etp fastest, then ep, then the expert data-parallel ranks. Layers are split, evenly or
+// by a list, into pp x vpp chunks, dealt to the stages in turn: with virtual stages, stage s holds chunks s, s + pp, ..
 // (megatron/core/transformer/transformer_layer.py, get_transformer_layer_offset). The embedding is on the first stage,
 // final norm and output layer on the last, which with tied embeddings holds a replica of the word embeddings instead.
 // Sources: megatron/core/parallel_state.py, tensor_parallel/layers.py; boxes of the gated MLP as in
@@ -10,12 +11,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/box.h"
+#include "ckpt/shard_table.h"
 #include "core/sharded_tensor.h"
 #include "core/transformer_config.h"
 
@@ -24,17 +28,25 @@ namespace ms::ckpt {
 struct ModelLayout {
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
-  int data_parallel_size = 1;
-  bool use_distributed_optimizer = false;        // ZeRO-1: master and moments are spread over dp
+  int data_parallel_size = 1;                    // with context parallelism: dp x cp, which shares the optimizer state
+  int zero_stage = 0;                            // 1, 2: master and moments are spread over dp; 3: parameters too
   int virtual_pipeline_model_parallel_size = 1;  // chunks of layers on each stage
+  int expert_model_parallel_size = 1;            // experts are dealt to as many ranks, in equal blocks
+  int expert_tensor_parallel_size = 1;           // ranks that share each expert
+  // Layers of each chunk, chunk k on stage k % pp; empty: evenly. Its length is pp x vpp.
+  std::vector<int64_t> num_layer_list;
 
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
+  int expert_data_parallel_size() const {
+    return tensor_model_parallel_size * data_parallel_size / (expert_model_parallel_size * expert_tensor_parallel_size);
+  }
   bool operator==(const ModelLayout&) const = default;
 };
 
-// {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}
+// {"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}; an uneven
+// layer_map is the num_layer_list.
 nlohmann::json layout_to_json(const ModelLayout& layout);
-// Throws kCorruptData on nonsense, kUnsupported on sizes this version does not know (ep, etp, cp above 1).
+// Throws kCorruptData on nonsense, kUnsupported on what this version does not know (cp above 1, another order).
 ModelLayout layout_from_json(const nlohmann::json& json);
 
 struct RankCoordinates {
@@ -57,6 +69,8 @@ struct ParameterSpec {
   TpRule rule = TpRule::kReplicated;
   int64_t layer = 0;               // global layer index; -1: before the layers, num_layers: after them
   bool is_tied_embedding = false;  // also held, as a replica, by the last stage
+  int64_t expert = -1;             // global expert index of an expert's parameter
+  int64_t num_experts = 0;         // of its layer
 };
 
 // Every parameter of the model, in model order: embedding, layers, final norm, output layer.
@@ -64,8 +78,21 @@ struct ParameterSpec {
 // behind attention and MLP are post_self_attn_layernorm and post_mlp_layernorm. config: resolved.
 std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config);
 
+// The spec of a parameter that parameter_specs does not list, by Megatron core's name: mixtures of experts
+// (mlp.router, mlp.experts.local_experts.E, mlp.shared_experts), multi-latent attention (linear_q_down_proj, ..,
+// linear_kv_up_proj) and multi-token prediction (mtp.layers.K, on the last stage). num_experts is left 0. Nothing for
+// an unknown name.
+std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
+                                               const core::TransformerConfig& config);
+
 // Throws kInvalidArgument, naming the flags, if the model cannot be cut like this.
 void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
+// The part of it that does not depend on the model's matrices: sizes, and how the layers are dealt.
+void validate_layer_map(const ModelLayout& layout, int64_t num_layers);
+
+// Layers of each of `pp` stages: `first` and `last` where given (Megatron's --decoder-first-pipeline-num-layers and
+// --decoder-last-pipeline-num-layers; 0: not given), the rest evenly. Throws kInvalidArgument if that does not go.
+std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first, int64_t last);
 
 // Chunks on each of `pp` stages when a chunk has `layers_per_chunk` layers; 1 when that is 0. Throws kInvalidArgument,
 // naming --num-layers-per-virtual-pipeline-stage, if the layers cannot be cut so.
@@ -87,7 +114,7 @@ core::Dims local_shape(const ParameterSpec& spec, const core::TransformerConfig&
 std::vector<Box> boxes_of_local_range(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size,
                                       int tp_rank, int64_t begin, int64_t end);
 
-// The part of a flat local tensor of numel elements that dp_rank keeps state for, with the distributed optimizer: equal
+// The part of a flat local tensor of numel elements that dp_rank keeps state for, from ZeRO stage 1 on: equal
 // blocks, rounded up to 64 elements; the last ranks may hold less or nothing.
 struct FlatRange {
   int64_t begin = 0, end = 0;
@@ -103,7 +130,8 @@ struct RoleSpec {
 bool stage_holds(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout, int pp);
 
 // The shards of one parameter and role that `rank` holds, in local order as in boxes_of_local_range; empty if it holds
-// none. With the distributed optimizer kMaster, kExpAvg and kExpAvgSq are the rank's distributed_range.
+// none. From ZeRO stage 1 on kMaster, kExpAvg and kExpAvgSq are the rank's distributed_range, in stage 3 all roles but
+// kBuffer.
 // replica_id is 0 on exactly one of the ranks that hold an element.
 std::vector<core::ShardedTensor> shards_of_parameter(const ParameterSpec& spec, const core::TransformerConfig& config,
                                                      const ModelLayout& layout, int rank, const RoleSpec& role);
@@ -114,10 +142,18 @@ std::vector<core::ShardedTensor> shards_of_rank(const ModelLayout& layout, const
 
 // What a whole checkpoint of this layout consists of: the replica_id 0 shards of all ranks, rank by rank.
 struct ShardList {
-  std::vector<core::ShardedTensor> shards;
+  ShardTable shards;
   std::vector<int32_t> ranks;  // same length: which rank's file holds the shard
 };
 ShardList shards_of_checkpoint(const ModelLayout& layout, const core::TransformerConfig& config,
                                std::span<const RoleSpec> roles);
+
+// The same for any list of parameters: `dtype_of` says of each (index into specs) and role whether, and as what, it is
+// in the checkpoint. Within a rank role by role, then in the order of specs. Throws as validate_layer_map, and
+// kInvalidArgument if a matrix cannot be cut.
+ShardList shards_of_checkpoint(
+    const ModelLayout& layout, const core::TransformerConfig& config, std::span<const ParameterSpec> specs,
+    std::span<const core::TensorRole> roles,
+    const std::function<std::optional<core::DType>(size_t spec, core::TensorRole)>& dtype_of);
 
 }  // namespace ms::ckpt

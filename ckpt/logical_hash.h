@@ -15,7 +15,8 @@
 
 namespace ms::ckpt {
 
-inline constexpr int64_t kLogicalCell = 64;  // elements
+inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // what one stored checksum is of, at most
+inline constexpr int64_t kLogicalCell = 64;               // elements
 
 // What some part of a tensor contributes. Parts are merged in any order.
 struct LogicalPartial {

@@ -1,8 +1,12 @@
 #include "ckpt/manifest.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
 #include <set>
 
-#include "ckpt/detail/rank_file.h"
+#include "ckpt/detail/table_file.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
@@ -68,41 +72,135 @@ core::Dims dims_from_json(const json& list, std::string_view where) {
   return dims;
 }
 
-ManifestBox box_from_json(const json& item, const ManifestTensor& tensor, const std::vector<ManifestFile>& files,
-                          const std::string& where) {
-  ManifestBox box;
-  const int64_t file = core::json_integer(item, "file", where);
-  if (file < 0 || file >= static_cast<int64_t>(files.size())) {
-    corrupt(where, cat("file ", file, " of ", files.size()));
+core::TensorRole role_from_json(const json& item, std::string_view where) {
+  try {
+    return core::parse_role(core::json_string(item, "role", where));
+  } catch (const Error& e) {
+    throw e.within(where);
   }
-  box.file = static_cast<int32_t>(file);
-  box.dataset = core::json_string(item, "dataset", where);
-  box.offset = dims_from_json(core::json_array(item, "offset", where), where);
-  box.shape = dims_from_json(core::json_array(item, "shape", where), where);
-  if (box.offset.size() != tensor.shape.size() || box.shape.size() != tensor.shape.size()) {
-    corrupt(where, cat("box ", box.offset, " + ", box.shape, " in a tensor of shape ", tensor.shape));
+}
+
+// One entry of "tensors" into the table.
+void add_tensor_from_json(const json& item, Manifest& manifest, std::string_view where) {
+  const std::string name = core::json_string(item, "name", where);
+  const std::string place = cat(where, ": ", name);
+  const core::TensorRole role = role_from_json(item, place);
+  const std::string dtype_text = core::json_string(item, "dtype", place);
+  const auto dtype = core::parse_dtype(dtype_text);
+  if (!dtype) corrupt(place, cat("dtype \"", dtype_text, "\" is not known"));
+  const core::Dims shape = dims_from_json(core::json_array(item, "shape", place), place);
+  const uint64_t logical = core::parse_hex16(core::json_string(item, "logical_xxh3", place), place);
+  const int32_t tensor = detail::add_listed_tensor(manifest, name, role, *dtype, shape, logical, where);
+  std::vector<uint64_t> chunks;
+  for (const json& box : core::json_array(item, "boxes", place)) {
+    const std::string dataset = core::json_string(box, "dataset", place);
+    const auto copy = dataset_copy(dataset, name, role);
+    if (!copy) corrupt(place, cat("\"", dataset, "\" is not a dataset of this tensor"));
+    const std::string hashes = core::json_string(box, "xxh3", place);
+    if (hashes.size() % 16 != 0) corrupt(place, cat("chunk hashes of ", hashes.size(), " digits"));
+    chunks.clear();
+    for (size_t i = 0; i < hashes.size(); i += 16) {
+      chunks.push_back(core::parse_hex16(std::string_view(hashes).substr(i, 16), place));
+    }
+    detail::add_listed_box(manifest, tensor, dims_from_json(core::json_array(box, "offset", place), place),
+                           dims_from_json(core::json_array(box, "shape", place), place),
+                           core::json_integer(box, "file", place), *copy, core::json_integer(box, "at", place), chunks,
+                           where);
   }
-  for (size_t axis = 0; axis < box.shape.size(); ++axis) {
-    if (box.shape[axis] == 0 || box.offset[axis] > tensor.shape[axis] - box.shape[axis]) {
-      corrupt(where, cat("box ", box.offset, " + ", box.shape, " does not lie in a tensor of shape ", tensor.shape));
+}
+
+// What every box says of its file.
+void check_places(const Manifest& manifest, std::string_view where) {
+  for (size_t i = 0; i < manifest.boxes.size(); ++i) {
+    const BoxPlace& place = manifest.places[i];
+    const auto refuse = [&](const std::string& text) {
+      corrupt(where, cat(manifest.boxes.key(manifest.boxes.tensor_of(i)), ": ", text));
+    };
+    if (place.file < 0 || place.file >= static_cast<int32_t>(manifest.files.size()) ||
+        place.file == manifest.table_file) {
+      refuse(cat("file ", place.file, " of ", manifest.files.size(), " holds no tensors"));
+    }
+    const ManifestFile& file = manifest.file_of(i);
+    const int64_t size = manifest.boxes.size_bytes(i);
+    if (place.at < 0 || size > file.bytes || place.at > file.bytes - size) {
+      refuse(cat("bytes ", place.at, " + ", size, " do not lie in ", file.name, " of ", file.bytes, " bytes"));
     }
   }
-  box.at = core::json_integer(item, "at", where);
-  const int64_t size = core::num_elements(box.shape) * core::size_of(tensor.dtype);
-  const ManifestFile& holder = files[static_cast<size_t>(file)];
-  if (box.at < 0 || size > holder.bytes || box.at > holder.bytes - size) {
-    corrupt(where, cat("bytes ", box.at, " + ", size, " do not lie in ", holder.name, " of ", holder.bytes, " bytes"));
+}
+
+std::vector<ManifestFile> files_from_json(const json& list, std::string_view where) {
+  std::vector<ManifestFile> files;
+  std::set<std::string> names;
+  for (const json& item : list) {
+    ManifestFile file;
+    file.name = core::json_string(item, "name", where);
+    if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos ||
+        file.name.find('\0') != std::string::npos || !names.insert(file.name).second) {
+      corrupt(where, cat("\"", file.name, "\" is not a name of a file in this directory, or comes twice"));
+    }
+    file.bytes = core::json_integer(item, "bytes", where);
+    if (file.bytes < 0) corrupt(where, cat(file.name, ": ", file.bytes, " bytes"));
+    file.xxh3 = core::parse_hex16(core::json_string(item, "xxh3", where), where);
+    files.push_back(std::move(file));
   }
-  const std::string hashes = core::json_string(item, "xxh3", where);
-  const auto chunks = static_cast<size_t>((size + kChunkBytes - 1) / kChunkBytes);
-  if (hashes.size() != chunks * 16) corrupt(where, cat(hashes.size() / 16, " chunk hashes, expected ", chunks));
-  for (size_t i = 0; i < chunks; ++i) {
-    box.chunk_xxh3.push_back(core::parse_hex16(std::string_view(hashes).substr(i * 16, 16), where));
-  }
-  return box;
+  return files;
 }
 
 }  // namespace
+
+void Manifest::add_box(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape, int32_t file,
+                       int32_t copy, int64_t at, std::span<const uint64_t> chunks) {
+  boxes.add_shard(tensor, offset, shape);
+  places.push_back({file, copy, at, static_cast<uint32_t>(chunk_xxh3.size())});
+  chunk_xxh3.insert(chunk_xxh3.end(), chunks.begin(), chunks.end());
+}
+
+std::span<const uint64_t> Manifest::chunks_of(size_t box) const {
+  return {chunk_xxh3.data() + places[box].first_chunk, static_cast<size_t>(chunks_in(boxes.size_bytes(box)))};
+}
+
+std::string Manifest::dataset_of(size_t box) const {
+  const int32_t tensor = boxes.tensor_of(box);
+  return dataset_name(boxes.key(tensor), boxes.role(tensor), places[box].copy);
+}
+
+int64_t Manifest::tensor_bytes() const {
+  int64_t bytes = 0;
+  for (size_t t = 0; t < boxes.num_tensors(); ++t) bytes += boxes.tensor_bytes(static_cast<int32_t>(t));
+  return bytes;
+}
+
+std::string_view dataset_group(core::TensorRole role) {
+  switch (role) {
+    case core::TensorRole::kParam:
+      return "/model";
+    case core::TensorRole::kMaster:
+      return "/optim/master";
+    case core::TensorRole::kExpAvg:
+      return "/optim/exp_avg";
+    case core::TensorRole::kExpAvgSq:
+      return "/optim/exp_avg_sq";
+    case core::TensorRole::kBuffer:
+      return "/buffers";
+  }
+  return "";
+}
+
+std::string dataset_name(std::string_view key, core::TensorRole role, int32_t copy) {
+  if (copy == BoxPlace::kPacked) return cat("/packed/", core::role_name(role));
+  return copy == 0 ? cat(dataset_group(role), "/", key) : cat(dataset_group(role), "/", key, "#", copy);
+}
+
+std::optional<int32_t> dataset_copy(std::string_view dataset, std::string_view key, core::TensorRole role) {
+  if (dataset == dataset_name(key, role, BoxPlace::kPacked)) return BoxPlace::kPacked;
+  const std::string plain = dataset_name(key, role, 0);
+  if (dataset.substr(0, plain.size()) != plain) return std::nullopt;
+  if (dataset.size() == plain.size()) return 0;
+  int32_t copy = 0;
+  const auto [end, error] = std::from_chars(dataset.data() + plain.size() + 1, dataset.data() + dataset.size(), copy);
+  if (error != std::errc() || end != dataset.data() + dataset.size() || copy < 1) return std::nullopt;
+  return dataset == dataset_name(key, role, copy) ? std::optional(copy) : std::nullopt;
+}
 
 uint64_t manifest_self_hash(std::string text, std::string_view where) {
   const size_t key = text.rfind(kSelfKey);
@@ -116,23 +214,27 @@ std::string dump_manifest(const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", core::hex16(file.xxh3)}});
   }
-  for (const ManifestTensor& tensor : manifest.tensors) {
+  const ShardTable& table = manifest.boxes;
+  size_t box = 0;
+  for (size_t t = 0; t < table.num_tensors() && manifest.table_file < 0; ++t) {
+    const auto tensor = static_cast<int32_t>(t);
     json boxes = json::array();
-    for (const ManifestBox& box : tensor.boxes) {
+    for (; box < table.size() && table.tensor_of(box) == tensor; ++box) {
       std::string hashes;
-      for (const uint64_t hash : box.chunk_xxh3) hashes += core::hex16(hash);
-      boxes.push_back({{"file", box.file},
-                       {"dataset", box.dataset},
-                       {"offset", box.offset},
-                       {"shape", box.shape},
-                       {"at", box.at},
+      for (const uint64_t hash : manifest.chunks_of(box)) hashes += core::hex16(hash);
+      boxes.push_back({{"file", manifest.places[box].file},
+                       {"dataset", manifest.dataset_of(box)},
+                       {"offset", table.offsets(box)},
+                       {"shape", table.extents(box)},
+                       {"at", manifest.places[box].at},
                        {"xxh3", hashes}});
     }
-    tensors.push_back({{"name", tensor.name},
-                       {"role", core::role_name(tensor.role)},
-                       {"dtype", core::dtype_name(tensor.dtype)},
-                       {"shape", tensor.shape},
-                       {"logical_xxh3", core::hex16(tensor.logical_xxh3)},
+    const auto shape = table.global_shape(tensor);
+    tensors.push_back({{"name", table.key(tensor)},
+                       {"role", core::role_name(table.role(tensor))},
+                       {"dtype", core::dtype_name(table.dtype(tensor))},
+                       {"shape", core::Dims(shape.begin(), shape.end())},
+                       {"logical_xxh3", core::hex16(manifest.logical_xxh3[t])},
                        {"boxes", std::move(boxes)}});
   }
   // nlohmann's objects are sorted by key, so the text is a function of the content. self_xxh3 is put at the end by
@@ -145,8 +247,12 @@ std::string dump_manifest(const Manifest& manifest) {
                    {"layout", manifest.info.layout},
                    {"model", model_to_json(manifest.info)},
                    {"common", manifest.info.common},
-                   {"files", std::move(files)},
-                   {"tensors", std::move(tensors)}};
+                   {"files", std::move(files)}};
+  if (manifest.table_file >= 0) {
+    document["table"] = {{"file", manifest.table_file}, {"tensors", table.num_tensors()}, {"boxes", table.size()}};
+  } else {
+    document["tensors"] = std::move(tensors);
+  }
   std::string text = cat("{\"magic\":\"", kMagic, "\",", document.dump().substr(1));
   text.pop_back();
   text += cat(",", kSelfKey, std::string(16, '0'), "\"}\n");
@@ -155,21 +261,41 @@ std::string dump_manifest(const Manifest& manifest) {
   return text;
 }
 
-Manifest parse_manifest(std::string_view text, std::string_view where) {
-  const json document = core::parse_json(text, where);
+Manifest parse_manifest(std::string_view text, std::string_view where, const std::filesystem::path& directory) {
+  // First of all: what was damaged should not be explained by what the damage looks like.
+  std::optional<uint64_t> seen;
+  if (const size_t key = text.rfind(kSelfKey); key != std::string::npos && key + kSelfKey.size() + 17 <= text.size()) {
+    seen = manifest_self_hash(std::string(text), where);
+    const std::string_view digits = text.substr(key + kSelfKey.size(), 16);
+    if (digits != core::hex16(*seen)) {
+      corrupt(where, cat("self_xxh3 is ", digits, " but the document hashes to ", core::hex16(*seen),
+                         ": it was changed or damaged"));
+    }
+  }
+  Manifest manifest;
+  // Entries of "tensors" go to the table one by one and are dropped from the document, which so stays small.
+  bool in_tensors = false, tensors_seen = false;
+  const json document = core::parse_json(text, where, [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth == 1 && event == json::parse_event_t::key) {
+      in_tensors = parsed == "tensors";
+      if (in_tensors && tensors_seen) corrupt(where, "it has two lists of tensors");
+      tensors_seen = tensors_seen || in_tensors;
+    } else if (depth == 2 && in_tensors && event == json::parse_event_t::object_end) {
+      add_tensor_from_json(parsed, manifest, where);
+      return false;
+    }
+    return true;
+  });
   if (!document.is_object() || document.value("magic", json()) != kMagic) {
     corrupt(where, cat("not a checkpoint manifest: \"magic\" is not \"", kMagic, "\""));
   }
-  const uint64_t self = core::parse_hex16(core::json_string(document, "self_xxh3", where), where);
-  if (const uint64_t seen = manifest_self_hash(std::string(text), where); seen != self) {
-    corrupt(where, cat("self_xxh3 is ", core::hex16(self), " but the document hashes to ", core::hex16(seen),
-                       ": it was changed or damaged"));
+  if (core::parse_hex16(core::json_string(document, "self_xxh3", where), where) != seen) {
+    corrupt(where, "self_xxh3 is not the last member");
   }
   if (const int64_t version = core::json_integer(document, "format_version", where); version != kFormatVersion) {
     throw Error(ErrorCode::kUnsupported, cat(where, ": format_version ", version, "; this program reads version ",
                                              kFormatVersion, ". Use a newer msuite."));
   }
-  Manifest manifest;
   manifest.producer = core::json_string(document, "producer", where);
   manifest.attempt = core::json_integer(document, "attempt", where);
   manifest.durable = document.value("durability", json("full")) == "full";
@@ -177,43 +303,37 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   manifest.info.layout = core::json_object(document, "layout", where);
   manifest.info.common = core::json_object(document, "common", where);
   model_from_json(core::json_object(document, "model", where), manifest.info, where);
-  std::set<std::string> names;
-  for (const json& item : core::json_array(document, "files", where)) {
-    ManifestFile file;
-    file.name = core::json_string(item, "name", where);
-    if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos ||
-        file.name.find('\0') != std::string::npos || !names.insert(file.name).second) {
-      corrupt(where, cat("\"", file.name, "\" is not a name of a file in this directory, or comes twice"));
-    }
-    file.bytes = core::json_integer(item, "bytes", where);
-    if (file.bytes < 0) corrupt(where, cat(file.name, ": ", file.bytes, " bytes"));
-    file.xxh3 = core::parse_hex16(core::json_string(item, "xxh3", where), where);
-    manifest.files.push_back(std::move(file));
+  manifest.files = files_from_json(core::json_array(document, "files", where), where);
+  if (document.contains("table") && !tensors_seen) {
+    const json& table = core::json_object(document, "table", where);
+    const int64_t file = core::json_count(table, "file", where);
+    if (file >= static_cast<int64_t>(manifest.files.size())) corrupt(where, cat("table: file ", file));
+    manifest.table_file = static_cast<int32_t>(file);
+    detail::read_table((directory / manifest.files[static_cast<size_t>(file)].name).string(),
+                       manifest.files[static_cast<size_t>(file)], core::json_count(table, "tensors", where),
+                       core::json_count(table, "boxes", where), manifest);
+  } else if (!core::json_array(document, "tensors", where).empty()) {
+    corrupt(where, "\"tensors\": expected a list of objects");
   }
-  std::set<std::pair<std::string, core::TensorRole>> keys;
-  for (const json& item : core::json_array(document, "tensors", where)) {
-    ManifestTensor tensor;
-    tensor.name = core::json_string(item, "name", where);
-    const std::string place = cat(where, ": ", tensor.name);
-    tensor.role = core::parse_role(core::json_string(item, "role", place));
-    const std::string dtype = core::json_string(item, "dtype", place);
-    const auto parsed = core::parse_dtype(dtype);
-    if (!parsed) corrupt(place, cat("dtype \"", dtype, "\" is not known"));
-    tensor.dtype = *parsed;
-    tensor.shape = dims_from_json(core::json_array(item, "shape", place), place);
-    tensor.logical_xxh3 = core::parse_hex16(core::json_string(item, "logical_xxh3", place), place);
-    if (!keys.insert({tensor.name, tensor.role}).second) corrupt(place, "the tensor is listed twice");
-    for (const json& box : core::json_array(item, "boxes", place)) {
-      tensor.boxes.push_back(box_from_json(box, tensor, manifest.files, place));
-    }
-    manifest.tensors.push_back(std::move(tensor));
-  }
+  check_places(manifest, where);
   return manifest;
 }
 
 Manifest read_manifest(const std::filesystem::path& directory) {
   const std::string path = (directory / kManifestName).string();
-  return parse_manifest(core::read_text(path, kMaxManifestBytes), path);
+  return parse_manifest(core::read_text(path, kMaxManifestBytes), path, directory);
+}
+
+void write_manifest(const std::filesystem::path& directory, Manifest& manifest, size_t max_json_boxes) {
+  if (manifest.boxes.size() > max_json_boxes) {
+    if (manifest.table_file < 0) {
+      manifest.table_file = static_cast<int32_t>(manifest.files.size());
+      manifest.files.push_back({kTableName});
+    }
+    manifest.files[static_cast<size_t>(manifest.table_file)] =
+        detail::write_table((directory / kTableName).string(), manifest);
+  }
+  core::write_text_atomically((directory / kManifestName).string(), dump_manifest(manifest));
 }
 
 }  // namespace ms::ckpt

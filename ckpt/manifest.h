@@ -1,40 +1,40 @@
 // manifest.json: what a generation consists of, written last and hashed; the only commit mark (FORMAT.md).
+//
+// The table of tensors and boxes is part of the document while it is small, else in a packed file of the generation.
+// In memory it is columns: about 50 bytes for a box of two axes.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ckpt/logical_hash.h"
+#include "ckpt/shard_table.h"
 #include "ckpt/source.h"
-#include "core/sharded_tensor.h"
 
 namespace ms::ckpt {
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kTableName = "tensors.bin";
+inline constexpr size_t kMaxJsonBoxes = 50'000;  // more go to kTableName
 
 struct ManifestFile {
   std::string name;  // within the directory: no '/', not ".."
   int64_t bytes = 0;
-  uint64_t xxh3 = 0;  // structure hash
+  uint64_t xxh3 = 0;  // structure hash; of the table file: XXH3 of its content
 };
 
-struct ManifestBox {
-  int32_t file = 0;  // index into files
-  std::string dataset;
-  core::Dims offset, shape;
-  int64_t at = 0;                    // byte offset of the box's data in the file
-  std::vector<uint64_t> chunk_xxh3;  // of every 8 MiB of them
-};
-
-struct ManifestTensor {
-  std::string name;
-  core::TensorRole role = core::TensorRole::kParam;
-  core::DType dtype = core::DType::kFp32;
-  core::Dims shape;
-  uint64_t logical_xxh3 = 0;
-  std::vector<ManifestBox> boxes;
-
-  int64_t size_bytes() const { return core::num_elements(shape) * core::size_of(dtype); }
+// Where a box's data is. A dataset's name follows from the tensor (FORMAT.md, section 4).
+struct BoxPlace {
+  static constexpr int32_t kPacked = -1;
+  int32_t file = 0;          // index into files
+  int32_t copy = 0;          // N of the dataset NAME#N, 0 for NAME; kPacked: in /packed/ROLE
+  int64_t at = 0;            // byte offset of the box's data in the file
+  uint32_t first_chunk = 0;  // index into chunk_xxh3: of every 8 MiB of the data, the last one shorter
 };
 
 struct Manifest {
@@ -43,21 +43,44 @@ struct Manifest {
   CheckpointInfo info;
   bool durable = true;  // false: the file system could not fsync directories
   std::vector<ManifestFile> files;
-  std::vector<ManifestTensor> tensors;
+  int32_t table_file = -1;             // index into files of kTableName, if the table is there
+  ShardTable boxes;                    // tensor by tensor
+  std::vector<BoxPlace> places;        // of each box
+  std::vector<uint64_t> chunk_xxh3;    // of all boxes
+  std::vector<uint64_t> logical_xxh3;  // of each tensor of `boxes`
+
+  // Appends a box to boxes, places and chunk_xxh3. Its tensor is the last one or a new one.
+  void add_box(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape, int32_t file,
+               int32_t copy, int64_t at, std::span<const uint64_t> chunks);
+  std::span<const uint64_t> chunks_of(size_t box) const;
+  std::string dataset_of(size_t box) const;
+  const ManifestFile& file_of(size_t box) const { return files[static_cast<size_t>(places[box].file)]; }
+  int64_t tensor_bytes() const;  // of all tensors
 };
 
-inline constexpr const char* kManifestName = "manifest.json";
+// "/model", "/optim/master": where datasets of a role are.
+std::string_view dataset_group(core::TensorRole role);
+// "/model/NAME#1", "/packed/master": the HDF5 dataset that holds a box.
+std::string dataset_name(std::string_view key, core::TensorRole role, int32_t copy);
+// Its inverse; nothing if the name does not follow the rule.
+std::optional<int32_t> dataset_copy(std::string_view dataset, std::string_view key, core::TensorRole role);
 
-// The document, its self_xxh3 filled in. Same manifest, same bytes.
+inline constexpr int64_t chunks_in(int64_t size_bytes) { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
+
+// The document, its self_xxh3 filled in. Same manifest, same bytes. The table is left to table_file if that is set.
 std::string dump_manifest(const Manifest& manifest);
 
 // Checks everything that can be checked without the rank files: self-hash, names, shapes, that each box lies inside its
-// tensor and inside its file. Not coverage: see plan.h. `where` names the file in errors.
+// tensor and inside its file. Not coverage: see plan.h. `where` names the file in errors. A table that is not in the
+// document is read from `directory`.
 // Throws kCorruptData, and kUnsupported for a newer format_version.
-Manifest parse_manifest(std::string_view text, std::string_view where);
+Manifest parse_manifest(std::string_view text, std::string_view where, const std::filesystem::path& directory = {});
 
-// Reads directory/manifest.json. Throws also kNotFound.
+// Reads directory/manifest.json and the table. Throws also kNotFound.
 Manifest read_manifest(const std::filesystem::path& directory);
+
+// Writes both, the table first, each whole or not at all, and says in `manifest` where the table is.
+void write_manifest(const std::filesystem::path& directory, Manifest& manifest, size_t max_json_boxes = kMaxJsonBoxes);
 
 // XXH3 of the document with the value of self_xxh3 zeroed.
 uint64_t manifest_self_hash(std::string text, std::string_view where);

@@ -25,7 +25,7 @@ class NativeSink final : public Sink {
  public:
   explicit NativeSink(NativeSinkOptions options) : options_(std::move(options)) {}
 
-  void begin(const CheckpointInfo& info, std::span<const core::ShardedTensor> targets) override;
+  void begin(const CheckpointInfo& info, const ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
   std::filesystem::path commit() override;
 
@@ -52,7 +52,7 @@ class NativeSink final : public Sink {
   std::vector<Place> places_;
 };
 
-void NativeSink::begin(const CheckpointInfo& info, std::span<const core::ShardedTensor> targets) {
+void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
   MS_CHECK(options_.rank_of_target.empty() || options_.rank_of_target.size() == targets.size(), "ranks of targets");
   info_ = info;
   for (int rank = 0; rank < options_.num_ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
@@ -62,10 +62,10 @@ void NativeSink::begin(const CheckpointInfo& info, std::span<const core::Sharded
     Rank& holder = *ranks_[static_cast<size_t>(rank)];
     places_.push_back({rank, static_cast<int32_t>(holder.boxes.size())});
     holder.boxes.push_back(targets[i]);
-    const int64_t elements = core::num_elements(targets[i].local_shape);
-    MS_CHECK(elements > 0 && targets[i].replica_id == 0, targets[i].key, ": an empty box or a replica to write");
+    const int64_t elements = targets.elements(i);
+    MS_CHECK(elements > 0 && targets.replica_id(i) == 0, targets[i].key, ": an empty box or a replica to write");
     holder.remaining += elements;
-    bytes += elements * core::size_of(targets[i].dtype);
+    bytes += targets.size_bytes(i);
   }
   std::error_code error;
   std::filesystem::create_directories(options_.root, error);
@@ -106,11 +106,14 @@ std::filesystem::path NativeSink::commit() {
     records.push_back(std::move(rank->record));
   }
   assemble_tensors(manifest, records);
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    const auto expected = options_.expected_logical_xxh3.find({tensor.name, tensor.role});
-    MS_CHECK(expected == options_.expected_logical_xxh3.end() || expected->second == tensor.logical_xxh3, tensor.name,
-             " (", core::role_name(tensor.role), ") has the logical hash ", core::hex16(tensor.logical_xxh3),
-             " after the copy, but had ", core::hex16(expected->second));
+  for (size_t t = 0; options_.expected_logical_xxh3 && t < manifest.boxes.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const std::string key(manifest.boxes.key(tensor));
+    const auto expected =
+        options_.expected_logical_xxh3(key, manifest.boxes.role(tensor), manifest.boxes.dtype(tensor));
+    MS_CHECK(!expected || *expected == manifest.logical_xxh3[t], key, " (",
+             core::role_name(manifest.boxes.role(tensor)), ") has the logical hash ",
+             core::hex16(manifest.logical_xxh3[t]), " after the copy, but had ", core::hex16(*expected));
   }
   return commit_generation(options_.root, *directory_, std::move(manifest));
 }

@@ -4,11 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ckpt/sink.h"
@@ -16,15 +15,18 @@
 
 namespace ms::ckpt {
 
+using ExpectedHash =
+    std::function<std::optional<uint64_t>(const std::string& key, core::TensorRole role, core::DType dtype)>;
+
 struct NativeSinkOptions {
   std::filesystem::path root;           // the checkpoint root; iter_%07d is made in it
   std::vector<int32_t> rank_of_target;  // per target of begin(), as layout.h's ShardList::ranks; empty: all of rank 0
   int num_ranks = 1;                    // files to write: world size of the layout
   std::string producer = "msuite";
   std::optional<core::WritePath> write_path;  // nothing: the fastest that works there
-  // Tensors whose logical hash is known beforehand (a reshard without a change of dtype): commit() refuses, kInternal,
-  // if what was written differs.
-  std::map<std::pair<std::string, core::TensorRole>, uint64_t> expected_logical_xxh3;
+  // The logical hash of a tensor where it is known beforehand (reshard.h): commit() refuses, kInternal, if what was
+  // written differs. May be empty.
+  ExpectedHash expected_logical_xxh3;
 };
 
 // Throws kIo if another process saves in root. Two targets of one rank file may not be the same box.

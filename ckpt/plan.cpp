@@ -1,13 +1,13 @@
 #include "ckpt/plan.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <numeric>
 #include <optional>
 #include <queue>
 #include <set>
-#include <tuple>
+#include <utility>
 
-#include "ckpt/box.h"
 #include "core/error.h"
 
 namespace ms::ckpt {
@@ -17,25 +17,47 @@ using core::cat;
 using core::Dims;
 using core::Error;
 using core::ErrorCode;
-using core::ShardedTensor;
 
-std::string name_of(const ShardedTensor& shard) {
-  return shard.role == core::TensorRole::kParam ? shard.key : cat(shard.key, " (", core::role_name(shard.role), ")");
+// Below this many boxes comparing each with each is faster than sorting them.
+constexpr size_t kFewBoxes = 24;
+
+std::string name_of(const ShardTable& table, int32_t tensor) {
+  const std::string key(table.key(tensor));
+  return table.role(tensor) == core::TensorRole::kParam ? key
+                                                        : cat(key, " (", core::role_name(table.role(tensor)), ")");
 }
 
-std::string box_text(const ShardedTensor& shard) {
-  Dims end(shard.global_offset.size());
-  for (size_t a = 0; a < end.size(); ++a) end[a] = shard.global_offset[a] + shard.local_shape[a];
-  return cat("[", shard.global_offset, " .. ", end, ")");
+std::string box_text(const ShardTable& table, int32_t shard) {
+  const auto s = static_cast<size_t>(shard);
+  Dims end = table.offsets(s);
+  for (size_t a = 0; a < end.size(); ++a) end[a] += table.extent(s, a);
+  return cat("[", table.offsets(s), " .. ", end, ")");
 }
+
+// The boxes of one tensor, taken out of the table into 64-bit columns.
+struct Boxes {
+  const ShardTable* table = nullptr;
+  size_t axes = 0;
+  std::vector<int32_t> shards;
+  std::vector<int64_t> begin, end;  // [box][axis]
+
+  size_t size() const { return shards.size(); }
+  int64_t begin_of(size_t box, size_t axis) const { return begin[box * axes + axis]; }
+  int64_t end_of(size_t box, size_t axis) const { return end[box * axes + axis]; }
+  bool overlap(size_t a, size_t b) const {
+    for (size_t axis = 0; axis < axes; ++axis) {
+      if (begin_of(a, axis) >= end_of(b, axis) || begin_of(b, axis) >= end_of(a, axis)) return false;
+    }
+    return true;
+  }
+};
 
 // Axes by number of distinct offsets, most first: the axis a tensor is cut along comes first.
-std::vector<size_t> axes_by_cuts(std::span<const ShardedTensor* const> shards) {
-  const size_t axes = shards.front()->global_shape.size();
-  std::vector<std::pair<size_t, size_t>> counted(axes);
-  std::vector<int64_t> offsets(shards.size());
-  for (size_t axis = 0; axis < axes; ++axis) {
-    for (size_t i = 0; i < shards.size(); ++i) offsets[i] = shards[i]->global_offset[axis];
+std::vector<size_t> axes_by_cuts(const Boxes& boxes) {
+  std::vector<std::pair<size_t, size_t>> counted(boxes.axes);
+  std::vector<int64_t> offsets(boxes.size());
+  for (size_t axis = 0; axis < boxes.axes; ++axis) {
+    for (size_t i = 0; i < boxes.size(); ++i) offsets[i] = boxes.begin_of(i, axis);
     std::sort(offsets.begin(), offsets.end());
     const auto distinct = std::unique(offsets.begin(), offsets.end()) - offsets.begin();
     counted[axis] = {static_cast<size_t>(distinct), axis};
@@ -46,65 +68,69 @@ std::vector<size_t> axes_by_cuts(std::span<const ShardedTensor* const> shards) {
   return order;
 }
 
-bool overlap(const ShardedTensor& a, const ShardedTensor& b) {
-  return intersect(a.global_offset, a.local_shape, b.global_offset, b.local_shape).has_value();
-}
-
 // Does any pair overlap? Sweeps along the most cut axis. Boxes that are open there at the same time are, as long as
 // none overlap, disjoint along the second axis if there are two, so that only neighbours need to be compared.
-bool any_overlap(std::vector<const ShardedTensor*> shards) {
-  const auto order = axes_by_cuts(shards);
-  if (order.empty()) return shards.size() > 1;
+bool any_overlap(const Boxes& boxes) {
+  if (boxes.size() <= kFewBoxes) {
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      for (size_t j = i + 1; j < boxes.size(); ++j) {
+        if (boxes.overlap(i, j)) return true;
+      }
+    }
+    return false;
+  }
+  const auto order = axes_by_cuts(boxes);
+  if (order.empty()) return boxes.size() > 1;
   const size_t main = order[0];
   const size_t second = order.size() > 1 ? order[1] : main;
   const bool neighbours = order.size() <= 2;
-  std::sort(shards.begin(), shards.end(),
-            [main](const auto* a, const auto* b) { return a->global_offset[main] < b->global_offset[main]; });
-  const auto less = [second](const ShardedTensor* a, const ShardedTensor* b) {
-    return std::tie(a->global_offset[second], a) < std::tie(b->global_offset[second], b);
+  std::vector<size_t> sorted(boxes.size());
+  std::iota(sorted.begin(), sorted.end(), size_t{0});
+  std::sort(sorted.begin(), sorted.end(),
+            [&](size_t a, size_t b) { return boxes.begin_of(a, main) < boxes.begin_of(b, main); });
+  const auto less = [&](size_t a, size_t b) {
+    return std::pair(boxes.begin_of(a, second), a) < std::pair(boxes.begin_of(b, second), b);
   };
-  std::set<const ShardedTensor*, decltype(less)> open(less);
-  const auto end_of = [main](const ShardedTensor* s) { return s->global_offset[main] + s->local_shape[main]; };
-  const auto later = [&](const ShardedTensor* a, const ShardedTensor* b) { return end_of(a) > end_of(b); };
-  std::priority_queue<const ShardedTensor*, std::vector<const ShardedTensor*>, decltype(later)> closing(later);
-  for (const ShardedTensor* shard : shards) {
-    while (!closing.empty() && end_of(closing.top()) <= shard->global_offset[main]) {
+  std::set<size_t, decltype(less)> open(less);
+  const auto later = [&](size_t a, size_t b) { return boxes.end_of(a, main) > boxes.end_of(b, main); };
+  std::priority_queue<size_t, std::vector<size_t>, decltype(later)> closing(later);
+  for (const size_t box : sorted) {
+    while (!closing.empty() && boxes.end_of(closing.top(), main) <= boxes.begin_of(box, main)) {
       open.erase(closing.top());
       closing.pop();
     }
-    const auto at = open.insert(shard).first;
-    closing.push(shard);
+    const auto at = open.insert(box).first;
+    closing.push(box);
     if (neighbours) {
-      if (at != open.begin() && overlap(**std::prev(at), *shard)) return true;
-      if (std::next(at) != open.end() && overlap(**std::next(at), *shard)) return true;
+      if (at != open.begin() && boxes.overlap(*std::prev(at), box)) return true;
+      if (std::next(at) != open.end() && boxes.overlap(*std::next(at), box)) return true;
     } else {
-      for (const ShardedTensor* other : open) {
-        if (other != shard && overlap(*other, *shard)) return true;
+      for (const size_t other : open) {
+        if (other != box && boxes.overlap(other, box)) return true;
       }
     }
   }
   return false;
 }
 
-// The first index, in row-major order, that no shard holds. Only for messages: quadratic.
-std::optional<Dims> first_hole(const std::vector<const ShardedTensor*>& shards, const Dims& shape, size_t axis) {
-  if (axis == shape.size()) return shards.empty() ? std::optional<Dims>(Dims{}) : std::nullopt;
+// The first index, in row-major order, that none of these boxes holds. Only for messages: quadratic.
+std::optional<Dims> first_hole(const Boxes& boxes, const std::vector<size_t>& chosen, std::span<const int64_t> shape,
+                               size_t axis) {
+  if (axis == shape.size()) return chosen.empty() ? std::optional<Dims>(Dims{}) : std::nullopt;
   std::vector<int64_t> cuts = {0};
-  for (const auto* shard : shards) {
-    cuts.push_back(shard->global_offset[axis]);
-    cuts.push_back(shard->global_offset[axis] + shard->local_shape[axis]);
+  for (const size_t box : chosen) {
+    cuts.push_back(boxes.begin_of(box, axis));
+    cuts.push_back(boxes.end_of(box, axis));
   }
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  for (int64_t cut : cuts) {
-    if (cut < 0 || cut >= shape[axis]) continue;
-    std::vector<const ShardedTensor*> here;
-    for (const auto* shard : shards) {
-      if (shard->global_offset[axis] <= cut && cut < shard->global_offset[axis] + shard->local_shape[axis]) {
-        here.push_back(shard);
-      }
+  for (const int64_t cut : cuts) {
+    if (cut >= shape[axis]) continue;
+    std::vector<size_t> here;
+    for (const size_t box : chosen) {
+      if (boxes.begin_of(box, axis) <= cut && cut < boxes.end_of(box, axis)) here.push_back(box);
     }
-    if (auto hole = first_hole(here, shape, axis + 1)) {
+    if (auto hole = first_hole(boxes, here, shape, axis + 1)) {
       hole->insert(hole->begin(), cut);
       return hole;
     }
@@ -112,145 +138,239 @@ std::optional<Dims> first_hole(const std::vector<const ShardedTensor*>& shards, 
   return std::nullopt;
 }
 
-// The source shards of one global tensor, checked and ordered for lookup.
-struct SourceTensor {
-  std::vector<int32_t> shards;  // sorted by offset along `axis`
-  std::vector<int64_t> reach;   // reach[i]: largest end along axis among shards[0..i]
-  size_t axis = 0;
-};
-
-SourceTensor prepare(std::span<const ShardedTensor> sources, std::vector<int32_t> indices) {
-  std::vector<const ShardedTensor*> pointers;
-  for (int32_t i : indices) pointers.push_back(&sources[static_cast<size_t>(i)]);
-  SourceTensor tensor;
-  tensor.shards = std::move(indices);
-  const auto order = axes_by_cuts(pointers);
-  if (order.empty()) return tensor;
-  tensor.axis = order[0];
-  const auto offset = [&](int32_t i) { return sources[static_cast<size_t>(i)].global_offset[tensor.axis]; };
-  std::sort(tensor.shards.begin(), tensor.shards.end(), [&](int32_t a, int32_t b) { return offset(a) < offset(b); });
-  int64_t reach = 0;
-  for (int32_t i : tensor.shards) {
-    reach = std::max(reach, offset(i) + sources[static_cast<size_t>(i)].local_shape[tensor.axis]);
-    tensor.reach.push_back(reach);
-  }
-  return tensor;
-}
-
-}  // namespace
-
-std::vector<std::string> check_coverage(std::span<const ShardedTensor> shards, int limit) {
+// Fills `boxes` with the tensor's shards that have elements, and returns what is wrong with them.
+std::vector<std::string> check_tensor(const ShardTable& table, const ShardsOfTensors& groups, int32_t tensor, int limit,
+                                      Boxes& boxes) {
   std::vector<std::string> findings;
   const auto full = [&] { return static_cast<int>(findings.size()) >= limit; };
-  std::vector<const ShardedTensor*> primary;
-  int64_t covered = 0;
-  for (const ShardedTensor& shard : shards) {
-    if (shard.replica_id != 0) continue;
-    const size_t axes = shard.global_shape.size();
-    if (shard.global_shape != shards.front().global_shape) {
-      findings.push_back(cat(name_of(shard), ": global shapes ", shards.front().global_shape, " and ",
-                             shard.global_shape, " contradict"));
-    } else if (shard.global_offset.size() != axes || shard.local_shape.size() != axes) {
-      findings.push_back(cat(name_of(shard), ": a box of ", shard.local_shape.size(), " axes in a tensor of ", axes));
-    } else {
-      bool inside = true;
-      for (size_t a = 0; a < axes; ++a) {
-        inside = inside && shard.global_offset[a] >= 0 && shard.local_shape[a] >= 0 &&
-                 shard.local_shape[a] <= shard.global_shape[a] - shard.global_offset[a];
+  const auto shape = table.global_shape(tensor);
+  boxes.table = &table;
+  boxes.axes = shape.size();
+  boxes.shards.clear();
+  boxes.begin.clear();
+  boxes.end.clear();
+  __int128 covered = 0;
+  int64_t total = 1;
+  for (const int64_t size : shape) total *= size;
+  for (size_t i = 0; i < groups.count(tensor); ++i) {
+    const int32_t shard = groups.member(tensor, i);
+    const auto s = static_cast<size_t>(shard);
+    if (table.replica_id(s) != 0) continue;
+    bool inside = true;
+    int64_t elements = 1;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      const int64_t offset = table.offset(s, axis), extent = table.extent(s, axis);
+      inside = inside && extent <= shape[axis] - offset;
+      if (inside) elements *= extent;
+    }
+    if (!inside) {
+      findings.push_back(cat(name_of(table, tensor), ": box ", box_text(table, shard), " sticks out of ",
+                             Dims(shape.begin(), shape.end())));
+    } else if (elements > 0) {
+      boxes.shards.push_back(shard);
+      for (size_t axis = 0; axis < shape.size(); ++axis) {
+        boxes.begin.push_back(table.offset(s, axis));
+        boxes.end.push_back(table.offset(s, axis) + table.extent(s, axis));
       }
-      if (!inside) {
-        findings.push_back(cat(name_of(shard), ": box ", box_text(shard), " sticks out of ", shard.global_shape));
-      } else if (core::num_elements(shard.local_shape) > 0) {
-        primary.push_back(&shard);
-        covered += core::num_elements(shard.local_shape);
-      }
+      covered += elements;
     }
     if (full()) return findings;
   }
-  if (!findings.empty() || shards.empty()) return findings;
-  const Dims& shape = shards.front().global_shape;
-  if (!primary.empty() && any_overlap(primary)) {
-    for (size_t i = 0; i < primary.size() && !full(); ++i) {
-      for (size_t j = i + 1; j < primary.size() && !full(); ++j) {
-        if (overlap(*primary[i], *primary[j])) {
-          findings.push_back(
-              cat(name_of(*primary[i]), ": boxes ", box_text(*primary[i]), " and ", box_text(*primary[j]), " overlap"));
+  if (!findings.empty()) return findings;
+  if (boxes.size() > 1 && any_overlap(boxes)) {
+    for (size_t i = 0; i < boxes.size() && !full(); ++i) {
+      for (size_t j = i + 1; j < boxes.size() && !full(); ++j) {
+        if (boxes.overlap(i, j)) {
+          findings.push_back(cat(name_of(table, tensor), ": boxes ", box_text(table, boxes.shards[i]), " and ",
+                                 box_text(table, boxes.shards[j]), " overlap"));
         }
       }
     }
   }
-  const int64_t total = core::num_elements(shape);
   if (findings.empty() && covered == total) return findings;
-  if (const auto hole = first_hole(primary, shape, 0); hole && total > 0 && !full()) {
+  if (full() || total == 0) return findings;
+  std::vector<size_t> all(boxes.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (const auto hole = first_hole(boxes, all, shape, 0)) {
     findings.push_back(
-        cat(name_of(shards.front()), ": no shard holds element ", *hole, " of ", shape,
-            findings.empty() ? cat(" (", total - covered, " of ", total, " elements are missing)") : ""));
+        cat(name_of(table, tensor), ": no shard holds element ", *hole, " of ", Dims(shape.begin(), shape.end()),
+            findings.empty() ? cat(" (", total - static_cast<int64_t>(covered), " of ", total, " elements are missing)")
+                             : ""));
   }
   return findings;
 }
 
-void plan_copies(std::span<const ShardedTensor> sources, std::span<const ShardedTensor> targets,
+}  // namespace
+
+ShardsOfTensors::ShardsOfTensors(const ShardTable& table) : first_(table.num_tensors() + 1, 0) {
+  bool grouped = true;
+  for (size_t i = 0; i < table.size(); ++i) {
+    ++first_[index(table.tensor_of(i)) + 1];
+    grouped = grouped && (i == 0 || table.tensor_of(i) >= table.tensor_of(i - 1));
+  }
+  for (size_t t = 0; t < table.num_tensors(); ++t) first_[t + 1] += first_[t];
+  if (grouped) return;
+  std::vector<uint32_t> next(first_.begin(), first_.end() - 1);
+  members_.resize(table.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    members_[next[index(table.tensor_of(i))]++] = static_cast<int32_t>(i);
+  }
+}
+
+struct Planner::Impl {
+  // The shards of a tensor, sorted by their begin along one axis.
+  struct Sorted {
+    size_t axis = 0;
+    std::vector<int32_t> shards;
+    std::vector<int64_t> begins;
+    std::vector<int64_t> reach;  // reach[i]: largest end along the axis among shards[0..i]
+  };
+  // Of a source tensor: not looked at yet, whole and of few shards, or kSorted + an index into `sorted`.
+  enum State : int32_t { kUnseen = -2, kFew = -1, kSorted = 0 };
+
+  Impl(const ShardTable& source_table, const ShardTable& target_table)
+      : sources(source_table), targets(target_table), groups(source_table), state(source_table.num_tensors(), kUnseen) {
+    source_of.reserve(targets.num_tensors());
+    for (size_t t = 0; t < targets.num_tensors(); ++t) {
+      const auto tensor = static_cast<int32_t>(t);
+      source_of.push_back(sources.find(targets.key(tensor), targets.role(tensor)).value_or(-1));
+    }
+  }
+
+  void prepare(int32_t tensor) {
+    if (const auto findings = check_tensor(sources, groups, tensor, 1, boxes); !findings.empty()) {
+      throw Error(ErrorCode::kCorruptData, findings.front());
+    }
+    int32_t& here = state[static_cast<size_t>(tensor)];
+    if (groups.count(tensor) <= kFewBoxes || boxes.axes == 0) {
+      here = kFew;
+      return;
+    }
+    Sorted order;
+    order.axis = axes_by_cuts(boxes).front();
+    std::vector<size_t> by_begin(boxes.size());
+    std::iota(by_begin.begin(), by_begin.end(), size_t{0});
+    std::sort(by_begin.begin(), by_begin.end(),
+              [&](size_t a, size_t b) { return boxes.begin_of(a, order.axis) < boxes.begin_of(b, order.axis); });
+    int64_t reach = 0;
+    for (const size_t box : by_begin) {
+      reach = std::max(reach, boxes.end_of(box, order.axis));
+      order.shards.push_back(boxes.shards[box]);
+      order.begins.push_back(boxes.begin_of(box, order.axis));
+      order.reach.push_back(reach);
+    }
+    here = kSorted + static_cast<int32_t>(sorted.size());
+    sorted.push_back(std::move(order));
+  }
+
+  // Emits the common part of a source shard and the target whose box is [begin, end); returns its elements.
+  int64_t copy(int32_t shard, const int64_t* begin, const int64_t* end, size_t axes,
+               const std::function<void(const CopyRegion&)>& emit) {
+    const auto s = static_cast<size_t>(shard);
+    int64_t elements = 1;
+    for (size_t axis = 0; axis < axes; ++axis) {
+      const int64_t source_begin = sources.offset(s, axis);
+      const int64_t from = std::max(begin[axis], source_begin);
+      const int64_t to = std::min(end[axis], source_begin + sources.extent(s, axis));
+      if (to <= from) return 0;
+      elements *= to - from;
+      region.source_offset[axis] = from - source_begin;
+      region.target_offset[axis] = from - begin[axis];
+      region.extent[axis] = to - from;
+    }
+    region.source_shard = shard;
+    emit(region);
+    return elements;
+  }
+
+  const ShardTable& sources;
+  const ShardTable& targets;
+  ShardsOfTensors groups;          // of sources
+  std::vector<int32_t> source_of;  // source tensor of each target tensor; -1: none
+  std::vector<int32_t> state;      // of each source tensor
+  std::vector<Sorted> sorted;
+  Boxes boxes;        // scratch
+  CopyRegion region;  // scratch
+};
+
+Planner::Planner(const ShardTable& sources, const ShardTable& targets)
+    : impl_(std::make_unique<Impl>(sources, targets)) {}
+Planner::~Planner() = default;
+
+void Planner::copies_of(int32_t target, const std::function<void(const CopyRegion&)>& emit) {
+  Impl& impl = *impl_;
+  const auto t = static_cast<size_t>(target);
+  const int32_t target_tensor = impl.targets.tensor_of(t);
+  const int32_t tensor = impl.source_of[static_cast<size_t>(target_tensor)];
+  if (tensor < 0 || impl.groups.count(tensor) == 0) {
+    throw Error(ErrorCode::kCorruptData, cat(name_of(impl.targets, target_tensor), ": the source has no such tensor"));
+  }
+  const auto shape = impl.sources.global_shape(tensor), wanted = impl.targets.global_shape(target_tensor);
+  if (!std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(name_of(impl.targets, target_tensor), ": global shape ", Dims(shape.begin(), shape.end()),
+                    " in the source, but ", Dims(wanted.begin(), wanted.end()), " is wanted"));
+  }
+  if (impl.state[static_cast<size_t>(tensor)] == Impl::kUnseen) impl.prepare(tensor);
+  const size_t axes = shape.size();
+  std::array<int64_t, kMaxAxes> begin, end;
+  for (size_t axis = 0; axis < axes; ++axis) {
+    begin[axis] = impl.targets.offset(t, axis);
+    end[axis] = begin[axis] + impl.targets.extent(t, axis);
+    MS_CHECK(end[axis] <= shape[axis], name_of(impl.targets, target_tensor), ": target box ",
+             box_text(impl.targets, target));
+  }
+  impl.region.target_shard = target;
+  impl.region.source_offset.resize(axes);
+  impl.region.target_offset.resize(axes);
+  impl.region.extent.resize(axes);
+  const int32_t state = impl.state[static_cast<size_t>(tensor)];
+  int64_t left = impl.targets.elements(t);
+  if (state == Impl::kFew) {
+    // All of them in turn until the target is full, from where it would lie if they were equal and in order.
+    const size_t count = impl.groups.count(tensor);
+    double place = 0;
+    for (size_t axis = 0; axis < axes; ++axis) {
+      if (shape[axis] > 0) place = std::max(place, static_cast<double>(begin[axis]) / static_cast<double>(shape[axis]));
+    }
+    auto i = std::min(count - 1, static_cast<size_t>(place * static_cast<double>(count)));
+    for (size_t tried = 0; tried < count && left > 0; ++tried) {
+      const int32_t shard = impl.groups.member(tensor, i);
+      if (impl.sources.replica_id(static_cast<size_t>(shard)) == 0) {
+        left -= impl.copy(shard, begin.data(), end.data(), axes, emit);
+      }
+      i = i + 1 == count ? 0 : i + 1;
+    }
+    return;
+  }
+  const Impl::Sorted& order = impl.sorted[static_cast<size_t>(state - Impl::kSorted)];
+  const int64_t from = begin[order.axis], to = end[order.axis];
+  size_t k = static_cast<size_t>(std::upper_bound(order.reach.begin(), order.reach.end(), from) - order.reach.begin());
+  for (; k < order.shards.size() && order.begins[k] < to && left > 0; ++k) {
+    left -= impl.copy(order.shards[k], begin.data(), end.data(), axes, emit);
+  }
+}
+
+void plan_copies(const ShardTable& sources, const ShardTable& targets,
                  const std::function<void(const CopyRegion&)>& emit) {
-  using Name = std::pair<std::string_view, core::TensorRole>;
-  std::map<Name, std::vector<int32_t>> by_name;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].replica_id == 0) by_name[{sources[i].key, sources[i].role}].push_back(static_cast<int32_t>(i));
+  Planner planner(sources, targets);
+  for (size_t t = 0; t < targets.size(); ++t) planner.copies_of(static_cast<int32_t>(t), emit);
+}
+
+void check_coverage(const ShardTable& shards, int limit,
+                    const std::function<void(int32_t tensor, std::string text)>& finding) {
+  const ShardsOfTensors groups(shards);
+  Boxes boxes;
+  for (size_t t = 0; t < shards.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    for (std::string& text : check_tensor(shards, groups, tensor, limit, boxes)) finding(tensor, std::move(text));
   }
-  std::map<Name, SourceTensor> prepared;
-  for (size_t t = 0; t < targets.size(); ++t) {
-    const ShardedTensor& target = targets[t];
-    const Name name{target.key, target.role};
-    auto found = prepared.find(name);
-    if (found == prepared.end()) {
-      const auto indices = by_name.find(name);
-      if (indices == by_name.end()) {
-        throw Error(ErrorCode::kCorruptData, cat(name_of(target), ": the source has no such tensor"));
-      }
-      std::vector<ShardedTensor> shards;
-      for (int32_t i : indices->second) shards.push_back(sources[static_cast<size_t>(i)]);
-      if (const auto findings = check_coverage(shards, 1); !findings.empty()) {
-        throw Error(ErrorCode::kCorruptData, findings.front());
-      }
-      std::vector<int32_t> filled;
-      for (int32_t i : indices->second) {
-        if (core::num_elements(sources[static_cast<size_t>(i)].local_shape) > 0) filled.push_back(i);
-      }
-      if (filled.empty()) continue;  // a tensor without elements
-      found = prepared.emplace(name, prepare(sources, std::move(filled))).first;
-    }
-    const SourceTensor& tensor = found->second;
-    const Dims& shape = sources[static_cast<size_t>(tensor.shards.front())].global_shape;
-    if (shape != target.global_shape) {
-      throw Error(ErrorCode::kInvalidArgument, cat(name_of(target), ": global shape ", shape, " in the source, but ",
-                                                   target.global_shape, " is wanted"));
-    }
-    MS_CHECK(target.global_offset.size() == shape.size() && target.local_shape.size() == shape.size(), name_of(target),
-             ": target box ", box_text(target));
-    size_t begin = 0, end = tensor.shards.size();
-    if (!shape.empty()) {
-      const int64_t from = target.global_offset[tensor.axis], to = from + target.local_shape[tensor.axis];
-      begin =
-          static_cast<size_t>(std::upper_bound(tensor.reach.begin(), tensor.reach.end(), from) - tensor.reach.begin());
-      end = static_cast<size_t>(std::lower_bound(tensor.shards.begin(), tensor.shards.end(), to,
-                                                 [&](int32_t i, int64_t bound) {
-                                                   return sources[static_cast<size_t>(i)].global_offset[tensor.axis] <
-                                                          bound;
-                                                 }) -
-                                tensor.shards.begin());
-    }
-    for (size_t k = begin; k < end; ++k) {
-      const ShardedTensor& source = sources[static_cast<size_t>(tensor.shards[k])];
-      auto common = intersect(source.global_offset, source.local_shape, target.global_offset, target.local_shape);
-      if (!common) continue;
-      CopyRegion copy{tensor.shards[k], static_cast<int32_t>(t), common->offset, std::move(common->offset),
-                      std::move(common->extent)};
-      for (size_t a = 0; a < shape.size(); ++a) {
-        copy.source_offset[a] -= source.global_offset[a];
-        copy.target_offset[a] -= target.global_offset[a];
-      }
-      emit(copy);
-    }
-  }
+}
+
+std::vector<std::string> check_coverage(const ShardTable& shards, int limit) {
+  std::vector<std::string> findings;
+  check_coverage(shards, limit, [&](int32_t, std::string text) { findings.push_back(std::move(text)); });
+  return findings;
 }
 
 }  // namespace ms::ckpt

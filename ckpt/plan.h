@@ -7,37 +7,72 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/sharded_tensor.h"
+#include "ckpt/shard_table.h"
 
 namespace ms::ckpt {
 
 struct CopyRegion {
-  int32_t source_shard = 0;  // index into plan_copies' `sources`
-  int32_t target_shard = 0;  // index into plan_copies' `targets`
+  int32_t source_shard = 0;  // index into the planner's `sources`
+  int32_t target_shard = 0;  // index into the planner's `targets`
   core::Dims source_offset;  // within the source shard
   core::Dims target_offset;  // within the target shard
   core::Dims extent;         // > 0 on every axis
 };
 
-// Calls emit for the copies that fill every element of `targets` exactly once: target by target, in their order.
+// Which shards belong to which tensor of a table: members(t) in the order of the table. 4 bytes a shard, nothing where
+// the shards come tensor by tensor.
+class ShardsOfTensors {
+ public:
+  explicit ShardsOfTensors(const ShardTable& table);
+  size_t count(int32_t tensor) const { return first_[index(tensor) + 1] - first_[index(tensor)]; }
+  int32_t member(int32_t tensor, size_t i) const {
+    const uint32_t place = first_[index(tensor)] + static_cast<uint32_t>(i);
+    return members_.empty() ? static_cast<int32_t>(place) : members_[place];
+  }
+
+ private:
+  static size_t index(int32_t tensor) { return static_cast<size_t>(tensor); }
+  std::vector<uint32_t> first_;
+  std::vector<int32_t> members_;
+};
+
+// Answers which copies fill a target. A source tensor is checked and ordered when a target first asks for it.
 //
-// sources, targets: shards of any number of global tensors, matched by (key, role). Source replicas (replica_id != 0)
-//   are not read; every target replica is filled. dtypes may differ: execute.h converts.
-// Throws kInvalidArgument if global_shape of a key differs between the sides, kCorruptData if a target has no source,
-//   or the sources leave a hole in, or overlap within, a tensor that the targets need; nothing has been emitted for
-//   that tensor.
-// Cost: O(k log k + copies) time for the k shards of a tensor that is split along one axis or on a grid; O(k) memory: a
-//   plan is streamed, never held.
-void plan_copies(std::span<const core::ShardedTensor> sources, std::span<const core::ShardedTensor> targets,
+// sources, targets: shards of any number of global tensors, matched by (key, role); not owned. Source replicas
+//   (replica_id != 0) are not read; every target replica is filled. dtypes may differ: execute.h converts.
+// Cost: O(k log k) for the k shards of a tensor that is split along one axis or on a grid, once, and O(log k + copies)
+//   for a target; 24 bytes for each shard of a tensor that has more than a few, else none.
+class Planner {
+ public:
+  Planner(const ShardTable& sources, const ShardTable& targets);
+  ~Planner();
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+
+  // Calls emit for the copies that fill every element of this target exactly once. The region is valid during the call.
+  // Throws kInvalidArgument if global_shape of a key differs between the sides, kCorruptData if a target has no source,
+  //   or the sources leave a hole in, or overlap within, the tensor; nothing has been emitted then.
+  void copies_of(int32_t target, const std::function<void(const CopyRegion&)>& emit);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// All copies of all targets, target by target, in their order.
+void plan_copies(const ShardTable& sources, const ShardTable& targets,
                  const std::function<void(const CopyRegion&)>& emit);
 
-// What is wrong with the way `shards` (all of one global tensor, replicas left out) cover it: one sentence per finding
-// (a box that sticks out, two that overlap, elements that none holds), at most `limit`; empty when they tile it
-// exactly.
-std::vector<std::string> check_coverage(std::span<const core::ShardedTensor> shards, int limit = 16);
+// What is wrong with the way the table's shards (replicas left out) cover their tensors: one sentence per finding (a
+// box that sticks out, two that overlap, elements that none holds), at most `limit` for each tensor; empty when all are
+// tiled exactly. `finding` gets the tensor's index and the sentence.
+void check_coverage(const ShardTable& shards, int limit,
+                    const std::function<void(int32_t tensor, std::string text)>& finding);
+std::vector<std::string> check_coverage(const ShardTable& shards, int limit = 16);
 
 }  // namespace ms::ckpt

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <vector>
 
@@ -57,72 +56,61 @@ class NativeSource final : public Source {
   explicit NativeSource(fs::path directory) : directory_(std::move(directory)) {
     manifest_ = check_generation(directory_);
     files_.resize(manifest_.files.size());
-    for (const ManifestTensor& tensor : manifest_.tensors) {
-      logical_[{tensor.name, tensor.role}] = tensor.logical_xxh3;
-      for (const ManifestBox& box : tensor.boxes) {
-        shards_.push_back({tensor.name, tensor.role, tensor.dtype, tensor.shape, box.offset, box.shape, 0});
-        places_.push_back({&box, std::make_unique<std::atomic<bool>[]>(box.chunk_xxh3.size())});
-      }
-    }
+    verified_ = std::make_unique<std::atomic<bool>[]>(manifest_.chunk_xxh3.size());
   }
 
   const CheckpointInfo& info() const override { return manifest_.info; }
-  std::span<const core::ShardedTensor> shards() const override { return shards_; }
+  const ShardTable& shards() const override { return manifest_.boxes; }
 
   std::string describe(int32_t shard) const override {
-    const ManifestBox& box = *places_[static_cast<size_t>(shard)].box;
-    return cat((directory_ / manifest_.files[static_cast<size_t>(box.file)].name).string(), ":", box.dataset);
+    const auto box = static_cast<size_t>(shard);
+    return cat(path_of(box), ":", manifest_.dataset_of(box));
   }
 
   std::optional<uint64_t> logical_xxh3(const std::string& key, core::TensorRole role) const override {
-    const auto found = logical_.find({key, role});
-    return found == logical_.end() ? std::nullopt : std::optional(found->second);
+    const auto tensor = manifest_.boxes.find(key, role);
+    return tensor ? std::optional(manifest_.logical_xxh3[static_cast<size_t>(*tensor)]) : std::nullopt;
   }
 
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
 
  private:
-  struct Place {
-    const ManifestBox* box;
-    std::unique_ptr<std::atomic<bool>[]> verified;  // per chunk
-  };
+  std::string path_of(size_t box) const { return (directory_ / manifest_.file_of(box).name).string(); }
   void verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes);
 
   fs::path directory_;
   Manifest manifest_;
-  std::vector<core::ShardedTensor> shards_;
-  std::vector<Place> places_;
-  std::map<std::pair<std::string, core::TensorRole>, uint64_t> logical_;
+  std::unique_ptr<std::atomic<bool>[]> verified_;  // of each chunk of the manifest
   FileCache files_;
 };
 
 void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes) {
-  Place& place = places_[static_cast<size_t>(shard)];
-  const uint64_t seen = kernels::xxh3(bytes.data(), bytes.size());
-  if (seen != place.box->chunk_xxh3[chunk]) {
-    const int64_t begin = place.box->at + static_cast<int64_t>(chunk) * kChunkBytes;
+  const auto box = static_cast<size_t>(shard);
+  const uint64_t seen = kernels::xxh3(bytes.data(), bytes.size()), expected = manifest_.chunks_of(box)[chunk];
+  if (seen != expected) {
+    const int64_t begin = manifest_.places[box].at + static_cast<int64_t>(chunk) * kChunkBytes;
     throw Error(ErrorCode::kCorruptData,
-                cat(describe(shard), ": ", shards_[static_cast<size_t>(shard)].key, ": bytes ", begin, " to ",
-                    begin + static_cast<int64_t>(bytes.size()), " hash to ", core::hex16(seen),
-                    " but the manifest says ", core::hex16(place.box->chunk_xxh3[chunk]), ". The file is damaged."));
+                cat(describe(shard), ": ", manifest_.boxes.key(manifest_.boxes.tensor_of(box)), ": bytes ", begin,
+                    " to ", begin + static_cast<int64_t>(bytes.size()), " hash to ", core::hex16(seen),
+                    " but the manifest says ", core::hex16(expected), ". The file is damaged."));
   }
-  place.verified[chunk].store(true, std::memory_order_relaxed);
+  verified_[manifest_.places[box].first_chunk + chunk].store(true, std::memory_order_relaxed);
 }
 
 // Goes through the shard's chunks that the box touches. A chunk is read whole and hashed the first time; later, only
 // what is wanted of it.
 void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
-  const core::ShardedTensor& tensor = shards_[static_cast<size_t>(shard)];
-  const core::Dims& shape = tensor.local_shape;
-  MS_CHECK(offset.size() == shape.size() && extent.size() == shape.size(), tensor.key);
+  const auto box_index = static_cast<size_t>(shard);
+  const int32_t tensor = manifest_.boxes.tensor_of(box_index);
+  const core::Dims shape = manifest_.boxes.extents(box_index);
+  MS_CHECK(offset.size() == shape.size() && extent.size() == shape.size(), describe(shard));
   for (size_t axis = 0; axis < shape.size(); ++axis) {
-    MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && extent[axis] <= shape[axis] - offset[axis], tensor.key);
+    MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && extent[axis] <= shape[axis] - offset[axis], describe(shard));
   }
   if (core::num_elements(extent) == 0) return;
-  Place& place = places_[static_cast<size_t>(shard)];
-  const auto file = files_.get(static_cast<size_t>(place.box->file),
-                               (directory_ / manifest_.files[static_cast<size_t>(place.box->file)].name).string());
-  const int64_t item = core::size_of(tensor.dtype);
+  const BoxPlace& place = manifest_.places[box_index];
+  const auto file = files_.get(static_cast<size_t>(place.file), path_of(box_index));
+  const int64_t item = core::size_of(manifest_.boxes.dtype(tensor));
   const int64_t total = core::num_elements(shape);
   const int64_t chunk_elements = kChunkBytes / item;
   core::Dims last(offset);
@@ -151,7 +139,7 @@ void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dim
     for (size_t axis = 0; axis < shape.size(); ++axis) part_last[axis] += parts.back().common.extent[axis] - 1;
     int64_t begin = flat_index(shape, parts.front().common.offset);  // flat span of what is wanted
     int64_t end = flat_index(shape, part_last) + 1;
-    const bool verified = place.verified[static_cast<size_t>(chunk)].load(std::memory_order_relaxed);
+    const bool verified = verified_[place.first_chunk + static_cast<size_t>(chunk)].load(std::memory_order_relaxed);
     if (!verified) {
       begin = chunk_first;
       end = chunk_first + count;
@@ -166,7 +154,7 @@ void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dim
     if (direct == nullptr) scratch.resize(static_cast<size_t>(kChunkBytes));
     std::byte* bytes = direct != nullptr ? direct : scratch.data();
     const std::span<std::byte> span(bytes, static_cast<size_t>((end - begin) * item));
-    file->pread(span, place.box->at + begin * item);
+    file->pread(span, place.at + begin * item);
     if (!verified) verify_chunk(shard, static_cast<size_t>(chunk), span);
     if (direct != nullptr) continue;
     for (const Part& part : parts) {

@@ -1,7 +1,9 @@
 #include "ckpt/reshard.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
-#include <set>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -12,12 +14,90 @@ using core::Error;
 using core::ErrorCode;
 using core::TensorRole;
 
-ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, bool drop_optimizer) {
+namespace {
+
+bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
+
+// "decoder.layers.3." of an expert's parameter, whose experts are counted together.
+std::string layer_of(const std::string& key) { return key.substr(0, key.find(".mlp.experts.")); }
+
+struct Parameters {
+  std::vector<ParameterSpec> specs;
+  std::vector<std::array<int32_t, core::kNumTensorRoles>> tensors;  // of the source, by role; -1: it has none
+
+  void add(ParameterSpec spec, const std::array<int32_t, core::kNumTensorRoles>& of_source) {
+    specs.push_back(std::move(spec));
+    tensors.push_back(of_source);
+  }
+};
+
+// The parameters of the checkpoint: those of its model, in model order, and others whose names say how they are cut.
+Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig& model) {
+  Parameters parameters;
+  std::vector<std::string> missing;
+  std::vector<bool> known(shards.num_tensors(), false);
+  for (ParameterSpec& spec : parameter_specs(model)) {
+    bool found = false;
+    const auto tensors = shards.find_roles(spec.key);
+    for (const int32_t tensor : tensors) {
+      if (tensor < 0) continue;
+      known[static_cast<size_t>(tensor)] = found = true;
+      const auto shape = shards.global_shape(tensor);
+      if (!std::equal(shape.begin(), shape.end(), spec.global_shape.begin(), spec.global_shape.end())) {
+        throw Error(ErrorCode::kCorruptData, cat(spec.key, ": shape ", core::Dims(shape.begin(), shape.end()),
+                                                 ", but the checkpoint's model says ", spec.global_shape));
+      }
+    }
+    if (found) {
+      parameters.add(std::move(spec), tensors);
+    } else {
+      missing.push_back(spec.key);
+    }
+  }
+  std::map<std::string, int64_t> num_experts;  // by layer
+  std::map<std::string, bool> added;
+  const size_t of_model = parameters.specs.size();
+  for (size_t t = 0; t < shards.num_tensors(); ++t) {
+    if (known[t]) continue;
+    const auto tensor = static_cast<int32_t>(t);
+    const std::string key(shards.key(tensor));
+    if (!added.emplace(key, true).second) continue;
+    auto spec = parameter_spec_of(key, shards.global_shape(tensor), model);
+    if (!spec) {
+      throw Error(ErrorCode::kUnsupported, cat(key, " (", core::role_name(shards.role(tensor)),
+                                               "): the checkpoint holds it, but its model has no such parameter"));
+    }
+    if (spec->expert >= 0) {
+      int64_t& count = num_experts[layer_of(key)];
+      count = std::max(count, spec->expert + 1);
+    }
+    parameters.add(std::move(*spec), shards.find_roles(key));
+  }
+  // A model with experts or latent attention has other parameters in place of these; all others must have them.
+  if (parameters.specs.size() == of_model) {
+    if (missing.empty()) return parameters;
+    throw Error(ErrorCode::kCorruptData, cat(missing.front(), ": the model has it, but the checkpoint does not"));
+  }
+  for (ParameterSpec& spec : parameters.specs) {
+    if (spec.expert >= 0) spec.num_experts = num_experts[layer_of(spec.key)];
+  }
+  std::vector<size_t> order(parameters.specs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return parameters.specs[a].layer < parameters.specs[b].layer; });
+  Parameters sorted;
+  for (const size_t i : order) sorted.add(std::move(parameters.specs[i]), parameters.tensors[i]);
+  return sorted;
+}
+
+}  // namespace
+
+ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options) {
   ReshardPlan plan;
   plan.info = source.info();
   plan.layout = layout;
   const core::TransformerConfig& model = plan.info.model;
-  const auto shards = source.shards();
+  const ShardTable& shards = source.shards();
   // A model of more layers than there are shards cannot be whole; this also bounds the list of its parameters.
   if (model.num_layers < 1 || model.num_layers > static_cast<int64_t>(shards.size()) || model.num_attention_heads < 1 ||
       model.query_groups() < 1 || model.kv_channels < 1 || model.make_vocab_size_divisible_by < 1 ||
@@ -25,37 +105,42 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, bool d
     throw Error(ErrorCode::kCorruptData, cat("the checkpoint's model has ", model.num_layers, " layers of hidden size ",
                                              model.hidden_size, ", but there are ", shards.size(), " shards"));
   }
-  std::map<std::pair<std::string, TensorRole>, core::DType> dtypes;
-  std::set<TensorRole> roles;
-  for (const core::ShardedTensor& shard : shards) {
-    dtypes[{shard.key, shard.role}] = shard.dtype;
-    roles.insert(shard.role);
-  }
-  std::vector<RoleSpec> kept;
-  for (const TensorRole role : roles) {
-    if (drop_optimizer && role != TensorRole::kParam && role != TensorRole::kBuffer) {
+  validate_layout(layout, model);
+  std::vector<TensorRole> kept;
+  for (const TensorRole role :
+       {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq, TensorRole::kBuffer}) {
+    if (!has_role(source, role)) continue;
+    if (options.drop_optimizer && is_optimizer(role)) {
       plan.decisions.push_back(cat(core::role_name(role), " is dropped (--drop-optimizer)"));
     } else {
-      kept.push_back({role, core::DType::kFp32});
+      kept.push_back(role);
     }
   }
-  plan.targets = shards_of_checkpoint(layout, model, kept);
-  std::set<std::pair<std::string, TensorRole>> wanted;
-  for (core::ShardedTensor& target : plan.targets.shards) {
-    const auto found = dtypes.find({target.key, target.role});
-    if (found == dtypes.end()) {
-      throw Error(ErrorCode::kCorruptData, cat(target.key, " (", core::role_name(target.role),
-                                               "): the model has it, but the checkpoint does not"));
+  const auto [specs, tensors] = parameters_of(shards, model);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto has = [of = tensors[i]](TensorRole role) { return of[static_cast<size_t>(role)] >= 0; };
+    // Optimizer state is all or nothing for what is trained, and nothing for a buffer.
+    if (has(TensorRole::kBuffer)) continue;
+    for (const TensorRole role : kept) {
+      if (role == TensorRole::kBuffer || has(role)) continue;
+      throw Error(ErrorCode::kCorruptData,
+                  cat(specs[i].key, " (", core::role_name(role), "): the model has it, but the checkpoint does not"));
     }
-    target.dtype = found->second;
-    wanted.insert({target.key, target.role});
   }
-  for (const auto& [name, dtype] : dtypes) {
-    const bool dropped = drop_optimizer && name.second != TensorRole::kParam && name.second != TensorRole::kBuffer;
-    if (!dropped && wanted.count(name) == 0) {
-      throw Error(ErrorCode::kUnsupported, cat(name.first, " (", core::role_name(name.second),
-                                               "): the checkpoint holds it, but its model has no such parameter"));
-    }
+  plan.targets = shards_of_checkpoint(
+      layout, model, specs, kept,
+      [&, &keys = specs, &of = tensors](size_t spec, TensorRole role) -> std::optional<core::DType> {
+        const int32_t tensor = of[spec][static_cast<size_t>(role)];
+        if (tensor < 0) return std::nullopt;
+        const core::DType dtype = shards.dtype(tensor);
+        // Routing is decided by the expert bias: it keeps its type.
+        const bool changes = options.params_dtype && role == TensorRole::kParam &&
+                             keys[spec].key.find(".expert_bias") == std::string::npos;
+        return changes ? *options.params_dtype : dtype;
+      });
+  if (options.params_dtype) {
+    plan.decisions.push_back(cat("parameters become ", core::dtype_name(*options.params_dtype),
+                                 "; master weights and moments keep their type"));
   }
   const int64_t padded = model.padded_vocab_size(layout.tensor_model_parallel_size);
   plan.info.layout = layout_to_json(layout);
@@ -66,6 +151,14 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, bool d
     plan.decisions.push_back("tied embeddings: stored once, with the first stage");
   }
   return plan;
+}
+
+ExpectedHash hashes_to_keep(const Source& source) {
+  return [&source](const std::string& key, TensorRole role, core::DType dtype) -> std::optional<uint64_t> {
+    const auto tensor = source.shards().find(key, role);
+    if (!tensor || source.shards().dtype(*tensor) != dtype) return std::nullopt;
+    return source.logical_xxh3(key, role);
+  };
 }
 
 }  // namespace ms::ckpt

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ckpt/layout.h"
+#include "ckpt/native_sink.h"
 #include "ckpt/source.h"
 
 namespace ms::ckpt {
@@ -17,9 +18,17 @@ struct ReshardPlan {
   std::vector<std::string> decisions;  // one sentence each, for --dry-run and the log
 };
 
-// Every tensor of the source, role by role, cut for `layout`. drop_optimizer leaves out master weights and moments.
+struct ReshardOptions {
+  bool drop_optimizer = false;              // leaves out master weights and moments
+  std::optional<core::DType> params_dtype;  // of parameters in the result; else as in the source
+};
+
+// Every tensor of the source, role by role, cut for `layout`.
 // Throws kInvalidArgument if the model cannot be cut so; kCorruptData if the source lacks a tensor of its model,
 // kUnsupported if it holds one that the model does not have.
-ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, bool drop_optimizer);
+ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options);
+
+// The logical hashes that a copy of the source must have, for tensors that keep their dtype. `source` is not owned.
+ExpectedHash hashes_to_keep(const Source& source);
 
 }  // namespace ms::ckpt

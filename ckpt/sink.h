@@ -7,10 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 
 #include "ckpt/source.h"
-#include "core/sharded_tensor.h"
 
 namespace ms::ckpt {
 
@@ -21,7 +19,7 @@ class Sink {
 
   // Announces what will be written: every target shard with its final dtype. `targets` is valid until commit() returns.
   // Throws kIo if there is not enough space, kUnsupported if the format cannot hold a target.
-  virtual void begin(const CheckpointInfo& info, std::span<const core::ShardedTensor> targets) = 0;
+  virtual void begin(const CheckpointInfo& info, const ShardTable& targets) = 0;
 
   // The elements [first, first + count) of target `target`, in the row-major order of its local_shape, in its dtype.
   // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once,

@@ -1,12 +1,13 @@
 #include "ckpt/source.h"
 
-#include <algorithm>
-
 namespace ms::ckpt {
 
 bool has_role(const Source& source, core::TensorRole role) {
-  const auto shards = source.shards();
-  return std::any_of(shards.begin(), shards.end(), [role](const auto& shard) { return shard.role == role; });
+  const ShardTable& shards = source.shards();
+  for (size_t t = 0; t < shards.num_tensors(); ++t) {
+    if (shards.role(static_cast<int32_t>(t)) == role) return true;
+  }
+  return false;
 }
 
 }  // namespace ms::ckpt

@@ -9,10 +9,9 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 
-#include "core/sharded_tensor.h"
+#include "ckpt/shard_table.h"
 #include "core/transformer_config.h"
 
 namespace ms::ckpt {
@@ -32,8 +31,8 @@ class Source {
 
   virtual const CheckpointInfo& info() const = 0;
 
-  // All shards, in a stable order; an index into this span names a shard below. Valid as long as the source.
-  virtual std::span<const core::ShardedTensor> shards() const = 0;
+  // All shards, in a stable order; an index into this table names a shard below. Valid as long as the source.
+  virtual const ShardTable& shards() const = 0;
 
   // Reads the box [offset, offset + extent) of shard `shard` (elements, within the shard) to `out`: dense, row-major,
   // the shard's dtype, num_elements(extent) * size_of(dtype) bytes. Thread-safe. Scratch memory is bounded (<= 16 MiB).

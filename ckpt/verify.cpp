@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -29,13 +30,10 @@ using core::Error;
 using core::ErrorCode;
 namespace fs = std::filesystem;
 
-core::ShardedTensor shard_of(const ManifestTensor& tensor, const ManifestBox& box) {
-  return {tensor.name, tensor.role, tensor.dtype, tensor.shape, box.offset, box.shape, 0};
-}
-
-std::string name_of(const ManifestTensor& tensor) {
-  return tensor.role == core::TensorRole::kParam ? tensor.name
-                                                 : cat(tensor.name, " (", core::role_name(tensor.role), ")");
+std::string name_of(const ShardTable& table, int32_t tensor) {
+  const std::string key(table.key(tensor));
+  return table.role(tensor) == core::TensorRole::kParam ? key
+                                                        : cat(key, " (", core::role_name(table.role(tensor)), ")");
 }
 
 class Verifier {
@@ -54,8 +52,8 @@ class Verifier {
     }
     report_.iteration = manifest_.info.iteration;
     report_.files = static_cast<int64_t>(manifest_.files.size());
-    report_.tensors = static_cast<int64_t>(manifest_.tensors.size());
-    for (const ManifestTensor& tensor : manifest_.tensors) report_.bytes += tensor.size_bytes();
+    report_.tensors = static_cast<int64_t>(manifest_.boxes.num_tensors());
+    report_.bytes = manifest_.tensor_bytes();
     check_files();
     check_coverage_of_all();
     if (!options_.fast) {
@@ -95,67 +93,53 @@ class Verifier {
     }
   }
 
+  std::string tensor_name(size_t box) const { return name_of(manifest_.boxes, manifest_.boxes.tensor_of(box)); }
+
   void check_coverage_of_all() {
-    struct Range {
-      int32_t file;
-      int64_t begin, end;
-      const ManifestTensor* tensor;
-    };
-    std::vector<Range> ranges;
-    for (const ManifestTensor& tensor : manifest_.tensors) {
-      std::vector<core::ShardedTensor> shards;
-      for (const ManifestBox& box : tensor.boxes) {
-        shards.push_back(shard_of(tensor, box));
-        const int64_t size = core::num_elements(box.shape) * core::size_of(tensor.dtype);
-        ranges.push_back({box.file, box.at, box.at + size, &tensor});
-      }
-      std::vector<std::string> findings = check_coverage(shards);
-      if (shards.empty() && core::num_elements(tensor.shape) > 0) findings.push_back("it has no boxes");
-      for (std::string& text : findings) add({kManifestName, name_of(tensor), -1, -1, std::move(text)});
-      covered_.push_back(findings.empty());
-    }
-    std::sort(ranges.begin(), ranges.end(),
-              [](const Range& a, const Range& b) { return std::tie(a.file, a.begin) < std::tie(b.file, b.begin); });
-    for (size_t i = 1; i < ranges.size(); ++i) {
-      const Range &before = ranges[i - 1], &range = ranges[i];
-      if (before.file == range.file && before.end > range.begin) {
-        add({manifest_.files[static_cast<size_t>(range.file)].name, name_of(*range.tensor), range.begin, before.end,
-             cat("these bytes also belong to ", name_of(*before.tensor))});
+    const ShardTable& boxes = manifest_.boxes;
+    covered_.assign(boxes.num_tensors(), true);
+    check_coverage(boxes, 16, [&](int32_t tensor, std::string text) {
+      covered_[static_cast<size_t>(tensor)] = false;
+      add({kManifestName, name_of(boxes, tensor), -1, -1, std::move(text)});
+    });
+    by_place_.resize(boxes.size());
+    std::iota(by_place_.begin(), by_place_.end(), uint32_t{0});
+    std::sort(by_place_.begin(), by_place_.end(), [&](uint32_t a, uint32_t b) {  // files front to back
+      return std::pair(manifest_.places[a].file, manifest_.places[a].at) <
+             std::pair(manifest_.places[b].file, manifest_.places[b].at);
+    });
+    for (size_t i = 1; i < by_place_.size(); ++i) {
+      const size_t before = by_place_[i - 1], here = by_place_[i];
+      const int64_t end = manifest_.places[before].at + boxes.size_bytes(before), begin = manifest_.places[here].at;
+      if (manifest_.places[before].file == manifest_.places[here].file && end > begin) {
+        add({manifest_.file_of(here).name, tensor_name(here), begin, end,
+             cat("these bytes also belong to ", tensor_name(before))});
       }
     }
   }
 
   // Every chunk against its hash, and on the way every tensor's logical hash.
   void check_data() {
-    struct Item {
-      size_t tensor, box;
-    };
-    std::vector<Item> items;
-    for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
-      for (size_t b = 0; b < manifest_.tensors[t].boxes.size(); ++b) items.push_back({t, b});
-    }
-    std::sort(items.begin(), items.end(), [&](const Item& x, const Item& y) {  // files front to back
-      const auto &a = manifest_.tensors[x.tensor].boxes[x.box], &b = manifest_.tensors[y.tensor].boxes[y.box];
-      return std::tie(a.file, a.at) < std::tie(b.file, b.at);
-    });
-    std::vector<LogicalPartial> logical(manifest_.tensors.size());
-    std::vector<bool> damaged(manifest_.tensors.size());
+    const ShardTable& boxes = manifest_.boxes;
+    std::vector<LogicalPartial> logical(boxes.num_tensors());
+    std::vector<bool> damaged(boxes.num_tensors());
     std::atomic<size_t> next{0};
     std::exception_ptr error;
     const auto work = [&] {
       std::vector<std::byte> chunk;
       try {
-        for (size_t i = next++; i < items.size(); i = next++) {
+        for (size_t i = next++; i < by_place_.size(); i = next++) {
           LogicalPartial partial;
-          const bool good = check_box(items[i].tensor, items[i].box, chunk, partial);
+          const bool good = check_box(by_place_[i], chunk, partial);
+          const auto tensor = static_cast<size_t>(boxes.tensor_of(by_place_[i]));
           std::lock_guard lock(mutex_);
-          logical[items[i].tensor].merge(partial);
-          if (!good) damaged[items[i].tensor] = true;
+          logical[tensor].merge(partial);
+          if (!good) damaged[tensor] = true;
         }
       } catch (...) {
         std::lock_guard lock(mutex_);
         if (error == nullptr) error = std::current_exception();
-        next = items.size();
+        next = by_place_.size();
       }
     };
     std::vector<std::thread> threads;
@@ -163,26 +147,28 @@ class Verifier {
     work();
     for (std::thread& thread : threads) thread.join();
     if (error != nullptr) std::rethrow_exception(error);
-    for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
-      const ManifestTensor& tensor = manifest_.tensors[t];
+    for (size_t t = 0; t < boxes.num_tensors(); ++t) {
       if (damaged[t] || !covered_[t]) continue;
-      const uint64_t seen = finish_logical(tensor.dtype, tensor.shape, logical[t]);
-      if (seen != tensor.logical_xxh3) {
-        add({kManifestName, name_of(tensor), -1, -1,
-             cat("logical_xxh3 is ", core::hex16(tensor.logical_xxh3), " but the values hash to ", core::hex16(seen))});
+      const auto tensor = static_cast<int32_t>(t);
+      const auto shape = boxes.global_shape(tensor);
+      const uint64_t seen = finish_logical(boxes.dtype(tensor), {shape.begin(), shape.end()}, logical[t]);
+      if (seen != manifest_.logical_xxh3[t]) {
+        add({kManifestName, name_of(boxes, tensor), -1, -1,
+             cat("logical_xxh3 is ", core::hex16(manifest_.logical_xxh3[t]), " but the values hash to ",
+                 core::hex16(seen))});
       }
     }
   }
 
   // True if all chunks hold.
-  bool check_box(size_t t, size_t b, std::vector<std::byte>& chunk, LogicalPartial& partial) {
-    const ManifestTensor& tensor = manifest_.tensors[t];
-    const ManifestBox& box = tensor.boxes[b];
-    const ManifestFile& entry = manifest_.files[static_cast<size_t>(box.file)];
+  bool check_box(size_t b, std::vector<std::byte>& chunk, LogicalPartial& partial) {
+    const BoxPlace& box = manifest_.places[b];
+    const ManifestFile& entry = manifest_.file_of(b);
     if (!readable_[static_cast<size_t>(box.file)]) return false;
     const core::File file = core::File::open_read(path_of(entry));
-    const int64_t item = core::size_of(tensor.dtype), size = core::num_elements(box.shape) * item;
-    const core::ShardedTensor shard = shard_of(tensor, box);
+    const core::ShardedTensor shard = manifest_.boxes[b];
+    const int64_t item = core::size_of(shard.dtype), size = manifest_.boxes.size_bytes(b);
+    const auto hashes = manifest_.chunks_of(b);
     bool good = true;
     for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
       if (options_.stopped && options_.stopped()) throw Error(ErrorCode::kIo, "interrupted");
@@ -193,13 +179,13 @@ class Verifier {
         file.pread(chunk, at);
       } catch (const Error& e) {
         if (e.code() != ErrorCode::kCorruptData) throw;
-        add({entry.name, name_of(tensor), at, at + count, "the file ends before them"});
+        add({entry.name, tensor_name(b), at, at + count, "the file ends before them"});
         return false;
       }
       const uint64_t seen = kernels::xxh3(chunk.data(), chunk.size());
-      const uint64_t expected = box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)];
+      const uint64_t expected = hashes[static_cast<size_t>(begin / kChunkBytes)];
       if (seen != expected) {
-        add({entry.name, name_of(tensor), at, at + count,
+        add({entry.name, tensor_name(b), at, at + count,
              cat("chunk ", begin / kChunkBytes, ": expected hash ", core::hex16(expected), ", seen ",
                  core::hex16(seen))});
         good = false;
@@ -215,18 +201,19 @@ class Verifier {
 
   // The bytes between the data; where they are as written, HDF5 can be trusted with the file, and must agree.
   void check_structure() {
+    size_t next = 0;  // into by_place_, which has the boxes of file 0 first
     for (size_t f = 0; f < manifest_.files.size(); ++f) {
+      std::vector<BoxRecord> boxes;
+      for (; next < by_place_.size() && manifest_.places[by_place_[next]].file == static_cast<int32_t>(f); ++next) {
+        const size_t box = by_place_[next];
+        const auto chunks = manifest_.chunks_of(box);
+        boxes.push_back({manifest_.boxes[box],
+                         manifest_.dataset_of(box),
+                         manifest_.places[box].at,
+                         {chunks.begin(), chunks.end()}});
+      }
       const ManifestFile& entry = manifest_.files[f];
       if (!readable_[f]) continue;
-      std::vector<BoxRecord> boxes;
-      for (const ManifestTensor& tensor : manifest_.tensors) {
-        for (const ManifestBox& box : tensor.boxes) {
-          if (box.file == static_cast<int32_t>(f)) {
-            boxes.push_back({shard_of(tensor, box), box.dataset, box.at, box.chunk_xxh3});
-          }
-        }
-      }
-      std::sort(boxes.begin(), boxes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
       const core::File file = core::File::open_read(path_of(entry));
       if (file.size_bytes() != entry.bytes) continue;  // already found
       const uint64_t seen = hash_structure(file, boxes);
@@ -236,6 +223,7 @@ class Verifier {
                  core::hex16(entry.xxh3))});
         continue;
       }
+      if (static_cast<int32_t>(f) == manifest_.table_file) continue;
       try {
         check_hdf5(entry, boxes);
       } catch (const Error& e) {
@@ -310,50 +298,34 @@ class Verifier {
   const VerifyOptions& options_;
   Manifest manifest_;
   VerifyReport report_;
-  std::vector<bool> readable_;  // per file
-  std::vector<bool> covered_;   // per tensor
+  std::vector<bool> readable_;      // per file
+  std::vector<bool> covered_;       // per tensor
+  std::vector<uint32_t> by_place_;  // boxes, files front to back
   std::mutex mutex_;
   int64_t done_ = 0;
 };
 
-struct TensorOfSource {
-  core::DType dtype = core::DType::kFp32;
-  core::Dims shape;
-  std::vector<int32_t> shards;
-};
-using TensorName = std::pair<std::string, core::TensorRole>;
-
-std::map<TensorName, TensorOfSource> tensors_of(const Source& source) {
-  std::map<TensorName, TensorOfSource> tensors;
-  const auto shards = source.shards();
-  for (size_t i = 0; i < shards.size(); ++i) {
-    if (shards[i].replica_id != 0) continue;
-    TensorOfSource& tensor = tensors[{shards[i].key, shards[i].role}];
-    tensor.dtype = shards[i].dtype;
-    tensor.shape = shards[i].global_shape;
-    tensor.shards.push_back(static_cast<int32_t>(i));
-  }
-  return tensors;
-}
-
-uint64_t logical_of(Source& source, const TensorName& name, const TensorOfSource& tensor) {
-  if (const auto stored = source.logical_xxh3(name.first, name.second)) return *stored;
+uint64_t logical_of(Source& source, int32_t tensor) {
+  const ShardTable& table = source.shards();
+  if (const auto stored = source.logical_xxh3(std::string(table.key(tensor)), table.role(tensor))) return *stored;
   LogicalPartial partial;
   std::vector<std::byte> bytes;
-  const int64_t item = core::size_of(tensor.dtype), step = kChunkBytes / item;
-  for (const int32_t i : tensor.shards) {
-    const core::ShardedTensor& shard = source.shards()[static_cast<size_t>(i)];
-    const int64_t total = core::num_elements(shard.local_shape);
+  const int64_t item = core::size_of(table.dtype(tensor)), step = kChunkBytes / item;
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (table.tensor_of(i) != tensor || table.replica_id(i) != 0) continue;
+    const core::ShardedTensor shard = table[i];
+    const int64_t total = table.elements(i);
     for (int64_t first = 0; first < total; first += step) {
       for_each_box_of_range(shard.local_shape, first, std::min(step, total - first), [&](const Box& box, int64_t at) {
         const int64_t count = core::num_elements(box.extent);
         bytes.resize(static_cast<size_t>(count * item));
-        source.read(i, box.offset, box.extent, bytes.data());
+        source.read(static_cast<int32_t>(i), box.offset, box.extent, bytes.data());
         add_logical(shard, at, count, bytes.data(), partial);
       });
     }
   }
-  return finish_logical(tensor.dtype, tensor.shape, partial);
+  const auto shape = table.global_shape(tensor);
+  return finish_logical(table.dtype(tensor), {shape.begin(), shape.end()}, partial);
 }
 
 }  // namespace
@@ -370,24 +342,31 @@ VerifyReport verify_generation(const fs::path& directory, const VerifyOptions& o
 }
 
 std::vector<Difference> diff_sources(Source& a, Source& b) {
-  const auto first = tensors_of(a), second = tensors_of(b);
+  const ShardTable &first = a.shards(), &second = b.shards();
   std::vector<Difference> differences;
-  for (const auto& [name, tensor] : first) {
-    const auto found = second.find(name);
+  for (size_t t = 0; t < first.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const auto found = second.find(first.key(tensor), first.role(tensor));
     std::string text;
-    if (found == second.end()) {
+    if (!found) {
       text = "only in the first";
-    } else if (found->second.shape != tensor.shape) {
-      text = cat("shape ", tensor.shape, " and ", found->second.shape);
-    } else if (found->second.dtype != tensor.dtype) {
-      text = cat("dtype ", core::dtype_name(tensor.dtype), " and ", core::dtype_name(found->second.dtype));
-    } else if (logical_of(a, name, tensor) != logical_of(b, name, found->second)) {
-      text = "values differ";
+    } else {
+      const auto shape = first.global_shape(tensor), other = second.global_shape(*found);
+      if (!std::equal(shape.begin(), shape.end(), other.begin(), other.end())) {
+        text = cat("shape ", core::Dims(shape.begin(), shape.end()), " and ", core::Dims(other.begin(), other.end()));
+      } else if (first.dtype(tensor) != second.dtype(*found)) {
+        text = cat("dtype ", core::dtype_name(first.dtype(tensor)), " and ", core::dtype_name(second.dtype(*found)));
+      } else if (logical_of(a, tensor) != logical_of(b, *found)) {
+        text = "values differ";
+      }
     }
-    if (!text.empty()) differences.push_back({name.first, name.second, std::move(text)});
+    if (!text.empty()) differences.push_back({std::string(first.key(tensor)), first.role(tensor), std::move(text)});
   }
-  for (const auto& [name, tensor] : second) {
-    if (first.count(name) == 0) differences.push_back({name.first, name.second, "only in the second"});
+  for (size_t t = 0; t < second.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    if (!first.find(second.key(tensor), second.role(tensor))) {
+      differences.push_back({std::string(second.key(tensor)), second.role(tensor), "only in the second"});
+    }
   }
   return differences;
 }

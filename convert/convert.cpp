@@ -69,7 +69,7 @@ void note_casts(const ckpt::Source& source, const std::map<std::string, core::DT
 }
 
 struct Target {
-  std::vector<core::ShardedTensor> shards;
+  ckpt::ShardTable shards;
   ckpt::CheckpointInfo info;
   std::unique_ptr<ckpt::Sink> sink;
 };
@@ -85,15 +85,16 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   target.info = source.info();
   target.info.layout = ckpt::layout_to_json(layout);
   ckpt::validate_layout(layout, target.info.model);
-  const ckpt::RoleSpec param{core::TensorRole::kParam, core::DType::kFp32};  // the type is set below, tensor by tensor
-  ckpt::ShardList list = ckpt::shards_of_checkpoint(layout, target.info.model, std::span(&param, 1));
-  for (core::ShardedTensor& shard : list.shards) {
-    const auto dtype = dtypes.find(shard.key);
-    if (dtype == dtypes.end()) {
-      throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", shard.key, " is missing"));
-    }
-    shard.dtype = dtype->second;
-  }
+  const auto specs = ckpt::parameter_specs(target.info.model);
+  const core::TensorRole param = core::TensorRole::kParam;
+  ckpt::ShardList list = ckpt::shards_of_checkpoint(
+      layout, target.info.model, specs, std::span(&param, 1), [&](size_t spec, core::TensorRole) {
+        const auto dtype = dtypes.find(specs[spec].key);
+        if (dtype == dtypes.end()) {
+          throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", specs[spec].key, " is missing"));
+        }
+        return std::optional(dtype->second);
+      });
   target.shards = std::move(list.shards);
   ckpt::NativeSinkOptions sink;
   sink.root = options.save_dir;

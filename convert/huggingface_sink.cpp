@@ -46,7 +46,7 @@ class HuggingFaceSink : public ckpt::Sink {
   explicit HuggingFaceSink(HfSinkOptions options);
   ~HuggingFaceSink() override;
 
-  void begin(const ckpt::CheckpointInfo& info, std::span<const core::ShardedTensor> targets) override;
+  void begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
   // Whole rows, where a row is not larger than a chunk: a transposed matrix takes them as columns.
   int64_t chunk_elements(const core::ShardedTensor& target) const override {
@@ -118,7 +118,7 @@ HuggingFaceSink::~HuggingFaceSink() {
   if (made_folder_) fs::remove(folder_, ignored);  // only if empty
 }
 
-void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, std::span<const core::ShardedTensor> targets) {
+void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) {
   // As huggingface_hub splits (serialization/_base.py), so that the same files come out: greedily, in the order of the
   // state_dict; a tensor above the limit goes into a file of its own, which does not close the one being filled.
   const Family& family = find_family(options_.config.at("model_type").get<std::string>());
@@ -132,7 +132,7 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, std::span<const co
     pieces.emplace_back();
     for (const TensorPiece& piece : mapped.pieces) {
       MS_CHECK(next < targets.size(), "targets end before ", mapped.name);
-      const core::ShardedTensor& target = targets[next];
+      const core::ShardedTensor target = targets[next];
       MS_CHECK(target.key == mapped.key && target.role == core::TensorRole::kParam &&
                    target.global_offset == piece.offset && target.local_shape == piece.extent,
                "target ", next, " is not the piece of ", mapped.name);

@@ -70,7 +70,7 @@ class HuggingFaceSource : public ckpt::Source {
   explicit HuggingFaceSource(const std::string& folder);
 
   const ckpt::CheckpointInfo& info() const override { return info_; }
-  std::span<const core::ShardedTensor> shards() const override { return shards_; }
+  const ckpt::ShardTable& shards() const override { return shards_; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
@@ -92,7 +92,7 @@ class HuggingFaceSource : public ckpt::Source {
   fs::path folder_;
   ckpt::CheckpointInfo info_;
   std::vector<SafetensorsReader> files_;
-  std::vector<core::ShardedTensor> shards_;
+  ckpt::ShardTable shards_;
   std::vector<Placement> placements_;  // of shards_
 };
 
@@ -254,7 +254,7 @@ void HuggingFaceSource::check_tied_output(const FoundTensor& output, const Found
 }
 
 void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
-  const core::ShardedTensor& meta = shards_.at(static_cast<size_t>(shard));
+  const core::ShardedTensor meta = shards_[static_cast<size_t>(shard)];
   const Placement& place = placements_[static_cast<size_t>(shard)];
   const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
   const bool matrix = meta.local_shape.size() == 2;

@@ -3,6 +3,7 @@
 // A global tensor is an n-d box, a shard a sub-box. Offsets and extents are in elements, outermost axis first.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ int64_t num_elements(const Dims& dims);  // product; 1 for a scalar (no axes)
 
 // What part of the training state a tensor is.
 enum class TensorRole : uint8_t { kParam, kMaster, kExpAvg, kExpAvgSq, kBuffer };
+inline constexpr size_t kNumTensorRoles = 5;
 std::string_view role_name(TensorRole role);   // "param", "master", "exp_avg", "exp_avg_sq", "buffer"
 TensorRole parse_role(std::string_view name);  // throws kCorruptData on an unknown name
 

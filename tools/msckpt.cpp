@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,8 +49,9 @@ struct Flags {
   bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false;
   std::string load_dir, save_dir;
   ModelLayout target;
-  int64_t num_layers_per_virtual_pipeline_stage = 0;
-  std::string load_model_type, save_model_type, dtype, max_shard_size = "5GB", hf_cfg_dir;
+  int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
+  std::optional<int> expert_tensor_parallel_size;
+  std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir;
   int64_t mem_mib = 256;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
 };
@@ -69,9 +71,37 @@ std::string single_path(const std::string& given, const char* flag) {
 
 ModelLayout target_layout(const Flags& flags, const Source& source) {
   ModelLayout layout = flags.target;
-  layout.virtual_pipeline_model_parallel_size = virtual_pipeline_size(
-      source.info().model, layout.pipeline_model_parallel_size, flags.num_layers_per_virtual_pipeline_stage);
+  const auto& model = source.info().model;
+  const int pp = layout.pipeline_model_parallel_size;
+  layout.virtual_pipeline_model_parallel_size =
+      virtual_pipeline_size(model, pp, flags.num_layers_per_virtual_pipeline_stage);
+  if (flags.first_num_layers > 0 || flags.last_num_layers > 0) {
+    if (!layout.num_layer_list.empty() || flags.num_layers_per_virtual_pipeline_stage > 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go neither with "
+                  "--num-layer-list nor with --num-layers-per-virtual-pipeline-stage");
+    }
+    layout.num_layer_list = uneven_layer_list(model.num_layers, pp, flags.first_num_layers, flags.last_num_layers);
+  }
+  if (!layout.num_layer_list.empty() && flags.num_layers_per_virtual_pipeline_stage > 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--num-layer-list says how many layers each stage has, and so does "
+                "--num-layers-per-virtual-pipeline-stage: give one of them");
+  }
+  // MindSpeed-LLM's default: as many ranks share an expert as share a dense layer.
+  layout.expert_tensor_parallel_size = flags.expert_tensor_parallel_size.value_or(
+      flags.target.expert_model_parallel_size > 1 ? layout.tensor_model_parallel_size
+                                                  : layout.expert_tensor_parallel_size);
   return layout;
+}
+
+ReshardOptions reshard_options(const Flags& flags) {
+  ReshardOptions options;
+  options.drop_optimizer = flags.drop_optimizer;
+  if (!flags.params_dtype.empty()) {
+    options.params_dtype = ms::convert::parse_weight_dtype(flags.params_dtype, "--params-dtype");
+  }
+  return options;
 }
 
 bool interrupted() { return ms::core::termination_signal() != 0; }
@@ -197,10 +227,10 @@ int run_plan(const Flags& flags) {
   const std::string load_dir = single_path(flags.load_dir, "--load-dir");
   if (load_dir.empty()) return 0;
   const auto source = open_source(load_dir);
-  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), flags.drop_optimizer);
+  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), reshard_options(flags));
   const auto& targets = plan.targets;
   plan_copies(source->shards(), targets.shards, [&](const CopyRegion& copy) {
-    const auto& target = targets.shards[static_cast<size_t>(copy.target_shard)];
+    const ms::core::ShardedTensor target = targets.shards[static_cast<size_t>(copy.target_shard)];
     const int rank = targets.ranks[static_cast<size_t>(copy.target_shard)];
     if (flags.json) {
       print_json({{"source", source->describe(copy.source_shard)},
@@ -223,8 +253,7 @@ void print_dry_run(const Flags& flags, const Source& source, const ReshardPlan& 
   int64_t copies = 0, total = 0;
   plan_copies(source.shards(), plan.targets.shards, [&](const CopyRegion&) { ++copies; });
   for (size_t i = 0; i < plan.targets.shards.size(); ++i) {
-    const auto& shard = plan.targets.shards[i];
-    const int64_t bytes = ms::core::num_elements(shard.local_shape) * ms::core::size_of(shard.dtype);
+    const int64_t bytes = plan.targets.shards.size_bytes(i);
     bytes_of_rank[static_cast<size_t>(plan.targets.ranks[i])] += bytes;
     total += bytes;
   }
@@ -267,7 +296,7 @@ int run_reshard(const Flags& flags) {
                                                  " holds what --load-dir reads: the new "
                                                  "layout would shadow it. Give another directory."));
   }
-  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), flags.drop_optimizer);
+  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), reshard_options(flags));
   if (flags.dry_run) {
     print_dry_run(flags, *source, plan);
     return 0;
@@ -278,11 +307,7 @@ int run_reshard(const Flags& flags) {
   sink_options.rank_of_target = plan.targets.ranks;
   sink_options.num_ranks = plan.layout.world_size();
   sink_options.producer = "msckpt";
-  for (const auto& shard : plan.targets.shards) {
-    if (const auto hash = source->logical_xxh3(shard.key, shard.role)) {
-      sink_options.expected_logical_xxh3[{shard.key, shard.role}] = *hash;
-    }
-  }
+  sink_options.expected_logical_xxh3 = hashes_to_keep(*source);
   ExecuteOptions options;
   options.mem_bytes = flags.mem_mib << 20;
   options.threads = flags.threads;
@@ -358,8 +383,25 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
                   "Layers in each chunk of the result's stages (one chunk)")
       ->check(CLI::PositiveNumber);
   verb.add_option("--target-data-parallel-size", flags.target.data_parallel_size, "DP of the result (1)");
-  verb.add_flag("--target-use-distributed-optimizer", flags.target.use_distributed_optimizer,
-                "Spread optimizer state over DP (ZeRO-1)");
+  verb.add_option("--target-expert-parallel-size", flags.target.expert_model_parallel_size, "EP of the result (1)");
+  verb.add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
+                  "Ranks that share an expert of the result (TP)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--num-layer-list", flags.target.num_layer_list,
+                  "Layers of each stage of the result: 3,4,4,3 (evenly)")
+      ->delimiter(',');
+  verb.add_option("--decoder-first-pipeline-num-layers", flags.first_num_layers,
+                  "Layers of the result's first stage, the others share the rest (evenly)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--decoder-last-pipeline-num-layers", flags.last_num_layers, "Layers of the result's last stage")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--target-zero-stage", flags.target.zero_stage,
+                  "What is spread over DP: 1, 2 optimizer state, 3 parameters too (0)")
+      ->check(CLI::Range(0, 3));
+  verb.add_flag_callback(
+      "--target-use-distributed-optimizer", [&flags] { flags.target.zero_stage = 1; },
+      "The same as --target-zero-stage 1");
+  verb.add_option("--params-dtype", flags.params_dtype, "fp32, bf16 or fp16 for parameters (as the source has them)");
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
 }
 

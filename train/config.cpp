@@ -214,7 +214,7 @@ ckpt::ModelLayout TrainerConfig::layout(int world_size) const {
   return {.tensor_model_parallel_size = parallel.tensor_model_parallel_size,
           .pipeline_model_parallel_size = parallel.pipeline_model_parallel_size,
           .data_parallel_size = grid(world_size).dp,
-          .use_distributed_optimizer = parallel.use_distributed_optimizer,
+          .zero_stage = parallel.use_distributed_optimizer ? 1 : 0,
           .virtual_pipeline_model_parallel_size = virtual_pipeline_model_parallel_size()};
 }
 

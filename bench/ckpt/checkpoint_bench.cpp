@@ -172,7 +172,7 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
       const pid_t child = ::fork();
       if (child == 0) {
         const auto reader = ckpt::open_native(source);
-        const auto plan = ckpt::plan_reshard(*reader, {4, 2, 1, false}, false);
+        const auto plan = ckpt::plan_reshard(*reader, {4, 2, 1, 0}, {});
         ckpt::NativeSinkOptions sink_options;
         sink_options.root = folder / "b";
         sink_options.rank_of_target = plan.targets.ranks;

@@ -1,7 +1,7 @@
 #include "ckpt/detail/assemble.h"
 
+#include <algorithm>
 #include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/plan.h"
@@ -12,42 +12,50 @@ namespace ms::ckpt {
 using nlohmann::json;
 
 void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records) {
-  struct Parts {
-    size_t tensor = 0;  // index into manifest.tensors
-    std::vector<core::ShardedTensor> shards;
-    LogicalPartial logical;
-  };
-  std::map<std::pair<std::string, core::TensorRole>, Parts> by_name;
   manifest.files.clear();
-  manifest.tensors.clear();
+  manifest.boxes = {};
+  manifest.places.clear();
+  manifest.chunk_xxh3.clear();
+  manifest.logical_xxh3.clear();
+  // The table wants its boxes tensor by tensor; the records have them rank by rank.
+  struct Entry {
+    int32_t tensor, file;
+    const RankFileRecord* record;
+    size_t box;
+  };
+  std::vector<Entry> entries;
   for (const RankFileRecord& record : records) {
     if (record.boxes.empty()) continue;
     const auto file = static_cast<int32_t>(manifest.files.size());
     manifest.files.push_back({record.name, record.bytes, record.xxh3});
     for (size_t i = 0; i < record.boxes.size(); ++i) {
-      const BoxRecord& box = record.boxes[i];
-      const auto [entry, is_new] = by_name.try_emplace({box.tensor.key, box.tensor.role});
-      Parts& parts = entry->second;
-      if (is_new) {
-        parts.tensor = manifest.tensors.size();
-        manifest.tensors.push_back({box.tensor.key, box.tensor.role, box.tensor.dtype, box.tensor.global_shape, 0, {}});
+      const core::ShardedTensor& box = record.boxes[i].tensor;
+      try {
+        entries.push_back(
+            {manifest.boxes.add_tensor(box.key, box.role, box.dtype, box.global_shape), file, &record, i});
+      } catch (const core::Error& e) {
+        MS_CHECK(false, record.name, ": another rank has it differently: ", e.what());
       }
-      ManifestTensor& tensor = manifest.tensors[parts.tensor];
-      MS_CHECK(tensor.dtype == box.tensor.dtype && tensor.shape == box.tensor.global_shape, tensor.name, " in ",
-               record.name, ": ", core::dtype_name(box.tensor.dtype), " ", box.tensor.global_shape,
-               ", but another rank has ", core::dtype_name(tensor.dtype), " ", tensor.shape);
-      tensor.boxes.push_back(
-          {file, box.dataset, box.tensor.global_offset, box.tensor.local_shape, box.at, box.chunk_xxh3});
-      parts.shards.push_back(box.tensor);
-      parts.logical.merge(record.logical[i]);
     }
   }
-  for (auto& [name, parts] : by_name) {
-    const auto findings = check_coverage(parts.shards, 1);
-    MS_CHECK(findings.empty(), "the ranks' shards do not make a tensor: ", findings.front());
-    ManifestTensor& tensor = manifest.tensors[parts.tensor];
-    tensor.logical_xxh3 = finish_logical(tensor.dtype, tensor.shape, parts.logical);
-    parts.logical = {};
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.tensor < b.tensor; });
+  std::vector<LogicalPartial> logical(manifest.boxes.num_tensors());
+  for (const Entry& entry : entries) {
+    const BoxRecord& box = entry.record->boxes[entry.box];
+    const auto copy = dataset_copy(box.dataset, box.tensor.key, box.tensor.role);
+    MS_CHECK(copy, box.dataset, " is not a dataset of ", box.tensor.key);
+    manifest.add_box(entry.tensor, box.tensor.global_offset, box.tensor.local_shape, entry.file, *copy, box.at,
+                     box.chunk_xxh3);
+    logical[static_cast<size_t>(entry.tensor)].merge(entry.record->logical[entry.box]);
+  }
+  const auto findings = check_coverage(manifest.boxes, 1);
+  MS_CHECK(findings.empty(), "the ranks' shards do not make a tensor: ", findings.front());
+  for (size_t t = 0; t < logical.size(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const auto shape = manifest.boxes.global_shape(tensor);
+    manifest.logical_xxh3.push_back(
+        finish_logical(manifest.boxes.dtype(tensor), {shape.begin(), shape.end()}, logical[t]));
+    logical[t] = {};
   }
 }
 

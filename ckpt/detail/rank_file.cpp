@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ckpt/manifest.h"
 #include "core/error.h"
 #include "core/io/hdf5.h"
 #include "core/trace/span.h"
@@ -16,22 +17,6 @@ namespace {
 
 int64_t bytes_of(const core::ShardedTensor& box) {
   return core::num_elements(box.local_shape) * core::size_of(box.dtype);
-}
-
-const char* group_of(core::TensorRole role) {
-  switch (role) {
-    case core::TensorRole::kParam:
-      return "/model";
-    case core::TensorRole::kMaster:
-      return "/optim/master";
-    case core::TensorRole::kExpAvg:
-      return "/optim/exp_avg";
-    case core::TensorRole::kExpAvgSq:
-      return "/optim/exp_avg_sq";
-    case core::TensorRole::kBuffer:
-      return "/buffers";
-  }
-  return "";
 }
 
 }  // namespace
@@ -109,9 +94,9 @@ void RankFile::lay_out() {
       small[tensor.role].push_back(i);
       continue;
     }
-    need_group(group_of(tensor.role));
-    box.dataset = core::cat(group_of(tensor.role), "/", tensor.key);
-    if (const int copy = copies[box.dataset]++; copy > 0) box.dataset += core::cat("#", copy);
+    need_group(std::string(dataset_group(tensor.role)));
+    const int copy = copies[dataset_name(tensor.key, tensor.role, 0)]++;
+    box.dataset = dataset_name(tensor.key, tensor.role, copy);
     box.at = h5.create_dataset(box.dataset, tensor.dtype, tensor.local_shape);
     h5.create_attribute(box.dataset, "dtype", std::string(core::dtype_name(tensor.dtype)));
     h5.create_attribute(box.dataset, "role", std::string(core::role_name(tensor.role)));

@@ -17,8 +17,7 @@
 
 namespace ms::ckpt {
 
-inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // granularity of checksums
-inline constexpr int64_t kPackedBelow = 65536;            // bytes; smaller boxes share a dataset
+inline constexpr int64_t kPackedBelow = 65536;  // bytes; smaller boxes share a dataset
 inline constexpr int64_t kPackedAlignment = 64;
 
 struct BoxRecord {

@@ -32,10 +32,11 @@ void check_depth(std::string_view text, std::string_view where) {
 
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text, std::string_view where) {
+nlohmann::json parse_json(std::string_view text, std::string_view where,
+                          const nlohmann::json::parser_callback_t& filter) {
   check_depth(text, where);
   try {
-    return nlohmann::json::parse(text);
+    return nlohmann::json::parse(text, filter);
   } catch (const nlohmann::json::exception& e) {
     std::string reason = std::string(e.what()).substr(0, 200);  // it quotes the text, which may be anything
     for (char& c : reason) {

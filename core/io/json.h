@@ -8,8 +8,10 @@
 
 namespace ms::core {
 
-// Throws kCorruptData, naming `where` and the byte, unless text is one JSON document.
-nlohmann::json parse_json(std::string_view text, std::string_view where);
+// Throws kCorruptData, naming `where` and the byte, unless text is one JSON document. `filter` sees each value when it
+// is complete and may drop it (nlohmann::json::parse); what it throws passes through.
+nlohmann::json parse_json(std::string_view text, std::string_view where,
+                          const nlohmann::json::parser_callback_t& filter = nullptr);
 
 // Members of an object; throw kCorruptData naming `where` and the key when absent or of another type.
 const nlohmann::json& json_member(const nlohmann::json& object, const char* key, std::string_view where);

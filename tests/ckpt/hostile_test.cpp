@@ -107,11 +107,10 @@ TEST_F(Hostile, FlippedBytesOfARankFileAreNamed) {
     ASSERT_EQ(found.size(), 1u) << "byte " << i;
     EXPECT_EQ(found.front().file, "rank_00000.h5");
     std::string owner;
-    for (const auto& tensor : manifest.tensors) {
-      for (const auto& box : tensor.boxes) {
-        const int64_t size = core::num_elements(box.shape) * core::size_of(tensor.dtype);
-        if (box.file == 0 && static_cast<int64_t>(i) >= box.at && static_cast<int64_t>(i) < box.at + size)
-          owner = tensor.name;
+    for (size_t box = 0; box < manifest.boxes.size(); ++box) {
+      const int64_t at = manifest.places[box].at, end = at + manifest.boxes.size_bytes(box);
+      if (manifest.places[box].file == 0 && static_cast<int64_t>(i) >= at && static_cast<int64_t>(i) < end) {
+        owner = manifest.boxes.key(manifest.boxes.tensor_of(box));
       }
     }
     if (owner.empty()) {
@@ -191,6 +190,48 @@ TEST_F(Hostile, ManifestAttacks) {
   }
 }
 
+// The same checkpoint with its table in a file of its own.
+TEST_F(Hostile, APackedTableIsAsGoodAndAsWellGuarded) {
+  Manifest manifest = read_manifest(path_);
+  const auto wanted = std::vector<core::ShardedTensor>(manifest.boxes.begin(), manifest.boxes.end());
+  write_manifest(path_, manifest, 0);
+  const Manifest packed = read_manifest(path_);
+  EXPECT_EQ(packed.table_file, 2);
+  EXPECT_EQ(std::vector<core::ShardedTensor>(packed.boxes.begin(), packed.boxes.end()), wanted);
+  EXPECT_TRUE(findings().empty());
+  EXPECT_TRUE(loads());
+  const std::string document = read_file(path_ / kManifestName), table = read_file(path_ / kTableName);
+  write_manifest(path_, manifest, 0);
+  EXPECT_EQ(read_file(path_ / kManifestName), document);  // the same again
+  for (size_t bit = 0; bit < 8 * table.size(); bit += 1 + random_() % 5) {
+    std::string flipped = table;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
+    write_file(path_ / kTableName, flipped);
+    const auto thrown = thrown_by([&] { read_manifest(path_); });
+    ASSERT_EQ(thrown.code, core::ErrorCode::kCorruptData) << "bit " << bit << ": " << thrown.text;
+    ASSERT_NE(thrown.text.find(kTableName), std::string::npos) << thrown.text;
+  }
+  for (size_t size = 0; size < table.size(); size += 1 + random_() % 7) {
+    write_file(path_ / kTableName, table.substr(0, size));
+    ASSERT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kCorruptData) << size;
+  }
+  write_file(path_ / kTableName, table);
+  manifest_text_ = document;
+  const std::vector<std::pair<const char*, std::function<void(json&)>>> attacks = {
+      {"another count", [](json& d) { d["table"]["boxes"] = d["table"]["boxes"].get<int>() + 1; }},
+      {"absurd count", [](json& d) { d["table"]["tensors"] = int64_t{1} << 61; }},
+      {"another file", [](json& d) { d["table"]["file"] = 0; }},
+      {"no such file", [](json& d) { d["table"]["file"] = 3; }},
+      {"a list as well", [](json& d) { d["tensors"] = json::array(); }},
+  };
+  for (const auto& [name, attack] : attacks) {
+    SCOPED_TRACE(name);
+    edit_manifest(attack);
+    EXPECT_FALSE(findings().empty());
+    EXPECT_FALSE(loads());
+  }
+}
+
 TEST_F(Hostile, NestingIsBounded) {
   write_file(path_ / kManifestName, std::string(1 << 20, '['));
   EXPECT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kCorruptData);
@@ -218,14 +259,11 @@ TEST_F(Hostile, Hdf5ThatContradictsTheManifestIsFound) {
   EXPECT_NE(found[0].text.find("HDF5 structure"), std::string::npos);
   const Manifest manifest = read_manifest(path_);
   std::vector<BoxRecord> boxes;
-  for (const auto& tensor : manifest.tensors) {
-    for (const auto& box : tensor.boxes) {
-      if (box.file != 0) continue;
-      boxes.push_back({{tensor.name, tensor.role, tensor.dtype, tensor.shape, box.offset, box.shape, 0},
-                       box.dataset,
-                       box.at,
-                       box.chunk_xxh3});
-    }
+  for (size_t box = 0; box < manifest.boxes.size(); ++box) {
+    if (manifest.places[box].file != 0) continue;
+    const auto chunks = manifest.chunks_of(box);
+    boxes.push_back(
+        {manifest.boxes[box], manifest.dataset_of(box), manifest.places[box].at, {chunks.begin(), chunks.end()}});
   }
   const uint64_t right = hash_structure(core::File::open_read((path_ / "rank_00000.h5").string()), boxes);
   edit_manifest([&](json& d) { d["files"][0]["xxh3"] = core::hex16(right); });
@@ -258,9 +296,10 @@ TEST_F(Hostile, DiffNamesWhatDiffers) {
   const auto same = open_native(write_checkpoint(other.path(), {1, 1, 1, false}, config_, roles_));
   const auto here = open_native(path_);
   EXPECT_TRUE(diff_sources(*here, *same).empty());
-  MemorySource memory({same->shards().begin(), same->shards().end()}, same->info());  // no stored hashes: computed
+  MemorySource memory(same->shards(), same->info());  // no stored hashes: computed
   EXPECT_TRUE(diff_sources(*here, memory).empty());
-  std::vector<core::ShardedTensor> fewer(same->shards().begin(), same->shards().end() - 1);
+  std::vector<core::ShardedTensor> fewer(same->shards().begin(), same->shards().end());
+  fewer.pop_back();
   MemorySource partial(fewer, same->info());
   ASSERT_EQ(diff_sources(*here, partial).size(), 1u);
   EXPECT_EQ(diff_sources(*here, partial)[0].text, "only in the first");

@@ -78,7 +78,7 @@ TEST(Layout, EveryElementHasExactlyOneWriter) {
       for (const int tp : {1, 2, 4}) {
         for (const int pp : {1, 2}) {
           for (const int dp : {1, 2, 3}) {
-            for (const bool zero : {false, true}) {
+            for (const int zero : {0, 1, 3}) {
               const ModelLayout layout{tp, pp, dp, zero};
               const auto list = shards_of_checkpoint(layout, config, mixed_roles());
               std::map<std::pair<std::string, core::TensorRole>, std::vector<core::ShardedTensor>> tensors;
@@ -147,6 +147,73 @@ TEST(Layout, VirtualStagesHoldChunksInTurn) {
             core::ErrorCode::kInvalidArgument);
 }
 
+TEST(Layout, UnevenStages) {
+  auto config = small_model(17);
+  config.num_layers = 7;
+  using List = std::vector<int64_t>;
+  EXPECT_EQ(uneven_layer_list(7, 3, 1, 2), (List{1, 4, 2}));
+  EXPECT_EQ(uneven_layer_list(7, 4, 1, 0), (List{1, 2, 2, 2}));
+  EXPECT_EQ(uneven_layer_list(7, 4, 0, 1), (List{2, 2, 2, 1}));
+  for (const auto& [pp, first, last] : {std::array{3, 1, 1}, std::array{2, 3, 3}, std::array{1, 4, 4}}) {
+    EXPECT_EQ(test::thrown_by([&] { uneven_layer_list(7, pp + (pp == 3), first, last); }).code,
+              core::ErrorCode::kInvalidArgument);
+  }
+  ModelLayout layout{1, 2, 1, 0, 2};  // chunks 0 and 2 on stage 0, 1 and 3 on stage 1
+  layout.num_layer_list = {1, 3, 2, 1};
+  validate_layout(layout, config);
+  const std::vector<List> expected = {{0, 4, 5}, {1, 2, 3, 6}};
+  for (int stage = 0; stage < 2; ++stage) {
+    List held;
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+      const bool a_layer = spec.key.find("linear_fc2.weight") != std::string::npos;
+      if (a_layer && stage_holds(spec, config, layout, stage)) held.push_back(spec.layer);
+    }
+    EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
+  }
+  EXPECT_TRUE(check_coverage(shards_of_checkpoint(layout, config, mixed_roles()).shards).empty());
+  for (const List& wrong : {List{1, 3, 2}, List{1, 3, 2, 2}, List{0, 4, 2, 1}}) {
+    layout.num_layer_list = wrong;
+    EXPECT_EQ(test::thrown_by([&] { validate_layout(layout, config); }).code, core::ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Layout, ExpertsAreDealtInBlocksOverTheirOwnGrid) {
+  const auto config = small_model(17);
+  const std::string fc1 = "decoder.layers.1.mlp.experts.local_experts.5.linear_fc1.weight";
+  auto spec = parameter_spec_of(fc1, core::Dims{16, 24}, config);
+  ASSERT_TRUE(spec);
+  EXPECT_EQ(spec->expert, 5);
+  EXPECT_EQ(spec->layer, 1);
+  EXPECT_EQ(spec->rule, TpRule::kGatedRows);
+  spec->num_experts = 8;
+  // TP 2, DP 4, EP 4, ETP 2: expert 5 is on expert rank 2, which is ranks 4 and 5 of the stage.
+  const ModelLayout layout{2, 1, 4, 0, 1, 4, 2};
+  for (int rank = 0; rank < 8; ++rank) {
+    const auto shards = shards_of_parameter(*spec, config, layout, rank, {});
+    ASSERT_EQ(shards.size(), rank == 4 || rank == 5 ? 2u : 0u) << rank;
+    for (size_t half = 0; half < shards.size(); ++half) {
+      EXPECT_EQ(shards[half].global_offset, (core::Dims{static_cast<int64_t>(half) * 8 + (rank - 4) * 4, 0}));
+      EXPECT_EQ(shards[half].local_shape, (core::Dims{4, 24}));
+    }
+  }
+  // TP 2, DP 4, EP 2, ETP 1: four replicas, of which ZeRO makes parts.
+  for (const int zero : {0, 3}) {
+    ShardTable table;
+    for (int rank = 0; rank < 8; ++rank) {
+      for (const auto& shard : shards_of_parameter(*spec, config, {2, 1, 4, zero, 1, 2, 1}, rank, {})) {
+        EXPECT_EQ(rank % 2, 1);
+        table.push_back(shard);
+      }
+    }
+    EXPECT_TRUE(check_coverage(table).empty());
+  }
+  for (const char* unknown : {"decoder.layers.2.mlp.router.weight", "decoder.layers.1.mlp.router.weigh",
+                              "decoder.layers.1.mlp.experts.local_experts.x.linear_fc1.weight",
+                              "decoder.layers.1.linear_fc1.weight", "encoder.layers.1.mlp.router.weight"}) {
+    EXPECT_FALSE(parameter_spec_of(unknown, core::Dims{16, 24}, config)) << unknown;
+  }
+}
+
 TEST(Layout, RanksAreTpFastestThenDpThenPp) {
   const ModelLayout layout{2, 3, 4, false};
   const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 3 + 8 * 2);
@@ -163,12 +230,16 @@ TEST(Layout, RefusesWhatDoesNotDivide) {
 }
 
 TEST(Layout, JsonRoundTrip) {
-  const ModelLayout layout{4, 2, 3, true, 5};
-  EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
-  auto json = layout_to_json(layout);
-  json["ep"] = 2;
+  for (const ModelLayout& layout : {ModelLayout{4, 2, 3, 1, 5}, ModelLayout{4, 2, 4, 3, 1, 8, 2, {1, 1}}}) {
+    EXPECT_EQ(layout_from_json(layout_to_json(layout)), layout);
+  }
+  auto json = layout_to_json({});
+  json["cp"] = 2;
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kUnsupported);
-  json["ep"] = 1;
+  json["cp"] = 1;
+  json["layer_map"] = {1, -1};
+  EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
+  json["layer_map"] = "even";
   json["vpp"] = "two";
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
 }

@@ -171,14 +171,12 @@ TEST(RoundTripLarge, ALoadStopsWhenTold) {
 std::filesystem::path reshard(const std::filesystem::path& from, const std::filesystem::path& root,
                               const ModelLayout& layout, const ExecuteOptions& options = {}) {
   const auto source = open_native(from);
-  const ReshardPlan plan = plan_reshard(*source, layout, false);
+  const ReshardPlan plan = plan_reshard(*source, layout, {});
   NativeSinkOptions sink_options;
   sink_options.root = root;
   sink_options.rank_of_target = plan.targets.ranks;
   sink_options.num_ranks = layout.world_size();
-  for (const auto& shard : plan.targets.shards) {
-    sink_options.expected_logical_xxh3[{shard.key, shard.role}] = source->logical_xxh3(shard.key, shard.role).value();
-  }
+  sink_options.expected_logical_xxh3 = hashes_to_keep(*source);
   const auto sink = make_native_sink(std::move(sink_options));
   return execute(*source, *sink, plan.info, plan.targets.shards, options).path;
 }
@@ -258,13 +256,13 @@ TEST(Reshard, AModelThatContradictsItsTensorsIsRefused) {
   const auto shards = shards_of_checkpoint({}, config, mixed_roles()).shards;
   info.model.num_layers = int64_t{1} << 60;  // must not become a list of that length
   MemorySource absurd(shards, info);
-  EXPECT_EQ(thrown_by([&] { plan_reshard(absurd, {}, false); }).code, core::ErrorCode::kCorruptData);
+  EXPECT_EQ(thrown_by([&] { plan_reshard(absurd, {}, {}); }).code, core::ErrorCode::kCorruptData);
   info.model.num_layers = 3;
   MemorySource more(shards, info);
-  EXPECT_EQ(thrown_by([&] { plan_reshard(more, {}, false); }).code, core::ErrorCode::kCorruptData);
+  EXPECT_EQ(thrown_by([&] { plan_reshard(more, {}, {}); }).code, core::ErrorCode::kCorruptData);
   info.model.num_layers = 1;
   MemorySource less(shards, info);
-  EXPECT_EQ(thrown_by([&] { plan_reshard(less, {}, false); }).code, core::ErrorCode::kUnsupported);
+  EXPECT_EQ(thrown_by([&] { plan_reshard(less, {}, {}); }).code, core::ErrorCode::kUnsupported);
 }
 
 }  // namespace

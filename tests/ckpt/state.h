@@ -110,21 +110,20 @@ struct RankState {
 // A source in memory: the whole state of a layout, without files.
 class MemorySource final : public Source {
  public:
-  MemorySource(std::vector<core::ShardedTensor> shards, CheckpointInfo info)
-      : shards_(std::move(shards)), info_(std::move(info)) {
-    for (const auto& shard : shards_) bytes_.push_back(shard_bytes(shard));
+  MemorySource(ShardTable shards, CheckpointInfo info) : shards_(std::move(shards)), info_(std::move(info)) {
+    for (const core::ShardedTensor& shard : shards_) bytes_.push_back(shard_bytes(shard));
   }
   const CheckpointInfo& info() const override { return info_; }
-  std::span<const core::ShardedTensor> shards() const override { return shards_; }
+  const ShardTable& shards() const override { return shards_; }
   std::string describe(int32_t shard) const override { return core::cat("memory:", shard); }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
-    const auto& meta = shards_[static_cast<size_t>(shard)];
+    const core::ShardedTensor meta = shards_[static_cast<size_t>(shard)];
     copy_box(bytes_[static_cast<size_t>(shard)].data(), meta.local_shape, offset, out, extent,
              core::Dims(extent.size(), 0), extent, core::size_of(meta.dtype));
   }
 
  private:
-  std::vector<core::ShardedTensor> shards_;
+  ShardTable shards_;
   CheckpointInfo info_;
   std::vector<std::vector<std::byte>> bytes_;
 };

@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto source = ckpt::open_native(folder.path());
     ckpt::inspect_json(*source, "fuzz").dump();
     ckpt::inspect_text(*source, "fuzz", true);
-    ckpt::plan_reshard(*source, {.tensor_model_parallel_size = 2}, false);
+    ckpt::plan_reshard(*source, {.tensor_model_parallel_size = 2}, {});
   });
   return 0;
 }

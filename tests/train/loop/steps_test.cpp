@@ -172,7 +172,7 @@ class Edited final : public ckpt::Source {
     info_.common.merge_patch(change);
   }
   const ckpt::CheckpointInfo& info() const override { return info_; }
-  std::span<const core::ShardedTensor> shards() const override { return source_->shards(); }
+  const ckpt::ShardTable& shards() const override { return source_->shards(); }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
     source_->read(shard, offset, extent, out);
   }

@@ -1,0 +1,116 @@
+// What planning costs where there are many tensors: 200,000 of them, TP 8 PP 8 to TP 16 PP 32, about 1.6 million source
+// boxes. The manifest is read from disk (cold if root can drop the cache), no tensor data is.
+//
+//   bench.ckpt.plan FOLDER [LAYERS [SOURCE_DP [TARGET_DP]]]     prints JSON; what is made in FOLDER is removed
+//
+// With a data-parallel size above 1 the optimizer state is in ZeRO pieces.
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "bench/ckpt/sparse_checkpoint.h"
+#include "ckpt/plan.h"
+#include "ckpt/reader.h"
+#include "ckpt/reshard.h"
+
+namespace {
+
+using namespace ms;
+namespace fs = std::filesystem;
+
+core::TransformerConfig model(int64_t layers) {
+  core::TransformerConfig config;
+  config.num_layers = layers;
+  config.hidden_size = 256;
+  config.num_attention_heads = 16;
+  config.vocab_size = 31123;
+  config.normalization = "RMSNorm";
+  config.position_embedding_type = "rope";
+  config.swiglu = true;
+  config.add_bias_linear = false;
+  config.untie_embeddings_and_output_weights = true;
+  config.resolve(1024);
+  return config;
+}
+
+double cpu_seconds() {  // of this process: what the wall clock would say on an idle machine
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+int run(const fs::path& folder, int64_t layers, int source_dp, int target_dp) {
+  const auto config = model(layers);
+  const std::vector<ckpt::RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kBf16},
+                                             {core::TensorRole::kMaster, core::DType::kFp32},
+                                             {core::TensorRole::kExpAvg, core::DType::kFp32},
+                                             {core::TensorRole::kExpAvgSq, core::DType::kFp32}};
+  const pid_t maker = ::fork();  // so that its memory is not counted
+  if (maker == 0) {
+    const ckpt::ModelLayout from{8, 8, source_dp, source_dp > 1 ? 1 : 0};
+    ckpt::CheckpointInfo info;
+    info.model = config;
+    info.layout = ckpt::layout_to_json(from);
+    bench::make_sparse_checkpoint(folder, info, ckpt::shards_of_checkpoint(from, config, roles));
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(maker, &status, 0);
+  if (status != 0) return 1;
+  ::sync();
+  std::ofstream("/proc/sys/vm/drop_caches") << "3";  // only as root; else the manifest is read hot
+  const auto start = std::chrono::steady_clock::now();
+  const double cpu_start = cpu_seconds();
+  const auto seconds = [&] { return cpu_seconds() - cpu_start; };
+  const auto source = ckpt::open_native(folder);
+  const double opened = seconds();
+  const auto plan = ckpt::plan_reshard(*source, {16, 32, target_dp, target_dp > 1 ? 1 : 0}, {});
+  const double listed = seconds();
+  int64_t copies = 0, elements = 0, target_elements = 0;
+  ckpt::plan_copies(source->shards(), plan.targets.shards, [&](const ckpt::CopyRegion& copy) {
+    ++copies;
+    elements += core::num_elements(copy.extent);
+  });
+  const double planned = seconds();
+  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (size_t i = 0; i < plan.targets.shards.size(); ++i) target_elements += plan.targets.shards.elements(i);
+  const nlohmann::json result = {{"tensors", source->shards().num_tensors()},
+                                 {"source_boxes", source->shards().size()},
+                                 {"target_boxes", plan.targets.shards.size()},
+                                 {"copies", copies},
+                                 {"read_manifest_cpu_s", opened},
+                                 {"list_targets_cpu_s", listed - opened},
+                                 {"plan_cpu_s", planned - listed},
+                                 {"total_cpu_s", planned},
+                                 {"total_wall_s", wall},
+                                 {"peak_MiB", static_cast<double>(bench::peak_memory_kib()) / 1024}};
+  std::printf("%s\n", result.dump(2).c_str());
+  return elements == target_elements ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "bench.ckpt.plan FOLDER [LAYERS [SOURCE_DP [TARGET_DP]]]\n");
+    return 2;
+  }
+  const fs::path folder = fs::path(argv[1]) / ("plan_bench_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  int code = 1;
+  try {
+    code = run(folder, argc > 2 ? std::atoll(argv[2]) : 8320, argc > 3 ? std::atoi(argv[3]) : 1,
+               argc > 4 ? std::atoi(argv[4]) : 1);
+  } catch (const core::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  fs::remove_all(folder);
+  return code;
+}
