@@ -1,17 +1,24 @@
 #include "ckpt/execute.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "ckpt/box.h"
+#include "ckpt/detail/chunk_cache.h"
+#include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
 #include "kernels/bf16.h"
@@ -45,24 +52,16 @@ class BoxReader {
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, DType to, std::byte* target,
             const core::Dims& target_shape, const core::Dims& target_offset) {
     const DType from = source_.shards().dtype_of(static_cast<size_t>(shard));
+    if (from == to) return source_.read_into(shard, offset, extent, target, target_shape, target_offset);
     const int64_t count = core::num_elements(extent);
-    bool dense = true;  // does the box lie in the target as one run?
-    for (size_t axis = 1; axis < extent.size(); ++axis) {
-      dense = dense && (extent[axis] == target_shape[axis] ||
-                        core::num_elements({extent.begin(), extent.begin() + static_cast<int64_t>(axis)}) == 1);
-    }
-    std::byte* place = target + flat_index(target_shape, target_offset) * core::size_of(to);
-    if (from == to && dense) return source_.read(shard, offset, extent, place);
     read_.resize(static_cast<size_t>(count * core::size_of(from)));
     source_.read(shard, offset, extent, read_.data());
-    if (dense) return convert(shard, from, place, to, count);
-    const std::vector<std::byte>* dense_box = &read_;
-    if (from != to) {
-      converted_.resize(static_cast<size_t>(count * core::size_of(to)));
-      convert(shard, from, converted_.data(), to, count);
-      dense_box = &converted_;
+    if (is_one_run(extent, target_shape)) {
+      return convert(shard, from, target + flat_index(target_shape, target_offset) * core::size_of(to), to, count);
     }
-    copy_box(dense_box->data(), extent, core::Dims(extent.size(), 0), target, target_shape, target_offset, extent,
+    converted_.resize(static_cast<size_t>(count * core::size_of(to)));
+    convert(shard, from, converted_.data(), to, count);
+    copy_box(converted_.data(), extent, core::Dims(extent.size(), 0), target, target_shape, target_offset, extent,
              core::size_of(to));
   }
 
@@ -90,11 +89,10 @@ struct Job {
 };
 
 // Assembles one chunk of a target.
-void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& reader, std::vector<std::byte>& chunk) {
+void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& reader, std::byte* chunk) {
   const int64_t item = core::size_of(target.dtype);
-  chunk.resize(static_cast<size_t>(job.count * item));
   for_each_box_of_range(target.local_shape, job.first, job.count, [&](const Box& box, int64_t first) {
-    std::byte* at = chunk.data() + (first - job.first) * item;
+    std::byte* at = chunk + (first - job.first) * item;
     for (const CopyRegion& copy : job.work->copies) {
       const auto common = intersect(box.offset, box.extent, copy.target_offset, copy.extent);
       if (!common) continue;
@@ -115,7 +113,7 @@ class Pipeline {
       : source_(source), sink_(sink), targets_(targets), options_(options) {
     for (size_t i = 0; i < targets.size(); ++i) total_ += targets.size_bytes(i);
     if (threads == 1) {
-      inline_reader_ = std::make_unique<BoxReader>(source);
+      inline_worker_ = std::make_unique<Worker>(source);
     } else {
       for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { run(); });
     }
@@ -125,7 +123,7 @@ class Pipeline {
   int64_t total() const { return total_; }
 
   void submit(const Job& job) {
-    if (inline_reader_ != nullptr) return perform(job, *inline_reader_, inline_chunk_);
+    if (inline_worker_ != nullptr) return perform(job, *inline_worker_);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.size() < 2 * workers_.size() || error_ != nullptr; });
     if (error_ != nullptr) std::rethrow_exception(error_);
@@ -149,19 +147,27 @@ class Pipeline {
     workers_.clear();
   }
 
-  void perform(const Job& job, BoxReader& reader, std::vector<std::byte>& chunk) {
+  // Its memory: the chunk being made, and what a conversion needs.
+  struct Worker {
+    explicit Worker(Source& source) : reader(source), chunk(static_cast<size_t>(kChunkBytes)) {}
+    BoxReader reader;
+    detail::AlignedBuffer chunk;
+  };
+
+  void perform(const Job& job, Worker& worker) {
     if (options_.stopped && options_.stopped()) throw Error(ErrorCode::kIo, "interrupted");
     const core::ShardedTensor target = targets_[static_cast<size_t>(job.work->target)];
-    fill_chunk(job, target, reader, chunk);
-    sink_.write(job.work->target, job.first, job.count, chunk.data());
+    const int64_t size = job.count * core::size_of(target.dtype);
+    MS_CHECK(size <= kChunkBytes, target.key, ": a sink that wants ", size, " bytes at a time");
+    fill_chunk(job, target, worker.reader, worker.chunk.data());
+    sink_.write(job.work->target, job.first, job.count, worker.chunk.data());
     std::lock_guard lock(progress_mutex_);
-    done_ += static_cast<int64_t>(chunk.size());
+    done_ += size;
     if (options_.progress) options_.progress(done_, total_);
   }
 
   void run() {
-    BoxReader reader(source_);
-    std::vector<std::byte> chunk;
+    std::unique_ptr<Worker> worker;
     while (true) {
       Job job;
       {
@@ -173,7 +179,8 @@ class Pipeline {
       }
       changed_.notify_all();
       try {
-        perform(job, reader, chunk);
+        if (worker == nullptr) worker = std::make_unique<Worker>(source_);
+        perform(job, *worker);
       } catch (...) {
         std::lock_guard lock(mutex_);
         if (error_ == nullptr) error_ = std::current_exception();
@@ -188,8 +195,7 @@ class Pipeline {
   const ShardTable& targets_;
   const ExecuteOptions& options_;
   int64_t total_ = 0, done_ = 0;
-  std::unique_ptr<BoxReader> inline_reader_;
-  std::vector<std::byte> inline_chunk_;
+  std::unique_ptr<Worker> inline_worker_;
   std::vector<std::thread> workers_;
   std::mutex mutex_, progress_mutex_;
   std::condition_variable changed_;
@@ -197,6 +203,63 @@ class Pipeline {
   bool closed_ = false;
   std::exception_ptr error_;
 };
+
+constexpr size_t kMaxFilesAtOnce = 16;
+
+// The chunks of targets that are all of one tensor, in the order of their places in it: those that want the same source
+// bytes come close together, so that what the source holds of them serves all.
+std::vector<Job> jobs_of_tensor(std::span<const int32_t> of_tensor, const ShardTable& targets, Planner& planner,
+                                const Sink& sink, int64_t& copies) {
+  std::vector<std::pair<int64_t, Job>> placed;  // by flat index of the first element in the tensor
+  for (const int32_t index : of_tensor) {
+    auto work = std::make_shared<TargetWork>();
+    work->target = index;
+    planner.copies_of(index, [&](const CopyRegion& copy) {
+      work->copies.push_back(copy);
+      ++copies;
+    });
+    const core::ShardedTensor target = targets[static_cast<size_t>(index)];
+    const int64_t total = core::num_elements(target.local_shape), step = sink.chunk_elements(target);
+    for (int64_t first = 0; first < total; first += step) {
+      core::Dims place(target.global_offset);
+      int64_t rest = first;
+      for (size_t axis = place.size(); axis-- > 0; rest /= target.local_shape[axis]) {
+        place[axis] += rest % target.local_shape[axis];
+      }
+      placed.push_back({flat_index(target.global_shape, place), {work, first, std::min(step, total - first)}});
+    }
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Job> jobs;
+  for (auto& [place, job] : placed) jobs.push_back(std::move(job));
+  return jobs;
+}
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Divides what mem_bytes leaves besides the plan between the workers and the source; returns the number of workers.
+int share_memory(Source& source, const ShardTable& targets, const ExecuteOptions& options) {
+  constexpr int64_t kSinkBytes = int64_t{20} << 20;  // HDF5's and the writers' own
+  bool converts = false;
+  for (size_t t = 0; t < targets.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const auto found = source.shards().find(targets.key(tensor), targets.role(tensor));
+    converts = converts || (found && source.shards().dtype(*found) != targets.dtype(tensor));
+  }
+  // A worker holds the chunk it makes; to convert it also what it reads, up to twice as much, and the result.
+  const int64_t each = (converts ? 5 : 1) * kChunkBytes;
+  const int64_t pool = std::max(options.mem_bytes - resident_bytes() - kSinkBytes, each + 2 * kChunkBytes);
+  // More workers than cores: most of them wait for the disk.
+  const auto carried = static_cast<int>((pool - kChunkBytes) / (each + kChunkBytes));
+  const int workers = std::clamp(options.threads == 1 ? 1 : 2 * options.threads + 2, 1, std::max(1, carried));
+  source.expect_stream(std::min(pool - workers * each, int64_t{64} * kChunkBytes), workers);
+  return workers;
+}
 
 }  // namespace
 
@@ -232,37 +295,35 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
     throw Error(ErrorCode::kInvalidArgument,
                 cat("--mem ", options.mem_bytes, ": at least ", kMinMemBytes, " bytes (64 MiB) are needed"));
   }
-  // A worker holds a chunk, what it reads for it (twice the size if it is to be halved), its conversion, and the
-  // source's scratch.
-  constexpr int64_t kPerWorker = int64_t{40} << 20;
-  const auto carried = static_cast<int>((options.mem_bytes - (int64_t{16} << 20)) / kPerWorker);
-  const int threads = std::clamp(options.threads, 1, std::max(1, carried));
   const auto start = std::chrono::steady_clock::now();
   ExecuteReport report;
   sink.begin(info, targets);
   {
+    Planner planner(source.shards(), targets);
+    const int threads = share_memory(source, targets, options);
     Pipeline pipeline(source, sink, targets, options, threads);
     report.bytes = pipeline.total();
-    auto work = std::make_shared<TargetWork>();
-    const auto submit = [&] {
-      if (work->copies.empty()) return;
-      const auto target = static_cast<size_t>(work->target);
-      const int64_t total = targets.elements(target);
-      const int64_t step = sink.chunk_elements(targets[target]);
-      for (int64_t first = 0; first < total; first += step) {
-        pipeline.submit({work, first, std::min(step, total - first)});
+    std::vector<int32_t> wave;
+    for (size_t begin = 0; begin < targets.size();) {
+      // As many targets as lie in a few files.
+      wave.clear();
+      std::set<int32_t> files;
+      for (; begin < targets.size(); ++begin) {
+        files.insert(sink.file_of(static_cast<int32_t>(begin)));
+        if (files.size() > kMaxFilesAtOnce) break;
+        wave.push_back(static_cast<int32_t>(begin));
       }
-    };
-    plan_copies(source.shards(), targets, [&](const CopyRegion& copy) {
-      if (copy.target_shard != work->target) {
-        submit();
-        work = std::make_shared<TargetWork>();
-        work->target = copy.target_shard;
+      const auto tensor = [&](int32_t target) { return targets.tensor_of(static_cast<size_t>(target)); };
+      std::stable_sort(wave.begin(), wave.end(), [&](int32_t a, int32_t b) { return tensor(a) < tensor(b); });
+      for (size_t i = 0; i < wave.size();) {
+        size_t end = i + 1;
+        while (end < wave.size() && tensor(wave[end]) == tensor(wave[i])) ++end;
+        for (Job& job : jobs_of_tensor({wave.data() + i, end - i}, targets, planner, sink, report.copies)) {
+          pipeline.submit(job);
+        }
+        i = end;
       }
-      work->copies.push_back(copy);
-      ++report.copies;
-    });
-    submit();
+    }
     pipeline.finish();
   }
   report.path = sink.commit();

@@ -1,5 +1,8 @@
-// Carries out a plan: reads every source box that a target needs, converts its dtype, writes the targets front to back.
-// Memory is bounded by mem_bytes whatever the size of the checkpoint.
+// Carries out a plan: reads every source box that a target needs, converts its dtype, writes the targets.
+//
+// The targets of a few files at a time are written tensor by tensor, in the order of places in the tensor, so that a
+// source chunk that several of them want is read once. Many chunks are under way at a time, each read, assembled and
+// written by one thread. Memory is bounded by mem_bytes whatever the size of the checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +19,8 @@ namespace ms::ckpt {
 inline constexpr int64_t kMinMemBytes = int64_t{64} << 20;
 
 struct ExecuteOptions {
-  int64_t mem_bytes = int64_t{256} << 20;  // --mem: buffers of all threads together; at least kMinMemBytes
-  int threads = 1;                         // fewer if mem_bytes does not carry them
+  int64_t mem_bytes = int64_t{256} << 20;  // --mem: the process as a whole; at least kMinMemBytes
+  int threads = 1;                         // cores to use; fewer if mem_bytes does not carry their buffers
   std::function<bool()> stopped;           // asked between chunks; when true, execute throws kIo "interrupted"
   std::function<void(int64_t done, int64_t total)> progress;  // target bytes; from one thread at a time; may be empty
 };

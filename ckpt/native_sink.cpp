@@ -28,6 +28,7 @@ class NativeSink final : public Sink {
   void begin(const CheckpointInfo& info, const ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
   std::filesystem::path commit() override;
+  int32_t file_of(int32_t target) const override { return places_[static_cast<size_t>(target)].rank; }
 
  private:
   // A rank file is created with its first write and finished with its last, so that few are open at a time.

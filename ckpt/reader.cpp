@@ -1,5 +1,7 @@
 #include "ckpt/reader.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -8,6 +10,7 @@
 
 #include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/detail/chunk_cache.h"
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
@@ -21,15 +24,26 @@ namespace {
 using core::cat;
 using core::Error;
 using core::ErrorCode;
+using detail::ChunkCache;
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxOpenFiles = 256;
+constexpr size_t kMaxOpenFiles = 100;  // each is two descriptors
+
+// A file, and the same past the page cache where that works.
+struct OpenFile {
+  explicit OpenFile(const std::string& path)
+      : cached(core::File::open_read(path)), direct(core::File::open_read(path)) {
+    const int flags = ::fcntl(direct.fd(), F_GETFL);
+    if (::fcntl(direct.fd(), F_SETFL, flags | O_DIRECT) != 0) direct = {};
+  }
+  core::File cached, direct;
+};
 
 // Opens files on first use and keeps at most kMaxOpenFiles of them.
 class FileCache {
  public:
   void resize(size_t files) { files_.resize(files); }
-  std::shared_ptr<core::File> get(size_t index, const std::string& path) {
+  std::shared_ptr<OpenFile> get(size_t index, const std::string& path) {
     std::lock_guard lock(mutex_);
     if (files_[index] == nullptr) {
       if (open_.size() >= kMaxOpenFiles) {
@@ -39,14 +53,14 @@ class FileCache {
       } else {
         open_.push_back(index);
       }
-      files_[index] = std::make_shared<core::File>(core::File::open_read(path));
+      files_[index] = std::make_shared<OpenFile>(path);
     }
     return files_[index];
   }
 
  private:
   std::mutex mutex_;
-  std::vector<std::shared_ptr<core::File>> files_;
+  std::vector<std::shared_ptr<OpenFile>> files_;
   std::vector<size_t> open_;
   size_t next_ = 0;
 };
@@ -72,16 +86,27 @@ class NativeSource final : public Source {
     return tensor ? std::optional(manifest_.logical_xxh3[static_cast<size_t>(*tensor)]) : std::nullopt;
   }
 
-  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
+    read_into(shard, offset, extent, out, extent, core::Dims(extent.size(), 0));
+  }
+  void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                 const core::Dims& out_shape, const core::Dims& out_offset) override;
+
+  void expect_stream(int64_t cache_bytes, int threads) override {
+    const auto chunks = static_cast<size_t>(std::max(cache_bytes / kChunkBytes, int64_t{threads} + 1));
+    cache_ = std::make_unique<ChunkCache>(chunks, static_cast<size_t>(kChunkBytes));
+  }
 
  private:
   std::string path_of(size_t box) const { return (directory_ / manifest_.file_of(box).name).string(); }
+  void load_chunk(int32_t shard, size_t chunk, std::byte* out);
   void verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes);
 
   fs::path directory_;
   Manifest manifest_;
   std::unique_ptr<std::atomic<bool>[]> verified_;  // of each chunk of the manifest
   FileCache files_;
+  std::unique_ptr<ChunkCache> cache_;  // while streaming
 };
 
 void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes) {
@@ -97,11 +122,24 @@ void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std
   verified_[manifest_.places[box].first_chunk + chunk].store(true, std::memory_order_relaxed);
 }
 
+// Reads a whole chunk: past the page cache where the file system and the place allow it, then the rest.
+void NativeSource::load_chunk(int32_t shard, size_t chunk, std::byte* out) {
+  const auto box = static_cast<size_t>(shard);
+  const BoxPlace& place = manifest_.places[box];
+  const auto files = files_.get(static_cast<size_t>(place.file), path_of(box));
+  const int64_t begin = static_cast<int64_t>(chunk) * kChunkBytes;
+  const int64_t size = std::min(kChunkBytes, manifest_.boxes.size_bytes(box) - begin), at = place.at + begin;
+  const int64_t direct = files->direct.is_open() && at % 4096 == 0 ? size / 4096 * 4096 : 0;
+  if (direct > 0) files->direct.pread({out, static_cast<size_t>(direct)}, at);
+  if (direct < size) files->cached.pread({out + direct, static_cast<size_t>(size - direct)}, at + direct);
+  verify_chunk(shard, chunk, {out, static_cast<size_t>(size)});
+}
+
 // Goes through the shard's chunks that the box touches. A chunk is read whole and hashed the first time; later, only
 // what is wanted of it.
-void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
+void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                             const core::Dims& out_shape, const core::Dims& out_offset) {
   const auto box_index = static_cast<size_t>(shard);
-  const int32_t tensor = manifest_.boxes.tensor_of(box_index);
   const core::Dims shape = manifest_.boxes.extents(box_index);
   MS_CHECK(offset.size() == shape.size() && extent.size() == shape.size(), describe(shard));
   for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -109,14 +147,14 @@ void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dim
   }
   if (core::num_elements(extent) == 0) return;
   const BoxPlace& place = manifest_.places[box_index];
-  const auto file = files_.get(static_cast<size_t>(place.file), path_of(box_index));
-  const int64_t item = core::size_of(manifest_.boxes.dtype(tensor));
+  const int64_t item = core::size_of(manifest_.boxes.dtype_of(box_index));
   const int64_t total = core::num_elements(shape);
   const int64_t chunk_elements = kChunkBytes / item;
   core::Dims last(offset);
   for (size_t axis = 0; axis < shape.size(); ++axis) last[axis] += extent[axis] - 1;
   const int64_t first_chunk = flat_index(shape, offset) / chunk_elements;
   const int64_t last_chunk = flat_index(shape, last) / chunk_elements;
+  const bool dense_out = is_one_run(extent, out_shape);
 
   struct Part {
     Box common;     // in the shard
@@ -139,32 +177,44 @@ void NativeSource::read(int32_t shard, const core::Dims& offset, const core::Dim
     for (size_t axis = 0; axis < shape.size(); ++axis) part_last[axis] += parts.back().common.extent[axis] - 1;
     int64_t begin = flat_index(shape, parts.front().common.offset);  // flat span of what is wanted
     int64_t end = flat_index(shape, part_last) + 1;
-    const bool verified = verified_[place.first_chunk + static_cast<size_t>(chunk)].load(std::memory_order_relaxed);
-    if (!verified) {
-      begin = chunk_first;
-      end = chunk_first + count;
+    const uint32_t index = place.first_chunk + static_cast<uint32_t>(chunk);
+    const bool verified = verified_[index].load(std::memory_order_relaxed);
+    const bool a_little = verified && 4 * (end - begin) < count;
+    ChunkCache::Chunk held;
+    const std::byte* bytes = nullptr;  // of element `begin`
+    if (cache_ != nullptr && total * item >= kPackedBelow && (!a_little || cache_->has(index))) {
+      held = cache_->get(index, [&](std::byte* to) { load_chunk(shard, static_cast<size_t>(chunk), to); });
+      bytes = held.get() + (begin - chunk_first) * item;
+    } else {
+      if (!verified) {
+        begin = chunk_first;
+        end = chunk_first + count;
+      }
+      // Where the wanted elements follow one another both here and in `out`, read them straight into it.
+      int64_t wanted = 0;
+      for (const Part& part : parts) wanted += core::num_elements(part.common.extent);
+      std::byte* direct = nullptr;
+      if (wanted == end - begin && dense_out) {
+        core::Dims at(parts.front().common.offset);
+        for (size_t axis = 0; axis < shape.size(); ++axis) at[axis] -= offset[axis];
+        direct = out + (flat_index(out_shape, out_offset) + flat_index(extent, at)) * item;
+      }
+      const auto size = static_cast<size_t>((end - begin) * item);
+      if (direct == nullptr && scratch.size() < size) scratch.resize(size);
+      const std::span<std::byte> span(direct != nullptr ? direct : scratch.data(), size);
+      files_.get(static_cast<size_t>(place.file), path_of(box_index))->cached.pread(span, place.at + begin * item);
+      if (!verified) verify_chunk(shard, static_cast<size_t>(chunk), span);
+      if (direct != nullptr) continue;
+      bytes = span.data();
     }
-    // Where the wanted elements follow one another both here and in `out`, read them straight into it.
-    int64_t wanted = 0;
-    for (const Part& part : parts) wanted += core::num_elements(part.common.extent);
-    core::Dims out_index(parts.front().common.offset);
-    for (size_t axis = 0; axis < shape.size(); ++axis) out_index[axis] -= offset[axis];
-    std::byte* direct = nullptr;
-    if (wanted == end - begin) direct = out + flat_index(extent, out_index) * item;
-    if (direct == nullptr) scratch.resize(static_cast<size_t>(kChunkBytes));
-    std::byte* bytes = direct != nullptr ? direct : scratch.data();
-    const std::span<std::byte> span(bytes, static_cast<size_t>((end - begin) * item));
-    file->pread(span, place.at + begin * item);
-    if (!verified) verify_chunk(shard, static_cast<size_t>(chunk), span);
-    if (direct != nullptr) continue;
     for (const Part& part : parts) {
       core::Dims from(part.common.offset), to(part.common.offset);
       for (size_t axis = 0; axis < shape.size(); ++axis) {
         from[axis] -= part.container.offset[axis];
-        to[axis] -= offset[axis];
+        to[axis] += out_offset[axis] - offset[axis];
       }
       // `begin` may lie inside the container: the pointer is where its first element would be.
-      copy_box(bytes + (part.first - begin) * item, part.container.extent, from, out, extent, to, part.common.extent,
+      copy_box(bytes + (part.first - begin) * item, part.container.extent, from, out, out_shape, to, part.common.extent,
                item);
     }
   }

@@ -22,13 +22,16 @@ class Sink {
   virtual void begin(const CheckpointInfo& info, const ShardTable& targets) = 0;
 
   // The elements [first, first + count) of target `target`, in the row-major order of its local_shape, in its dtype.
-  // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once,
-  // target by target and front to back when the caller has one thread, else from several threads and only nearly so:
-  // thread-safe for different ranges.
+  // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once, in
+  // any order. Thread-safe for different ranges. data is at a multiple of 4096.
   virtual void write(int32_t target, int64_t first, int64_t count, const std::byte* data) = 0;
 
   // Makes it durable and visible, and returns the path that was made. Once.
   virtual std::filesystem::path commit() = 0;
+
+  // The file that a target goes to, any number that is not another's: files of consecutive targets are written at the
+  // same time, a few of them.
+  virtual int32_t file_of(int32_t /*target*/) const { return 0; }
 
   // Elements per write; the default is 8 MiB worth, the granularity of our checksums.
   virtual int64_t chunk_elements(const core::ShardedTensor& target) const {

@@ -1,5 +1,9 @@
 #include "ckpt/source.h"
 
+#include <vector>
+
+#include "ckpt/box.h"
+
 namespace ms::ckpt {
 
 bool has_role(const Source& source, core::TensorRole role) {
@@ -8,6 +12,24 @@ bool has_role(const Source& source, core::TensorRole role) {
     if (shards.role(static_cast<int32_t>(t)) == role) return true;
   }
   return false;
+}
+
+bool is_one_run(const core::Dims& extent, const core::Dims& shape) {
+  int64_t outer = 1;  // elements along the axes before
+  for (size_t axis = 0; axis < extent.size(); ++axis) {
+    if (axis > 0 && extent[axis] != shape[axis] && outer != 1) return false;
+    outer *= extent[axis];
+  }
+  return true;
+}
+
+void Source::read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                       const core::Dims& out_shape, const core::Dims& out_offset) {
+  const int64_t item = core::size_of(shards().dtype_of(static_cast<size_t>(shard)));
+  if (is_one_run(extent, out_shape)) return read(shard, offset, extent, out + flat_index(out_shape, out_offset) * item);
+  std::vector<std::byte> box(static_cast<size_t>(core::num_elements(extent) * item));
+  read(shard, offset, extent, box.data());
+  copy_box(box.data(), extent, core::Dims(extent.size(), 0), out, out_shape, out_offset, extent, item);
 }
 
 }  // namespace ms::ckpt

@@ -40,6 +40,14 @@ class Source {
   // text names file, tensor and byte range.
   virtual void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) = 0;
 
+  // The same into a larger tensor: `out` is dense of out_shape, the box goes to out_offset in it.
+  virtual void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                         const core::Dims& out_shape, const core::Dims& out_offset);
+
+  // From now on many threads read much, in an order where what is near in a tensor is asked for together: up to so many
+  // bytes may be held for it. `threads`: as many read at a time.
+  virtual void expect_stream(int64_t /*cache_bytes*/, int /*threads*/) {}
+
   // File and place of a shard, for messages: "iter_0000100/rank_00003.h5:/model/decoder.final_layernorm.weight".
   virtual std::string describe(int32_t shard) const = 0;
 
@@ -48,6 +56,9 @@ class Source {
     return std::nullopt;
   }
 };
+
+// Does a box of this extent lie in a dense row-major tensor of this shape as one run?
+bool is_one_run(const core::Dims& extent, const core::Dims& shape);
 
 // True if the source holds any tensor of this role.
 bool has_role(const Source& source, core::TensorRole role);

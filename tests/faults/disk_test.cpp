@@ -49,7 +49,7 @@ void write_native(const test::TemporaryFolder& folder) {
 
 void reshard(const test::TemporaryFolder& folder) {
   const auto source = ckpt::open_native(folder / "from");
-  const ckpt::ReshardPlan plan = ckpt::plan_reshard(*source, {.pipeline_model_parallel_size = 2}, false);
+  const ckpt::ReshardPlan plan = ckpt::plan_reshard(*source, {.pipeline_model_parallel_size = 2}, {});
   ckpt::NativeSinkOptions options;
   options.root = folder / "to";
   options.rank_of_target = plan.targets.ranks;

@@ -1,0 +1,67 @@
+// Chunks of source files in memory, each loaded once for all threads that want it, the least recently used ones given
+// up for others.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace ms::ckpt::detail {
+
+// Memory that O_DIRECT takes, of huge pages where the system has them: small ones cost more to touch than to fill.
+class AlignedBuffer {
+ public:
+  explicit AlignedBuffer(size_t size_bytes);
+  std::byte* data() { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+class ChunkCache {
+ public:
+  // capacity: chunks held at most, of chunk_bytes each; more than there are threads that hold one.
+  ChunkCache(size_t capacity, size_t chunk_bytes) : capacity_(capacity), chunk_bytes_(chunk_bytes) {}
+
+  // A chunk that stays as it is while the pointer is held. A thread holds one at a time.
+  using Chunk = std::shared_ptr<const std::byte>;
+
+  // The chunk `index`; load(out) fills chunk_bytes of it where it is not there. What load throws goes to this caller;
+  // others that wait for the same chunk load it themselves.
+  Chunk get(uint32_t index, const std::function<void(std::byte* out)>& load);
+  bool has(uint32_t index);
+
+ private:
+  struct Entry {
+    std::shared_ptr<AlignedBuffer> buffer;
+    bool loaded = false;
+    int users = 0;
+    std::list<uint32_t>::iterator age;
+  };
+  Chunk pin(uint32_t index, Entry& entry);
+  // A buffer nobody uses, waiting for one if need be. `lock` is on mutex_.
+  std::shared_ptr<AlignedBuffer> free_buffer(std::unique_lock<std::mutex>& lock);
+
+  const size_t capacity_, chunk_bytes_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_map<uint32_t, Entry> entries_;
+  std::list<uint32_t> by_age_;  // the most recently used first
+  size_t buffers_ = 0;
+  std::vector<std::shared_ptr<AlignedBuffer>> free_;
+};
+
+}  // namespace ms::ckpt::detail
