@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/io/detail/zstd_filter.h"
 
 namespace ms::core {
 namespace {
@@ -172,6 +173,47 @@ int64_t H5File::create_dataset(const std::string& path, DType dtype, const Dims&
   const haddr_t offset = H5Dget_offset(dataset);
   if (offset == HADDR_UNDEF) fail(cat("dataset ", path, " has no place in the file"));
   return static_cast<int64_t>(offset);
+}
+
+void H5File::create_chunked_dataset(const std::string& path, DType dtype, int64_t elements, int64_t chunk_elements) {
+  silence();
+  static const bool registered = H5Zregister(&detail::kZstdFilterClass) >= 0;
+  if (!registered) fail("cannot register the zstd filter");
+  const hsize_t dims[1] = {static_cast<hsize_t>(elements)}, chunk[1] = {static_cast<hsize_t>(chunk_elements)};
+  const Handle space(H5Screate_simple(1, dims, nullptr), H5Sclose);
+  const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_chunk(creation, 1, chunk);
+  H5Pset_shuffle(creation);
+  const unsigned level = 1;  // for other programs that write to it
+  H5Pset_filter(creation, detail::kZstdFilter, H5Z_FLAG_OPTIONAL, 1, &level);
+  H5Pset_alloc_time(creation, H5D_ALLOC_TIME_INCR);
+  H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
+  H5Pset_obj_track_times(creation, false);
+  const Handle type(file_type(dtype), H5Tclose);
+  const Handle dataset(H5Dcreate2(id_, path.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
+  if (dataset < 0) fail(cat("cannot create dataset ", path));
+}
+
+H5Chunk H5File::write_chunk(const std::string& path, int64_t index, std::span<const std::byte> stored, bool raw) {
+  silence();
+  const Handle dataset(H5Dopen2(id_, path.c_str(), H5P_DEFAULT), H5Dclose);
+  if (dataset < 0) fail(cat("no dataset ", path));
+  const Handle creation(H5Dget_create_plist(dataset), H5Pclose);
+  hsize_t chunk[1] = {0};
+  H5Pget_chunk(creation, 1, chunk);
+  const hsize_t at[1] = {static_cast<hsize_t>(index) * chunk[0]};
+  const uint32_t skipped = raw ? 3 : 0;  // bit i: filter i was not applied
+  if (H5Dwrite_chunk(dataset, H5P_DEFAULT, skipped, at, stored.size(), stored.data()) < 0) {
+    fail(cat("cannot write chunk ", index, " of ", path));
+  }
+  unsigned mask = 0;
+  haddr_t offset = HADDR_UNDEF;
+  hsize_t bytes = 0;
+  if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &offset, &bytes) < 0 || offset == HADDR_UNDEF ||
+      bytes != stored.size() || mask != skipped) {
+    fail(cat("chunk ", index, " of ", path, " is not where it was written"));
+  }
+  return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
 }
 
 void H5File::create_attribute(const std::string& object, const std::string& name, const std::string& text) {

@@ -1,9 +1,10 @@
 // The part of HDF5 that checkpoints use: HDF5 lays a file out, we write the data.
 //
 // Datasets are contiguous, allocated at once and never filled, so their bytes lie at a known offset and pwrite(2) fills
-// them three times faster than H5Dwrite (limits.md, storage). No object carries a time, so equal content gives equal
-// bytes. HDF5 files are single-threaded objects: one thread at a time per H5File (the library itself has a global
-// lock).
+// them three times faster than H5Dwrite (limits.md, storage). Compressed ones are chunked: HDF5 places each chunk when
+// it comes, ready made (chunk_codec.h), so chunks that come in one order give one file. No object carries a time, so
+// equal content gives equal bytes. HDF5 files are single-threaded objects: one thread at a time per H5File (the library
+// itself has a global lock).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,11 @@ struct H5DatasetInfo {
   int64_t offset = -1;  // of the first byte in the file; -1 if it is not contiguous
 };
 
+struct H5Chunk {
+  int64_t offset = 0;  // of the stored bytes in the file
+  int64_t bytes = 0;
+};
+
 class H5File {
  public:
   static H5File create(const std::string& path);      // replaces; throws kIo
@@ -40,6 +46,11 @@ class H5File {
   // Contiguous, allocated now, data at a multiple of 4096 from 64 KiB on; returns the offset of its first byte.
   // bf16 is stored as uint16.
   int64_t create_dataset(const std::string& path, DType dtype, const Dims& shape);
+
+  // Chunks of chunk_elements in one dimension, behind the filters shuffle and zstd (32015); no room yet.
+  void create_chunked_dataset(const std::string& path, DType dtype, int64_t elements, int64_t chunk_elements);
+  // Chunk `index` as it is stored: a frame of compress_chunk, or (raw) the whole chunk as it is.
+  H5Chunk write_chunk(const std::string& path, int64_t index, std::span<const std::byte> stored, bool raw);
 
   void create_attribute(const std::string& object, const std::string& name, const std::string& text);
   void create_attribute(const std::string& object, const std::string& name, std::span<const int64_t> values);
