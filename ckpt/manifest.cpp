@@ -80,6 +80,15 @@ core::TensorRole role_from_json(const json& item, std::string_view where) {
   }
 }
 
+constexpr const char* kFilter = "shuffle-zstd";
+
+bool is_compressed(const json& box, std::string_view where) {
+  if (!box.contains("filter")) return false;
+  const std::string filter = core::json_string(box, "filter", where);
+  if (filter == kFilter) return true;
+  throw Error(ErrorCode::kUnsupported, cat(where, ": filter \"", filter, "\"; this program reads ", kFilter));
+}
+
 // One entry of "tensors" into the table.
 void add_tensor_from_json(const json& item, Manifest& manifest, std::string_view where) {
   const std::string name = core::json_string(item, "name", where);
@@ -105,7 +114,7 @@ void add_tensor_from_json(const json& item, Manifest& manifest, std::string_view
     detail::add_listed_box(manifest, tensor, dims_from_json(core::json_array(box, "offset", place), place),
                            dims_from_json(core::json_array(box, "shape", place), place),
                            core::json_integer(box, "file", place), *copy, core::json_integer(box, "at", place), chunks,
-                           where);
+                           is_compressed(box, place), where);
   }
 }
 
@@ -121,7 +130,7 @@ void check_places(const Manifest& manifest, std::string_view where) {
       refuse(cat("file ", place.file, " of ", manifest.files.size(), " holds no tensors"));
     }
     const ManifestFile& file = manifest.file_of(i);
-    const int64_t size = manifest.boxes.size_bytes(i);
+    const int64_t size = manifest.placed_bytes(i);
     if (place.at < 0 || size > file.bytes || place.at > file.bytes - size) {
       refuse(cat("bytes ", place.at, " + ", size, " do not lie in ", file.name, " of ", file.bytes, " bytes"));
     }
@@ -149,10 +158,15 @@ std::vector<ManifestFile> files_from_json(const json& list, std::string_view whe
 }  // namespace
 
 void Manifest::add_box(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape, int32_t file,
-                       int32_t copy, int64_t at, std::span<const uint64_t> chunks) {
+                       int32_t copy, int64_t at, std::span<const uint64_t> chunks, bool compressed) {
   boxes.add_shard(tensor, offset, shape);
-  places.push_back({file, copy, at, static_cast<uint32_t>(chunk_xxh3.size())});
+  places.push_back({file, copy, at, static_cast<uint32_t>(chunk_xxh3.size()), compressed});
   chunk_xxh3.insert(chunk_xxh3.end(), chunks.begin(), chunks.end());
+}
+
+int64_t Manifest::placed_bytes(size_t box) const {
+  const int64_t size = boxes.size_bytes(box);
+  return places[box].compressed ? chunks_in(size) * kChunkEntryBytes : size;
 }
 
 std::span<const uint64_t> Manifest::chunks_of(size_t box) const {
@@ -228,6 +242,7 @@ std::string dump_manifest(const Manifest& manifest) {
                        {"shape", table.extents(box)},
                        {"at", manifest.places[box].at},
                        {"xxh3", hashes}});
+      if (manifest.places[box].compressed) boxes.back()["filter"] = kFilter;
     }
     const auto shape = table.global_shape(tensor);
     tensors.push_back({{"name", table.key(tensor)},

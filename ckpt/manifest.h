@@ -33,8 +33,9 @@ struct BoxPlace {
   static constexpr int32_t kPacked = -1;
   int32_t file = 0;          // index into files
   int32_t copy = 0;          // N of the dataset NAME#N, 0 for NAME; kPacked: in /packed/ROLE
-  int64_t at = 0;            // byte offset of the box's data in the file
+  int64_t at = 0;            // byte offset of the box's data in the file; compressed: of its entries in /chunk_index
   uint32_t first_chunk = 0;  // index into chunk_xxh3: of every 8 MiB of the data, the last one shorter
+  bool compressed = false;   // byte shuffle and zstd
 };
 
 struct Manifest {
@@ -51,7 +52,9 @@ struct Manifest {
 
   // Appends a box to boxes, places and chunk_xxh3. Its tensor is the last one or a new one.
   void add_box(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape, int32_t file,
-               int32_t copy, int64_t at, std::span<const uint64_t> chunks);
+               int32_t copy, int64_t at, std::span<const uint64_t> chunks, bool compressed = false);
+  // Bytes of the file from places[box].at on that are the box's: its data, or its index.
+  int64_t placed_bytes(size_t box) const;
   std::span<const uint64_t> chunks_of(size_t box) const;
   std::string dataset_of(size_t box) const;
   const ManifestFile& file_of(size_t box) const { return files[static_cast<size_t>(places[box].file)]; }
@@ -65,6 +68,7 @@ std::string dataset_name(std::string_view key, core::TensorRole role, int32_t co
 // Its inverse; nothing if the name does not follow the rule.
 std::optional<int32_t> dataset_copy(std::string_view dataset, std::string_view key, core::TensorRole role);
 
+inline constexpr int64_t kChunkEntryBytes = 24;  // detail/chunk_index.h
 inline constexpr int64_t chunks_in(int64_t size_bytes) { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
 
 // The document, its self_xxh3 filled in. Same manifest, same bytes. The table is left to table_file if that is set.

@@ -88,7 +88,7 @@ void NativeSink::write(int32_t target, int64_t first, int64_t count, const std::
   Rank& rank = *ranks_[static_cast<size_t>(place.rank)];
   std::call_once(rank.created, [&] {
     rank.file = std::make_unique<RankFile>(directory_->path().string(), place.rank, rank.boxes,
-                                           RankFile::Options{write_path_, 0});
+                                           RankFile::Options{write_path_, 0, options_.compress});
   });
   rank.file->write(place.box, first, count, data);
   if (rank.remaining.fetch_sub(count) == count) {

@@ -23,6 +23,7 @@ struct NativeSinkOptions {
   std::vector<int32_t> rank_of_target;  // per target of begin(), as layout.h's ShardList::ranks; empty: all of rank 0
   int num_ranks = 1;                    // files to write: world size of the layout
   std::string producer = "msuite";
+  bool compress = false;
   std::optional<core::WritePath> write_path;  // nothing: the fastest that works there
   // The logical hash of a tensor where it is known beforehand (reshard.h): commit() refuses, kInternal, if what was
   // written differs. May be empty.

@@ -11,6 +11,7 @@
 #include "ckpt/box.h"
 #include "ckpt/commit.h"
 #include "ckpt/detail/chunk_cache.h"
+#include "ckpt/detail/chunk_index.h"
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
@@ -100,8 +101,16 @@ class NativeSource final : public Source {
  private:
   std::string path_of(size_t box) const { return (directory_ / manifest_.file_of(box).name).string(); }
   void load_chunk(int32_t shard, size_t chunk, std::byte* out);
+  void decode_chunk(int32_t shard, size_t chunk, std::byte* out);
+  const std::byte* last_decoded(int32_t shard, size_t chunk);
   void verify_chunk(int32_t shard, size_t chunk, std::span<const std::byte> bytes);
 
+  static int64_t next_id() {
+    static std::atomic<int64_t> last{0};
+    return ++last;
+  }
+
+  const int64_t id_ = next_id();  // of all sources of this process
   fs::path directory_;
   Manifest manifest_;
   std::unique_ptr<std::atomic<bool>[]> verified_;  // of each chunk of the manifest
@@ -122,10 +131,45 @@ void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std
   verified_[manifest_.places[box].first_chunk + chunk].store(true, std::memory_order_relaxed);
 }
 
+// Reads the whole of a compressed chunk: up to kChunkBytes with what fills it up.
+void NativeSource::decode_chunk(int32_t shard, size_t chunk, std::byte* out) {
+  static thread_local std::vector<std::byte> stored;
+  const auto box = static_cast<size_t>(shard);
+  const core::File& file = files_.get(static_cast<size_t>(manifest_.places[box].file), path_of(box))->cached;
+  const int64_t size = manifest_.boxes.size_bytes(box), begin = static_cast<int64_t>(chunk) * kChunkBytes;
+  const auto full = static_cast<size_t>(full_chunk_bytes(size));
+  try {
+    read_stored_chunk(file, read_chunk_index(file, manifest_, box)[chunk],
+                      static_cast<int>(core::size_of(manifest_.boxes.dtype_of(box))), stored, {out, full});
+  } catch (const Error& e) {
+    throw e.within(cat(describe(shard), ": ", manifest_.boxes.key(manifest_.boxes.tensor_of(box)), ": chunk ", chunk));
+  }
+  verify_chunk(shard, chunk, {out, static_cast<size_t>(std::min(kChunkBytes, size - begin))});
+}
+
+// The same, kept until the thread's next call: boxes of one chunk are asked for one after another.
+const std::byte* NativeSource::last_decoded(int32_t shard, size_t chunk) {
+  struct Decoded {
+    int64_t source = 0;
+    uint32_t chunk = 0;
+    std::vector<std::byte> values;
+  };
+  static thread_local Decoded last;
+  const uint32_t index = manifest_.places[static_cast<size_t>(shard)].first_chunk + static_cast<uint32_t>(chunk);
+  if (last.source == id_ && last.chunk == index) return last.values.data();
+  last.source = 0;
+  last.values.resize(static_cast<size_t>(full_chunk_bytes(manifest_.boxes.size_bytes(static_cast<size_t>(shard)))));
+  decode_chunk(shard, chunk, last.values.data());
+  last.source = id_;
+  last.chunk = index;
+  return last.values.data();
+}
+
 // Reads a whole chunk: past the page cache where the file system and the place allow it, then the rest.
 void NativeSource::load_chunk(int32_t shard, size_t chunk, std::byte* out) {
   const auto box = static_cast<size_t>(shard);
   const BoxPlace& place = manifest_.places[box];
+  if (place.compressed) return decode_chunk(shard, chunk, out);
   const auto files = files_.get(static_cast<size_t>(place.file), path_of(box));
   const int64_t begin = static_cast<int64_t>(chunk) * kChunkBytes;
   const int64_t size = std::min(kChunkBytes, manifest_.boxes.size_bytes(box) - begin), at = place.at + begin;
@@ -179,12 +223,14 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
     int64_t end = flat_index(shape, part_last) + 1;
     const uint32_t index = place.first_chunk + static_cast<uint32_t>(chunk);
     const bool verified = verified_[index].load(std::memory_order_relaxed);
-    const bool a_little = verified && 4 * (end - begin) < count;
+    const bool a_little = verified && !place.compressed && 4 * (end - begin) < count;
     ChunkCache::Chunk held;
     const std::byte* bytes = nullptr;  // of element `begin`
     if (cache_ != nullptr && total * item >= kPackedBelow && (!a_little || cache_->has(index))) {
       held = cache_->get(index, [&](std::byte* to) { load_chunk(shard, static_cast<size_t>(chunk), to); });
       bytes = held.get() + (begin - chunk_first) * item;
+    } else if (place.compressed) {
+      bytes = last_decoded(shard, static_cast<size_t>(chunk)) + (begin - chunk_first) * item;
     } else {
       if (!verified) {
         begin = chunk_first;

@@ -110,7 +110,8 @@ class Verifier {
     });
     for (size_t i = 1; i < by_place_.size(); ++i) {
       const size_t before = by_place_[i - 1], here = by_place_[i];
-      const int64_t end = manifest_.places[before].at + boxes.size_bytes(before), begin = manifest_.places[here].at;
+      const int64_t end = manifest_.places[before].at + manifest_.placed_bytes(before),
+                    begin = manifest_.places[here].at;
       if (manifest_.places[before].file == manifest_.places[here].file && end > begin) {
         add({manifest_.file_of(here).name, tensor_name(here), begin, end,
              cat("these bytes also belong to ", tensor_name(before))});
@@ -170,16 +171,35 @@ class Verifier {
     const int64_t item = core::size_of(shard.dtype), size = manifest_.boxes.size_bytes(b);
     const auto hashes = manifest_.chunks_of(b);
     bool good = true;
+    std::vector<ChunkEntry> entries;
+    std::vector<std::byte> stored;
+    try {
+      if (box.compressed) entries = read_chunk_index(file, manifest_, b);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kCorruptData) throw;
+      add({entry.name, tensor_name(b), box.at, box.at + manifest_.placed_bytes(b), e.what()});
+      return false;
+    }
     for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
       if (options_.stopped && options_.stopped()) throw Error(ErrorCode::kIo, "interrupted");
       chunk.resize(static_cast<size_t>(std::min(kChunkBytes, size - begin)));
       const auto count = static_cast<int64_t>(chunk.size());
-      const int64_t at = box.at + begin;
+      const auto index = static_cast<size_t>(begin / kChunkBytes);
+      const int64_t at = box.compressed ? entries[index].at : box.at + begin;
       try {
-        file.pread(chunk, at);
+        if (box.compressed) {
+          chunk.resize(static_cast<size_t>(full_chunk_bytes(size)));
+          read_stored_chunk(file, entries[index], static_cast<int>(item), stored, chunk);
+          chunk.resize(static_cast<size_t>(count));
+        } else {
+          file.pread(chunk, at);
+        }
       } catch (const Error& e) {
         if (e.code() != ErrorCode::kCorruptData) throw;
-        add({entry.name, tensor_name(b), at, at + count, "the file ends before them"});
+        add({entry.name, tensor_name(b), at, at + (box.compressed ? entries[index].bytes : count),
+             box.compressed ? e.what() : "the file ends before them"});
+        good = false;
+        if (box.compressed) continue;
         return false;
       }
       const uint64_t seen = kernels::xxh3(chunk.data(), chunk.size());
@@ -204,18 +224,30 @@ class Verifier {
     size_t next = 0;  // into by_place_, which has the boxes of file 0 first
     for (size_t f = 0; f < manifest_.files.size(); ++f) {
       std::vector<BoxRecord> boxes;
+      std::vector<size_t> numbers;
       for (; next < by_place_.size() && manifest_.places[by_place_[next]].file == static_cast<int32_t>(f); ++next) {
         const size_t box = by_place_[next];
         const auto chunks = manifest_.chunks_of(box);
         boxes.push_back({manifest_.boxes[box],
                          manifest_.dataset_of(box),
                          manifest_.places[box].at,
-                         {chunks.begin(), chunks.end()}});
+                         {chunks.begin(), chunks.end()},
+                         manifest_.places[box].compressed,
+                         {}});
+        numbers.push_back(box);
       }
       const ManifestFile& entry = manifest_.files[f];
       if (!readable_[f]) continue;
       const core::File file = core::File::open_read(path_of(entry));
       if (file.size_bytes() != entry.bytes) continue;  // already found
+      try {
+        for (size_t i = 0; i < boxes.size(); ++i) {
+          if (boxes[i].compressed) boxes[i].stored = read_chunk_index(file, manifest_, numbers[i]);
+        }
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::kCorruptData) throw;
+        continue;  // already found
+      }
       const uint64_t seen = hash_structure(file, boxes);
       if (seen != entry.xxh3) {
         add({entry.name, "", -1, -1,
@@ -251,8 +283,9 @@ class Verifier {
         differ("existence");
         continue;
       }
-      if (info->offset != box.at) differ("place");
-      if (info->shape != box.tensor.local_shape) differ("shape");
+      if (!box.compressed && info->offset != box.at) differ("place");
+      const core::Dims flat = {core::num_elements(box.tensor.local_shape)};
+      if (info->shape != (box.compressed ? flat : box.tensor.local_shape)) differ("shape");
       if (info->dtype != stored || h5.attribute_text(box.dataset, "dtype") != core::dtype_name(box.tensor.dtype)) {
         differ("type");
       }
@@ -261,7 +294,11 @@ class Verifier {
       if (h5.attribute_values(box.dataset, "global_offset") != as_words(box.tensor.global_offset)) {
         differ("global_offset");
       }
-      if (h5.attribute_values(box.dataset, "chunk_xxh3_stored") != box.chunk_xxh3) differ("chunk hashes");
+      const char* const values = box.compressed ? "chunk_xxh3_logical" : "chunk_xxh3_stored";
+      if (h5.attribute_values(box.dataset, values) != box.chunk_xxh3) differ("chunk hashes");
+      std::vector<uint64_t> hashes;
+      for (const ChunkEntry& chunk : box.stored) hashes.push_back(chunk.xxh3);
+      if (box.compressed && h5.attribute_values(box.dataset, "chunk_xxh3_stored") != hashes) differ("stored hashes");
     }
     for (const auto& [dataset, members] : packed) check_packed(h5, entry, dataset, members);
   }

@@ -302,7 +302,7 @@ void Saver::save(const SaveRequest& request) {
   job.num_ranks = impl.comm.size();
   job.info = request.info;
   job.producer = options.producer;
-  job.file = {impl.write_path, options.bytes_per_second};
+  job.file = {impl.write_path, options.bytes_per_second, options.compress};
   job.retention = options.retention;
   job.timeout_s = options.timeout_s;
   save->shards = written_shards(request.shards);

@@ -49,10 +49,11 @@ class Saver {
     const std::atomic<int64_t>* state_version = nullptr;  // counts updates, to find out that one came too early
     std::optional<core::WritePath> write_path;            // nothing: the fastest that works in root
     int64_t bytes_per_second = 0;                         // of a rank's writer; 0: no limit
-    int nice = 0;                                         // of the writer
-    std::vector<int> cpus;                                // where the writer runs; empty: anywhere
-    Retention retention;                                  // applied after each commit
-    double timeout_s = 600;                               // for a rank that never reports: ends the save, not the run
+    bool compress = false;   // byte shuffle and zstd: weights shrink by 1.2 (fp32), 1.5 (bf16)
+    int nice = 0;            // of the writer
+    std::vector<int> cpus;   // where the writer runs; empty: anywhere
+    Retention retention;     // applied after each commit
+    double timeout_s = 600;  // for a rank that never reports: ends the save, not the run
     // A program and its arguments that call run_writer_process with those behind: a process writes. Empty: a thread.
     std::vector<std::string> writer_command;
     core::Arena* arena = nullptr;               // not owned; staging memory is counted here, tag ckpt

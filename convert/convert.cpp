@@ -101,6 +101,8 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   sink.rank_of_target = std::move(list.ranks);
   sink.num_ranks = layout.world_size();
   sink.producer = "msckpt convert";
+  sink.compress = options.compress;
+  sink.write_path = options.write_path;
   if (!options.dry_run) target.sink = ckpt::make_native_sink(std::move(sink));
   return target;
 }

@@ -13,6 +13,7 @@
 #include "ckpt/execute.h"
 #include "convert/detect.h"
 #include "core/dtype.h"
+#include "core/io/bulk_writer.h"
 
 namespace ms::convert {
 
@@ -27,6 +28,8 @@ struct ConvertOptions {
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
   std::string hf_cfg_dir;  // config.json and tokenizer files of a Hugging Face target; empty: the source's
+  bool compress = false;   // a native target
+  std::optional<core::WritePath> write_path;  // of a native target; none: the fastest that works
   bool drop_optimizer = false;
   bool dry_run = false;
   ckpt::ExecuteOptions execute;

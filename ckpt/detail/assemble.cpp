@@ -45,7 +45,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
     const auto copy = dataset_copy(box.dataset, box.tensor.key, box.tensor.role);
     MS_CHECK(copy, box.dataset, " is not a dataset of ", box.tensor.key);
     manifest.add_box(entry.tensor, box.tensor.global_offset, box.tensor.local_shape, entry.file, *copy, box.at,
-                     box.chunk_xxh3);
+                     box.chunk_xxh3, box.compressed);
     logical[static_cast<size_t>(entry.tensor)].merge(entry.record->logical[entry.box]);
   }
   const auto findings = check_coverage(manifest.boxes, 1);
@@ -81,6 +81,7 @@ std::string encode_record(const RankFileRecord& record) {
                      {"dataset", box.dataset},
                      {"at", box.at},
                      {"chunk_xxh3", box.chunk_xxh3},
+                     {"compressed", box.compressed},
                      {"sum", logical.sum},
                      {"pieces", std::move(pieces)},
                      {"cut", json::binary(std::move(cut))}});
@@ -109,6 +110,7 @@ RankFileRecord decode_record(const std::string& bytes) {
                   0};
     box.dataset = item.at("dataset").get<std::string>();
     box.at = item.at("at").get<int64_t>();
+    box.compressed = item.at("compressed").get<bool>();
     box.chunk_xxh3 = item.at("chunk_xxh3").get<std::vector<uint64_t>>();
     LogicalPartial logical;
     logical.sum = item.at("sum").get<uint64_t>();

@@ -8,7 +8,7 @@
 
 #include "ckpt/manifest.h"
 #include "core/error.h"
-#include "core/io/hdf5.h"
+#include "core/io/chunk_codec.h"
 #include "core/trace/span.h"
 #include "kernels/checksum.h"
 
@@ -29,7 +29,10 @@ std::string rank_file_name(int rank) {
 
 uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& boxes) {
   std::vector<std::pair<int64_t, int64_t>> data;  // begin, end
-  for (const BoxRecord& box : boxes) data.emplace_back(box.at, box.at + bytes_of(box.tensor));
+  for (const BoxRecord& box : boxes) {
+    if (box.stored.empty()) data.emplace_back(box.at, box.at + bytes_of(box.tensor));
+    for (const ChunkEntry& chunk : box.stored) data.emplace_back(chunk.at, chunk.at + chunk.bytes);
+  }
   const int64_t size = file.size_bytes();
   data.emplace_back(size, size);
   std::sort(data.begin(), data.end());
@@ -55,18 +58,18 @@ uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& bo
 
 RankFile::RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes,
                    const Options& options)
-    : path_(directory + "/" + rank_file_name(rank)) {
+    : path_(directory + "/" + rank_file_name(rank)), compress_(options.compress) {
   record_.name = rank_file_name(rank);
   for (auto& box : boxes) {
     MS_CHECK(bytes_of(box) > 0, box.key, ": a box without elements");
-    BoxRecord entry{std::move(box), {}, 0, {}};
+    BoxRecord entry{std::move(box), {}, 0, {}, false, {}};
     entry.chunk_xxh3.resize(static_cast<size_t>((bytes_of(entry.tensor) + kChunkBytes - 1) / kChunkBytes));
     record_.boxes.push_back(std::move(entry));
   }
   record_.logical.resize(record_.boxes.size());
   lay_out();
   file_ = core::File::open_write(path_);
-  file_.preallocate(file_.size_bytes());
+  if (!h5_) file_.preallocate(file_.size_bytes());
   writer_.emplace(file_, options.write_path, options.bytes_per_second);
   later_.emplace(*writer_);
 }
@@ -87,6 +90,7 @@ void RankFile::lay_out() {
   };
   std::map<std::string, int> copies;  // a tensor may have several boxes in one file: name, name#1, name#2
   std::map<core::TensorRole, std::vector<size_t>> small;
+  first_chunk_.resize(record_.boxes.size());
   for (size_t i = 0; i < record_.boxes.size(); ++i) {
     BoxRecord& box = record_.boxes[i];
     const core::ShardedTensor& tensor = box.tensor;
@@ -97,7 +101,18 @@ void RankFile::lay_out() {
     need_group(std::string(dataset_group(tensor.role)));
     const int copy = copies[dataset_name(tensor.key, tensor.role, 0)]++;
     box.dataset = dataset_name(tensor.key, tensor.role, copy);
-    box.at = h5.create_dataset(box.dataset, tensor.dtype, tensor.local_shape);
+    if (compress_) {
+      const int64_t elements = core::num_elements(tensor.local_shape);
+      h5.create_chunked_dataset(box.dataset, tensor.dtype, elements,
+                                full_chunk_bytes(bytes_of(tensor)) / core::size_of(tensor.dtype));
+      h5.create_attribute(box.dataset, "chunk_xxh3_logical", box.chunk_xxh3);
+      box.compressed = true;
+      box.stored.resize(box.chunk_xxh3.size());
+      first_chunk_[i] = chunks_.size();
+      for (size_t chunk = 0; chunk < box.stored.size(); ++chunk) chunks_.push_back({i, static_cast<int64_t>(chunk)});
+    } else {
+      box.at = h5.create_dataset(box.dataset, tensor.dtype, tensor.local_shape);
+    }
     h5.create_attribute(box.dataset, "dtype", std::string(core::dtype_name(tensor.dtype)));
     h5.create_attribute(box.dataset, "role", std::string(core::role_name(tensor.role)));
     h5.create_attribute(box.dataset, "global_shape", tensor.global_shape);
@@ -132,7 +147,16 @@ void RankFile::lay_out() {
     indices.push_back(std::move(entry));
     packed_.push_back({dataset, boxes});
   }
+  if (!chunks_.empty()) {
+    const auto count = static_cast<int64_t>(chunks_.size());
+    chunk_index_at_ = h5.create_dataset("/chunk_index", core::DType::kInt64, {count, kChunkEntryBytes / 8});
+    for (size_t i = 0; i < record_.boxes.size(); ++i) {
+      if (record_.boxes[i].stored.empty()) continue;
+      record_.boxes[i].at = chunk_index_at_ + static_cast<int64_t>(first_chunk_[i]) * kChunkEntryBytes;
+    }
+  }
   h5.close();
+  if (!chunks_.empty()) h5_.emplace(core::H5File::open_write(path_));
   const core::File file = core::File::open_write(path_);
   for (const Index& index : indices) file.pwrite(std::as_bytes(std::span(index.text)), index.at);
 }
@@ -157,18 +181,68 @@ void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std:
   box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = kernels::xxh3(data, static_cast<size_t>(size));
   LogicalPartial partial;
   add_logical(box.tensor, first, count, data, partial);
-  writer_->submit({data, static_cast<size_t>(size)}, box.at + begin, batch);
+  if (box.stored.empty()) {
+    writer_->submit({data, static_cast<size_t>(size)}, box.at + begin, batch);
+  } else {
+    compress(box, begin / kChunkBytes, {data, static_cast<size_t>(size)});
+  }
   std::lock_guard lock(mutex_);
   record_.logical[static_cast<size_t>(box_index)].merge(partial);
+}
+
+void RankFile::compress(BoxRecord& box, int64_t chunk, std::span<const std::byte> data) {
+  thread_local std::vector<std::byte> scratch, filled;
+  writer_->pace(static_cast<int64_t>(data.size()));
+  if (const auto full = static_cast<size_t>(full_chunk_bytes(bytes_of(box.tensor))); data.size() < full) {
+    filled.assign(data.begin(), data.end());
+    filled.resize(full);  // HDF5's chunks are all of one size
+    data = filled;
+  }
+  std::span<const std::byte> frame =
+      core::compress_chunk(data, static_cast<int>(core::size_of(box.tensor.dtype)), scratch);
+  const bool raw = frame.empty();
+  if (raw) frame = data;
+  const size_t place = first_chunk_[static_cast<size_t>(&box - record_.boxes.data())] + static_cast<size_t>(chunk);
+  std::lock_guard lock(mutex_);
+  if (place != next_chunk_) {
+    early_[place] = {{frame.begin(), frame.end()}, raw};
+    return;
+  }
+  store(place, frame, raw);
+  for (auto next = early_.find(next_chunk_); next != early_.end(); next = early_.find(next_chunk_)) {
+    store(next->first, next->second.bytes, next->second.raw);
+    early_.erase(next);
+  }
+}
+
+// With the lock held.
+void RankFile::store(size_t place, std::span<const std::byte> stored, bool raw) {
+  BoxRecord& box = record_.boxes[chunks_[place].box];
+  const core::H5Chunk chunk = h5_->write_chunk(box.dataset, chunks_[place].chunk, stored, raw);
+  box.stored[static_cast<size_t>(chunks_[place].chunk)] = {chunk.offset, chunk.bytes,
+                                                           kernels::xxh3(stored.data(), stored.size())};
+  next_chunk_ = place + 1;
 }
 
 RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
   writer_->wait(*later_);
   later_.reset();
   writer_.reset();
-  core::H5File h5 = core::H5File::open_write(path_);
+  MS_CHECK(next_chunk_ == chunks_.size() && early_.empty(), path_, ": ", chunks_.size() - next_chunk_,
+           " chunks were not written");
+  core::H5File h5 = h5_ ? std::move(*h5_) : core::H5File::open_write(path_);
+  h5_.reset();
+  std::vector<ChunkEntry> index;
   for (const BoxRecord& box : record_.boxes) {
-    if (bytes_of(box.tensor) >= kPackedBelow) h5.overwrite_attribute(box.dataset, "chunk_xxh3_stored", box.chunk_xxh3);
+    if (bytes_of(box.tensor) < kPackedBelow) continue;
+    std::vector<uint64_t> stored = box.chunk_xxh3;
+    if (!box.stored.empty()) {
+      h5.overwrite_attribute(box.dataset, "chunk_xxh3_logical", box.chunk_xxh3);
+      stored.clear();
+      for (const ChunkEntry& chunk : box.stored) stored.push_back(chunk.xxh3);
+      index.insert(index.end(), box.stored.begin(), box.stored.end());
+    }
+    h5.overwrite_attribute(box.dataset, "chunk_xxh3_stored", stored);
   }
   for (const Packed& packed : packed_) {
     std::vector<uint64_t> hashes;
@@ -176,6 +250,7 @@ RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
     h5.overwrite_attribute(packed.dataset, "chunk_xxh3_stored", hashes);
   }
   h5.close();
+  if (!index.empty()) file_.pwrite(std::as_bytes(std::span(index)), chunk_index_at_);
   record_.bytes = file_.size_bytes();
   record_.xxh3 = hash_structure(file_, record_.boxes);
   {

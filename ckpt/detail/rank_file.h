@@ -3,15 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "ckpt/detail/chunk_index.h"
 #include "ckpt/logical_hash.h"
 #include "core/io/bulk_writer.h"
 #include "core/io/file.h"
+#include "core/io/hdf5.h"
 #include "core/sharded_tensor.h"
 #include "core/trace/recorder.h"
 
@@ -25,6 +28,8 @@ struct BoxRecord {
   std::string dataset;
   int64_t at = 0;                    // offset of the first byte in the file
   std::vector<uint64_t> chunk_xxh3;  // of each kChunkBytes, the last one shorter
+  bool compressed = false;           // `at` is then that of its entries in /chunk_index
+  std::vector<ChunkEntry> stored;    // these entries, where they are known
 };
 
 // What is known of a file that has been written.
@@ -47,12 +52,14 @@ class RankFile {
   struct Options {
     core::WritePath write_path = core::WritePath::kBuffered;
     int64_t bytes_per_second = 0;  // 0: as fast as it goes
+    bool compress = false;         // boxes with a dataset of their own
   };
   // Creates directory/rank_file_name(rank) with room for these boxes, all with elements. Throws kIo, also if the disk
   // is too small, kUnsupported for a dtype.
   RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes, const Options& options);
 
-  // The elements [first, first + count) of box `box`, one chunk: first a multiple of kChunkBytes. Thread-safe.
+  // The elements [first, first + count) of box `box`, one chunk: first a multiple of kChunkBytes. Thread-safe. With
+  // compress the file has its chunks in the order of boxes: those that come early are kept till their turn.
   void write(int32_t box, int64_t first, int64_t count, const std::byte* data);
   // The same, but `data` must stay as it is until finish(): hashed now, written meanwhile. For one thread.
   void write_later(int32_t box, int64_t first, int64_t count, const std::byte* data);
@@ -66,6 +73,8 @@ class RankFile {
     std::vector<size_t> boxes;
   };
   void lay_out();
+  void compress(BoxRecord& box, int64_t chunk, std::span<const std::byte> data);
+  void store(size_t place, std::span<const std::byte> stored, bool raw);
   void write(int32_t box, int64_t first, int64_t count, const std::byte* data, core::BulkWriter::Batch& batch);
 
   std::string path_;
@@ -75,6 +84,23 @@ class RankFile {
   RankFileRecord record_;
   std::vector<Packed> packed_;
   std::mutex mutex_;
+
+  // Compressed boxes.
+  struct ChunkPlace {
+    size_t box;
+    int64_t chunk;
+  };
+  struct Stored {
+    std::vector<std::byte> bytes;
+    bool raw;
+  };
+  bool compress_ = false;
+  std::optional<core::H5File> h5_;   // open while chunks come
+  int64_t chunk_index_at_ = 0;       // of /chunk_index
+  std::vector<ChunkPlace> chunks_;   // in the order of the file
+  std::vector<size_t> first_chunk_;  // of each box, in chunks_
+  size_t next_chunk_ = 0;
+  std::map<size_t, Stored> early_;
 };
 
 }  // namespace ms::ckpt

@@ -38,8 +38,9 @@ static_assert(sizeof(FileHeader) == 32 && sizeof(TensorHeader) == 24);
 
 struct BoxHeader {
   uint64_t at = 0;
-  int32_t file = 0, copy = 0;
+  int32_t file = 0, copy = 0;  // file: with kCompressed
 };
+constexpr int32_t kCompressed = 1 << 30;
 static_assert(sizeof(BoxHeader) == 16);
 
 // The hash of a whole file: what hash_structure is for a file without boxes.
@@ -148,7 +149,8 @@ int32_t add_listed_tensor(Manifest& manifest, std::string_view name, core::Tenso
 }
 
 void add_listed_box(Manifest& manifest, int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape,
-                    int64_t file, int64_t copy, int64_t at, std::span<const uint64_t> chunks, std::string_view where) {
+                    int64_t file, int64_t copy, int64_t at, std::span<const uint64_t> chunks, bool compressed,
+                    std::string_view where) {
   const auto refuse = [&](const std::string& text) {
     throw Error(ErrorCode::kCorruptData, cat(where, ": ", manifest.boxes.key(tensor), ": ", text));
   };
@@ -168,7 +170,8 @@ void add_listed_box(Manifest& manifest, int32_t tensor, std::span<const int64_t>
   }
   if (file < 0 || file > INT32_MAX || at < 0) refuse(cat("byte ", at, " of file ", file));
   if (manifest.chunk_xxh3.size() + chunks.size() > UINT32_MAX) refuse("more chunks than a checkpoint can have");
-  manifest.add_box(tensor, offset, shape, static_cast<int32_t>(file), static_cast<int32_t>(copy), at, chunks);
+  manifest.add_box(tensor, offset, shape, static_cast<int32_t>(file), static_cast<int32_t>(copy), at, chunks,
+                   compressed);
 }
 
 ManifestFile write_table(const std::string& path, const Manifest& manifest) {
@@ -198,7 +201,8 @@ ManifestFile write_table(const std::string& path, const Manifest& manifest) {
     out.put(name.data(), name.size());
     for (; box < end; ++box) {
       const BoxPlace& place = manifest.places[box];
-      const BoxHeader box_head{static_cast<uint64_t>(place.at), place.file, place.copy};
+      const BoxHeader box_head{static_cast<uint64_t>(place.at), place.file | (place.compressed ? kCompressed : 0),
+                               place.copy};
       out.put(&box_head, sizeof box_head);
       for (const bool extents : {false, true}) {
         for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -274,8 +278,8 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
       chunks.resize(static_cast<size_t>(chunks_in(size)));
       in.get(chunks.data(), chunks.size() * sizeof(uint64_t));
       if (box.at > INT64_MAX || box.copy < BoxPlace::kPacked) in.corrupt(cat(name, ": box ", b, " has no place"));
-      add_listed_box(manifest, tensor, {offset.data(), head.axes}, {extent.data(), head.axes}, box.file, box.copy,
-                     static_cast<int64_t>(box.at), chunks, path);
+      add_listed_box(manifest, tensor, {offset.data(), head.axes}, {extent.data(), head.axes}, box.file & ~kCompressed,
+                     box.copy, static_cast<int64_t>(box.at), chunks, (box.file & kCompressed) != 0, path);
     }
   }
   if (in.left() != 0 || manifest.boxes.size() != header.boxes || manifest.chunk_xxh3.size() != header.chunks) {

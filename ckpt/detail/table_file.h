@@ -16,7 +16,8 @@ int32_t add_listed_tensor(Manifest& manifest, std::string_view name, core::Tenso
 // Adds a box of the tensor added last. Throws kCorruptData if it does not lie in the tensor, is empty, or has another
 // number of hashes than chunks. What it says of its file is checked when all files are known.
 void add_listed_box(Manifest& manifest, int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape,
-                    int64_t file, int64_t copy, int64_t at, std::span<const uint64_t> chunks, std::string_view where);
+                    int64_t file, int64_t copy, int64_t at, std::span<const uint64_t> chunks, bool compressed,
+                    std::string_view where);
 
 // Writes the manifest's table to a new file, fsynced; returns its entry for `files`, hashed as every file's bytes
 // outside of tensors are.

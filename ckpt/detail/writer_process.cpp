@@ -80,7 +80,7 @@ std::string encode_job(const SaveJob& job, int buffer, const std::byte* base) {
   RankFileRecord record;
   std::vector<int64_t> offsets;
   for (size_t i = 0; i < job.boxes.size(); ++i) {
-    record.boxes.push_back({job.boxes[i], {}, 0, {}});
+    record.boxes.push_back({job.boxes[i], {}, 0, {}, false, {}});
     offsets.push_back(job.data[i] - base);
   }
   record.logical.resize(record.boxes.size());
@@ -94,6 +94,7 @@ std::string encode_job(const SaveJob& job, int buffer, const std::byte* base) {
                         {"buffer", buffer},
                         {"write_path", static_cast<int>(job.file.write_path)},
                         {"bytes_per_second", job.file.bytes_per_second},
+                        {"compress", job.file.compress},
                         {"keep_last", job.retention.keep_last},
                         {"retain_interval", job.retention.retain_interval},
                         {"timeout_s", job.timeout_s}};
@@ -128,6 +129,7 @@ std::unique_ptr<ReceivedJob> decode_job(const std::string& text, const std::vect
   job.producer = manifest.producer;
   job.file.write_path = static_cast<core::WritePath>(message.at("write_path").get<int>());
   job.file.bytes_per_second = message.at("bytes_per_second");
+  job.file.compress = message.at("compress");
   job.retention = {message.at("keep_last"), message.at("retain_interval")};
   job.timeout_s = message.at("timeout_s");
   const std::vector<int64_t> offsets = message.at("offsets");

@@ -126,7 +126,7 @@ BulkWriter::BulkWriter(const File& file, WritePath path, int64_t bytes_per_secon
 
 BulkWriter::~BulkWriter() = default;
 
-void BulkWriter::limit_rate(int64_t bytes) {
+void BulkWriter::pace(int64_t bytes) {
   if (bytes_per_second_ <= 0) return;
   RateLimit::Clock::time_point due;
   {
@@ -147,13 +147,13 @@ void BulkWriter::submit(std::span<const std::byte> bytes, int64_t offset, Batch&
     return bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   };
   if (body == 0) {
-    limit_rate(size);
+    pace(size);
     return file_.pwrite(bytes, offset);
   }
   if (head > 0) file_.pwrite(part(0, head), offset);
   for (int64_t at = head; at < head + body; at += kRequestBytes) {
     const int64_t count = std::min(kRequestBytes, head + body - at);
-    limit_rate(count);
+    pace(count);
     engine_->submit(part(at, count), offset + at, batch);
   }
   if (head + body < size) file_.pwrite(part(head + body, size - head - body), offset + head + body);

@@ -71,10 +71,10 @@ class BulkWriter {
   void submit(std::span<const std::byte> bytes, int64_t offset, Batch& batch);
   // Until all of the batch is written: handed to the disk, not durable before fsync. Throws kIo.
   void wait(Batch& batch);
+  // Sleeps until so many bytes more are due under bytes_per_second: for what is written otherwise.
+  void pace(int64_t bytes);
 
  private:
-  void limit_rate(int64_t bytes);
-
   const File& file_;
   int64_t bytes_per_second_;
   std::unique_ptr<detail::BulkEngine> engine_;
