@@ -1,5 +1,5 @@
-// Body of kernels/byte_planes.h. 16 elements at a time: bytes are sorted within each vector, then the vectors' words are
-// transposed.
+// Body of kernels/byte_planes.h. 16 elements at a time: bytes are sorted within each vector, then the vectors' words
+// are transposed.
 
 #if MS_ISA > 0
 using Bytes = __m128i;
@@ -11,7 +11,8 @@ MS_INLINE int64_t split4(const std::byte* in, int64_t n, std::byte* const* plane
   const Bytes sort = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    const Bytes a = _mm_shuffle_epi8(load_bytes(in + 4 * i), sort), b = _mm_shuffle_epi8(load_bytes(in + 4 * i + 16), sort);
+    const Bytes a = _mm_shuffle_epi8(load_bytes(in + 4 * i), sort),
+                b = _mm_shuffle_epi8(load_bytes(in + 4 * i + 16), sort);
     const Bytes c = _mm_shuffle_epi8(load_bytes(in + 4 * i + 32), sort),
                 d = _mm_shuffle_epi8(load_bytes(in + 4 * i + 48), sort);
     const Bytes ab_low = _mm_unpacklo_epi32(a, b), ab_high = _mm_unpackhi_epi32(a, b);
@@ -28,7 +29,8 @@ MS_INLINE int64_t split2(const std::byte* in, int64_t n, std::byte* const* plane
   const Bytes sort = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    const Bytes a = _mm_shuffle_epi8(load_bytes(in + 2 * i), sort), b = _mm_shuffle_epi8(load_bytes(in + 2 * i + 16), sort);
+    const Bytes a = _mm_shuffle_epi8(load_bytes(in + 2 * i), sort),
+                b = _mm_shuffle_epi8(load_bytes(in + 2 * i + 16), sort);
     store_bytes(planes[0] + i, _mm_unpacklo_epi64(a, b));
     store_bytes(planes[1] + i, _mm_unpackhi_epi64(a, b));
   }

@@ -102,7 +102,7 @@ uint8_t flags_of_name(std::string_view name) {
   return flags;
 }
 
-class Reader {
+class Reader final : detail::ArgumentFilter {
  public:
   Reader(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats)
       : window_(stream), path_(path), trace_(trace), file_(file), stats_(stats) {}
@@ -143,10 +143,12 @@ class Reader {
     bool known = true;
   };
   CategoryRef category_of(const Value& cat);
+  bool wants_arguments(const ScannedEvent& event) override;
   NameId name_of(const Value& value);
+  NameId intern(const Value& value);
   uint8_t name_flags(NameId name);
   int64_t id_of(const Value& value);
-  uint16_t host_lane(const ScannedEvent& event) { return lane_of(false, id_of(event.pid), id_of(event.tid)); }
+  uint16_t host_lane(const ScannedEvent& event);
   uint16_t lane_of(bool device, int64_t process, int64_t id);
   std::optional<int64_t> time_of(const Value& value, std::string_view missing, const ScannedEvent& event,
                                  const char* begin);
@@ -170,6 +172,10 @@ class Reader {
     std::string text;
     CategoryRef ref;
   };
+  // The last text that was interned, by where it lies: asked for by the filter, and again for the event.
+  const char* last_name_at_ = nullptr;
+  uint32_t last_name_size_ = 0;
+  NameId last_name_ = 0;
   std::vector<CachedCategory> categories_;
   size_t last_category_ = 0;
   std::vector<uint8_t> name_flags_;
@@ -180,6 +186,8 @@ class Reader {
     bool device = false, used = false;
   };
   std::array<CachedLane, 256> lane_cache_;
+  std::string last_pid_ = "none", last_tid_ = "none";
+  uint16_t last_host_lane_ = 0;
   std::map<std::tuple<bool, int64_t, int64_t>, uint16_t> lanes_;
   std::map<std::pair<int64_t, int64_t>, NameId> thread_names_;
   std::map<int64_t, NameId> process_names_;
@@ -213,6 +221,17 @@ int64_t Reader::id_of(const Value& value) {
   return kTextId + name_of(value);
 }
 
+uint16_t Reader::host_lane(const ScannedEvent& event) {
+  // Events come in runs of one thread.
+  const std::string_view pid = event.pid.text(), tid = event.tid.text();
+  if (pid != last_pid_ || tid != last_tid_ || event.pid.escaped || event.tid.escaped) {
+    last_host_lane_ = lane_of(false, id_of(event.pid), id_of(event.tid));
+    last_pid_ = pid;
+    last_tid_ = tid;
+  }
+  return last_host_lane_;
+}
+
 uint16_t Reader::lane_of(bool device, int64_t process, int64_t id) {
   CachedLane& cached =
       lane_cache_[(static_cast<uint64_t>(process) * 31 + static_cast<uint64_t>(id) * 7 + device) & 255];
@@ -231,6 +250,14 @@ uint16_t Reader::lane_of(bool device, int64_t process, int64_t id) {
 
 NameId Reader::name_of(const Value& value) {
   if (!value) return 0;
+  if (value.data == last_name_at_ && value.size == last_name_size_) return last_name_;
+  last_name_at_ = value.data;
+  last_name_size_ = value.size;
+  last_name_ = intern(value);
+  return last_name_;
+}
+
+NameId Reader::intern(const Value& value) {
   if (!value.escaped) return trace_.names.intern(value.text());
   return trace_.names.intern(unescape(value.text()));
 }
@@ -264,6 +291,15 @@ Reader::CategoryRef Reader::category_of(const Value& value) {
   if (categories_.size() < 256) categories_.push_back({std::string(text), ref});
   last_category_ = categories_.size() - 1;
   return ref;
+}
+
+// Operators carry shapes and call stacks, which are most of many files; few operators' are of use.
+bool Reader::wants_arguments(const ScannedEvent& event) {
+  if (!event.cat || !event.name) return true;
+  const CategoryRef category = category_of(event.cat);
+  if (category.side == Side::kPython) return false;
+  if (category.side != Side::kOperator && category.side != Side::kAnnotation) return true;
+  return (name_flags(name_of(event.name)) & (kHasFlopsName | kCommunicatesName)) != 0;
 }
 
 std::optional<int64_t> Reader::time_of(const Value& value, std::string_view missing, const ScannedEvent& event,
@@ -566,6 +602,7 @@ bool Reader::resync() {
   while (true) {
     const char* brace = static_cast<const char*>(std::memchr(p, '{', static_cast<size_t>(window_.end() - p)));
     if (brace != nullptr && resync_bytes_ < kMaxResyncBytes) {
+      last_name_at_ = nullptr;
       const Scan scan = detail::scan_event(brace, window_.end(), event_);
       resync_bytes_ += scan == Scan::kWhole ? event_.end - brace : 64;
       if (scan == Scan::kWhole && event_.ph && event_.ph.size == 1) {
@@ -635,14 +672,15 @@ bool Reader::read_array(bool may_end) {
       ended_early_ = true;
       return false;
     }
-    Scan scan = detail::scan_event(p, window_.end(), event_);
+    Scan scan = detail::scan_event(p, window_.end(), event_, this);
     while (scan == Scan::kCut && window_.refill()) {
+      last_name_at_ = nullptr;
       p = window_.begin();
-      scan = detail::scan_event(p, window_.end(), event_);
+      scan = detail::scan_event(p, window_.end(), event_, this);
     }
     if (scan == Scan::kWhole) {
-      // An event whose end is not followed by what follows an event has swallowed its neighbours, or is cut.
       on_event(event_, p);
+      last_name_at_ = nullptr;  // the window may move
       window_.use_up_to(event_.end);
       continue;
     }

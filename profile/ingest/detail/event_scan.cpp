@@ -18,10 +18,10 @@ namespace portable {
 #if defined(__x86_64__)
 #define MS_SCAN_AVX2 1
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,bmi")
+#pragma GCC target("avx2,bmi,popcnt")
 #endif
 namespace avx2 {
 #include "profile/ingest/detail/event_scan.inl"
@@ -41,8 +41,8 @@ bool use_avx2() {
 }
 }  // namespace
 
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event) {
-  return use_avx2() ? avx2::scan_event(begin, end, event) : portable::scan_event(begin, end, event);
+Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
+  return use_avx2() ? avx2::scan_event(begin, end, event, filter) : portable::scan_event(begin, end, event, filter);
 }
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
   return use_avx2() ? avx2::skip_value(begin, end, next, value) : portable::skip_value(begin, end, next, value);
@@ -51,8 +51,8 @@ const char* skip_space(const char* begin, const char* end) {
   return use_avx2() ? avx2::skip_space(begin, end) : portable::skip_space(begin, end);
 }
 #else
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event) {
-  return portable::scan_event(begin, end, event);
+Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
+  return portable::scan_event(begin, end, event, filter);
 }
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
   return portable::skip_value(begin, end, next, value);

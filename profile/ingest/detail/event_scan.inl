@@ -76,31 +76,73 @@ MS_SCAN_INLINE const char* string_end(const char* p, const char* end, bool& esca
   return end;
 }
 
-// p is at a bracket; returns what is behind its partner, or null where the buffer ends first.
+// Each bit of the result is the parity of the bits up to and with it: 1 from an opening quote to before its closing
+// one.
+MS_SCAN_INLINE uint64_t inside_quotes(uint64_t quotes) {
+  for (int shift = 1; shift < 64; shift *= 2) quotes ^= quotes << shift;
+  return quotes;
+}
+
+struct Masks {
+  uint64_t quotes, slashes, opening, closing;
+};
+MS_SCAN_INLINE Masks masks_of(const char* p) {
+  Masks out{0, 0, 0, 0};
+  for (int at = 0; at < 64; at += kBlock) {
+    const Block block = load(p + at);
+    out.quotes |= uint64_t{equal(block, '"')} << at;
+    out.slashes |= uint64_t{equal(block, '\\')} << at;
+    out.opening |= uint64_t{equal_but_case(block, '{')} << at;
+    out.closing |= uint64_t{equal_but_case(block, '}')} << at;
+  }
+  return out;
+}
+
+// p is at a bracket; returns what is behind its partner, or null where the buffer ends first. By 64 bytes, with the
+// brackets inside strings masked out; a block with a backslash is read by its marks, one after the other.
 MS_SCAN_INLINE const char* composite_end(const char* p, const char* end) {
   int64_t depth = 0;
   while (p < end) {
-    const Block block = load(p);
-    const uint32_t quotes = equal(block, '"'), opening = equal_but_case(block, '{'),
-                   closing = equal_but_case(block, '}');
-    uint32_t marks = quotes | opening | closing;
-    const char* next = p + kBlock;
+    const Masks masks = masks_of(p);
+    if (masks.slashes == 0) {
+      const uint64_t in_string = inside_quotes(masks.quotes);
+      uint64_t opening = masks.opening & ~in_string, closing = masks.closing & ~in_string;
+      const int64_t opened = __builtin_popcountll(opening), closed = __builtin_popcountll(closing);
+      if (depth <= closed) {  // its end may be here
+        for (uint64_t marks = opening | closing; marks != 0; marks &= marks - 1) {
+          const int at = __builtin_ctzll(marks);
+          depth += (opening >> at & 1) != 0 ? 1 : -1;
+          if (depth == 0) return p + at < end ? p + at + 1 : nullptr;
+        }
+      } else {
+        depth += opened - closed;
+      }
+      p += 64;
+      if (in_string >> 63 == 0) continue;
+      bool escaped = false;  // the block ends inside a string
+      p = string_end(p, end, escaped);
+      if (p >= end) return nullptr;
+      ++p;
+      continue;
+    }
+    uint64_t marks = masks.quotes | masks.opening | masks.closing;
+    const char* next = p + 64;
     while (marks != 0) {
-      const int at = __builtin_ctz(marks);
+      const int at = __builtin_ctzll(marks);
       marks &= marks - 1;
       if (p + at >= end) return nullptr;
-      if ((quotes >> at & 1) != 0) {
+      if ((masks.quotes >> at & 1) != 0) {
         bool escaped = false;
         const char* quote = string_end(p + at + 1, end, escaped);
         if (quote >= end) return nullptr;
-        if (quote + 1 < p + kBlock) {  // goes on in this block
-          marks &= ~uint32_t{0} << (quote + 1 - p);
+        if (quote + 1 < p + 64) {  // goes on in this block
+          marks &= ~uint64_t{0} << (quote + 1 - p);
           continue;
         }
         next = quote + 1;
         break;
       }
-      depth += (opening >> at & 1) != 0 ? 1 : -1;
+      depth += (masks.opening >> at & 1) != 0 ? 1 : -1;
       if (depth == 0) return p + at + 1;
     }
     p = next;
@@ -233,7 +275,8 @@ MS_SCAN_INLINE void scan_field(const char* key, uint32_t size, const Value& valu
 
 // The members of an object from its brace on. Depth 0: an event, whose "args" are read one level down; 1: arguments.
 template <int kDepth>
-Scan scan_members(const char* p, const char* end, ScannedEvent& event, const char*& behind_object) {
+Scan scan_members(const char* p, const char* end, ScannedEvent& event, ArgumentFilter* filter,
+                  const char*& behind_object) {
   p = space_end(p + 1, end);
   if (p >= end) return Scan::kCut;
   while (*p != '}') {
@@ -250,8 +293,13 @@ Scan scan_members(const char* p, const char* end, ScannedEvent& event, const cha
     if (p >= end) return Scan::kCut;
     if (kDepth == 0 && *p == '{' && size == 4 && __builtin_memcmp(key, "args", 4) == 0) {
       const char* behind = nullptr;
-      const Scan scan = scan_members<1>(p, end, event, behind);
-      if (scan != Scan::kWhole) return scan;
+      if (filter == nullptr || filter->wants_arguments(event)) {
+        const Scan scan = scan_members<1>(p, end, event, filter, behind);
+        if (scan != Scan::kWhole) return scan;
+      } else {
+        behind = composite_end(p, end);
+        if (behind == nullptr) return Scan::kCut;
+      }
       event.args.data = p;
       event.args.size = static_cast<uint32_t>(behind - p);
       event.args.kind = Kind::kObject;
@@ -280,11 +328,11 @@ Scan scan_members(const char* p, const char* end, ScannedEvent& event, const cha
   return Scan::kWhole;
 }
 
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event) {
+Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
   event.ph = event.name = event.cat = event.ts = event.dur = event.pid = event.tid = Value{};
   event.id = event.scope = event.args = Value{};
   event.present = 0;
-  return scan_members<0>(begin, end, event, event.end);
+  return scan_members<0>(begin, end, event, filter, event.end);
 }
 
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* out) {
