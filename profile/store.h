@@ -44,6 +44,9 @@ struct Category {
   int64_t complete_flows = 0;  // arrows of which both ends were seen
 };
 
+// Threads and processes may be named by texts instead of numbers: their ids are this and the text's NameId.
+inline constexpr int64_t kTextLaneId = int64_t{1} << 40;
+
 struct Lane {
   bool device = false;
   int64_t process = 0;  // host: pid; device: device number

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,14 +19,17 @@
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
+#include "profile/analysis/check.h"
 #include "profile/analysis/hta_rounding.h"
 #include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
+#include "profile/query/sql.h"
 #include "profile/report/csv_report.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_report.h"
 #include "profile/report/text_report.h"
+#include "profile/slice.h"
 #include "tools/command_line.h"
 #include "tools/guard.h"
 
@@ -39,9 +43,11 @@ using namespace ms::profile;
 struct Flags {
   std::vector<std::string> inputs;
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
-  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto",
-                                       annotation = "ProfilerStep", instance, compat, data_load;
-  bool short_names = false;
+  bool short_names = false, table = false;
+  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto", compat;
+  std::string annotation = "ProfilerStep", instance, data_load, where, columns, against, time_range;
+  std::string max_exposed_comm, max_exposed_memory, max_idle, max_bubble, max_slow_rank, min_overlap,
+      min_parallel_efficiency, max_step_ms, max_slowdown;
   int64_t top = 10, consecutive_kernel_delay_ns = kConsecutiveKernelDelay, queue_limit = kQueueLimit;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
@@ -207,10 +213,95 @@ int run_critical_path(const Flags& flags, const std::vector<std::string>& argume
   return finish(flags, store);
 }
 
-int run_convert(const Flags& flags) {
+int run_query(const Flags& flags, const std::vector<std::string>& arguments, const std::string& verb) {
+  std::vector<std::string> inputs = flags.inputs;
+  std::string sql;
+  if (verb == "query") {
+    sql = inputs.back();  // as in `msprof query traces "SELECT ..."`
+    inputs.pop_back();
+  } else {
+    sql = events_query(flags.where, flags.columns);
+  }
+  inputs = ms::core::expand_path_list(inputs, std::cin);
+  if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, cat(verb, ": give traces, and then the question"));
+  const Store store = load_inputs(flags, inputs);
+  const DataTable table = query(store, sql);
+  if (flags.json) {
+    print(json_report(store, table, {verb, arguments, flags.top, flags.pretty}));
+  } else {
+    print(flags.table ? table.text() : table.csv());
+  }
+  return finish(flags, store);
+}
+
+// "20%" and "0.2" are the same share.
+std::optional<double> parse_share(const std::string& text, const char* flag) {
+  if (text.empty()) return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (error != std::errc() || (!rest.empty() && rest != "%") || value < 0) {
+    throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", text, ": expected a number or a percentage, as in 20%"));
+  }
+  return rest == "%" ? value / 100 : value;
+}
+
+int run_check(const Flags& flags, const std::vector<std::string>& arguments) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
+  const Thresholds thresholds = {parse_share(flags.max_exposed_comm, "--max-exposed-comm"),
+                                 parse_share(flags.max_exposed_memory, "--max-exposed-memory"),
+                                 parse_share(flags.max_idle, "--max-idle"),
+                                 parse_share(flags.max_bubble, "--max-bubble"),
+                                 parse_share(flags.max_slow_rank, "--max-slow-rank"),
+                                 parse_share(flags.min_overlap, "--min-overlap"),
+                                 parse_share(flags.min_parallel_efficiency, "--min-parallel-efficiency"),
+                                 parse_share(flags.max_step_ms, "--max-step-ms"),
+                                 parse_share(flags.max_slowdown, "--max-slowdown")};
   const Store store = load_inputs(flags, inputs);
+  AnalysisOptions options;
+  options.steps = parse_list(flags.step, "--step");
+  const Results results = analyze(store, kCheckSections, options);
+  std::optional<Results> baseline;
+  if (!flags.against.empty()) baseline = analyze(load_inputs(flags, {flags.against}), kSteps, {});
+  const std::vector<Check> checks = check_thresholds(results, baseline ? &*baseline : nullptr, thresholds);
+  if (checks.empty())
+    throw Error(ErrorCode::kInvalidArgument, "check: give at least one threshold, as in --max-exposed-comm 20%");
+  print(flags.json ? json_report(store, checks, {"check", arguments, flags.top, flags.pretty})
+                   : check_table(checks).text());
+  constexpr int kBroken = 10;
+  const bool holds = std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.holds; });
+  return holds ? finish(flags, store) : kBroken;
+}
+
+// "100-2500.5" in microseconds.
+void parse_time_range(const std::string& text, SliceOptions& options) {
+  if (text.empty()) return;
+  double from = 0, to = 0;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, from);
+  const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
+  const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
+  constexpr double kMost = 1e15;
+  if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMost) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--time-range ", text, ": expected A-B in microseconds since the first event of the trace"));
+  }
+  options.from_ns = static_cast<int64_t>(from * 1000);
+  options.to_ns = static_cast<int64_t>(to * 1000);
+}
+
+// Also slice, which writes less of the same.
+int run_convert(const Flags& flags, bool cut) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  Store store = load_inputs(flags, inputs);
+  if (cut) {
+    SliceOptions options;
+    options.steps = parse_list(flags.step, "--step");
+    parse_time_range(flags.time_range, options);
+    slice(store, options);
+  }
   const bool folder = flags.output.ends_with('/') || std::filesystem::is_directory(flags.output);
   std::vector<std::string> paths;
   if (folder && !flags.merge) {
@@ -293,16 +384,50 @@ int run(const std::vector<std::string>& args) {
   path->add_option("--instance", flags.instance, "Which of them by start, from 0, or a range A-B");
   path->add_option("--data-load", flags.data_load, "Regular expression for the names of data loading");
   add_compat_flag(*path, flags);
+  CLI::App* question =
+      app.add_subcommand("query", "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"");
+  CLI::App* events = app.add_subcommand("events", "events as CSV for other tools");
+  for (CLI::App* verb : {question, events}) {
+    add_input_flags(*verb, flags);
+    verb->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
+    verb->add_flag("--pretty", flags.pretty, "JSON over several lines");
+    verb->add_flag("--table", flags.table, "Print a table for people, not CSV");
+  }
+  events->add_option("--where", flags.where, "Conditions: cat=kernel,name~nccl,dur>1000");
+  events->add_option("--columns", flags.columns, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
+  CLI::App* check = app.add_subcommand("check", "thresholds for pipelines: exit 10 when one is broken");
+  add_input_flags(*check, flags);
+  check->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
+  check->add_flag("--pretty", flags.pretty, "JSON over several lines");
+  check->add_option("--step", flags.step, "Only these steps: 10-12");
+  check->add_option("--max-exposed-comm", flags.max_exposed_comm, "Exposed communication of the span, worst rank: 20%");
+  check->add_option("--max-exposed-memory", flags.max_exposed_memory, "Exposed copies of the span, worst rank");
+  check->add_option("--max-idle", flags.max_idle, "Idle time of the span, worst rank");
+  check->add_option("--max-bubble", flags.max_bubble, "Bubble of the pipeline: 10%");
+  check->add_option("--max-slow-rank", flags.max_slow_rank, "Longest computing of a rank by the median's: 1.05");
+  check->add_option("--min-overlap", flags.min_overlap, "Hidden communication of all of it, worst rank");
+  check->add_option("--min-parallel-efficiency", flags.min_parallel_efficiency, "POP's: 0.8");
+  check->add_option("--max-step-ms", flags.max_step_ms, "Mean step of the worst rank, in ms");
+  check->add_option("--max-slowdown", flags.max_slowdown, "Mean step by that of --against: 1.05");
+  check->add_option("--against", flags.against, "A trace or folder to compare with");
+  CLI::App* slice = app.add_subcommand("slice", "the given steps, ranks or times as a trace that opens everywhere");
   CLI::App* convert = app.add_subcommand("convert", "write Kineto-compatible Chrome JSON (Perfetto, TensorBoard, HTA)");
-  add_input_flags(*convert, flags);
-  convert->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();
-  convert->add_flag("--merge", flags.merge, "All ranks in one file, on one clock");
-  convert->add_option("--format", flags.format, "In a folder: json, json.gz or json.zst");
+  for (CLI::App* verb : {slice, convert}) {
+    add_input_flags(*verb, flags);
+    verb->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();
+    verb->add_flag("--merge", flags.merge, "All ranks in one file, on one clock");
+    verb->add_option("--format", flags.format, "In a folder: json, json.gz or json.zst");
+  }
+  slice->add_option("--step", flags.step, "Only these steps: 10-12");
+  slice->add_option("--time-range", flags.time_range, "Only these microseconds since the first event: A-B");
 
   if (!ms::tools::parse(app, args)) return 0;
   if (diff->parsed()) return run_diff(flags, args);
   if (path->parsed()) return run_critical_path(flags, args);
-  if (convert->parsed()) return run_convert(flags);
+  if (question->parsed()) return run_query(flags, args, "query");
+  if (events->parsed()) return run_query(flags, args, "events");
+  if (check->parsed()) return run_check(flags, args);
+  if (slice->parsed() || convert->parsed()) return run_convert(flags, slice->parsed());
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
   return run_analysis(*chosen->second, flags, args);
 }

@@ -207,9 +207,6 @@ class Reader final : detail::ArgumentFilter {
   int64_t last_end_ = INT64_MIN;
 };
 
-// Ids of text lie beyond those of numbers.
-constexpr int64_t kTextId = int64_t{1} << 40;
-
 int64_t Reader::id_of(const Value& value) {
   if (!value) return 0;
   if (value.kind == Kind::kNumber && value.size < 19) {
@@ -218,7 +215,7 @@ int64_t Reader::id_of(const Value& value) {
     if (error == std::errc() && end == value.data + value.size) return number;
   }
   if (const auto number = detail::whole_number(value.text())) return *number;
-  return kTextId + name_of(value);
+  return kTextLaneId + name_of(value);
 }
 
 uint16_t Reader::host_lane(const ScannedEvent& event) {
@@ -888,16 +885,16 @@ void Reader::name_lanes() {
     const auto thread = thread_names_.find({lane.process, lane.id});
     if (thread != thread_names_.end()) {
       lane.name = thread->second;
-    } else if (lane.id >= kTextId) {
-      lane.name = static_cast<NameId>(lane.id - kTextId);
+    } else if (lane.id >= kTextLaneId) {
+      lane.name = static_cast<NameId>(lane.id - kTextLaneId);
     }
     const auto process = process_names_.find(lane.process);
     if (process != process_names_.end()) {
       lane.process_name = process->second;
-    } else if (lane.process >= kTextId) {
-      lane.process_name = static_cast<NameId>(lane.process - kTextId);
+    } else if (lane.process >= kTextLaneId) {
+      lane.process_name = static_cast<NameId>(lane.process - kTextLaneId);
     }
-    if (!lane.device && trace_.pid == 0 && lane.process > 0 && lane.process < kTextId) trace_.pid = lane.process;
+    if (!lane.device && trace_.pid == 0 && lane.process > 0 && lane.process < kTextLaneId) trace_.pid = lane.process;
   }
 }
 

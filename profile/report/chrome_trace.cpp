@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "profile/analysis/clock_alignment.h"
 #include "profile/clock_line.h"
 #include "profile/report/json_writer.h"
 
@@ -62,13 +63,37 @@ class Escaped {
   std::vector<std::string> texts_;
 };
 
+// Own time to common time: of one rank alone its own, of ranks together the reference's unix time.
+class CommonClock {
+ public:
+  CommonClock() = default;
+  // Clock tables: rank 0's clock, exactly. Otherwise: what the collectives say.
+  CommonClock(const RankTrace& trace, bool tables, const RankClock& clock)
+      : trace_(&trace), tables_(tables), line_(tables ? trace.clocks : std::vector<ClockPoint>{}), clock_(clock) {}
+  int64_t operator()(int64_t ts) const {
+    if (trace_ == nullptr) return ts;
+    return tables_ ? line_.to_reference(ts) : clock_.to_reference(unix_time(*trace_, ts));
+  }
+
+ private:
+  const RankTrace* trace_ = nullptr;
+  bool tables_ = false;
+  ClockLine line_{{}};
+  RankClock clock_;
+};
+
 class RankWriter {
  public:
-  // origin: of ts 0, in the clock that to_common gives.
-  RankWriter(const RankTrace& trace, OutputFile& out, bool merged, int64_t origin, uint32_t correlation_base)
-      : trace_(trace), out_(out), names_(trace), merged_(merged), origin_(origin), base_(correlation_base) {
-    if (merged) clock_ = ClockLine(trace.clocks);
-  }
+  // origin: of ts 0, in common time.
+  RankWriter(const RankTrace& trace, OutputFile& out, bool merged, const CommonClock& clock, int64_t origin,
+             uint32_t correlation_base)
+      : trace_(trace),
+        out_(out),
+        names_(trace),
+        merged_(merged),
+        origin_(origin),
+        base_(correlation_base),
+        clock_(clock) {}
 
   void write(bool& first) {
     first_ = &first;
@@ -84,22 +109,28 @@ class RankWriter {
     out_.write(event);
     *first_ = false;
   }
+  std::string number_or_text(int64_t id) const {
+    const bool text = id >= kTextLaneId && id < kTextLaneId + static_cast<int64_t>(trace_.names.size());
+    return text ? json_string(trace_.names[static_cast<NameId>(id - kTextLaneId)]) : cat(id);
+  }
   int64_t pid(const Lane& lane) const { return merged_ ? trace_.rank : lane.process; }
   int64_t tid(const Lane& lane) const { return merged_ && lane.device ? kMergedStreamBase + lane.id : lane.id; }
-  std::string time(int64_t ts) const { return microseconds(clock_.to_reference(ts) - origin_); }
+  std::string time(int64_t ts) const { return microseconds(clock_(ts) - origin_); }
   std::string place(uint16_t lane) const {
-    return cat("\"pid\": ", pid(trace_.lanes[lane]), ", \"tid\": ", tid(trace_.lanes[lane]));
+    return cat("\"pid\": ", number_or_text(pid(trace_.lanes[lane])),
+               ", \"tid\": ", number_or_text(tid(trace_.lanes[lane])));
   }
 
   void write_metadata() {
     const auto metadata = [&](std::string_view what, int64_t process, int64_t thread, std::string_view value) {
-      emit(cat("{\"ph\": \"M\", \"name\": \"", what, "\", \"ts\": 0.000, \"pid\": ", process, ", \"tid\": ", thread,
-               ", \"args\": {", value, "}}"));
+      emit(cat("{\"ph\": \"M\", \"name\": \"", what, "\", \"ts\": 0.000, \"pid\": ", number_or_text(process),
+               ", \"tid\": ", number_or_text(thread), ", \"args\": {", value, "}}"));
     };
     std::set<int64_t> processes;
     for (const Lane& lane : trace_.lanes) {
       if (processes.insert(pid(lane)).second) {
-        const std::string name = merged_ ? cat("rank ", trace_.rank) : "mstrain";
+        const std::string& own = trace_.names[lane.process_name];
+        const std::string name = merged_ ? cat("rank ", trace_.rank) : own.empty() ? "mstrain" : own;
         metadata("process_name", pid(lane), 0, cat("\"name\": ", json_string(name)));
         metadata("process_labels", pid(lane), 0,
                  cat("\"labels\": \"",
@@ -138,18 +169,18 @@ class RankWriter {
     const auto argument = [&args](std::string_view key, const auto& value) {
       args += cat(args.empty() ? "\"" : ", \"", key, "\": ", value);
     };
-    if (side == Side::kDevice || side == Side::kDeviceCopy) {
+    if (is_device_work(side) || side == Side::kDeviceSync) {
       argument("device", lane.process);
       argument("context", 1);
       argument("stream", lane.id);
     }
-    if (correlation != 0) {
-      argument("External id", correlation);
-      argument("correlation", correlation);
-    }
+    const uint32_t external = events.external[i] != 0 ? events.external[i] : correlation;
+    if (external != 0) argument("External id", external);
+    if (correlation != 0) argument("correlation", correlation);
     if (const uint32_t row = events.comm[i]; row != 0) {
       const CommArgs& comm = trace_.comms[row];
-      name = json_string(cat("ncclDevKernel_", kernel_of(trace_.names[comm.op]), "(", trace_.names[comm.group], ")"));
+      if (trace_.backend.empty())
+        name = json_string(cat("ncclDevKernel_", kernel_of(trace_.names[comm.op]), "(", trace_.names[comm.group], ")"));
       argument("Collective name", names_[comm.op]);
       argument("In msg nelems", comm.in_elements);
       argument("Out msg nelems", comm.out_elements);
@@ -159,7 +190,8 @@ class RankWriter {
       argument("Process Group Name", names_[comm.group]);
       argument("Process Group Description", names_[comm.group]);
       argument("Process Group Ranks", names_[comm.ranks]);
-      argument("Seq", comm.sequence);
+      if (comm.sequence >= 0) argument("Seq", comm.sequence);
+      if (comm.comms_id != 0) argument("Comms Id", comm.comms_id);
       if (comm.source >= 0) argument("Src Rank", comm.source);
       if (comm.destination >= 0) argument("Dst Rank", comm.destination);
       if (comm.async) argument("Is async", "true");
@@ -170,6 +202,13 @@ class RankWriter {
       if (details.bytes >= 0) argument("bytes", details.bytes);
       if (details.dims != 0) argument("Input Dims", trace_.names[details.dims]);  // both are JSON already
       if (details.types != 0) argument("Input type", trace_.names[details.types]);
+      if (details.sync_kind != 0) {
+        constexpr std::string_view kKinds[] = {"", "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"};
+        argument("cuda_sync_kind", json_string(kKinds[details.sync_kind]));
+        argument("wait_on_stream", details.wait_stream);
+        argument("wait_on_cuda_event_record_corr_id",
+                 details.wait_correlation == 0 ? 0 : details.wait_correlation + base_);
+      }
       if (details.stack != 0) argument("Call stack", json_string(stack_text(details.stack)));
     }
     const std::string at = place(events.lane[i]), ts = time(events.ts[i]);
@@ -188,8 +227,9 @@ class RankWriter {
   void write_memory(const MemoryChange& change) {
     emit(cat("{\"ph\": \"i\", \"cat\": \"cpu_instant_event\", \"s\": \"t\", \"name\": \"[memory]\", ",
              place(change.lane), ", \"ts\": ", time(change.ts), ", \"args\": {\"Addr\": ", change.address,
-             ", \"Bytes\": ", change.bytes, ", \"Device Type\": 0, \"Device Id\": -1, \"Total Allocated\": ",
-             change.total, ", \"Total Reserved\": ", change.total, ", \"Tag\": ", names_[change.tag], "}}"));
+             ", \"Bytes\": ", change.bytes, ", \"Device Type\": ", change.device_type,
+             ", \"Device Id\": ", change.device, ", \"Total Allocated\": ", change.total, ", \"Total Reserved\": ",
+             change.reserved < 0 ? change.total : change.reserved, ", \"Tag\": ", names_[change.tag], "}}"));
   }
 
   void write_counter(const CounterSample& sample) {
@@ -206,7 +246,7 @@ class RankWriter {
   bool merged_;
   int64_t origin_;
   uint32_t base_;
-  ClockLine clock_{{}};
+  const CommonClock& clock_;
   bool* first_ = nullptr;
 };
 
@@ -219,7 +259,8 @@ std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
           members.size() <= 2 ? 0 : std::count(members.begin(), members.end(), ',') + 1;
     }
   }
-  std::string out = "{\"backend\": \"mpi\"";
+  const std::string& backend = ranks[0]->backend;
+  std::string out = cat("{\"backend\": ", json_string(backend.empty() ? "mpi" : backend));
   if (ranks.size() == 1) out += cat(", \"rank\": ", ranks[0]->rank);  // HTA looks for the blank after the colon
   out += cat(", \"world_size\": ", std::max(ranks[0]->world_size, static_cast<int>(ranks.size())),
              ", \"pg_count\": ", groups.size(), ", \"pg_config\": [");
@@ -238,20 +279,34 @@ std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
 void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out) {
   MS_CHECK(!ranks.empty(), "no rank to write");
   const bool merged = ranks.size() > 1;
-  // Common time is rank 0's clock when merged, else the rank's own; ts counts from the earliest event.
-  const auto common = [&](const RankTrace& trace, int64_t ts) {
-    return merged ? ClockLine(trace.clocks).to_reference(ts) : ts;
-  };
+  // Common time is one clock when merged, else the rank's own; ts counts from the earliest event.
+  const bool tables = std::all_of(ranks.begin(), ranks.end(), [](const RankTrace* t) { return !t->clocks.empty(); });
+  std::vector<CommonClock> clocks(ranks.size());
+  if (merged) {
+    std::vector<DeviceView> views;
+    std::vector<RankDevices> devices;
+    for (const RankTrace* trace : ranks) views.push_back(view_devices(*trace));
+    for (size_t r = 0; r < ranks.size(); ++r) devices.push_back({ranks[r], &views[r]});
+    ClockAlignment alignment;
+    alignment.ranks.resize(ranks.size());
+    if (!tables) alignment = align_clocks(devices, match_comms(devices), AlignMode::kAuto);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      clocks[r] = CommonClock(*ranks[r], tables, alignment.reliable ? alignment.ranks[r] : RankClock{});
+    }
+  }
   int64_t origin = INT64_MAX;
-  for (const RankTrace* trace : ranks) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const RankTrace* trace = ranks[r];
     int64_t first = trace->events.size() == 0 ? INT64_MAX : trace->first_ts;
     if (!trace->memory.empty()) first = std::min(first, trace->memory.front().ts);
     if (!trace->counters.empty()) first = std::min(first, trace->counters.front().ts);
-    if (first != INT64_MAX) origin = std::min(origin, common(*trace, first));
+    if (first != INT64_MAX) origin = std::min(origin, clocks[r](first));
   }
   if (origin == INT64_MAX) origin = 0;
   const RankTrace& reference = *ranks.front();
-  const int64_t unix_base = reference.base_unix_ns + (reference.first_ts - common(reference, reference.first_ts));
+  // unix = base + ts of the reference; of aligned ranks common time is unix time already.
+  const int64_t unix_base =
+      merged && !tables ? 0 : reference.base_unix_ns + (reference.first_ts - clocks[0](reference.first_ts));
 
   out.write(
       cat("{\n\"schemaVersion\": 1,\n\"deviceProperties\": [{\"id\": 0, \"name\": \"CPU\"}],\n"
@@ -262,8 +317,9 @@ void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& 
           unix_base + origin, ",\n\"producer\": \"msuite\",\n\"traceEvents\": ["));
   bool first = true;
   uint32_t correlation_base = 0;
-  for (const RankTrace* trace : ranks) {
-    RankWriter(*trace, out, merged, origin, correlation_base).write(first);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const RankTrace* trace = ranks[r];
+    RankWriter(*trace, out, merged, clocks[r], origin, correlation_base).write(first);
     uint32_t largest = 0;
     for (const uint32_t id : trace->events.correlation) largest = std::max(largest, id);
     correlation_base += largest;

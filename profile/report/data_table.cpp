@@ -117,6 +117,21 @@ std::string DataTable::html() const {
   return out + "</tbody></table>\n";
 }
 
+void DataTable::write_rows(JsonWriter& json) const {
+  for (const std::vector<Cell>& row : rows_) {
+    json.begin_object();
+    for (size_t c = 0; c < row.size(); ++c) {
+      json.key(csv_header(columns_[c]));
+      std::visit(Overloaded{[&](std::monostate) { json.null(); }, [&](const std::string& text) { json.value(text); },
+                            [&](int64_t count) { json.value(count); }, [&](Ns time) { json.us(time.ns); },
+                            [&](Share share) { json.percent(share.part, share.whole); },
+                            [&](Real real) { json.decimal(real.value, std::max(real.decimals, 6)); }},
+                 row[c]);
+    }
+    json.end_object();
+  }
+}
+
 std::string html_text(std::string_view text) {
   std::string out;
   const std::string clean = valid_utf8(text);

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "profile/report/json_writer.h"
+
 namespace ms::profile {
 
 struct Ns {
@@ -44,6 +46,8 @@ class DataTable {
   std::string text() const;
   std::string csv() const;
   std::string html() const;
+  // Objects into the open array, keys as in CSV.
+  void write_rows(JsonWriter& json) const;
 
  private:
   std::string name_, title_;

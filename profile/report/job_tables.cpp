@@ -285,4 +285,18 @@ std::vector<DataTable> path_tables(const RankTrace& trace, const CriticalPath& p
   return out;
 }
 
+DataTable check_table(const std::vector<Check>& checks) {
+  DataTable table("check", "Thresholds",
+                  {{"threshold", Unit::kText},
+                   {"seen", Unit::kReal},
+                   {"limit", Unit::kReal},
+                   {"holds", Unit::kText},
+                   {"where", Unit::kText}});
+  for (const Check& check : checks) {
+    table.add(
+        {check.what, Real{check.seen, 4}, Real{check.limit, 4}, std::string(check.holds ? "yes" : "NO"), check.where});
+  }
+  return table;
+}
+
 }  // namespace ms::profile

@@ -151,4 +151,31 @@ std::string json_report(const Store& store, const CriticalPath& path, const Repo
   return close_report(json);
 }
 
+std::string json_report(const Store& store, const DataTable& table, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  json.key("rows").begin_array();
+  table.write_rows(json);
+  json.end_array();
+  return close_report(json);
+}
+
+std::string json_report(const Store& store, const std::vector<Check>& checks, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  json.key("holds").value(std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.holds; }));
+  json.key("checks").begin_array();
+  for (const Check& check : checks) {
+    json.begin_object();
+    json.key("what").value(check.what);
+    json.key("seen").decimal(check.seen, 6);
+    json.key("limit").decimal(check.limit, 6);
+    json.key("holds").value(check.holds);
+    json.key("where").value(check.where);
+    json.end_object();
+  }
+  json.end_array();
+  return close_report(json);
+}
+
 }  // namespace ms::profile

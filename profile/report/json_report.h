@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "profile/analysis/check.h"
 #include "profile/analysis/critical_path.h"
 #include "profile/analysis/diff.h"
 #include "profile/analysis/results.h"
+#include "profile/report/data_table.h"
 #include "profile/store.h"
 
 namespace ms::profile {
@@ -23,5 +25,9 @@ std::string json_report(const Store& store, const Results& results, const Report
 std::string json_report(const Store& store, const Diff& diff, const ReportOptions& options);
 // Of the first rank of the store.
 std::string json_report(const Store& store, const CriticalPath& path, const ReportOptions& options);
+
+// Rows as objects, and thresholds.
+std::string json_report(const Store& store, const DataTable& table, const ReportOptions& options);
+std::string json_report(const Store& store, const std::vector<Check>& checks, const ReportOptions& options);
 
 }  // namespace ms::profile

@@ -141,6 +141,59 @@ def check_convert(traces, folder):
     expect("one rank into one file", run("convert", traces, "--rank", "1", "-o", os.path.join(folder, "one.json.gz"))[0] == 0)
 
 
+def check_questions(traces, folder):
+    status, out, err = run("query", traces, "SELECT rank, class, sum(dur) ns FROM events WHERE class IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    sums = {(r["rank"], r["class"]): int(r["ns"]) for r in rows}
+    expect("query sums", status == 0 and sums[("1", "COMPUTATION")] == 1200000 and sums[("1", "COMMUNICATION")] == 450000, (sums, err))
+    for bad in ("SELEC", "DELETE FROM events", "SELECT 1; SELECT 2", "ATTACH 'x' AS y", ""):
+        status, out, err = run("query", traces, bad)
+        expect(f"query {bad!r}: exit 2, one line", status == 2 and out == "" and one_line(err), (status, err))
+    out = run("events", traces, "--where", "cat=kernel,name~gemm,rank=1", "--columns", "rank,name,dur")[1]
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expect("events by conditions", len(rows) > 0 and {r["rank"] for r in rows} == {"1"} and {r["name"] for r in rows} == {"gemm_bf16"}, rows)
+    expect("events with a bad column: exit 2", run("events", traces, "--columns", "no such")[0] == 2)
+
+    status, out, _ = run("check", traces, "--max-exposed-comm", "20%", "--max-slow-rank", "1.5", "--json")
+    checks = json.loads(out)["result"]
+    expect("check holds", status == 0 and checks["holds"] is True and len(checks["checks"]) == 2, (status, out))
+    expect("check broken: exit 10", run("check", traces, "--max-exposed-comm", "0.05")[0] == 10)
+    expect("check without a threshold: exit 2", run("check", traces)[0] == 2)
+    expect("check of what is not there: exit 2", run("check", traces, "--max-bubble", "10%")[0] == 2)
+    expect("check against itself", run("check", traces, "--max-slowdown", "1.01", "--against", traces)[0] == 0)
+
+    cut = os.path.join(folder, "cut") + "/"
+    status, out, err = run("slice", traces, "--step", "11", "-o", cut, "--format", "json")
+    expect("slice writes a file a rank", status == 0 and len(out.split()) == 2, (status, err))
+    whole = json.loads(run("breakdown", traces, "--json", "--step", "11")[1])["result"]["ranks"]
+    part = json.loads(run("breakdown", cut, "--json")[1])["result"]["ranks"]
+    keys = ("computing_us", "communication_us", "memory_us", "events")
+    expect("a slice is the step", [[r["breakdown"][k] for k in keys] for r in part] == [[r["breakdown"][k] for k in keys] for r in whole], part)
+
+    for verb, what in (("ranks", "cross_rank"), ("pop", "pop"), ("links", "cross_rank"), ("pipeline", "pipeline")):
+        status, out, err = run(verb, traces, "--json")
+        expect(f"{verb} has its section", status == 0 and what in json.loads(out)["result"], err)
+    diff = json.loads(run("diff", traces, traces, "--json")[1])["result"]["device"]
+    expect("no difference to itself", diff["total_us"][0] == diff["total_us"][1] and diff["by_count_change"]["added"] == 0, diff)
+
+
+def check_round_trip(traces, folder):
+    """A trace and what it was converted to give the same numbers."""
+    each = os.path.join(folder, "round") + "/"
+    run("convert", traces, "-o", each, "--format", "json.gz")
+    sections = ("breakdown", "kernel_types", "per_step", "idle", "launch_stats", "queue_length", "memory_timeline", "operators")
+    native = json.loads(run("analyze", traces, "--json", "--top", "0")[1])["result"]["ranks"]
+    back = json.loads(run("analyze", each, "--json", "--top", "0")[1])["result"]["ranks"]
+    for ours, theirs in zip(native, back):
+        for section in sections:
+            a, b = json.loads(json.dumps(ours[section])), json.loads(json.dumps(theirs[section]))
+            if section == "memory_timeline":  # ts counts from the first event of the file
+                for timeline in (*a.values(), *b.values()):
+                    timeline.pop("peak_at_us")
+                    timeline.pop("peak_reserved")
+            expect(f"round trip: {section}", a == b, (a, b))
+
+
 def check_binary():
     linked = subprocess.run(["ldd", MSPROF], capture_output=True, text=True, check=False).stdout
     expect("links neither MPI nor the trainer's libraries",
@@ -166,6 +219,8 @@ def main():
         check_csv(traces, os.path.join(folder, "csv"))
         check_inputs(traces, folder)
         check_convert(traces, folder)
+        check_questions(traces, folder)
+        check_round_trip(traces, folder)
     check_binary()
     print("as expected" if not FAILED else f"{len(FAILED)} failed")
     return 1 if FAILED else 0

@@ -1,0 +1,39 @@
+// Thresholds for pipelines: is this run as good as it must be?
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profile/analysis/results.h"
+
+namespace ms::profile {
+
+// Shares are of 1 (0.2 is 20 %); none: not checked.
+struct Thresholds {
+  std::optional<double> max_exposed_comm;    // exposed communication / span, of the worst rank
+  std::optional<double> max_exposed_memory;  // the same of copies
+  std::optional<double> max_idle;            // idle / span, of the worst rank
+  std::optional<double> max_bubble;          // of the pipeline
+  std::optional<double> max_slow_rank;       // largest / median computing over ranks
+  std::optional<double> min_overlap;         // hidden communication / communication, of the worst rank
+  std::optional<double> min_parallel_efficiency;
+  std::optional<double> max_step_ms;   // mean of the steps, of the worst rank
+  std::optional<double> max_slowdown;  // mean step / that of the baseline
+};
+
+struct Check {
+  std::string what;
+  double seen = 0, limit = 0;
+  bool holds = false;
+  std::string where;  // the rank, or what else is worst
+};
+
+// One for each threshold that is set. baseline: for max_slowdown. Throws kInvalidArgument for a threshold that the
+// traces cannot answer (a bubble without a pipeline): a gate that checks nothing would always be open.
+std::vector<Check> check_thresholds(const Results& results, const Results* baseline, const Thresholds& thresholds);
+
+// The sections that results must hold.
+constexpr unsigned kCheckSections = kBreakdown | kSteps | kRanks | kPop | kPipeline;
+
+}  // namespace ms::profile
