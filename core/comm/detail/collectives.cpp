@@ -17,6 +17,11 @@ constexpr int64_t kSmallAllreduceBytes = 8192;
 // Members up to which everyone sends to everyone, whatever the size.
 constexpr int kDirectMembers = 8;
 
+// memcpy may not be given the null pointer of an empty tensor, not even for 0 bytes.
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 template <class T>
 struct Accumulator {
   using type = T;
@@ -99,7 +104,7 @@ class Allreduce final : public Operation {
     }
     if (small_) {  // peers read a copy: the sum is written into data_ while sends may still be under way
       copy_ = arena().allocate(data_.size_bytes(), MemoryTag::kComm);
-      std::memcpy(copy_.data(), data_.bytes(), static_cast<size_t>(data_.size_bytes()));
+      copy_bytes(copy_.data(), data_.bytes(), data_.size_bytes());
     }
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank() + step) % size();
@@ -184,7 +189,7 @@ class Allgather final : public Operation {
   void begin() override {
     const int64_t bytes = input_.size_bytes();
     std::byte* own = output_.bytes() + rank() * bytes;
-    if (own != input_.bytes()) std::memcpy(own, input_.bytes(), static_cast<size_t>(bytes));
+    if (own != input_.bytes()) copy_bytes(own, input_.bytes(), bytes);
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size();
       const int from = (rank() - step + size()) % size();
@@ -205,7 +210,7 @@ class Spreading : public Operation {
   Spreading(Communicator& comm, const OperationFacts& facts, const std::byte* own, int64_t block_bytes)
       : Operation(comm, facts), block_bytes_(block_bytes) {
     blocks_ = arena().allocate(block_bytes * size(), MemoryTag::kComm);
-    std::memcpy(blocks_.data(), own, static_cast<size_t>(block_bytes));
+    copy_bytes(blocks_.data(), own, block_bytes);
   }
   void begin() override { post_round(); }
   bool next_phase() override {
@@ -260,7 +265,7 @@ class SpreadingAllgather final : public Spreading {
   void spread() override {
     const int64_t bytes = output_.size_bytes() / size();
     for (int peer = 0; peer < size(); ++peer) {
-      std::memcpy(output_.bytes() + peer * bytes, block(peer), static_cast<size_t>(bytes));
+      copy_bytes(output_.bytes() + peer * bytes, block(peer), bytes);
     }
   }
   TensorView output_;
@@ -273,7 +278,7 @@ class Alltoall final : public Operation {
 
   void begin() override {
     const int64_t bytes = input_.size_bytes() / size();
-    std::memcpy(output_.bytes() + rank() * bytes, input_.bytes() + rank() * bytes, static_cast<size_t>(bytes));
+    copy_bytes(output_.bytes() + rank() * bytes, input_.bytes() + rank() * bytes, bytes);
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size();
       const int from = (rank() - step + size()) % size();
