@@ -8,8 +8,8 @@ import time
 
 import training
 
-TIMEOUT_S = 3
-GRACE_S = 12  # for a busy machine
+TIMEOUT_S = 3 * training.SLOWER
+GRACE_S = 12 * training.SLOWER  # for a busy machine
 
 
 def start(place, name, layout, **how):

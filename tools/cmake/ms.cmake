@@ -139,7 +139,8 @@ endfunction()
 function(ms_test_properties name timeout labels environment)
   if(MS_SANITIZE)
     math(EXPR timeout "10 * ${timeout}")  # what a thread sanitizer costs; address and undefined a third of it
-    list(APPEND environment "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/lsan.supp:print_suppressions=0")
+    list(APPEND environment "MS_SLOWER=5"  # likewise, for what scripts wait for
+                            "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/lsan.supp:print_suppressions=0")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} ENVIRONMENT "${environment}"
                        SKIP_REGULAR_EXPRESSION "^SKIPPED")
