@@ -150,6 +150,7 @@ std::vector<ManifestFile> files_from_json(const json& list, std::string_view whe
     file.bytes = core::json_integer(item, "bytes", where);
     if (file.bytes < 0) corrupt(where, cat(file.name, ": ", file.bytes, " bytes"));
     file.xxh3 = core::parse_hex16(core::json_string(item, "xxh3", where), where);
+    file.linked = item.value("linked", json(false)) == true;
     files.push_back(std::move(file));
   }
   return files;
@@ -227,6 +228,7 @@ std::string dump_manifest(const Manifest& manifest) {
   json files = json::array(), tensors = json::array();
   for (const ManifestFile& file : manifest.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", core::hex16(file.xxh3)}});
+    if (file.linked) files.back()["linked"] = true;
   }
   const ShardTable& table = manifest.boxes;
   size_t box = 0;

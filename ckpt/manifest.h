@@ -25,7 +25,8 @@ inline constexpr size_t kMaxJsonBoxes = 50'000;  // more go to kTableName
 struct ManifestFile {
   std::string name;  // within the directory: no '/', not ".."
   int64_t bytes = 0;
-  uint64_t xxh3 = 0;  // structure hash; of the table file: XXH3 of its content
+  uint64_t xxh3 = 0;    // structure hash; of the table file: XXH3 of its content
+  bool linked = false;  // of an earlier generation: it may hold boxes that are none of this one
 };
 
 // Where a box's data is. A dataset's name follows from the tensor (FORMAT.md, section 4).

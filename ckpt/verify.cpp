@@ -237,7 +237,7 @@ class Verifier {
         numbers.push_back(box);
       }
       const ManifestFile& entry = manifest_.files[f];
-      if (!readable_[f]) continue;
+      if (!readable_[f] || entry.linked) continue;  // of a linked file only these boxes count
       const core::File file = core::File::open_read(path_of(entry));
       if (file.size_bytes() != entry.bytes) continue;  // already found
       try {

@@ -90,6 +90,7 @@ struct Saver::Impl {
   core::WritePath write_path = core::WritePath::kBuffered;
   std::vector<Staging> buffers;
   std::unique_ptr<WriterProcess> process;
+  Incremental incremental;  // of the writer thread
   int64_t saves = 0;
 
   // Between the caller and the writer thread.
@@ -211,7 +212,7 @@ void Saver::Impl::carry_out(Save& save) {
     return remote ? said.substr(1) : said;
   };
   std::string outcome = save.failed;
-  if (outcome.empty()) outcome = remote ? ask_process() : write_part(save.job, options.recorder);
+  if (outcome.empty()) outcome = remote ? ask_process() : write_part(save.job, incremental, options.recorder);
   std::string lost;  // an error that the coordinator cannot read in the directory
   if (!coordinator() && (!remote || is_error(outcome))) {
     const std::string left = outcome_of([&] {
@@ -273,7 +274,8 @@ Saver::Saver(core::Communicator& comm, Options options) : impl_(std::make_unique
 Saver::~Saver() = default;
 
 void Saver::reserve(std::span<const ShardData> shards) {
-  const auto written = written_shards(shards);
+  auto written = written_shards(shards);
+  if (impl_->options.full_every > 0) written = cut_into_chunks(written);
   for (Staging& buffer : impl_->buffers) buffer.reserve(written, *impl_->options.arena, impl_->options.pool);
 }
 
@@ -305,7 +307,9 @@ void Saver::save(const SaveRequest& request) {
   job.file = {impl.write_path, options.bytes_per_second, options.compress};
   job.retention = options.retention;
   job.timeout_s = options.timeout_s;
+  job.full_every = options.full_every;
   save->shards = written_shards(request.shards);
+  if (options.full_every > 0) save->shards = cut_into_chunks(save->shards);
   impl.last_bytes = 0;
   for (const ShardData& shard : save->shards) {
     job.boxes.push_back(shard.meta);

@@ -49,6 +49,8 @@ class Saver {
     const std::atomic<int64_t>* state_version = nullptr;  // counts updates, to find out that one came too early
     std::optional<core::WritePath> write_path;            // nothing: the fastest that works in root
     int64_t bytes_per_second = 0;                         // of a rank's writer; 0: no limit
+    // Incremental saves: boxes of up to 8 MiB that are as they were are linked, not written; every Nth save writes all.
+    int64_t full_every = 0;
     bool compress = false;   // byte shuffle and zstd: weights shrink by 1.2 (fp32), 1.5 (bf16)
     int nice = 0;            // of the writer
     std::vector<int> cpus;   // where the writer runs; empty: anywhere

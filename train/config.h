@@ -204,6 +204,7 @@ struct CheckpointConfig {
   int ckpt_staging_buffers = 1;
   bool ckpt_lazy_snapshot = false;
   bool ckpt_compress = false;
+  int64_t ckpt_full_every = 0;
   std::string ckpt_writer = "thread";
   std::string ckpt_write_path = "auto";
   double ckpt_io_limit = 0;
@@ -234,6 +235,9 @@ struct CheckpointConfig {
     field("ckpt_staging_buffers", &C::ckpt_staging_buffers, "Snapshots in memory at once: 1, or 2");
     field("ckpt_lazy_snapshot", &C::ckpt_lazy_snapshot,
           "Copy the snapshot during the next forward and backward; only the update waits for it");
+    field("ckpt_full_every", &C::ckpt_full_every,
+          "Incremental saves: what has not changed is linked to the save before; every Nth writes all. 0: every one "
+          "does");
     field("ckpt_compress", &C::ckpt_compress,
           "Byte shuffle and zstd, by the writer: 1.2 times smaller in fp32, 1.5 in bf16");
     field("ckpt_writer", &C::ckpt_writer,

@@ -1,10 +1,11 @@
 // What a checkpoint costs, in ratios of the same run: the blocking part of a save against memcpy of the same bytes, the
-// whole save against write + fsync, verify against reading, and reshard against cp + sync.
+// whole save, plain and compressed, against a raw write + fsync of them by the same way (io_uring where it works),
+// verify against reading, and reshard against cp + sync. The state is of normal weights, as compression wants to see
+// them.
 //
 //   checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]     about 0.5 GB with the defaults; prints JSON
 //
 // Medians of five. FOLDER decides which disk is measured; what is made in it is removed.
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@
 #include "ckpt/verify.h"
 #include "ckpt/writer.h"
 #include "core/error.h"
+#include "core/io/bulk_writer.h"
+#include "core/rng.h"
 #include "core/thread_pool.h"
 
 namespace {
@@ -100,12 +103,17 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     request.info.model = config;
     request.info.layout = ckpt::layout_to_json({});
     uint64_t random = 1;
+    std::vector<float> normal(size_t{1} << 20);
+    const core::Rng rng(1, "weights");
+    for (size_t i = 0; i < normal.size(); ++i) normal[i] = 0.02F * rng.normal(i);
     for (const auto& meta : ckpt::shards_of_rank({}, config, 0, roles)) {
       const int64_t size = core::num_elements(meta.local_shape) * core::size_of(meta.dtype);
       memory.push_back(arena.allocate(size, core::MemoryTag::kParam));
-      for (int64_t i = 0; i + 8 <= size; i += 8) {
+      const int64_t item = core::size_of(meta.dtype);  // bf16: the upper half of an fp32
+      for (int64_t i = 0; i + item <= size; i += item) {
         random = random * 6364136223846793005u + 1442695040888963407u;
-        std::memcpy(memory.back().data() + i, &random, 8);
+        const auto* value = reinterpret_cast<const std::byte*>(&normal[random >> 44]);
+        std::memcpy(memory.back().data() + i, value + 4 - item, static_cast<size_t>(item));
       }
       request.shards.push_back({meta, memory.back().data()});
       bytes += size;
@@ -120,7 +128,13 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     options.pool = &pool;
     ckpt::Saver saver(comm, options);
     saver.reserve(request.shards);
-    std::vector<double> memcpy_s, blocking_s, save_s, write_s;
+    options.root = folder / "compressed";
+    options.compress = true;
+    ckpt::Saver compressing(comm, options);
+    compressing.reserve(request.shards);
+    const core::WritePath path = core::choose_write_path(folder.string()).path;
+    std::vector<double> memcpy_s, blocking_s, save_s, write_s, compressed_s;
+    int64_t compressed_bytes = 0;
     for (int round = 0; round < 5; ++round) {
       memcpy_s.push_back(seconds([&] {
         std::byte* to = copy.data();
@@ -132,13 +146,13 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
         }
       }));
       write_s.push_back(seconds([&] {
-        const int fd = ::open((folder / "raw").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644);
-        for (int64_t at = 0; at < bytes; at += 8 << 20) {
-          if (::pwrite(fd, copy.data() + at, static_cast<size_t>(std::min<int64_t>(8 << 20, bytes - at)), at) < 0)
-            return;
-        }
-        ::fsync(fd);
-        ::close(fd);
+        const core::File file = core::File::create((folder / "raw").string());
+        file.preallocate(bytes);
+        core::BulkWriter writer(file, path);
+        core::BulkWriter::Batch batch(writer);
+        writer.submit({copy.data(), static_cast<size_t>(bytes)}, 0, batch);
+        writer.wait(batch);
+        file.fsync();
       }));
       fs::remove(folder / "raw");
       request.info.iteration = round + 1;
@@ -148,6 +162,12 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
       }));
       blocking_s.push_back(saver.last_blocking_seconds());
       if (round < 4) fs::remove_all(saver.last_path());
+      compressed_s.push_back(seconds([&] {
+        compressing.save(request);
+        compressing.finish();
+      }));
+      compressed_bytes = static_cast<int64_t>(fs::file_size(compressing.last_path() / "rank_00000.h5"));
+      fs::remove_all(compressing.last_path());
     }
     result["bytes"] = bytes;
     result["memcpy_s"] = median(memcpy_s);
@@ -155,7 +175,11 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     result["save_blocking_over_memcpy"] = median(blocking_s) / median(memcpy_s);
     result["write_fsync_s"] = median(write_s);
     result["save_s"] = median(save_s);
-    result["save_over_write_fsync"] = median(save_s) / median(write_s);
+    result["write_path"] = core::write_path_name(path);
+    result["save_speed_over_raw_write"] = median(write_s) / median(save_s);
+    result["compressed_save_s"] = median(compressed_s);
+    result["compressed_save_speed_over_raw_write"] = median(write_s) / median(compressed_s);
+    result["compression_ratio"] = static_cast<double>(bytes) / static_cast<double>(compressed_bytes);
   }
   const fs::path source = ckpt::find_latest(folder / "a")->generation.path;
   std::vector<double> cp_s, reshard_s, verify_s;

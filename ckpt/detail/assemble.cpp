@@ -27,7 +27,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
   for (const RankFileRecord& record : records) {
     if (record.boxes.empty()) continue;
     const auto file = static_cast<int32_t>(manifest.files.size());
-    manifest.files.push_back({record.name, record.bytes, record.xxh3});
+    manifest.files.push_back({record.name, record.bytes, record.xxh3, record.linked});
     for (size_t i = 0; i < record.boxes.size(); ++i) {
       const core::ShardedTensor& box = record.boxes[i].tensor;
       try {
@@ -59,7 +59,9 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
   }
 }
 
-std::string encode_record(const RankFileRecord& record) {
+namespace {
+
+json record_to_json(const RankFileRecord& record) {
   json boxes = json::array();
   for (size_t i = 0; i < record.boxes.size(); ++i) {
     const BoxRecord& box = record.boxes[i];
@@ -86,16 +88,16 @@ std::string encode_record(const RankFileRecord& record) {
                      {"pieces", std::move(pieces)},
                      {"cut", json::binary(std::move(cut))}});
   }
-  const json message = {
-      {"name", record.name}, {"bytes", record.bytes}, {"xxh3", record.xxh3}, {"boxes", std::move(boxes)}};
-  std::string bytes;
-  json::to_cbor(message, bytes);
-  return bytes;
+  return {{"name", record.name},
+          {"bytes", record.bytes},
+          {"xxh3", record.xxh3},
+          {"linked", record.linked},
+          {"boxes", std::move(boxes)}};
 }
 
-RankFileRecord decode_record(const std::string& bytes) {
-  const json message = json::from_cbor(bytes);
+RankFileRecord record_from_json(const json& message) {
   RankFileRecord record;
+  record.linked = message.at("linked").get<bool>();
   record.name = message.at("name").get<std::string>();
   record.bytes = message.at("bytes").get<int64_t>();
   record.xxh3 = message.at("xxh3").get<uint64_t>();
@@ -126,6 +128,22 @@ RankFileRecord decode_record(const std::string& bytes) {
     record.logical.push_back(std::move(logical));
   }
   return record;
+}
+
+}  // namespace
+
+std::string encode_records(const std::vector<RankFileRecord>& records) {
+  json message = json::array();
+  for (const RankFileRecord& record : records) message.push_back(record_to_json(record));
+  std::string bytes;
+  json::to_cbor(message, bytes);
+  return bytes;
+}
+
+std::vector<RankFileRecord> decode_records(const std::string& bytes) {
+  std::vector<RankFileRecord> records;
+  for (const json& message : json::from_cbor(bytes)) records.push_back(record_from_json(message));
+  return records;
 }
 
 }  // namespace ms::ckpt

@@ -14,8 +14,8 @@ namespace ms::ckpt {
 // was given wrong shards.
 void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records);
 
-// A record as bytes, for the message from a rank to the coordinator.
-std::string encode_record(const RankFileRecord& record);
-RankFileRecord decode_record(const std::string& bytes);
+// Records as bytes, for a rank's report to the coordinator.
+std::string encode_records(const std::vector<RankFileRecord>& records);
+std::vector<RankFileRecord> decode_records(const std::string& bytes);
 
 }  // namespace ms::ckpt

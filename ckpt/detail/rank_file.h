@@ -36,7 +36,8 @@ struct BoxRecord {
 struct RankFileRecord {
   std::string name;
   int64_t bytes = 0;
-  uint64_t xxh3 = 0;  // structure hash, see hash_structure
+  uint64_t xxh3 = 0;    // structure hash, see hash_structure
+  bool linked = false;  // of an earlier save: it may hold more than these boxes
   std::vector<BoxRecord> boxes;
   std::vector<LogicalPartial> logical;  // of each box
 };

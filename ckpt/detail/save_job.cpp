@@ -14,6 +14,7 @@
 #include "core/io/file.h"
 #include "core/log.h"
 #include "core/trace/span.h"
+#include "kernels/checksum.h"
 
 namespace ms::ckpt {
 namespace {
@@ -33,6 +34,37 @@ std::string report_path(const SaveJob& job, int rank) {
   char name[32];
   std::snprintf(name, sizeof name, "rank_%05d.report", rank);
   return (job.temporary / name).string();
+}
+
+// Of every chunk of every box.
+std::vector<std::vector<uint64_t>> hashes_of(const SaveJob& job) {
+  std::vector<std::vector<uint64_t>> hashes(job.boxes.size());
+  for (size_t i = 0; i < job.boxes.size(); ++i) {
+    const int64_t size = bytes_of(job.boxes[i]);
+    for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
+      hashes[i].push_back(kernels::xxh3(job.data[i] + begin, static_cast<size_t>(std::min(kChunkBytes, size - begin))));
+    }
+  }
+  return hashes;
+}
+
+RankFileRecord write_boxes(const SaveJob& job, core::trace::Recorder* recorder) {
+  int64_t total = 0;
+  for (const auto& box : job.boxes) total += bytes_of(box);
+  if (const int64_t room = core::available_bytes(job.temporary.string()); room < total) {
+    throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", total, " bytes, but only ", room,
+                                    " are free in ", job.root.string()));
+  }
+  Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
+  RankFile file(job.temporary.string(), job.rank, job.boxes, job.file);
+  for (size_t i = 0; i < job.boxes.size(); ++i) {
+    const int64_t item = core::size_of(job.boxes[i].dtype);
+    const int64_t elements = core::num_elements(job.boxes[i].local_shape), step = kChunkBytes / item;
+    for (int64_t first = 0; first < elements; first += step) {
+      file.write_later(static_cast<int32_t>(i), first, std::min(step, elements - first), job.data[i] + first * item);
+    }
+  }
+  return file.finish(recorder);
 }
 
 constexpr int64_t kMaxReportBytes = int64_t{1} << 30;
@@ -83,7 +115,7 @@ std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>&
       if (!error) error = parse_error(reports[rank]).within(cat("rank ", rank));
       ++failed;
     } else if (!error) {
-      records.push_back(decode_record(reports[rank].substr(1)));
+      for (RankFileRecord& record : decode_records(reports[rank].substr(1))) records.push_back(std::move(record));
     }
   }
   if (error && failed > 1) throw Error(error->code(), cat(error->what(), " (and ", failed - 1, " more ranks)"));
@@ -132,26 +164,34 @@ std::string outcome_of(const std::function<std::string()>& body) {
   }
 }
 
-std::string write_part(const SaveJob& job, core::trace::Recorder* recorder) {
+std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder) {
   return outcome_of([&] {
     core::make_directory(job.temporary);
-    if (job.boxes.empty()) return encode_record({});
-    int64_t total = 0;
-    for (const auto& box : job.boxes) total += bytes_of(box);
-    if (const int64_t room = core::available_bytes(job.temporary.string()); room < total) {
-      throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", total, " bytes, but only ", room,
-                                      " are free in ", job.root.string()));
+    if (job.boxes.empty()) return encode_records({});
+    if (job.full_every <= 0 || incremental.since_full() + 1 >= job.full_every) incremental.forget();
+    std::vector<int> entries(job.boxes.size(), -1);
+    if (job.full_every > 0) entries = incremental.unchanged(job.boxes, hashes_of(job));
+    auto linked = incremental.link(entries, job.temporary.string());
+    if (!linked) {
+      core::log_info("ckpt.incremental", "files of the save before cannot be linked here: all is written");
+      std::fill(entries.begin(), entries.end(), -1);
+      linked.emplace();
     }
-    Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
-    RankFile file(job.temporary.string(), job.rank, job.boxes, job.file);
-    for (size_t i = 0; i < job.boxes.size(); ++i) {
-      const int64_t item = core::size_of(job.boxes[i].dtype);
-      const int64_t elements = core::num_elements(job.boxes[i].local_shape), step = kChunkBytes / item;
-      for (int64_t first = 0; first < elements; first += step) {
-        file.write_later(static_cast<int32_t>(i), first, std::min(step, elements - first), job.data[i] + first * item);
-      }
+    SaveJob rest = job;
+    rest.boxes.clear();
+    rest.data.clear();
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i] >= 0) continue;
+      rest.boxes.push_back(job.boxes[i]);
+      rest.data.push_back(job.data[i]);
     }
-    return encode_record(file.finish(recorder));
+    std::vector<RankFileRecord> records = *linked;
+    if (!rest.boxes.empty()) records.push_back(write_boxes(rest, recorder));
+    if (job.full_every > 0) {
+      incremental.remember((job.temporary / rank_file_name(job.rank)).string(), job.info.iteration,
+                           rest.boxes.empty() ? nullptr : &records.back(), *linked);
+    }
+    return encode_records(records);
   });
 }
 

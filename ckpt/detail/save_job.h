@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/detail/incremental.h"
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/retention.h"
 #include "ckpt/source.h"
@@ -31,6 +32,7 @@ struct SaveJob {
   std::vector<core::ShardedTensor> boxes;
   std::vector<const std::byte*> data;  // of each box
   RankFile::Options file;
+  int64_t full_every = 0;  // 0: all is written; N: what is as it was is linked, but in every Nth save
   Retention retention;
   double timeout_s = 600;  // how long the coordinator waits for a report after its own
 
@@ -46,8 +48,9 @@ std::string outcome_of(const std::function<std::string()>& body);
 bool is_error(const std::string& outcome);
 core::Error parse_error(const std::string& outcome);
 
-// Writes this rank's file; the outcome's content is an encoded RankFileRecord. Never throws.
-std::string write_part(const SaveJob& job, core::trace::Recorder* recorder);
+// Writes this rank's file, or links it in parts; the outcome's content is encoded records (assemble.h). incremental:
+// what the rank's save before left. Never throws.
+std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder);
 
 // Leaves the outcome for the coordinator. Throws kIo.
 void leave_report(const SaveJob& job, const std::string& outcome);

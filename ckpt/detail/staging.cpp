@@ -43,6 +43,26 @@ std::vector<ShardData> written_shards(std::span<const ShardData> shards) {
   return written;
 }
 
+std::vector<ShardData> cut_into_chunks(std::span<const ShardData> shards) {
+  std::vector<ShardData> pieces;
+  for (const ShardData& shard : shards) {
+    const int64_t rows = shard.meta.local_shape.empty() ? 1 : shard.meta.local_shape[0];
+    const int64_t row_bytes = bytes_of(shard.meta) / rows, step = std::max<int64_t>(1, kChunkBytes / row_bytes);
+    if (step >= rows) {
+      pieces.push_back(shard);
+      continue;
+    }
+    for (int64_t row = 0; row < rows; row += step) {
+      ShardData piece = shard;
+      piece.meta.local_shape[0] = std::min(step, rows - row);
+      piece.meta.global_offset[0] += row;
+      piece.data += row * row_bytes;
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
+}
+
 Staging::~Staging() { unmap(); }
 
 void Staging::unmap() {

@@ -16,6 +16,9 @@ namespace ms::ckpt {
 // Shards that a save writes: not the replicas, not those without elements.
 std::vector<ShardData> written_shards(std::span<const ShardData> shards);
 
+// The same in boxes of whole rows of at most kChunkBytes, or one row.
+std::vector<ShardData> cut_into_chunks(std::span<const ShardData> shards);
+
 class Staging {
  public:
   // Room for these shards, if there is not yet; touched, by pool if there is one. Throws kOutOfMemory.

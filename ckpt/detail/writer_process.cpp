@@ -89,11 +89,12 @@ std::string encode_job(const SaveJob& job, int buffer, const std::byte* base) {
                         {"rank", job.rank},
                         {"num_ranks", job.num_ranks},
                         {"manifest", dump_manifest(manifest)},
-                        {"boxes", encode_record(record)},
+                        {"boxes", encode_records({record})},
                         {"offsets", offsets},
                         {"buffer", buffer},
                         {"write_path", static_cast<int>(job.file.write_path)},
                         {"bytes_per_second", job.file.bytes_per_second},
+                        {"full_every", job.full_every},
                         {"compress", job.file.compress},
                         {"keep_last", job.retention.keep_last},
                         {"retain_interval", job.retention.retain_interval},
@@ -129,11 +130,12 @@ std::unique_ptr<ReceivedJob> decode_job(const std::string& text, const std::vect
   job.producer = manifest.producer;
   job.file.write_path = static_cast<core::WritePath>(message.at("write_path").get<int>());
   job.file.bytes_per_second = message.at("bytes_per_second");
+  job.full_every = message.at("full_every");
   job.file.compress = message.at("compress");
   job.retention = {message.at("keep_last"), message.at("retain_interval")};
   job.timeout_s = message.at("timeout_s");
   const std::vector<int64_t> offsets = message.at("offsets");
-  const RankFileRecord record = decode_record(message.at("boxes").get<std::string>());
+  const RankFileRecord record = decode_records(message.at("boxes").get<std::string>()).front();
   int64_t end = 0;
   for (size_t i = 0; i < record.boxes.size(); ++i) {
     const core::ShardedTensor& box = record.boxes[i].tensor;
@@ -172,7 +174,7 @@ class Server {
   void run() {
     std::thread reader([this] { read(); });
     while (const auto job = next()) {
-      const std::string outcome = write_part(job->job, nullptr);
+      const std::string outcome = write_part(job->job, incremental_, nullptr);
       std::string told = outcome;
       if (!job->job.coordinator()) {
         const std::string left = outcome_of([&] {
@@ -234,6 +236,7 @@ class Server {
 
   int socket_;
   std::vector<int> memory_;
+  Incremental incremental_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<ReceivedJob>> jobs_;

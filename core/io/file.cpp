@@ -62,6 +62,10 @@ int FileOps::rename(const char* from, const char* to, bool replace) {
   return ::rename(from, to);
 }
 
+int FileOps::link(const char* from, const char* to) {
+  return ::linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW);
+}
+
 void set_file_ops_for_test(FileOps* ops) { test_ops = ops; }
 
 FileOps& file_ops() {
@@ -168,6 +172,10 @@ void File::preallocate(int64_t size_bytes) const {
 void File::start_writeback(int64_t offset, int64_t size_bytes) const {
   // A file system without it says EINVAL or ESPIPE; an error of the disk shows again in fsync.
   (void)::sync_file_range(fd_, offset, size_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+bool File::link_to(const std::string& path) const {
+  return file_ops().link(cat("/proc/self/fd/", fd_).c_str(), path.c_str()) == 0;
 }
 
 void File::fsync() const {

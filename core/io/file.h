@@ -26,6 +26,7 @@ class FileOps {
   virtual int fsync(int fd);
   virtual int fallocate(int fd, int64_t size_bytes);  // from 0; returns an error number, not -1
   virtual int rename(const char* from, const char* to, bool replace);
+  virtual int link(const char* from, const char* to);  // from: may be a symbolic link, which is followed
 };
 // Only tests call this; nullptr restores the real calls. `ops` is not owned.
 void set_file_ops_for_test(FileOps* ops);
@@ -66,6 +67,9 @@ class File {
   void preallocate(int64_t size_bytes) const;
   // Asks the kernel to begin writing these bytes to the disk now, so that fsync has less left to do. Only a hint.
   void start_writeback(int64_t offset, int64_t size_bytes) const;
+  // A further name for this file, whatever its own is or has become: false where that cannot be (it has none left, the
+  // name is taken, the file system has no hard links).
+  bool link_to(const std::string& path) const;
   void fsync() const;  // final: after a failure the file must be written anew
   void close();        // throws kIo, unlike the destructor
 

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "ckpt/commit.h"
+#include "ckpt/manifest.h"
 #include "ckpt/verify.h"
 #include "core/io/file.h"
 #include "core/thread_pool.h"
@@ -244,6 +245,88 @@ TEST(Saver, RetentionKeepsTheNewestAndTheMultiples) {
   std::vector<int64_t> kept;
   for (const Generation& generation : list_generations(folder.path())) kept.push_back(generation.iteration);
   EXPECT_EQ(kept, (std::vector<int64_t>{5000, 80, 70, 60, 30}));
+}
+
+// What has not changed is linked, whatever becomes of the generation it came from.
+TEST(Saver, AnIncrementalSaveWritesWhatHasChanged) {
+  const auto config = small_model(127, false, 200);
+  const ModelLayout layout{2, 1, 1, false};
+  TemporaryFolder folder;
+  run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    RankState state(layout, config, endpoint.rank(), mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    options.full_every = 3;
+    Saver saver(comm, options);
+    for (int64_t iteration = 1; iteration <= 4; ++iteration) {
+      if (endpoint.rank() == 1) state.bytes.front()[0] ^= std::byte{1};  // one element of one tensor
+      saver.save({make_info(layout, config, iteration), state.data()});
+    }
+    saver.finish();
+  });
+  std::vector<std::vector<std::string>> names(5);
+  for (const Generation& generation : list_generations(folder.path())) {
+    EXPECT_TRUE(verify_generation(generation.path, {}).findings.empty()) << generation.path;
+    for (const auto& [name, text] : contents(generation.path)) {
+      if (name != kManifestName) names[static_cast<size_t>(generation.iteration)].push_back(name);
+    }
+  }
+  const std::vector<std::string> full = {"rank_00000.h5", "rank_00001.h5"};
+  EXPECT_EQ(names[1], full);
+  EXPECT_EQ(names[2],
+            (std::vector<std::string>{"iter_0000001.rank_00000.h5", "iter_0000001.rank_00001.h5", "rank_00001.h5"}));
+  EXPECT_EQ(names[3], names[2]) << "the box that changes is written anew, the others are those of the first";
+  EXPECT_EQ(names[4], full);
+  const fs::path second = folder.path() / "iter_0000002";
+  EXPECT_TRUE(fs::equivalent(second / "iter_0000001.rank_00000.h5", folder.path() / "iter_0000001/rank_00000.h5"));
+  EXPECT_LT(fs::file_size(second / "rank_00001.h5"), fs::file_size(second / "iter_0000001.rank_00001.h5") / 4);
+  // The first goes; what was linked stays.
+  remove_generation(folder.path(), {folder.path() / "iter_0000001", 1, 0});
+  for (const Generation& generation : list_generations(folder.path())) {
+    EXPECT_TRUE(verify_generation(generation.path, {}).findings.empty()) << generation.path;
+  }
+  const auto diff = [&](int64_t a, int64_t b) {
+    const auto left = open_native(folder.path() / generation_name(a, 0));
+    const auto right = open_native(folder.path() / generation_name(b, 0));
+    int different = 0;
+    for (const core::ShardedTensor& shard : left->shards()) {
+      different += left->logical_xxh3(shard.key, shard.role) == right->logical_xxh3(shard.key, shard.role) ? 0 : 1;
+    }
+    return different;
+  };
+  EXPECT_GE(diff(2, 3), 1);
+  EXPECT_EQ(diff(2, 4), 0) << "the element has its value again";
+}
+
+TEST(SaverFaults, WithoutLinksAnIncrementalSaveWritesAll) {
+  class NoLinks final : public core::FileOps {
+   public:
+    NoLinks() { core::set_file_ops_for_test(this); }
+    ~NoLinks() override { core::set_file_ops_for_test(nullptr); }
+    int link(const char*, const char*) override {
+      errno = EPERM;
+      return -1;
+    }
+  };
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder folder;
+  const NoLinks disk;
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state({}, config, 0, mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    options.full_every = 10;
+    Saver saver(comm, options);
+    for (int64_t iteration = 1; iteration <= 2; ++iteration)
+      saver.save({make_info({}, config, iteration), state.data()});
+    saver.finish();
+  });
+  EXPECT_EQ(contents(folder.path() / "iter_0000001").size(), 2u);
+  const auto second = contents(folder.path() / "iter_0000002");
+  EXPECT_EQ(second.size(), 2u);
+  EXPECT_EQ(second.count("rank_00000.h5"), 1u);
 }
 
 // The trainer is killed as soon as it has its snapshot: the writer's process commits it.
