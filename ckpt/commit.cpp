@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/lock_file.h"
 #include "core/log.h"
 
 namespace ms::ckpt {
@@ -153,6 +154,8 @@ fs::path resolve_generation(const fs::path& path) {
   for (const std::string& note : latest->notes) core::log_warning("ckpt.recovery", note);
   return latest->generation.path;
 }
+
+void wait_for_writer(const fs::path& root) { core::wait_for_heir((root / kLockName).string()); }
 
 int remove_abandoned(const fs::path& root) {
   int removed = 0;

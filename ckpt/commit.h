@@ -60,6 +60,10 @@ std::optional<Latest> find_latest(const std::filesystem::path& root);
 // Throws kNotFound, kCorruptData.
 std::filesystem::path resolve_generation(const std::filesystem::path& path);
 
+// Until the writer process of a trainer that has died (--ckpt-writer process) has committed in root, or given up
+// (core/io/lock_file.h). Returns at once where there is none.
+void wait_for_writer(const std::filesystem::path& root);
+
 // Removes what dead writers left (iter_*.tmp-*, .trash-*). Only with root's lock held. Returns how many; never throws.
 int remove_abandoned(const std::filesystem::path& root);
 

@@ -64,6 +64,7 @@ class Saver {
   };
 
   // comm: over all ranks that save, for this object's use only; not owned. Collective.
+  // Waits for the writer process of a dead trainer that is still at work in root (core/io/lock_file.h).
   // Throws (on all ranks) kIo if root cannot be made or another live process saves there, kUnsupported if the write
   // path does not work there.
   Saver(core::Communicator& comm, Options options);

@@ -5,41 +5,91 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "core/error.h"
+#include "core/log.h"
 
 namespace ms::core {
 namespace {
 
-std::string holder_text() {
+std::string machine_text() {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return cat("process ", ::getpid(), " on ", host, ", boot ", boot, "\n");
+  return cat(" on ", host, ", boot ", boot);
+}
+
+std::string holder_of(int fd) {
+  char text[512] = {};
+  const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
+  std::string holder(text, static_cast<size_t>(n > 0 ? n : 0));
+  holder = holder.substr(0, holder.find('\n'));
+  return holder.empty() ? "another process" : holder;
+}
+
+// What the lock's text names was a process of this machine, and has ended. A zombie has.
+bool has_died(const std::string& holder) {
+  long long pid = 0;
+  int end = 0;
+  if (std::sscanf(holder.c_str(), "process %lld%n", &pid, &end) != 1 || pid <= 0) return false;
+  if (holder.substr(static_cast<size_t>(end)) != machine_text()) return false;
+  if (::kill(static_cast<pid_t>(pid), 0) != 0) return errno == ESRCH;
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && (stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X');
+}
+
+// Takes the lock, by an operation of flock(2); false if another one has it, and is not an heir, or is for too long.
+bool take(int fd, const std::string& path, int operation, double patience_s) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  bool said = false;
+  while (::flock(fd, operation | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    const std::string holder = holder_of(fd);
+    if (!has_died(holder) || std::chrono::duration<double>(Clock::now() - start).count() >= patience_s) return false;
+    if (!said) {
+      log_info("core.lock", cat(path, ": ", holder, " has died, but its writer goes on; waiting for that, for up to ",
+                                patience_s, " s"));
+    }
+    said = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
 }
 
 }  // namespace
 
-LockFile::LockFile(const std::string& path) {
+LockFile::LockFile(const std::string& path, double patience_s) {
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) throw Error(ErrorCode::kIo, cat("cannot open ", path, ": ", std::strerror(errno)));
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    char text[512] = {};
-    const ssize_t n = ::pread(fd_, text, sizeof text - 1, 0);
+  if (!take(fd_, path, LOCK_EX, patience_s)) {
+    const std::string holder = holder_of(fd_);
     ::close(fd_);
-    std::string holder(text, static_cast<size_t>(n > 0 ? n : 0));
-    holder = holder.substr(0, holder.find('\n'));
-    throw Error(ErrorCode::kIo, cat(path, " is held by ", holder.empty() ? "another process" : holder,
-                                    ". Two writers cannot share one directory: wait for it, or use another one."));
+    throw Error(ErrorCode::kIo,
+                cat(path, " is held by ", holder, has_died(holder) ? ", or by what it left running" : "",
+                    ". Two writers cannot share one directory: wait for it, or use another one."));
   }
-  const std::string text = holder_text();
+  const std::string text = cat("process ", ::getpid(), machine_text(), "\n");
   // For messages only: that it cannot be written must not stop the work.
   if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) return;
 }
 
 LockFile::~LockFile() { ::close(fd_); }
+
+void wait_for_heir(const std::string& path, double patience_s) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  take(fd, path, LOCK_SH, patience_s);
+  ::close(fd);
+}
 
 }  // namespace ms::core

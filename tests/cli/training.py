@@ -84,9 +84,11 @@ class Job:
         return Ran(self.command, status, self.out.read(), self.said(), [self.code(rank) for rank in range(self.ranks)],
                    time.monotonic() - self.began)
 
-    def kill(self):
-        """SIGKILL for everything that is left of the program, ranks included (mpirun gives them groups of their own)."""
+    def kill(self, spare=None):
+        """SIGKILL for everything that is left of the program, ranks included (mpirun gives them groups of their own), but for
+        processes that have `spare` among their arguments."""
         victims = descendants(self.process.pid) if self.process.poll() is None else []
+        victims = [pid for pid in victims if spare is None or spare not in read(f"/proc/{pid}/cmdline").split("\0")]
         for pid in [self.process.pid] + victims:
             with contextlib.suppress(ProcessLookupError):
                 if pid != self.process.pid or self.process.poll() is None:

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/commit.h"
 #include "ckpt/writer.h"
 #include "core/comm/agree.h"
 #include "core/comm/process_groups.h"
@@ -72,6 +73,10 @@ struct Trainer::Impl {
        TrainerHooks wires)
       : config(std::move(given)), endpoint(end), recorder(trace), hooks(std::move(wires)), ops{threads, arena, trace} {
     core::Communicator start_group(endpoint, "start", all_ranks(), kStartContext);
+    // Else ranks could see different newest checkpoints, and none the last snapshot of a trainer that was killed.
+    core::collectively(start_group, "start", [&] {
+      if (endpoint.rank() == 0 && !config.checkpoint.load.empty()) ckpt::wait_for_writer(config.checkpoint.load);
+    });
     core::collectively(start_group, "start", [&] { prepare(); });
     const std::string hash = fields().hash();
     if (start_group.bcast_string(hash, 0) != hash) differs = true;

@@ -1,8 +1,12 @@
 // atomic_directory.h, lock_file.h and json.h.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 
 #include "core/error.h"
@@ -56,6 +60,46 @@ TEST_F(DirectoryTest, OneLockAtATime) {
   EXPECT_EQ(code_of([&] { LockFile second(path); }), ErrorCode::kIo);
   first.reset();
   EXPECT_NO_THROW(LockFile third(path));
+}
+
+// A process that takes the lock, hands it on to a child of its own, and dies.
+TEST_F(DirectoryTest, AnHeirIsWaitedForAndALivingHolderIsNot) {
+  const std::string path = (folder_ / "lock").string();
+  const auto seconds = [](const std::function<void()>& body) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  EXPECT_LT(seconds([&] { wait_for_heir(path); }), 0.2) << "no such file";
+  const auto leave_heir = [&](useconds_t microseconds) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      LockFile lock(path);
+      if (::fork() == 0) ::usleep(microseconds);
+      ::_exit(0);  // both without the destructor
+    }
+    return child;
+  };
+  const pid_t zombie = leave_heir(500'000);  // not waited for yet
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(zombie), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_GT(seconds([&] { wait_for_heir(path); }), 0.2);
+  EXPECT_NO_THROW(LockFile lock(path));
+  ::waitpid(zombie, nullptr, 0);
+
+  ::waitpid(leave_heir(500'000), nullptr, 0);
+  EXPECT_GT(seconds([&] { LockFile lock(path); }), 0.2);
+  ::waitpid(leave_heir(1'000'000), nullptr, 0);
+  try {
+    LockFile lock(path, 0.05);
+    ADD_FAILURE() << "taken from the heir";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    EXPECT_NE(std::string(e.what()).find("or by what it left running"), std::string::npos) << e.what();
+  }
+  LockFile alive(path);
+  EXPECT_LT(seconds([&] { EXPECT_EQ(code_of([&] { LockFile second(path); }), ErrorCode::kIo); }), 0.2);
+  EXPECT_LT(seconds([&] { wait_for_heir(path); }), 0.2);
 }
 
 TEST(Json, LookupsNameThePlace) {
