@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -327,6 +328,50 @@ TEST(SaverFaults, WithoutLinksAnIncrementalSaveWritesAll) {
   const auto second = contents(folder.path() / "iter_0000002");
   EXPECT_EQ(second.size(), 2u);
   EXPECT_EQ(second.count("rank_00000.h5"), 1u);
+}
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Neither memory nor descriptors grow from save to save, and staging memory is what was set aside.
+TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder folder;
+  // Synced 300 times: where there is one, on a disk of memory.
+  const fs::path root =
+      fs::exists("/dev/shm") ? fs::path(core::cat("/dev/shm/ms_saves_", ::getpid())) : fs::path(folder / "root");
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state({}, config, 0, mixed_roles());
+    core::Arena arena;
+    Saver::Options options;
+    options.root = root;
+    options.arena = &arena;
+    options.retention.keep_last = 1;
+    Saver saver(comm, options);
+    saver.reserve(state.data());
+    const int64_t staging = arena.current_bytes(core::MemoryTag::kCkpt);
+    const auto descriptors = [] {
+      return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+    };
+    int64_t resident = 0;
+    std::ptrdiff_t open = 0;
+    for (int64_t iteration = 1; iteration <= 300; ++iteration) {
+      saver.save({make_info({}, config, iteration), state.data()});
+      if (iteration % 50 != 0) continue;
+      saver.finish();
+      if (iteration == 100) resident = resident_bytes(), open = descriptors();
+    }
+    EXPECT_LE(resident_bytes(), resident + (1 << 20));
+    EXPECT_LE(descriptors(), open);
+    EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kCkpt), staging);
+    EXPECT_EQ(list_generations(root).size(), 1u);
+  });
+  if (root != folder / "root") fs::remove_all(root);
 }
 
 // The trainer is killed as soon as it has its snapshot: the writer's process commits it.
