@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/io/bulk_writer.h"
 #include "core/io/file.h"
 #include "core/io/lock_file.h"
 #include "core/log.h"
@@ -164,7 +165,8 @@ int remove_abandoned(const fs::path& root) {
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     const bool unfinished = name.rfind("iter_", 0) == 0 && name.find(".tmp-") != std::string::npos;
-    if (unfinished || name.rfind(kTrashPrefix, 0) == 0) paths.push_back(it->path());
+    if (unfinished || name.rfind(kTrashPrefix, 0) == 0 || name.rfind(core::kProbePrefix, 0) == 0)
+      paths.push_back(it->path());
   }
   for (const fs::path& path : paths) {
     fs::remove_all(path, error);

@@ -44,7 +44,8 @@ struct Save {
   std::vector<ShardData> shards;  // to copy; empty once that is done
   std::string failed;             // an error_text from before there was anything to write
   bool copied = false;            // the caller's memory may change
-  bool written = false;           // the staging buffer is free
+  int64_t bytes = 0;
+  bool written = false;  // the staging buffer is free
 };
 
 }  // namespace
@@ -184,7 +185,7 @@ void Saver::Impl::enqueue(std::unique_ptr<Save> save) {
 
 // Copies what was not copied yet, into staging memory or not at all.
 void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
-  Span span(options.recorder, Category::kUserAnnotation, "ckpt.snapshot", -1, last_bytes);
+  Span span(options.recorder, Category::kUserAnnotation, "ckpt.snapshot", -1, save.bytes);
   const std::string outcome = outcome_of([&] {
     const auto places = save.staging->places(save.shards);
     copy_shards(save.shards, places, pool, options.state_version);
@@ -316,6 +317,7 @@ void Saver::save(const SaveRequest& request) {
     job.data.push_back(shard.data);
     impl.last_bytes += core::num_elements(shard.meta.local_shape) * core::size_of(shard.meta.dtype);
   }
+  save->bytes = impl.last_bytes;
   if (!options.async) {
     save->copied = true;
     impl.enqueue(std::move(save));

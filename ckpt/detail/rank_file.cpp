@@ -9,6 +9,7 @@
 #include "ckpt/manifest.h"
 #include "core/error.h"
 #include "core/io/chunk_codec.h"
+#include "core/log.h"
 #include "core/trace/span.h"
 #include "kernels/checksum.h"
 
@@ -70,7 +71,13 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
   lay_out();
   file_ = core::File::open_write(path_);
   if (!h5_) file_.preallocate(file_.size_bytes());
-  writer_.emplace(file_, options.write_path, options.bytes_per_second);
+  try {
+    writer_.emplace(file_, options.write_path, options.bytes_per_second);
+  } catch (const core::Error& e) {
+    // It worked when it was tried: what has run out (rings, locked memory) costs speed, not the save.
+    core::log_warning("ckpt.write", core::cat(path_, " is written through the page cache: ", e.what()));
+    writer_.emplace(file_, core::WritePath::kBuffered, options.bytes_per_second);
+  }
   later_.emplace(*writer_);
 }
 

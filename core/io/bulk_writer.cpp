@@ -51,7 +51,7 @@ std::unique_ptr<BulkEngine> make_engine(const File& file, WritePath path) {
 // Removed whatever happens.
 struct ProbeFile {
   explicit ProbeFile(const std::string& directory)
-      : path(cat(directory, "/.msuite.probe-", ::getpid(), "-",
+      : path(cat(directory, "/", kProbePrefix, ::getpid(), "-",
                  std::hash<std::thread::id>()(std::this_thread::get_id()))),
         file(File::create(path)) {}
   ~ProbeFile() { ::unlink(path.c_str()); }

@@ -31,6 +31,9 @@ struct WritePathChoice {
   std::string
       why;  // "io_uring with O_DIRECT", "buffered: io_uring: Operation not permitted; O_DIRECT: Invalid argument"
 };
+// Names of the small files by which that is found out; one that is left is of a process that was killed.
+inline constexpr const char* kProbePrefix = ".msuite.probe-";
+
 // What files in `directory` are written by, found by writing a small file there: the first that works, or `forced`.
 // Throws kUnsupported if the forced one does not work there, kIo if nothing can be written.
 WritePathChoice choose_write_path(const std::string& directory, std::optional<WritePath> forced = {});

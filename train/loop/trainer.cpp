@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/commit.h"
@@ -499,11 +500,16 @@ struct Trainer::Impl {
     return step_label;
   }
 
-  // Waits for the saves under way. A failed one ends the run, or is told and passed over (--ckpt-on-error).
+  // Waits for the saves under way.
   void finish_saves() {
     save_failed = false;
+    outlive_errors([&] { saver->finish(); });
+  }
+
+  // A failed save ends the run, or is told and passed over (--ckpt-on-error).
+  void outlive_errors(const std::function<void()>& saving) {
     try {
-      saver->finish();
+      saving();
     } catch (const core::AgreedError& e) {
       if (config.checkpoint.ckpt_on_error == "stop") throw;
       core::log_warning("train.save", cat(e.what(), "; the run goes on (--ckpt-on-error continue)"));
@@ -525,7 +531,7 @@ struct Trainer::Impl {
                                    {"grad_scaler", scaler->state()},
                                    {"spike_guard", spikes->state()}});
     });
-    saver->save(request);
+    outlive_errors([&] { saver->save(request); });
     core::log_info("train.save", cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
                                      " | snapshot: ", saver->last_bytes() / 1000000, " MB in ",
                                      saver->last_blocking_seconds() * 1e3, " ms"));
