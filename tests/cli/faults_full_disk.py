@@ -75,6 +75,14 @@ def fill_and_write(place):
         verified = place.tool("msckpt", "verify", "disk/checkpoints")
         place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, f"{what}: the old checkpoint is whole", verified)
     os.remove(place.path("disk/ballast"))
+    fill(place, 136)  # for what a start tries, not for a save
+    for how in ([], ["--no-async-save"]):
+        ran = place.run(*train, "--ckpt-on-error", "continue", *how)
+        place.expect(ran.exit == 0 and "the run goes on" in ran.stderr and "iteration 6/6" in ran.stderr.replace(" ", "").replace(
+            "iteration", "iteration "), f"--ckpt-on-error continue {how}: the run ends well", ran)
+        verified = place.tool("msckpt", "verify", "disk/checkpoints")
+        place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, "and the old checkpoint is whole", verified)
+    os.remove(place.path("disk/ballast"))
     ran = place.run("--train-iters", "3", "--load", "disk/checkpoints", "--exit-on-missing-checkpoint")
     place.expect(ran.exit == 0 and "loaded iteration 2 " in ran.stderr, "and loads", ran)
 
