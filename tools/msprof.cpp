@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/io/file.h"
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
@@ -26,6 +27,7 @@
 #include "profile/ingest/load.h"
 #include "profile/query/sql.h"
 #include "profile/report/csv_report.h"
+#include "profile/report/html_report.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_report.h"
 #include "profile/report/text_report.h"
@@ -274,6 +276,18 @@ int run_check(const Flags& flags, const std::vector<std::string>& arguments) {
   return holds ? finish(flags, store) : kBroken;
 }
 
+int run_report(const Flags& flags) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  const Store store = load_inputs(flags, inputs);
+  AnalysisOptions options;
+  options.steps = parse_list(flags.step, "--step");
+  const Results results = analyze(store, kEverySection, options);
+  ms::core::write_text_atomically(flags.output, html_report(store, results, inputs[0]));
+  print(cat(flags.output, "\n"));
+  return finish(flags, store);
+}
+
 // "100-2500.5" in microseconds.
 void parse_time_range(const std::string& text, SliceOptions& options) {
   if (text.empty()) return;
@@ -395,6 +409,10 @@ int run(const std::vector<std::string>& args) {
   }
   events->add_option("--where", flags.where, "Conditions: cat=kernel,name~nccl,dur>1000");
   events->add_option("--columns", flags.columns, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
+  CLI::App* report = app.add_subcommand("report", "one HTML file with everything, to open from disk");
+  add_input_flags(*report, flags);
+  report->add_option("-o,--output", flags.output, "report.html")->required();
+  report->add_option("--step", flags.step, "Only these steps: 10-12");
   CLI::App* check = app.add_subcommand("check", "thresholds for pipelines: exit 10 when one is broken");
   add_input_flags(*check, flags);
   check->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
@@ -426,6 +444,7 @@ int run(const std::vector<std::string>& args) {
   if (path->parsed()) return run_critical_path(flags, args);
   if (question->parsed()) return run_query(flags, args, "query");
   if (events->parsed()) return run_query(flags, args, "events");
+  if (report->parsed()) return run_report(flags);
   if (check->parsed()) return run_check(flags, args);
   if (slice->parsed() || convert->parsed()) return run_convert(flags, slice->parsed());
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });

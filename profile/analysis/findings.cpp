@@ -97,8 +97,9 @@ class Losses {
 }  // namespace
 
 std::string_view finding_name(FindingKind kind) {
-  constexpr std::string_view kNames[] = {"exposed_communication", "imbalance", "data_loading", "checkpoint",
-                                         "exposed_memory",        "idle"};
+  constexpr std::string_view kNames[] = {
+      "exposed_communication", "imbalance",       "data_loading", "checkpoint", "exposed_memory", "idle",
+      "waiting_for_ranks",     "pipeline_bubble", "slow_link"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -20,6 +20,9 @@ enum class FindingKind : uint8_t {
   kCheckpoint,
   kExposedMemory,
   kIdle,
+  kWaiting,         // for ranks that arrive late at collectives; worst: the rank that is blamed most
+  kPipelineBubble,  // for other stages; worst: the rank that computes longest
+  kSlowLink,        // transfers beyond what the median link would take; worst: the sender
 };
 std::string_view finding_name(FindingKind kind);  // "exposed_communication", ...
 

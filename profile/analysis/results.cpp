@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "profile/analysis/blame.h"
 
 namespace ms::profile {
 namespace {
@@ -88,6 +89,7 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
   if (sections & kFindings) {
     out.findings = find_losses(devices);
     out.imbalance = imbalance(devices);
+    if (sections & kRanks) blame_waiting(out.cross, out.pipeline, out.findings);
   }
   return out;
 }

@@ -38,6 +38,14 @@ std::string sentence(const Finding& f, size_t num_ranks) {
       return cat("copies that nothing hides", most, mostly);
     case FindingKind::kIdle:
       return cat("idle: neither computing, communicating, copying, loading nor saving", most);
+    case FindingKind::kWaiting:
+      return cat("waiting at collectives for ranks that come late: rank ", f.worst_rank, " is to blame for ",
+                 milliseconds(f.worst_ns), " ms", f.detail.empty() ? "" : "; ", f.detail);
+    case FindingKind::kPipelineBubble:
+      return cat("waiting for other pipeline stages; rank ", f.worst_rank, " computes longest",
+                 f.detail.empty() ? "" : "; ", f.detail);
+    case FindingKind::kSlowLink:
+      return cat("a slow link: ", f.detail);
   }
   MS_CHECK(false, "finding ", static_cast<int>(f.kind));
 }
@@ -49,6 +57,12 @@ std::string_view verb_of(FindingKind kind) {
       return "breakdown --per-step";
     case FindingKind::kExposedMemory:
       return "kernels";
+    case FindingKind::kWaiting:
+      return "ranks";
+    case FindingKind::kPipelineBubble:
+      return "pipeline";
+    case FindingKind::kSlowLink:
+      return "links";
     case FindingKind::kImbalance:
     case FindingKind::kDataLoading:
     case FindingKind::kCheckpoint:

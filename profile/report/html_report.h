@@ -1,0 +1,15 @@
+// The report: one HTML file that needs no network and no server (traces.md 13.3). Tables and bars work without
+// JavaScript; with it tables sort and the timeline zooms, pans and searches. Below 5 MB whatever the traces.
+#pragma once
+
+#include <string>
+
+#include "profile/analysis/results.h"
+#include "profile/store.h"
+
+namespace ms::profile {
+
+// title: what the traces are called. results must hold kEverySection.
+std::string html_report(const Store& store, const Results& results, const std::string& title);
+
+}  // namespace ms::profile
