@@ -68,9 +68,7 @@ void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
     holder.remaining += elements;
     bytes += targets.size_bytes(i);
   }
-  std::error_code error;
-  std::filesystem::create_directories(options_.root, error);
-  if (error) throw Error(ErrorCode::kIo, cat("cannot make ", options_.root.string(), ": ", error.message()));
+  core::make_directories_durably(options_.root);
   lock_ = std::make_unique<core::LockFile>((options_.root / kLockName).string());
   if (const int64_t room = core::available_bytes(options_.root.string()); room < bytes) {
     throw Error(ErrorCode::kIo, cat(options_.root.string(), ": the checkpoint takes ", bytes, " bytes, but only ", room,

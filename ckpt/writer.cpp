@@ -115,9 +115,7 @@ void Saver::Impl::open_root() {
   std::string answer;
   if (coordinator()) {
     answer = outcome_of([&] {
-      std::error_code error;
-      std::filesystem::create_directories(options.root, error);
-      if (error) throw Error(ErrorCode::kIo, cat("cannot make ", options.root.string(), ": ", error.message()));
+      core::make_directories_durably(options.root);
       lock_file = std::make_unique<core::LockFile>((options.root / kLockName).string());
       if (const int removed = remove_abandoned(options.root); removed > 0) {
         core::log_info("ckpt.recovery",

@@ -31,6 +31,21 @@ void make_directory(const std::filesystem::path& path) {
   throw Error(ErrorCode::kIo, cat("cannot make directory ", path.string(), ": ", std::strerror(errno)));
 }
 
+void make_directories_durably(const std::filesystem::path& path) {
+  const std::filesystem::path full = std::filesystem::absolute(path).lexically_normal();
+  std::filesystem::path made;
+  for (const auto& part : full) {
+    if (part.empty()) continue;  // behind a last slash
+    const std::filesystem::path parent = made;
+    made /= part;
+    std::error_code error;
+    if (!std::filesystem::is_directory(made, error)) {
+      make_directory(made);
+      fsync_directory(parent.string());
+    }
+  }
+}
+
 AtomicDirectory::AtomicDirectory(std::filesystem::path temporary) : path_(std::move(temporary)) {
   make_directory(path_);
 }

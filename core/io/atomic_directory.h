@@ -15,6 +15,10 @@ std::string temporary_suffix();
 // Makes the directory; one that is there already is fine. Throws kIo.
 void make_directory(const std::filesystem::path& path);
 
+// Makes the directory, and those above it that are missing, each durable in the one that holds it: what is committed in
+// it later must not be lost with its name. Throws kIo.
+void make_directories_durably(const std::filesystem::path& path);
+
 class AtomicDirectory {
  public:
   // Makes `temporary`, whose parent exists. One that is there already is used: ranks share it.

@@ -14,6 +14,7 @@
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "core/io/lock_file.h"
+#include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -60,6 +61,23 @@ TEST_F(DirectoryTest, OneLockAtATime) {
   EXPECT_EQ(code_of([&] { LockFile second(path); }), ErrorCode::kIo);
   first.reset();
   EXPECT_NO_THROW(LockFile third(path));
+}
+
+TEST_F(DirectoryTest, WhatIsMadeIsDurableInWhatHoldsIt) {
+  const fs::path deep = folder_ / "a" / "b" / "c";
+  {
+    const test::SickDisk disk(test::SickDisk::Kind::kFsync, 1, EIO);
+    EXPECT_EQ(code_of([&] { make_directories_durably(deep); }), ErrorCode::kIo);
+    EXPECT_EQ(disk.calls(), 2);
+  }
+  const test::SickDisk disk(test::SickDisk::Kind::kFsync, 100, EIO);
+  make_directories_durably(deep.string() + "/");
+  EXPECT_TRUE(fs::is_directory(deep));
+  EXPECT_EQ(disk.calls(), 1);  // b in a failed above, and is there; c
+  make_directories_durably(deep);
+  EXPECT_EQ(disk.calls(), 1);
+  test::write_file(folder_ / "file", "");
+  EXPECT_EQ(code_of([&] { make_directories_durably(folder_ / "file" / "a"); }), ErrorCode::kIo);
 }
 
 // A process that takes the lock, hands it on to a child of its own, and dies.

@@ -1,0 +1,32 @@
+// What record_calls.cpp writes and crash_states.h reads: the calls by which a program changed what lies under one
+// folder.
+//
+// The log is a sequence of records: RecordHead, then path, other and data, without gaps.
+#pragma once
+
+#include <cstdint>
+
+namespace ms::test {
+
+enum class CallKind : uint32_t {
+  kCreate,        // a new empty file
+  kMakeFolder,    //
+  kWrite,         // data at offset
+  kResize,        // to `size` bytes
+  kExtend,        // to at least `size` bytes
+  kSyncFile,      //
+  kSyncFolder,    //
+  kRename,        // path to other
+  kLink,          // other becomes another name of path
+  kRemoveFile,    //
+  kRemoveFolder,  //
+  kSaid,          // data: what was written to stdout or stderr
+};
+
+struct RecordHead {
+  CallKind kind = CallKind::kSaid;
+  uint32_t path_bytes = 0, other_bytes = 0, data_bytes = 0;
+  int64_t offset = 0, size = 0;
+};
+
+}  // namespace ms::test
