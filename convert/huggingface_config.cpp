@@ -123,7 +123,9 @@ void read_rope(const Keys& keys, const char* key, std::string_view where, const 
   const bool is_known = type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn";
   if (type != "default" && !is_known) keys.unsupported(key);
   if (is_known) model.rope_scaling_type = type;
-  for (const auto& [name, value] : rope->items()) {
+  for (const auto& item : rope->items()) {
+    const std::string& name = item.key();  // Clang 14 lets no lambda capture a structured binding
+    const json& value = item.value();
     if (is_plain_rope_key(name) || value.is_null()) continue;
     if (is_known && name == "original_max_position_embeddings") {
       model.rope_scaling_original_max_position_embeddings = inner.size(name.c_str());
