@@ -2,16 +2,22 @@
 #include "ckpt/writer.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <tuple>
 
 #include "ckpt/commit.h"
 #include "ckpt/manifest.h"
@@ -46,7 +52,7 @@ std::map<std::string, std::string> contents(const fs::path& directory) {
 
 // Every rank saves once and waits; poison: overwrite the state right after save() returns.
 fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config, bool async,
-                   bool poison, int64_t iteration = 100) {
+                   bool poison, int64_t iteration = 100, std::optional<core::WritePath> write_path = {}) {
   fs::path path;
   run_thread_ranks(layout.world_size(), [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
@@ -56,6 +62,7 @@ fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::
     Saver::Options options;
     options.root = root;
     options.async = async;
+    options.write_path = write_path;
     options.arena = &arena;
     options.pool = &pool;
     Saver saver(comm, options);
@@ -449,20 +456,100 @@ TEST(SaverProcess, WritesWhatAThreadWritesAndItsDeathIsAnError) {
   EXPECT_EQ(list_generations(folder.path()).size(), 1u);
 }
 
-TEST(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
-  const auto config = small_model(17);
-  TemporaryFolder a, b;
-  const auto healthy = contents(save_once(a.path(), {2, 1, 1, false}, config, true, false));
+// Each way of writing, forced, on each kind of file system that the machine lets us have.
+enum class Place { kTemporary, kMemory, kOverlay };
+
+class OverlayMount {  // of `folder`/merged, over an empty lower folder
+ public:
+  explicit OverlayMount(const fs::path& folder) : merged_(folder / "merged") {
+    for (const char* part : {"lower", "upper", "work", "merged"}) fs::create_directory(folder / part);
+    const std::string options =
+        core::cat("lowerdir=", (folder / "lower").string(), ",upperdir=", (folder / "upper").string(),
+                  ",workdir=", (folder / "work").string());
+    if (::mount("overlay", merged_.c_str(), "overlay", 0, options.c_str()) != 0) error_ = std::strerror(errno);
+  }
+  ~OverlayMount() {
+    if (error_.empty()) ::umount2(merged_.c_str(), MNT_DETACH);
+  }
+  OverlayMount(const OverlayMount&) = delete;
+  OverlayMount& operator=(const OverlayMount&) = delete;
+  const fs::path& path() const { return merged_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  fs::path merged_;
+  std::string error_;
+};
+
+class SaverFaults : public ::testing::TestWithParam<std::tuple<core::WritePath, Place>> {
+ protected:
+  void SetUp() override {
+    const auto [write_path, place] = GetParam();
+    root_ = folder_.path();
+    if (place == Place::kMemory) {
+      if (!fs::is_directory("/dev/shm")) GTEST_SKIP() << "SKIPPED: no /dev/shm";
+      memory_ = fs::path("/dev/shm") / folder_.path().filename();
+      root_ = memory_;
+    }
+    if (place == Place::kOverlay) {
+      overlay_ = std::make_unique<OverlayMount>(folder_.path());
+      if (!overlay_->error().empty()) GTEST_SKIP() << "SKIPPED: cannot mount an overlay: " << overlay_->error();
+      root_ = overlay_->path();
+    }
+    fs::create_directories(root_);
+    try {
+      EXPECT_EQ(core::choose_write_path(root_.string(), write_path).path, write_path);
+    } catch (const core::Error& e) {
+      // The only word of it: a forced path that does not work is refused, never replaced.
+      EXPECT_EQ(e.code(), core::ErrorCode::kUnsupported) << e.what();
+      EXPECT_NE(write_path, core::WritePath::kBuffered) << e.what();
+      GTEST_SKIP() << "SKIPPED: " << e.what();
+    }
+  }
+  ~SaverFaults() override {
+    std::error_code ignored;
+    if (!memory_.empty()) fs::remove_all(memory_, ignored);
+  }
+
+  // An empty root.
+  fs::path new_root() { return root_ / core::cat("root", roots_++); }
+  static std::optional<core::WritePath> write_path() { return std::get<0>(GetParam()); }
+
+  TemporaryFolder folder_;
+  fs::path root_, memory_;
+  std::unique_ptr<OverlayMount> overlay_;
+  int roots_ = 0;
+};
+
+std::string fault_name(const ::testing::TestParamInfo<SaverFaults::ParamType>& info) {
+  const char* const kPlaces[] = {"temporary", "memory", "overlay"};
+  return core::cat(core::write_path_name(std::get<0>(info.param)), "_on_",
+                   kPlaces[static_cast<size_t>(std::get<1>(info.param))]);
+}
+constexpr core::WritePath kWritePaths[] = {core::WritePath::kIoUring, core::WritePath::kDirect,
+                                           core::WritePath::kBuffered};
+constexpr Place kPlacesToWrite[] = {Place::kTemporary, Place::kMemory, Place::kOverlay};
+INSTANTIATE_TEST_SUITE_P(Paths, SaverFaults,
+                         ::testing::Combine(::testing::ValuesIn(kWritePaths), ::testing::ValuesIn(kPlacesToWrite)),
+                         fault_name);
+
+// Matrices above 64 KiB, so that the way of writing is used, and small tensors, which are packed.
+core::TransformerConfig fault_model() { return small_model(127, false, 160); }
+
+TEST_P(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
+  const auto config = fault_model();
+  const auto healthy = contents(save_once(new_root(), {2, 1, 1, false}, config, true, false, 100, write_path()));
   SickDisk disk(SickDisk::Kind::kShortWrites, 0, 0);
-  EXPECT_EQ(contents(save_once(b.path(), {2, 1, 1, false}, config, true, false)), healthy);
+  EXPECT_EQ(contents(save_once(new_root(), {2, 1, 1, false}, config, true, false, 100, write_path())), healthy);
   EXPECT_GT(disk.calls(), 100);
 }
 
 // Each failing call fails the generation on every rank with the same text, and leaves the one before as it was.
-TEST(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
+TEST_P(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
   using Kind = SickDisk::Kind;
-  const auto config = small_model(17);
+  const auto config = fault_model();
   const ModelLayout layout{2, 1, 1, false};
+  const bool sampled = std::getenv("MS_NIGHTLY") == nullptr;
   const std::vector<std::pair<Kind, int>> kinds = {{Kind::kWrite, ENOSPC},
                                                    {Kind::kWrite, EIO},
                                                    {Kind::kFsync, EIO},
@@ -471,8 +558,8 @@ TEST(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
   for (const auto& [kind, error] : kinds) {
     int failures = 0;
     for (int nth = 0;; ++nth) {
-      TemporaryFolder folder;
-      const auto before = contents(save_once(folder.path(), layout, config, true, false, 100));
+      const fs::path root = new_root();
+      const auto before = contents(save_once(root, layout, config, true, false, 100, write_path()));
       std::vector<std::string> texts(2);
       int calls = 0;
       {
@@ -481,42 +568,47 @@ TEST(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
           core::Communicator comm = world_of(endpoint);
           const RankState state(layout, config, endpoint.rank(), mixed_roles());
           Saver::Options options;
-          options.root = folder.path();
-          Saver saver(comm, options);
+          options.root = root;
+          options.write_path = write_path();
+          std::optional<Saver> saver;
           try {
-            saver.save({make_info(layout, config, 200), state.data()});
-            saver.finish();
+            saver.emplace(comm, options);
+            saver->save({make_info(layout, config, 200), state.data()});
+            saver->finish();
           } catch (const core::Error& e) {
             EXPECT_EQ(e.code(), core::ErrorCode::kIo) << e.what();
             texts[static_cast<size_t>(endpoint.rank())] = e.what();
-            EXPECT_FALSE(saver.status().unfinished);
+            EXPECT_FALSE(saver && saver->status().unfinished);
           }
         });
         calls = disk.calls();
       }
       EXPECT_EQ(texts[0], texts[1]);
-      const auto latest = find_latest(folder.path());
+      const auto latest = find_latest(root);
       ASSERT_TRUE(latest.has_value());
-      EXPECT_EQ(contents(folder.path() / "iter_0000100"), before);
+      EXPECT_EQ(contents(root / "iter_0000100"), before);
       EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
       if (texts[0].empty()) {  // committed: the call did not matter, or only the pointer was lost
         EXPECT_EQ(latest->generation.iteration, 200);
       } else {
         ++failures;
-        EXPECT_NE(texts[0].find(folder.path().string()), std::string::npos) << texts[0];
+        EXPECT_NE(texts[0].find(root.string()), std::string::npos) << texts[0];
       }
-      for (const auto& entry : fs::directory_iterator(folder.path())) {
+      for (const auto& entry : fs::directory_iterator(root)) {
         const bool is_temporary = entry.path().filename().string().find(".tmp-") != std::string::npos;
         EXPECT_FALSE(is_temporary && fs::is_directory(entry.path())) << entry.path();
       }
-      if (calls <= nth) break;                          // the run made fewer calls: all have had their turn
-      if (nth > 12 && kind == Kind::kWrite) nth += 20;  // writes are many and alike
+      if (calls <= nth) break;  // the run made fewer calls: all have had their turn
+      fs::remove_all(root);
+      if (sampled && failures == 2 && std::get<1>(GetParam()) != Place::kTemporary) break;
+      if (sampled) nth += kind == Kind::kWrite ? 23 : 4;
+      if (kind == Kind::kWrite && nth > 12) nth += 20;  // writes are many and alike
     }
     EXPECT_GT(failures, 0);
   }
 }
 
-TEST(SaverFaults, AFailedRankNamesItselfAndTheNextSaveWorks) {
+TEST(SaverErrors, AFailedRankNamesItselfAndTheNextSaveWorks) {
   const auto config = small_model(17);
   const ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder;
@@ -540,12 +632,13 @@ TEST(SaverFaults, AFailedRankNamesItselfAndTheNextSaveWorks) {
 }
 
 // A process that saves as fast as it can is killed at many moments: what is committed is always whole.
-TEST(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
+TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
   const auto config = small_model(127, false, 200);
-  TemporaryFolder folder;
+  const fs::path root = new_root();
   const RankState state({}, config, 0, mixed_roles());
   int64_t iteration = 0;
-  for (int round = 0; round < 12; ++round) {
+  const int rounds = std::getenv("MS_NIGHTLY") != nullptr ? 30 : 4;
+  for (int round = 0; round < rounds; ++round) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
@@ -554,7 +647,9 @@ TEST(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
         run_thread_ranks(1, [&](core::Endpoint& endpoint) {
           core::Communicator comm = world_of(endpoint);
           Saver::Options options;
-          options.root = folder.path();
+          options.root = root;
+          options.write_path = write_path();
+          options.retention.keep_last = 20;
           Saver saver(comm, options);
           for (int64_t i = iteration + 1;; ++i) {
             saver.save({make_info({}, config, i), state.data()});
@@ -570,27 +665,27 @@ TEST(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
     if (round % 2 == 0) {
       ASSERT_EQ(::read(ends[0], &committed, 1), 1);
     }
-    ::usleep(static_cast<useconds_t>(7919 * round % 40000));
+    ::usleep(static_cast<useconds_t>(7919 * (round + 1) % 40000));
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status));
     ::close(ends[0]);
-    const auto latest = find_latest(folder.path());
+    const auto latest = find_latest(root);
     if (!latest) continue;
     EXPECT_GE(latest->generation.iteration, iteration + (round % 2 == 0 ? 1 : 0));
     iteration = latest->generation.iteration;
     EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
-    for (const Generation& generation : list_generations(folder.path())) {  // all that have the name are whole
+    for (const Generation& generation : list_generations(root)) {  // all that have the name are whole
       EXPECT_NO_THROW(check_generation(generation.path));
     }
   }
   EXPECT_GT(iteration, 0);
-  const auto source = open_native(folder.path());
+  const auto source = open_native(root);
   expect_loads(*source, {2, 1, 1, false}, config);
   // A new saver clears what the dead ones left.
-  save_once(folder.path(), {}, config, true, false, iteration + 1);
-  for (const auto& entry : fs::directory_iterator(folder.path())) {
+  save_once(root, {}, config, true, false, iteration + 1);
+  for (const auto& entry : fs::directory_iterator(root)) {
     EXPECT_EQ(entry.path().filename().string().find("iter_0000001.tmp-"), std::string::npos);
   }
 }

@@ -267,8 +267,9 @@ void CrashDisk::crash(int limit, std::mt19937_64& random, const OnlyNamed& only_
   std::shuffle(changes.begin(), changes.end(), random);
   const size_t single = std::min(changes.size(), static_cast<size_t>(limit));
   for (size_t c = 0; c < single; ++c) {
-    const auto [of, which] = changes[c];
-    const auto is_it = [of = of, which = which](const Node& node, size_t i) { return &node == of && i == which; };
+    const Node* const of = changes[c].first;
+    const size_t which = changes[c].second;
+    const auto is_it = [&](const Node& node, size_t i) { return &node == of && i == which; };
     give([&](const Node& node, size_t i) { return !is_it(node, i); });
     give([&](const Node& node, size_t i) { return is_it(node, i); });
     // Its data did not come, the names did.

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""SIGKILL of msckpt reshard at random moments, by each way of writing, compressed or not: what the root held stays whole, what
+was reported is there, and what the dead ones left does not stand in the way of the next.
+
+  faults_kill_reshard.py [KILLS]     22 unless told
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import training
+
+KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 22
+LAYOUTS = [["--target-pipeline-parallel-size", "2"], ["--target-tensor-parallel-size", "2"], []]
+PATHS = ["io_uring", "direct", "buffered"]
+
+
+def generations(place, root):
+    return sorted((n for n in os.listdir(place.path(root)) if re.fullmatch(r"iter_\d+(\.r\d+)?", n)),
+                  key=lambda n: int(n.partition(".r")[2] or 0))
+
+
+def main():
+    with training.workplace(needs_mpirun=False) as place:
+        make = os.path.join(os.environ["MS_BIN"], "..", "tests", "make_checkpoint")
+        subprocess.run([make, "from", "2", "1", "2", "1", "100", "96"], cwd=place.folder, check=True, stdout=subprocess.PIPE)
+        logical = lambda path: sorted((t["name"], t["role"], t["logical_xxh3"])
+                                      for t in json.load(open(place.path(path, "manifest.json"), encoding="utf-8"))["tensors"])
+        expected = logical("from/iter_0000100")
+        usual, killed, committed, reported, kill = 0.3, 0, [], 0, -1
+        works = set()
+        while killed < KILLS and kill < 5 * KILLS + 20:
+            kill += 1
+            path = PATHS[kill % len(PATHS)]
+            flags = [*LAYOUTS[kill // len(PATHS) % len(LAYOUTS)], "--write-path", path, *(["--compress"] if kill % 5 == 4 else [])]
+            command = [os.path.join(place.bin, "msckpt"), "reshard", "--load-dir", "from", "--save-dir", "to", *flags]
+            began = time.monotonic()
+            process = subprocess.Popen(command, cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True)
+            if kill % 8 != 0:  # the others are let be, and tell how long it takes
+                # Most of it lies after the start of the program, and the commit at the end.
+                time.sleep(usual * place.random.choice([place.random.uniform(0.1, 1.0), place.random.uniform(0.7, 1.0)]))
+                process.kill()
+            out, err = process.communicate(timeout=training.LIMIT_S)
+            if process.returncode == 0:
+                usual = time.monotonic() - began
+                works.add(path)
+            killed += process.returncode < 0
+            if kill % 8 == 0 and process.returncode != 0:  # a path that this machine lacks, said in one line
+                place.expect(process.returncode == 2 and path in err, f"{path}: exit {process.returncode}\n{err}")
+            there = generations(place, "to") if os.path.isdir(place.path("to")) else []
+            lost = [name for name in committed if name not in there]
+            place.expect(not lost, f"kill {kill}: {lost} was there, and is gone")
+            if out.endswith("\n"):
+                reported += 1
+                place.expect(os.path.basename(out.strip()) in there, f"kill {kill}: {out} was reported, and is not there")
+            for name in there:
+                if name not in committed:
+                    place.expect(logical(f"to/{name}") == expected, f"kill {kill}: {name} holds other values")
+            committed = there
+            if there:
+                verified = place.tool("msckpt", "verify", "to")
+                place.expect(verified.exit == 0 and there[-1] in verified.stdout, f"kill {kill}: msckpt verify is clean", verified)
+            # A run of hundreds would fill the disk; whoever saves next removes the unfinished.
+            if len(there) > 6:
+                for name in there[:-3]:
+                    shutil.rmtree(place.path("to", name))
+                committed = there[-3:]
+            for name in os.listdir(place.path("to")) if kill % 20 == 19 else []:
+                if ".tmp-" in name and os.path.isdir(place.path("to", name)):
+                    shutil.rmtree(place.path("to", name))
+        final = place.tool("msckpt", "reshard", "--load-dir", "from", "--save-dir", "to")
+        place.expect(final.exit == 0, "the next one succeeds", final)
+        place.expect(killed == KILLS and reported > 0, f"{killed} were killed in time, {reported} reported")
+        print(f"{killed} killed, {reported} reported, by {', '.join(sorted(works))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
