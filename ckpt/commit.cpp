@@ -120,6 +120,15 @@ std::optional<int64_t> read_pointer(const fs::path& root) {
   }
 }
 
+std::optional<std::string> pointer_note(const fs::path& root, int64_t iteration) {
+  const auto pointer = read_pointer(root);
+  if (pointer == iteration) return std::nullopt;
+  if (pointer)
+    return cat(kPointerName, " says ", *pointer, ", but the newest whole checkpoint is of iteration ", iteration);
+  if (!fs::exists(root / kPointerName)) return std::nullopt;
+  return cat(kPointerName, " is not a number; the newest whole checkpoint is of iteration ", iteration);
+}
+
 std::optional<Latest> find_latest(const fs::path& root) {
   const auto generations = list_generations(root);
   Latest latest;
@@ -132,11 +141,7 @@ std::optional<Latest> find_latest(const fs::path& root) {
       continue;
     }
     latest.generation = generation;
-    const auto pointer = read_pointer(root);
-    if (pointer && *pointer != generation.iteration) {
-      latest.notes.push_back(cat(kPointerName, " says ", *pointer, ", but the newest whole checkpoint is ",
-                                 generation.path.filename().string()));
-    }
+    if (auto note = pointer_note(root, generation.iteration)) latest.notes.push_back(std::move(*note));
     return latest;
   }
   if (generations.empty()) return std::nullopt;

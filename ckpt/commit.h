@@ -48,6 +48,10 @@ Manifest check_generation(const std::filesystem::path& directory);
 // The iteration the pointer names; nothing if there is no readable pointer.
 std::optional<int64_t> read_pointer(const std::filesystem::path& root);
 
+// What to say of the pointer when the newest whole generation is of this iteration: that it names another one, or is no
+// number. Nothing if it agrees or is absent.
+std::optional<std::string> pointer_note(const std::filesystem::path& root, int64_t iteration);
+
 struct Latest {
   Generation generation;
   std::vector<std::string> notes;  // for the log: damaged newer generations, a pointer that says otherwise

@@ -1,5 +1,6 @@
 #include "ckpt/inspect.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iomanip>
 #include <map>
@@ -102,7 +103,7 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
   std::ostringstream out;
   const core::TransformerConfig& model = info.model;
   out << path << "\n  iteration        " << info.iteration << "\n  layout          ";
-  for (const char* key : {"tp", "pp", "dp", "zero"}) {
+  for (const char* key : {"tp", "pp", "vpp", "ep", "dp", "zero"}) {
     if (info.layout.contains(key)) out << ' ' << key << ' ' << info.layout[key].dump();
   }
   out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "
@@ -123,6 +124,44 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
         << row.shards << (row.shards == 1 ? " shard" : " shards") << '\n';
   }
   return out.str();
+}
+
+nlohmann::json statistics_json(const ShardTable& table, int32_t tensor, const TensorStatistics& statistics) {
+  const auto shape = table.global_shape(tensor);
+  return {{"name", table.key(tensor)},
+          {"role", core::role_name(table.role(tensor))},
+          {"dtype", core::dtype_name(table.dtype(tensor))},
+          {"shape", core::Dims(shape.begin(), shape.end())},
+          {"elements", statistics.elements},
+          {"nan", statistics.nans},
+          {"inf", statistics.infinities},
+          {"zeros", statistics.zeros},
+          {"min", statistics.min},
+          {"max", statistics.max},
+          {"mean", statistics.mean},
+          {"std", statistics.standard_deviation},
+          {"histogram", {{"from", statistics.min}, {"to", statistics.max}, {"counts", statistics.histogram}}}};
+}
+
+std::string statistics_text(const ShardTable& table, int32_t tensor, const TensorStatistics& statistics) {
+  const auto shape = table.global_shape(tensor);
+  std::string text = core::cat(
+      table.key(tensor), " (", core::role_name(table.role(tensor)), ") ", core::dtype_name(table.dtype(tensor)), " ",
+      core::Dims(shape.begin(), shape.end()), "\n  min ", statistics.min, "  max ", statistics.max, "  mean ",
+      statistics.mean, "  std ", statistics.standard_deviation, "\n  ", statistics.elements,
+      " elements: ", statistics.nans, " NaN, ", statistics.infinities, " infinite, ", statistics.zeros, " zero\n");
+  int64_t most = 1;
+  for (const int64_t count : statistics.histogram) most = std::max(most, count);
+  const double step =
+      (statistics.max - statistics.min) / static_cast<double>(std::max<size_t>(1, statistics.histogram.size()));
+  for (size_t bin = 0; bin < statistics.histogram.size(); ++bin) {
+    const int64_t count = statistics.histogram[bin];
+    char line[64];
+    std::snprintf(line, sizeof line, "  %12.5g %12lld ", statistics.min + static_cast<double>(bin) * step,
+                  static_cast<long long>(count));
+    text += core::cat(line, std::string(static_cast<size_t>(40 * count / most), '#'), "\n");
+  }
+  return text;
 }
 
 }  // namespace ms::ckpt

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ckpt/source.h"
+#include "ckpt/values.h"
 
 namespace ms::ckpt {
 
@@ -16,6 +17,11 @@ nlohmann::json inspect_json(const Source& source, const std::string& path);
 
 // A summary, and with `tensors` a line for every tensor.
 std::string inspect_text(const Source& source, const std::string& path, bool tensors);
+
+// {"name","role","dtype","shape","elements","nan","inf","zeros","min","max","mean","std","histogram":{"from","to",
+// "counts"}}, and the same as text.
+nlohmann::json statistics_json(const ShardTable& table, int32_t tensor, const TensorStatistics& statistics);
+std::string statistics_text(const ShardTable& table, int32_t tensor, const TensorStatistics& statistics);
 
 // "1.5 GiB"
 std::string bytes_text(int64_t bytes);

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "core/error.h"
 
@@ -83,8 +84,10 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   }
   std::vector<size_t> order(parameters.specs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return parameters.specs[a].layer < parameters.specs[b].layer; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const ParameterSpec &x = parameters.specs[a], &y = parameters.specs[b];
+    return std::tie(x.layer, x.expert, x.key) < std::tie(y.layer, y.expert, y.key);
+  });
   Parameters sorted;
   for (const size_t i : order) sorted.add(std::move(parameters.specs[i]), parameters.tensors[i]);
   return sorted;

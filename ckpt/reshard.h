@@ -23,7 +23,8 @@ struct ReshardOptions {
   std::optional<core::DType> params_dtype;  // of parameters in the result; else as in the source
 };
 
-// Every tensor of the source, role by role, cut for `layout`.
+// Every tensor of the source, role by role, cut for `layout`: in model order, or for a model with parameters beyond
+// parameter_specs by layer, expert and name, so that the files do not depend on the layout they come from.
 // Throws kInvalidArgument if the model cannot be cut so; kCorruptData if the source lacks a tensor of its model,
 // kUnsupported if it holds one that the model does not have.
 ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options);

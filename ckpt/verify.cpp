@@ -16,6 +16,7 @@
 #include "ckpt/logical_hash.h"
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
+#include "ckpt/values.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
@@ -378,6 +379,12 @@ VerifyReport verify_generation(const fs::path& directory, const VerifyOptions& o
   return Verifier(directory, options).run();
 }
 
+std::string difference_text(const ValueDifference& values) {
+  return cat("values differ: ", values.differing, " of ", values.elements, " elements, max abs ", values.max_abs,
+             ", relative L2 ", values.relative_l2, ", first at ", values.first, ": ", values.first_a, " and ",
+             values.first_b);
+}
+
 std::vector<Difference> diff_sources(Source& a, Source& b) {
   const ShardTable &first = a.shards(), &second = b.shards();
   std::vector<Difference> differences;
@@ -394,7 +401,8 @@ std::vector<Difference> diff_sources(Source& a, Source& b) {
       } else if (first.dtype(tensor) != second.dtype(*found)) {
         text = cat("dtype ", core::dtype_name(first.dtype(tensor)), " and ", core::dtype_name(second.dtype(*found)));
       } else if (logical_of(a, tensor) != logical_of(b, *found)) {
-        text = "values differ";
+        const auto values = compare_values(a, tensor, b, *found);
+        text = values ? difference_text(*values) : "the stored logical hashes differ, but no value does";
       }
     }
     if (!text.empty()) differences.push_back({std::string(first.key(tensor)), first.role(tensor), std::move(text)});

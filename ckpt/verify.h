@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/source.h"
+#include "ckpt/values.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::ckpt {
@@ -46,11 +47,12 @@ VerifyReport verify_generation(const std::filesystem::path& directory, const Ver
 struct Difference {
   std::string tensor;
   core::TensorRole role = core::TensorRole::kParam;
-  std::string text;  // "only in the first", "shape [8] and [4]", "values differ"
+  std::string text;  // "only in the first", "shape [8] and [4]", "values differ: 3 of 96 elements, max abs 0.5, .."
 };
+std::string difference_text(const ValueDifference& values);
 
-// Compares two checkpoints of any layouts by the logical hashes of their tensors; what a format does not store is
-// computed by reading the tensor. Empty: the same tensors with the same values.
+// Compares two checkpoints of any layouts by the logical hashes of their tensors, and by value where those differ; what
+// a format does not store is computed by reading the tensor. Empty: the same tensors with the same values.
 std::vector<Difference> diff_sources(Source& a, Source& b);
 
 }  // namespace ms::ckpt

@@ -1,6 +1,6 @@
 // msckpt: looks at, checks, compares and transforms checkpoints (ckpt/README.md).
 //
-//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, convert, diff
+//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, convert, diff, gc
 //
 // Wiring only. Results go to stdout (the path made, a table, JSON), everything else to the log.
 
@@ -19,11 +19,13 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/execute.h"
+#include "ckpt/gc.h"
 #include "ckpt/inspect.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
+#include "ckpt/values.h"
 #include "ckpt/verify.h"
 #include "convert/convert.h"
 #include "convert/detect.h"
@@ -49,7 +51,8 @@ struct Flags {
   bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false,
        compress = false;
   std::string write_path = "auto";
-  std::string load_dir, save_dir;
+  std::string load_dir, save_dir, tensor;
+  Retention retention;
   ModelLayout target;
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
   std::optional<int> expert_tensor_parallel_size;
@@ -125,10 +128,34 @@ std::function<void(int64_t, int64_t)> progress_line(const std::string& what) {
   };
 }
 
+// One tensor's statistics, in every role it has.
+void print_statistics(Source& source, const std::string& path, const Flags& flags) {
+  const auto tensors = source.shards().find_roles(flags.tensor);
+  json list = json::array();
+  std::string text;
+  for (const int32_t tensor : tensors) {
+    if (tensor < 0) continue;
+    const TensorStatistics statistics = tensor_statistics(source, tensor);
+    list.push_back(statistics_json(source.shards(), tensor, statistics));
+    text += statistics_text(source.shards(), tensor, statistics);
+  }
+  if (list.empty()) {
+    throw Error(ErrorCode::kNotFound, cat("--tensor ", flags.tensor, ": ", path,
+                                          " has no such tensor. msckpt inspect --tensors lists the names."));
+  }
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema}, {"verb", "inspect"}, {"path", path}, {"tensors", std::move(list)}});
+  } else {
+    print(text);
+  }
+}
+
 int run_inspect(const Flags& flags) {
   for (const std::string& path : ms::core::expand_path_list(flags.paths, std::cin)) {
     const auto source = open_source(path);
-    if (flags.json) {
+    if (!flags.tensor.empty()) {
+      print_statistics(*source, path, flags);
+    } else if (flags.json) {
       print_json(inspect_json(*source, path));
     } else {
       print(inspect_text(*source, path, flags.tensors));
@@ -147,6 +174,9 @@ std::vector<fs::path> generations_to_verify(const std::string& path, bool all) {
   }
   std::vector<fs::path> paths;
   for (const Generation& generation : generations) paths.push_back(generation.path);
+  if (const auto note = pointer_note(path, generations.front().iteration)) {
+    ms::core::log_warning("msckpt.verify", cat(path, ": ", *note));
+  }
   if (!all) paths.resize(1);
   return paths;
 }
@@ -193,6 +223,40 @@ int run_verify(const Flags& flags) {
     }
   }
   return damaged ? ms::core::exit_code(ErrorCode::kCorruptData) : 0;
+}
+
+int run_gc(const Flags& flags) {
+  for (const std::string& root : ms::core::expand_path_list(flags.paths, std::cin)) {
+    const GcReport report = collect_garbage(root, {flags.retention, flags.dry_run});
+    for (const std::string& note : report.notes) ms::core::log_warning("msckpt.gc", note);
+    json items = json::array();
+    std::string text;
+    int64_t freed = 0;
+    for (const GcItem& item : report.items) {
+      items.push_back({{"path", item.path.string()},
+                       {"reason", item.reason},
+                       {"bytes", item.bytes},
+                       {"bytes_freed", item.bytes_freed}});
+      text += item.path.string() + "\n";
+      freed += item.bytes_freed;
+    }
+    ms::core::log_info("msckpt.gc", cat(flags.dry_run ? "would remove " : "removed ", report.items.size(),
+                                        " directories of ", root, ", ", bytes_text(freed), "; the newest whole one is ",
+                                        report.newest.empty() ? "absent" : report.newest.filename().string()));
+    if (flags.json) {
+      print_json({{"schema", kJsonSchema},
+                  {"verb", "gc"},
+                  {"path", root},
+                  {"dry_run", flags.dry_run},
+                  {"newest", report.newest.string()},
+                  {"bytes_freed", freed},
+                  {"removed", std::move(items)},
+                  {"notes", report.notes}});
+    } else {
+      print(text);
+    }
+  }
+  return 0;
 }
 
 int run_diff(const Flags& flags) {
@@ -437,6 +501,7 @@ int run(const std::vector<std::string>& args) {
   CLI::App* inspect = add_verb("inspect", "what is in a checkpoint: layout, model, tensors", run_inspect);
   add_paths(inspect, "Checkpoint roots or directories, or - for a list of them on stdin");
   inspect->add_flag("--tensors", flags.tensors, "A line for every tensor");
+  inspect->add_option("--tensor", flags.tensor, "Statistics and a histogram of this tensor, in every role it has");
 
   CLI::App* verify =
       add_verb("verify", "check every hash; prints the path of what is whole, exit 3 if anything is not", run_verify);
@@ -452,6 +517,15 @@ int run(const std::vector<std::string>& args) {
                      "io_uring, direct, buffered or auto: how a result of ours is written")
         ->check(CLI::IsMember({"auto", "io_uring", "direct", "buffered"}));
   };
+
+  CLI::App* gc = add_verb("gc", "remove what dead writers left, and generations that a rule gives up", run_gc);
+  add_paths(gc, "Checkpoint roots");
+  gc->add_option("--keep-last", flags.retention.keep_last, "Newest generations to keep (all)")
+      ->check(CLI::PositiveNumber);
+  gc->add_option("--retain-interval", flags.retention.retain_interval,
+                 "Keep the newest, and iterations that are multiples of this (all)")
+      ->check(CLI::PositiveNumber);
+  gc->add_flag("--dry-run", flags.dry_run, "Only say what would go");
 
   CLI::App* diff = add_verb("diff", "compare two checkpoints of any layouts; exit 10 if they differ", run_diff);
   add_paths(diff, "Two checkpoint roots or directories");

@@ -1,0 +1,36 @@
+// What tensors hold: statistics of one, and how two of the same shape differ. Streams, 8 MiB at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ckpt/source.h"
+
+namespace ms::ckpt {
+
+struct TensorStatistics {
+  int64_t elements = 0, nans = 0, infinities = 0, zeros = 0;
+  // Of the finite elements, in double; 0 if there are none.
+  double min = 0, max = 0, mean = 0, standard_deviation = 0;
+  // Finite elements in equal parts of [min, max], the last one closed.
+  std::vector<int64_t> histogram;
+};
+
+// Reads the tensor (an index into source.shards()) twice: for the numbers, and for the histogram of so many bins.
+// Throws kUnsupported for a dtype that is no number, and as Source::read.
+TensorStatistics tensor_statistics(Source& source, int32_t tensor, int bins = 20);
+
+struct ValueDifference {
+  int64_t elements = 0, differing = 0;  // NaNs of equal bits do not differ, nor 0 and 0; -0 and 0 do
+  double max_abs = 0;                   // of a - b; infinity where only one is not finite
+  double relative_l2 = 0;               // |a - b| / |a|, over elements that are finite in both
+  core::Dims first;                     // the first element in row-major order that differs
+  double first_a = 0, first_b = 0;
+};
+
+// Compares two tensors of the same name, role, shape and dtype element by element; nothing if no bit differs.
+std::optional<ValueDifference> compare_values(Source& a, int32_t tensor_a, Source& b, int32_t tensor_b);
+
+}  // namespace ms::ckpt

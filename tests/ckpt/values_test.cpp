@@ -1,0 +1,136 @@
+// Statistics and comparisons against plain loops over all elements.
+#include "ckpt/values.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ckpt/verify.h"
+#include "tests/ckpt/state.h"
+
+namespace ms::ckpt {
+namespace {
+
+// A tensor of floats in memory, cut into two boxes of rows.
+class Floats final : public Source {
+ public:
+  Floats(core::Dims shape, int64_t cut, std::vector<float> values)
+      : shape_(std::move(shape)), values_(std::move(values)) {
+    core::Dims zero(shape_.size(), 0), low(shape_), high(shape_), at(shape_.size(), 0);
+    low[0] = at[0] = cut;
+    high[0] -= cut;
+    shards_.push_back({"x", core::TensorRole::kParam, core::DType::kFp32, shape_, zero, low});
+    shards_.push_back({"x", core::TensorRole::kParam, core::DType::kFp32, shape_, at, high});
+  }
+  const CheckpointInfo& info() const override { return info_; }
+  const ShardTable& shards() const override { return shards_; }
+  std::string describe(int32_t) const override { return "memory"; }
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
+    core::Dims from = shards_.offsets(static_cast<size_t>(shard));
+    for (size_t axis = 0; axis < from.size(); ++axis) from[axis] += offset[axis];
+    copy_box(reinterpret_cast<const std::byte*>(values_.data()), shape_, from, out, extent,
+             core::Dims(extent.size(), 0), extent, 4);
+  }
+
+ private:
+  core::Dims shape_;
+  std::vector<float> values_;
+  ShardTable shards_;
+  CheckpointInfo info_;
+};
+
+std::vector<float> some_values(size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(std::sin(static_cast<double>(i * i)));
+  return values;
+}
+
+TEST(Values, StatisticsAreThoseOfAPlainLoop) {
+  auto values = some_values(7 * 11);
+  values[3] = std::numeric_limits<float>::quiet_NaN();
+  values[20] = std::numeric_limits<float>::infinity();
+  values[40] = -std::numeric_limits<float>::infinity();
+  values[50] = 0;
+  Floats source({7, 11}, 3, values);
+  const TensorStatistics seen = tensor_statistics(source, 0, 4);
+  double sum = 0, low = 1e9, high = -1e9;
+  int64_t finite = 0, zeros = 0;
+  for (const float value : values) {
+    if (!std::isfinite(value)) continue;
+    sum += value;
+    low = std::min<double>(low, value);
+    high = std::max<double>(high, value);
+    zeros += value == 0;
+    ++finite;
+  }
+  double squares = 0;
+  std::vector<int64_t> histogram(4);
+  for (const float value : values) {
+    if (!std::isfinite(value)) continue;
+    squares += (value - sum / 74) * (value - sum / 74);
+    ++histogram[static_cast<size_t>(std::min(3.0, std::floor((value - low) / (high - low) * 4)))];
+  }
+  ASSERT_EQ(finite, 74);
+  EXPECT_EQ(seen.elements, 77);
+  EXPECT_EQ(seen.nans, 1);
+  EXPECT_EQ(seen.infinities, 2);
+  EXPECT_EQ(seen.zeros, zeros);
+  EXPECT_EQ(seen.min, low);
+  EXPECT_EQ(seen.max, high);
+  EXPECT_NEAR(seen.mean, sum / 74, 1e-14);
+  EXPECT_NEAR(seen.standard_deviation, std::sqrt(squares / 74), 1e-14);
+  EXPECT_EQ(seen.histogram, histogram);
+}
+
+TEST(Values, OfNothingFiniteAndOfOneValue) {
+  Floats nothing({2, 1}, 1, {NAN, NAN});
+  EXPECT_EQ(tensor_statistics(nothing, 0).nans, 2);
+  EXPECT_EQ(tensor_statistics(nothing, 0).max, 0);
+  Floats same({2, 1}, 1, {2.5f, 2.5f});
+  EXPECT_EQ(tensor_statistics(same, 0).standard_deviation, 0);
+  EXPECT_EQ(tensor_statistics(same, 0).histogram[0], 2);
+}
+
+TEST(Values, DifferencesAreFoundWhateverTheCut) {
+  const auto values = some_values(6 * 5);
+  Floats a({6, 5}, 2, values), equal({6, 5}, 4, values);
+  EXPECT_FALSE(compare_values(a, 0, equal, 0));
+  auto changed = values;
+  changed[17] += 0.5f;
+  changed[23] -= 2;
+  Floats b({6, 5}, 1, changed);
+  const auto seen = compare_values(a, 0, b, 0);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->elements, 30);
+  EXPECT_EQ(seen->differing, 2);
+  EXPECT_EQ(seen->first, (core::Dims{3, 2}));
+  EXPECT_EQ(seen->first_a, values[17]);
+  EXPECT_EQ(seen->first_b, changed[17]);
+  EXPECT_NEAR(seen->max_abs, 2, 1e-6);
+  double above = 0, below = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    above += std::pow(double{values[i]} - changed[i], 2);
+    below += std::pow(double{values[i]}, 2);
+  }
+  EXPECT_NEAR(seen->relative_l2, std::sqrt(above / below), 1e-12);
+  changed = values;
+  changed[0] = NAN;
+  Floats nan({6, 5}, 1, changed);
+  EXPECT_TRUE(std::isinf(compare_values(a, 0, nan, 0)->max_abs));
+  EXPECT_FALSE(compare_values(nan, 0, nan, 0));
+}
+
+TEST(Values, DiffSaysWhatDiffers) {
+  auto values = some_values(8);
+  Floats a({4, 2}, 1, values);
+  values[5] = 7;
+  Floats b({4, 2}, 3, values);
+  const auto differences = diff_sources(a, b);
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_NE(differences[0].text.find("1 of 8 elements"), std::string::npos) << differences[0].text;
+  EXPECT_NE(differences[0].text.find("first at [2, 1]"), std::string::npos) << differences[0].text;
+}
+
+}  // namespace
+}  // namespace ms::ckpt
