@@ -63,7 +63,7 @@ class Damage : public ::testing::Test {
 };
 
 TEST_F(Damage, EveryFlippedBitIsFoundAndNamed) {
-  for (const std::string file : {std::string("rank_00000.h5"), std::string(kManifestName)}) {
+  for (const char* file : {"rank_00000.h5", kManifestName}) {
     const std::string whole = read_file(path_ / file);
     std::string text = whole;
     size_t in_tensors = 0;
@@ -83,9 +83,9 @@ TEST_F(Damage, EveryFlippedBitIsFoundAndNamed) {
         ASSERT_GT(findings.front().end, static_cast<int64_t>(bit / 8));
       }
       const bool loaded = loads();
-      ASSERT_TRUE(!loaded || (tensor.empty() && file != kManifestName)) << file << " bit " << bit;
+      ASSERT_TRUE(!loaded || (tensor.empty() && std::string(file) != kManifestName)) << file << " bit " << bit;
     }
-    EXPECT_EQ(in_tensors > 100, file != kManifestName) << file;
+    EXPECT_EQ(in_tensors > 100, std::string(file) != kManifestName) << file;
     write_file(path_ / file, whole);
   }
   EXPECT_TRUE(verify_generation(path_, {}).findings.empty());
@@ -93,7 +93,7 @@ TEST_F(Damage, EveryFlippedBitIsFoundAndNamed) {
 }
 
 TEST_F(Damage, EveryTruncationIsFoundAndRefused) {
-  for (const std::string file : {std::string("rank_00000.h5"), std::string(kManifestName)}) {
+  for (const char* file : {"rank_00000.h5", kManifestName}) {
     const std::string whole = read_file(path_ / file);
     for (size_t size = 0; size < whole.size(); size += nightly() ? 1 : 3) {
       write_file(path_ / file, whole.substr(0, size));
