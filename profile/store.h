@@ -45,7 +45,7 @@ struct Category {
 };
 
 // Threads and processes may be named by texts instead of numbers: their ids are this and the text's NameId.
-inline constexpr int64_t kTextLaneId = int64_t{1} << 40;
+inline constexpr int64_t kTextLaneId = int64_t{1} << 61;
 
 struct Lane {
   bool device = false;

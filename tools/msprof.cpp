@@ -1,6 +1,6 @@
 // msprof: reads traces and says where the time went (profile/README.md).
 //
-//   msprof VERB INPUT... [flags]     verbs: analyze, breakdown, steps, kernels, info, convert
+//   msprof VERB INPUT... [flags]     msprof --help lists the verbs
 //
 // Wiring only: parse, load, analyse, print. Results go to stdout, what import met to the log.
 #include <CLI/CLI.hpp>
@@ -358,8 +358,9 @@ void add_compat_flag(CLI::App& verb, Flags& flags) {
 }
 
 int run(const std::vector<std::string>& args) {
-  CLI::App app("Reads traces of mstrain and says where the time went", "msprof");
+  CLI::App app("Reads traces of training runs and says where the time went", "msprof");
   app.require_subcommand(1);
+  app.footer("Example: msprof analyze traces");
   Flags flags;
   std::vector<std::pair<CLI::App*, const Verb*>> verbs;
   for (const Verb& verb : kVerbs) {
@@ -367,6 +368,7 @@ int run(const std::vector<std::string>& args) {
     add_input_flags(*command, flags);
     add_output_flags(*command, flags);
     const std::string name = verb.name;
+    command->footer(cat("Example: msprof ", name, " traces", name == "breakdown" ? " --per-step" : ""));
     if (verb.sections & (kKernels | kOperators | kMemory | kRanks)) add_top_flag(*command, flags);
     if (verb.sections & (kRanks | kLinks | kPipeline | kPop)) {
       command->add_option("--align", flags.align, "Clocks of ranks: auto, none, offset or linear");
@@ -386,11 +388,13 @@ int run(const std::vector<std::string>& args) {
     verbs.emplace_back(command, &verb);
   }
   CLI::App* diff = app.add_subcommand("diff", "two runs side by side: what was added, removed, or takes longer");
+  diff->footer("Example: msprof diff before after --short-names");
   add_input_flags(*diff, flags);
   add_output_flags(*diff, flags);
   add_top_flag(*diff, flags);
   diff->add_flag("--short-names", flags.short_names, "Names without template arguments and parameter lists");
   CLI::App* path = app.add_subcommand("critical-path", "the longest chain of dependent work in a window of one rank");
+  path->footer("Example: msprof critical-path rank_00000.mstrace --annotation ProfilerStep --instance 1");
   add_input_flags(*path, flags);
   add_output_flags(*path, flags);
   add_top_flag(*path, flags);
@@ -400,7 +404,10 @@ int run(const std::vector<std::string>& args) {
   add_compat_flag(*path, flags);
   CLI::App* question =
       app.add_subcommand("query", "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"");
+  question->footer(
+      "Example: msprof query traces \"SELECT name, sum(dur) FROM events WHERE class = 'COMPUTATION' GROUP BY 1\"");
   CLI::App* events = app.add_subcommand("events", "events as CSV for other tools");
+  events->footer("Example: msprof events traces --where 'cat=kernel,name~gemm' --columns rank,name,ts,dur");
   for (CLI::App* verb : {question, events}) {
     add_input_flags(*verb, flags);
     verb->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
@@ -410,10 +417,12 @@ int run(const std::vector<std::string>& args) {
   events->add_option("--where", flags.where, "Conditions: cat=kernel,name~nccl,dur>1000");
   events->add_option("--columns", flags.columns, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
   CLI::App* report = app.add_subcommand("report", "one HTML file with everything, to open from disk");
+  report->footer("Example: msprof report traces -o report.html");
   add_input_flags(*report, flags);
   report->add_option("-o,--output", flags.output, "report.html")->required();
   report->add_option("--step", flags.step, "Only these steps: 10-12");
   CLI::App* check = app.add_subcommand("check", "thresholds for pipelines: exit 10 when one is broken");
+  check->footer("Example: msprof check traces --max-exposed-comm 20% --max-slow-rank 1.05");
   add_input_flags(*check, flags);
   check->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
   check->add_flag("--pretty", flags.pretty, "JSON over several lines");
@@ -429,7 +438,9 @@ int run(const std::vector<std::string>& args) {
   check->add_option("--max-slowdown", flags.max_slowdown, "Mean step by that of --against: 1.05");
   check->add_option("--against", flags.against, "A trace or folder to compare with");
   CLI::App* slice = app.add_subcommand("slice", "the given steps, ranks or times as a trace that opens everywhere");
+  slice->footer("Example: msprof slice traces --step 12 --merge -o step12.json.gz");
   CLI::App* convert = app.add_subcommand("convert", "write Kineto-compatible Chrome JSON (Perfetto, TensorBoard, HTA)");
+  convert->footer("Example: msprof convert traces --merge -o all.json.gz");
   for (CLI::App* verb : {slice, convert}) {
     add_input_flags(*verb, flags);
     verb->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();

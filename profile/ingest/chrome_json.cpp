@@ -214,7 +214,8 @@ int64_t Reader::id_of(const Value& value) {
     const auto [end, error] = std::from_chars(value.data, value.data + value.size, number);
     if (error == std::errc() && end == value.data + value.size) return number;
   }
-  if (const auto number = detail::whole_number(value.text())) return *number;
+  // Numbers beyond those of texts are texts themselves.
+  if (const auto number = detail::whole_number(value.text()); number && *number < kTextLaneId) return *number;
   return kTextLaneId + name_of(value);
 }
 
@@ -881,17 +882,21 @@ void Reader::resolve_unknown_categories() {
 }
 
 void Reader::name_lanes() {
+  // A stream may have any number, so also one that looks like that of a text.
+  const auto is_text = [&](int64_t id) {
+    return id >= kTextLaneId && id - kTextLaneId < static_cast<int64_t>(trace_.names.size());
+  };
   for (Lane& lane : trace_.lanes) {
     const auto thread = thread_names_.find({lane.process, lane.id});
     if (thread != thread_names_.end()) {
       lane.name = thread->second;
-    } else if (lane.id >= kTextLaneId) {
+    } else if (is_text(lane.id)) {
       lane.name = static_cast<NameId>(lane.id - kTextLaneId);
     }
     const auto process = process_names_.find(lane.process);
     if (process != process_names_.end()) {
       lane.process_name = process->second;
-    } else if (lane.process >= kTextLaneId) {
+    } else if (is_text(lane.process)) {
       lane.process_name = static_cast<NameId>(lane.process - kTextLaneId);
     }
     if (!lane.device && trace_.pid == 0 && lane.process > 0 && lane.process < kTextLaneId) trace_.pid = lane.process;

@@ -55,7 +55,8 @@ class DataTable {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// text as HTML shows it: &, <, >, quotes escaped, control characters replaced, always valid UTF-8.
+// text as HTML shows it: &, <, >, quotes escaped, control characters but line breaks replaced, always
+// valid UTF-8.
 std::string html_text(std::string_view text);
 
 }  // namespace ms::profile

@@ -28,7 +28,7 @@ constexpr std::string_view kStyle = R"css(
 body{margin:0 auto;max-width:1240px;padding:1.5rem;color:var(--ink);background:var(--paper);font:15px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0 0 .2rem}h2{font-size:1.1rem;margin:2rem 0 .5rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 p.sub{color:var(--dim);margin:.1rem 0 1rem}
-pre{background:var(--soft);padding:.8rem 1rem;overflow:auto;border-radius:6px;font-size:13px}
+pre{background:var(--soft);padding:.8rem 1rem;overflow:auto;white-space:pre-wrap;border-radius:6px;font-size:13px}
 .scroll{overflow:auto;max-height:28rem;border:1px solid var(--line);border-radius:6px}
 table{border-collapse:collapse;font-size:13px;width:100%}
 th,td{padding:.25rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}

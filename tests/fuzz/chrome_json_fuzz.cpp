@@ -1,0 +1,24 @@
+// profile/ingest: text that is to be a Chrome trace (or packed so), to its analyses, its Chrome JSON and its report.
+#include "profile/analysis/critical_path.h"
+#include "profile/analysis/results.h"
+#include "profile/convert.h"
+#include "profile/ingest/load.h"
+#include "profile/report/html_report.h"
+#include "tests/fuzz/reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ms;
+  static const std::string path = fuzz::folder() / "trace.json", folder = fuzz::folder() / "json";
+  test::write_file(path, std::string(fuzz::text_of(data, size)));
+  fuzz::read_or_refuse([&] {
+    const profile::Store store = profile::load({path}, {});
+    const profile::Results results = profile::analyze(store, profile::kEverySection | profile::kTensorboardSteps);
+    profile::html_report(store, results, "fuzz");
+    profile::critical_path(*store.ranks[0], profile::view_devices(*store.ranks[0]), {});
+    // What is read, written and read again has as many events.
+    const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kJson);
+    const profile::Store again = profile::load({paths[0]}, {});
+    fuzz::require(again.ranks[0]->events.size() == store.ranks[0]->events.size(), "a round trip keeps all events");
+  });
+  return 0;
+}
