@@ -195,6 +195,16 @@ std::string write_part(const SaveJob& job, Incremental& incremental, core::trace
   });
 }
 
+bool all_have_begun(const SaveJob& job) {
+  for (int rank = 0; rank < job.num_ranks; ++rank) {
+    if (::access((job.temporary / rank_file_name(rank)).c_str(), F_OK) != 0 &&
+        ::access(report_path(job, rank).c_str(), F_OK) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void leave_report(const SaveJob& job, const std::string& outcome) {
   // Not synced: after a crash of the machine there is nobody to read it.
   const std::string path = report_path(job, job.rank), temporary = path + ".tmp";

@@ -52,6 +52,9 @@ core::Error parse_error(const std::string& outcome);
 // what the rank's save before left. Never throws.
 std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder);
 
+// Whether every rank has at least begun: its file or its report is there.
+bool all_have_begun(const SaveJob& job);
+
 // Leaves the outcome for the coordinator. Throws kIo.
 void leave_report(const SaveJob& job, const std::string& outcome);
 

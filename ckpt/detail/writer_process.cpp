@@ -35,8 +35,8 @@ using core::ErrorCode;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// Without a trainer nobody waits: a rank that has not reported by then has died with its machine.
-constexpr double kOrphanPatienceS = 60;
+// Between the trainer's end and the last moment at which a rank's writer, which has its snapshot, begins its file.
+constexpr double kOrphanPatienceS = 5;
 
 [[noreturn]] void fail(const char* what) {
   throw Error(ErrorCode::kIo, cat("writer process: ", what, ": ", std::strerror(errno)));
@@ -186,7 +186,7 @@ class Server {
       tell(told);
       if (job->job.coordinator())
         tell(commit_reported(
-            job->job, outcome, [this] { return give_up(); }, nullptr));
+            job->job, outcome, [&] { return give_up(job->job); }, nullptr));
     }
     reader.join();
   }
@@ -221,10 +221,15 @@ class Server {
     return job;
   }
 
-  std::string give_up() {
-    std::lock_guard lock(mutex_);
-    if (!orphaned_ || std::chrono::duration<double>(Clock::now() - orphaned_at_).count() < kOrphanPatienceS) return "";
-    return error_text(Error(ErrorCode::kPeerFailed, "the trainer has ended, and a rank has not reported"));
+  // Without a trainer, a rank that has not begun by now had no snapshot when it died; one that has is waited for.
+  std::string give_up(const SaveJob& job) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!orphaned_ || std::chrono::duration<double>(Clock::now() - orphaned_at_).count() < kOrphanPatienceS)
+        return "";
+    }
+    if (all_have_begun(job)) return "";
+    return error_text(Error(ErrorCode::kPeerFailed, "the trainer has ended, and a rank has taken no snapshot"));
   }
 
   void tell(const std::string& outcome) {

@@ -10,7 +10,7 @@ import training
 BAD = os.path.join(os.environ["MS_SOURCE"], "tests/data/bad")
 HEALTHY = os.path.join(os.environ["MS_SOURCE"], "tests/data/hf_llama_tiny")
 # What is not corrupt but of a kind that is not built.
-CODE_2 = {"tokenizer/model_of_unknown_type", "mstrace/of_another_program"}
+CODE_2 = {"tokenizer/model_of_unknown_type"}
 
 
 def model_with(place, name, source):

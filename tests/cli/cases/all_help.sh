@@ -1,7 +1,7 @@
 # --help is a result: on stdout, exit code 0, with every verb; each verb answers for itself. A reader that leaves is fine.
 mstrain --help | grep -c -e '^  --tensor-model-parallel-size' -e '^  --profile-level' -e '^  --data-path -'
 for binary in msckpt msprof msdata; do
-  verbs=$($binary --help | sed -n '/^Subcommands:/,$s/^  \([a-z]*\) .*/\1/p')
+  verbs=$($binary --help | sed -n '/^Subcommands:/,$s/^  \([a-z-]*\) .*/\1/p')
   echo "$binary:" $verbs
   for verb in $verbs; do
     $binary "$verb" --help | grep -q "^Usage: $binary $verb" || echo "$binary $verb does not answer"
