@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ckpt/box.h"
 #include "ckpt/commit.h"
 #include "ckpt/detail/save_job.h"
 #include "ckpt/detail/staging.h"
@@ -81,7 +82,7 @@ struct Saver::Impl {
   void copy(Save& save, core::ThreadPool* pool);
   void write(Save& save);
   std::string give_up();
-  void wait_agreed(const std::function<bool()>& done);
+  bool wait_agreed(const std::function<bool()>& done, const std::function<bool()>& hopeless);
 
   core::Communicator& comm;
   Options options;
@@ -256,15 +257,24 @@ std::string Saver::Impl::give_up() {
   return error_text(Error(ErrorCode::kPeerFailed, "the run has ended before all ranks had written"));
 }
 
-// Collective: until done() on all ranks. In pieces, so that the limit on a silent peer stays one on silence.
-void Saver::Impl::wait_agreed(const std::function<bool()>& done) {
+// Collective: until done() on all ranks, then true; false as soon as it is hopeless() on one. In pieces, so that the
+// limit on a silent peer stays one on silence.
+bool Saver::Impl::wait_agreed(const std::function<bool()>& done, const std::function<bool()>& hopeless) {
   while (true) {
-    bool mine = false;
+    int64_t missing = 0, hopeless_ranks = 0;
     {
       std::unique_lock lock(mutex);
-      mine = changed.wait_for(lock, std::chrono::milliseconds(500), done);
+      changed.wait_for(lock, std::chrono::milliseconds(500), [&] { return done() || hopeless(); });
+      missing = done() ? 0 : 1;
+      hopeless_ranks = hopeless() ? 1 : 0;
     }
-    if (alone() ? mine : comm.allreduce(int64_t{mine ? 0 : 1}) == 0) return;
+    if (!alone()) {
+      const int64_t all = comm.allreduce(missing + (hopeless_ranks << 32));
+      missing = all & 0xffffffff;
+      hopeless_ranks = all >> 32;
+    }
+    if (hopeless_ranks > 0) return false;
+    if (missing == 0) return true;
   }
 }
 
@@ -313,7 +323,7 @@ void Saver::save(const SaveRequest& request) {
   for (const ShardData& shard : save->shards) {
     job.boxes.push_back(shard.meta);
     job.data.push_back(shard.data);
-    impl.last_bytes += core::num_elements(shard.meta.local_shape) * core::size_of(shard.meta.dtype);
+    impl.last_bytes += bytes_of(shard.meta);
   }
   save->bytes = impl.last_bytes;
   if (!options.async) {
@@ -360,20 +370,25 @@ void Saver::finish() {
   const auto all_written = [&] {
     return std::all_of(impl.queue.begin(), impl.queue.end(), [](const auto& save) { return save->written; });
   };
-  impl.wait_agreed(all_written);
-  // What a rank could not leave in the directory the coordinator waits for in vain.
-  std::vector<std::string> lost = {impl.coordinator() ? std::string() : impl.failure};
-  if (!impl.alone()) lost = impl.comm.allgather_strings(lost[0]);
-  const auto first = std::find_if(lost.begin(), lost.end(), [](const std::string& text) { return !text.empty(); });
-  if (first != lost.end()) {
+  // What a rank could not leave in the directory the coordinator waits for in vain, and its later saves behind that.
+  const auto report_lost = [&] { return !impl.coordinator() && !impl.failure.empty(); };
+  std::string lost;
+  if (!impl.wait_agreed(all_written, report_lost)) {
+    std::string mine;
+    {
+      std::lock_guard lock(impl.mutex);
+      if (report_lost()) mine = impl.failure;
+    }
+    const std::vector<std::string> all = impl.comm.allgather_strings(mine);
+    lost = *std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
     std::lock_guard lock(impl.mutex);
-    impl.told_to_stop = *first;
+    impl.told_to_stop = lost;
   }
-  impl.wait_agreed([&] { return impl.queue.empty(); });
+  impl.wait_agreed([&] { return impl.queue.empty(); }, [] { return false; });
   std::string verdict;
   {
     std::lock_guard lock(impl.mutex);
-    verdict = first != lost.end() ? *first : impl.failure;
+    verdict = lost.empty() ? impl.failure : lost;
     if (verdict.empty()) verdict = cat('k', impl.last_committed, ' ', impl.last_path.string());
     impl.failure.clear();
     impl.told_to_stop.clear();

@@ -631,6 +631,37 @@ TEST(SaverErrors, AFailedRankNamesItselfAndTheNextSaveWorks) {
   EXPECT_EQ(list_generations(folder.path()).size(), 1u);
 }
 
+// Its own save is not all that waits for the report: the save behind that one is on the same thread.
+TEST(SaverErrors, ALostReportIsNotWaitedForByTheSavesBehindIt) {
+  class NoReports final : public core::FileOps {
+   public:
+    NoReports() { core::set_file_ops_for_test(this); }
+    ~NoReports() override { core::set_file_ops_for_test(nullptr); }
+    int rename(const char* from, const char* to, bool replace) override {
+      if (!std::string_view(to).ends_with("rank_00001.report")) return core::FileOps::rename(from, to, replace);
+      errno = EIO;
+      return -1;
+    }
+  };
+  const auto config = small_model(17);
+  const ModelLayout layout{2, 1, 1, false};
+  TemporaryFolder folder;
+  const NoReports disk;
+  run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state(layout, config, endpoint.rank(), mixed_roles());
+    Saver::Options options;
+    options.root = folder.path();
+    options.staging_buffers = 2;
+    Saver saver(comm, options);
+    for (const int64_t iteration : {100, 200}) saver.save({make_info(layout, config, iteration), state.data()});
+    const auto thrown = thrown_by([&] { saver.finish(); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+    EXPECT_NE(thrown.text.find("save iteration 100: rank 1"), std::string::npos) << thrown.text;
+  });
+  EXPECT_TRUE(list_generations(folder.path()).empty());
+}
+
 // A process that saves as fast as it can is killed at many moments: what is committed is always whole.
 TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
   const auto config = small_model(127, false, 200);
