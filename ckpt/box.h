@@ -70,4 +70,9 @@ void copy_box(const std::byte* source, const core::Dims& source_shape, const cor
               std::byte* target, const core::Dims& target_shape, const core::Dims& target_offset,
               const core::Dims& extent, int64_t item_size);
 
+// Bytes of a shard's own elements.
+inline int64_t bytes_of(const core::ShardedTensor& shard) {
+  return core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
+}
+
 }  // namespace ms::ckpt

@@ -109,6 +109,10 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
 
 Target huggingface_target(const ckpt::Source& source, const ConvertOptions& options,
                           const std::map<std::string, core::DType>& dtypes, Format from) {
+  if (options.compress || options.write_path) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--compress and --write-path are of checkpoints of ours, not of a hf result");
+  }
   Target target;
   target.info = source.info();
   const json& extra = target.info.model_extra;

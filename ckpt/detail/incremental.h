@@ -30,6 +30,7 @@ class Incremental {
   // After a save: what it wrote (its path; none: nothing was new) and what it linked replace what was known.
   void remember(const std::string& path, int64_t iteration, const RankFileRecord* written,
                 const std::vector<RankFileRecord>& linked);
+  bool knows_nothing() const { return entries_.empty(); }
   void forget() { entries_.clear(), files_.clear(); }
 
   int64_t since_full() const { return since_full_; }  // saves since the last that linked nothing

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ckpt/box.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
 #include "core/io/chunk_codec.h"
@@ -14,14 +15,6 @@
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
-namespace {
-
-int64_t bytes_of(const core::ShardedTensor& box) {
-  return core::num_elements(box.local_shape) * core::size_of(box.dtype);
-}
-
-}  // namespace
-
 std::string rank_file_name(int rank) {
   char name[32];
   std::snprintf(name, sizeof name, "rank_%05d.h5", rank);

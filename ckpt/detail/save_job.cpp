@@ -8,6 +8,7 @@
 #include <new>
 #include <thread>
 
+#include "ckpt/box.h"
 #include "ckpt/commit.h"
 #include "ckpt/detail/assemble.h"
 #include "core/io/atomic_directory.h"
@@ -25,10 +26,6 @@ using core::ErrorCode;
 using core::trace::Category;
 using core::trace::Span;
 using Clock = std::chrono::steady_clock;
-
-int64_t bytes_of(const core::ShardedTensor& box) {
-  return core::num_elements(box.local_shape) * core::size_of(box.dtype);
-}
 
 std::string report_path(const SaveJob& job, int rank) {
   char name[32];
@@ -170,7 +167,7 @@ std::string write_part(const SaveJob& job, Incremental& incremental, core::trace
     if (job.boxes.empty()) return encode_records({});
     if (job.full_every <= 0 || incremental.since_full() + 1 >= job.full_every) incremental.forget();
     std::vector<int> entries(job.boxes.size(), -1);
-    if (job.full_every > 0) entries = incremental.unchanged(job.boxes, hashes_of(job));
+    if (!incremental.knows_nothing()) entries = incremental.unchanged(job.boxes, hashes_of(job));
     auto linked = incremental.link(entries, job.temporary.string());
     if (!linked) {
       core::log_info("ckpt.incremental", "files of the save before cannot be linked here: all is written");

@@ -7,16 +7,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ckpt/box.h"
 #include "ckpt/detail/rank_file.h"
 #include "core/error.h"
 #include "core/io/bulk_writer.h"
 
 namespace ms::ckpt {
 namespace {
-
-int64_t bytes_of(const core::ShardedTensor& shard) {
-  return core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
-}
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
