@@ -163,17 +163,25 @@ fs::path resolve_generation(const fs::path& path) {
 
 void wait_for_writer(const fs::path& root) { core::wait_for_heir((root / kLockName).string()); }
 
-int remove_abandoned(const fs::path& root) {
-  int removed = 0;
+std::vector<fs::path> list_abandoned(const fs::path& root) {
   std::vector<fs::path> paths;
   std::error_code error;
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    const bool unfinished = name.rfind("iter_", 0) == 0 && name.find(".tmp-") != std::string::npos;
-    if (unfinished || name.rfind(kTrashPrefix, 0) == 0 || name.rfind(core::kProbePrefix, 0) == 0)
+    const bool ours = name.rfind("iter_", 0) == 0 || name.rfind(kPointerName, 0) == 0;
+    if ((ours && name.find(".tmp-") != std::string::npos) || name.rfind(kTrashPrefix, 0) == 0 ||
+        name.rfind(core::kProbePrefix, 0) == 0) {
       paths.push_back(it->path());
+    }
   }
-  for (const fs::path& path : paths) {
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+int remove_abandoned(const fs::path& root) {
+  int removed = 0;
+  for (const fs::path& path : list_abandoned(root)) {
+    std::error_code error;
     fs::remove_all(path, error);
     removed += error ? 0 : 1;
   }

@@ -68,7 +68,10 @@ std::filesystem::path resolve_generation(const std::filesystem::path& path);
 // (core/io/lock_file.h). Returns at once where there is none.
 void wait_for_writer(const std::filesystem::path& root);
 
-// Removes what dead writers left (iter_*.tmp-*, .trash-*). Only with root's lock held. Returns how many; never throws.
+// What dead writers left (iter_*.tmp-*, .trash-*, pointers and probes they were at), in the order of names. Only with
+// root's lock held: else it may be that of the living. Never throws.
+std::vector<std::filesystem::path> list_abandoned(const std::filesystem::path& root);
+// Removes all that; returns how many.
 int remove_abandoned(const std::filesystem::path& root);
 
 }  // namespace ms::ckpt

@@ -29,16 +29,20 @@ void count_bytes(std::vector<GcItem>& items) {
   };
   std::map<std::pair<uint64_t, uint64_t>, Content> contents;  // by device and inode
   for (size_t i = 0; i < items.size(); ++i) {
-    std::error_code error;
-    for (fs::recursive_directory_iterator it(items[i].path, error), end; !error && it != end; it.increment(error)) {
+    const auto count = [&](const fs::path& path) {
       struct stat status {};
-      if (::lstat(it->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+      if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
       Content& content = contents[{status.st_dev, status.st_ino}];
       content.bytes = status.st_size;
       content.names = status.st_nlink;
       ++content.going;
       content.last_item = i;
       items[i].bytes += status.st_size;
+    };
+    count(items[i].path);
+    std::error_code error;
+    for (fs::recursive_directory_iterator it(items[i].path, error), end; !error && it != end; it.increment(error)) {
+      count(it->path());
     }
   }
   for (const auto& [inode, content] : contents) {
@@ -52,14 +56,10 @@ GcReport collect_garbage(const fs::path& root, const GcOptions& options) {
   if (!fs::is_directory(root)) throw Error(ErrorCode::kNotFound, cat(root.string(), ": no such directory"));
   const core::LockFile lock((root / kLockName).string());
   GcReport report;
-  for (const auto& entry : fs::directory_iterator(root)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(kTrashPrefix, 0) == 0) report.items.push_back({entry.path(), "on its way out"});
-    if (name.rfind("iter_", 0) == 0 && name.find(".tmp-") != std::string::npos) {
-      report.items.push_back({entry.path(), "unfinished"});
-    }
+  for (const fs::path& path : list_abandoned(root)) {
+    const bool trash = path.filename().string().rfind(kTrashPrefix, 0) == 0;
+    report.items.push_back({path, trash ? "on its way out" : "unfinished"});
   }
-  std::sort(report.items.begin(), report.items.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   std::vector<Generation> old;
   try {
     if (const auto latest = find_latest(root)) {

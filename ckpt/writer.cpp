@@ -120,7 +120,7 @@ void Saver::Impl::open_root() {
       lock_file = std::make_unique<core::LockFile>((options.root / kLockName).string());
       if (const int removed = remove_abandoned(options.root); removed > 0) {
         core::log_info("ckpt.recovery",
-                       cat("removed ", removed, " unfinished checkpoints of dead writers in ", options.root.string()));
+                       cat("removed ", removed, " unfinished things of dead writers in ", options.root.string()));
       }
       const core::WritePathChoice choice = core::choose_write_path(options.root.string(), options.write_path);
       core::log_info("ckpt.write", cat("writing by ", choice.why));

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """SIGKILL of msckpt reshard at random moments, by each way of writing, compressed or not: what the root held stays whole, what
-was reported is there, and what the dead ones left does not stand in the way of the next.
+was reported is there, and what the dead ones left does not stand in the way of the next. Then of msckpt gc, each time that
+the root holds many: what it keeps stays whole, and the next one ends its work.
 
-  faults_kill_reshard.py [KILLS]     22 unless told
+  faults_kill_reshard.py [KILLS]     22 of reshard unless told; of gc about half as many
 """
 import json
 import os
@@ -24,6 +25,35 @@ def generations(place, root):
                   key=lambda n: int(n.partition(".r")[2] or 0))
 
 
+class Collector:
+    """Runs msckpt gc --keep-last 2 and kills it, until one is left to end."""
+
+    def __init__(self, place):
+        self.place, self.usual, self.killed = place, 0.05, 0
+
+    def collect(self):
+        place = self.place
+        kept = generations(place, "to")[-2:]
+        for attempt in range(7):
+            began = time.monotonic()
+            process = subprocess.Popen([os.path.join(place.bin, "msckpt"), "gc", "to", "--keep-last", "2"], cwd=place.folder,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if attempt < 6:
+                time.sleep(self.usual * place.random.uniform(0.2, 1.0))
+                process.kill()
+            _, err = process.communicate(timeout=training.LIMIT_S)
+            if process.returncode == 0 and attempt == 6:
+                self.usual = time.monotonic() - began
+            self.killed += process.returncode < 0
+            place.expect(process.returncode in (0, -9), f"gc: exit {process.returncode}\n{err}")
+            there = generations(place, "to")
+            place.expect(there[-2:] == kept, f"gc: {kept} was to stay, there is {there}")
+            verified = place.tool("msckpt", "verify", "to")
+            place.expect(verified.exit == 0 and kept[-1] in verified.stdout, "after gc: msckpt verify is clean", verified)
+        rest = sorted(set(os.listdir(place.path("to"))) - {".msckpt.lock", "latest_checkpointed_iteration.txt"})
+        place.expect(rest == sorted(kept), f"gc leaves {kept} and no rubbish: {rest}")
+
+
 def main():
     with training.workplace(needs_mpirun=False) as place:
         make = os.path.join(os.environ["MS_BIN"], "..", "tests", "make_checkpoint")
@@ -33,6 +63,7 @@ def main():
         expected = logical("from/iter_0000100")
         usual, killed, committed, reported, kill = 0.3, 0, [], 0, -1
         works = set()
+        collector = Collector(place)
         while killed < KILLS and kill < 5 * KILLS + 20:
             kill += 1
             path = PATHS[kill % len(PATHS)]
@@ -65,18 +96,15 @@ def main():
             if there:
                 verified = place.tool("msckpt", "verify", "to")
                 place.expect(verified.exit == 0 and there[-1] in verified.stdout, f"kill {kill}: msckpt verify is clean", verified)
-            # A run of hundreds would fill the disk; whoever saves next removes the unfinished.
-            if len(there) > 6:
-                for name in there[:-3]:
-                    shutil.rmtree(place.path("to", name))
-                committed = there[-3:]
-            for name in os.listdir(place.path("to")) if kill % 20 == 19 else []:
-                if ".tmp-" in name and os.path.isdir(place.path("to", name)):
-                    shutil.rmtree(place.path("to", name))
+            if len(there) > 4:
+                collector.collect()
+                committed = generations(place, "to")
         final = place.tool("msckpt", "reshard", "--load-dir", "from", "--save-dir", "to")
         place.expect(final.exit == 0, "the next one succeeds", final)
         place.expect(killed == KILLS and reported > 0, f"{killed} were killed in time, {reported} reported")
-        print(f"{killed} killed, {reported} reported, by {', '.join(sorted(works))}")
+        collector.collect()
+        place.expect(collector.killed > 0, "gc was killed at least once")
+        print(f"{killed} killed, {reported} reported, by {', '.join(sorted(works))}; gc: {collector.killed} killed")
 
 
 if __name__ == "__main__":

@@ -293,6 +293,23 @@ TEST_F(CrashOfTrainer, IncrementalSavesAndRetention) {
   expect_survives(recording);
 }
 
+// Generations that share files by hard links, what a dead writer left, and one that was on its way out.
+TEST_F(CrashOfTrainer, GarbageCollection) {
+  make_data();
+  run(train("--train-iters 5 --save-interval 1 --save ckpt --ckpt-full-every 3 --lr 1e-30 --weight-decay 0"));
+  run("mkdir ckpt/iter_0000009.tmp-elsewhere-1-a_0 && echo half > ckpt/iter_0000009.tmp-elsewhere-1-a_0/rank_00000.h5 && "
+      "mv ckpt/iter_0000001 ckpt/.trash-iter_0000001");
+  const Recording recording = record(cat(MS_BIN "/msckpt gc ckpt --keep-last 2"));
+  expect_survives(recording);
+  EXPECT_EQ(ckpt::list_generations(disk() / "ckpt").size(), 2u);
+  EXPECT_FALSE(fs::exists(disk() / "ckpt/.trash-iter_0000001"));
+  EXPECT_FALSE(fs::exists(disk() / "ckpt/iter_0000009.tmp-elsewhere-1-a_0"));
+  expect_needs(recording, "fsync of the root after the rename to .trash", [&](size_t i) {
+    return i > 0 && recording.calls[i].kind == CallKind::kSyncFolder && recording.calls[i].path == "ckpt" &&
+           recording.calls[i - 1].kind == CallKind::kRename && starts(recording.calls[i - 1].other, "ckpt/.trash-");
+  });
+}
+
 TEST_F(CrashOfTrainer, RanksWithWriterProcesses) {
   if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "SKIPPED: needs mpirun";
   make_data();
