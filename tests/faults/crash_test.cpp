@@ -297,7 +297,8 @@ TEST_F(CrashOfTrainer, IncrementalSavesAndRetention) {
 TEST_F(CrashOfTrainer, GarbageCollection) {
   make_data();
   run(train("--train-iters 5 --save-interval 1 --save ckpt --ckpt-full-every 3 --lr 1e-30 --weight-decay 0"));
-  run("mkdir ckpt/iter_0000009.tmp-elsewhere-1-a_0 && echo half > ckpt/iter_0000009.tmp-elsewhere-1-a_0/rank_00000.h5 && "
+  run("mkdir ckpt/iter_0000009.tmp-elsewhere-1-a_0 && echo half > ckpt/iter_0000009.tmp-elsewhere-1-a_0/rank_00000.h5 "
+      "&& "
       "mv ckpt/iter_0000001 ckpt/.trash-iter_0000001");
   const Recording recording = record(cat(MS_BIN "/msckpt gc ckpt --keep-last 2"));
   expect_survives(recording);
