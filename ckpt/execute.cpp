@@ -111,7 +111,9 @@ class Pipeline {
  public:
   Pipeline(Source& source, Sink& sink, const ShardTable& targets, const ExecuteOptions& options, int threads)
       : source_(source), sink_(sink), targets_(targets), options_(options) {
-    for (size_t i = 0; i < targets.size(); ++i) total_ += targets.size_bytes(i);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (sink.wants(static_cast<int32_t>(i))) total_ += targets.size_bytes(i);
+    }
     if (threads == 1) {
       inline_worker_ = std::make_unique<Worker>(source);
     } else {
@@ -119,8 +121,6 @@ class Pipeline {
     }
   }
   ~Pipeline() { join(); }
-
-  int64_t total() const { return total_; }
 
   void submit(const Job& job) {
     if (inline_worker_ != nullptr) return perform(job, *inline_worker_);
@@ -203,8 +203,6 @@ class Pipeline {
   bool closed_ = false;
   std::exception_ptr error_;
 };
-
-constexpr size_t kMaxFilesAtOnce = 16;
 
 // The chunks of targets that are all of one tensor, in the order of their places in it: those that want the same source
 // bytes come close together, so that what the source holds of them serves all.
@@ -298,19 +296,20 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
   const auto start = std::chrono::steady_clock::now();
   ExecuteReport report;
   sink.begin(info, targets);
-  {
+  for (size_t i = 0; i < targets.size(); ++i) report.bytes += targets.size_bytes(i);
+  sink.agree([&] {
     Planner planner(source.shards(), targets);
     const int threads = share_memory(source, targets, options);
     Pipeline pipeline(source, sink, targets, options, threads);
-    report.bytes = pipeline.total();
     std::vector<int32_t> wave;
     for (size_t begin = 0; begin < targets.size();) {
       // As many targets as lie in a few files.
       wave.clear();
       std::set<int32_t> files;
       for (; begin < targets.size(); ++begin) {
+        if (!sink.wants(static_cast<int32_t>(begin))) continue;
         files.insert(sink.file_of(static_cast<int32_t>(begin)));
-        if (files.size() > kMaxFilesAtOnce) break;
+        if (files.size() > sink.files_at_once()) break;
         wave.push_back(static_cast<int32_t>(begin));
       }
       const auto tensor = [&](int32_t target) { return targets.tensor_of(static_cast<size_t>(target)); };
@@ -325,7 +324,7 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
       }
     }
     pipeline.finish();
-  }
+  });
   report.path = sink.commit();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

@@ -27,14 +27,14 @@ struct ExecuteOptions {
 
 struct ExecuteReport {
   std::filesystem::path path;  // what the sink made
-  int64_t copies = 0;
-  int64_t bytes = 0;  // of targets
+  int64_t copies = 0;          // by this process
+  int64_t bytes = 0;           // of targets
   double seconds = 0;
 };
 
-// begin, all writes, commit. `targets` as for plan_copies. Source shards that no target wants are left out (the caller
-// decides what may be dropped). dtypes: equal, or among fp32, bf16 and fp16 on both sides (convert_elements).
-// Throws what plan_copies, source, and sink throw; then the sink has not been committed.
+// begin, all writes of what the sink wants, commit. `targets` as for plan_copies. Source shards that no target wants
+// are left out (the caller decides what may be dropped). dtypes: equal, or among fp32, bf16 and fp16 on both sides
+// (convert_elements). Throws what plan_copies, source, and sink throw; then the sink has not been committed.
 ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, const ShardTable& targets,
                       const ExecuteOptions& options);
 

@@ -7,6 +7,8 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/io/json.h"
+#include "kernels/checksum.h"
 
 namespace ms::ckpt {
 
@@ -154,6 +156,31 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
     plan.decisions.push_back("tied embeddings: stored once, with the first stage");
   }
   return plan;
+}
+
+std::string hash_of_plan(const Source& source, const ReshardPlan& plan, bool compress) {
+  uint64_t hash = compress ? 1 : 0;
+  const auto mix = [&hash](const auto& text) {
+    hash = hash * 0x9E3779B97F4A7C15u + kernels::xxh3(text.data(), text.size() * sizeof(text[0]));
+  };
+  const ShardTable& from = source.shards();
+  for (size_t t = 0; t < from.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const auto logical = source.logical_xxh3(std::string(from.key(tensor)), from.role(tensor));
+    if (!logical) return "";
+    hash = hash * 0x9E3779B97F4A7C15u + *logical;
+  }
+  mix(cat(plan.info.iteration, plan.info.layout.dump(), plan.info.model_extra.dump(), plan.info.common.dump()));
+  const ShardTable& to = plan.targets.shards;
+  for (size_t i = 0; i < to.size(); ++i) {
+    const core::ShardedTensor target = to[i];
+    mix(target.key);
+    mix(target.global_offset);
+    mix(target.local_shape);
+    hash += static_cast<uint64_t>(target.role) * 64 + static_cast<uint64_t>(target.dtype);
+  }
+  mix(plan.targets.ranks);
+  return core::hex16(hash);
 }
 
 ExpectedHash hashes_to_keep(const Source& source) {

@@ -29,6 +29,10 @@ struct ReshardOptions {
 // kUnsupported if it holds one that the model does not have.
 ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options);
 
+// 16 hex digits that stand for the plan and the values of the source: two reshards with the same one write the same
+// files. Empty for a source that has no logical hashes.
+std::string hash_of_plan(const Source& source, const ReshardPlan& plan, bool compress);
+
 // The logical hashes that a copy of the source must have, for tensors that keep their dtype. `source` is not owned.
 ExpectedHash hashes_to_keep(const Source& source);
 

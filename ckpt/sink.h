@@ -1,12 +1,13 @@
 // Where tensors go: a checkpoint of any format being written. Nothing is visible under its final name before commit().
 //
 // The native sink (native_sink.h) is one; convert/ implements the others. execute.h drives a sink:
-//   begin(info, targets); write(...) for every element of every target once; commit().
+//   begin(info, targets); write(...) for every element of every wanted target once; commit().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 
 #include "ckpt/source.h"
 
@@ -26,12 +27,23 @@ class Sink {
   // any order. Thread-safe for different ranges. data is at a multiple of 4096.
   virtual void write(int32_t target, int64_t first, int64_t count, const std::byte* data) = 0;
 
+  // Whether this process is to write the target: not what others write, or an earlier process has written.
+  virtual bool wants(int32_t /*target*/) const { return true; }
+
+  // Runs the writing of all wanted targets. Where several processes write one checkpoint, they agree on its outcome:
+  // if it throws on one, it throws on all.
+  virtual void agree(const std::function<void()>& writing) { writing(); }
+
   // Makes it durable and visible, and returns the path that was made. Once.
   virtual std::filesystem::path commit() = 0;
 
   // The file that a target goes to, any number that is not another's: files of consecutive targets are written at the
   // same time, a few of them.
   virtual int32_t file_of(int32_t /*target*/) const { return 0; }
+
+  // How many files are written at a time: more, and source bytes that several want are read once; fewer, and files are
+  // finished early.
+  virtual size_t files_at_once() const { return 16; }
 
   // Elements per write; the default is 8 MiB worth, the granularity of our checksums.
   virtual int64_t chunk_elements(const core::ShardedTensor& target) const {

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -29,6 +30,9 @@
 #include "ckpt/verify.h"
 #include "convert/convert.h"
 #include "convert/detect.h"
+#include "core/comm/agree.h"
+#include "core/comm/communicator.h"
+#include "core/comm/launcher.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/path_list.h"
@@ -49,7 +53,7 @@ using nlohmann::json;
 struct Flags {
   std::vector<std::string> paths;
   bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false,
-       compress = false;
+       compress = false, resume = false;
   std::string write_path = "auto";
   std::string load_dir, save_dir, tensor;
   Retention retention;
@@ -59,6 +63,7 @@ struct Flags {
   std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir;
   int64_t mem_mib = 256;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+  ms::core::Communicator* team = nullptr;  // of the processes under mpirun
 };
 
 using ms::tools::print;
@@ -345,30 +350,55 @@ void print_dry_run(const Flags& flags, const Source& source, const ReshardPlan& 
   print(text);
 }
 
-int run_reshard(const Flags& flags) {
-  const std::string load_dir = single_path(flags.load_dir, "--load-dir");
-  if (load_dir.empty()) return 0;
-  if (flags.save_dir.empty() && !flags.dry_run) {
-    throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
-  }
-  const auto source = open_source(load_dir);
+// What can fail on one process fails on all.
+void agree(const Flags& flags, const std::function<void()>& body) {
+  if (flags.team == nullptr) return body();
+  ms::core::collectively(*flags.team, "reshard", body);
+}
+
+void refuse_to_write_into_the_source(const std::string& load_dir, const std::string& save_dir) {
   const auto same = [&](const fs::path& path) {
     std::error_code error;
-    return !flags.save_dir.empty() && fs::equivalent(path, flags.save_dir, error) && !error;
+    return !save_dir.empty() && fs::equivalent(path, save_dir, error) && !error;
   };
   const fs::path absolute = fs::absolute(fs::path(load_dir) / "").parent_path();
   if (same(absolute) || same(absolute.parent_path())) {
-    throw Error(ErrorCode::kInvalidArgument, cat("--save-dir ", flags.save_dir,
+    throw Error(ErrorCode::kInvalidArgument, cat("--save-dir ", save_dir,
                                                  " holds what --load-dir reads: the new "
                                                  "layout would shadow it. Give another directory."));
   }
-  const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), reshard_options(flags));
+}
+
+int run_reshard(const Flags& flags) {
+  const bool prints = flags.team == nullptr || flags.team->rank() == 0;
+  std::string load_dir;
+  std::unique_ptr<Source> source;
+  ReshardPlan plan;
+  agree(flags, [&] {
+    if (prints) load_dir = single_path(flags.load_dir, "--load-dir");  // it may be stdin, which one process has
+  });
+  if (flags.team != nullptr) load_dir = flags.team->bcast_string(load_dir, 0);
+  if (load_dir.empty()) return 0;
+  NativeSinkOptions sink_options;
+  agree(flags, [&] {
+    if (flags.save_dir.empty() && !flags.dry_run) {
+      throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
+    }
+    source = open_source(load_dir);
+    refuse_to_write_into_the_source(load_dir, flags.save_dir);
+    plan = plan_reshard(*source, target_layout(flags, *source), reshard_options(flags));
+    sink_options.plan_hash = hash_of_plan(*source, plan, flags.compress);
+    if (sink_options.plan_hash.empty() && (flags.resume || flags.team != nullptr)) {
+      throw Error(ErrorCode::kUnsupported, cat(load_dir,
+                                               ": without logical hashes in it a reshard can neither be resumed nor "
+                                               "be made by several processes"));
+    }
+  });
   if (flags.dry_run) {
-    print_dry_run(flags, *source, plan);
+    if (prints) print_dry_run(flags, *source, plan);
     return 0;
   }
   for (const std::string& decision : plan.decisions) ms::core::log_info("msckpt.reshard", decision);
-  NativeSinkOptions sink_options;
   sink_options.compress = flags.compress;
   sink_options.write_path = ms::core::parse_write_path(flags.write_path);
   sink_options.root = flags.save_dir;
@@ -376,6 +406,8 @@ int run_reshard(const Flags& flags) {
   sink_options.num_ranks = plan.layout.world_size();
   sink_options.producer = "msckpt";
   sink_options.expected_logical_xxh3 = hashes_to_keep(*source);
+  sink_options.team = flags.team;
+  sink_options.resume = flags.resume;
   ExecuteOptions options;
   options.mem_bytes = flags.mem_mib << 20;
   options.threads = flags.threads;
@@ -383,6 +415,7 @@ int run_reshard(const Flags& flags) {
   options.progress = progress_line("reshard");
   const auto sink = make_native_sink(std::move(sink_options));
   const ExecuteReport report = execute(*source, *sink, plan.info, plan.targets.shards, options);
+  if (!prints) return 0;
   ms::core::log_info("msckpt.reshard",
                      cat(bytes_text(report.bytes), " in ", report.copies, " copies, ", report.seconds, " s (",
                          bytes_text(static_cast<int64_t>(static_cast<double>(report.bytes) / report.seconds)), "/s)"));
@@ -475,7 +508,24 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
 }
 
-int run(const std::vector<std::string>& args) {
+// One of the processes that a launcher has started: reshard is shared among them, the first does the rest.
+int run_as_rank(Flags& flags, int (*verb)(const Flags&), std::unique_ptr<ms::core::RankSession>& session) {
+  constexpr double kPatienceS = 30 * 86400;  // one may have much more to write than another
+  session = ms::core::load_mpi_session();
+  ms::core::Endpoint endpoint(session->transport(), {.timeout_s = kPatienceS});
+  ms::core::set_log_rank(endpoint.rank(), false);
+  std::vector<int> ranks(static_cast<size_t>(endpoint.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  ms::core::Communicator team(endpoint, "team", ranks, 1);
+  flags.threads = std::max(1, flags.threads / session->local_size());
+  if (verb == run_reshard) {
+    flags.team = &team;
+    return verb(flags);
+  }
+  return endpoint.rank() == 0 ? verb(flags) : 0;
+}
+
+int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSession>& session) {
   CLI::App app("Looks at, checks, compares, reshards and converts checkpoints", "msckpt");
   app.require_subcommand(1);
   Flags flags;
@@ -490,7 +540,8 @@ int run(const std::vector<std::string>& args) {
     verb->add_option("path", flags.paths, help)->required();
   };
   const auto add_threads = [&](CLI::App* verb) {
-    verb->add_option("--threads", flags.threads, "Threads that read and write")->check(CLI::Range(1, 256));
+    verb->add_option("--threads", flags.threads, "Threads that read and write, of all processes of a machine")
+        ->check(CLI::Range(1, 256));
   };
 
   const auto add_memory = [&](CLI::App* verb) {
@@ -539,6 +590,8 @@ int run(const std::vector<std::string>& args) {
   reshard->add_option("--save-dir", flags.save_dir, "Root of the new checkpoint; its path is printed");
   add_memory(reshard);
   add_writing(reshard);
+  reshard->add_flag("--resume", flags.resume,
+                    "Go on where the same command was stopped; when stopped, leave what is finished");
   reshard->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(reshard);
 
@@ -570,7 +623,10 @@ int run(const std::vector<std::string>& args) {
   if (!ms::tools::parse(app, args)) return 0;
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
   try {
-    return chosen->second(flags);
+    if (!ms::core::launched_by_mpi()) return chosen->second(flags);
+    return run_as_rank(flags, chosen->second, session);
+  } catch (const ms::core::AgreedError&) {
+    throw;
   } catch (const Error& e) {
     throw e.within(chosen->first->get_name());
   }
@@ -580,5 +636,10 @@ int run(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   ms::core::install_termination_handlers();
-  return ms::tools::run_guarded("msckpt", [&] { return run(ms::tools::arguments(argc, argv)); });
+  std::unique_ptr<ms::core::RankSession> session;
+  return ms::tools::run_guarded(
+      "msckpt", [&] { return run(ms::tools::arguments(argc, argv), session); },
+      [&](int exit_code) {
+        if (session) session->abort(exit_code);
+      });
 }

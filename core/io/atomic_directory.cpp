@@ -51,7 +51,7 @@ AtomicDirectory::AtomicDirectory(std::filesystem::path temporary) : path_(std::m
 }
 
 AtomicDirectory::~AtomicDirectory() {
-  if (committed_) return;
+  if (committed_ || stays_) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

@@ -23,7 +23,7 @@ class AtomicDirectory {
  public:
   // Makes `temporary`, whose parent exists. One that is there already is used: ranks share it.
   explicit AtomicDirectory(std::filesystem::path temporary);
-  // Removes the temporary directory unless commit() renamed it. Never throws.
+  // Removes the temporary directory unless commit() renamed it, or leave() was called. Never throws.
   ~AtomicDirectory();
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
@@ -33,10 +33,12 @@ class AtomicDirectory {
   // fsyncs the directory, renames it to `target` and fsyncs the parent. False, with nothing renamed, if target exists.
   // durable: set to false if the file system cannot fsync directories.
   bool commit(const std::filesystem::path& target, bool* durable = nullptr);
+  // It is not removed.
+  void leave() { stays_ = true; }
 
  private:
   std::filesystem::path path_;
-  bool committed_ = false;
+  bool committed_ = false, stays_ = false;
 };
 
 }  // namespace ms::core

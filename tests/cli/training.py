@@ -167,6 +167,11 @@ def read(path):
         return ""
 
 
+def read_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def wait_for(condition, what, limit_s=LIMIT_S):
     end = time.monotonic() + limit_s
     while True:
