@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
-#include <numeric>
 #include <set>
 
 #include "ckpt/commit.h"
 #include "ckpt/detail/assemble.h"
+#include "ckpt/detail/deal.h"
 #include "ckpt/detail/rank_file.h"
 #include "core/comm/agree.h"
 #include "core/error.h"
@@ -103,7 +103,7 @@ class NativeSink final : public Sink {
   bool coordinator() const { return options_.team == nullptr || options_.team->rank() == 0; }
   void open_directory(int64_t bytes);
   std::vector<int> take_finished() const;
-  void deal(const std::vector<int>& finished);
+  void deal_files(const std::vector<int>& finished);
 
   NativeSinkOptions options_;
   CheckpointInfo info_;
@@ -165,22 +165,15 @@ std::vector<int> NativeSink::take_finished() const {
   return finished;
 }
 
-// Files that are not finished go to the process that has the least to write, longest first.
-void NativeSink::deal(const std::vector<int>& finished) {
-  for (const int rank : finished) {
-    ranks_[static_cast<size_t>(rank)]->mine = false;
-    ranks_[static_cast<size_t>(rank)]->remaining = 0;
-  }
-  if (options_.team == nullptr) return;
-  std::vector<size_t> order(ranks_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ranks_[a]->bytes > ranks_[b]->bytes; });
-  std::vector<int64_t> load(static_cast<size_t>(options_.team->size()));
-  for (const size_t rank : order) {
-    if (!ranks_[rank]->mine || ranks_[rank]->boxes.empty()) continue;
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += ranks_[rank]->bytes;
-    ranks_[rank]->mine = least - load.begin() == options_.team->rank();
+// Files that are not finished are dealt among the processes.
+void NativeSink::deal_files(const std::vector<int>& finished) {
+  std::vector<int64_t> bytes;
+  for (const auto& rank : ranks_) bytes.push_back(rank->bytes);
+  for (const int rank : finished) bytes[static_cast<size_t>(rank)] = 0;
+  const int me = options_.team == nullptr ? 0 : options_.team->rank();
+  const std::vector<int> owners = deal(bytes, options_.team == nullptr ? 1 : options_.team->size());
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank]->mine = bytes[rank] > 0 && owners[rank] == me;
     if (!ranks_[rank]->mine) ranks_[rank]->remaining = 0;
   }
 }
@@ -221,7 +214,7 @@ void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
   if (!finished.empty()) {
     core::log_info("ckpt.write", cat(finished.size(), " of ", ranks_.size(), " files were finished before"));
   }
-  deal(finished);
+  deal_files(finished);
 }
 
 void NativeSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {

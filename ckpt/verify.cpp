@@ -12,11 +12,13 @@
 
 #include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/detail/deal.h"
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
 #include "ckpt/values.h"
+#include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
@@ -44,30 +46,75 @@ class Verifier {
   }
 
   VerifyReport run() {
-    try {
-      manifest_ = read_manifest(directory_);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kCorruptData) throw;
-      add({kManifestName, "", -1, -1, e.what()});
-      return std::move(report_);
-    }
-    report_.iteration = manifest_.info.iteration;
-    report_.files = static_cast<int64_t>(manifest_.files.size());
-    report_.tensors = static_cast<int64_t>(manifest_.boxes.num_tensors());
-    report_.bytes = manifest_.tensor_bytes();
-    check_files();
-    check_coverage_of_all();
-    if (!options_.fast) {
-      check_data();
-      check_structure();
+    if (options_.team == nullptr) {
+      check();
+    } else {
+      core::collectively(*options_.team, "verify", [&] { check(); });
+      share_findings();
     }
     std::sort(report_.findings.begin(), report_.findings.end(), [](const Finding& a, const Finding& b) {
-      return std::tie(a.file, a.begin, a.tensor) < std::tie(b.file, b.begin, b.tensor);
+      return std::tie(a.file, a.begin, a.tensor, a.text) < std::tie(b.file, b.begin, b.tensor, b.text);
     });
     return std::move(report_);
   }
 
  private:
+  void check() {
+    try {
+      manifest_ = read_manifest(directory_);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kCorruptData) throw;
+      add({kManifestName, "", -1, -1, e.what()});
+      return keep_as_first();
+    }
+    report_.iteration = manifest_.info.iteration;
+    report_.files = static_cast<int64_t>(manifest_.files.size());
+    report_.tensors = static_cast<int64_t>(manifest_.boxes.num_tensors());
+    report_.bytes = total_ = manifest_.tensor_bytes();
+    check_files();
+    check_coverage_of_all();
+    keep_as_first();
+    if (options_.fast) return;
+    take_part();
+    check_data();
+    check_structure();
+  }
+
+  // What all processes of a team have seen alike is told by the first.
+  void keep_as_first() {
+    if (options_.team != nullptr && options_.team->rank() != 0) report_.findings.clear();
+  }
+
+  // Whole tensors, and the structure of whole files, go to one process each.
+  void take_part() {
+    const ShardTable& boxes = manifest_.boxes;
+    my_tensors_.assign(boxes.num_tensors(), true);
+    my_files_.assign(manifest_.files.size(), true);
+    if (options_.team == nullptr) return;
+    const int parts = options_.team->size(), me = options_.team->rank();
+    std::vector<int64_t> bytes(boxes.num_tensors());
+    for (size_t i = 0; i < boxes.size(); ++i) bytes[static_cast<size_t>(boxes.tensor_of(i))] += boxes.size_bytes(i);
+    const std::vector<int> owners = deal(bytes, parts);
+    for (size_t t = 0; t < owners.size(); ++t) my_tensors_[t] = owners[t] == me;
+    for (size_t f = 0; f < my_files_.size(); ++f) my_files_[f] = static_cast<int>(f) % parts == me;
+    total_ = 0;
+    for (size_t t = 0; t < bytes.size(); ++t) total_ += my_tensors_[t] ? bytes[t] : 0;
+  }
+
+  void share_findings() {
+    nlohmann::json mine = nlohmann::json::array();
+    for (const Finding& finding : report_.findings) {
+      mine.push_back({finding.file, finding.tensor, finding.begin, finding.end, finding.text});
+    }
+    report_.findings.clear();
+    const auto keep = nlohmann::json::error_handler_t::replace;  // names from a damaged file may be any bytes
+    for (const std::string& part : options_.team->allgather_strings(mine.dump(-1, ' ', false, keep))) {
+      for (const auto& finding : nlohmann::json::parse(part)) {
+        report_.findings.push_back({finding[0], finding[1], finding[2], finding[3], finding[4]});
+      }
+    }
+  }
+
   void add(Finding finding) {
     std::lock_guard lock(mutex_);
     report_.findings.push_back(std::move(finding));
@@ -132,8 +179,9 @@ class Verifier {
       try {
         for (size_t i = next++; i < by_place_.size(); i = next++) {
           LogicalPartial partial;
-          const bool good = check_box(by_place_[i], chunk, partial);
           const auto tensor = static_cast<size_t>(boxes.tensor_of(by_place_[i]));
+          if (!my_tensors_[tensor]) continue;
+          const bool good = check_box(by_place_[i], chunk, partial);
           std::lock_guard lock(mutex_);
           logical[tensor].merge(partial);
           if (!good) damaged[tensor] = true;
@@ -150,7 +198,7 @@ class Verifier {
     for (std::thread& thread : threads) thread.join();
     if (error != nullptr) std::rethrow_exception(error);
     for (size_t t = 0; t < boxes.num_tensors(); ++t) {
-      if (damaged[t] || !covered_[t]) continue;
+      if (damaged[t] || !covered_[t] || !my_tensors_[t]) continue;
       const auto tensor = static_cast<int32_t>(t);
       const auto shape = boxes.global_shape(tensor);
       const uint64_t seen = finish_logical(boxes.dtype(tensor), {shape.begin(), shape.end()}, logical[t]);
@@ -215,7 +263,7 @@ class Verifier {
       }
       std::lock_guard lock(mutex_);
       done_ += count;
-      if (options_.progress) options_.progress(done_, report_.bytes);
+      if (options_.progress) options_.progress(done_, total_);
     }
     return good;
   }
@@ -238,7 +286,7 @@ class Verifier {
         numbers.push_back(box);
       }
       const ManifestFile& entry = manifest_.files[f];
-      if (!readable_[f] || entry.linked) continue;  // of a linked file only these boxes count
+      if (!my_files_[f] || !readable_[f] || entry.linked) continue;  // of a linked file only these boxes count
       const core::File file = core::File::open_read(path_of(entry));
       if (file.size_bytes() != entry.bytes) continue;  // already found
       try {
@@ -339,8 +387,9 @@ class Verifier {
   std::vector<bool> readable_;      // per file
   std::vector<bool> covered_;       // per tensor
   std::vector<uint32_t> by_place_;  // boxes, files front to back
+  std::vector<bool> my_tensors_, my_files_;
   std::mutex mutex_;
-  int64_t done_ = 0;
+  int64_t done_ = 0, total_ = 0;  // bytes that this process reads
 };
 
 uint64_t logical_of(Source& source, int32_t tensor) {

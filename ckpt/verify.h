@@ -9,6 +9,7 @@
 
 #include "ckpt/source.h"
 #include "ckpt/values.h"
+#include "core/comm/communicator.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::ckpt {
@@ -28,6 +29,7 @@ struct VerifyOptions {
   int threads = 1;    // each reads one chunk (8 MiB) at a time
   std::function<void(int64_t done, int64_t total)> progress;  // bytes; from one thread at a time; may be empty
   std::function<bool()> stopped;                              // throws kIo "interrupted" when true; may be empty
+  core::Communicator* team = nullptr;  // processes that share the reading; all get all findings; null: alone
 };
 
 struct VerifyReport {
@@ -41,7 +43,7 @@ struct VerifyReport {
 
 // Checks one generation (a directory with a manifest): sizes, coverage (holes, overlaps, shapes), and unless fast every
 // chunk hash, every logical hash, the bytes between the data, and that the HDF5 structure says what the manifest says.
-// Throws only for what is not about the content: kNotFound, kIo.
+// Throws only for what is not about the content: kNotFound, kIo. Collective over the team.
 VerifyReport verify_generation(const std::filesystem::path& directory, const VerifyOptions& options);
 
 struct Difference {

@@ -70,9 +70,28 @@ using ms::tools::print;
 
 void print_json(const json& document) { print(document.dump() + "\n"); }
 
+// Under mpirun one process prints for all.
+bool speaks(const Flags& flags) { return flags.team == nullptr || flags.team->rank() == 0; }
+
+// What can fail on one process fails on all.
+void agree(const Flags& flags, const std::function<void()>& body) {
+  if (flags.team == nullptr) return body();
+  ms::core::collectively(*flags.team, "msckpt", body);
+}
+
+// What one process knows, of stdin or of folders that change, on all.
+std::vector<std::string> agreed_list(const Flags& flags, const std::function<std::vector<std::string>()>& list) {
+  std::vector<std::string> items;
+  agree(flags, [&] {
+    if (speaks(flags)) items = list();
+  });
+  if (flags.team == nullptr) return items;
+  return json::parse(flags.team->bcast_string(json(items).dump(), 0)).get<std::vector<std::string>>();
+}
+
 // The only path of a flag that may be "-"; empty if the link before gave none.
-std::string single_path(const std::string& given, const char* flag) {
-  const auto paths = ms::core::expand_path_list({given}, std::cin);
+std::string single_path(const Flags& flags, const std::string& given, const char* flag) {
+  const auto paths = agreed_list(flags, [&] { return ms::core::expand_path_list({given}, std::cin); });
   if (paths.size() > 1) {
     throw Error(ErrorCode::kInvalidArgument, cat(flag, " -: one path is wanted, stdin gave ", paths.size()));
   }
@@ -186,45 +205,56 @@ std::vector<fs::path> generations_to_verify(const std::string& path, bool all) {
   return paths;
 }
 
+void print_verified(const Flags& flags, const fs::path& path, const VerifyReport& report) {
+  json findings = json::array();
+  for (const Finding& finding : report.findings) {
+    ms::core::log_error("msckpt.verify", cat(path.string(), ": ", finding_text(finding)));
+    findings.push_back({{"file", finding.file}, {"tensor", finding.tensor}, {"text", finding.text}});
+    if (finding.begin >= 0) findings.back().update({{"begin", finding.begin}, {"end", finding.end}});
+  }
+  for (const std::string& note : report.notes) {
+    ms::core::log_warning("msckpt.verify", cat(path.string(), ": ", note));
+  }
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema},
+                {"verb", "verify"},
+                {"path", path.string()},
+                {"ok", report.findings.empty()},
+                {"fast", flags.fast},
+                {"iteration", report.iteration},
+                {"files", report.files},
+                {"tensors", report.tensors},
+                {"bytes", report.bytes},
+                {"findings", std::move(findings)},
+                {"notes", report.notes}});
+  } else if (report.findings.empty()) {
+    ms::core::log_info("msckpt.verify",
+                       cat(path.string(), ": ", report.files, " files, ", report.tensors, " tensors, ",
+                           bytes_text(report.bytes), flags.fast ? ": sizes and manifest hold" : ": every hash holds"));
+    print(path.string() + "\n");
+  }
+}
+
 int run_verify(const Flags& flags) {
   bool damaged = false;
-  for (const std::string& given : ms::core::expand_path_list(flags.paths, std::cin)) {
-    for (const fs::path& path : generations_to_verify(given, flags.all)) {
+  for (const std::string& given :
+       agreed_list(flags, [&] { return ms::core::expand_path_list(flags.paths, std::cin); })) {
+    const auto list = [&] {
+      std::vector<std::string> paths;
+      for (const fs::path& path : generations_to_verify(given, flags.all)) paths.push_back(path.string());
+      return paths;
+    };
+    for (const fs::path path : agreed_list(flags, list)) {
       VerifyOptions options;
       options.fast = flags.fast;
       options.threads = flags.threads;
       options.progress = progress_line("verify");
       options.stopped = interrupted;
+      options.team = flags.team;
       const VerifyReport report = verify_generation(path, options);
       ms::core::log_progress("");
-      json findings = json::array();
-      for (const Finding& finding : report.findings) {
-        ms::core::log_error("msckpt.verify", cat(path.string(), ": ", finding_text(finding)));
-        findings.push_back({{"file", finding.file}, {"tensor", finding.tensor}, {"text", finding.text}});
-        if (finding.begin >= 0) findings.back().update({{"begin", finding.begin}, {"end", finding.end}});
-      }
-      for (const std::string& note : report.notes) {
-        ms::core::log_warning("msckpt.verify", cat(path.string(), ": ", note));
-      }
+      if (speaks(flags)) print_verified(flags, path, report);
       damaged = damaged || !report.findings.empty();
-      if (flags.json) {
-        print_json({{"schema", kJsonSchema},
-                    {"verb", "verify"},
-                    {"path", path.string()},
-                    {"ok", report.findings.empty()},
-                    {"fast", flags.fast},
-                    {"iteration", report.iteration},
-                    {"files", report.files},
-                    {"tensors", report.tensors},
-                    {"bytes", report.bytes},
-                    {"findings", std::move(findings)},
-                    {"notes", report.notes}});
-      } else if (report.findings.empty()) {
-        ms::core::log_info("msckpt.verify", cat(path.string(), ": ", report.files, " files, ", report.tensors,
-                                                " tensors, ", bytes_text(report.bytes),
-                                                flags.fast ? ": sizes and manifest hold" : ": every hash holds"));
-        print(path.string() + "\n");
-      }
     }
   }
   return damaged ? ms::core::exit_code(ErrorCode::kCorruptData) : 0;
@@ -295,7 +325,7 @@ int run_diff(const Flags& flags) {
 }
 
 int run_plan(const Flags& flags) {
-  const std::string load_dir = single_path(flags.load_dir, "--load-dir");
+  const std::string load_dir = single_path(flags, flags.load_dir, "--load-dir");
   if (load_dir.empty()) return 0;
   const auto source = open_source(load_dir);
   const ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), reshard_options(flags));
@@ -350,12 +380,6 @@ void print_dry_run(const Flags& flags, const Source& source, const ReshardPlan& 
   print(text);
 }
 
-// What can fail on one process fails on all.
-void agree(const Flags& flags, const std::function<void()>& body) {
-  if (flags.team == nullptr) return body();
-  ms::core::collectively(*flags.team, "reshard", body);
-}
-
 void refuse_to_write_into_the_source(const std::string& load_dir, const std::string& save_dir) {
   const auto same = [&](const fs::path& path) {
     std::error_code error;
@@ -370,15 +394,10 @@ void refuse_to_write_into_the_source(const std::string& load_dir, const std::str
 }
 
 int run_reshard(const Flags& flags) {
-  const bool prints = flags.team == nullptr || flags.team->rank() == 0;
-  std::string load_dir;
+  const std::string load_dir = single_path(flags, flags.load_dir, "--load-dir");
+  if (load_dir.empty()) return 0;
   std::unique_ptr<Source> source;
   ReshardPlan plan;
-  agree(flags, [&] {
-    if (prints) load_dir = single_path(flags.load_dir, "--load-dir");  // it may be stdin, which one process has
-  });
-  if (flags.team != nullptr) load_dir = flags.team->bcast_string(load_dir, 0);
-  if (load_dir.empty()) return 0;
   NativeSinkOptions sink_options;
   agree(flags, [&] {
     if (flags.save_dir.empty() && !flags.dry_run) {
@@ -395,7 +414,7 @@ int run_reshard(const Flags& flags) {
     }
   });
   if (flags.dry_run) {
-    if (prints) print_dry_run(flags, *source, plan);
+    if (speaks(flags)) print_dry_run(flags, *source, plan);
     return 0;
   }
   for (const std::string& decision : plan.decisions) ms::core::log_info("msckpt.reshard", decision);
@@ -415,7 +434,7 @@ int run_reshard(const Flags& flags) {
   options.progress = progress_line("reshard");
   const auto sink = make_native_sink(std::move(sink_options));
   const ExecuteReport report = execute(*source, *sink, plan.info, plan.targets.shards, options);
-  if (!prints) return 0;
+  if (!speaks(flags)) return 0;
   ms::core::log_info("msckpt.reshard",
                      cat(bytes_text(report.bytes), " in ", report.copies, " copies, ", report.seconds, " s (",
                          bytes_text(static_cast<int64_t>(static_cast<double>(report.bytes) / report.seconds)), "/s)"));
@@ -435,7 +454,7 @@ int run_reshard(const Flags& flags) {
 int run_convert(const Flags& flags) {
   namespace convert = ms::convert;
   convert::ConvertOptions options;
-  options.load_dir = single_path(flags.load_dir, "--load-dir");
+  options.load_dir = single_path(flags, flags.load_dir, "--load-dir");
   if (options.load_dir.empty()) return 0;
   if (flags.save_dir.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
@@ -508,7 +527,7 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
 }
 
-// One of the processes that a launcher has started: reshard is shared among them, the first does the rest.
+// One of the processes that a launcher has started: the long verbs are shared among them, the first does the rest.
 int run_as_rank(Flags& flags, int (*verb)(const Flags&), std::unique_ptr<ms::core::RankSession>& session) {
   constexpr double kPatienceS = 30 * 86400;  // one may have much more to write than another
   session = ms::core::load_mpi_session();
@@ -518,7 +537,7 @@ int run_as_rank(Flags& flags, int (*verb)(const Flags&), std::unique_ptr<ms::cor
   std::iota(ranks.begin(), ranks.end(), 0);
   ms::core::Communicator team(endpoint, "team", ranks, 1);
   flags.threads = std::max(1, flags.threads / session->local_size());
-  if (verb == run_reshard) {
+  if (verb == run_reshard || verb == run_verify) {
     flags.team = &team;
     return verb(flags);
   }

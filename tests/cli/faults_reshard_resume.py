@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """msckpt reshard --resume: what was finished when it was killed is not written again, the result is as if it had not been
-killed, and other plans do not take it up. And by several processes under mpirun: the same files, killed or not."""
+killed, and other plans do not take it up. And several processes under mpirun: the same files, killed or not, and the same
+findings of verify."""
 import json
 import os
 import re
@@ -25,8 +26,12 @@ def unfinished(place, root):
 
 
 def reshard(place, source, target, *flags, ranks=0, kill_when=None):
+    return run(place, ["reshard", "--load-dir", source, "--save-dir", target, *flags], ranks, kill_when)
+
+
+def run(place, arguments, ranks=0, kill_when=None):
     """kill_when(): asked until it is true; then all processes are killed."""
-    command = [os.path.join(place.bin, "msckpt"), "reshard", "--load-dir", source, "--save-dir", target, *flags]
+    command = [os.path.join(place.bin, "msckpt"), *arguments]
     if ranks:
         command = [*training.MPIRUN, "-n", str(ranks), *command]
     environment = dict(os.environ, NOTES=place.folder)
@@ -117,6 +122,18 @@ def main():
             place.expect(contents(place.path("team/iter_0000100")) == expected, "the same files again")
             refused = reshard(place, "nowhere", "team", *MANY, ranks=3)
             place.expect(refused.exit == 2 and len(refused.errors) == 1, "one line, exit 2", refused)
+            data = bytearray(training.read_bytes(place.path("team/iter_0000100/rank_00007.h5")))
+            for at in (len(data) // 3, len(data) // 2):
+                data[at] ^= 4
+            with open(place.path("team/iter_0000100/rank_00007.h5"), "wb") as file:
+                file.write(data)
+            verify = ["verify", "team", "together", "--json"]
+            alone = place.tool("msckpt", *verify)
+            place.expect(alone.exit == 3 and '"ok":false' in alone.stdout, "two flipped bits are found", alone)
+            for ranks in (2, 5):
+                shared = run(place, verify, ranks)
+                place.expect((shared.exit, shared.stdout) == (3, alone.stdout) and len(shared.errors) == len(alone.errors),
+                             f"{ranks} processes find what one finds", shared)
             shown = reshard(place, "from", "team", *MANY, "--dry-run", "--json", ranks=2)
             place.expect(shown.exit == 0 and json.loads(shown.stdout)["dry_run"], "one of them prints", shown)
 
