@@ -276,7 +276,8 @@ int run_gc(const Flags& flags) {
       freed += item.bytes_freed;
     }
     ms::core::log_info("msckpt.gc", cat(flags.dry_run ? "would remove " : "removed ", report.items.size(),
-                                        " directories of ", root, ", ", bytes_text(freed), "; the newest whole one is ",
+                                        report.items.size() == 1 ? " directory of " : " directories of ", root, ", ",
+                                        bytes_text(freed), "; the newest whole one is ",
                                         report.newest.empty() ? "absent" : report.newest.filename().string()));
     if (flags.json) {
       print_json({{"schema", kJsonSchema},

@@ -1,0 +1,11 @@
+# One tensor in every role it has; a checkpoint's layout; what is not there.
+set -euo pipefail
+"$MS_BUILD/tests/make_checkpoint" a 2 1 1 0 100
+msckpt inspect a --tensor decoder.final_layernorm.weight | grep -v '  0 $'
+msckpt inspect a --tensor decoder.final_layernorm.weight --json | python3 -c '
+import json, sys
+for line in sys.stdin:
+    tensor = json.loads(line)
+    for one in tensor.get("tensors", [tensor]):
+        print(sorted(one))'
+msckpt inspect a --tensor decoder.nothing.weight || echo "exit $?"
