@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -161,10 +163,35 @@ TEST(Saver, SecondSaverIsRefusedOnAllRanks) {
   EXPECT_EQ(refused, 2);
 }
 
+// While it is closed, no fsync returns.
+class GatedDisk final : public core::FileOps {
+ public:
+  GatedDisk() { core::set_file_ops_for_test(this); }
+  ~GatedDisk() override { core::set_file_ops_for_test(nullptr); }
+  void close() { set(true); }
+  void open() { set(false); }
+  int fsync(int fd) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !closed_; });
+    return core::FileOps::fsync(fd);
+  }
+
+ private:
+  void set(bool closed) {
+    std::lock_guard lock(mutex_);
+    closed_ = closed;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+};
+
 // A slow disk: two snapshots are taken at once, the third has to wait for the first.
 TEST(Saver, TwoBuffersTakeTwoSnapshots) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder;
+  GatedDisk disk;
   run_thread_ranks(1, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
     const RankState state({}, config, 0, mixed_roles());
@@ -172,19 +199,26 @@ TEST(Saver, TwoBuffersTakeTwoSnapshots) {
     Saver::Options options;
     options.root = folder.path();
     options.staging_buffers = 2;
-    options.bytes_per_second = 10'000'000;  // about 0.3 s a save
     options.arena = &arena;
     Saver saver(comm, options);
     saver.reserve(state.data());
     const int64_t staging = arena.current_bytes(core::MemoryTag::kCkpt);
-    for (int64_t iteration = 1; iteration <= 4; ++iteration) {
-      saver.save({make_info({}, config, iteration), state.data()});
-      EXPECT_TRUE(saver.status().unfinished);
-      if (iteration == 2) {
-        EXPECT_EQ(saver.last_committed(), -1) << "neither of two saves had to wait";
-      }
-      EXPECT_EQ(saver.last_wait_seconds() > 0.05, iteration > 2) << saver.last_wait_seconds();
-    }
+    const auto save = [&](int64_t iteration) { saver.save({make_info({}, config, iteration), state.data()}); };
+    disk.close();
+    save(1);
+    save(2);
+    EXPECT_TRUE(saver.status().unfinished);
+    EXPECT_EQ(saver.last_committed(), -1) << "neither of two saves had to wait";
+    std::atomic<bool> third_returned{false};
+    std::thread third([&] {
+      save(3);
+      third_returned = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(third_returned);
+    disk.open();
+    third.join();
+    save(4);
     saver.finish();
     EXPECT_EQ(saver.last_committed(), 4);
     EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kCkpt), staging);
@@ -365,15 +399,17 @@ TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
     const auto descriptors = [] {
       return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
     };
-    int64_t resident = 0;
+    std::map<int64_t, int64_t> resident;  // by iteration
     std::ptrdiff_t open = 0;
     for (int64_t iteration = 1; iteration <= 300; ++iteration) {
       saver.save({make_info({}, config, iteration), state.data()});
       if (iteration % 50 != 0) continue;
       saver.finish();
-      if (iteration == 100) resident = resident_bytes(), open = descriptors();
+      resident[iteration] = resident_bytes();
+      if (iteration == 100) open = descriptors();
     }
-    EXPECT_LE(resident_bytes(), resident + (1 << 20));
+    // A leak grows in both halves, the allocator's own ways in one.
+    EXPECT_LE(std::min(resident[200] - resident[100], resident[300] - resident[200]), 256 << 10);
     EXPECT_LE(descriptors(), open);
     EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kCkpt), staging);
     EXPECT_EQ(list_generations(root).size(), 1u);
@@ -407,7 +443,6 @@ TEST(SaverProcess, OutlivesTheTrainer) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_TRUE(list_generations(folder.path()).empty());
   // It still holds the lock of the root: the next saver waits for it, and does not take its work for abandoned.
   run_thread_ranks(1, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
