@@ -1,6 +1,6 @@
 // msckpt: looks at, checks, compares and transforms checkpoints (ckpt/README.md).
 //
-//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, convert, diff, gc
+//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, merge, convert, diff, gc
 //
 // Wiring only. Results go to stdout (the path made, a table, JSON), everything else to the log.
 
@@ -22,6 +22,7 @@
 #include "ckpt/execute.h"
 #include "ckpt/gc.h"
 #include "ckpt/inspect.h"
+#include "ckpt/merge.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"
@@ -57,6 +58,7 @@ struct Flags {
   std::string write_path = "auto";
   std::string load_dir, save_dir, tensor;
   Retention retention;
+  std::vector<double> weights;
   ModelLayout target;
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
   std::optional<int> expert_tensor_parallel_size;
@@ -350,7 +352,27 @@ int run_plan(const Flags& flags) {
   return 0;
 }
 
-void print_dry_run(const Flags& flags, const Source& source, const ReshardPlan& plan) {
+NativeSinkOptions sink_options(const Flags& flags, const ReshardPlan& plan, const char* producer) {
+  NativeSinkOptions options;
+  options.compress = flags.compress;
+  options.write_path = ms::core::parse_write_path(flags.write_path);
+  options.root = flags.save_dir;
+  options.rank_of_target = plan.targets.ranks;
+  options.num_ranks = plan.layout.world_size();
+  options.producer = producer;
+  return options;
+}
+
+ExecuteOptions execute_options(const Flags& flags, const char* verb) {
+  ExecuteOptions options;
+  options.mem_bytes = flags.mem_mib << 20;
+  options.threads = flags.threads;
+  options.stopped = interrupted;
+  options.progress = progress_line(verb);
+  return options;
+}
+
+void print_dry_run(const Flags& flags, const char* verb, const Source& source, const ReshardPlan& plan) {
   std::vector<int64_t> bytes_of_rank(static_cast<size_t>(plan.layout.world_size()));
   int64_t copies = 0, total = 0;
   plan_copies(source.shards(), plan.targets.shards, [&](const CopyRegion&) { ++copies; });
@@ -361,7 +383,7 @@ void print_dry_run(const Flags& flags, const Source& source, const ReshardPlan& 
   }
   if (flags.json) {
     print_json({{"schema", kJsonSchema},
-                {"verb", "reshard"},
+                {"verb", verb},
                 {"dry_run", true},
                 {"layout", plan.info.layout},
                 {"bytes", total},
@@ -399,7 +421,7 @@ int run_reshard(const Flags& flags) {
   if (load_dir.empty()) return 0;
   std::unique_ptr<Source> source;
   ReshardPlan plan;
-  NativeSinkOptions sink_options;
+  std::string plan_hash;
   agree(flags, [&] {
     if (flags.save_dir.empty() && !flags.dry_run) {
       throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
@@ -407,34 +429,26 @@ int run_reshard(const Flags& flags) {
     source = open_source(load_dir);
     refuse_to_write_into_the_source(load_dir, flags.save_dir);
     plan = plan_reshard(*source, target_layout(flags, *source), reshard_options(flags));
-    sink_options.plan_hash = hash_of_plan(*source, plan, flags.compress);
-    if (sink_options.plan_hash.empty() && (flags.resume || flags.team != nullptr)) {
+    plan_hash = hash_of_plan(*source, plan, flags.compress);
+    if (plan_hash.empty() && (flags.resume || flags.team != nullptr)) {
       throw Error(ErrorCode::kUnsupported, cat(load_dir,
                                                ": without logical hashes in it a reshard can neither be resumed nor "
                                                "be made by several processes"));
     }
   });
   if (flags.dry_run) {
-    if (speaks(flags)) print_dry_run(flags, *source, plan);
+    if (speaks(flags)) print_dry_run(flags, "reshard", *source, plan);
     return 0;
   }
   for (const std::string& decision : plan.decisions) ms::core::log_info("msckpt.reshard", decision);
-  sink_options.compress = flags.compress;
-  sink_options.write_path = ms::core::parse_write_path(flags.write_path);
-  sink_options.root = flags.save_dir;
-  sink_options.rank_of_target = plan.targets.ranks;
-  sink_options.num_ranks = plan.layout.world_size();
-  sink_options.producer = "msckpt";
-  sink_options.expected_logical_xxh3 = hashes_to_keep(*source);
-  sink_options.team = flags.team;
-  sink_options.resume = flags.resume;
-  ExecuteOptions options;
-  options.mem_bytes = flags.mem_mib << 20;
-  options.threads = flags.threads;
-  options.stopped = interrupted;
-  options.progress = progress_line("reshard");
-  const auto sink = make_native_sink(std::move(sink_options));
-  const ExecuteReport report = execute(*source, *sink, plan.info, plan.targets.shards, options);
+  NativeSinkOptions to = sink_options(flags, plan, "msckpt");
+  to.expected_logical_xxh3 = hashes_to_keep(*source);
+  to.plan_hash = std::move(plan_hash);
+  to.team = flags.team;
+  to.resume = flags.resume;
+  const auto sink = make_native_sink(std::move(to));
+  const ExecuteReport report =
+      execute(*source, *sink, plan.info, plan.targets.shards, execute_options(flags, "reshard"));
   if (!speaks(flags)) return 0;
   ms::core::log_info("msckpt.reshard",
                      cat(bytes_text(report.bytes), " in ", report.copies, " copies, ", report.seconds, " s (",
@@ -446,6 +460,48 @@ int run_reshard(const Flags& flags) {
                 {"bytes", report.bytes},
                 {"copies", report.copies},
                 {"seconds", report.seconds}});
+  } else {
+    print(report.path.string() + "\n");
+  }
+  return 0;
+}
+
+// Parameters alone: moments have no average.
+int run_merge(const Flags& flags) {
+  const auto paths = ms::core::expand_path_list(flags.paths, std::cin);
+  if (paths.empty()) return 0;
+  if (flags.save_dir.empty() && !flags.dry_run) {
+    throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
+  }
+  std::vector<std::unique_ptr<Source>> sources;
+  json merged = json::array();
+  std::vector<double> weights = flags.weights;
+  if (weights.empty()) weights.assign(paths.size(), 1);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    sources.push_back(open_source(paths[i]));
+    refuse_to_write_into_the_source(paths[i], flags.save_dir);
+    merged.push_back({{"path", paths[i]},
+                      {"iteration", sources.back()->info().iteration},
+                      {"weight", i < weights.size() ? weights[i] : 0}});
+  }
+  const auto source = merge_sources(std::move(sources), weights);
+  ReshardOptions reshard = reshard_options(flags);
+  reshard.drop_optimizer = true;
+  ReshardPlan plan = plan_reshard(*source, target_layout(flags, *source), reshard);
+  plan.info.model_extra["merged_from"] = merged;
+  if (flags.dry_run) {
+    print_dry_run(flags, "merge", *source, plan);
+    return 0;
+  }
+  const auto sink = make_native_sink(sink_options(flags, plan, "msckpt merge"));
+  const ExecuteReport report = execute(*source, *sink, plan.info, plan.targets.shards, execute_options(flags, "merge"));
+  ms::core::log_info("msckpt.merge", cat(paths.size(), " checkpoints: ", bytes_text(report.bytes), " of parameters"));
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema},
+                {"verb", "merge"},
+                {"path", report.path.string()},
+                {"bytes", report.bytes},
+                {"merged_from", std::move(merged)}});
   } else {
     print(report.path.string() + "\n");
   }
@@ -477,10 +533,7 @@ int run_convert(const Flags& flags) {
   options.hf_cfg_dir = flags.hf_cfg_dir;
   options.drop_optimizer = flags.drop_optimizer;
   options.dry_run = flags.dry_run;
-  options.execute.mem_bytes = flags.mem_mib << 20;
-  options.execute.threads = flags.threads;
-  options.execute.stopped = interrupted;
-  options.execute.progress = progress_line("convert");
+  options.execute = execute_options(flags, "convert");
   const convert::ConvertReport report = convert::convert_checkpoint(options);
   ms::core::log_progress("");
   ms::core::log_info("msckpt.convert",
@@ -496,10 +549,13 @@ int run_convert(const Flags& flags) {
   return 0;
 }
 
-void add_target_flags(CLI::App& verb, Flags& flags) {
+void add_load_dir(CLI::App& verb, Flags& flags) {
   verb.add_option("--load-dir", flags.load_dir,
                   "Checkpoint root (the newest is taken) or directory; - reads it from stdin")
       ->required();
+}
+
+void add_target_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size, "TP of the result (1)");
   verb.add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size, "PP of the result (1)");
   verb.add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
@@ -525,6 +581,9 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
       "--target-use-distributed-optimizer", [&flags] { flags.target.zero_stage = 1; },
       "The same as --target-zero-stage 1");
   verb.add_option("--params-dtype", flags.params_dtype, "fp32, bf16 or fp16 for parameters (as the source has them)");
+}
+
+void add_drop_optimizer(CLI::App& verb, Flags& flags) {
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
 }
 
@@ -602,11 +661,15 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   add_paths(diff, "Two checkpoint roots or directories");
 
   CLI::App* plan = add_verb("plan", "print the copies that a reshard would make, one a line", run_plan);
+  add_load_dir(*plan, flags);
   add_target_flags(*plan, flags);
+  add_drop_optimizer(*plan, flags);
 
   CLI::App* reshard =
       add_verb("reshard", "write a checkpoint for other parallel sizes, optimizer state included", run_reshard);
+  add_load_dir(*reshard, flags);
   add_target_flags(*reshard, flags);
+  add_drop_optimizer(*reshard, flags);
   reshard->add_option("--save-dir", flags.save_dir, "Root of the new checkpoint; its path is printed");
   add_memory(reshard);
   add_writing(reshard);
@@ -614,6 +677,19 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
                     "Go on where the same command was stopped; when stopped, leave what is finished");
   reshard->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(reshard);
+
+  CLI::App* merge = add_verb("merge", "average the parameters of several checkpoints of one model", run_merge);
+  add_paths(merge, "Checkpoint roots or directories, of any layouts, or - for a list of them on stdin");
+  merge
+      ->add_option("--weights", flags.weights,
+                   "One a checkpoint: 0.7,0.3; they are divided by their sum (all the same)")
+      ->delimiter(',');
+  add_target_flags(*merge, flags);
+  merge->add_option("--save-dir", flags.save_dir, "Root of the new checkpoint; its path is printed");
+  add_memory(merge);
+  add_writing(merge);
+  merge->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
+  add_threads(merge);
 
   CLI::App* convert = add_verb("convert", "turn a Hugging Face folder into a checkpoint of ours, or back", run_convert);
   convert
