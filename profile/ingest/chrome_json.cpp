@@ -84,6 +84,15 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
+enum class PhaseUse : uint8_t { kUnknown, kCounted, kRead };
+
+constexpr std::array<PhaseUse, 256> kPhases = [] {
+  std::array<PhaseUse, 256> use{};
+  for (const char c : std::string_view("MnTpNODPRvVc()=")) use[static_cast<unsigned char>(c)] = PhaseUse::kCounted;
+  for (const char c : std::string_view("XBEiICstfbeSF")) use[static_cast<unsigned char>(c)] = PhaseUse::kRead;
+  return use;
+}();
+
 // What the arguments of operators with this name are good for.
 enum NameFlag : uint8_t { kKnownName = 1, kHasFlopsName = 2, kCommunicatesName = 4, kMemoryName = 8 };
 
@@ -159,6 +168,7 @@ class Reader final : detail::ArgumentFilter {
   void name_lanes();
 
   detail::JsonWindow window_;
+  detail::EventScanner scanner_;
   const std::string& path_;
   RankTrace& trace_;
   FileInfo& file_;
@@ -169,6 +179,7 @@ class Reader final : detail::ArgumentFilter {
   int64_t resync_bytes_ = 0;
 
   struct CachedCategory {
+    uint64_t head = 0;  // Value::head of the text
     std::string text;
     CategoryRef ref;
   };
@@ -177,7 +188,6 @@ class Reader final : detail::ArgumentFilter {
   uint32_t last_name_size_ = 0;
   NameId last_name_ = 0;
   std::vector<CachedCategory> categories_;
-  size_t last_category_ = 0;
   std::vector<uint8_t> name_flags_;
 
   struct CachedLane {
@@ -186,7 +196,7 @@ class Reader final : detail::ArgumentFilter {
     bool device = false, used = false;
   };
   std::array<CachedLane, 256> lane_cache_;
-  std::string last_pid_ = "none", last_tid_ = "none";
+  uint64_t last_pid_ = 0, last_tid_ = 0;  // their texts; no number is 0 bytes
   uint16_t last_host_lane_ = 0;
   std::map<std::tuple<bool, int64_t, int64_t>, uint16_t> lanes_;
   std::map<std::pair<int64_t, int64_t>, NameId> thread_names_;
@@ -221,11 +231,16 @@ int64_t Reader::id_of(const Value& value) {
 
 uint16_t Reader::host_lane(const ScannedEvent& event) {
   // Events come in runs of one thread.
-  const std::string_view pid = event.pid.text(), tid = event.tid.text();
-  if (pid != last_pid_ || tid != last_tid_ || event.pid.escaped || event.tid.escaped) {
-    last_host_lane_ = lane_of(false, id_of(event.pid), id_of(event.tid));
-    last_pid_ = pid;
-    last_tid_ = tid;
+  const Value &pid = event.pid, &tid = event.tid;
+  constexpr uint32_t kShort = 8;
+  if (pid.kind != Kind::kNumber || tid.kind != Kind::kNumber || pid.size > kShort || tid.size > kShort) {
+    return lane_of(false, id_of(pid), id_of(tid));
+  }
+  const uint64_t pid_text = pid.head(), tid_text = tid.head();
+  if (pid_text != last_pid_ || tid_text != last_tid_) {
+    last_host_lane_ = lane_of(false, id_of(pid), id_of(tid));
+    last_pid_ = pid_text;
+    last_tid_ = tid_text;
   }
   return last_host_lane_;
 }
@@ -275,19 +290,15 @@ uint8_t Reader::name_flags(NameId name) {
 
 Reader::CategoryRef Reader::category_of(const Value& value) {
   const std::string_view text = value.kind == Kind::kString ? value.text() : std::string_view();
-  if (last_category_ < categories_.size() && categories_[last_category_].text == text) {
-    return categories_[last_category_].ref;
-  }
-  for (size_t i = 0; i < categories_.size(); ++i) {
-    if (categories_[i].text != text) continue;
-    last_category_ = i;
-    return categories_[i].ref;
+  const uint64_t head = text.empty() ? 0 : value.head();
+  for (const CachedCategory& known : categories_) {
+    const bool same = known.head == head && known.text.size() == text.size();
+    if (same && (text.size() <= sizeof(head) || known.text == text)) return known.ref;
   }
   const std::string name = value.escaped ? unescape(text) : std::string(text);
   const std::optional<Side> side = side_of_category(name);
   CategoryRef ref{trace_.category(name, side.value_or(Side::kHost)), side.value_or(Side::kHost), side.has_value()};
-  if (categories_.size() < 256) categories_.push_back({std::string(text), ref});
-  last_category_ = categories_.size() - 1;
+  if (categories_.size() < 256) categories_.push_back({head, std::string(text), ref});
   return ref;
 }
 
@@ -551,13 +562,13 @@ void Reader::on_event(const ScannedEvent& event, const char* begin) {
     return count(event.ph && event.ph.size > 0 ? "unknown_ph" : "missing_ph", example(event, begin));
   }
   const char phase = event.ph.data[0];
-  constexpr std::string_view kKnown = "XBEiICMstfbneSTpFNODPRvVc()=";
-  if (kKnown.find(phase) == std::string_view::npos) return count("unknown_ph", example(event, begin));
+  const PhaseUse use = kPhases[static_cast<unsigned char>(phase)];
+  if (use == PhaseUse::kUnknown) return count("unknown_ph", example(event, begin));
   ++trace_.by_phase[static_cast<size_t>(phase)];
   ++file_.events;
   if (event.cat) ++trace_.categories[category_of(event.cat).index].events;
   if (phase == 'M') return on_metadata(event);
-  if (std::string_view("XBEiICstfbeSF").find(phase) == std::string_view::npos) return;
+  if (use == PhaseUse::kCounted) return;
   const std::optional<int64_t> ts = time_of(event.ts, "missing_ts", event, begin);
   if (!ts) {
     if (event.ts) count("lost_events", example(event, begin));
@@ -601,7 +612,7 @@ bool Reader::resync() {
     const char* brace = static_cast<const char*>(std::memchr(p, '{', static_cast<size_t>(window_.end() - p)));
     if (brace != nullptr && resync_bytes_ < kMaxResyncBytes) {
       last_name_at_ = nullptr;
-      const Scan scan = detail::scan_event(brace, window_.end(), event_);
+      const Scan scan = scanner_.scan(brace, window_.end(), event_);
       resync_bytes_ += scan == Scan::kWhole ? event_.end - brace : 64;
       if (scan == Scan::kWhole && event_.ph && event_.ph.size == 1) {
         const char* next = detail::skip_space(event_.end, window_.end());
@@ -670,11 +681,11 @@ bool Reader::read_array(bool may_end) {
       ended_early_ = true;
       return false;
     }
-    Scan scan = detail::scan_event(p, window_.end(), event_, this);
+    Scan scan = scanner_.scan(p, window_.end(), event_, this);
     while (scan == Scan::kCut && window_.refill()) {
       last_name_at_ = nullptr;
       p = window_.begin();
-      scan = detail::scan_event(p, window_.end(), event_, this);
+      scan = scanner_.scan(p, window_.end(), event_, this);
     }
     if (scan == Scan::kWhole) {
       on_event(event_, p);

@@ -5,6 +5,7 @@ if(MS_BUILD_TESTS)
 endif()
 if(MS_BUILD_BENCH)
   find_package(benchmark REQUIRED)
+  find_package(simdjson QUIET)  # libsimdjson-dev: a peer of bench/profile
 endif()
 
 # Tests run more ranks than cores: yield when idle, one thread a rank, no network, and root is fine inside a container.

@@ -1,5 +1,9 @@
 #include "profile/ingest/detail/event_scan.h"
 
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
 #include "kernels/isa.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -8,6 +12,9 @@
 #define MS_SCAN_INLINE inline __attribute__((always_inline))
 
 namespace ms::profile::detail {
+
+// Segments name the value that follows by its place in ScannedEvent.
+static_assert(sizeof(ScannedEvent) < Segment::kId2 && std::is_standard_layout_v<ScannedEvent>);
 
 #define MS_SCAN_AVX2 0
 namespace portable {
@@ -18,10 +25,10 @@ namespace portable {
 #if defined(__x86_64__)
 #define MS_SCAN_AVX2 1
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt,pclmul"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,bmi,popcnt")
+#pragma GCC target("avx2,bmi,popcnt,pclmul")
 #endif
 namespace avx2 {
 #include "profile/ingest/detail/event_scan.inl"
@@ -41,8 +48,9 @@ bool use_avx2() {
 }
 }  // namespace
 
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
-  return use_avx2() ? avx2::scan_event(begin, end, event, filter) : portable::scan_event(begin, end, event, filter);
+Scan EventScanner::scan(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
+  return use_avx2() ? avx2::scan_event(begin, end, event, filter, segments_)
+                    : portable::scan_event(begin, end, event, filter, segments_);
 }
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
   return use_avx2() ? avx2::skip_value(begin, end, next, value) : portable::skip_value(begin, end, next, value);
@@ -51,8 +59,8 @@ const char* skip_space(const char* begin, const char* end) {
   return use_avx2() ? avx2::skip_space(begin, end) : portable::skip_space(begin, end);
 }
 #else
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
-  return portable::scan_event(begin, end, event, filter);
+Scan EventScanner::scan(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
+  return portable::scan_event(begin, end, event, filter, segments_);
 }
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
   return portable::skip_value(begin, end, next, value);

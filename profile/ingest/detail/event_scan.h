@@ -1,12 +1,16 @@
 // Finds the parts of one Chrome trace event in a buffer: where each field lies, without copying or converting.
 //
-// One pass by 32-byte blocks; values that nobody needs are skipped at any depth without recursion. The words of the
-// events that matter are listed once, here.
+// One pass by 32-byte blocks, with what stands between values compared to what stood there before (segments.h); values
+// that nobody needs are skipped at any depth without recursion. The words of the events that matter are listed once,
+// here.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
+
+#include "profile/ingest/detail/segments.h"
 
 namespace ms::profile::detail {
 
@@ -23,6 +27,12 @@ struct Value {
 
   std::string_view text() const { return {data, size}; }
   explicit operator bool() const { return kind != Kind::kNone; }
+  // The first eight bytes, zeros behind the end.
+  uint64_t head() const {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, data, sizeof(bytes));  // readable: see kScanPadding
+    return size >= sizeof(bytes) ? bytes : bytes & ((uint64_t{1} << (8 * size)) - 1);
+  }
 };
 
 // Arguments that analyses need (traces.md 4.3, 5.2); their spelling is in event_scan.inl.
@@ -87,8 +97,14 @@ struct ArgumentFilter {
   ~ArgumentFilter() = default;
 };
 
-// `begin` is at '{'. Fills `event`; its values point into the buffer. filter: null reads all arguments.
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter = nullptr);
+class EventScanner {
+ public:
+  // `begin` is at '{'. Fills `event`; its values point into the buffer. filter: null reads all arguments.
+  Scan scan(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter = nullptr);
+
+ private:
+  SegmentTable segments_;
+};
 
 // Skips one value of any kind from its first byte; `next` is behind it.
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value = nullptr);

@@ -10,6 +10,9 @@ MS_SCAN_INLINE Block load(const char* p) { return {_mm256_loadu_si256(reinterpre
 MS_SCAN_INLINE uint32_t equal(Block block, char c) {
   return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(block.bytes, _mm256_set1_epi8(c))));
 }
+MS_SCAN_INLINE uint32_t equal_bytes(Block a, Block b) {
+  return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(a.bytes, b.bytes)));
+}
 // Bytes from 0 to `c`, unsigned.
 MS_SCAN_INLINE uint32_t at_most(Block block, char c) {
   return static_cast<uint32_t>(
@@ -79,8 +82,14 @@ MS_SCAN_INLINE const char* string_end(const char* p, const char* end, bool& esca
 // Each bit of the result is the parity of the bits up to and with it: 1 from an opening quote to before its closing
 // one.
 MS_SCAN_INLINE uint64_t inside_quotes(uint64_t quotes) {
+#if MS_SCAN_AVX2
+  // Without carries, times all ones: every bit is the sum of those below it. Every CPU with AVX2 has it.
+  return static_cast<uint64_t>(
+      _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_set_epi64x(0, static_cast<int64_t>(quotes)), _mm_set1_epi8(-1), 0)));
+#else
   for (int shift = 1; shift < 64; shift *= 2) quotes ^= quotes << shift;
   return quotes;
+#endif
 }
 
 struct Masks {
@@ -199,12 +208,11 @@ MS_SCAN_INLINE const char* read_value(const char* p, const char* end, Value& val
   return wrong ? nullptr : behind;
 }
 
-MS_SCAN_INLINE void scan_argument(const char* key, uint32_t size, const Value& value, ScannedEvent& event) {
+// Which argument, field of an event, or neither, a key names.
+MS_SCAN_INLINE uint8_t argument_of(const char* key, uint32_t size) {
 #define MS_TRY(id, spelling)                                                                        \
   if (size == sizeof(spelling) - 1 && __builtin_memcmp(key, spelling, sizeof(spelling) - 1) == 0) { \
-    event.present |= uint64_t{1} << static_cast<unsigned>(Arg::id);                                 \
-    event.arguments[static_cast<size_t>(Arg::id)] = value;                                          \
-    return;                                                                                         \
+    return static_cast<uint8_t>(Arg::id);                                                           \
   }
   // By length, so that a key is compared with one or two candidates.
   switch (size) {
@@ -246,43 +254,65 @@ MS_SCAN_INLINE void scan_argument(const char* key, uint32_t size, const Value& v
       break;
   }
 #undef MS_TRY
+  return UINT8_MAX;
 }
 
-MS_SCAN_INLINE void scan_field(const char* key, uint32_t size, const Value& value, ScannedEvent& event) {
+MS_SCAN_INLINE uint16_t field_of(const char* key, uint32_t size) {
+#define MS_TRY(member, spelling)                                    \
+  if (__builtin_memcmp(key, spelling, sizeof(spelling) - 1) == 0) { \
+    return static_cast<uint16_t>(offsetof(ScannedEvent, member));   \
+  }
   switch (size) {
     case 2:
-      if (key[0] == 'p' && key[1] == 'h') event.ph = value;
-      if (key[0] == 't' && key[1] == 's') event.ts = value;
-      if (key[0] == 'i' && key[1] == 'd') event.id = value;
-      break;
+      MS_TRY(ph, "ph") MS_TRY(ts, "ts") MS_TRY(id, "id") break;
     case 3:
-      if (__builtin_memcmp(key, "cat", 3) == 0) event.cat = value;
-      if (__builtin_memcmp(key, "dur", 3) == 0) event.dur = value;
-      if (__builtin_memcmp(key, "pid", 3) == 0) event.pid = value;
-      if (__builtin_memcmp(key, "tid", 3) == 0) event.tid = value;
-      if (__builtin_memcmp(key, "id2", 3) == 0 && !event.id) event.id = value;
+      MS_TRY(cat, "cat")
+      MS_TRY(dur, "dur") MS_TRY(pid, "pid")
+          MS_TRY(tid, "tid") if (__builtin_memcmp(key, "id2", 3) == 0) return Segment::kId2;
       break;
     case 4:
-      if (__builtin_memcmp(key, "name", 4) == 0) event.name = value;
-      break;
+      MS_TRY(name, "name") break;
     case 5:
-      if (__builtin_memcmp(key, "scope", 5) == 0) event.scope = value;
-      break;
+      MS_TRY(scope, "scope") break;
     default:
       break;
   }
+#undef MS_TRY
+  return Segment::kSkip;
 }
 
-// The members of an object from its brace on. Depth 0: an event, whose "args" are read one level down; 1: arguments.
-template <int kDepth>
-Scan scan_members(const char* p, const char* end, ScannedEvent& event, ArgumentFilter* filter,
-                  const char*& behind_object) {
-  p = space_end(p + 1, end);
+// Parses the segment at p into `out`.
+Scan parse_segment(const char* p, const char* end, Place place, Segment& out) {
+  const char* begin = p;
+  const bool in_args = place >= Place::kInArgs, first = place == Place::kEvent || place == Place::kInArgs;
+  out.target = Segment::kSkip;
+  out.argument = UINT8_MAX;
+  out.place = place;
+  out.kept = true;
+  // Behind the quote of a string, or the brace of an event; the brace of arguments belongs to the segment before.
+  if (place == Place::kEvent || place == Place::kAfterString || place == Place::kAfterArgString) ++p;
+  p = space_end(p, end);
   if (p >= end) return Scan::kCut;
-  while (*p != '}') {
-    if (*p != '"') return Scan::kWrong;
+  if (!first && *p == ',') {
+    p = space_end(p + 1, end);
+    if (p >= end) return Scan::kCut;
+  } else if (!first && *p != '}') {
+    return Scan::kWrong;
+  }
+  if (*p == '}') {
+    ++p;
+    out.then = in_args ? Segment::Then::kCloseArgs : Segment::Then::kCloseEvent;
+    const char* brace = space_end(p, end);
+    if (in_args && brace < end && *brace == '}') {
+      out.then = Segment::Then::kCloseBoth;
+      out.args_end = static_cast<uint32_t>(p - begin);
+      p = brace + 1;
+    }
+  } else if (*p != '"') {
+    return Scan::kWrong;
+  } else {
     const char* key = p + 1;
-    bool escaped = false, wrong = false;
+    bool escaped = false;
     const char* quote = string_end(key, end, escaped);
     if (quote >= end) return Scan::kCut;
     const auto size = static_cast<uint32_t>(quote - key);
@@ -291,48 +321,152 @@ Scan scan_members(const char* p, const char* end, ScannedEvent& event, ArgumentF
     if (*p != ':') return Scan::kWrong;
     p = space_end(p + 1, end);
     if (p >= end) return Scan::kCut;
-    if (kDepth == 0 && *p == '{' && size == 4 && __builtin_memcmp(key, "args", 4) == 0) {
-      const char* behind = nullptr;
-      if (filter == nullptr || filter->wants_arguments(event)) {
-        const Scan scan = scan_members<1>(p, end, event, filter, behind);
-        if (scan != Scan::kWhole) return scan;
-      } else {
-        behind = composite_end(p, end);
-        if (behind == nullptr) return Scan::kCut;
-      }
-      event.args.data = p;
-      event.args.size = static_cast<uint32_t>(behind - p);
-      event.args.kind = Kind::kObject;
-      p = behind;
+    const bool args = !in_args && size == 4 && __builtin_memcmp(key, "args", 4) == 0;
+    if (args && *p == '{') {
+      out.then = Segment::Then::kOpenArgs;
+      ++p;
     } else {
-      Value value;
-      const char* behind = read_value(p, end, value, wrong);
-      if (behind == nullptr) return wrong ? Scan::kWrong : Scan::kCut;
-      if (kDepth == 0) {
-        scan_field(key, size, value, event);
+      out.kept = !args;  // arguments that are no object: the brace may be there next time
+      out.then = *p == '"' ? Segment::Then::kString : Segment::Then::kOther;
+      if (*p == '"') ++p;
+      if (in_args) {
+        out.argument = argument_of(key, size);
+        if (out.argument != UINT8_MAX) {
+          out.target = static_cast<uint16_t>(offsetof(ScannedEvent, arguments) + sizeof(Value) * out.argument);
+        }
       } else {
-        scan_argument(key, size, value, event);
+        out.target = field_of(key, size);
       }
-      p = behind;
-    }
-    p = space_end(p, end);
-    if (p >= end) return Scan::kCut;
-    if (*p == ',') {
-      p = space_end(p + 1, end);
-      if (p >= end) return Scan::kCut;
-    } else if (*p != '}') {
-      return Scan::kWrong;
     }
   }
-  behind_object = p + 1;
+  const auto size = static_cast<size_t>(p - begin);
+  out.size = static_cast<uint32_t>(size);
+  out.kept = out.kept && size <= Segment::kMaxBytes;
+  if (out.kept) {
+    __builtin_memcpy(out.text, begin, size);
+    out.mask = size == 64 ? ~uint64_t{0} : (uint64_t{1} << size) - 1;
+  }
   return Scan::kWhole;
 }
 
-Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
-  event.ph = event.name = event.cat = event.ts = event.dur = event.pid = event.tid = Value{};
-  event.id = event.scope = event.args = Value{};
+MS_SCAN_INLINE void clear_fields(ScannedEvent& event) {
+  constexpr size_t kBytes = offsetof(ScannedEvent, present) - offsetof(ScannedEvent, ph);
+  char* fields = reinterpret_cast<char*>(&event.ph);
+#if MS_SCAN_AVX2
+  static_assert(kBytes % 32 == 0);  // stores by hand: compilers take a slow string instruction
+  for (size_t i = 0; i < kBytes; i += 32) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(fields + i), _mm256_setzero_si256());
+  }
+#else
+  __builtin_memset(fields, 0, kBytes);
+#endif
   event.present = 0;
-  return scan_members<0>(begin, end, event, filter, event.end);
+}
+
+MS_SCAN_INLINE bool matches(const char* p, const Segment& segment) {
+#if MS_SCAN_AVX2
+  uint64_t same = equal_bytes(load(p), load(segment.text));
+  if (segment.size > 32) same |= uint64_t{equal_bytes(load(p + 32), load(segment.text + 32))} << 32;
+  if ((same & segment.mask) != segment.mask) return false;
+#else
+  if (__builtin_memcmp(p, segment.text, segment.size) != 0) return false;
+#endif
+  // Nothing but the value may follow: no further space, and no quote that would make it a string.
+  return segment.then != Segment::Then::kOther ||
+         (static_cast<unsigned char>(p[segment.size]) > ' ' && p[segment.size] != '"');
+}
+
+// The segment at p: one of those that followed here before, else parsed, and remembered in `next`.
+MS_SCAN_INLINE Segment* find_segment(const char* p, const char* end, Place place, uint16_t before, bool skipped,
+                                     SegmentTable& table, uint16_t& found, Scan& scan) {
+  uint16_t* next = (skipped ? table[before].next_skipped : table[before].next).data();
+  for (size_t way = 0; way < Segment::kWays && next[way] != 0; ++way) {
+    Segment& guess = table[next[way]];
+    if (guess.place != place || !matches(p, guess)) continue;
+    found = next[way];
+    if (way > 0) {
+      next[way] = next[way - 1];
+      next[way - 1] = found;
+    }
+    return &guess;
+  }
+  Segment& scratch = table.scratch();
+  scan = parse_segment(p, end, place, scratch);
+  if (scan != Scan::kWhole) return nullptr;
+  found = scratch.kept ? table.keep(scratch) : 0;
+  if (found == 0) return &scratch;
+  next = (skipped ? table[before].next_skipped : table[before].next).data();  // the table may have moved
+  for (size_t way = Segment::kWays - 1; way > 0; --way) next[way] = next[way - 1];
+  next[0] = found;
+  return &table[found];
+}
+
+Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter, SegmentTable& table) {
+  clear_fields(event);
+  const char* p = begin;
+  Place place = Place::kEvent;
+  uint16_t before = 0, found = 0;  // 0 also behind a segment that was not kept
+  bool skipped = false;
+  Scan scan = Scan::kWhole;
+  while (true) {
+    const Segment* segment = find_segment(p, end, place, before, skipped, table, found, scan);
+    if (segment == nullptr) return scan;
+    const char* behind = p + segment->size;
+    if (behind > end) return Scan::kCut;
+    skipped = false;
+    switch (segment->then) {
+      case Segment::Then::kCloseBoth:
+        event.args.size = static_cast<uint32_t>(p + segment->args_end - event.args.data);
+        event.end = behind;
+        return Scan::kWhole;
+      case Segment::Then::kCloseEvent:
+        event.end = behind;
+        return Scan::kWhole;
+      case Segment::Then::kCloseArgs:
+        event.args.size = static_cast<uint32_t>(behind - event.args.data);
+        place = Place::kAfterValue;
+        p = behind;
+        break;
+      case Segment::Then::kOpenArgs:
+        event.args.data = behind - 1;
+        event.args.kind = Kind::kObject;
+        place = Place::kInArgs;
+        p = behind;
+        if (filter != nullptr && !filter->wants_arguments(event)) {
+          p = composite_end(behind - 1, end);
+          if (p == nullptr) return Scan::kCut;
+          event.args.size = static_cast<uint32_t>(p - event.args.data);
+          place = Place::kAfterValue;
+          skipped = true;
+        }
+        break;
+      default: {
+        const bool in_args = place >= Place::kInArgs;
+        Value value;
+        if (segment->then == Segment::Then::kString) {
+          p = string_end(behind, end, value.escaped);
+          if (p >= end) return Scan::kCut;
+          value.data = behind;
+          value.size = static_cast<uint32_t>(p - behind);
+          value.kind = Kind::kString;
+          place = in_args ? Place::kAfterArgString : Place::kAfterString;
+        } else {
+          if (behind == end) return Scan::kCut;
+          bool wrong = false;
+          p = read_value(behind, end, value, wrong);
+          if (p == nullptr) return wrong ? Scan::kWrong : Scan::kCut;
+          place = in_args ? Place::kAfterArg : Place::kAfterValue;
+        }
+        if (segment->target < Segment::kId2) {
+          *reinterpret_cast<Value*>(reinterpret_cast<char*>(&event) + segment->target) = value;
+          if (in_args) event.present |= uint64_t{1} << segment->argument;
+        } else if (segment->target == Segment::kId2 && !event.id) {
+          event.id = value;
+        }
+      }
+    }
+    before = found;
+  }
 }
 
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* out) {

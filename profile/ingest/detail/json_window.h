@@ -31,7 +31,7 @@ class JsonWindow {
   int64_t bytes_read() const { return read_; }
 
  private:
-  static constexpr size_t kFirstBytes = size_t{1} << 20;
+  static constexpr size_t kFirstBytes = size_t{1} << 18;
   void squeeze();  // removes the white space outside strings
 
   ByteStream& stream_;

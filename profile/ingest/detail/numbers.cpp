@@ -1,12 +1,27 @@
 #include "profile/ingest/detail/numbers.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
+#include <cstring>
 
 namespace ms::profile::detail {
 namespace {
 
 bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+// Eight digits at once, as eight bytes of a word; false if one of them is none.
+bool eight_digits(const char* p, uint64_t& value) {
+  uint64_t word = 0;
+  std::memcpy(&word, p, sizeof(word));
+  constexpr uint64_t kHigh = 0xf0f0f0f0f0f0f0f0, kZeros = 0x3030303030303030;
+  if ((word & kHigh) != kZeros || ((word + 0x0606060606060606) & kHigh) != kZeros) return false;
+  word -= kZeros;
+  word = word * 10 + (word >> 8);  // pairs, then fours, then all: the first digit is the lowest byte
+  value =
+      ((word & 0x000000ff000000ff) * 0x000f424000000064 + (word >> 16 & 0x000000ff000000ff) * 0x0000271000000001) >> 32;
+  return true;
+}
 
 // Any number of digits, any exponent.
 std::optional<int64_t> slow(std::string_view text) {
@@ -76,6 +91,11 @@ std::optional<int64_t> microseconds_to_ns(std::string_view text) {
   if (negative) ++p;
   const char* first = p;
   uint64_t value = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    for (uint64_t eight = 0; end - p >= 8 && p - first <= 8 && eight_digits(p, eight); p += 8) {
+      value = value * 100'000'000 + eight;
+    }
+  }
   while (p < end && is_digit(*p)) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
   if (p == first || p - first > 15 + 1) return slow(text);
   int decimals = 0;
@@ -94,6 +114,13 @@ std::optional<int64_t> microseconds_to_ns(std::string_view text) {
 }
 
 std::optional<int64_t> whole_number(std::string_view text) {
+  constexpr size_t kShort = 18;  // digits that fit whatever they are
+  if (!text.empty() && text.size() <= kShort) {
+    int64_t value = 0;
+    size_t i = 0;
+    for (; i < text.size() && is_digit(text[i]); ++i) value = value * 10 + (text[i] - '0');
+    if (i == text.size()) return value;
+  }
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
   const bool hex = text.starts_with("0x") || text.starts_with("0X");

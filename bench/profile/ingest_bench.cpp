@@ -1,0 +1,108 @@
+// JSON text in memory to the columns of the store, beside simdjson's on-demand pass that only counts the events.
+//
+//   bench.profile.ingest FILE... [flags of Google Benchmark]     FILE: Chrome JSON, plain or packed
+//
+// Cases: count/simdjson/FILE, columns/msprof/FILE/threads:N. Every case first checks that both find as many events.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/bench_support.h"
+#include "profile/ingest/byte_stream.h"
+#include "profile/ingest/chrome_json.h"
+#if MS_HAVE_SIMDJSON
+#include <simdjson.h>
+#endif
+
+namespace ms::profile {
+namespace {
+
+std::string text_of(const std::string& path) {
+  ImportStats stats;
+  const auto stream = open_bytes(path, stats, false);
+  std::string text;
+  for (size_t have = 0, got = 1; got > 0; have += got) {
+    text.resize(have + (size_t{16} << 20));
+    got = stream->read(text.data() + have, text.size() - have);
+    text.resize(have + got);
+  }
+  return text;
+}
+
+class MemoryStream final : public ByteStream {
+ public:
+  explicit MemoryStream(std::string_view text) : text_(text) {}
+  size_t read(char* out, size_t size) override {
+    const size_t n = text_.copy(out, size);
+    text_.remove_prefix(n);
+    return n;
+  }
+
+ private:
+  std::string_view text_;
+};
+
+int64_t columns(const std::string& text, int threads) {
+  MemoryStream stream(text);
+  RankTrace trace;
+  FileInfo file;
+  ImportStats stats;
+  read_chrome_json(stream, "memory", trace, file, stats);
+  return file.events;
+}
+
+void report(benchmark::State& state, const std::string& text) {
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(text.size()));
+}
+
+#if MS_HAVE_SIMDJSON
+int64_t count(const simdjson::padded_string& text) {
+  simdjson::ondemand::parser parser;
+  simdjson::ondemand::document document = parser.iterate(text);
+  simdjson::ondemand::array events;
+  if (document.get_array().get(events) != simdjson::SUCCESS) events = document["traceEvents"].get_array();
+  int64_t n = 0;
+  for (auto event : events) {
+    if (event.error() != simdjson::SUCCESS) break;
+    ++n;
+  }
+  return n;
+}
+#endif
+
+void register_file(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string name = (file.parent_path().filename() / file.filename()).string();
+  const auto text = std::make_shared<const std::string>(text_of(path));
+#if MS_HAVE_SIMDJSON
+  benchmark::RegisterBenchmark(("count/simdjson/" + name).c_str(), [text](benchmark::State& state) {
+    const simdjson::padded_string padded(*text);
+    if (count(padded) != columns(*text, 1)) return state.SkipWithError("msprof and simdjson count different events");
+    for (auto _ : state) benchmark::DoNotOptimize(count(padded));
+    report(state, *text);
+  });
+#endif
+  for (const int threads : {1, 2}) {
+    benchmark::RegisterBenchmark(("columns/msprof/" + name + "/threads:" + std::to_string(threads)).c_str(),
+                                 [text, threads](benchmark::State& state) {
+                                   if (columns(*text, 1) != columns(*text, threads))
+                                     return state.SkipWithError("events are lost between threads");
+                                   for (auto _ : state) benchmark::DoNotOptimize(columns(*text, threads));
+                                   report(state, *text);
+                                 })
+        ->UseRealTime();
+  }
+}
+
+}  // namespace
+}  // namespace ms::profile
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  for (int i = 1; i < argc; ++i) ms::profile::register_file(argv[i]);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
