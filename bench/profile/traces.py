@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""msprof beside its peers on real traces: speed and memory, with every peer timed in turn in the same run.
+
+  MS_BIN=build/bin MS_BENCH=build/bench bench/profile/traces.py [--rounds 5] [--ranks 64] [--rank-mb 100] [TRACE...]
+
+TRACE: Chrome JSON, gzipped; without, the five largest of MS_TRACE_DATA/hta. Times are CPU seconds on one core unless said otherwise,
+since other programs may share the machine; medians over rounds.
+
+  columns   JSON in memory to the columns of the store, by simdjson's on-demand pass that counts events (wanted: >= 0.5)
+  two       the same on two cores, wall time of one by that of two (wanted: >= 1.8)
+  zcat      .json.gz from disk to every default analysis, by `zcat FILE > /dev/null` (wanted: <= 1.0)
+  hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports, by the whole of ours (wanted: >= 30)
+  memory    peak of that analysis above msprof's own, per event (wanted: <= 64 B) and of the text (wanted: <= 0.35)
+  ranks     N ranks of M MB each, grown from the largest of the traces that hold collectives: speed by cores x speed of one (wanted: >= 0.9)
+"""
+import argparse
+import gzip
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN, BENCH = os.environ.get("MS_BIN", "build/bin"), os.environ.get("MS_BENCH", "build/bench")
+MSPROF = os.path.join(BIN, "msprof")
+CORES = len(os.sched_getaffinity(0))
+
+
+class Run:
+    """One program to its end: CPU and wall seconds."""
+
+    def __init__(self, *command, cores=None):
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            if cores:
+                os.sched_setaffinity(0, cores)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            os.execvp(command[0], command)
+        _, status, usage = os.wait4(child, 0)
+        self.wall_s = time.monotonic() - began
+        if status != 0:
+            sys.exit(f"{' '.join(command)}: status {status}")
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+
+
+def peak_bytes(*command):
+    """By `time`: the children of a large program begin with its peak."""
+    with tempfile.NamedTemporaryFile("r") as said:
+        subprocess.run(["/usr/bin/time", "-f", "%M", "-o", said.name, *command], check=True, capture_output=True)
+        return int(said.read()) * 1024
+
+
+def median(runs, what):
+    return statistics.median(getattr(run, what) for run in runs)
+
+
+def columns(traces, rounds):
+    """By trace: seconds of simdjson (None: not there), of ours, and wall seconds of ours on one and two cores."""
+    out = subprocess.run([os.path.join(BENCH, "bench.profile.ingest"), *traces, f"--benchmark_repetitions={rounds}",
+                          "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.05", "--benchmark_format=json"],
+                         check=True, capture_output=True, text=True).stdout
+    rows = [row for row in json.loads(out)["benchmarks"] if row["run_type"] == "iteration"]
+    failed = [row["name"] + ": " + row["error_message"] for row in rows if row.get("error_occurred")]
+    if failed:
+        sys.exit("\n".join(failed))
+
+    def of(case, trace, what):
+        name = os.path.join(os.path.basename(os.path.dirname(trace)), os.path.basename(trace))
+        values = [row[what] / 1e9 for row in rows if row["name"].startswith(case.replace("FILE", name))]
+        return statistics.median(values) if values else None
+
+    return {t: (of("count/simdjson/FILE", t, "cpu_time"), of("columns/msprof/FILE/threads:1", t, "cpu_time"),
+                of("columns/msprof/FILE/threads:1", t, "real_time"), of("columns/msprof/FILE/threads:2", t, "real_time")) for t in traces}
+
+
+HTA = """
+import sys, time, logging, warnings
+warnings.filterwarnings("ignore")
+from hta.trace_analysis import TraceAnalysis
+logging.disable(logging.CRITICAL)
+began = time.process_time()
+TraceAnalysis(trace_files={0: sys.argv[1]}).get_temporal_breakdown(visualize=False)
+print(time.process_time() - began)
+"""
+
+
+def hta_seconds(trace):
+    python = os.environ.get("MS_PEERS_PYTHON")
+    if not python:
+        return None
+    ran = subprocess.run([python, "-c", HTA, trace], capture_output=True, text=True)
+    return float(ran.stdout.split()[-1]) if ran.returncode == 0 else None
+
+
+def grow(trace, folder, ranks, rank_bytes):
+    """Files of `ranks` ranks, each the events of `trace` again and again, one after the other in time; the text of one."""
+    text = gzip.open(trace, "rt", errors="surrogateescape").read()
+    start = text.index("[", text.index('"traceEvents"')) + 1
+    document = json.loads(text)
+    events = text[start:text.rindex("]", 0, text.rindex("}"))].rstrip().rstrip(",")
+    times = [e["ts"] for e in document["traceEvents"] if e.get("ph") == "X"]
+    width = max(times) - min(times) + 1e6
+    stamp = re.compile(r'"ts": ?(\d+)')
+    copies = max(1, round(rank_bytes / len(events)))
+    body = b'{"traceEvents": [' + b",".join(
+        stamp.sub(lambda m, by=int(i * width): f'"ts": {int(m[1]) + by}', events).encode(errors="surrogateescape")
+        for i in range(copies))
+    packed = gzip.compress(body, 6)
+    for rank in range(ranks):
+        tail = f'], "distributedInfo": {{"backend": "nccl", "rank": {rank}, "world_size": {ranks}}}}}'
+        with open(os.path.join(folder, f"rank-{rank}.json.gz"), "wb") as file:
+            file.write(packed + gzip.compress(tail.encode()))  # two members are one stream
+    return len(body)
+
+
+def many_ranks(trace, ranks, rank_bytes):
+    with tempfile.TemporaryDirectory() as folder:
+        raw = grow(trace, folder, ranks, rank_bytes)
+        one = [Run(MSPROF, "breakdown", os.path.join(folder, f"rank-{r}.json.gz"), "--threads", "1", "--json") for r in range(3)]
+        whole = (MSPROF, "analyze", folder, "--json", "--threads", str(CORES))
+        every, peak = Run(*whole), peak_bytes(*whole)
+        share = ranks * median(one, "wall_s") / (CORES * every.wall_s)
+        print(f"\n{ranks} ranks x {raw / 1e6:.0f} MB: {every.wall_s:.1f} s wall, {every.cpu_s:.1f} s CPU, "
+              f"{ranks * raw / every.wall_s / 1e9:.2f} GB/s; one rank alone {median(one, 'wall_s'):.2f} s; "
+              f"speed by {CORES} cores x one {share:.2f} (by CPU seconds {ranks * median(one, 'cpu_s') / every.cpu_s:.2f}); "
+              f"peak {peak / 2**30:.2f} GiB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--rank-mb", type=float, default=100)
+    parser.add_argument("traces", nargs="*")
+    given = parser.parse_args()
+    folder = os.path.join(os.environ.get("MS_TRACE_DATA", "../shared/traces"), "hta")
+    traces = given.traces
+    if not traces:
+        found = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name.endswith(".json.gz")]
+        traces = sorted(found, key=os.path.getsize, reverse=True)[:5]
+    if not traces:
+        sys.exit(f"{folder}: no traces; set MS_TRACE_DATA or name some")
+
+    timed = columns(traces, given.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        empty = os.path.join(folder, "empty.json")
+        with open(empty, "w", encoding="ascii") as file:
+            file.write('{"traceEvents": []}')
+        own = peak_bytes(MSPROF, "analyze", empty, "--json", "--threads", "1")
+    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'two':>5} {'zcat':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
+    for trace in traces:
+        zcat, ours, loads = [], [], []
+        for _ in range(given.rounds):
+            zcat.append(Run("zcat", trace, cores={0}))
+            ours.append(Run(MSPROF, "analyze", trace, "--json", "--threads", "1", cores={0}))
+            loads.append(Run(MSPROF, "breakdown", trace))
+        with gzip.open(trace) as file:
+            raw = sum(len(block) for block in iter(lambda: file.read(1 << 20), b""))
+        info = json.loads(subprocess.run([MSPROF, "info", trace, "--json"], check=True, capture_output=True, text=True).stdout)
+        events = info["import"]["files"][0]["events"]
+        simdjson, one, wall_one, wall_two = timed[trace]
+        hta = hta_seconds(trace)
+        peak = peak_bytes(MSPROF, "analyze", trace, "--json", "--threads", "1") - own
+
+        def show(value, digits=2):
+            return "-" if value is None else f"{value:.{digits}f}"
+
+        name = os.path.join(os.path.basename(os.path.dirname(trace)), os.path.basename(trace))
+        print(f"{name:32} {raw / 1e6:6.1f} {events:7} {show(simdjson and simdjson / one):>8} {raw / one / 1e9:5.2f} "
+              f"{show(wall_two and wall_one / wall_two):>5} {median(ours, 'cpu_s') / median(zcat, 'cpu_s'):5.2f} "
+              f"{show(hta and hta / median(loads, 'cpu_s'), 0):>5} {peak / events:8.1f} {peak / raw:8.3f}", flush=True)
+    if given.ranks > 0:
+        with_comm = [t for t in traces if b"Collective name" in gzip.open(t).read()]
+        many_ranks((with_comm or traces)[0], given.ranks, given.rank_mb * 1e6)
+
+
+main()
