@@ -1,6 +1,7 @@
 #include "profile/analysis/blame.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 
@@ -9,7 +10,89 @@ namespace {
 
 using core::cat;
 
-std::string why_slow(const CrossRank& cross, int rank) {
+using Sums = std::map<uint32_t, int64_t>;  // by rank
+
+int64_t sum_of(const Sums& sums) {
+  int64_t sum = 0;
+  for (const auto& [rank, ns] : sums) sum += ns;
+  return sum;
+}
+
+uint32_t largest_of(const Sums& sums) {
+  const auto by_ns = [](const auto& a, const auto& b) { return a.second < b.second; };
+  return std::max_element(sums.begin(), sums.end(), by_ns)->first;
+}
+
+// Exposed communication of all ranks by what caused it.
+struct Causes {
+  Sums waiting, bubble, data, saving;  // by the rank that was waited for
+  Sums computing;                      // of waiting: for what computes
+  std::map<std::pair<uint32_t, uint32_t>, int64_t> links;
+};
+
+class Follower {
+ public:
+  Follower(const std::vector<RankActivities>& activities, std::vector<int64_t> stages)
+      : activities_(activities), stages_(std::move(stages)) {}
+
+  Causes run() {
+    for (waiting_ = 0; waiting_ < activities_.size(); ++waiting_) {
+      for (const Activity& a : activities_[waiting_].activities) {
+        if (a.doing == Doing::kCommunicating) follow_comm(waiting_, a.comm, a.start, a.end, 0);
+      }
+    }
+    return std::move(causes_);
+  }
+
+ private:
+  void follow_comm(uint32_t rank, uint32_t index, int64_t start, int64_t end, size_t hops) {
+    const CommSpan& comm = activities_[rank].comms[index];
+    const int64_t ready = std::clamp(comm.ready, start, end);
+    // Without a fault in the clocks no chain comes back: each hop is to an operation that began earlier.
+    if (ready > start && comm.waits_for != rank && hops < 2 * activities_.size()) {
+      follow(comm.waits_for, start, ready, hops + 1);
+    }
+    if (comm.message) causes_.links[{comm.source, comm.destination}] += end - ready;
+  }
+
+  // What `rank` did in [start, end) while waiting_ waited for it.
+  void follow(uint32_t rank, int64_t start, int64_t end, size_t hops) {
+    const std::vector<Activity>& all = activities_[rank].activities;
+    for (size_t i = activities_[rank].at(start); i < all.size() && all[i].start < end; ++i) {
+      const int64_t from = std::max(start, all[i].start), to = std::min(end, all[i].end);
+      switch (all[i].doing) {
+        case Doing::kCommunicating:
+          follow_comm(rank, all[i].comm, from, to, hops);
+          break;
+        case Doing::kLoadingData:
+          causes_.data[rank] += to - from;
+          break;
+        case Doing::kSaving:
+          causes_.saving[rank] += to - from;
+          break;
+        case Doing::kComputing:
+        case Doing::kCopying:
+        case Doing::kIdle:
+          if (stages_[rank] != stages_[waiting_]) {
+            causes_.bubble[rank] += to - from;
+            break;
+          }
+          causes_.waiting[rank] += to - from;
+          if (all[i].doing == Doing::kComputing) causes_.computing[rank] += to - from;
+          break;
+      }
+    }
+  }
+
+  const std::vector<RankActivities>& activities_;
+  const std::vector<int64_t> stages_;  // of each rank; all the same without a pipeline
+  uint32_t waiting_ = 0;
+  Causes causes_;
+};
+
+std::string why_late(const CrossRank& cross, const Causes& causes, uint32_t index) {
+  const int rank = cross.ranks[index];
+
   for (const SlowRank& slow : cross.slow_ranks) {
     if (slow.rank != rank) continue;
     const auto ms = static_cast<double>(slow.more_ns / 1000) * 1e-3;
@@ -25,61 +108,83 @@ std::string why_slow(const CrossRank& cross, int rank) {
         return "why is not in the traces";
     }
   }
-  return "no rank is late more often than by chance";
+  // Not late often, but then for long?
+  constexpr int64_t kOneIn = 3;
+  const int64_t blame = causes.waiting.at(index);
+  if (kOneIn * blame < sum_of(causes.waiting)) return "no rank is late more often than by chance";
+  const auto computing = causes.computing.find(index);
+  const bool computes = computing != causes.computing.end() && 2 * computing->second > blame;
+  return cat("meanwhile it ", computes ? "computes" : "is idle");
+}
+
+std::string why_bubble(const Pipeline& pipeline, int rank) {
+  int64_t sum = 0;
+  for (const auto& [other, row] : pipeline.by_rank) sum += row.computing;
+  const int64_t more = pipeline.by_rank.at(rank).computing - sum / static_cast<int64_t>(pipeline.by_rank.size());
+  if (more <= 0 || pipeline.imbalance <= pipeline.transfer_and_gaps) return "the stages are even";
+  return cat("its stage computes ", static_cast<double>(more / 1000) * 1e-3, " ms more than the average");
 }
 
 }  // namespace
 
-void blame_waiting(const CrossRank& cross, const std::optional<Pipeline>& pipeline, std::vector<Finding>& findings) {
-  if (!cross.clocks.reliable) return;
-  const auto exposed = std::find_if(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.kind == FindingKind::kExposedCommunication;
-  });
+void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& comms, const CrossRank& cross,
+                   const std::optional<Pipeline>& pipeline, std::vector<Finding>& findings) {
+  if (!cross.clocks.reliable || ranks.size() < 2) return;
+  const auto find = [&](FindingKind kind) {
+    return std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.kind == kind; });
+  };
+  const auto exposed = find(FindingKind::kExposedCommunication);
   if (exposed == findings.end()) return;
   const double per_ns = exposed->share / static_cast<double>(exposed->lost_ns);
+
+  std::vector<int64_t> stages(ranks.size());
+  for (size_t r = 0; pipeline && r < ranks.size(); ++r) {
+    const auto row = pipeline->by_rank.find(cross.ranks[r]);
+    if (row != pipeline->by_rank.end()) stages[r] = row->second.stage;
+  }
+  const Causes causes = Follower(activities(ranks, comms, cross), stages).run();
+
   int64_t left = exposed->lost_ns;
   std::vector<Finding> found;
   const auto take = [&](FindingKind kind, int64_t ns, int worst, int64_t worst_ns, std::string detail) {
     ns = std::min(ns, left);
-    if (ns <= 0) return;
     left -= ns;
     found.push_back({kind, ns, per_ns * static_cast<double>(ns), worst, worst_ns, std::move(detail)});
   };
-  int64_t waits = 0, messages = 0, blame = 0;
-  int late = 0;
-  for (const auto& [rank, w] : cross.by_rank) {
-    waits += w.wait;
-    messages += w.late_sender + w.late_receiver;
-    if (w.blame <= blame) continue;
-    blame = w.blame;
-    late = rank;
+  if (sum_of(causes.waiting) > 0) {
+    const uint32_t late = largest_of(causes.waiting);
+    take(FindingKind::kWaiting, sum_of(causes.waiting), cross.ranks[late], causes.waiting.at(late),
+         why_late(cross, causes, late));
   }
-  take(FindingKind::kWaiting, waits, late, blame, why_slow(cross, late));
-  if (pipeline && messages > 0) {
-    int64_t longest = 0, sum = 0;
-    int slowest = 0;
-    for (const auto& [rank, row] : pipeline->by_rank) {
-      sum += row.computing;
-      if (row.computing <= longest) continue;
-      longest = row.computing;
-      slowest = rank;
-    }
-    const int64_t average = sum / static_cast<int64_t>(pipeline->by_rank.size());
-    take(FindingKind::kPipelineBubble, messages, slowest, longest - average,
-         pipeline->imbalance > pipeline->transfer_and_gaps
-             ? cat("its stage computes ", static_cast<double>((longest - average) / 1000) * 1e-3,
-                   " ms more than the average")
-             : "the stages are even");
+  if (sum_of(causes.bubble) > 0) {
+    const uint32_t stage = largest_of(causes.bubble);
+    take(FindingKind::kPipelineBubble, sum_of(causes.bubble), cross.ranks[stage], causes.bubble.at(stage),
+         why_bubble(*pipeline, cross.ranks[stage]));
   }
   for (const SlowLink& slow : cross.slow_links) {
-    const Link& link = cross.links.at({slow.source, slow.destination});
-    const auto usual = static_cast<int64_t>(static_cast<double>(link.transfer) * slow.of_median);
-    take(FindingKind::kSlowLink, 2 * (link.transfer - usual), slow.source, link.transfer - usual,
-         cat(slow.source, " to ", slow.destination, " carries ",
-             static_cast<double>(static_cast<int64_t>(slow.gb_per_s * 100)) / 100, " GB/s, ",
-             static_cast<int64_t>(100 * slow.of_median), " % of the median link"));
+    for (const auto& [ends, ns] : causes.links) {
+      if (cross.ranks[ends.first] != slow.source || cross.ranks[ends.second] != slow.destination) continue;
+      const auto lost = static_cast<int64_t>(static_cast<double>(ns) * (1 - slow.of_median));
+      if (lost <= 0) continue;
+      take(FindingKind::kSlowLink, lost, slow.source, lost,
+           cat(slow.source, " to ", slow.destination, " carries ",
+               static_cast<double>(static_cast<int64_t>(slow.gb_per_s * 100)) / 100, " GB/s, ",
+               static_cast<int64_t>(100 * slow.of_median), " % of the median link"));
+    }
   }
-  if (found.empty()) return;
+  // Those who wait for a rank that loads or saves lose as much as itself.
+  for (const auto& [kind, sums] :
+       {std::pair(FindingKind::kDataLoading, &causes.data), std::pair(FindingKind::kCheckpoint, &causes.saving)}) {
+    if (sum_of(*sums) <= 0) continue;
+    const uint32_t late = largest_of(*sums);
+    take(kind, sum_of(*sums), cross.ranks[late], sums->at(late),
+         cat("rank ", cross.ranks[late], " makes the others wait"));
+    if (const auto own = find(kind); own != findings.end()) {
+      own->lost_ns += found.back().lost_ns;
+      own->share += found.back().share;
+      found.pop_back();
+    }
+  }
   exposed->share = per_ns * static_cast<double>(left);
   exposed->lost_ns = left;
   std::erase_if(findings,

@@ -14,41 +14,6 @@ bool is_data(std::string_view name) {
 
 bool is_checkpoint(std::string_view name) { return name == "save" || name.starts_with("ckpt."); }
 
-// Host phases of the threads that run the steps (a writer thread stalls nobody): union of their time, and the longest.
-struct Phases {
-  IntervalSet time;
-  std::string longest;
-};
-
-template <class Predicate>
-Phases phases(const RankTrace& trace, Predicate&& wanted) {
-  std::vector<bool> wanted_name(trace.names.size()), step_name(trace.names.size());
-  for (NameId id = 0; id < trace.names.size(); ++id) {
-    wanted_name[id] = wanted(trace.names[id]);
-    step_name[id] = trace.names[id].starts_with("ProfilerStep#") || trace.names[id].starts_with("iteration ");
-  }
-  std::set<uint16_t> lanes;
-  for (size_t i = 0; i < trace.events.size(); ++i) {
-    if (trace.side(i) == Side::kAnnotation && step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
-  }
-  std::vector<Interval> intervals;
-  std::map<NameId, int64_t> by_name;
-  for (size_t i = 0; i < trace.events.size(); ++i) {
-    const NameId name = trace.events.name[i];
-    if (trace.side(i) != Side::kAnnotation || !wanted_name[name] || lanes.count(trace.events.lane[i]) == 0) continue;
-    intervals.push_back({trace.events.ts[i], trace.events.end(i)});
-    by_name[name] += trace.events.dur[i];
-  }
-  Phases out{IntervalSet(std::move(intervals)), {}};
-  int64_t longest = 0;
-  for (const auto& [name, ns] : by_name) {
-    if (ns <= longest) continue;
-    longest = ns;
-    out.longest = trace.names[name];
-  }
-  return out;
-}
-
 // Of the events of one class: the name whose intervals cover most of `time`.
 std::string largest_in(const RankTrace& trace, const DeviceView& view, DeviceClass device_class,
                        const IntervalSet& time) {
@@ -96,6 +61,35 @@ class Losses {
 
 }  // namespace
 
+HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
+  std::vector<bool> wanted_name(trace.names.size()), step_name(trace.names.size());
+  for (NameId id = 0; id < trace.names.size(); ++id) {
+    const std::string& name = trace.names[id];
+    wanted_name[id] = phase == HostPhase::kData ? is_data(name) : is_checkpoint(name);
+    step_name[id] = name.starts_with("ProfilerStep#") || name.starts_with("iteration ");
+  }
+  std::set<uint16_t> lanes;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    if (trace.side(i) == Side::kAnnotation && step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
+  }
+  std::vector<Interval> intervals;
+  std::map<NameId, int64_t> by_name;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const NameId name = trace.events.name[i];
+    if (trace.side(i) != Side::kAnnotation || !wanted_name[name] || lanes.count(trace.events.lane[i]) == 0) continue;
+    intervals.push_back({trace.events.ts[i], trace.events.end(i)});
+    by_name[name] += trace.events.dur[i];
+  }
+  HostPhases out{IntervalSet(std::move(intervals)), {}};
+  int64_t longest = 0;
+  for (const auto& [name, ns] : by_name) {
+    if (ns <= longest) continue;
+    longest = ns;
+    out.longest = trace.names[name];
+  }
+  return out;
+}
+
 std::string_view finding_name(FindingKind kind) {
   constexpr std::string_view kNames[] = {
       "exposed_communication", "imbalance",       "data_loading", "checkpoint", "exposed_memory", "idle",
@@ -137,8 +131,9 @@ std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks) {
     losses.add(FindingKind::kExposedMemory, trace->rank, copies.length(),
                largest_in(*trace, *view, DeviceClass::kMemory, copies));
     IntervalSet idle = subtract(IntervalSet({span}), busy);
-    for (const auto kind : {FindingKind::kDataLoading, FindingKind::kCheckpoint}) {
-      const Phases host = kind == FindingKind::kDataLoading ? phases(*trace, is_data) : phases(*trace, is_checkpoint);
+    for (const auto& [kind, phase] : {std::pair(FindingKind::kDataLoading, HostPhase::kData),
+                                      std::pair(FindingKind::kCheckpoint, HostPhase::kCheckpoint)}) {
+      const HostPhases host = host_phases(*trace, phase);
       losses.add(kind, trace->rank, intersect(idle, host.time).length(), host.longest);
       idle = subtract(idle, host.time);
     }

@@ -35,6 +35,15 @@ struct Finding {
   std::string detail;  // the kernel or host phase that holds most of it; may be empty
 };
 
+// Host phases of the threads that run the steps (a writer thread stalls nobody): union of their time, in the rank's own
+// clock, and the name that takes longest.
+enum class HostPhase : uint8_t { kData, kCheckpoint };
+struct HostPhases {
+  IntervalSet time;
+  std::string longest;
+};
+HostPhases host_phases(const RankTrace& trace, HostPhase phase);
+
 struct RankDevices {
   const RankTrace* trace = nullptr;
   const DeviceView* view = nullptr;

@@ -75,8 +75,9 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
   }
   std::vector<RankDevices> devices;
   for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
+  MatchedComms comms;
   if (sections & (kRanks | kLinks | kPipeline | kPop)) {
-    const MatchedComms comms = match_comms(devices);
+    comms = match_comms(devices);
     out.cross = cross_rank(devices, comms, options.align);
     if (sections & kPop) out.pop = pop_efficiencies(devices, comms, out.cross);
     if (sections & kPipeline) out.pipeline = pipeline(devices, comms, out.cross);
@@ -89,7 +90,7 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
   if (sections & kFindings) {
     out.findings = find_losses(devices);
     out.imbalance = imbalance(devices);
-    if (sections & kRanks) blame_waiting(out.cross, out.pipeline, out.findings);
+    if (sections & kRanks) blame_waiting(devices, comms, out.cross, out.pipeline, out.findings);
   }
   return out;
 }

@@ -42,8 +42,8 @@ std::string sentence(const Finding& f, size_t num_ranks) {
       return cat("waiting at collectives for ranks that come late: rank ", f.worst_rank, " is to blame for ",
                  milliseconds(f.worst_ns), " ms", f.detail.empty() ? "" : "; ", f.detail);
     case FindingKind::kPipelineBubble:
-      return cat("waiting for other pipeline stages; rank ", f.worst_rank, " computes longest",
-                 f.detail.empty() ? "" : "; ", f.detail);
+      return cat("waiting for other pipeline stages; most for rank ", f.worst_rank, f.detail.empty() ? "" : "; ",
+                 f.detail);
     case FindingKind::kSlowLink:
       return cat("a slow link: ", f.detail);
   }

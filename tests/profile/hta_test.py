@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holistic Trace Analysis reads what msprof converts, and its temporal breakdown is ours (skipped where HTA is missing).
+"""Holistic Trace Analysis reads what msprof converts, and its temporal breakdown is ours (MS_PEERS_PYTHON; skipped without).
 
   hta_test.py MAKE_TRACE
 
@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 
-try:
-    from hta.trace_analysis import TraceAnalysis
-except ImportError as error:
-    print(f"SKIPPED: needs Holistic Trace Analysis ({error})")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/peers"))
+import peers  # noqa: E402
+
+peers.need("hta.trace_analysis")
+from hta.trace_analysis import TraceAnalysis  # noqa: E402
 
 MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
 

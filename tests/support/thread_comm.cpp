@@ -88,7 +88,7 @@ class ThreadTransport final : public core::Transport {
 }  // namespace
 
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s,
-                      core::LinkDelay delay, const WrapTransport& wrap) {
+                      core::LinkDelay delay, const WrapTransport& wrap, std::span<core::trace::Recorder> recorders) {
   ThreadWorld world(ranks);
   std::mutex error_mutex;
   std::exception_ptr first, peer_failure;
@@ -102,7 +102,8 @@ void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& bod
           transport = core::make_delayed_transport(std::move(transport), delay);
         }
         if (wrap) transport = wrap(std::move(transport));
-        core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s});
+        core::trace::Recorder* recorder = recorders.empty() ? nullptr : &recorders[static_cast<size_t>(rank)];
+        core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s, .recorder = recorder});
         body(endpoint);
       } catch (const core::AgreedError&) {  // the others throw it too, once they have what was sent to them
         std::lock_guard lock(error_mutex);

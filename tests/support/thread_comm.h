@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "core/comm/communicator.h"
 #include "core/comm/delayed_transport.h"
@@ -12,8 +13,10 @@ namespace ms::test {
 using WrapTransport = std::function<std::unique_ptr<core::Transport>(std::unique_ptr<core::Transport>)>;
 
 // Runs body(endpoint) on `ranks` threads that share a world. When one throws, the others' waits fail, and the first
-// real exception is rethrown here. timeout_s: of every wait. wrap: put around every rank's transport.
+// real exception is rethrown here. timeout_s: of every wait. wrap: put around every rank's transport. recorders: one
+// for each rank, or none.
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s = 60,
-                      core::LinkDelay delay = {}, const WrapTransport& wrap = {});
+                      core::LinkDelay delay = {}, const WrapTransport& wrap = {},
+                      std::span<core::trace::Recorder> recorders = {});
 
 }  // namespace ms::test

@@ -522,6 +522,7 @@ struct Trainer::Impl {
                                           " is not saved: the save before is not finished (--ckpt-overlap skip)"));
       return;
     }
+    core::trace::Span span(recorder, Category::kUserAnnotation, "save");
     ckpt::SaveRequest request;
     core::collectively(groups->world, "save", [&] {
       begin("save");

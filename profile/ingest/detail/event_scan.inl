@@ -267,8 +267,8 @@ MS_SCAN_INLINE uint16_t field_of(const char* key, uint32_t size) {
       MS_TRY(ph, "ph") MS_TRY(ts, "ts") MS_TRY(id, "id") break;
     case 3:
       MS_TRY(cat, "cat")
-      MS_TRY(dur, "dur") MS_TRY(pid, "pid")
-          MS_TRY(tid, "tid") if (__builtin_memcmp(key, "id2", 3) == 0) return Segment::kId2;
+      MS_TRY(dur, "dur")
+      MS_TRY(pid, "pid") MS_TRY(tid, "tid") if (__builtin_memcmp(key, "id2", 3) == 0) return Segment::kId2;
       break;
     case 4:
       MS_TRY(name, "name") break;

@@ -1,0 +1,146 @@
+#include "profile/analysis/activity.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ms::profile {
+namespace {
+
+class Builder {
+ public:
+  Builder(const RankDevices& rank, const RankClock& clock, RankActivities& out)
+      : trace_(*rank.trace), view_(*rank.view), clock_(clock), out_(out) {}
+
+  void build() {
+    add_unmatched();
+    std::sort(out_.comms.begin(), out_.comms.end(), [](auto& a, auto& b) { return a.start < b.start; });
+    std::vector<Interval> computing, copying;
+    for (const DeviceEvent& device : view_.devices) {
+      if (device.device_class == DeviceClass::kComputation) computing.push_back(interval_of(device.event));
+      if (device.device_class == DeviceClass::kMemory) copying.push_back(interval_of(device.event));
+    }
+    const IntervalSet c(std::move(computing)), m(std::move(copying));
+    std::vector<Interval> communicating;
+    for (const CommSpan& comm : out_.comms) communicating.push_back({comm.start, comm.end});
+    const IntervalSet n(std::move(communicating)), cn = unite(c, n), busy = unite(cn, m);
+    std::vector<Interval> all = busy.intervals();
+    for (const Step& step : view_.steps) all.push_back({common(step.start), common(step.end)});
+    if (all.empty()) return;
+    Interval span{INT64_MAX, INT64_MIN};
+    for (const Interval& i : all) span = {std::min(span.start, i.start), std::max(span.end, i.end)};
+
+    add(c, Doing::kComputing);
+    add_communication(subtract(n, c));
+    add(subtract(m, cn), Doing::kCopying);
+    IntervalSet idle = subtract(IntervalSet({span}), busy);
+    for (const auto& [doing, phase] :
+         {std::pair(Doing::kLoadingData, HostPhase::kData), std::pair(Doing::kSaving, HostPhase::kCheckpoint)}) {
+      std::vector<Interval> shifted;
+      const HostPhases phases = host_phases(trace_, phase);
+      for (const Interval& i : phases.time.intervals()) shifted.push_back({common(i.start), common(i.end)});
+      const IntervalSet time(std::move(shifted));
+      add(intersect(idle, time), doing);
+      idle = subtract(idle, time);
+    }
+    add(idle, Doing::kIdle);
+    std::sort(out_.activities.begin(), out_.activities.end(), [](auto& a, auto& b) { return a.start < b.start; });
+  }
+
+ private:
+  int64_t common(int64_t ts) const { return clock_.to_reference(unix_time(trace_, ts)); }
+  Interval interval_of(uint32_t event) const {
+    const int64_t start = common(trace_.events.ts[event]);
+    return {start, start + trace_.events.dur[event]};
+  }
+
+  // What has no partner in the traces waits for nobody that is known.
+  void add_unmatched() {
+    std::set<uint32_t> matched;
+    for (const CommSpan& comm : out_.comms) matched.insert(comm.event);
+    for (const DeviceEvent& device : view_.devices) {
+      if (device.device_class != DeviceClass::kCommunication || matched.count(device.event) != 0) continue;
+      const Interval time = interval_of(device.event);
+      out_.comms.push_back({time.start, time.end, time.start, 0, device.event, false, 0, 0});
+    }
+  }
+
+  void add(const IntervalSet& time, Doing doing) {
+    for (const Interval& i : time.intervals()) out_.activities.push_back({i.start, i.end, doing, 0});
+  }
+
+  void add_communication(const IntervalSet& exposed) {
+    std::set<std::pair<int64_t, uint32_t>> open;  // by end
+    uint32_t next = 0;
+    const auto count = static_cast<uint32_t>(out_.comms.size());
+    for (const Interval& interval : exposed.intervals()) {
+      for (int64_t t = interval.start; t < interval.end;) {
+        for (; next < count && out_.comms[next].start <= t; ++next) open.insert({out_.comms[next].end, next});
+        while (!open.empty() && open.begin()->first <= t) open.erase(open.begin());
+        int64_t until = interval.end;
+        if (next < count) until = std::min(until, out_.comms[next].start);
+        if (!open.empty()) until = std::min(until, open.begin()->first);
+        if (!open.empty()) out_.activities.push_back({t, until, Doing::kCommunicating, open.begin()->second});
+        t = until;
+      }
+    }
+  }
+
+  const RankTrace& trace_;
+  const DeviceView& view_;
+  const RankClock& clock_;
+  RankActivities& out_;
+};
+
+}  // namespace
+
+size_t RankActivities::at(int64_t time) const {
+  return static_cast<size_t>(
+      std::partition_point(activities.begin(), activities.end(), [&](const Activity& a) { return a.end <= time; }) -
+      activities.begin());
+}
+
+std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
+                                       const CrossRank& cross) {
+  std::vector<RankActivities> out(ranks.size());
+  const auto start_of = [&](const CommPart& part) { return cross.clocks.ranks[part.rank].to_reference(part.start); };
+  const auto add = [&](const CommPart& part, int64_t ready, uint32_t waits_for, const CommInstance* message) {
+    const int64_t start = start_of(part), end = start + (part.end - part.start);
+    CommSpan span{start, end, std::clamp(ready, start, end), waits_for, part.event, message != nullptr, 0, 0};
+    if (message != nullptr) {
+      span.source = message->parts[0].rank;
+      span.destination = message->parts[1].rank;
+    }
+    out[part.rank].comms.push_back(span);
+  };
+  for (const CommInstance& instance : comms.collectives) {
+    const CommPart* last = &instance.parts[0];
+    for (const CommPart& part : instance.parts) {
+      if (start_of(part) > start_of(*last)) last = &part;
+    }
+    if (instance.kind == CommKind::kRooted) {  // only towards the root, or from it
+      const bool outward = instance.type == "broadcast" || instance.type == "scatter";
+      for (const CommPart& part : instance.parts) {
+        const bool root = static_cast<int>(part.rank) == instance.root;
+        if (instance.root < 0 || root == outward) {
+          add(part, start_of(part), part.rank, nullptr);
+          continue;
+        }
+        const CommPart* awaited = last;
+        for (const CommPart& other : instance.parts) {
+          if (outward && static_cast<int>(other.rank) == instance.root) awaited = &other;
+        }
+        add(part, start_of(*awaited), awaited->rank, nullptr);
+      }
+      continue;
+    }
+    for (const CommPart& part : instance.parts) add(part, start_of(*last), last->rank, nullptr);
+  }
+  for (const CommInstance& message : comms.messages) {
+    add(message.parts[0], start_of(message.parts[1]), message.parts[1].rank, &message);
+    add(message.parts[1], start_of(message.parts[0]), message.parts[0].rank, &message);
+  }
+  for (size_t r = 0; r < ranks.size(); ++r) Builder(ranks[r], cross.clocks.ranks[r], out[r]).build();
+  return out;
+}
+
+}  // namespace ms::profile

@@ -1,0 +1,382 @@
+// Training runs with one planted fault each: analyze must name it first, with its share of the time, also where the
+// clocks of the ranks differ by 5 ms.
+//
+// Real runs of the trainer on thread ranks. What is planted sleeps, so that a busy machine changes little, and notes
+// how long it slept; the shares that must come out follow from that. Faults are planted from outside: kernels::gemm and
+// build_datasets are wrapped by the linker (--wrap), links by a transport, the disk by core::FileOps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "core/comm/delayed_transport.h"
+#include "core/io/file.h"
+#include "core/trace/recorder.h"
+#include "kernels/gemm.h"
+#include "profile/analysis/results.h"
+#include "profile/ingest/load.h"
+#include "tests/support/thread_comm.h"
+#include "tests/support/tiny_run.h"
+#include "train/data/build_datasets.h"
+
+namespace ms::test {
+namespace {
+
+using profile::Finding;
+using profile::FindingKind;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr int kFirstStep = 2, kEndStep = 6;  // the window; the first steps build buffers
+constexpr double kTolerance = 0.05;          // of all time; and what the same run takes without the fault
+
+// Sleeps, and remembers when: [start, end) of CLOCK_MONOTONIC, which is what traces hold.
+class Planted {
+ public:
+  struct Nap {
+    int rank;
+    int64_t start, end;
+  };
+  void sleep(int rank, nanoseconds time) {
+    const int64_t start = now();
+    std::this_thread::sleep_for(time);
+    const std::lock_guard lock(mutex_);
+    naps_.push_back({rank, start, now()});
+  }
+  void clear() { naps_.clear(); }
+  const std::vector<Nap>& naps() const { return naps_; }
+
+ private:
+  static int64_t now() {
+    return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  std::mutex mutex_;
+  std::vector<Nap> naps_;
+};
+
+Planted planted;
+// What the wrapped functions do.
+thread_local int this_rank = 0;
+thread_local nanoseconds gemm_nap{0};    // before every product of this rank
+std::map<int, nanoseconds> sample_naps;  // before every sample, by rank
+
+class SlowSource final : public train::SampleSource {
+ public:
+  explicit SlowSource(std::unique_ptr<train::SampleSource> inner) : inner_(std::move(inner)) {}
+  int64_t size() const override { return inner_->size(); }
+  int64_t seq_length() const override { return inner_->seq_length(); }
+  void sample(int64_t index, std::span<int32_t> out) const override {
+    const auto nap = sample_naps.find(this_rank);
+    if (nap != sample_naps.end()) planted.sleep(this_rank, nap->second);
+    inner_->sample(index, out);
+  }
+
+ private:
+  std::unique_ptr<train::SampleSource> inner_;
+};
+
+// A disk on which every fsync takes its time.
+class SlowDisk final : public core::FileOps {
+ public:
+  explicit SlowDisk(nanoseconds nap) : nap_(nap) { core::set_file_ops_for_test(this); }
+  ~SlowDisk() override { core::set_file_ops_for_test(nullptr); }
+  int fsync(int fd) override {
+    if (nap_.count() > 0) planted.sleep(this_rank, nap_);
+    return core::FileOps::fsync(fd);
+  }
+
+ private:
+  nanoseconds nap_;
+};
+
+// One link of this rank behind a bandwidth; the others as they are.
+class OneSlowLink final : public core::Transport {
+ public:
+  OneSlowLink(std::unique_ptr<core::Transport> inner, int peer, double bytes_per_s) : peer_(peer), plain_(inner.get()) {
+    slow_ = core::make_delayed_transport(std::move(inner), {0, bytes_per_s});
+  }
+  int rank() const override { return plain_->rank(); }
+  int size() const override { return plain_->size(); }
+  std::unique_ptr<core::TransferRequest> isend(const void* data, int64_t bytes, int peer, int32_t tag) override {
+    return (peer == peer_ ? slow_.get() : plain_)->isend(data, bytes, peer, tag);
+  }
+  std::unique_ptr<core::TransferRequest> irecv(void* data, int64_t bytes, int peer, int32_t tag) override {
+    return plain_->irecv(data, bytes, peer, tag);
+  }
+
+ private:
+  int peer_;
+  core::Transport* plain_;
+  std::unique_ptr<core::Transport> slow_;  // owns plain_
+};
+
+struct Fault {
+  TinyLayout layout;
+  std::map<int, nanoseconds> gemm_naps;    // by rank
+  std::map<int, nanoseconds> sample_naps;  // by rank
+  bool saves = false;
+  nanoseconds fsync_nap{0};
+  WrapTransport wrap;
+  core::LinkDelay every_link;
+};
+
+int64_t all_time(const profile::Results& results) {
+  int64_t sum = 0;
+  for (const profile::RankResults& rank : results.ranks) sum += rank.breakdown->span;
+  return sum;
+}
+
+class PlantedFaults : public testing::Test {
+ protected:
+  // Records a run, and loads what it left; before it the same run without its fault.
+  profile::Store record(const Fault& fault) {
+    const profile::Store healthy = run({fault.layout, {}, {}, fault.saves, {}, {}, {}}, "healthy");
+    healthy_ = static_cast<double>(all_time(profile::analyze(healthy, profile::kBreakdown)));
+    return run(fault, "traces");
+  }
+
+  profile::Store run(const Fault& fault, const std::string& name) {
+    train::TrainerConfig config = tiny_config(folder_.path(), fault.layout);
+    config.training.train_iters = kEndStep;
+    config.profiling.profile = true;
+    config.profiling.profile_step_start = kFirstStep;
+    config.profiling.profile_step_end = kEndStep;
+    config.profiling.profile_ranks = {-1};
+    config.profiling.profile_save_path = (folder_.path() / name).string();
+    const SlowDisk disk(fault.fsync_nap);
+    if (fault.saves) {
+      config.checkpoint.save = (folder_.path() / (name + " checkpoints")).string();
+      config.checkpoint.save_interval = 3;
+      config.checkpoint.async_save = false;
+    }
+    planted.clear();
+    sample_naps = fault.sample_naps;
+    std::vector<core::trace::Recorder> recorders(static_cast<size_t>(fault.layout.ranks()));
+    run_thread_ranks(
+        fault.layout.ranks(),
+        [&](core::Endpoint& endpoint) {
+          this_rank = endpoint.rank();
+          const auto nap = fault.gemm_naps.find(this_rank);
+          gemm_nap = nap == fault.gemm_naps.end() ? nanoseconds(0) : nap->second;
+          core::ThreadPool pool(1);
+          core::trace::Recorder* recorder = &recorders[static_cast<size_t>(this_rank)];
+          train::Trainer(config, endpoint, pool, recorder, {}).run();
+        },
+        60, fault.every_link, fault.wrap, recorders);
+    return profile::load({config.profiling.profile_save_path}, {.ranks = {}, .threads = 1, .force = false});
+  }
+
+  // Nanoseconds that `rank` slept inside its profiled steps.
+  static int64_t slept(const profile::Store& store, int rank) {
+    const profile::RankTrace& trace = *store.ranks[static_cast<size_t>(rank)];
+    int64_t sum = 0;
+    for (const profile::Step& step : profile::view_devices(trace).steps) {
+      for (const Planted::Nap& nap : planted.naps()) {
+        if (nap.rank == rank)
+          sum += std::max<int64_t>(0, std::min(nap.end, step.end) - std::max(nap.start, step.start));
+      }
+    }
+    return sum;
+  }
+
+  // Time in which any thread slept, while rank 0's devices had begun and not ended.
+  static int64_t slept_anywhere(const profile::Store& store) {
+    const profile::RankTrace& trace = *store.ranks[0];
+    profile::Interval span{INT64_MAX, INT64_MIN};
+    for (const profile::DeviceEvent& device : profile::view_devices(trace).devices) {
+      span.start = std::min(span.start, trace.events.ts[device.event]);
+      span.end = std::max(span.end, trace.events.end(device.event));
+    }
+    std::vector<profile::Interval> naps;
+    for (const Planted::Nap& nap : planted.naps()) naps.push_back({nap.start, nap.end});
+    return intersect(profile::IntervalSet(std::move(naps)), profile::IntervalSet({span})).length();
+  }
+
+  // Odd ranks' clocks run 5 ms ahead. tables: as if they had been measured so, else nothing is known about them.
+  static void skew(profile::Store& store, bool tables) {
+    constexpr int64_t kSkew = 5'000'000;
+    for (const auto& trace : store.ranks) {
+      const int64_t by = trace->rank % 2 == 1 ? kSkew : 0;
+      for (int64_t& ts : trace->events.ts) ts += by;
+      trace->first_ts += by;
+      trace->last_end += by;
+      for (profile::ClockPoint& point : trace->clocks) {
+        point.at += by;
+        point.offset += by;
+      }
+      if (!tables) trace->clocks.clear();
+    }
+  }
+
+  // check(findings, all ranks' time) three times: with clocks as they are, skewed, and skewed and not measured.
+  template <class Check>
+  void expect_with_any_clocks(profile::Store& store, Check&& check) {
+    for (const std::string clocks : {"as recorded", "skewed", "skewed, without their table"}) {
+      SCOPED_TRACE(clocks);
+      if (clocks == "skewed") skew(store, true);
+      if (clocks == "skewed, without their table") {
+        for (const auto& trace : store.ranks) trace->clocks.clear();
+      }
+      const profile::Results results = profile::analyze(store, profile::kEverySection);
+      ASSERT_FALSE(results.findings.empty());
+      if (!results.cross.clocks.reliable) {
+        // On a busy machine ranks leave operations far from together: then the analysis must not trust them.
+        EXPECT_EQ(clocks, "skewed, without their table") << results.cross.clocks.why;
+        EXPECT_THAT(results.cross.clocks.why, testing::HasSubstr("differ"));
+        EXPECT_TRUE(results.cross.by_rank.empty());
+        return;
+      }
+      const auto span = static_cast<double>(all_time(results));
+      std::string all = core::cat("the same without the fault takes ", 100 * healthy_ / span, " %\n");
+      for (const Finding& f : results.findings) {
+        all += core::cat(profile::finding_name(f.kind), " ", f.lost_ns / 1000, " us ", 100 * f.share, " % rank ",
+                         f.worst_rank, " ", f.detail, "\n");
+      }
+      SCOPED_TRACE(all);
+      check(results, span);
+    }
+  }
+
+  TemporaryFolder folder_;
+  double healthy_ = 0;  // all ranks' time without the fault
+};
+
+TEST_F(PlantedFaults, ASlowedRank) {
+  Fault fault;
+  fault.layout.dp = 4;
+  fault.gemm_naps[2] = milliseconds(1);
+  profile::Store store = record(fault);
+  const int64_t slow = slept(store, 2);
+  ASSERT_GT(slow, 0);
+  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+    const Finding& first = results.findings[0];
+    EXPECT_EQ(first.kind, FindingKind::kWaiting);
+    EXPECT_EQ(first.worst_rank, 2);
+    EXPECT_THAT(first.detail, testing::HasSubstr("computes"));
+    EXPECT_NEAR(first.share, static_cast<double>(3 * slow) / span, kTolerance + healthy_ / span);
+  });
+}
+
+TEST_F(PlantedFaults, AnUnbalancedPipelineStage) {
+  Fault fault;
+  fault.layout.pp = 4;
+  fault.gemm_naps[1] = milliseconds(2);
+  profile::Store store = record(fault);
+  const int64_t slow = slept(store, 1);
+  ASSERT_GT(slow, 0);
+  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+    const Finding& first = results.findings[0];
+    EXPECT_EQ(first.kind, FindingKind::kPipelineBubble);
+    EXPECT_EQ(first.worst_rank, 1);
+    EXPECT_THAT(first.detail, testing::HasSubstr("more than the average"));
+    EXPECT_NEAR(first.share, static_cast<double>(3 * slow) / span, kTolerance + healthy_ / span);
+  });
+}
+
+TEST_F(PlantedFaults, ASlowLink) {
+  const double kBytesPerSecond = 4e4;
+  Fault fault;
+  fault.layout.pp = 4;
+  fault.wrap = [kBytesPerSecond](std::unique_ptr<core::Transport> inner) -> std::unique_ptr<core::Transport> {
+    if (inner->rank() != 1) return inner;
+    return std::make_unique<OneSlowLink>(std::move(inner), 2, kBytesPerSecond);
+  };
+  profile::Store store = record(fault);
+  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+    const Finding& first = results.findings[0];
+    EXPECT_EQ(first.kind, FindingKind::kSlowLink);
+    EXPECT_THAT(first.detail, testing::StartsWith("1 to 2 carries"));
+    // Everybody waits for it: the stages behind for activations, those before for gradients.
+    const double seconds = static_cast<double>(results.cross.links.at({1, 2}).bytes) / kBytesPerSecond;
+    EXPECT_NEAR(first.share, 4 * seconds * 1e9 / span, kTolerance + healthy_ / span);
+  });
+}
+
+TEST_F(PlantedFaults, AnExposedAllreduce) {
+  constexpr double kBytesPerSecond = 1e6;
+  Fault fault;
+  fault.layout.dp = 2;
+  fault.every_link = {0, kBytesPerSecond};
+  profile::Store store = record(fault);
+  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+    const Finding& first = results.findings[0];
+    EXPECT_EQ(first.kind, FindingKind::kExposedCommunication);
+    EXPECT_THAT(first.detail, testing::HasSubstr("llreduce"));
+    // Of two ranks each sends half of every buffer, twice.
+    double bytes = 0;
+    for (const profile::WaitRow& row : results.cross.rows) bytes += static_cast<double>(row.bytes);
+    EXPECT_NEAR(first.share, 2 * bytes / kBytesPerSecond * 1e9 / span, kTolerance + healthy_ / span);
+  });
+}
+
+TEST_F(PlantedFaults, AStarvedLoaderOfAllRanksOrOfOne) {
+  for (const bool one : {false, true}) {
+    Fault fault;
+    fault.layout.dp = 2;
+    fault.sample_naps[1] = milliseconds(30);
+    if (!one) fault.sample_naps[0] = milliseconds(30);
+    profile::Store store = record(fault);
+    const int64_t starved = one ? 2 * slept(store, 1) : slept(store, 0) + slept(store, 1);
+    ASSERT_GT(starved, 0);
+    expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+      const Finding& first = results.findings[0];
+      EXPECT_EQ(first.kind, FindingKind::kDataLoading);
+      if (one) {
+        EXPECT_EQ(first.worst_rank, 1);
+      }
+      EXPECT_NEAR(first.share, static_cast<double>(starved) / span, kTolerance + healthy_ / span);
+    });
+    for (const char* name : {"traces", "healthy"}) std::filesystem::remove_all(folder_.path() / name);
+  }
+}
+
+TEST_F(PlantedFaults, ALongCheckpointStall) {
+  Fault fault;
+  fault.layout.dp = 2;
+  fault.saves = true;
+  fault.fsync_nap = milliseconds(100);
+  profile::Store store = record(fault);
+  const int64_t stalled = slept_anywhere(store);  // all ranks stand still meanwhile
+  ASSERT_GT(stalled, 0);
+  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+    const Finding& first = results.findings[0];
+    EXPECT_EQ(first.kind, FindingKind::kCheckpoint);
+    EXPECT_NEAR(first.share, static_cast<double>(2 * stalled) / span, kTolerance + healthy_ / span);
+  });
+}
+
+}  // namespace
+}  // namespace ms::test
+
+// What the linker calls instead (--wrap), and what it calls the original.
+#define MS_GEMM "_ZN2ms7kernels4gemmERKNS0_11GemmProblemE"
+#define MS_BUILD_DATASETS "_ZN2ms5train14build_datasetsERKNS0_10DataConfigElmlllRKSt8functionIFbvEE"
+
+namespace ms {
+
+void real_gemm(const kernels::GemmProblem& problem) __asm__("__real_" MS_GEMM);
+void slow_gemm(const kernels::GemmProblem& problem) __asm__("__wrap_" MS_GEMM);
+void slow_gemm(const kernels::GemmProblem& problem) {
+  if (test::gemm_nap.count() > 0) test::planted.sleep(test::this_rank, test::gemm_nap);
+  real_gemm(problem);
+}
+
+train::TrainValidTest real_build_datasets(const train::DataConfig& config, int64_t seq_length, uint64_t seed,
+                                          int64_t train_samples, int64_t valid_samples, int64_t test_samples,
+                                          const std::function<bool()>& stopped) __asm__("__real_" MS_BUILD_DATASETS);
+train::TrainValidTest slow_build_datasets(const train::DataConfig& config, int64_t seq_length, uint64_t seed,
+                                          int64_t train_samples, int64_t valid_samples, int64_t test_samples,
+                                          const std::function<bool()>& stopped) __asm__("__wrap_" MS_BUILD_DATASETS);
+train::TrainValidTest slow_build_datasets(const train::DataConfig& config, int64_t seq_length, uint64_t seed,
+                                          int64_t train_samples, int64_t valid_samples, int64_t test_samples,
+                                          const std::function<bool()>& stopped) {
+  train::TrainValidTest data =
+      real_build_datasets(config, seq_length, seed, train_samples, valid_samples, test_samples, stopped);
+  data.train = std::make_unique<test::SlowSource>(std::move(data.train));
+  return data;
+}
+
+}  // namespace ms
