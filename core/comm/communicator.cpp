@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "core/comm/detail/operation.h"
+#include "core/comm/pumped_transport.h"
 #include "core/error.h"
 
 namespace ms::core {
@@ -33,6 +34,22 @@ void Endpoint::progress() {
       ++it;
     }
   }
+  std::erase_if(pumps_, [](const std::weak_ptr<detail::Pump>& entry) {
+    const auto pump = entry.lock();
+    if (pump != nullptr) pump->advance();
+    return pump == nullptr;
+  });
+}
+
+std::unique_ptr<Transport> Endpoint::side_channel(SideProgress progress) {
+  auto own = transport_->duplicate();
+  if (progress == SideProgress::kOwnThread) {
+    MS_CHECK(transport_->any_thread(), "this transport is for one thread");
+    return own;
+  }
+  auto pumped = std::make_unique<PumpedTransport>(std::move(own));
+  pumps_.push_back(pumped->pump());
+  return pumped;
 }
 
 Work& Work::operator=(Work&& other) noexcept {

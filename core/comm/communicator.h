@@ -50,7 +50,8 @@ struct CommCounter {
 class Endpoint;
 namespace detail {
 class Operation;  // a state machine; advance() until done
-}
+class Pump;       // of a side channel: pumped_transport.h
+}  // namespace detail
 
 // A handle of an operation under way. Destroying an unfinished Work waits for it (and swallows its error): buffers are
 // safe. It does not once a wait of this endpoint has run out of time, and for a second at most while an error unwinds:
@@ -85,16 +86,26 @@ class Endpoint {
   double timeout_s() const { return options_.timeout_s; }
   Arena& arena() { return arena_; }  // receive buffers of reductions, tag comm
 
+  // Advances what is under way, without waiting: for long stretches of computing. Every test and wait does it too.
+  void progress();
+
+  // A transport of its own for another thread, whose messages never match this one's. kOwnThread: that thread moves
+  // them, without a word to this one; needs Transport::any_thread. kThisThread: progress() does, whatever the transport
+  // allows. Collective.
+  enum class SideProgress : uint8_t { kOwnThread, kThisThread };
+  std::unique_ptr<Transport> side_channel(SideProgress progress);
+  bool any_thread() const { return transport_->any_thread(); }
+
  private:
   friend class Communicator;
   friend class Work;
   friend class detail::Operation;
-  void progress();
   std::unique_ptr<Transport> transport_;
   Options options_;
   Arena arena_;
   std::list<std::weak_ptr<detail::Operation>> pending_;
-  bool peer_failed_ = false;  // a wait has run out of time
+  std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
+  bool peer_failed_ = false;                      // a wait has run out of time
 };
 
 class Communicator {

@@ -38,6 +38,8 @@ class DelayedTransport final : public Transport {
   }
 
   bool peer_lives(int peer) const override { return inner_->peer_lives(peer); }
+  std::unique_ptr<Transport> duplicate() override { return make_delayed_transport(inner_->duplicate(), delay_); }
+  bool any_thread() const override { return inner_->any_thread(); }
 
   void release_due() {
     const int64_t now = trace::now_ns();

@@ -102,13 +102,17 @@ class MpiRequest final : public TransferRequest {
 class MpiTransport final : public Transport {
  public:
   MpiTransport() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
     const Process own{own_home(), ::getpid()};
     processes_.resize(static_cast<size_t>(size_));
-    check(MPI_Allgather(&own, sizeof own, MPI_BYTE, processes_.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD),
-          "MPI_Allgather");
+    check(MPI_Allgather(&own, sizeof own, MPI_BYTE, processes_.data(), sizeof own, MPI_BYTE, comm_), "MPI_Allgather");
   }
+  ~MpiTransport() override {
+    if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
@@ -117,8 +121,7 @@ class MpiTransport final : public Transport {
     const char* bytes = static_cast<const char*>(data);
     for (int64_t begin = 0; begin == 0 || begin < size_bytes; begin += kMaxPieceBytes) {
       const auto count = static_cast<int>(std::min(kMaxPieceBytes, size_bytes - begin));
-      check(MPI_Isend(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()),
-            "MPI_Isend");
+      check(MPI_Isend(bytes + begin, count, MPI_BYTE, peer, tag, comm_, &requests.emplace_back()), "MPI_Isend");
     }
     return std::make_unique<MpiRequest>(std::move(requests), -1);
   }
@@ -127,8 +130,7 @@ class MpiTransport final : public Transport {
     char* bytes = static_cast<char*>(data);
     for (int64_t begin = 0; begin == 0 || begin < size_bytes; begin += kMaxPieceBytes) {
       const auto count = static_cast<int>(std::min(kMaxPieceBytes, size_bytes - begin));
-      check(MPI_Irecv(bytes + begin, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()),
-            "MPI_Irecv");
+      check(MPI_Irecv(bytes + begin, count, MPI_BYTE, peer, tag, comm_, &requests.emplace_back()), "MPI_Irecv");
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
@@ -138,22 +140,35 @@ class MpiTransport final : public Transport {
     const Process& process = processes_[static_cast<size_t>(peer)];
     return !see_each_other(process.home, processes_[static_cast<size_t>(rank_)].home) || lives(process.pid);
   }
+  std::unique_ptr<Transport> duplicate() override {
+    auto other = std::unique_ptr<MpiTransport>(new MpiTransport(rank_, size_, processes_));
+    check(MPI_Comm_dup(comm_, &other->comm_), "MPI_Comm_dup");
+    return other;
+  }
+  bool any_thread() const override {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE;
+  }
 
  private:
   struct Process {
     Home home;
     int64_t pid;
   };
+  MpiTransport(int rank, int size, std::vector<Process> processes)
+      : rank_(rank), size_(size), processes_(std::move(processes)) {}
+  MPI_Comm comm_ = MPI_COMM_WORLD;  // owned if it is another
   int rank_ = 0, size_ = 1;
   std::vector<Process> processes_;  // by rank
 };
 
 }  // namespace
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession(MpiThreads threads) {
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
-      provided < MPI_THREAD_FUNNELED) {
+  const int wanted = threads == MpiThreads::kAny ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  if (MPI_Init_thread(nullptr, nullptr, wanted, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
     throw Error(ErrorCode::kIo, "MPI_Init_thread failed, or gives less than MPI_THREAD_FUNNELED");
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -1,16 +1,22 @@
 // Ranks that are MPI processes. The only place, with its .cpp, that knows <mpi.h>.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "core/comm/launcher.h"
 
 namespace ms::core {
 
-// MPI_Init at construction, MPI_Finalize at destruction. Thread level: funnelled, all calls come from one thread.
+// Which threads will call MPI: the one that made the session, or any.
+enum class MpiThreads : uint8_t { kOne, kAny };
+
+// MPI_Init at construction, MPI_Finalize at destruction.
 class MpiSession final : public RankSession {
  public:
-  MpiSession();
+  // kAny (MPI_THREAD_MULTIPLE) is a wish, and makes every call a little slower: Transport::any_thread says whether it
+  // was granted. Else MPI_THREAD_FUNNELED.
+  explicit MpiSession(MpiThreads threads = MpiThreads::kOne);
   ~MpiSession() override;
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

@@ -12,6 +12,8 @@ class SingleTransport final : public Transport {
   int size() const override { return 1; }
   std::unique_ptr<TransferRequest> isend(const void*, int64_t, int peer, int32_t) override { return refuse(peer); }
   std::unique_ptr<TransferRequest> irecv(void*, int64_t, int peer, int32_t) override { return refuse(peer); }
+  std::unique_ptr<Transport> duplicate() override { return std::make_unique<SingleTransport>(); }
+  bool any_thread() const override { return true; }
 
  private:
   [[noreturn]] static std::unique_ptr<TransferRequest> refuse(int peer) {

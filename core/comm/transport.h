@@ -2,11 +2,14 @@
 // same code over every transport, so that thread ranks in one process compute the same bits as MPI ranks.
 //
 // Implementations: mpi_transport.h (MPI), single (a world of one needs none of it), tests/support/thread_comm.h
-// (threads), delayed_transport.h (any of them behind an injected latency and bandwidth).
+// (threads), delayed_transport.h (any of them behind an injected latency and bandwidth), pumped_transport.h (any of
+// them, for another thread than the one that may call it).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+
+#include "core/error.h"
 
 namespace ms::core {
 
@@ -32,6 +35,14 @@ class Transport {
     (void)peer;
     return true;
   }
+
+  // Another transport between the same ranks, whose messages never match this one's, nor those of another duplicate.
+  // Collective. Must not outlive the world that this one is of.
+  virtual std::unique_ptr<Transport> duplicate() {
+    throw Error(ErrorCode::kUnsupported, "this transport cannot be duplicated");
+  }
+  // Whether a duplicate may be used by one thread while this one is used by another.
+  virtual bool any_thread() const { return false; }
 };
 
 }  // namespace ms::core

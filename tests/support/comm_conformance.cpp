@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
 #include <numeric>
+#include <thread>
 
 #include "core/comm/agree.h"
 #include "core/rng.h"
@@ -97,6 +100,38 @@ void check_counters(Communicator& comm) {
   EXPECT_EQ(counter.ring_bytes, 2 * (n - 1) * 4096 * 4 / n);
 }
 
+// Messages of another thread, beside those of this one.
+void check_side_channel(core::Endpoint& endpoint, core::Endpoint::SideProgress progress) {
+  const auto side = endpoint.side_channel(progress), other = endpoint.side_channel(progress);
+  const int n = endpoint.size(), next = (endpoint.rank() + 1) % n, previous = (endpoint.rank() + n - 1) % n;
+  EXPECT_EQ(side->rank(), endpoint.rank());
+  EXPECT_TRUE(side->peer_lives(next));
+  std::atomic<bool> done{false};
+  std::vector<int32_t> sent(100'000, endpoint.rank()), received(sent.size(), -1), others = sent,
+                                                                                  received_by_other = sent;
+  for (int32_t& value : others) value += 1000;
+  std::thread thread([&] {
+    const auto bytes = static_cast<int64_t>(sent.size()) * 4;
+    std::vector<std::unique_ptr<core::TransferRequest>> requests;
+    requests.push_back(other->isend(others.data(), bytes, next, 7));  // the same peer and tag
+    requests.push_back(side->irecv(received.data(), bytes, previous, 7));
+    requests.push_back(other->irecv(received_by_other.data(), bytes, previous, 7));
+    requests.push_back(side->isend(sent.data(), bytes, next, 7));
+    for (const auto& request : requests) {
+      while (!request->test()) std::this_thread::yield();
+    }
+    done = true;
+  });
+  std::vector<int> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  Communicator world(endpoint, "beside", all, 3);
+  for (int i = 0; i < 20; ++i) check_allreduce(world, 1000);
+  while (!done) endpoint.progress();
+  thread.join();
+  EXPECT_EQ(received, std::vector<int32_t>(sent.size(), previous));
+  EXPECT_EQ(received_by_other, std::vector<int32_t>(sent.size(), previous + 1000));
+}
+
 }  // namespace
 
 void check_communicator(core::Endpoint& endpoint) {
@@ -119,6 +154,10 @@ void check_communicator(core::Endpoint& endpoint) {
   world.ialltoall(view(in), view(out)).wait();
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], static_cast<int32_t>(i) * 100 + world.rank());
   world.barrier();
+  if (endpoint.size() > 1) {
+    check_side_channel(endpoint, core::Endpoint::SideProgress::kThisThread);
+    if (endpoint.any_thread()) check_side_channel(endpoint, core::Endpoint::SideProgress::kOwnThread);
+  }
   // Two groups that share ranks do not hear each other: halves of the world beside the world.
   if (endpoint.size() % 2 == 0) {
     const int half = endpoint.size() / 2;

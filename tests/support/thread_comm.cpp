@@ -15,7 +15,7 @@
 namespace ms::test {
 namespace {
 
-using Key = std::tuple<int, int, int32_t>;  // source, destination, tag
+using Key = std::tuple<int, int, int, int32_t>;  // channel, source, destination, tag
 
 struct ThreadWorld {
   explicit ThreadWorld(int ranks) : size(ranks) {}
@@ -67,22 +67,29 @@ class Receive final : public core::TransferRequest {
 
 class ThreadTransport final : public core::Transport {
  public:
-  ThreadTransport(ThreadWorld& world, int rank) : world_(world), rank_(rank) {}
+  ThreadTransport(ThreadWorld& world, int rank, int channel = 0) : world_(world), rank_(rank), channel_(channel) {}
   int rank() const override { return rank_; }
   int size() const override { return world_.size; }
   std::unique_ptr<core::TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) override {
     const char* bytes = static_cast<const char*>(data);
     std::lock_guard lock(world_.mutex);
-    world_.messages[{rank_, peer, tag}].emplace_back(bytes, bytes + size_bytes);
+    world_.messages[{channel_, rank_, peer, tag}].emplace_back(bytes, bytes + size_bytes);
     return std::make_unique<Sent>();
   }
   std::unique_ptr<core::TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) override {
-    return std::make_unique<Receive>(world_, Key{peer, rank_, tag}, data, size_bytes);
+    return std::make_unique<Receive>(world_, Key{channel_, peer, rank_, tag}, data, size_bytes);
   }
+  std::unique_ptr<core::Transport> duplicate() override {
+    return std::make_unique<ThreadTransport>(world_, rank_, kDuplicates * channel_ + ++duplicates_);
+  }
+  bool any_thread() const override { return true; }
 
  private:
+  static constexpr int kDuplicates = 16;  // of one transport, at most
   ThreadWorld& world_;
   int rank_;
+  int channel_;
+  int duplicates_ = 0;
 };
 
 }  // namespace
