@@ -10,6 +10,7 @@
 
 #include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/detail/gather.h"
 #include "ckpt/detail/save_job.h"
 #include "ckpt/detail/staging.h"
 #include "ckpt/detail/writer_process.h"
@@ -23,6 +24,15 @@
 #include "core/trace/span.h"
 
 namespace ms::ckpt {
+
+GatherProgress parse_gather_progress(std::string_view name) {
+  if (name == "auto") return GatherProgress::kAuto;
+  if (name == "thread") return GatherProgress::kWriter;
+  if (name == "main") return GatherProgress::kTrainer;
+  throw core::Error(core::ErrorCode::kInvalidArgument,
+                    core::cat("--ckpt-gather-progress ", name, ": expected auto, thread or main"));
+}
+
 namespace {
 
 using core::cat;
@@ -36,6 +46,11 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 // While a destructor waits: the others may be writing still, or dead.
 constexpr double kClosingPatienceS = 5;
+
+// While the caller waits and the gather's messages are its to move.
+constexpr double kMovingEveryS = 1e-4;
+
+constexpr double kForeverS = 1e9;
 
 // One save of this rank, from snapshot to commit.
 struct Save {
@@ -55,6 +70,8 @@ struct Saver::Impl {
   Impl(core::Communicator& communicator, Options opts) : comm(communicator), options(std::move(opts)) {
     if (options.arena == nullptr) options.arena = &own_arena;
     open_root();
+    for (int rank = 0; rank < comm.size(); ++rank) writers.push_back(rank);
+    if (options.gather) open_gather();
     if (options.async) buffers = std::vector<Staging>(static_cast<size_t>(std::max(1, options.staging_buffers)));
     if (options.async && !options.writer_command.empty()) start_process();
     thread = std::thread([this] { run(); });
@@ -67,6 +84,10 @@ struct Saver::Impl {
     }
     changed.notify_all();
     if (process != nullptr) let_process_go();
+    if (gather != nullptr) {
+      std::unique_lock lock(mutex);
+      wait(lock, [this] { return queue.empty(); });  // it may need this thread
+    }
     thread.join();
   }
 
@@ -74,13 +95,14 @@ struct Saver::Impl {
   bool alone() const { return comm.size() == 1; }
 
   void open_root();
+  void open_gather();
   void start_process();
   void let_process_go();
   void run();
   void enqueue(std::unique_ptr<Save> save);
   void carry_out(Save& save);
   void copy(Save& save, core::ThreadPool* pool);
-  void write(Save& save);
+  bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s = kForeverS);
   std::string give_up();
   bool wait_agreed(const std::function<bool()>& done, const std::function<bool()>& hopeless);
 
@@ -92,7 +114,10 @@ struct Saver::Impl {
   core::WritePath write_path = core::WritePath::kBuffered;
   std::vector<Staging> buffers;
   std::unique_ptr<WriterProcess> process;
-  Incremental incremental;  // of the writer thread
+  Incremental incremental;         // of the writer thread
+  std::vector<int> writers;        // ranks that leave reports
+  std::unique_ptr<Gather> gather;  // null: every rank writes its own
+  bool moves_messages = false;     // of the gather: this thread does
   int64_t saves = 0;
 
   // Between the caller and the writer thread.
@@ -131,6 +156,47 @@ void Saver::Impl::open_root() {
   if (is_error(answer)) throw core::AgreedError(parse_error(answer));
   write_path = static_cast<core::WritePath>(answer[1] - '0');
   suffix = answer.substr(2);
+}
+
+// Collective: who writes for whom, and over what.
+void Saver::Impl::open_gather() {
+  const GatherOptions& wanted = *options.gather;
+  core::Endpoint& endpoint = comm.endpoint();
+  const std::vector<int>& writer_of = wanted.writer_of;
+  MS_CHECK(comm.size() == endpoint.size() && static_cast<int>(writer_of.size()) == comm.size(), "a gather of ",
+           writer_of.size(), " ranks on ", comm.size(), " of ", endpoint.size());
+  MS_CHECK(options.writer_command.empty(), "a writer process has no way to other ranks");
+  core::collectively(comm, "open the gather", [&] {
+    if (wanted.progress == GatherProgress::kWriter && !endpoint.any_thread()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the writer thread may not send: this MPI does not give MPI_THREAD_MULTIPLE. Leave "
+                  "--ckpt-gather-progress out");
+    }
+  });
+  moves_messages = wanted.progress == GatherProgress::kTrainer || !endpoint.any_thread();
+  const int own_writer = writer_of[static_cast<size_t>(comm.rank())];
+  Gather::Options gather_options;
+  gather_options.members = {own_writer};
+  writers.clear();
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const int writer = writer_of[static_cast<size_t>(rank)];
+    MS_CHECK(writer_of[static_cast<size_t>(writer)] == writer, "rank ", writer, " writes for rank ", rank,
+             " and not its own");
+    if (writer == rank) writers.push_back(rank);
+    if (writer == own_writer && rank != own_writer) gather_options.members.push_back(rank);
+  }
+  MS_CHECK(writers[0] == 0, "rank 0 does not write");
+  gather_options.slice_bytes = wanted.slice_bytes;
+  gather_options.timeout_s = options.timeout_s;
+  gather_options.give_up = [this] { return give_up(); };
+  gather_options.arena = options.arena;
+  gather_options.recorder = options.recorder;
+  using Side = core::Endpoint::SideProgress;
+  gather = std::make_unique<Gather>(endpoint.side_channel(moves_messages ? Side::kThisThread : Side::kOwnThread),
+                                    std::move(gather_options));
+  core::log_info("ckpt.gather", cat(writers.size(), " of ", comm.size(), " ranks write, shards travel in slices of ",
+                                    wanted.slice_bytes, " bytes, moved by ",
+                                    moves_messages ? "the trainer's thread" : "the writer's own thread"));
 }
 
 void Saver::Impl::start_process() {
@@ -182,6 +248,20 @@ void Saver::Impl::enqueue(std::unique_ptr<Save> save) {
   changed.notify_all();
 }
 
+// For `done`, asked with the lock held; what the gather needs of this thread goes on meanwhile. False: not within
+// limit_s.
+bool Saver::Impl::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s) {
+  if (!moves_messages) return changed.wait_for(lock, std::chrono::duration<double>(limit_s), done);
+  const auto began = Clock::now();
+  while (!changed.wait_for(lock, std::chrono::duration<double>(kMovingEveryS), done)) {
+    if (seconds_since(began) > limit_s) return false;
+    lock.unlock();
+    comm.endpoint().progress();
+    lock.lock();
+  }
+  return true;
+}
+
 // Copies what was not copied yet, into staging memory or not at all.
 void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
   Span span(options.recorder, Category::kUserAnnotation, "ckpt.snapshot", -1, save.bytes);
@@ -212,9 +292,18 @@ void Saver::Impl::carry_out(Save& save) {
     return remote ? said.substr(1) : said;
   };
   std::string outcome = save.failed;
-  if (outcome.empty()) outcome = remote ? ask_process() : write_part(save.job, incremental, options.recorder);
+  const bool writes = gather == nullptr || gather->writes();
+  if (!writes) {
+    outcome = gather->send(save.job, outcome);
+  } else if (gather != nullptr) {
+    outcome = gather->write(save.job, outcome, incremental);
+  } else if (outcome.empty()) {
+    outcome = remote ? ask_process() : write_part(save.job, incremental, options.recorder);
+  }
   std::string lost;  // an error that the coordinator cannot read in the directory
-  if (!coordinator() && (!remote || is_error(outcome))) {
+  if (!writes) {
+    if (is_error(outcome)) lost = outcome;
+  } else if (!coordinator() && (!remote || is_error(outcome))) {
     const std::string left = outcome_of([&] {
       if (is_error(outcome)) core::make_directory(save.job.temporary);
       leave_report(save.job, outcome);
@@ -264,7 +353,8 @@ bool Saver::Impl::wait_agreed(const std::function<bool()>& done, const std::func
     int64_t missing = 0, hopeless_ranks = 0;
     {
       std::unique_lock lock(mutex);
-      changed.wait_for(lock, std::chrono::milliseconds(500), [&] { return done() || hopeless(); });
+      wait(
+          lock, [&] { return done() || hopeless(); }, 0.5);
       missing = done() ? 0 : 1;
       hopeless_ranks = hopeless() ? 1 : 0;
     }
@@ -296,7 +386,7 @@ void Saver::save(const SaveRequest& request) {
   if (options.async) {
     Span span(options.recorder, Category::kUserAnnotation, "ckpt.wait_prev");
     std::unique_lock lock(impl.mutex);
-    impl.changed.wait(lock, [&] {
+    impl.wait(lock, [&] {
       int busy = 0;
       for (const auto& other : impl.queue) busy += other->written ? 0 : 1;
       return busy < static_cast<int>(impl.buffers.size());
@@ -310,7 +400,7 @@ void Saver::save(const SaveRequest& request) {
   job.root = options.root;
   job.temporary = options.root / cat(generation_name(request.info.iteration, 0), impl.suffix, "_", impl.saves++);
   job.rank = impl.comm.rank();
-  job.num_ranks = impl.comm.size();
+  job.writers = impl.writers;
   job.info = request.info;
   job.producer = options.producer;
   job.file = {impl.write_path, options.bytes_per_second, options.compress};
@@ -350,7 +440,7 @@ void Saver::save(const SaveRequest& request) {
 
 void Saver::before_update() {
   std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait(lock, [&] {
+  impl_->wait(lock, [&] {
     return std::all_of(impl_->queue.begin(), impl_->queue.end(), [](const auto& save) { return save->copied; });
   });
 }
@@ -371,7 +461,10 @@ void Saver::finish() {
     return std::all_of(impl.queue.begin(), impl.queue.end(), [](const auto& save) { return save->written; });
   };
   // What a rank could not leave in the directory the coordinator waits for in vain, and its later saves behind that.
-  const auto report_lost = [&] { return !impl.coordinator() && !impl.failure.empty(); };
+  // What the coordinator knows to have failed a sender may wait for in vain.
+  const auto report_lost = [&] {
+    return !impl.failure.empty() && (!impl.coordinator() || (impl.gather != nullptr && impl.queue.empty()));
+  };
   std::string lost;
   if (!impl.wait_agreed(all_written, report_lost)) {
     std::string mine;

@@ -10,6 +10,9 @@
 // memory) fails the generation; its temporary directory is removed and earlier generations are untouched.
 //
 // The writer is a thread, or a process that outlives the trainer and still commits the last snapshot.
+//
+// A gathered save (Options::gather) is the other way round: shards travel, in slices over a transport of the saver's
+// own, to the ranks that write (detail/gather.h); the other ranks need not see the directory.
 #pragma once
 
 #include <atomic>
@@ -19,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/retention.h"
@@ -37,6 +41,22 @@ struct SaveRequest {
   std::vector<ShardData> shards;  // of this rank; those with replica_id != 0 are not written
 };
 
+// Who moves the messages of a gathered save.
+enum class GatherProgress : uint8_t {
+  kAuto,    // the writer thread where the transport allows that, else the trainer
+  kWriter,  // the writer thread: while the trainer does whatever it does
+  kTrainer  // whoever calls the saver, in core::Endpoint::progress: between layers and in waits
+};
+GatherProgress parse_gather_progress(std::string_view name);  // "auto", "thread", "main"; throws kInvalidArgument
+
+struct GatherOptions {
+  std::vector<int> writer_of;  // by rank: who writes its shards; itself for one that writes
+  // Bytes of one message. A writer holds a slice for each rank it writes for, itself among them, and one more;
+  // with compress a chunk of 8 MiB besides. What is written does not depend on it.
+  int64_t slice_bytes = int64_t{40} << 20;
+  GatherProgress progress = GatherProgress::kAuto;
+};
+
 class Saver {
  public:
   struct Options {
@@ -51,11 +71,12 @@ class Saver {
     int64_t bytes_per_second = 0;                         // of a rank's writer; 0: no limit
     // Incremental saves: boxes of up to 8 MiB that are as they were are linked, not written; every Nth save writes all.
     int64_t full_every = 0;
-    bool compress = false;   // byte shuffle and zstd: weights shrink by 1.2 (fp32), 1.5 (bf16)
-    int nice = 0;            // of the writer
-    std::vector<int> cpus;   // where the writer runs; empty: anywhere
-    Retention retention;     // applied after each commit
-    double timeout_s = 600;  // for a rank that never reports: ends the save, not the run
+    bool compress = false;                // byte shuffle and zstd: weights shrink by 1.2 (fp32), 1.5 (bf16)
+    int nice = 0;                         // of the writer
+    std::vector<int> cpus;                // where the writer runs; empty: anywhere
+    Retention retention;                  // applied after each commit
+    double timeout_s = 600;               // for a rank that never reports: ends the save, not the run
+    std::optional<GatherOptions> gather;  // not with writer_command; comm is then over all ranks of its endpoint
     // A program and its arguments that call run_writer_process with those behind: a process writes. Empty: a thread.
     std::vector<std::string> writer_command;
     core::Arena* arena = nullptr;               // not owned; staging memory is counted here, tag ckpt
@@ -66,7 +87,7 @@ class Saver {
   // comm: over all ranks that save, for this object's use only; not owned. Collective.
   // Waits for the writer process of a dead trainer that is still at work in root (core/io/lock_file.h).
   // Throws (on all ranks) kIo if root cannot be made or another live process saves there, kUnsupported if the write
-  // path does not work there.
+  // path does not work there, or the writer thread may not send.
   Saver(core::Communicator& comm, Options options);
   // Waits for this rank's writer; what is not committed then is left as a temporary directory, unless a process writes.
   // Never throws.

@@ -190,6 +190,25 @@ void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std:
   record_.logical[static_cast<size_t>(box_index)].merge(partial);
 }
 
+void RankFile::set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, LogicalPartial logical) {
+  BoxRecord& known = record_.boxes[static_cast<size_t>(box)];
+  MS_CHECK(chunk_xxh3.size() == known.chunk_xxh3.size(), known.tensor.key, ": ", chunk_xxh3.size(), " hashes for ",
+           known.chunk_xxh3.size(), " chunks");
+  known.chunk_xxh3 = std::move(chunk_xxh3);
+  record_.logical[static_cast<size_t>(box)] = std::move(logical);
+}
+
+void RankFile::write_piece(int32_t box_index, int64_t begin, std::span<const std::byte> bytes, Batch& batch) {
+  BoxRecord& box = record_.boxes[static_cast<size_t>(box_index)];
+  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t total = bytes_of(box.tensor);
+  MS_CHECK(begin >= 0 && begin + size <= total, box.tensor.key, ": bytes ", begin, " + ", size, " of ", total);
+  if (box.stored.empty()) return writer_->submit(bytes, box.at + begin, batch);
+  MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, total - begin), box.tensor.key, ": bytes ", begin,
+           " + ", size, " are not a chunk");
+  compress(box, begin / kChunkBytes, bytes);
+}
+
 void RankFile::compress(BoxRecord& box, int64_t chunk, std::span<const std::byte> data) {
   thread_local std::vector<std::byte> scratch, filled;
   writer_->pace(static_cast<int64_t>(data.size()));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,15 @@ class RankFile {
   void write(int32_t box, int64_t first, int64_t count, const std::byte* data);
   // The same, but `data` must stay as it is until finish(): hashed now, written meanwhile. For one thread.
   void write_later(int32_t box, int64_t first, int64_t count, const std::byte* data);
+
+  // A box whose hashes are known: one that another rank holds, and has hashed. Its data comes by write_piece.
+  void set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, LogicalPartial logical);
+  using Batch = core::BulkWriter::Batch;
+  bool compressed(int32_t box) const { return record_.boxes[static_cast<size_t>(box)].compressed; }
+  core::BulkWriter& bulk() { return *writer_; }  // for batches, which must be gone before finish()
+  // Bytes from `begin` on of such a box; they must stay until the batch has been waited for. Of a compressed one whole
+  // chunks, in the order of the file, which do not have to stay.
+  void write_piece(int32_t box, int64_t begin, std::span<const std::byte> bytes, Batch& batch);
 
   // Completes the file's hashes, fsyncs it. Once, when everything has been written.
   RankFileRecord finish(core::trace::Recorder* recorder);

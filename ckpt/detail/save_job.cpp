@@ -33,53 +33,36 @@ std::string report_path(const SaveJob& job, int rank) {
   return (job.temporary / name).string();
 }
 
-// Of every chunk of every box.
-std::vector<std::vector<uint64_t>> hashes_of(const SaveJob& job) {
-  std::vector<std::vector<uint64_t>> hashes(job.boxes.size());
-  for (size_t i = 0; i < job.boxes.size(); ++i) {
-    const int64_t size = bytes_of(job.boxes[i]);
-    for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
-      hashes[i].push_back(kernels::xxh3(job.data[i] + begin, static_cast<size_t>(std::min(kChunkBytes, size - begin))));
-    }
-  }
-  return hashes;
-}
-
-RankFileRecord write_boxes(const SaveJob& job, core::trace::Recorder* recorder) {
+RankFileRecord write_boxes(const SaveJob& job, const std::vector<size_t>& wanted, core::trace::Recorder* recorder) {
+  std::vector<core::ShardedTensor> boxes;
   int64_t total = 0;
-  for (const auto& box : job.boxes) total += bytes_of(box);
-  if (const int64_t room = core::available_bytes(job.temporary.string()); room < total) {
-    throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", total, " bytes, but only ", room,
-                                    " are free in ", job.root.string()));
+  for (const size_t i : wanted) {
+    boxes.push_back(job.boxes[i]);
+    total += bytes_of(job.boxes[i]);
   }
+  require_room(job, total);
   Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
-  RankFile file(job.temporary.string(), job.rank, job.boxes, job.file);
-  for (size_t i = 0; i < job.boxes.size(); ++i) {
-    const int64_t item = core::size_of(job.boxes[i].dtype);
-    const int64_t elements = core::num_elements(job.boxes[i].local_shape), step = kChunkBytes / item;
-    for (int64_t first = 0; first < elements; first += step) {
-      file.write_later(static_cast<int32_t>(i), first, std::min(step, elements - first), job.data[i] + first * item);
-    }
-  }
+  RankFile file(job.temporary.string(), job.rank, std::move(boxes), job.file);
+  for (size_t i = 0; i < wanted.size(); ++i) write_box_later(job, wanted[i], file, static_cast<int32_t>(i));
   return file.finish(recorder);
 }
 
 constexpr int64_t kMaxReportBytes = int64_t{1} << 30;
 
-// The reports of all ranks in order; sleeps between looks, longer and longer.
+// The reports of job.writers in order; sleeps between looks, longer and longer.
 std::vector<std::string> collect_reports(const SaveJob& job, const std::string& own,
                                          const std::function<std::string()>& give_up) {
-  std::vector<std::string> reports(static_cast<size_t>(job.num_ranks));
-  reports[static_cast<size_t>(job.rank)] = own;
-  int missing = job.num_ranks - 1;
+  std::vector<std::string> reports(job.writers.size());
+  reports[0] = own;
+  size_t missing = reports.size() - 1;
   auto heard = Clock::now();
   auto pause = std::chrono::milliseconds(1);
   while (missing > 0) {
-    const int before = missing;
-    for (int rank = 0; rank < job.num_ranks; ++rank) {
-      std::string& report = reports[static_cast<size_t>(rank)];
-      if (!report.empty() || ::access(report_path(job, rank).c_str(), F_OK) != 0) continue;
-      report = core::read_text(report_path(job, rank), kMaxReportBytes);
+    const size_t before = missing;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      const std::string path = report_path(job, job.writers[i]);
+      if (!reports[i].empty() || ::access(path.c_str(), F_OK) != 0) continue;
+      reports[i] = core::read_text(path, kMaxReportBytes);
       --missing;
     }
     if (missing == 0) break;
@@ -89,16 +72,17 @@ std::vector<std::string> collect_reports(const SaveJob& job, const std::string& 
       pause = std::chrono::milliseconds(1);
     }
     if (std::chrono::duration<double>(Clock::now() - heard).count() > job.timeout_s) {
-      const auto silent = std::find(reports.begin(), reports.end(), std::string());
-      throw Error(ErrorCode::kPeerFailed,
-                  cat("rank ", silent - reports.begin(), missing > 1 ? cat(" and ", missing - 1, " more have") : " has",
-                      " not reported within ", job.timeout_s,
-                      " s (--ckpt-timeout). Is its disk stuck, or the directory not shared between all ranks?"));
+      const auto silent = std::find(reports.begin(), reports.end(), std::string()) - reports.begin();
+      throw Error(
+          ErrorCode::kPeerFailed,
+          cat("rank ", job.writers[static_cast<size_t>(silent)],
+              missing > 1 ? cat(" and ", missing - 1, " more have") : " has", " not reported within ", job.timeout_s,
+              " s (--ckpt-timeout). Is its disk stuck, or the directory not shared between all ranks?"));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(50));
   }
-  for (int rank = 0; rank < job.num_ranks; ++rank) ::unlink(report_path(job, rank).c_str());
+  for (const int rank : job.writers) ::unlink(report_path(job, rank).c_str());
   return reports;
 }
 
@@ -107,12 +91,12 @@ std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>&
   int failed = 0;
   std::optional<Error> error;
   std::vector<RankFileRecord> records;
-  for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (is_error(reports[rank])) {
-      if (!error) error = parse_error(reports[rank]).within(cat("rank ", rank));
+  for (size_t i = 0; i < reports.size(); ++i) {
+    if (is_error(reports[i])) {
+      if (!error) error = parse_error(reports[i]).within(cat("rank ", job.writers[i]));
       ++failed;
     } else if (!error) {
-      for (RankFileRecord& record : decode_records(reports[rank].substr(1))) records.push_back(std::move(record));
+      for (RankFileRecord& record : decode_records(reports[i].substr(1))) records.push_back(std::move(record));
     }
   }
   if (error && failed > 1) throw Error(error->code(), cat(error->what(), " (and ", failed - 1, " more ranks)"));
@@ -161,39 +145,69 @@ std::string outcome_of(const std::function<std::string()>& body) {
   }
 }
 
-std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder) {
+std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i) {
+  std::vector<uint64_t> hashes;
+  const int64_t size = bytes_of(job.boxes[i]);
+  for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
+    hashes.push_back(kernels::xxh3(job.data[i] + begin, static_cast<size_t>(std::min(kChunkBytes, size - begin))));
+  }
+  return hashes;
+}
+
+void require_room(const SaveJob& job, int64_t bytes) {
+  if (const int64_t room = core::available_bytes(job.temporary.string()); room < bytes) {
+    throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", bytes, " bytes, but only ", room,
+                                    " are free in ", job.root.string()));
+  }
+}
+
+void write_box_later(const SaveJob& job, size_t i, RankFile& file, int32_t as) {
+  const int64_t item = core::size_of(job.boxes[i].dtype);
+  const int64_t elements = core::num_elements(job.boxes[i].local_shape), step = kChunkBytes / item;
+  for (int64_t first = 0; first < elements; first += step) {
+    file.write_later(as, first, std::min(step, elements - first), job.data[i] + first * item);
+  }
+}
+
+std::string write_part(const SaveJob& job, Incremental& incremental, const PartSource& source) {
   return outcome_of([&] {
     core::make_directory(job.temporary);
     if (job.boxes.empty()) return encode_records({});
     if (job.full_every <= 0 || incremental.since_full() + 1 >= job.full_every) incremental.forget();
     std::vector<int> entries(job.boxes.size(), -1);
-    if (!incremental.knows_nothing()) entries = incremental.unchanged(job.boxes, hashes_of(job));
+    if (!incremental.knows_nothing()) entries = incremental.unchanged(job.boxes, source.hashes());
     auto linked = incremental.link(entries, job.temporary.string());
     if (!linked) {
       core::log_info("ckpt.incremental", "files of the save before cannot be linked here: all is written");
       std::fill(entries.begin(), entries.end(), -1);
       linked.emplace();
     }
-    SaveJob rest = job;
-    rest.boxes.clear();
-    rest.data.clear();
+    std::vector<size_t> wanted;
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i] >= 0) continue;
-      rest.boxes.push_back(job.boxes[i]);
-      rest.data.push_back(job.data[i]);
+      if (entries[i] < 0) wanted.push_back(i);
     }
     std::vector<RankFileRecord> records = *linked;
-    if (!rest.boxes.empty()) records.push_back(write_boxes(rest, recorder));
+    if (!wanted.empty()) records.push_back(source.write(wanted));
     if (job.full_every > 0) {
       incremental.remember((job.temporary / rank_file_name(job.rank)).string(), job.info.iteration,
-                           rest.boxes.empty() ? nullptr : &records.back(), *linked);
+                           wanted.empty() ? nullptr : &records.back(), *linked);
     }
     return encode_records(records);
   });
 }
 
+std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder) {
+  const auto hashes = [&] {
+    std::vector<std::vector<uint64_t>> all;
+    for (size_t i = 0; i < job.boxes.size(); ++i) all.push_back(hashes_of(job, i));
+    return all;
+  };
+  const auto write = [&](const std::vector<size_t>& wanted) { return write_boxes(job, wanted, recorder); };
+  return write_part(job, incremental, PartSource{hashes, write});
+}
+
 bool all_have_begun(const SaveJob& job) {
-  for (int rank = 0; rank < job.num_ranks; ++rank) {
+  for (const int rank : job.writers) {
     if (::access((job.temporary / rank_file_name(rank)).c_str(), F_OK) != 0 &&
         ::access(report_path(job, rank).c_str(), F_OK) != 0) {
       return false;

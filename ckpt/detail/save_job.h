@@ -26,7 +26,8 @@ namespace ms::ckpt {
 struct SaveJob {
   std::filesystem::path root;
   std::filesystem::path temporary;  // in root; made by whoever comes first
-  int rank = 0, num_ranks = 1;
+  int rank = 0;
+  std::vector<int> writers = {0};  // the ranks that write and report, the coordinator first
   CheckpointInfo info;
   std::string producer;
   std::vector<core::ShardedTensor> boxes;
@@ -37,7 +38,6 @@ struct SaveJob {
   double timeout_s = 600;  // how long the coordinator waits for a report after its own
 
   bool coordinator() const { return rank == 0; }
-  bool alone() const { return num_ranks == 1; }
 };
 
 // Outcomes as text: "k" and a content, or "e", the code's digit and the error's text.
@@ -51,6 +51,22 @@ core::Error parse_error(const std::string& outcome);
 // Writes this rank's file, or links it in parts; the outcome's content is encoded records (assemble.h). incremental:
 // what the rank's save before left. Never throws.
 std::string write_part(const SaveJob& job, Incremental& incremental, core::trace::Recorder* recorder);
+
+// The same for boxes of which some lie elsewhere (their data is null): the caller knows the hashes of all chunks of all
+// boxes, asked for only where the save before could be linked, and makes the rank's file of those boxes of the job that
+// are to be written, as indices in rising order. Not called if there are none.
+struct PartSource {
+  std::function<std::vector<std::vector<uint64_t>>()> hashes;
+  std::function<RankFileRecord(const std::vector<size_t>& wanted)> write;
+};
+std::string write_part(const SaveJob& job, Incremental& incremental, const PartSource& source);
+
+// Of every chunk of box i.
+std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i);
+// Throws kIo unless there is room for so many bytes.
+void require_room(const SaveJob& job, int64_t bytes);
+// Hands box i of the job to `file`, whose box `as` it is.
+void write_box_later(const SaveJob& job, size_t i, RankFile& file, int32_t as);
 
 // Whether every rank has at least begun: its file or its report is there.
 bool all_have_begun(const SaveJob& job);

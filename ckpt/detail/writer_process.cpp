@@ -87,7 +87,7 @@ std::string encode_job(const SaveJob& job, int buffer, const std::byte* base) {
   const json message = {{"root", job.root.string()},
                         {"temporary", job.temporary.string()},
                         {"rank", job.rank},
-                        {"num_ranks", job.num_ranks},
+                        {"writers", job.writers},
                         {"manifest", dump_manifest(manifest)},
                         {"boxes", encode_records({record})},
                         {"offsets", offsets},
@@ -124,7 +124,7 @@ std::unique_ptr<ReceivedJob> decode_job(const std::string& text, const std::vect
   job.root = message.at("root").get<std::string>();
   job.temporary = message.at("temporary").get<std::string>();
   job.rank = message.at("rank");
-  job.num_ranks = message.at("num_ranks");
+  job.writers = message.at("writers").get<std::vector<int>>();
   const Manifest manifest = parse_manifest(message.at("manifest").get<std::string>(), "the trainer's message");
   job.info = manifest.info;
   job.producer = manifest.producer;

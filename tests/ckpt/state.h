@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
 #include "ckpt/writer.h"
+#include "core/comm/communicator.h"
 #include "kernels/checksum.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -175,6 +177,22 @@ inline void expect_loads(Source& source, const ModelLayout& layout, const core::
           << metas[i].key << " " << core::role_name(metas[i].role) << " rank " << rank;
     }
   }
+}
+
+// The communicator that a saver gets.
+inline core::Communicator world_of(core::Endpoint& endpoint) {
+  std::vector<int> ranks;
+  for (int r = 0; r < endpoint.size(); ++r) ranks.push_back(r);
+  return core::Communicator(endpoint, "ckpt", ranks, 1);
+}
+
+// Every file of a generation, by name.
+inline std::map<std::string, std::string> contents(const std::filesystem::path& directory) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    all[entry.path().filename()] = ms::test::read_file(entry.path());
+  }
+  return all;
 }
 
 }  // namespace ms::ckpt::test

@@ -38,20 +38,6 @@ using namespace test;  // NOLINT
 using ms::test::run_thread_ranks;
 using ms::test::SickDisk;
 
-core::Communicator world_of(core::Endpoint& endpoint) {
-  std::vector<int> ranks;
-  for (int r = 0; r < endpoint.size(); ++r) ranks.push_back(r);
-  return core::Communicator(endpoint, "ckpt", ranks, 1);
-}
-
-std::map<std::string, std::string> contents(const fs::path& directory) {
-  std::map<std::string, std::string> all;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    all[entry.path().filename()] = ms::test::read_file(entry.path());
-  }
-  return all;
-}
-
 // Every rank saves once and waits; poison: overwrite the state right after save() returns.
 fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config, bool async,
                    bool poison, int64_t iteration = 100, std::optional<core::WritePath> write_path = {}) {

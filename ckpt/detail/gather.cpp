@@ -1,0 +1,384 @@
+#include "ckpt/detail/gather.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "ckpt/box.h"
+#include "ckpt/detail/assemble.h"
+#include "ckpt/detail/slices.h"
+#include "core/error.h"
+#include "core/trace/span.h"
+
+namespace ms::ckpt {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using core::trace::Category;
+using core::trace::Span;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPollsBeforeSleep = 64;
+constexpr auto kSleep = std::chrono::microseconds(50);
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);  // at whether waiting makes sense
+constexpr int32_t kTags = 1 << 15;                              // MPI promises no more
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
+
+// What a sender offers: its boxes and their hashes.
+RankFileRecord describe(const SaveJob& job) {
+  RankFileRecord record;
+  for (size_t i = 0; i < job.boxes.size(); ++i) {
+    record.boxes.push_back({job.boxes[i], {}, 0, hashes_of(job, i), false, {}});
+    add_logical(job.boxes[i], 0, core::num_elements(job.boxes[i].local_shape), job.data[i],
+                record.logical.emplace_back());
+  }
+  return record;
+}
+
+std::vector<int64_t> sizes_of(const std::vector<size_t>& boxes,
+                              const std::function<const core::ShardedTensor&(size_t)>& tensor) {
+  std::vector<int64_t> sizes;
+  for (const size_t i : boxes) sizes.push_back(bytes_of(tensor(i)));
+  return sizes;
+}
+
+// Boxes that are stored compressed come to the file in chunks, whatever they travelled in.
+class ChunkBuffer {
+ public:
+  explicit ChunkBuffer(core::Arena& arena) : arena_(arena) {}
+  // In the order of the box; its bytes are in the file when its last ones have been added.
+  void add(RankFile& file, int32_t box, int64_t total, int64_t begin, std::span<const std::byte> bytes,
+           RankFile::Batch& batch) {
+    if (chunk_ == nullptr)
+      chunk_ = std::make_unique<core::Buffer>(arena_.allocate(kChunkBytes, core::MemoryTag::kCkpt));
+    while (!bytes.empty()) {
+      const int64_t at = begin % kChunkBytes, chunk = begin - at, size = std::min(kChunkBytes, total - chunk);
+      const auto count = std::min(static_cast<int64_t>(bytes.size()), size - at);
+      std::memcpy(chunk_->data() + at, bytes.data(), static_cast<size_t>(count));
+      if (at + count == size) file.write_piece(box, chunk, {chunk_->data(), static_cast<size_t>(size)}, batch);
+      bytes = bytes.subspan(static_cast<size_t>(count));
+      begin += count;
+    }
+  }
+
+ private:
+  core::Arena& arena_;
+  std::unique_ptr<core::Buffer> chunk_;
+};
+
+}  // namespace
+
+// One message under way. If it is dropped before it is complete its memory is kept with it.
+class Gather::Transfer {
+ public:
+  Transfer(Gather& gather, int peer, std::unique_ptr<core::TransferRequest> request, std::shared_ptr<const void> memory)
+      : gather_(&gather), peer_(peer), request_(std::move(request)), memory_(std::move(memory)) {}
+  Transfer(Transfer&& other) noexcept = default;
+  Transfer& operator=(Transfer&&) = delete;
+  ~Transfer() {
+    if (request_ != nullptr) gather_->abandoned_.push_back({std::move(memory_), std::move(request_)});
+  }
+  // Throws kPeerFailed, and names the peer.
+  void wait(double limit_s) {
+    const auto began = Clock::now();
+    auto looked = began;
+    for (int polls = 0; !test(); ++polls) {
+      if (polls < kPollsBeforeSleep) {
+        ::sched_yield();
+        continue;
+      }
+      std::this_thread::sleep_for(kSleep);
+      const auto now = Clock::now();
+      if (now - looked < kBetweenLooks) continue;
+      looked = now;
+      if (const std::string reason = gather_->options_.give_up(); !reason.empty()) throw parse_error(reason);
+      if (!gather_->transport_->peer_lives(peer_))
+        throw Error(ErrorCode::kPeerFailed, cat("rank ", peer_, " has died"));
+      if (std::chrono::duration<double>(now - began).count() > limit_s) {
+        throw Error(ErrorCode::kPeerFailed,
+                    cat("rank ", peer_, " silent for ", limit_s, " s (--ckpt-timeout); see its own log"));
+      }
+    }
+    request_.reset();
+    memory_.reset();
+  }
+
+ private:
+  bool test() {
+    try {
+      return request_->test();
+    } catch (const Error& e) {
+      throw e.within(cat("rank ", peer_));
+    }
+  }
+  Gather* gather_;
+  int peer_;
+  std::unique_ptr<core::TransferRequest> request_;
+  std::shared_ptr<const void> memory_;
+};
+
+// What a sender has offered.
+struct Gather::Part {
+  int rank = 0;
+  std::string error;  // an error_text: nothing is to be had
+  bool gone = false;  // it will not hear the answer
+  bool answered = false;
+  RankFileRecord record;
+};
+
+// A slice on its way through the writer.
+struct Gather::Slot {
+  std::shared_ptr<core::Buffer> memory;
+  Slice slice;
+  std::optional<Transfer> transfer;
+  std::unique_ptr<RankFile::Batch> writing;
+};
+
+Gather::Gather(std::unique_ptr<core::Transport> transport, Options options)
+    : transport_(std::move(transport)), options_(std::move(options)) {}
+
+Gather::~Gather() = default;
+
+Gather::Transfer Gather::post_send(int peer, const std::byte* data, int64_t size_bytes,
+                                   std::shared_ptr<const void> memory) {
+  return {*this, peer, transport_->isend(data, size_bytes, peer, saves_ % kTags), std::move(memory)};
+}
+
+Gather::Transfer Gather::post_receive(int peer, std::byte* data, int64_t size_bytes,
+                                      std::shared_ptr<const void> memory) {
+  return {*this, peer, transport_->irecv(data, size_bytes, peer, saves_ % kTags), std::move(memory)};
+}
+
+void Gather::send_text(int peer, const std::string& text, double limit_s) {
+  const auto kept = std::make_shared<std::pair<int64_t, std::string>>(static_cast<int64_t>(text.size()), text);
+  Transfer length = post_send(peer, reinterpret_cast<const std::byte*>(&kept->first), sizeof kept->first, kept);
+  if (!text.empty()) {
+    post_send(peer, reinterpret_cast<const std::byte*>(kept->second.data()), kept->first, kept).wait(limit_s);
+  }
+  length.wait(limit_s);
+}
+
+std::string Gather::receive_text(int peer, double limit_s) {
+  const auto kept = std::make_shared<std::pair<int64_t, std::string>>();
+  post_receive(peer, reinterpret_cast<std::byte*>(&kept->first), sizeof kept->first, kept).wait(limit_s);
+  MS_CHECK(kept->first >= 0 && kept->first <= kMaxTextBytes, "a text of ", kept->first, " bytes from rank ", peer);
+  kept->second.resize(static_cast<size_t>(kept->first));
+  if (kept->first > 0) {
+    post_receive(peer, reinterpret_cast<std::byte*>(kept->second.data()), kept->first, kept).wait(limit_s);
+  }
+  return kept->second;
+}
+
+std::vector<Gather::Part> Gather::offers() {
+  std::vector<Part> parts;
+  for (size_t i = 1; i < options_.members.size(); ++i) {
+    Part& part = parts.emplace_back();
+    part.rank = options_.members[i];
+    std::string said = outcome_of([&] { return receive_text(part.rank, options_.timeout_s); });
+    part.gone = is_error(said);
+    if (!part.gone) said = said.substr(1);
+    if (!part.gone && !is_error(said)) {
+      said = outcome_of([&] {
+        part.record = std::move(decode_records(said.substr(1)).at(0));
+        return std::string();
+      });
+    }
+    if (is_error(said)) part.error = said;
+  }
+  return parts;
+}
+
+std::string Gather::write(const SaveJob& own, const std::string& failed, Incremental& incremental) {
+  ++saves_;
+  std::vector<Part> parts = offers();
+  std::string outcome = failed;
+  SaveJob all = own;
+  for (Part& part : parts) {
+    if (outcome.empty() && !part.error.empty()) {
+      outcome = error_text(parse_error(part.error).within(cat("gather from rank ", part.rank)));
+    }
+    for (const BoxRecord& box : part.record.boxes) {
+      all.boxes.push_back(box.tensor);
+      all.data.push_back(nullptr);
+    }
+  }
+  if (outcome.empty()) {
+    const auto hashes = [&] {
+      std::vector<std::vector<uint64_t>> known;
+      for (size_t i = 0; i < own.boxes.size(); ++i) known.push_back(hashes_of(own, i));
+      for (const Part& part : parts) {
+        for (const BoxRecord& box : part.record.boxes) known.push_back(box.chunk_xxh3);
+      }
+      return known;
+    };
+    outcome = write_part(all, incremental, PartSource{hashes, [&](const std::vector<size_t>& wanted) {
+                                                        return write_file(all, parts, wanted);
+                                                      }});
+  }
+  // Of these nothing is wanted, or nothing any more.
+  for (Part& part : parts) {
+    if (part.answered || part.gone || !part.error.empty()) continue;
+    const std::string told = outcome_of([&] {
+      send_text(part.rank, "", options_.timeout_s);
+      return std::string();
+    });
+    if (is_error(told) && !is_error(outcome)) outcome = told;
+  }
+  return outcome;
+}
+
+RankFileRecord Gather::write_file(const SaveJob& all, std::vector<Part>& parts, const std::vector<size_t>& wanted) {
+  std::vector<core::ShardedTensor> boxes;
+  int64_t total = 0;
+  for (const size_t i : wanted) {
+    boxes.push_back(all.boxes[i]);
+    total += bytes_of(all.boxes[i]);
+  }
+  require_room(all, total);
+  Span span(options_.recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
+  RankFile file(all.temporary.string(), all.rank, std::move(boxes), all.file);
+  size_t next = 0;  // in wanted, and so in the file
+  size_t offered = all.boxes.size();
+  for (const Part& part : parts) offered -= part.record.boxes.size();
+  for (; next < wanted.size() && wanted[next] < offered; ++next) {
+    write_box_later(all, wanted[next], file, static_cast<int32_t>(next));
+  }
+  for (Part& part : parts) {
+    const size_t begin = offered;
+    offered += part.record.boxes.size();
+    const auto first_in_file = static_cast<int32_t>(next);
+    std::vector<size_t> chosen;
+    std::string answer(part.record.boxes.size(), '0');
+    for (; next < wanted.size() && wanted[next] < offered; ++next) {
+      const size_t box = wanted[next] - begin;
+      file.set_hashes(static_cast<int32_t>(next), part.record.boxes[box].chunk_xxh3, part.record.logical[box]);
+      answer[box] = '1';
+      chosen.push_back(box);
+    }
+    if (chosen.empty()) continue;
+    part.answered = true;
+    try {
+      send_text(part.rank, answer, options_.timeout_s);
+      receive_boxes(part, chosen, first_in_file, file);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kPeerFailed) throw;
+      throw e.within(cat("gather from rank ", part.rank));
+    }
+  }
+  return file.finish(options_.recorder);
+}
+
+void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, int32_t first_in_file, RankFile& file) {
+  Slices slices(sizes_of(boxes, [&](size_t i) -> const core::ShardedTensor& { return part.record.boxes[i].tensor; }),
+                options_.slice_bytes);
+  std::vector<Slot> slots(options_.members.size() + 1);
+  for (Slot& slot : slots) {
+    slot.memory = std::make_shared<core::Buffer>(options_.arena->allocate(slices.largest(), core::MemoryTag::kCkpt));
+    slot.writing = std::make_unique<RankFile::Batch>(file.bulk());
+  }
+  ChunkBuffer chunks(*options_.arena);
+  std::exception_ptr failure;  // of the disk: the rest is taken all the same, so that the sender is not left with it
+  const auto unless_failed = [&](const std::function<void()>& body) {
+    if (failure) return;
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  size_t posted = 0;
+  bool all_posted = false;
+  for (size_t done = 0; !all_posted || done < posted; ++done) {
+    while (!all_posted && posted < done + window()) {
+      Slot& slot = slots[posted % slots.size()];
+      slot.slice = slices.next();
+      all_posted = slot.slice.empty();
+      if (all_posted) break;
+      unless_failed([&] { file.bulk().wait(*slot.writing); });
+      slot.transfer.reset();
+      slot.transfer.emplace(post_receive(part.rank, slot.memory->data(), bytes_of(slot.slice), slot.memory));
+      ++posted;
+    }
+    if (done == posted) break;
+    Slot& slot = slots[done % slots.size()];
+    slot.transfer->wait(options_.timeout_s);
+    unless_failed([&] {
+      const std::byte* at = slot.memory->data();
+      for (const SlicePiece& piece : slot.slice) {
+        const std::span<const std::byte> bytes(at, static_cast<size_t>(piece.size));
+        const auto box = first_in_file + static_cast<int32_t>(piece.box);
+        if (file.compressed(box)) {
+          chunks.add(file, box, bytes_of(part.record.boxes[boxes[piece.box]].tensor), piece.begin, bytes,
+                     *slot.writing);
+        } else {
+          file.write_piece(box, piece.begin, bytes, *slot.writing);
+        }
+        at += piece.size;
+      }
+    });
+  }
+  for (Slot& slot : slots) unless_failed([&] { file.bulk().wait(*slot.writing); });
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::string Gather::send(const SaveJob& own, const std::string& failed) {
+  ++saves_;
+  return outcome_of([&] {
+    Span span(options_.recorder, Category::kUserAnnotation, "ckpt.gather");
+    const int writer = options_.members[0];
+    try {
+      const std::string offer = failed.empty() ? outcome_of([&] { return encode_records({describe(own)}); }) : failed;
+      send_text(writer, offer, patience_s());
+      if (is_error(offer)) return std::string();
+      const std::string wanted = receive_text(writer, patience_s());
+      std::vector<size_t> boxes;
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        if (wanted[i] == '1') boxes.push_back(i);
+      }
+      send_boxes(own, boxes);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kPeerFailed) throw;
+      throw e.within(cat("gather to rank ", writer));
+    }
+    return std::string();
+  });
+}
+
+void Gather::send_boxes(const SaveJob& own, const std::vector<size_t>& boxes) {
+  Slices slices(sizes_of(boxes, [&](size_t i) -> const core::ShardedTensor& { return own.boxes[i]; }),
+                options_.slice_bytes);
+  std::vector<std::optional<Transfer>> under_way(window());
+  const auto wait = [&](std::optional<Transfer>& transfer) {
+    if (!transfer) return;
+    transfer->wait(patience_s());
+    transfer.reset();
+  };
+  size_t sent = 0;
+  for (Slice slice = slices.next(); !slice.empty(); slice = slices.next()) {
+    std::optional<Transfer>& transfer = under_way[sent++ % under_way.size()];
+    wait(transfer);
+    const auto place = [&](const SlicePiece& piece) { return own.data[boxes[piece.box]] + piece.begin; };
+    if (slice.size() == 1) {
+      transfer.emplace(post_send(options_.members[0], place(slice[0]), slice[0].size, nullptr));
+      continue;
+    }
+    const auto packed =
+        std::make_shared<core::Buffer>(options_.arena->allocate(bytes_of(slice), core::MemoryTag::kCkpt));
+    std::byte* at = packed->data();
+    for (const SlicePiece& piece : slice) {
+      std::memcpy(at, place(piece), static_cast<size_t>(piece.size));
+      at += piece.size;
+    }
+    transfer.emplace(post_send(options_.members[0], packed->data(), bytes_of(slice), packed));
+  }
+  for (size_t i = 0; i < under_way.size(); ++i) wait(under_way[(sent + i) % under_way.size()]);
+}
+
+}  // namespace ms::ckpt
