@@ -97,14 +97,31 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
   }
 }
 
-// Flags, files and what they name; the same on every rank.
-void read_configuration(const CommandLine& line, core::ConfigFields& fields, train::TrainerConfig& config,
-                        bool may_read_stdin) {
+void read_flags(const CommandLine& line, core::ConfigFields& fields, train::TrainerConfig& config) {
   const std::vector<std::string> rest = fields.parse_flags(line.rest);
   if (!rest.empty())
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat("unexpected argument \"", rest[0], "\"; see --help"));
   if (!line.config_file.empty()) load_config_file(line.config_file, fields, config);
+}
+
+// MPI wants to know before there are ranks that could agree on anything. What is wrong is told when there are.
+core::MpiThreads threads_that_send(const CommandLine& line) {
+  train::TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  try {
+    read_flags(line, fields, config);
+  } catch (const std::exception&) {
+    return core::MpiThreads::kOne;
+  }
+  const bool writer_sends = config.checkpoint.ckpt_gather && config.checkpoint.ckpt_gather_progress != "main";
+  return writer_sends ? core::MpiThreads::kAny : core::MpiThreads::kOne;
+}
+
+// Flags, files and what they name; the same on every rank.
+void read_configuration(const CommandLine& line, core::ConfigFields& fields, train::TrainerConfig& config,
+                        bool may_read_stdin) {
+  read_flags(line, fields, config);
   if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
     train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
                            config);
@@ -131,7 +148,7 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
   std::unique_ptr<core::Transport> transport;
   int local_ranks = 1;
   if (core::launched_by_mpi()) {
-    session.emplace();
+    session.emplace(threads_that_send(line));
     transport = session->transport();
     local_ranks = session->local_size();
   } else {

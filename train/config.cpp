@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "ckpt/writer.h"
 #include "core/error.h"
 #include "core/io/bulk_writer.h"
 #include "core/scheduling.h"
@@ -114,10 +115,17 @@ void require_one_of(const char* flag, const std::string& value, std::initializer
   require(false, flag, " ", value, ": expected ", list);
 }
 
+constexpr int64_t kMaxSliceElements = int64_t{1} << 30;  // 4 GiB: more is no message any more
+
 void validate_saving(const CheckpointConfig& checkpoint) {
   require_one_of("--ckpt-writer", checkpoint.ckpt_writer, {"thread", "process"});
   require_one_of("--ckpt-overlap", checkpoint.ckpt_overlap, {"wait", "skip"});
   require_one_of("--ckpt-on-error", checkpoint.ckpt_on_error, {"stop", "continue"});
+  ckpt::parse_gather_progress(checkpoint.ckpt_gather_progress);
+  require(checkpoint.ckpt_slice_size > 0 && checkpoint.ckpt_slice_size <= kMaxSliceElements, "--ckpt-slice-size ",
+          checkpoint.ckpt_slice_size, ": 1 to ", kMaxSliceElements, " elements");
+  require(!checkpoint.ckpt_gather || checkpoint.ckpt_writer == "thread",
+          "--ckpt-gather excludes --ckpt-writer process, which has no way to other ranks");
   core::parse_write_path(checkpoint.ckpt_write_path);
   core::parse_cpu_list(checkpoint.ckpt_writer_cpus);
   require(checkpoint.ckpt_staging_buffers == 1 || checkpoint.ckpt_staging_buffers == 2, "--ckpt-staging-buffers ",

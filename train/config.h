@@ -201,6 +201,9 @@ struct CheckpointConfig {
   int64_t save_keep_last = 0;
   bool async_save = true;
   bool ckpt_fully_parallel_save = true;
+  bool ckpt_gather = false;
+  int64_t ckpt_slice_size = int64_t{10} << 20;
+  std::string ckpt_gather_progress = "auto";
   int ckpt_staging_buffers = 1;
   bool ckpt_lazy_snapshot = false;
   bool ckpt_compress = false;
@@ -232,6 +235,12 @@ struct CheckpointConfig {
     field("save_keep_last", &C::save_keep_last, "Keep so many of the newest checkpoints; 0: all");
     field("ckpt_fully_parallel_save", &C::ckpt_fully_parallel_save,
           "Every data-parallel rank writes a share of what all of them hold; off: the first writes it");
+    field("ckpt_gather", &C::ckpt_gather,
+          "Data-parallel rank 0 writes for its group: what the others alone hold travels to it in slices");
+    field("ckpt_slice_size", &C::ckpt_slice_size, "With --ckpt-gather: fp32 elements of one message");
+    field("ckpt_gather_progress", &C::ckpt_gather_progress,
+          "Who moves the slices: thread (the writer; needs MPI_THREAD_MULTIPLE), main (the trainer, between layers), "
+          "or auto: thread where MPI allows");
     field("ckpt_staging_buffers", &C::ckpt_staging_buffers, "Snapshots in memory at once: 1, or 2");
     field("ckpt_lazy_snapshot", &C::ckpt_lazy_snapshot,
           "Copy the snapshot during the next forward and backward; only the update waits for it");

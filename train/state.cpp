@@ -38,7 +38,9 @@ ElementRange all_elements(const ParameterStore& parameters) { return {0, paramet
 ElementRange share_to_write(const RankState& state, const ParameterStore& parameters) {
   const ElementRange all = all_elements(parameters);
   const int rank = state.groups.dp_cp.rank(), size = state.groups.dp_cp.size();
-  if (!state.config.checkpoint.ckpt_fully_parallel_save) return rank == 0 ? all : ElementRange{};
+  const CheckpointConfig& checkpoint = state.config.checkpoint;
+  // A gather brings to rank 0 what it does not hold.
+  if (!checkpoint.ckpt_fully_parallel_save || checkpoint.ckpt_gather) return rank == 0 ? all : ElementRange{};
   return {all.end / size * rank, all.end / size * (rank + 1)};  // the buffers are padded to a multiple of size
 }
 

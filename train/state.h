@@ -1,8 +1,8 @@
 // The training state of a rank as a checkpoint sees it: which boxes of which global tensors lie where in memory.
 //
-// Of what data-parallel ranks hold alike each writes an equal share, or rank 0 all (--no-ckpt-fully-parallel-save); the
-// distributed optimizer's ranges are written by their owners. In an fp32 run the weights are the master weights and are
-// written once, as parameters.
+// Of what data-parallel ranks hold alike each writes an equal share, or rank 0 all (--no-ckpt-fully-parallel-save,
+// --ckpt-gather); the distributed optimizer's ranges are their owners' to write or to send. In an fp32 run the weights
+// are the master weights and are written once, as parameters.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

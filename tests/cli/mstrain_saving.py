@@ -30,6 +30,27 @@ def wide(*flags):
     return {"model": model}, list(flags)
 
 
+def gathers(place, run):
+    """--ckpt-gather under mpirun, with and without MPI_THREAD_MULTIPLE: one file, the same whatever the slice."""
+    zero = ["--use-distributed-optimizer"]
+    parallel, _ = run(*zero, root="zero", ranks=2)
+    place.expect("ckpt.gather]" not in parallel.stderr, "no gather unless asked for", parallel)
+    contents = set()
+    for i, (flags, said) in enumerate(((["--ckpt-gather"], "slices of 41943040 bytes, moved by the writer's own thread"),
+                                       (["--ckpt-gather", "--ckpt-gather-progress", "main", "--ckpt-slice-size", "999"],
+                                        "slices of 3996 bytes, moved by the trainer's thread"),
+                                       (["--disable-gloo-group", "--hccl-slice-size", "5000"],
+                                        "slices of 20000 bytes, moved by the writer's own thread"))):
+        ran, found = run(*zero, *flags, root=f"gather{i}", ranks=2)
+        place.expect(f"1 of 2 ranks write, shards travel in {said}" in ran.stderr, f"{' '.join(flags)}: said", ran)
+        place.expect(files(found["iter_0000006"]) == ["rank_00000.h5"], "one writes", ran)
+        with open(place.path(f"gather{i}", "iter_0000006", "rank_00000.h5"), "rb") as file:
+            contents.add(file.read())
+        differ = place.tool("msckpt", "diff", "zero", f"gather{i}")
+        place.expect(differ.exit == 0, f"{' '.join(flags)}: the values of a parallel save", differ)
+    place.expect(len(contents) == 1, "the file does not depend on the slice", parallel)
+
+
 def main():
     with training.workplace() as place:
         place.make_data()
@@ -89,11 +110,16 @@ def main():
         differ = place.tool("msckpt", "diff", "parallel", "alone")
         place.expect(differ.exit == 0, "and the values are the same", differ)
 
+        gathers(place, run)
+
         # What cannot be is refused before anything is done.
         for flags, text in ((["--ckpt-writer", "fork"], "--ckpt-writer fork: expected thread or process"),
                             (["--ckpt-staging-buffers", "3"], "--ckpt-staging-buffers 3: 1 or 2"),
                             (["--ckpt-write-path", "mmap"], "\"mmap\" is not a way of writing"),
-                            (["--ckpt-lazy-snapshot", "--no-async-save"], "--no-async-save takes no snapshot")):
+                            (["--ckpt-lazy-snapshot", "--no-async-save"], "--no-async-save takes no snapshot"),
+                            (["--ckpt-gather", "--ckpt-writer", "process"], "--ckpt-gather excludes --ckpt-writer process"),
+                            (["--ckpt-gather", "--ckpt-slice-size", "0"], "--ckpt-slice-size 0: 1 to"),
+                            (["--ckpt-gather-progress", "fork"], "--ckpt-gather-progress fork: expected auto, thread or main")):
             ran = place.run(*COMMON[:-1], "refused", *flags)
             place.expect(ran.exit == 2 and text in ran.stderr and not os.path.exists(place.path("refused")),
                          f"{' '.join(flags)} is refused", ran)

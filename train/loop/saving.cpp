@@ -4,7 +4,7 @@
 
 namespace ms::train {
 
-ckpt::Saver::Options saver_options(const CheckpointConfig& config) {
+ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::RankGrid& grid) {
   ckpt::Saver::Options options;
   options.root = config.save;
   options.async = config.async_save;
@@ -18,6 +18,14 @@ ckpt::Saver::Options saver_options(const CheckpointConfig& config) {
   options.cpus = core::parse_cpu_list(config.ckpt_writer_cpus);
   options.retention = {config.save_keep_last, config.save_retain_interval};
   options.timeout_s = config.ckpt_timeout * 60;
+  if (config.ckpt_gather && grid.dp * grid.cp > 1) {
+    ckpt::GatherOptions& gather = options.gather.emplace();
+    for (int rank = 0; rank < grid.world_size(); ++rank) {
+      gather.writer_of.push_back(grid.group(rank, core::RankGrid::kDp | core::RankGrid::kCp).front());
+    }
+    gather.slice_bytes = config.ckpt_slice_size * 4;
+    gather.progress = ckpt::parse_gather_progress(config.ckpt_gather_progress);
+  }
   return options;
 }
 

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "ckpt/writer.h"
+#include "core/comm/rank_grid.h"
 #include "train/config.h"
 
 namespace ms::train {
 
-// root, the kind of writing and the retention; the caller adds memory, threads and who it is.
+// root, the kind of writing, who writes for whom, and the retention; the caller adds memory, threads and who it is.
 // Throws kInvalidArgument for a flag that is none of its values.
-ckpt::Saver::Options saver_options(const CheckpointConfig& config);
+ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::RankGrid& grid);
 
 }  // namespace ms::train

@@ -93,7 +93,7 @@ struct Trainer::Impl {
       return;
     }
     if (!config.checkpoint.save.empty() && config.generate.generate.empty() && !config.training.skip_train) {
-      ckpt::Saver::Options options = saver_options(config.checkpoint);
+      ckpt::Saver::Options options = saver_options(config.checkpoint, groups->grid);
       options.producer = "mstrain";
       options.state_version = &state_version;
       if (config.checkpoint.ckpt_writer == "process") options.writer_command = hooks.writer_command;

@@ -42,6 +42,7 @@ core::Tensor GptStage::run_layers(Chunk& layers, core::Tensor hidden, StageActiv
     LayerActivations& kept = saved.layers[i];
     kept.input = std::move(hidden);
     hidden = layers[i].forward(kept, samples);
+    state_.groups.world.endpoint().progress();
     const auto layer = static_cast<int64_t>(i);
     if (forward_only) {
       kept = {};
@@ -80,6 +81,7 @@ core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::T
     LayerActivations& kept = saved.layers[static_cast<size_t>(i)];
     if (!kept.complete) recompute_group(layers, i, saved, microbatch.samples);
     gradient = layers[static_cast<size_t>(i)].backward(gradient, kept, microbatch.samples);
+    state_.groups.world.endpoint().progress();
   }
   if (!is_first_chunk(chunk)) return gradient;
   embedding_->backward(microbatch, std::move(gradient), microbatch.samples);
