@@ -279,10 +279,6 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
   Slices slices(sizes_of(boxes, [&](size_t i) -> const core::ShardedTensor& { return part.record.boxes[i].tensor; }),
                 options_.slice_bytes);
   std::vector<Slot> slots(options_.members.size() + 1);
-  for (Slot& slot : slots) {
-    slot.memory = std::make_shared<core::Buffer>(options_.arena->allocate(slices.largest(), core::MemoryTag::kCkpt));
-    slot.writing = std::make_unique<RankFile::Batch>(file.bulk());
-  }
   ChunkBuffer chunks(*options_.arena);
   std::exception_ptr failure;  // of the disk: the rest is taken all the same, so that the sender is not left with it
   const auto unless_failed = [&](const std::function<void()>& body) {
@@ -301,6 +297,11 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
       slot.slice = slices.next();
       all_posted = slot.slice.empty();
       if (all_posted) break;
+      if (slot.memory == nullptr) {
+        slot.memory =
+            std::make_shared<core::Buffer>(options_.arena->allocate(slices.largest(), core::MemoryTag::kCkpt));
+        slot.writing = std::make_unique<RankFile::Batch>(file.bulk());
+      }
       unless_failed([&] { file.bulk().wait(*slot.writing); });
       slot.transfer.reset();
       slot.transfer.emplace(post_receive(part.rank, slot.memory->data(), bytes_of(slot.slice), slot.memory));
@@ -310,9 +311,8 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
     Slot& slot = slots[done % slots.size()];
     slot.transfer->wait(options_.timeout_s);
     unless_failed([&] {
-      const std::byte* at = slot.memory->data();
       for (const SlicePiece& piece : slot.slice) {
-        const std::span<const std::byte> bytes(at, static_cast<size_t>(piece.size));
+        const std::span<const std::byte> bytes(slot.memory->data() + piece.at, static_cast<size_t>(piece.size));
         const auto box = first_in_file + static_cast<int32_t>(piece.box);
         if (file.compressed(box)) {
           chunks.add(file, box, bytes_of(part.record.boxes[boxes[piece.box]].tensor), piece.begin, bytes,
@@ -320,11 +320,14 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
         } else {
           file.write_piece(box, piece.begin, bytes, *slot.writing);
         }
-        at += piece.size;
       }
     });
   }
-  for (Slot& slot : slots) unless_failed([&] { file.bulk().wait(*slot.writing); });
+  for (Slot& slot : slots) {
+    unless_failed([&] {
+      if (slot.writing != nullptr) file.bulk().wait(*slot.writing);
+    });
+  }
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -371,10 +374,8 @@ void Gather::send_boxes(const SaveJob& own, const std::vector<size_t>& boxes) {
     }
     const auto packed =
         std::make_shared<core::Buffer>(options_.arena->allocate(bytes_of(slice), core::MemoryTag::kCkpt));
-    std::byte* at = packed->data();
     for (const SlicePiece& piece : slice) {
-      std::memcpy(at, place(piece), static_cast<size_t>(piece.size));
-      at += piece.size;
+      std::memcpy(packed->data() + piece.at, place(piece), static_cast<size_t>(piece.size));
     }
     transfer.emplace(post_send(options_.members[0], packed->data(), bytes_of(slice), packed));
   }
