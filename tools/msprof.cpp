@@ -30,6 +30,7 @@
 #include "profile/report/html_report.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_report.h"
+#include "profile/report/path_tables.h"
 #include "profile/report/text_report.h"
 #include "profile/slice.h"
 #include "tools/command_line.h"
@@ -44,10 +45,11 @@ using namespace ms::profile;
 
 struct Flags {
   std::vector<std::string> inputs;
+  std::optional<std::string> annotation;
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
   bool short_names = false, table = false;
   std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto", compat;
-  std::string annotation = "ProfilerStep", instance, data_load, where, columns, against, time_range;
+  std::string instance, data_load, where, columns, against, time_range;
   std::string max_exposed_comm, max_exposed_memory, max_idle, max_bubble, max_slow_rank, min_overlap,
       min_parallel_efficiency, max_step_ms, max_slowdown;
   int64_t top = 10, consecutive_kernel_delay_ns = kConsecutiveKernelDelay, queue_limit = kQueueLimit;
@@ -188,12 +190,34 @@ int run_diff(const Flags& flags, const std::vector<std::string>& arguments) {
   return std::max(finish(flags, base), finish(flags, test));
 }
 
+// Of all ranks together.
+int run_job_path(const Flags& flags, const Store& store, const std::vector<std::string>& arguments) {
+  AnalysisOptions options;
+  options.steps = parse_list(flags.step, "--step");
+  const JobPath path = analyze_job_path(store, options);
+  if (!path.problem.empty()) ms::core::log_warning("profile", path.problem);
+  if (flags.json) {
+    print(json_report(store, path, {"critical-path", arguments, flags.top, flags.pretty}));
+  } else if (!flags.csv.empty()) {
+    for (const std::string& file : write_csv(path_tables(path, 0), flags.csv)) print(cat(file, "\n"));
+  } else {
+    print(tables_text(path_tables(path, flags.top)));
+  }
+  return finish(flags, store);
+}
+
 int run_critical_path(const Flags& flags, const std::vector<std::string>& arguments) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
   const Store store = load_inputs(flags, inputs);
+  const bool window = flags.annotation || !flags.compat.empty() || !flags.instance.empty() || !flags.data_load.empty();
+  if (store.ranks.size() > 1 && !window) return run_job_path(flags, store, arguments);
+  if (!flags.step.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "critical-path --step: across ranks only; of one rank, choose a step by --instance I, from 0");
+  }
   PathOptions options;
-  options.annotation = flags.annotation;
+  options.annotation = flags.annotation.value_or("ProfilerStep");
   options.hta = flags.compat == "hta";
   if (!flags.data_load.empty()) options.data_load = flags.data_load;
   const std::vector<int64_t> instances = parse_list(flags.instance, "--instance");
@@ -393,12 +417,15 @@ int run(const std::vector<std::string>& args) {
   add_output_flags(*diff, flags);
   add_top_flag(*diff, flags);
   diff->add_flag("--short-names", flags.short_names, "Names without template arguments and parameter lists");
-  CLI::App* path = app.add_subcommand("critical-path", "the longest chain of dependent work in a window of one rank");
+  CLI::App* path = app.add_subcommand(
+      "critical-path", "the longest chain of dependent work: in a window of one rank, or across ranks with what-if");
   path->footer("Example: msprof critical-path rank_00000.mstrace --annotation ProfilerStep --instance 1");
   add_input_flags(*path, flags);
   add_output_flags(*path, flags);
   add_top_flag(*path, flags);
-  path->add_option("--annotation", flags.annotation, "Part of the name of the window's annotation; empty: everything");
+  path->add_option(
+      "--annotation", flags.annotation,
+      "Of one rank (the first): part of the name of the window's annotation, ProfilerStep; empty: everything");
   path->add_option("--instance", flags.instance, "Which of them by start, from 0, or a range A-B");
   path->add_option("--data-load", flags.data_load, "Regular expression for the names of data loading");
   add_compat_flag(*path, flags);

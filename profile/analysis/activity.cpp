@@ -60,7 +60,7 @@ class Builder {
     for (const DeviceEvent& device : view_.devices) {
       if (device.device_class != DeviceClass::kCommunication || matched.count(device.event) != 0) continue;
       const Interval time = interval_of(device.event);
-      out_.comms.push_back({time.start, time.end, time.start, 0, device.event, false, 0, 0});
+      out_.comms.push_back({time.start, time.end, time.start, 0, device.event});
     }
   }
 
@@ -103,9 +103,14 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
                                        const CrossRank& cross) {
   std::vector<RankActivities> out(ranks.size());
   const auto start_of = [&](const CommPart& part) { return cross.clocks.ranks[part.rank].to_reference(part.start); };
-  const auto add = [&](const CommPart& part, int64_t ready, uint32_t waits_for, const CommInstance* message) {
+  uint32_t operation = 0;
+  const auto add = [&](const CommPart& part, int64_t ready, uint32_t waits_for, const CommInstance* message,
+                       bool waits = true, bool awaited = true) {
     const int64_t start = start_of(part), end = start + (part.end - part.start);
-    CommSpan span{start, end, std::clamp(ready, start, end), waits_for, part.event, message != nullptr, 0, 0};
+    CommSpan span{start, end, std::clamp(ready, start, end), waits_for, part.event, message != nullptr};
+    span.operation = operation;
+    span.waits = waits || span.ready > span.start;
+    span.awaited = awaited;
     if (message != nullptr) {
       span.source = message->parts[0].rank;
       span.destination = message->parts[1].rank;
@@ -113,6 +118,7 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
     out[part.rank].comms.push_back(span);
   };
   for (const CommInstance& instance : comms.collectives) {
+    ++operation;
     const CommPart* last = &instance.parts[0];
     for (const CommPart& part : instance.parts) {
       if (start_of(part) > start_of(*last)) last = &part;
@@ -122,21 +128,22 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
       for (const CommPart& part : instance.parts) {
         const bool root = static_cast<int>(part.rank) == instance.root;
         if (instance.root < 0 || root == outward) {
-          add(part, start_of(part), part.rank, nullptr);
+          add(part, start_of(part), part.rank, nullptr, false, instance.root >= 0);
           continue;
         }
         const CommPart* awaited = last;
         for (const CommPart& other : instance.parts) {
           if (outward && static_cast<int>(other.rank) == instance.root) awaited = &other;
         }
-        add(part, start_of(*awaited), awaited->rank, nullptr);
+        add(part, start_of(*awaited), awaited->rank, nullptr, true, !outward);
       }
       continue;
     }
     for (const CommPart& part : instance.parts) add(part, start_of(*last), last->rank, nullptr);
   }
   for (const CommInstance& message : comms.messages) {
-    add(message.parts[0], start_of(message.parts[1]), message.parts[1].rank, &message);
+    ++operation;
+    add(message.parts[0], start_of(message.parts[1]), message.parts[1].rank, &message, false);
     add(message.parts[1], start_of(message.parts[0]), message.parts[0].rank, &message);
   }
   for (size_t r = 0; r < ranks.size(); ++r) Builder(ranks[r], cross.clocks.ranks[r], out[r]).build();

@@ -24,6 +24,9 @@ struct CommSpan {
   uint32_t event = 0;      // of the rank's trace
   bool message = false;    // point-to-point, from `source` to `destination` (indices of ranks)
   uint32_t source = 0, destination = 0;
+  uint32_t operation = 0;  // the same for all parts of one operation; 0: without a partner in the traces
+  bool waits = false;      // for the others to begin, whoever is last; a sender only if it did
+  bool awaited = false;    // the other parts wait for this one to begin: all but leaves of rooted operations
 };
 
 struct Activity {

@@ -95,4 +95,14 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
   return out;
 }
 
+JobPath analyze_job_path(const Store& store, const AnalysisOptions& options) {
+  check_steps(store, options.steps);
+  std::vector<DeviceView> views;
+  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace, options.steps));
+  std::vector<RankDevices> devices;
+  for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
+  const MatchedComms comms = match_comms(devices);
+  return job_path(devices, comms, cross_rank(devices, comms, options.align));
+}
+
 }  // namespace ms::profile

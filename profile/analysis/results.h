@@ -13,6 +13,7 @@
 #include "profile/analysis/facts.h"
 #include "profile/analysis/findings.h"
 #include "profile/analysis/idle.h"
+#include "profile/analysis/job_path.h"
 #include "profile/analysis/kernels.h"
 #include "profile/analysis/launch.h"
 #include "profile/analysis/memory.h"
@@ -87,5 +88,8 @@ struct AnalysisOptions {
 
 // Throws kNotFound for a step that no rank has.
 Results analyze(const Store& store, unsigned sections, const AnalysisOptions& options = {});
+
+// The critical path across the ranks of the store. Throws likewise.
+JobPath analyze_job_path(const Store& store, const AnalysisOptions& options = {});
 
 }  // namespace ms::profile

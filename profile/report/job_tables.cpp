@@ -246,45 +246,6 @@ std::vector<DataTable> diff_tables(const Diff& diff, int64_t top) {
   return out;
 }
 
-std::vector<DataTable> path_tables(const RankTrace& trace, const CriticalPath& path, int64_t top) {
-  const int64_t wall = path.window_end - path.window_start;
-  DataTable bounds("critical_path_bounds",
-                   cat("Critical path of rank ", trace.rank, ": ", static_cast<double>(path.length / 1000) * 1e-3,
-                       " ms of work; the window takes ", static_cast<double>(wall / 1000) * 1e-3,
-                       " ms of wall time (gaps of the host between operators are free)"),
-                   {{"bound_by", Unit::kText}, {"on_path", Unit::kTime}, {"of_path", Unit::kShare}});
-  for (size_t b = 1; b < kNumPathBounds; ++b) {
-    if (path.bound_ns[b] == 0) continue;
-    bounds.add({std::string(path_bound_name(static_cast<PathBound>(b))), Ns{path.bound_ns[b]},
-                Share{path.bound_ns[b], path.length}});
-  }
-  struct Sum {
-    int64_t count = 0, ns = 0, dur = 0;
-  };
-  std::map<std::string, Sum> by_name;
-  for (const PathEvent& event : path.events) {
-    Sum& sum = by_name[trace.names[trace.events.name[event.event]]];
-    ++sum.count;
-    sum.ns += event.on_path;
-    sum.dur += trace.events.dur[event.event];
-  }
-  std::vector<std::pair<std::string, Sum>> rows(by_name.begin(), by_name.end());
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
-  if (top > 0 && rows.size() > static_cast<size_t>(top)) rows.resize(static_cast<size_t>(top));
-  DataTable events("critical_path_events", "What carries it",
-                   {{"name", Unit::kText},
-                    {"events"},
-                    {"duration", Unit::kTime},
-                    {"on_path", Unit::kTime},
-                    {"of_path", Unit::kShare}});
-  for (const auto& [name, sum] : rows)
-    events.add({name, sum.count, Ns{sum.dur}, Ns{sum.ns}, Share{sum.ns, path.length}});
-  std::vector<DataTable> out;
-  out.push_back(std::move(bounds));
-  out.push_back(std::move(events));
-  return out;
-}
-
 DataTable check_table(const std::vector<Check>& checks) {
   DataTable table("check", "Thresholds",
                   {{"threshold", Unit::kText},

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "profile/analysis/check.h"
-#include "profile/analysis/critical_path.h"
 #include "profile/analysis/diff.h"
 #include "profile/analysis/results.h"
 #include "profile/report/data_table.h"
@@ -13,9 +12,6 @@ namespace ms::profile {
 
 std::vector<DataTable> job_tables(const Results& results, int64_t top);
 std::vector<DataTable> diff_tables(const Diff& diff, int64_t top);
-
-// What bounds the path, and its events by what they carry of it.
-std::vector<DataTable> path_tables(const RankTrace& trace, const CriticalPath& path, int64_t top);
 
 DataTable check_table(const std::vector<Check>& checks);
 

@@ -5,6 +5,7 @@
 #include "profile/report/json_job.h"
 #include "profile/report/json_sections.h"
 #include "profile/report/json_writer.h"
+#include "profile/report/path_tables.h"
 
 namespace ms::profile {
 namespace {
@@ -148,6 +149,22 @@ std::string json_report(const Store& store, const CriticalPath& path, const Repo
   open_report(json, store, {}, options);
   json.key("rank").value(store.ranks[0]->rank);
   write_critical_path(json, *store.ranks[0], path);
+  return close_report(json);
+}
+
+std::string json_report(const Store& store, const JobPath& path, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  json.key("success").value(path.problem.empty());
+  json.key("problem");
+  path.problem.empty() ? json.null() : json.value(path.problem);
+  json.key("runtime_us").us(path.runtime_ns);
+  json.key("pieces").value(static_cast<int64_t>(path.pieces.size()));
+  for (const DataTable& table : path_tables(path, options.top)) {
+    json.key(table.name()).begin_array();
+    table.write_rows(json);
+    json.end_array();
+  }
   return close_report(json);
 }
 

@@ -25,6 +25,7 @@ std::string json_report(const Store& store, const Results& results, const Report
 std::string json_report(const Store& store, const Diff& diff, const ReportOptions& options);
 // Of the first rank of the store.
 std::string json_report(const Store& store, const CriticalPath& path, const ReportOptions& options);
+std::string json_report(const Store& store, const JobPath& path, const ReportOptions& options);
 
 // Rows as objects, and thresholds.
 std::string json_report(const Store& store, const DataTable& table, const ReportOptions& options);
