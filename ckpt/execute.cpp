@@ -9,18 +9,18 @@
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "ckpt/box.h"
-#include "ckpt/detail/chunk_cache.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
+#include "core/io/aligned_buffer.h"
 #include "kernels/bf16.h"
 #include "kernels/convert.h"
 
@@ -151,7 +151,7 @@ class Pipeline {
   struct Worker {
     explicit Worker(Source& source) : reader(source), chunk(static_cast<size_t>(kChunkBytes)) {}
     BoxReader reader;
-    detail::AlignedBuffer chunk;
+    core::AlignedBuffer chunk;
   };
 
   void perform(const Job& job, Worker& worker) {
@@ -182,9 +182,12 @@ class Pipeline {
         if (worker == nullptr) worker = std::make_unique<Worker>(source_);
         perform(job, *worker);
       } catch (...) {
-        std::lock_guard lock(mutex_);
-        if (error_ == nullptr) error_ = std::current_exception();
+        {
+          std::lock_guard lock(mutex_);
+          if (error_ == nullptr) error_ = std::current_exception();
+        }
         changed_.notify_all();
+        sink_.stop();
         return;
       }
     }
@@ -228,8 +231,20 @@ std::vector<Job> jobs_of_tensor(std::span<const int32_t> of_tensor, const ShardT
     }
   }
   std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  // Each file has its own in the order that a sink is promised.
+  std::map<int32_t, std::deque<Job>> of_file;
+  for (const auto& [place, job] : placed) of_file[sink.file_of(job.work->target)].push_back(job);
+  for (auto& [file, jobs] : of_file) {
+    std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
+      return std::pair(a.work->target, a.first) < std::pair(b.work->target, b.first);
+    });
+  }
   std::vector<Job> jobs;
-  for (auto& [place, job] : placed) jobs.push_back(std::move(job));
+  for (const auto& [place, job] : placed) {
+    std::deque<Job>& of_this = of_file.at(sink.file_of(job.work->target));
+    jobs.push_back(std::move(of_this.front()));
+    of_this.pop_front();
+  }
   return jobs;
 }
 
@@ -241,7 +256,7 @@ int64_t resident_bytes() {
 }
 
 // Divides what mem_bytes leaves besides the plan between the workers and the source; returns the number of workers.
-int share_memory(Source& source, const ShardTable& targets, const ExecuteOptions& options) {
+int share_memory(Source& source, const Sink& sink, const ShardTable& targets, const ExecuteOptions& options) {
   constexpr int64_t kSinkBytes = int64_t{20} << 20;  // HDF5's and the writers' own
   bool converts = false;
   for (size_t t = 0; t < targets.num_tensors(); ++t) {
@@ -250,7 +265,7 @@ int share_memory(Source& source, const ShardTable& targets, const ExecuteOptions
     converts = converts || (found && source.shards().dtype(*found) != targets.dtype(tensor));
   }
   // A worker holds the chunk it makes; to convert it also what it reads, up to twice as much, and the result.
-  const int64_t each = (converts ? 5 : 1) * kChunkBytes;
+  const int64_t each = (converts ? 5 : 1) * kChunkBytes + source.scratch_bytes() + sink.scratch_bytes();
   const int64_t pool = std::max(options.mem_bytes - resident_bytes() - kSinkBytes, each + 2 * kChunkBytes);
   // More workers than cores: most of them wait for the disk.
   const auto carried = static_cast<int>((pool - kChunkBytes) / (each + kChunkBytes));
@@ -299,29 +314,30 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
   for (size_t i = 0; i < targets.size(); ++i) report.bytes += targets.size_bytes(i);
   sink.agree([&] {
     Planner planner(source.shards(), targets);
-    const int threads = share_memory(source, targets, options);
+    const int threads = share_memory(source, sink, targets, options);
     Pipeline pipeline(source, sink, targets, options, threads);
-    std::vector<int32_t> wave;
-    for (size_t begin = 0; begin < targets.size();) {
-      // As many targets as lie in a few files.
-      wave.clear();
-      std::set<int32_t> files;
-      for (; begin < targets.size(); ++begin) {
-        if (!sink.wants(static_cast<int32_t>(begin))) continue;
-        files.insert(sink.file_of(static_cast<int32_t>(begin)));
-        if (files.size() > sink.files_at_once()) break;
-        wave.push_back(static_cast<int32_t>(begin));
+    std::map<int32_t, size_t> wave_of_file;  // a few files are written at a time
+    std::vector<int32_t> order;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const auto target = static_cast<int32_t>(i);
+      if (!sink.wants(target)) continue;
+      wave_of_file.try_emplace(sink.file_of(target), wave_of_file.size() / sink.files_at_once());
+      order.push_back(target);
+    }
+    const auto place = [&](int32_t target) {
+      return std::pair(wave_of_file.at(sink.file_of(target)), write_order(targets, target));
+    };
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return place(a) < place(b); });
+    const auto group = [&](int32_t target) {
+      return std::pair(place(target).first, targets.tensor_of(static_cast<size_t>(target)));
+    };
+    for (size_t i = 0; i < order.size();) {
+      size_t end = i + 1;
+      while (end < order.size() && group(order[end]) == group(order[i])) ++end;
+      for (const Job& job : jobs_of_tensor({order.data() + i, end - i}, targets, planner, sink, report.copies)) {
+        pipeline.submit(job);
       }
-      const auto tensor = [&](int32_t target) { return targets.tensor_of(static_cast<size_t>(target)); };
-      std::stable_sort(wave.begin(), wave.end(), [&](int32_t a, int32_t b) { return tensor(a) < tensor(b); });
-      for (size_t i = 0; i < wave.size();) {
-        size_t end = i + 1;
-        while (end < wave.size() && tensor(wave[end]) == tensor(wave[i])) ++end;
-        for (Job& job : jobs_of_tensor({wave.data() + i, end - i}, targets, planner, sink, report.copies)) {
-          pipeline.submit(job);
-        }
-        i = end;
-      }
+      i = end;
     }
     pipeline.finish();
   });

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <numeric>
 #include <set>
+#include <stop_token>
 
 #include "ckpt/commit.h"
 #include "ckpt/detail/assemble.h"
@@ -80,6 +82,8 @@ class NativeSink final : public Sink {
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
   void agree(const std::function<void()>& writing) override;
   std::filesystem::path commit() override;
+  void stop() override { stop_.request_stop(); }
+  int64_t scratch_bytes() const override { return options_.compress ? 2 * kChunkBytes : 0; }  // frame and planes
   int32_t file_of(int32_t target) const override { return places_[static_cast<size_t>(target)].rank; }
   size_t files_at_once() const override { return options_.resume ? 2 : Sink::files_at_once(); }
 
@@ -113,6 +117,7 @@ class NativeSink final : public Sink {
   std::unique_ptr<core::AtomicDirectory> notes_;          // coordinator, with plan_hash; never committed
   std::filesystem::path directory_;
   bool committed_ = false;
+  std::stop_source stop_;  // of all files' writes
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Place> places_;
 };
@@ -183,10 +188,16 @@ void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
   info_ = info;
   for (int rank = 0; rank < options_.num_ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
   int64_t bytes = 0;
-  for (size_t i = 0; i < targets.size(); ++i) {
+  std::vector<int32_t> order(targets.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto before = [&](int32_t a, int32_t b) { return write_order(targets, a) < write_order(targets, b); };
+  std::sort(order.begin(), order.end(), before);
+  places_.resize(targets.size());
+  for (const int32_t target : order) {
+    const auto i = static_cast<size_t>(target);
     const int32_t rank = options_.rank_of_target.empty() ? 0 : options_.rank_of_target[i];
     Rank& holder = *ranks_[static_cast<size_t>(rank)];
-    places_.push_back({rank, static_cast<int32_t>(holder.boxes.size())});
+    places_[i] = {rank, static_cast<int32_t>(holder.boxes.size())};
     holder.boxes.push_back(targets[i]);
     const int64_t elements = targets.elements(i);
     MS_CHECK(elements > 0 && targets.replica_id(i) == 0, targets[i].key, ": an empty box or a replica to write");
@@ -222,7 +233,7 @@ void NativeSink::write(int32_t target, int64_t first, int64_t count, const std::
   Rank& rank = *ranks_[static_cast<size_t>(place.rank)];
   std::call_once(rank.created, [&] {
     rank.file = std::make_unique<RankFile>(directory_.string(), place.rank, rank.boxes,
-                                           RankFile::Options{write_path_, 0, options_.compress});
+                                           RankFile::Options{write_path_, 0, options_.compress, stop_});
   });
   rank.file->write(place.box, first, count, data);
   if (rank.remaining.fetch_sub(count) == count) {

@@ -15,6 +15,8 @@
 #include "ckpt/detail/rank_file.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
+#include "core/io/aligned_buffer.h"
+#include "core/io/bulk_writer.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "kernels/checksum.h"
@@ -39,6 +41,25 @@ struct OpenFile {
   }
   core::File cached, direct;
 };
+
+// The bytes [at, at + size) of a file of file_bytes: whole blocks past the page cache where the file system has that,
+// which may be a little more than is wanted, what is left at the end of the file through it.
+std::span<const std::byte> read_window(const OpenFile& file, int64_t file_bytes, int64_t at, int64_t size,
+                                       core::AlignedBuffer& buffer) {
+  constexpr int64_t kBlock = core::kDirectAlignment;
+  const int64_t begin = at / kBlock * kBlock, end = at + size;
+  const int64_t direct_end =
+      file.direct.is_open() ? std::min((end + kBlock - 1) / kBlock, file_bytes / kBlock) * kBlock : begin;
+  if (const auto room = static_cast<size_t>(end - begin + kBlock); buffer.size_bytes() < room) {
+    buffer = core::AlignedBuffer(room);
+  }
+  const auto part = [&](int64_t from, int64_t to) {
+    return std::span(buffer.data() + (from - begin), static_cast<size_t>(to - from));
+  };
+  if (direct_end > begin) file.direct.pread(part(begin, direct_end), begin);
+  if (direct_end < end) file.cached.pread(part(std::max(begin, direct_end), end), std::max(begin, direct_end));
+  return part(at, end);
+}
 
 // Opens files on first use and keeps at most kMaxOpenFiles of them.
 class FileCache {
@@ -93,6 +114,11 @@ class NativeSource final : public Source {
   void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
                  const core::Dims& out_shape, const core::Dims& out_offset) override;
 
+  int64_t scratch_bytes() const override {  // stored bytes and planes
+    const auto& places = manifest_.places;
+    const auto is_compressed = [](const BoxPlace& place) { return place.compressed; };
+    return std::any_of(places.begin(), places.end(), is_compressed) ? 2 * kChunkBytes : 0;
+  }
   void expect_stream(int64_t cache_bytes, int threads) override {
     const auto chunks = static_cast<size_t>(std::max(cache_bytes / kChunkBytes, int64_t{threads} + 1));
     cache_ = std::make_unique<ChunkCache>(chunks, static_cast<size_t>(kChunkBytes));
@@ -133,18 +159,24 @@ void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std
 
 // Reads the whole of a compressed chunk: up to kChunkBytes with what fills it up.
 void NativeSource::decode_chunk(int32_t shard, size_t chunk, std::byte* out) {
-  static thread_local std::vector<std::byte> stored;
+  static thread_local core::AlignedBuffer buffer;
   const auto box = static_cast<size_t>(shard);
-  const core::File& file = files_.get(static_cast<size_t>(manifest_.places[box].file), path_of(box))->cached;
+  const auto files = files_.get(static_cast<size_t>(manifest_.places[box].file), path_of(box));
   const int64_t size = manifest_.boxes.size_bytes(box), begin = static_cast<int64_t>(chunk) * kChunkBytes;
   const auto full = static_cast<size_t>(full_chunk_bytes(size));
   try {
-    read_stored_chunk(file, read_chunk_index(file, manifest_, box)[chunk],
-                      static_cast<int>(core::size_of(manifest_.boxes.dtype_of(box))), stored, {out, full});
+    const ChunkEntry entry = read_chunk_index(files->cached, manifest_, box)[chunk];
+    const auto stored = read_window(*files, manifest_.file_of(box).bytes, entry.at, entry.bytes, buffer);
+    try {
+      decode_stored(stored, static_cast<int>(core::size_of(manifest_.boxes.dtype_of(box))), {out, full});
+      verify_chunk(shard, chunk, {out, static_cast<size_t>(std::min(kChunkBytes, size - begin))});
+    } catch (const Error&) {
+      check_stored(path_of(box), entry, stored);  // says more
+      throw;
+    }
   } catch (const Error& e) {
     throw e.within(cat(describe(shard), ": ", manifest_.boxes.key(manifest_.boxes.tensor_of(box)), ": chunk ", chunk));
   }
-  verify_chunk(shard, chunk, {out, static_cast<size_t>(std::min(kChunkBytes, size - begin))});
 }
 
 // The same, kept until the thread's next call: boxes of one chunk are asked for one after another.

@@ -8,10 +8,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <tuple>
 
 #include "ckpt/source.h"
 
 namespace ms::ckpt {
+
+// Targets of one file in this order: role by role, tensor by tensor, as layout.h lists those of a rank.
+inline std::tuple<core::TensorRole, int32_t, int32_t> write_order(const ShardTable& targets, int32_t target) {
+  const int32_t tensor = targets.tensor_of(static_cast<size_t>(target));
+  return {targets.role(tensor), tensor, target};
+}
 
 class Sink {
  public:
@@ -23,8 +30,9 @@ class Sink {
   virtual void begin(const CheckpointInfo& info, const ShardTable& targets) = 0;
 
   // The elements [first, first + count) of target `target`, in the row-major order of its local_shape, in its dtype.
-  // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once, in
-  // any order. Thread-safe for different ranges. data is at a multiple of 4096.
+  // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once.
+  // Thread-safe for different ranges; threads take up those of one file in the order of write_order and `first`, so
+  // that one may wait for another. data is at a multiple of 4096.
   virtual void write(int32_t target, int64_t first, int64_t count, const std::byte* data) = 0;
 
   // Whether this process is to write the target: not what others write, or an earlier process has written.
@@ -33,6 +41,12 @@ class Sink {
   // Runs the writing of all wanted targets. Where several processes write one checkpoint, they agree on its outcome:
   // if it throws on one, it throws on all.
   virtual void agree(const std::function<void()>& writing) { writing(); }
+
+  // Some write will not come: those that wait for another throw.
+  virtual void stop() {}
+
+  // Memory that a thread holds from write to write, at most.
+  virtual int64_t scratch_bytes() const { return 0; }
 
   // Makes it durable and visible, and returns the path that was made. Once.
   virtual std::filesystem::path commit() = 0;

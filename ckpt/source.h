@@ -48,6 +48,9 @@ class Source {
   // bytes may be held for it. `threads`: as many read at a time.
   virtual void expect_stream(int64_t /*cache_bytes*/, int /*threads*/) {}
 
+  // Memory that a thread holds from read to read besides, at most.
+  virtual int64_t scratch_bytes() const { return 0; }
+
   // File and place of a shard, for messages: "iter_0000100/rank_00003.h5:/model/decoder.final_layernorm.weight".
   virtual std::string describe(int32_t shard) const = 0;
 

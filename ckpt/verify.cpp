@@ -238,7 +238,10 @@ class Verifier {
       try {
         if (box.compressed) {
           chunk.resize(static_cast<size_t>(full_chunk_bytes(size)));
-          read_stored_chunk(file, entries[index], static_cast<int>(item), stored, chunk);
+          stored.resize(static_cast<size_t>(entries[index].bytes));
+          file.pread(stored, at);
+          check_stored(file.path(), entries[index], stored);
+          decode_stored(stored, static_cast<int>(item), chunk);
           chunk.resize(static_cast<size_t>(count));
         } else {
           file.pread(chunk, at);

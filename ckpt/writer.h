@@ -72,6 +72,7 @@ class Saver {
     // Incremental saves: boxes of up to 8 MiB that are as they were are linked, not written; every Nth save writes all.
     int64_t full_every = 0;
     bool compress = false;                // byte shuffle and zstd: weights shrink by 1.2 (fp32), 1.5 (bf16)
+    int compress_threads = 1;             // that do it at a time: up to 32 MiB for each, beside the staging memory
     int nice = 0;                         // of the writer
     std::vector<int> cpus;                // where the writer runs; empty: anywhere
     Retention retention;                  // applied after each commit

@@ -132,6 +132,8 @@ void validate_saving(const CheckpointConfig& checkpoint) {
           checkpoint.ckpt_staging_buffers, ": 1 or 2");
   require(checkpoint.async_save || (checkpoint.ckpt_writer == "thread" && !checkpoint.ckpt_lazy_snapshot),
           "--no-async-save takes no snapshot: it excludes --ckpt-writer process and --ckpt-lazy-snapshot");
+  require(checkpoint.ckpt_compress_threads >= 1 && checkpoint.ckpt_compress_threads <= 256, "--ckpt-compress-threads ",
+          checkpoint.ckpt_compress_threads, ": 1 to 256");
   require(checkpoint.ckpt_writer_nice >= 0 && checkpoint.ckpt_writer_nice <= 19, "--ckpt-writer-nice ",
           checkpoint.ckpt_writer_nice, ": 0 to 19");
   require(checkpoint.ckpt_io_limit >= 0, "--ckpt-io-limit ", checkpoint.ckpt_io_limit, ": MB/s, or 0 for no limit");

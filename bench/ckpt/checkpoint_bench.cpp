@@ -6,21 +6,17 @@
 //   checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]     about 0.5 GB with the defaults; prints JSON
 //
 // Medians of five. FOLDER decides which disk is measured; what is made in it is removed.
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/ckpt/measure.h"
 #include "ckpt/commit.h"
 #include "ckpt/execute.h"
 #include "ckpt/layout.h"
@@ -31,13 +27,14 @@
 #include "ckpt/writer.h"
 #include "core/error.h"
 #include "core/io/bulk_writer.h"
-#include "core/rng.h"
 #include "core/thread_pool.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace ms;
+using bench::median;
+using bench::seconds;
 
 // A world of one needs no messages.
 class NoTransport final : public core::Transport {
@@ -47,17 +44,6 @@ class NoTransport final : public core::Transport {
   std::unique_ptr<core::TransferRequest> isend(const void*, int64_t, int, int32_t) override { std::abort(); }
   std::unique_ptr<core::TransferRequest> irecv(void*, int64_t, int, int32_t) override { std::abort(); }
 };
-
-double seconds(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 core::TransformerConfig model(int64_t hidden, int64_t layers) {
   core::TransformerConfig config;
@@ -72,19 +58,6 @@ core::TransformerConfig model(int64_t hidden, int64_t layers) {
   config.untie_embeddings_and_output_weights = true;
   config.resolve(1024);
   return config;
-}
-
-void drop_page_cache() {
-  ::sync();
-  std::ofstream("/proc/sys/vm/drop_caches") << "3";  // only as root; else reads are hot on both sides
-}
-
-int64_t peak_memory_kib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::atoll(line.c_str() + 6);
-  }
-  return 0;
 }
 
 int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
@@ -102,19 +75,11 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     ckpt::SaveRequest request;
     request.info.model = config;
     request.info.layout = ckpt::layout_to_json({});
-    uint64_t random = 1;
-    std::vector<float> normal(size_t{1} << 20);
-    const core::Rng rng(1, "weights");
-    for (size_t i = 0; i < normal.size(); ++i) normal[i] = 0.02F * rng.normal(i);
+    const bench::NormalWeights weights;
     for (const auto& meta : ckpt::shards_of_rank({}, config, 0, roles)) {
       const int64_t size = core::num_elements(meta.local_shape) * core::size_of(meta.dtype);
       memory.push_back(arena.allocate(size, core::MemoryTag::kParam));
-      const int64_t item = core::size_of(meta.dtype);  // bf16: the upper half of an fp32
-      for (int64_t i = 0; i + item <= size; i += item) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        const auto* value = reinterpret_cast<const std::byte*>(&normal[random >> 44]);
-        std::memcpy(memory.back().data() + i, value + 4 - item, static_cast<size_t>(item));
-      }
+      weights.fill(memory.back().data(), size, core::size_of(meta.dtype), memory.size());
       request.shards.push_back({meta, memory.back().data()});
       bytes += size;
     }
@@ -130,6 +95,7 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     saver.reserve(request.shards);
     options.root = folder / "compressed";
     options.compress = true;
+    options.compress_threads = threads;
     ckpt::Saver compressing(comm, options);
     compressing.reserve(request.shards);
     const core::WritePath path = core::choose_write_path(folder.string()).path;
@@ -183,18 +149,14 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
   }
   const fs::path source = ckpt::find_latest(folder / "a")->generation.path;
   std::vector<double> cp_s, reshard_s, verify_s;
+  int64_t peak = 0;
   for (int round = 0; round < 5; ++round) {
-    drop_page_cache();
-    cp_s.push_back(seconds([&] {
-      const std::string command =
-          "cp -r '" + source.string() + "' '" + (folder / "copy").string() + "' && sync -f '" + folder.string() + "'";
-      if (std::system(command.c_str()) != 0) std::abort();
-    }));
+    bench::drop_page_cache(source);
+    cp_s.push_back(seconds([&] { bench::copy_and_sync(source, folder / "copy"); }));
     fs::remove_all(folder / "copy");
-    drop_page_cache();
-    reshard_s.push_back(seconds([&] {  // a process of its own, as msckpt is
-      const pid_t child = ::fork();
-      if (child == 0) {
+    bench::drop_page_cache(source);
+    reshard_s.push_back(seconds([&] {
+      peak = bench::in_child(folder, [&] {
         const auto reader = ckpt::open_native(source);
         const auto plan = ckpt::plan_reshard(*reader, {4, 2, 1, 0}, {});
         ckpt::NativeSinkOptions sink_options;
@@ -205,15 +167,10 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
         ckpt::ExecuteOptions execute_options;
         execute_options.threads = threads;
         ckpt::execute(*reader, *sink, plan.info, plan.targets.shards, execute_options);
-        std::ofstream(folder / "peak") << peak_memory_kib();
-        ::_exit(0);
-      }
-      int status = 0;
-      ::waitpid(child, &status, 0);
-      if (status != 0) std::abort();
+      });
     }));
     fs::remove_all(folder / "b");
-    drop_page_cache();
+    bench::drop_page_cache(source);
     verify_s.push_back(seconds([&] {
       ckpt::VerifyOptions options;
       options.threads = threads;
@@ -225,8 +182,6 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
   result["reshard_speed_over_cp"] = median(cp_s) / median(reshard_s);
   result["verify_s"] = median(verify_s);
   result["verify_GB_per_s"] = static_cast<double>(bytes) / 1e9 / median(verify_s);
-  int64_t peak = 0;
-  std::ifstream(folder / "peak") >> peak;
   result["reshard_peak_rss_kib"] = peak;
   std::printf("%s\n", result.dump(2).c_str());
   return 0;

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "bench/ckpt/measure.h"
 #include "bench/ckpt/sparse_checkpoint.h"
 #include "ckpt/execute.h"
 #include "ckpt/reader.h"

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bench/ckpt/measure.h"
 #include "bench/ckpt/sparse_checkpoint.h"
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <tuple>
@@ -22,14 +21,6 @@
 #include "kernels/checksum.h"
 
 namespace ms::bench {
-
-inline int64_t peak_memory_kib() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::atoll(line.c_str() + 6);
-  }
-  return 0;
-}
 
 // `list` as layout.h makes it. Returns the number of bytes of tensors.
 inline int64_t make_sparse_checkpoint(const std::filesystem::path& directory, const ckpt::CheckpointInfo& info,

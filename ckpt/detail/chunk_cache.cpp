@@ -1,18 +1,8 @@
 #include "ckpt/detail/chunk_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 namespace ms::ckpt::detail {
-
-AlignedBuffer::AlignedBuffer(size_t size_bytes) {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  const size_t rounded = (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePage, rounded)));
-  if (data_ == nullptr) throw std::bad_alloc();
-  ::madvise(data_.get(), rounded, MADV_HUGEPAGE);  // only a hint
-}
 
 bool ChunkCache::has(uint32_t index) {
   std::lock_guard lock(mutex_);
@@ -30,7 +20,7 @@ ChunkCache::Chunk ChunkCache::pin(uint32_t index, Entry& entry) {
           }};
 }
 
-std::shared_ptr<AlignedBuffer> ChunkCache::free_buffer(std::unique_lock<std::mutex>& lock) {
+std::shared_ptr<core::AlignedBuffer> ChunkCache::free_buffer(std::unique_lock<std::mutex>& lock) {
   while (true) {
     if (!free_.empty()) {
       auto buffer = std::move(free_.back());
@@ -39,7 +29,7 @@ std::shared_ptr<AlignedBuffer> ChunkCache::free_buffer(std::unique_lock<std::mut
     }
     if (buffers_ < capacity_) {
       ++buffers_;
-      return std::make_shared<AlignedBuffer>(chunk_bytes_);
+      return std::make_shared<core::AlignedBuffer>(chunk_bytes_);
     }
     const auto oldest =
         std::find_if(by_age_.rbegin(), by_age_.rend(), [&](uint32_t index) { return entries_.at(index).users == 0; });

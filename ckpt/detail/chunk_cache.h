@@ -5,31 +5,18 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "core/io/aligned_buffer.h"
+
 namespace ms::ckpt::detail {
-
-// Memory that O_DIRECT takes, of huge pages where the system has them: small ones cost more to touch than to fill.
-class AlignedBuffer {
- public:
-  explicit AlignedBuffer(size_t size_bytes);
-  std::byte* data() { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-};
 
 class ChunkCache {
  public:
@@ -46,14 +33,14 @@ class ChunkCache {
 
  private:
   struct Entry {
-    std::shared_ptr<AlignedBuffer> buffer;
+    std::shared_ptr<core::AlignedBuffer> buffer;
     bool loaded = false;
     int users = 0;
     std::list<uint32_t>::iterator age;
   };
   Chunk pin(uint32_t index, Entry& entry);
   // A buffer nobody uses, waiting for one if need be. `lock` is on mutex_.
-  std::shared_ptr<AlignedBuffer> free_buffer(std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<core::AlignedBuffer> free_buffer(std::unique_lock<std::mutex>& lock);
 
   const size_t capacity_, chunk_bytes_;
   std::mutex mutex_;
@@ -61,7 +48,7 @@ class ChunkCache {
   std::unordered_map<uint32_t, Entry> entries_;
   std::list<uint32_t> by_age_;  // the most recently used first
   size_t buffers_ = 0;
-  std::vector<std::shared_ptr<AlignedBuffer>> free_;
+  std::vector<std::shared_ptr<core::AlignedBuffer>> free_;
 };
 
 }  // namespace ms::ckpt::detail

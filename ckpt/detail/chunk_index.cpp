@@ -1,5 +1,7 @@
 #include "ckpt/detail/chunk_index.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/io/chunk_codec.h"
 #include "core/io/json.h"
@@ -27,18 +29,20 @@ std::vector<ChunkEntry> read_chunk_index(const core::File& file, const Manifest&
   return entries;
 }
 
-void read_stored_chunk(const core::File& file, const ChunkEntry& entry, int item, std::vector<std::byte>& stored,
-                       std::span<std::byte> out) {
-  const bool raw = entry.bytes == static_cast<int64_t>(out.size());
-  if (!raw) stored.resize(static_cast<size_t>(entry.bytes));
-  const std::span<std::byte> bytes = raw ? out : std::span(stored);
-  file.pread(bytes, entry.at);
-  if (const uint64_t seen = kernels::xxh3(bytes.data(), bytes.size()); seen != entry.xxh3) {
-    throw Error(ErrorCode::kCorruptData,
-                cat(file.path(), ": bytes ", entry.at, " to ", entry.at + entry.bytes, " hash to ", core::hex16(seen),
-                    " but /chunk_index says ", core::hex16(entry.xxh3), ". The file is damaged."));
+void check_stored(const std::string& path, const ChunkEntry& entry, std::span<const std::byte> stored) {
+  const uint64_t seen = kernels::xxh3(stored.data(), stored.size());
+  if (seen == entry.xxh3) return;
+  throw Error(ErrorCode::kCorruptData,
+              cat(path, ": bytes ", entry.at, " to ", entry.at + entry.bytes, " hash to ", core::hex16(seen),
+                  " but /chunk_index says ", core::hex16(entry.xxh3), ". The file is damaged."));
+}
+
+void decode_stored(std::span<const std::byte> stored, int item, std::span<std::byte> out) {
+  if (stored.size() == out.size()) {
+    std::copy(stored.begin(), stored.end(), out.begin());
+  } else {
+    core::decompress_chunk(stored, item, out);
   }
-  if (!raw) core::decompress_chunk(bytes, item, out);
 }
 
 }  // namespace ms::ckpt

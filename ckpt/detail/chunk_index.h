@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ckpt/manifest.h"
@@ -27,9 +28,11 @@ inline constexpr int64_t full_chunk_bytes(int64_t box_bytes) {
 // The entries of box `box`, which is compressed. Throws kCorruptData if they do not lie in the file.
 std::vector<ChunkEntry> read_chunk_index(const core::File& file, const Manifest& manifest, size_t box);
 
-// Reads and decodes chunk `chunk`: full_chunk_bytes to `out`. stored: scratch. Throws kCorruptData naming what is wrong
-// with the stored bytes; the caller compares with the hash of the values.
-void read_stored_chunk(const core::File& file, const ChunkEntry& entry, int item, std::vector<std::byte>& stored,
-                       std::span<std::byte> out);
+// Throws kCorruptData if these bytes, read from the entry's place in the file of this path, are not those it speaks of.
+void check_stored(const std::string& path, const ChunkEntry& entry, std::span<const std::byte> stored);
+
+// The values of a chunk, full_chunk_bytes, to `out`. Throws kCorruptData if they are no chunk of elements of `item`
+// bytes; the caller compares with the hash of the values.
+void decode_stored(std::span<const std::byte> stored, int item, std::span<std::byte> out);
 
 }  // namespace ms::ckpt

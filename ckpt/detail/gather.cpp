@@ -247,9 +247,9 @@ RankFileRecord Gather::write_file(const SaveJob& all, std::vector<Part>& parts, 
   size_t next = 0;  // in wanted, and so in the file
   size_t offered = all.boxes.size();
   for (const Part& part : parts) offered -= part.record.boxes.size();
-  for (; next < wanted.size() && wanted[next] < offered; ++next) {
-    write_box_later(all, wanted[next], file, static_cast<int32_t>(next));
-  }
+  std::vector<const std::byte*> own;
+  for (; next < wanted.size() && wanted[next] < offered; ++next) own.push_back(all.data[wanted[next]]);
+  file.write_all(own, all.compress_threads);
   for (Part& part : parts) {
     const size_t begin = offered;
     offered += part.record.boxes.size();

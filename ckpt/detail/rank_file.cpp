@@ -1,20 +1,38 @@
 #include "ckpt/detail/rank_file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <semaphore>
 #include <set>
+#include <thread>
 
 #include "ckpt/box.h"
 #include "ckpt/manifest.h"
 #include "core/error.h"
-#include "core/io/chunk_codec.h"
 #include "core/log.h"
 #include "core/trace/span.h"
 #include "kernels/checksum.h"
 
 namespace ms::ckpt {
+namespace {
+
+class Permit {
+ public:
+  explicit Permit(std::counting_semaphore<>& permits) : permits_(permits) { permits_.acquire(); }
+  ~Permit() { permits_.release(); }
+  Permit(const Permit&) = delete;
+  Permit& operator=(const Permit&) = delete;
+
+ private:
+  std::counting_semaphore<>& permits_;
+};
+
+}  // namespace
+
 std::string rank_file_name(int rank) {
   char name[32];
   std::snprintf(name, sizeof name, "rank_%05d.h5", rank);
@@ -52,7 +70,7 @@ uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& bo
 
 RankFile::RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes,
                    const Options& options)
-    : path_(directory + "/" + rank_file_name(rank)), compress_(options.compress) {
+    : path_(directory + "/" + rank_file_name(rank)), compress_(options.compress), stop_(options.stop) {
   record_.name = rank_file_name(rank);
   for (auto& box : boxes) {
     MS_CHECK(bytes_of(box) > 0, box.key, ": a box without elements");
@@ -63,7 +81,12 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
   record_.logical.resize(record_.boxes.size());
   lay_out();
   file_ = core::File::open_write(path_);
-  if (!h5_) file_.preallocate(file_.size_bytes());
+  int64_t most = file_.size_bytes();  // if no chunk shrinks; what is too much goes when HDF5 closes the file
+  for (const ChunkPlace& chunk : chunks_) {
+    const int64_t full = full_chunk_bytes(bytes_of(record_.boxes[chunk.box].tensor));
+    most += (full + core::kDirectAlignment - 1) / core::kDirectAlignment * core::kDirectAlignment;
+  }
+  file_.preallocate(most);
   try {
     writer_.emplace(file_, options.write_path, options.bytes_per_second);
   } catch (const core::Error& e) {
@@ -167,27 +190,27 @@ void RankFile::write(int32_t box, int64_t first, int64_t count, const std::byte*
   writer_->wait(batch);
 }
 
-void RankFile::write_later(int32_t box, int64_t first, int64_t count, const std::byte* data) {
-  write(box, first, count, data, *later_);
-}
-
 void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std::byte* data,
                      core::BulkWriter::Batch& batch) {
   BoxRecord& box = record_.boxes[static_cast<size_t>(box_index)];
   const int64_t item = core::size_of(box.tensor.dtype);
-  const int64_t begin = first * item, size = count * item, total = bytes_of(box.tensor);
-  MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, total - begin), box.tensor.key, ": bytes ", begin,
-           " + ", size, " are not a chunk");
+  const std::span values(data, static_cast<size_t>(count * item));
+  hash(box, first, count, data);
+  if (box.stored.empty()) return writer_->submit(values, box.at + first * item, batch);
+  const size_t chunk = static_cast<size_t>(first * item / kChunkBytes);
+  store(first_chunk_[static_cast<size_t>(box_index)] + chunk, encode(box, values), batch);
+}
+
+void RankFile::hash(BoxRecord& box, int64_t first, int64_t count, const std::byte* data) {
+  const int64_t item = core::size_of(box.tensor.dtype);
+  const int64_t begin = first * item, size = count * item;
+  MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, bytes_of(box.tensor) - begin), box.tensor.key,
+           ": bytes ", begin, " + ", size, " are not a chunk");
   box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = kernels::xxh3(data, static_cast<size_t>(size));
   LogicalPartial partial;
   add_logical(box.tensor, first, count, data, partial);
-  if (box.stored.empty()) {
-    writer_->submit({data, static_cast<size_t>(size)}, box.at + begin, batch);
-  } else {
-    compress(box, begin / kChunkBytes, {data, static_cast<size_t>(size)});
-  }
   std::lock_guard lock(mutex_);
-  record_.logical[static_cast<size_t>(box_index)].merge(partial);
+  record_.logical[static_cast<size_t>(&box - record_.boxes.data())].merge(partial);
 }
 
 void RankFile::set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, LogicalPartial logical) {
@@ -206,49 +229,99 @@ void RankFile::write_piece(int32_t box_index, int64_t begin, std::span<const std
   if (box.stored.empty()) return writer_->submit(bytes, box.at + begin, batch);
   MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, total - begin), box.tensor.key, ": bytes ", begin,
            " + ", size, " are not a chunk");
-  compress(box, begin / kChunkBytes, bytes);
+  Batch own(*writer_);  // the next chunk takes the memory of this one
+  store(first_chunk_[static_cast<size_t>(box_index)] + static_cast<size_t>(begin / kChunkBytes), encode(box, bytes),
+        own);
+  writer_->wait(own);
 }
 
-void RankFile::compress(BoxRecord& box, int64_t chunk, std::span<const std::byte> data) {
-  thread_local std::vector<std::byte> scratch, filled;
-  writer_->pace(static_cast<int64_t>(data.size()));
-  if (const auto full = static_cast<size_t>(full_chunk_bytes(bytes_of(box.tensor))); data.size() < full) {
-    filled.assign(data.begin(), data.end());
-    filled.resize(full);  // HDF5's chunks are all of one size
-    data = filled;
-  }
-  std::span<const std::byte> frame =
-      core::compress_chunk(data, static_cast<int>(core::size_of(box.tensor.dtype)), scratch);
-  const bool raw = frame.empty();
-  if (raw) frame = data;
-  const size_t place = first_chunk_[static_cast<size_t>(&box - record_.boxes.data())] + static_cast<size_t>(chunk);
-  std::lock_guard lock(mutex_);
-  if (place != next_chunk_) {
-    early_[place] = {{frame.begin(), frame.end()}, raw};
-    return;
-  }
-  store(place, frame, raw);
-  for (auto next = early_.find(next_chunk_); next != early_.end(); next = early_.find(next_chunk_)) {
-    store(next->first, next->second.bytes, next->second.raw);
-    early_.erase(next);
-  }
+// Of this thread, until its next call.
+core::ChunkEncoder::Stored RankFile::encode(const BoxRecord& box, std::span<const std::byte> values) {
+  thread_local core::ChunkEncoder encoder;
+  return encoder.encode(values, static_cast<size_t>(full_chunk_bytes(bytes_of(box.tensor))),
+                        static_cast<int>(core::size_of(box.tensor.dtype)));
 }
 
-// With the lock held.
-void RankFile::store(size_t place, std::span<const std::byte> stored, bool raw) {
-  BoxRecord& box = record_.boxes[chunks_[place].box];
-  const core::H5Chunk chunk = h5_->write_chunk(box.dataset, chunks_[place].chunk, stored, raw);
-  box.stored[static_cast<size_t>(chunks_[place].chunk)] = {chunk.offset, chunk.bytes,
-                                                           kernels::xxh3(stored.data(), stored.size())};
-  next_chunk_ = place + 1;
+// Waits for its turn, then begins to write.
+void RankFile::store(size_t place, const core::ChunkEncoder::Stored& stored, core::BulkWriter::Batch& batch) {
+  const auto [box_index, index] = chunks_[place];
+  BoxRecord& box = record_.boxes[box_index];
+  ChunkEntry entry{0, static_cast<int64_t>(stored.bytes.size()),
+                   kernels::xxh3(stored.bytes.data(), stored.bytes.size())};
+  try {
+    std::unique_lock lock(mutex_);
+    if (!turn_.wait(lock, stop_.get_token(), [&] { return next_chunk_ == place; })) {
+      throw core::Error(core::ErrorCode::kIo, core::cat(path_, ": another part of it has failed"));
+    }
+    entry.at = h5_->place_chunk(box.dataset, index, stored.bytes, stored.raw).offset;
+    box.stored[static_cast<size_t>(index)] = entry;
+    ++next_chunk_;
+  } catch (...) {
+    stop_.request_stop();
+    throw;
+  }
+  turn_.notify_all();
+  writer_->submit(stored.bytes, entry.at, batch);
+}
+
+void RankFile::write_all(std::span<const std::byte* const> data, int threads) {
+  MS_CHECK(data.size() <= record_.boxes.size(), data.size(), " of ", record_.boxes.size(), " boxes");
+  for (size_t i = 0; i < data.size(); ++i) {
+    const BoxRecord& box = record_.boxes[i];
+    if (!box.stored.empty()) continue;
+    const int64_t item = core::size_of(box.tensor.dtype), elements = bytes_of(box.tensor) / item;
+    for (int64_t first = 0; first < elements; first += kChunkBytes / item) {
+      write(static_cast<int32_t>(i), first, std::min(kChunkBytes / item, elements - first), data[i] + first * item,
+            *later_);
+    }
+  }
+  write_compressed(data, threads);
+}
+
+// More threads than may compress at a time: the others wait for their turn, and for the disk.
+void RankFile::write_compressed(std::span<const std::byte* const> data, int threads) {
+  const auto last =
+      std::find_if(chunks_.begin(), chunks_.end(), [&](const ChunkPlace& c) { return c.box >= data.size(); });
+  const auto end = static_cast<size_t>(last - chunks_.begin());
+  if (end == 0) return;
+  std::counting_semaphore<> computing(threads);
+  std::atomic<size_t> next{0};
+  std::exception_ptr error;
+  const auto write_some = [&] {
+    try {
+      for (size_t place = next++; place < end && !stop_.stop_requested(); place = next++) {
+        const auto [box_index, index] = chunks_[place];
+        BoxRecord& box = record_.boxes[box_index];
+        const int64_t item = core::size_of(box.tensor.dtype), begin = index * kChunkBytes;
+        const std::span values(data[box_index] + begin,
+                               static_cast<size_t>(std::min(kChunkBytes, bytes_of(box.tensor) - begin)));
+        core::ChunkEncoder::Stored stored;
+        {
+          const Permit permit(computing);
+          hash(box, begin / item, static_cast<int64_t>(values.size()) / item, values.data());
+          stored = encode(box, values);
+        }
+        core::BulkWriter::Batch batch(*writer_);
+        store(place, stored, batch);
+        writer_->wait(batch);
+      }
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (error == nullptr) error = std::current_exception();
+      stop_.request_stop();
+    }
+  };
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 2 * threads; ++i) writers.emplace_back(write_some);
+  for (std::thread& writer : writers) writer.join();
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
   writer_->wait(*later_);
   later_.reset();
   writer_.reset();
-  MS_CHECK(next_chunk_ == chunks_.size() && early_.empty(), path_, ": ", chunks_.size() - next_chunk_,
-           " chunks were not written");
+  MS_CHECK(next_chunk_ == chunks_.size(), path_, ": ", chunks_.size() - next_chunk_, " chunks were not written");
   core::H5File h5 = h5_ ? std::move(*h5_) : core::H5File::open_write(path_);
   h5_.reset();
   std::vector<ChunkEntry> index;

@@ -1,19 +1,20 @@
 // One rank_NNNNN.h5: laid out by HDF5, filled by pwrite, hashed while writing (FORMAT.md).
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "ckpt/detail/chunk_index.h"
 #include "ckpt/logical_hash.h"
 #include "core/io/bulk_writer.h"
+#include "core/io/chunk_codec.h"
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/sharded_tensor.h"
@@ -55,16 +56,20 @@ class RankFile {
     core::WritePath write_path = core::WritePath::kBuffered;
     int64_t bytes_per_second = 0;  // 0: as fast as it goes
     bool compress = false;         // boxes with a dataset of their own
+    std::stop_source stop;         // whoever requests it ends the writes that wait; so does a write that fails
   };
   // Creates directory/rank_file_name(rank) with room for these boxes, all with elements. Throws kIo, also if the disk
   // is too small, kUnsupported for a dtype.
   RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes, const Options& options);
 
   // The elements [first, first + count) of box `box`, one chunk: first a multiple of kChunkBytes. Thread-safe. With
-  // compress the file has its chunks in the order of boxes: those that come early are kept till their turn.
+  // compress the file has its chunks in the order of boxes: a write waits until those before it have their places, so
+  // calls have to begin in that order.
   void write(int32_t box, int64_t first, int64_t count, const std::byte* data);
-  // The same, but `data` must stay as it is until finish(): hashed now, written meanwhile. For one thread.
-  void write_later(int32_t box, int64_t first, int64_t count, const std::byte* data);
+
+  // The first data.size() boxes, each from its own dense memory, which stays as it is until finish(). Chunks are hashed
+  // and compressed by so many threads at a time; what does not compress is hashed by the calling one. Before any other.
+  void write_all(std::span<const std::byte* const> data, int threads);
 
   // A box whose hashes are known: one that another rank holds, and has hashed. Its data comes by write_piece.
   void set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, LogicalPartial logical);
@@ -83,35 +88,34 @@ class RankFile {
     std::string dataset;
     std::vector<size_t> boxes;
   };
+  struct ChunkPlace {
+    size_t box;
+    int64_t chunk;
+  };
   void lay_out();
-  void compress(BoxRecord& box, int64_t chunk, std::span<const std::byte> data);
-  void store(size_t place, std::span<const std::byte> stored, bool raw);
+  void write_compressed(std::span<const std::byte* const> data, int threads);
   void write(int32_t box, int64_t first, int64_t count, const std::byte* data, core::BulkWriter::Batch& batch);
+  void hash(BoxRecord& box, int64_t first, int64_t count, const std::byte* data);
+  core::ChunkEncoder::Stored encode(const BoxRecord& box, std::span<const std::byte> values);
+  void store(size_t place, const core::ChunkEncoder::Stored& stored, core::BulkWriter::Batch& batch);
 
   std::string path_;
   core::File file_;
   std::optional<core::BulkWriter> writer_;
-  std::optional<core::BulkWriter::Batch> later_;  // of write_later
+  std::optional<core::BulkWriter::Batch> later_;  // of write_all: what is not compressed
   RankFileRecord record_;
   std::vector<Packed> packed_;
   std::mutex mutex_;
 
   // Compressed boxes.
-  struct ChunkPlace {
-    size_t box;
-    int64_t chunk;
-  };
-  struct Stored {
-    std::vector<std::byte> bytes;
-    bool raw;
-  };
   bool compress_ = false;
+  std::stop_source stop_;
   std::optional<core::H5File> h5_;   // open while chunks come
   int64_t chunk_index_at_ = 0;       // of /chunk_index
   std::vector<ChunkPlace> chunks_;   // in the order of the file
   std::vector<size_t> first_chunk_;  // of each box, in chunks_
-  size_t next_chunk_ = 0;
-  std::map<size_t, Stored> early_;
+  size_t next_chunk_ = 0;            // the one to be placed
+  std::condition_variable_any turn_;
 };
 
 }  // namespace ms::ckpt

@@ -35,15 +35,17 @@ std::string report_path(const SaveJob& job, int rank) {
 
 RankFileRecord write_boxes(const SaveJob& job, const std::vector<size_t>& wanted, core::trace::Recorder* recorder) {
   std::vector<core::ShardedTensor> boxes;
+  std::vector<const std::byte*> data;
   int64_t total = 0;
   for (const size_t i : wanted) {
     boxes.push_back(job.boxes[i]);
+    data.push_back(job.data[i]);
     total += bytes_of(job.boxes[i]);
   }
   require_room(job, total);
   Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
   RankFile file(job.temporary.string(), job.rank, std::move(boxes), job.file);
-  for (size_t i = 0; i < wanted.size(); ++i) write_box_later(job, wanted[i], file, static_cast<int32_t>(i));
+  file.write_all(data, job.compress_threads);
   return file.finish(recorder);
 }
 
@@ -158,14 +160,6 @@ void require_room(const SaveJob& job, int64_t bytes) {
   if (const int64_t room = core::available_bytes(job.temporary.string()); room < bytes) {
     throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", bytes, " bytes, but only ", room,
                                     " are free in ", job.root.string()));
-  }
-}
-
-void write_box_later(const SaveJob& job, size_t i, RankFile& file, int32_t as) {
-  const int64_t item = core::size_of(job.boxes[i].dtype);
-  const int64_t elements = core::num_elements(job.boxes[i].local_shape), step = kChunkBytes / item;
-  for (int64_t first = 0; first < elements; first += step) {
-    file.write_later(as, first, std::min(step, elements - first), job.data[i] + first * item);
   }
 }
 

@@ -33,6 +33,7 @@ struct SaveJob {
   std::vector<core::ShardedTensor> boxes;
   std::vector<const std::byte*> data;  // of each box
   RankFile::Options file;
+  int compress_threads = 1;
   int64_t full_every = 0;  // 0: all is written; N: what is as it was is linked, but in every Nth save
   Retention retention;
   double timeout_s = 600;  // how long the coordinator waits for a report after its own
@@ -65,8 +66,6 @@ std::string write_part(const SaveJob& job, Incremental& incremental, const PartS
 std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i);
 // Throws kIo unless there is room for so many bytes.
 void require_room(const SaveJob& job, int64_t bytes);
-// Hands box i of the job to `file`, whose box `as` it is.
-void write_box_later(const SaveJob& job, size_t i, RankFile& file, int32_t as);
 
 // Whether every rank has at least begun: its file or its report is there.
 bool all_have_begun(const SaveJob& job);

@@ -96,6 +96,7 @@ std::string encode_job(const SaveJob& job, int buffer, const std::byte* base) {
                         {"bytes_per_second", job.file.bytes_per_second},
                         {"full_every", job.full_every},
                         {"compress", job.file.compress},
+                        {"compress_threads", job.compress_threads},
                         {"keep_last", job.retention.keep_last},
                         {"retain_interval", job.retention.retain_interval},
                         {"timeout_s", job.timeout_s}};
@@ -132,6 +133,7 @@ std::unique_ptr<ReceivedJob> decode_job(const std::string& text, const std::vect
   job.file.bytes_per_second = message.at("bytes_per_second");
   job.full_every = message.at("full_every");
   job.file.compress = message.at("compress");
+  job.compress_threads = message.at("compress_threads");
   job.retention = {message.at("keep_last"), message.at("retain_interval")};
   job.timeout_s = message.at("timeout_s");
   const std::vector<int64_t> offsets = message.at("offsets");

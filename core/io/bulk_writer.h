@@ -74,10 +74,9 @@ class BulkWriter {
   void submit(std::span<const std::byte> bytes, int64_t offset, Batch& batch);
   // Until all of the batch is written: handed to the disk, not durable before fsync. Throws kIo.
   void wait(Batch& batch);
-  // Sleeps until so many bytes more are due under bytes_per_second: for what is written otherwise.
-  void pace(int64_t bytes);
 
  private:
+  void pace(int64_t bytes);  // sleeps until so many more are due
   const File& file_;
   int64_t bytes_per_second_;
   std::unique_ptr<detail::BulkEngine> engine_;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "core/error.h"
 #include "kernels/byte_planes.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr size_t kBlockBytes = ZSTD_BLOCKSIZE_MAX;  // 128 KiB, the most that a block may hold
 constexpr size_t kBlockHeaderBytes = 3;
 constexpr size_t kFrameHeaderBytes = 9;  // magic, descriptor, 4 bytes of content size
+constexpr unsigned kOneSegment = 0xA0;   // descriptor: content size in 4 bytes, no checksum, no dictionary
 constexpr int kMaxItem = 16;
 
 struct FreeContext {
@@ -48,8 +50,8 @@ bool compresses(std::span<const std::byte> bytes, int item, int plane) {
          std::min(7.5, 0.9 * std::log2(static_cast<double>(total) + 1));
 }
 
-// zstd's own frame of `bytes` without matches worth the search, appended as blocks; returns the new end.
-std::byte* append_compressed(std::span<const std::byte> bytes, std::span<std::byte> frame, std::byte* out) {
+// zstd's own frame of `bytes` without matches worth the search, its blocks only, to `out`; returns their end.
+std::byte* put_compressed(std::span<const std::byte> bytes, std::byte* out, std::byte* room_end) {
   thread_local const std::unique_ptr<ZSTD_CCtx, FreeContext> context = [] {
     std::unique_ptr<ZSTD_CCtx, FreeContext> made(ZSTD_createCCtx());
     MS_CHECK(made != nullptr, "ZSTD_createCCtx");
@@ -60,83 +62,182 @@ std::byte* append_compressed(std::span<const std::byte> bytes, std::span<std::by
     ZSTD_CCtx_setParameter(made.get(), ZSTD_c_checksumFlag, 0);
     return made;
   }();
-  const size_t size = ZSTD_compress2(context.get(), frame.data(), frame.size(), bytes.data(), bytes.size());
+  const size_t size =
+      ZSTD_compress2(context.get(), out, static_cast<size_t>(room_end - out), bytes.data(), bytes.size());
   MS_CHECK(ZSTD_isError(size) == 0, "ZSTD_compress2: ", ZSTD_getErrorName(size));
-  const size_t header = ZSTD_frameHeaderSize(frame.data(), size);
-  std::memcpy(out, frame.data() + header, size - header);
+  const size_t header = ZSTD_frameHeaderSize(out, size);
+  std::memmove(out, out + header, size - header);
   return out + (size - header);
+}
+
+void put_header(std::byte*& out, size_t content_bytes) {
+  put(out, ZSTD_MAGICNUMBER, 4);
+  put(out, kOneSegment, 1);
+  put(out, content_bytes, 4);
+}
+
+// The blocks of a plane that lies in a frame as it is: those of `given` bytes raw, then zeros as blocks of one byte.
+// Calls piece(first, size, zeros, at): bytes [first, first + size) of the plane, their block `at` bytes behind its
+// first.
+template <class Piece>
+size_t for_each_piece(size_t plane_bytes, size_t given, const Piece& piece) {
+  size_t at = 0;
+  for (size_t first = 0; first < plane_bytes;) {
+    const bool zeros = first >= given;
+    const size_t size = std::min(kBlockBytes, (zeros ? plane_bytes : given) - first);
+    piece(first, size, zeros, at);
+    at += kBlockHeaderBytes + (zeros ? 1 : size);
+    first += size;
+  }
+  return at;
+}
+
+size_t stored_plane_bytes(size_t plane_bytes, size_t given) {
+  return for_each_piece(plane_bytes, given, [](size_t, size_t, bool, size_t) {});
+}
+
+// Never the last block: what is compressed follows.
+size_t block_header(size_t size, bool zeros) { return size << 3 | (zeros ? 2 : 0); }
+
+// What a frame of ours holds: planes as they are, then one compressed run for all others.
+struct FrameLayout {
+  size_t raw_planes = 0;  // 0: none, or it is not of ours
+  size_t given = 0;       // bytes of each that are not zeros to fill it up
+  size_t plane = 0;       // stored bytes of each
+};
+
+FrameLayout layout_of(std::span<const std::byte> frame, size_t plane_bytes, int item) {
+  FrameLayout layout;
+  const auto header_at = [&](size_t at) {
+    return std::to_integer<size_t>(frame[at]) | std::to_integer<size_t>(frame[at + 1]) << 8 |
+           std::to_integer<size_t>(frame[at + 2]) << 16;
+  };
+  if (frame.size() < kFrameHeaderBytes || frame[4] != std::byte{kOneSegment}) return {};
+  for (size_t at = kFrameHeaderBytes; layout.given < plane_bytes && frame.size() - at >= kBlockHeaderBytes;) {
+    const size_t header = header_at(at), size = header >> 3;
+    if ((header & 7) != 0 || size == 0 || size > std::min(kBlockBytes, plane_bytes - layout.given)) break;
+    layout.given += size;
+    at += kBlockHeaderBytes + size;
+    if (size < kBlockBytes || at > frame.size()) break;
+  }
+  layout.plane = stored_plane_bytes(plane_bytes, layout.given);
+  for (size_t begin = kFrameHeaderBytes; layout.given > 0 && layout.raw_planes + 1 < static_cast<size_t>(item);
+       begin += layout.plane, ++layout.raw_planes) {
+    if (frame.size() - begin < layout.plane) break;
+    bool ours = true;
+    for_each_piece(plane_bytes, layout.given, [&](size_t, size_t size, bool zeros, size_t at) {
+      ours = ours && header_at(begin + at) == block_header(size, zeros) &&
+             (!zeros || frame[begin + at + kBlockHeaderBytes] == std::byte{0});
+    });
+    if (!ours) break;
+  }
+  return layout;
+}
+
+// False if zstd refuses; true if it made out.size() bytes of it.
+bool decode_frame(std::span<const std::byte> frame, std::span<std::byte> out, std::string& why) {
+  thread_local const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
+  const size_t size = ZSTD_decompressDCtx(context.get(), out.data(), out.size(), frame.data(), frame.size());
+  if (ZSTD_isError(size) == 0 && size == out.size()) return true;
+  why = ZSTD_isError(size) != 0 ? ZSTD_getErrorName(size) : "it is short";
+  return false;
+}
+
+std::span<std::byte> at_least(std::vector<std::byte>& buffer, size_t size_bytes) {
+  if (buffer.size() < size_bytes) buffer.resize(size_bytes);
+  return {buffer.data(), size_bytes};
 }
 
 }  // namespace
 
-std::span<const std::byte> compress_chunk(std::span<const std::byte> bytes, int item, std::vector<std::byte>& scratch) {
-  MS_CHECK(item >= 1 && item <= kMaxItem && bytes.size() % static_cast<size_t>(item) == 0 && bytes.size() >> 31 == 0,
-           bytes.size(), " bytes of elements of ", item);
-  if (bytes.empty()) return {};
-  const auto n = static_cast<int64_t>(bytes.size()) / item;
-  // Raw blocks first, then one compressed run to the end: its blocks build on each other.
-  int raw_planes = 0;
-  while (raw_planes < item && !compresses(bytes, item, raw_planes)) ++raw_planes;
-  if (raw_planes == item) return {};
-  const size_t raw_bytes = static_cast<size_t>(raw_planes * n), coded_bytes = bytes.size() - raw_bytes;
-  const size_t room = kFrameHeaderBytes + raw_bytes +
-                      (static_cast<size_t>(n) / kBlockBytes + 1) * kBlockHeaderBytes * static_cast<size_t>(item) +
-                      ZSTD_compressBound(coded_bytes);
-  const size_t frame_room = ZSTD_compressBound(coded_bytes);
-  scratch.resize(room + coded_bytes + frame_room);
-  std::byte* const coded = scratch.data() + room;
-  std::byte* out = scratch.data();
-  put(out, ZSTD_MAGICNUMBER, 4);
-  put(out, 0xA0, 1);  // one segment, content size in 4 bytes, no checksum, no dictionary
-  put(out, bytes.size(), 4);
-  // Each raw plane is n bytes in blocks of kBlockBytes; the split writes straight into them.
-  std::array<std::byte*, kMaxItem> begin{};
-  const auto blocks = (static_cast<size_t>(n) + kBlockBytes - 1) / kBlockBytes;
-  for (int plane = 0; plane < raw_planes; ++plane) {
-    begin[static_cast<size_t>(plane)] = out;
-    for (size_t block = 0; block < blocks; ++block) {
-      const size_t size = std::min(kBlockBytes, static_cast<size_t>(n) - block * kBlockBytes);
-      put(out, size << 3, kBlockHeaderBytes);  // not the last, type raw
-      out += size;
-    }
-  }
-  for (size_t block = 0; block < blocks; ++block) {
-    const size_t first = block * kBlockBytes, count = std::min(kBlockBytes, static_cast<size_t>(n) - first);
+void ChunkEncoder::need(size_t frame_bytes) {
+  if (frame_.size_bytes() < frame_bytes) frame_ = AlignedBuffer(frame_bytes);
+}
+
+ChunkEncoder::Stored ChunkEncoder::encode(std::span<const std::byte> values, size_t full_bytes, int item) {
+  const auto width = static_cast<size_t>(item);
+  MS_CHECK(item >= 1 && item <= kMaxItem && values.size() % width == 0 && full_bytes % width == 0 &&
+               values.size() <= full_bytes && full_bytes >> 31 == 0,
+           values.size(), " of ", full_bytes, " bytes of elements of ", item);
+  const size_t plane_bytes = full_bytes / width, count = values.size() / width;
+  size_t raw_planes = 0;
+  while (raw_planes < width && !compresses(values, item, static_cast<int>(raw_planes))) ++raw_planes;
+  const auto as_they_are = [&]() -> Stored {
+    if (values.size() == full_bytes) return {values, true};
+    need(full_bytes);
+    std::memcpy(frame_.data(), values.data(), values.size());
+    std::memset(frame_.data() + values.size(), 0, full_bytes - values.size());
+    return {{frame_.data(), full_bytes}, true};
+  };
+  if (raw_planes == width) return as_they_are();
+  const size_t stored_plane = stored_plane_bytes(plane_bytes, count);
+  const std::span<std::byte> coded = at_least(coded_, (width - raw_planes) * plane_bytes);
+  need(kFrameHeaderBytes + raw_planes * stored_plane + ZSTD_compressBound(coded.size()));
+  std::byte* out = frame_.data();
+  put_header(out, full_bytes);
+  std::byte* const raw = out;
+  out += raw_planes * stored_plane;
+  for_each_piece(plane_bytes, count, [&](size_t first, size_t size, bool zeros, size_t at) {
     std::array<std::byte*, kMaxItem> planes{};
-    for (int plane = 0; plane < item; ++plane) {
-      planes[static_cast<size_t>(plane)] =
-          plane < raw_planes
-              ? begin[static_cast<size_t>(plane)] + block * (kBlockBytes + kBlockHeaderBytes) + kBlockHeaderBytes
-              : coded + static_cast<size_t>(plane - raw_planes) * static_cast<size_t>(n) + first;
+    for (size_t plane = 0; plane < width; ++plane) {
+      if (plane < raw_planes) {
+        planes[plane] = raw + plane * stored_plane + at;
+        put(planes[plane], block_header(size, zeros), kBlockHeaderBytes);
+        if (zeros) *planes[plane] = std::byte{0};
+      } else {
+        planes[plane] = coded.data() + (plane - raw_planes) * plane_bytes + first;
+        if (zeros) std::memset(planes[plane], 0, size);
+      }
     }
-    kernels::split_planes(bytes.data() + first * static_cast<size_t>(item), static_cast<int64_t>(count), item,
-                          planes.data());
-  }
-  out = append_compressed({coded, coded_bytes}, {coded + coded_bytes, frame_room}, out);
-  const auto size = static_cast<size_t>(out - scratch.data());
-  if (size >= bytes.size()) return {};
-  return {scratch.data(), size};
+    if (zeros) return;
+    kernels::split_planes(values.data() + first * width, static_cast<int64_t>(size), item, planes.data());
+  });
+  out = put_compressed(coded, out, frame_.data() + frame_.size_bytes());
+  const auto size = static_cast<size_t>(out - frame_.data());
+  if (size >= full_bytes) return as_they_are();
+  return {{frame_.data(), size}, false};
 }
 
 void decompress_chunk(std::span<const std::byte> frame, int item, std::span<std::byte> out) {
-  thread_local const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
-  thread_local std::vector<std::byte> shuffled;
+  thread_local std::vector<std::byte> coded, rest;
   MS_CHECK(item >= 1 && item <= kMaxItem && out.size() % static_cast<size_t>(item) == 0, out.size(), " of ", item);
   if (ZSTD_getFrameContentSize(frame.data(), frame.size()) != out.size()) {
     throw Error(ErrorCode::kCorruptData, cat("a chunk's zstd frame does not say that it holds ", out.size(), " bytes"));
   }
-  shuffled.resize(out.size());
-  const size_t size = ZSTD_decompressDCtx(context.get(), shuffled.data(), shuffled.size(), frame.data(), frame.size());
-  if (ZSTD_isError(size) != 0 || size != out.size()) {
-    throw Error(ErrorCode::kCorruptData,
-                cat("a chunk's zstd frame: ", ZSTD_isError(size) != 0 ? ZSTD_getErrorName(size) : "it is short"));
+  const auto width = static_cast<size_t>(item);
+  const size_t plane_bytes = out.size() / width;
+  std::string why;
+  // Planes that lie as they are in the frame need not go through zstd: its compressed run is a frame of its own. Where
+  // that run refers to what is before it, which ours never does, zstd refuses, and has the whole.
+  FrameLayout layout = layout_of(frame, plane_bytes, item);
+  std::span<std::byte> decoded;
+  if (layout.raw_planes > 0) {
+    const std::span<const std::byte> run = frame.subspan(kFrameHeaderBytes + layout.raw_planes * layout.plane);
+    const std::span<std::byte> own = at_least(rest, kFrameHeaderBytes + run.size());
+    decoded = at_least(coded, (width - layout.raw_planes) * plane_bytes);
+    std::byte* end = own.data();
+    put_header(end, decoded.size());
+    std::copy(run.begin(), run.end(), end);
+    if (!decode_frame(own, decoded, why)) layout.raw_planes = 0;
   }
-  const size_t n = out.size() / static_cast<size_t>(item);
-  std::array<const std::byte*, kMaxItem> planes{};
-  for (int plane = 0; plane < item; ++plane) {
-    planes[static_cast<size_t>(plane)] = shuffled.data() + static_cast<size_t>(plane) * n;
+  if (layout.raw_planes == 0) {
+    decoded = at_least(coded, out.size());
+    if (!decode_frame(frame, decoded, why)) {
+      throw Error(ErrorCode::kCorruptData, cat("a chunk's zstd frame: ", why));
+    }
   }
-  kernels::join_planes(planes.data(), static_cast<int64_t>(n), item, out.data());
+  static const std::array<std::byte, kBlockBytes> kZeros{};
+  const size_t given = layout.raw_planes > 0 ? layout.given : plane_bytes;
+  for_each_piece(plane_bytes, given, [&](size_t first, size_t size, bool zeros, size_t at) {
+    std::array<const std::byte*, kMaxItem> planes{};
+    for (size_t plane = 0; plane < width; ++plane) {
+      const std::byte* const block = frame.data() + kFrameHeaderBytes + plane * layout.plane + at + kBlockHeaderBytes;
+      planes[plane] = plane >= layout.raw_planes ? decoded.data() + (plane - layout.raw_planes) * plane_bytes + first
+                      : zeros                    ? kZeros.data()
+                                                 : block;
+    }
+    kernels::join_planes(planes.data(), static_cast<int64_t>(size), item, out.data() + first * width);
+  });
 }
 
 }  // namespace ms::core

@@ -11,11 +11,27 @@
 #include <span>
 #include <vector>
 
+#include "core/io/aligned_buffer.h"
+
 namespace ms::core {
 
-// The frame of `bytes`, whole elements of `item` bytes, at most 2^31 of them. Empty if it is not smaller than bytes:
-// the chunk is then stored as it is. Same input, same frame. `scratch` is kept between calls.
-std::span<const std::byte> compress_chunk(std::span<const std::byte> bytes, int item, std::vector<std::byte>& scratch);
+// One thread's: the memory of a frame is kept from chunk to chunk.
+class ChunkEncoder {
+ public:
+  struct Stored {
+    std::span<const std::byte> bytes;  // until the next call
+    bool raw = false;                  // the values as they are, which no frame makes smaller
+  };
+  // `values`, whole elements of `item` bytes (at most 16), filled up with zeros to full_bytes (below 2^31). A frame
+  // lies at a multiple of kDirectAlignment, as raw values do that had to be filled up. Same input, same bytes.
+  Stored encode(std::span<const std::byte> values, size_t full_bytes, int item);
+
+ private:
+  void need(size_t frame_bytes);
+
+  AlignedBuffer frame_;
+  std::vector<std::byte> coded_;  // planes that compress
+};
 
 // Fills `out` with what the frame holds, unshuffled. Throws kCorruptData if it is no frame, or not of that size;
 // allocates no more than out's size.

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/io/detail/placing_driver.h"
 #include "core/io/detail/zstd_filter.h"
 
 namespace ms::core {
@@ -55,6 +56,7 @@ hid_t access_properties() {
   H5Pset_libver_bounds(properties, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
   H5Pset_alignment(properties, 65536, 4096);
   H5Pset_file_locking(properties, false, true);  // fails on some network file systems; writers have a lock file
+  MS_CHECK(H5Pset_driver(properties, detail::placing_driver(), nullptr) >= 0, "HDF5 does not take our file driver");
   return properties;
 }
 
@@ -194,7 +196,7 @@ void H5File::create_chunked_dataset(const std::string& path, DType dtype, int64_
   if (dataset < 0) fail(cat("cannot create dataset ", path));
 }
 
-H5Chunk H5File::write_chunk(const std::string& path, int64_t index, std::span<const std::byte> stored, bool raw) {
+H5Chunk H5File::place_chunk(const std::string& path, int64_t index, std::span<const std::byte> stored, bool raw) {
   silence();
   const Handle dataset(H5Dopen2(id_, path.c_str(), H5P_DEFAULT), H5Dclose);
   if (dataset < 0) fail(cat("no dataset ", path));
@@ -203,15 +205,18 @@ H5Chunk H5File::write_chunk(const std::string& path, int64_t index, std::span<co
   H5Pget_chunk(creation, 1, chunk);
   const hsize_t at[1] = {static_cast<hsize_t>(index) * chunk[0]};
   const uint32_t skipped = raw ? 3 : 0;  // bit i: filter i was not applied
-  if (H5Dwrite_chunk(dataset, H5P_DEFAULT, skipped, at, stored.size(), stored.data()) < 0) {
-    fail(cat("cannot write chunk ", index, " of ", path));
+  {
+    const detail::Placing placing(stored.data());
+    if (H5Dwrite_chunk(dataset, H5P_DEFAULT, skipped, at, stored.size(), stored.data()) < 0) {
+      fail(cat("cannot place chunk ", index, " of ", path));
+    }
   }
   unsigned mask = 0;
   haddr_t offset = HADDR_UNDEF;
   hsize_t bytes = 0;
   if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &offset, &bytes) < 0 || offset == HADDR_UNDEF ||
       bytes != stored.size() || mask != skipped) {
-    fail(cat("chunk ", index, " of ", path, " is not where it was written"));
+    fail(cat("chunk ", index, " of ", path, " is not where it was placed"));
   }
   return {static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
 }

@@ -1,10 +1,10 @@
 // The part of HDF5 that checkpoints use: HDF5 lays a file out, we write the data.
 //
 // Datasets are contiguous, allocated at once and never filled, so their bytes lie at a known offset and pwrite(2) fills
-// them three times faster than H5Dwrite (limits.md, storage). Compressed ones are chunked: HDF5 places each chunk when
-// it comes, ready made (chunk_codec.h), so chunks that come in one order give one file. No object carries a time, so
-// equal content gives equal bytes. HDF5 files are single-threaded objects: one thread at a time per H5File (the library
-// itself has a global lock).
+// them three times faster than H5Dwrite (limits.md, storage). Compressed ones are chunked: HDF5 gives each ready made
+// chunk (chunk_codec.h) a place when it is told its size, so chunks that are placed in one order give one file; they
+// are written as the others. No object carries a time, so equal content gives equal bytes. HDF5 files are
+// single-threaded objects: one thread at a time per H5File (the library itself has a global lock).
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,9 @@ class H5File {
 
   // Chunks of chunk_elements in one dimension, behind the filters shuffle and zstd (32015); no room yet.
   void create_chunked_dataset(const std::string& path, DType dtype, int64_t elements, int64_t chunk_elements);
-  // Chunk `index` as it is stored: a frame of compress_chunk, or (raw) the whole chunk as it is.
-  H5Chunk write_chunk(const std::string& path, int64_t index, std::span<const std::byte> stored, bool raw);
+  // A place for chunk `index` as it is stored: a frame of ChunkEncoder, or (raw) the whole chunk as it is. The caller
+  // writes the bytes there, at any time, this object closed or not.
+  H5Chunk place_chunk(const std::string& path, int64_t index, std::span<const std::byte> stored, bool raw);
 
   void create_attribute(const std::string& object, const std::string& name, const std::string& text);
   void create_attribute(const std::string& object, const std::string& name, std::span<const int64_t> values);

@@ -1,11 +1,14 @@
 // Compressed checkpoints: smaller, the same values, the same bytes whoever writes them, and damage found as elsewhere.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "ckpt/verify.h"
 #include "core/rng.h"
 #include "tests/ckpt/state.h"
+#include "tests/support/thrown.h"
 
 namespace ms::ckpt {
 namespace {
@@ -96,6 +99,39 @@ TEST(Compression, IsSmallerAndHoldsTheSame) {
   const fs::path c = write(source, again.path(), true, 3);
   EXPECT_EQ(ms::test::read_file(b / "rank_00000.h5"), ms::test::read_file(c / "rank_00000.h5"));
   EXPECT_EQ(ms::test::read_file(b / "manifest.json"), ms::test::read_file(c / "manifest.json"));
+}
+
+// Writes wait for their turn in the file; one that never comes must end them.
+TEST(Compression, AReadThatFailsEndsTheWritesBehindIt) {
+  class FailingSource final : public Source {
+   public:
+    const CheckpointInfo& info() const override { return weights_.info(); }
+    const ShardTable& shards() const override { return weights_.shards(); }
+    std::string describe(int32_t shard) const override { return weights_.describe(shard); }
+    void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
+      if (shard == 0 && offset[0] == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        throw core::Error(core::ErrorCode::kIo, "the first chunk cannot be read");
+      }
+      weights_.read(shard, offset, extent, out);
+    }
+
+   private:
+    WeightsSource weights_;
+  };
+  FailingSource source;
+  for (const int threads : {1, 3}) {
+    TemporaryFolder folder;
+    NativeSinkOptions options;
+    options.root = folder.path();
+    options.compress = true;
+    const auto sink = make_native_sink(std::move(options));
+    ExecuteOptions execution;
+    execution.threads = threads;
+    EXPECT_EQ(ms::test::code_of([&] { execute(source, *sink, source.info(), source.shards(), execution); }),
+              core::ErrorCode::kIo);
+    EXPECT_TRUE(list_generations(folder.path()).empty());
+  }
 }
 
 TEST(Compression, EveryDamagedByteIsFoundAndNamed) {

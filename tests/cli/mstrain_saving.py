@@ -91,6 +91,9 @@ def main():
         ran, found = run(*flags, root="compress", **how)
         filters = {b.get("filter") for t in found["iter_0000006"]["tensors"] for b in t["boxes"]}
         place.expect("shuffle-zstd" in filters, "--ckpt-compress: boxes say so", ran)
+        ran, threads = run(*flags, "--ckpt-compress-threads", "3", root="compress_threads", **how)
+        place.expect(threads["iter_0000006"]["files"] == found["iter_0000006"]["files"],
+                     "--ckpt-compress-threads 3: the same files", ran)
 
         # A learning rate of nothing changes no weight: moments are written, weights linked.
         ran, found = run("--ckpt-full-every", "3", "--lr", "1e-30", "--weight-decay", "0", root="incremental")

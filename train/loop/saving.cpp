@@ -14,6 +14,7 @@ ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::R
   options.bytes_per_second = static_cast<int64_t>(config.ckpt_io_limit * 1e6);
   options.full_every = config.ckpt_full_every;
   options.compress = config.ckpt_compress;
+  options.compress_threads = config.ckpt_compress_threads;
   options.nice = config.ckpt_writer_nice;
   options.cpus = core::parse_cpu_list(config.ckpt_writer_cpus);
   options.retention = {config.save_keep_last, config.save_retain_interval};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -26,9 +27,13 @@ std::vector<std::byte> weights(int64_t n) {
 }
 
 double ratio(const std::vector<std::byte>& bytes, int item) {
-  std::vector<std::byte> scratch, back(bytes.size());
-  const auto frame = compress_chunk(bytes, item, scratch);
-  if (frame.empty()) return 1;
+  ChunkEncoder encoder;
+  std::vector<std::byte> back(bytes.size());
+  const auto [frame, raw] = encoder.encode(bytes, bytes.size(), item);
+  if (raw) {
+    EXPECT_EQ(frame.data(), bytes.data());
+    return 1;
+  }
   decompress_chunk(frame, item, back);
   EXPECT_EQ(back, bytes);
   // A standard frame: zstd says its size, and finds the shuffled bytes in it.
@@ -65,15 +70,55 @@ TEST(ChunkCodec, NoiseIsLeftAsItIs) {
   const Rng rng(2, "noise");
   std::vector<std::byte> bytes(1 << 20);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(rng.bits(i));
-  std::vector<std::byte> scratch;
-  EXPECT_TRUE(compress_chunk(bytes, 4, scratch).empty());
-  EXPECT_TRUE(compress_chunk({}, 4, scratch).empty());
+  ChunkEncoder encoder;
+  EXPECT_TRUE(encoder.encode(bytes, bytes.size(), 4).raw);
+  EXPECT_TRUE(encoder.encode({}, 0, 4).raw);
+  const auto filled = encoder.encode(bytes, bytes.size() + 40000, 4);
+  EXPECT_TRUE(filled.raw);
+  ASSERT_EQ(filled.bytes.size(), bytes.size() + 40000);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), filled.bytes.begin()));
+  EXPECT_EQ(std::count(filled.bytes.begin() + (1 << 20), filled.bytes.end(), std::byte{0}), 40000);
+}
+
+TEST(ChunkCodec, AShortChunkIsFilledUpWithZeros) {
+  ChunkEncoder encoder, other;
+  for (const int64_t n : {1, 2500, 131071, 131072, 200000}) {
+    const auto bytes = weights<float>(n);
+    encoder.encode(weights<float>(300000), 1200000, 4);  // what is left of it must not show
+    const auto short_one = encoder.encode(bytes, 1200000, 4);
+    ASSERT_FALSE(short_one.raw);
+    std::vector<std::byte> back(1200000), expected = bytes;
+    decompress_chunk(short_one.bytes, 4, back);
+    expected.resize(back.size());
+    EXPECT_EQ(back, expected) << n;
+    EXPECT_LE(static_cast<int64_t>(short_one.bytes.size()), 4 * n + 20000) << n;  // zeros cost little
+  }
+}
+
+// As other programs write it: one run of zstd, which may refer to anything before.
+TEST(ChunkCodec, FramesOfOtherEncodersAreRead) {
+  const Rng rng(3, "noise");
+  for (const size_t repeat : {size_t{300000}, size_t{131072}}) {
+    std::vector<std::byte> shuffled(600000);  // planes of 300000: noise, then what was there before
+    for (size_t i = 0; i < shuffled.size(); ++i) {
+      shuffled[i] = i < repeat ? static_cast<std::byte>(rng.bits(i)) : shuffled[i - repeat];
+    }
+    std::vector<std::byte> frame(ZSTD_compressBound(shuffled.size())), out(shuffled.size());
+    frame.resize(ZSTD_compress(frame.data(), frame.size(), shuffled.data(), shuffled.size(), 1));
+    EXPECT_LT(frame.size(), size_t{350000});
+    decompress_chunk(frame, 2, out);
+    for (size_t i = 0; i < 300000; ++i) {
+      ASSERT_EQ(out[2 * i], shuffled[i]);
+      ASSERT_EQ(out[2 * i + 1], shuffled[300000 + i]);
+    }
+  }
 }
 
 TEST(ChunkCodec, DamageAndLiesAreCorruptData) {
   const auto bytes = weights<float>(10000);
-  std::vector<std::byte> scratch, out(bytes.size());
-  const auto compressed = compress_chunk(bytes, 4, scratch);
+  ChunkEncoder encoder;
+  std::vector<std::byte> out(bytes.size());
+  const auto compressed = encoder.encode(bytes, bytes.size(), 4).bytes;
   const std::vector<std::byte> frame(compressed.begin(), compressed.end());
   for (size_t length = 0; length < frame.size(); length += 61) {
     EXPECT_EQ(test::code_of([&] { decompress_chunk(std::span(frame).first(length), 4, out); }),
