@@ -159,6 +159,46 @@ TEST(Gather, CompressesWhatArrives) {
   }
 }
 
+// Boxes of more than one chunk, which slices cut anywhere; half of each does not compress.
+TEST(Gather, ChunksAreWholeWhateverCutsThem) {
+  constexpr int64_t kWidth = 2'500'000;
+  const auto config = small_model(17);
+  const ModelLayout layout{1, 1, 2, 1};
+  TemporaryFolder reference;
+  const auto save = [&](const fs::path& root, const Tweak& tweak) {
+    run_thread_ranks(2, [&](core::Endpoint& endpoint) {
+      core::Communicator comm = world_of(endpoint);
+      const core::ShardedTensor meta{
+          "large", core::TensorRole::kExpAvg, core::DType::kFp32, {2, kWidth}, {endpoint.rank(), 0}, {1, kWidth}, 0};
+      std::vector<std::byte> bytes = shard_bytes(meta);
+      std::fill(bytes.begin() + kWidth * 2, bytes.end(), std::byte{0});
+      Saver::Options options;
+      options.root = root;
+      tweak(options);
+      Saver saver(comm, options);
+      saver.save({make_info(layout, config), {{meta, bytes.data()}}});
+      saver.finish();
+    });
+    return contents(root / "iter_0000100");
+  };
+  save(reference.path(), [](Saver::Options&) {});
+  const auto plain = open_native(reference.path());
+  for (const bool compress : {false, true}) {
+    std::map<std::string, std::string> first;
+    for (const int64_t slice_bytes : {3'000'001, 40 << 20}) {
+      TemporaryFolder folder;
+      const auto files = save(folder.path(), [&](Saver::Options& options) {
+        options.compress = compress;
+        options.gather = gather_of(layout, slice_bytes);
+      });
+      if (first.empty()) first = files;
+      EXPECT_TRUE(files == first);
+      EXPECT_TRUE(verify_generation(folder.path() / "iter_0000100", {}).findings.empty());
+      EXPECT_TRUE(diff_sources(*plain, *open_native(folder.path())).empty());
+    }
+  }
+}
+
 // Of a sender's boxes those that have changed travel; the others are links in the writer's directory.
 TEST(Gather, IncrementalSavesFetchWhatHasChanged) {
   const auto config = small_model(127, false, 104);
