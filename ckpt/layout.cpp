@@ -496,7 +496,6 @@ ShardList shards_of_checkpoint(
     boxes += ranks * pieces * (spec.rule == TpRule::kGatedRows ? 2 : 1) * roles.size();
   }
   list.shards.reserve(boxes);
-  list.ranks.reserve(boxes);
   std::vector<size_t> held;
   for (int stage = 0; stage < layout.pipeline_model_parallel_size; ++stage) {
     held.clear();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ckpt/box.h"
+#include "ckpt/rank_runs.h"
 #include "ckpt/shard_table.h"
 #include "core/sharded_tensor.h"
 #include "core/transformer_config.h"
@@ -143,7 +144,7 @@ std::vector<core::ShardedTensor> shards_of_rank(const ModelLayout& layout, const
 // What a whole checkpoint of this layout consists of: the replica_id 0 shards of all ranks, rank by rank.
 struct ShardList {
   ShardTable shards;
-  std::vector<int32_t> ranks;  // same length: which rank's file holds the shard
+  RankRuns ranks;  // same length: which rank's file holds the shard
 };
 ShardList shards_of_checkpoint(const ModelLayout& layout, const core::TransformerConfig& config,
                                std::span<const RoleSpec> roles);

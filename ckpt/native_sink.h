@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/rank_runs.h"
 #include "ckpt/sink.h"
 #include "core/comm/communicator.h"
 #include "core/io/bulk_writer.h"
@@ -24,9 +25,9 @@ using ExpectedHash =
     std::function<std::optional<uint64_t>(const std::string& key, core::TensorRole role, core::DType dtype)>;
 
 struct NativeSinkOptions {
-  std::filesystem::path root;           // the checkpoint root; iter_%07d is made in it
-  std::vector<int32_t> rank_of_target;  // per target of begin(), as layout.h's ShardList::ranks; empty: all of rank 0
-  int num_ranks = 1;                    // files to write: world size of the layout
+  std::filesystem::path root;  // the checkpoint root; iter_%07d is made in it
+  RankRuns rank_of_target;     // per target of begin(), as layout.h's ShardList::ranks; empty: all of rank 0
+  int num_ranks = 1;           // files to write: world size of the layout
   std::string producer = "msuite";
   bool compress = false;
   std::optional<core::WritePath> write_path;  // nothing: the fastest that works there

@@ -177,9 +177,9 @@ std::string hash_of_plan(const Source& source, const ReshardPlan& plan, bool com
     mix(target.key);
     mix(target.global_offset);
     mix(target.local_shape);
-    hash += static_cast<uint64_t>(target.role) * 64 + static_cast<uint64_t>(target.dtype);
+    hash += static_cast<uint64_t>(plan.targets.ranks[i]) * 4096 + static_cast<uint64_t>(target.role) * 64 +
+            static_cast<uint64_t>(target.dtype);
   }
-  mix(plan.targets.ranks);
   return core::hex16(hash);
 }
 

@@ -104,7 +104,7 @@ ckpt::ModelLayout target_layout(int64_t layers) {
 
 class NullSink final : public ckpt::Sink {
  public:
-  explicit NullSink(const std::vector<int32_t>& ranks) : ranks_(ranks) {}
+  explicit NullSink(const ckpt::RankRuns& ranks) : ranks_(ranks) {}
   void begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable&) override {}
   void write(int32_t, int64_t, int64_t count, const std::byte* data) override {
     bool zero = true;  // the value every element has
@@ -117,7 +117,7 @@ class NullSink final : public ckpt::Sink {
   int64_t elements() const { return wrong_ ? -1 : elements_.load(); }
 
  private:
-  const std::vector<int32_t>& ranks_;
+  const ckpt::RankRuns& ranks_;
   std::atomic<int64_t> elements_{0};
   std::atomic<bool> wrong_{false};
 };

@@ -244,5 +244,15 @@ TEST(Layout, JsonRoundTrip) {
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
 }
 
+TEST(RankRuns, AnswersAsAVector) {
+  RankRuns runs;
+  EXPECT_TRUE(runs.empty());
+  const std::vector<int32_t> ranks = {3, 3, 3, 0, 7, 7, 3};
+  for (const int32_t rank : ranks) runs.push_back(rank);
+  ASSERT_EQ(runs.size(), ranks.size());
+  for (size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ(runs[i], ranks[i]) << i;
+  EXPECT_EQ(runs.back(), 3);
+}
+
 }  // namespace
 }  // namespace ms::ckpt
