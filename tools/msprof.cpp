@@ -30,6 +30,7 @@
 #include "profile/report/html_report.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_report.h"
+#include "profile/report/mfu_tables.h"
 #include "profile/report/path_tables.h"
 #include "profile/report/text_report.h"
 #include "profile/slice.h"
@@ -52,6 +53,7 @@ struct Flags {
   std::string instance, data_load, where, columns, against, time_range;
   std::string max_exposed_comm, max_exposed_memory, max_idle, max_bubble, max_slow_rank, min_overlap,
       min_parallel_efficiency, max_step_ms, max_slowdown;
+  double peak_tflops = 0, model_flops = 0;
   int64_t top = 10, consecutive_kernel_delay_ns = kConsecutiveKernelDelay, queue_limit = kQueueLimit;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 };
@@ -235,6 +237,24 @@ int run_critical_path(const Flags& flags, const std::vector<std::string>& argume
     for (const std::string& file : write_csv(path_tables(trace, path, 0), flags.csv)) print(cat(file, "\n"));
   } else {
     print(tables_text(path_tables(trace, path, flags.top)));
+  }
+  return finish(flags, store);
+}
+
+int run_mfu(const Flags& flags, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  const Store store = load_inputs(flags, inputs);
+  AnalysisOptions options;
+  options.steps = parse_list(flags.step, "--step");
+  const std::vector<Mfu> ranks = analyze_mfu(store, options);
+  const Peak peak{flags.peak_tflops, flags.model_flops};
+  if (flags.json) {
+    print(json_report(store, mfu_tables(ranks, peak, flags.top), {"mfu", arguments, flags.top, flags.pretty}));
+  } else if (!flags.csv.empty()) {
+    for (const std::string& file : write_csv(mfu_tables(ranks, peak, 0), flags.csv)) print(cat(file, "\n"));
+  } else {
+    print(tables_text(mfu_tables(ranks, peak, flags.top)));
   }
   return finish(flags, store);
 }
@@ -429,6 +449,17 @@ int run(const std::vector<std::string>& args) {
   path->add_option("--instance", flags.instance, "Which of them by start, from 0, or a range A-B");
   path->add_option("--data-load", flags.data_load, "Regular expression for the names of data loading");
   add_compat_flag(*path, flags);
+  CLI::App* utilisation = app.add_subcommand("mfu", "FLOP/s, share of the peak, FLOPs per byte; which time they cover");
+  utilisation->footer("Example: msprof mfu traces --peak-tflops 1.2");
+  add_input_flags(*utilisation, flags);
+  add_output_flags(*utilisation, flags);
+  add_top_flag(*utilisation, flags);
+  utilisation->add_option("--peak-tflops", flags.peak_tflops, "Peak of one rank's device, for shares of it")
+      ->check(CLI::PositiveNumber);
+  utilisation
+      ->add_option("--model-flops", flags.model_flops,
+                   "FLOPs that the model needs for a step, all ranks together: MFU beside HFU")
+      ->check(CLI::PositiveNumber);
   CLI::App* question =
       app.add_subcommand("query", "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"");
   question->footer(
@@ -480,6 +511,7 @@ int run(const std::vector<std::string>& args) {
   if (!ms::tools::parse(app, args)) return 0;
   if (diff->parsed()) return run_diff(flags, args);
   if (path->parsed()) return run_critical_path(flags, args);
+  if (utilisation->parsed()) return run_mfu(flags, args);
   if (question->parsed()) return run_query(flags, args, "query");
   if (events->parsed()) return run_query(flags, args, "events");
   if (report->parsed()) return run_report(flags);

@@ -105,4 +105,13 @@ JobPath analyze_job_path(const Store& store, const AnalysisOptions& options) {
   return job_path(devices, comms, cross_rank(devices, comms, options.align));
 }
 
+std::vector<Mfu> analyze_mfu(const Store& store, const AnalysisOptions& options) {
+  check_steps(store, options.steps);
+  std::vector<Mfu> out;
+  for (const auto& trace : store.ranks) {
+    if (auto rank = mfu(*trace, view_devices(*trace, options.steps))) out.push_back(std::move(*rank));
+  }
+  return out;
+}
+
 }  // namespace ms::profile

@@ -17,6 +17,7 @@
 #include "profile/analysis/kernels.h"
 #include "profile/analysis/launch.h"
 #include "profile/analysis/memory.h"
+#include "profile/analysis/mfu.h"
 #include "profile/analysis/operators.h"
 #include "profile/analysis/pipeline.h"
 #include "profile/analysis/pop.h"
@@ -91,5 +92,8 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
 
 // The critical path across the ranks of the store. Throws likewise.
 JobPath analyze_job_path(const Store& store, const AnalysisOptions& options = {});
+
+// FLOPs of each rank that has device events. Throws likewise.
+std::vector<Mfu> analyze_mfu(const Store& store, const AnalysisOptions& options = {});
 
 }  // namespace ms::profile

@@ -15,6 +15,15 @@ void write_spread(JsonWriter& json, std::string_view name, double share) {
   share < 0 ? json.null() : json.decimal(100 * share, 4);
 }
 
+// By their names.
+void write_tables(JsonWriter& json, const std::vector<DataTable>& tables) {
+  for (const DataTable& table : tables) {
+    json.key(table.name()).begin_array();
+    table.write_rows(json);
+    json.end_array();
+  }
+}
+
 void write_cluster(JsonWriter& json, const ClusterSteps& cluster) {
   json.key("steps").begin_object();
   json.key("stages").begin_array();
@@ -160,11 +169,14 @@ std::string json_report(const Store& store, const JobPath& path, const ReportOpt
   path.problem.empty() ? json.null() : json.value(path.problem);
   json.key("runtime_us").us(path.runtime_ns);
   json.key("pieces").value(static_cast<int64_t>(path.pieces.size()));
-  for (const DataTable& table : path_tables(path, options.top)) {
-    json.key(table.name()).begin_array();
-    table.write_rows(json);
-    json.end_array();
-  }
+  write_tables(json, path_tables(path, options.top));
+  return close_report(json);
+}
+
+std::string json_report(const Store& store, const std::vector<DataTable>& tables, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  write_tables(json, tables);
   return close_report(json);
 }
 

@@ -28,6 +28,7 @@ std::string json_report(const Store& store, const CriticalPath& path, const Repo
 std::string json_report(const Store& store, const JobPath& path, const ReportOptions& options);
 
 // Rows as objects, and thresholds.
+std::string json_report(const Store& store, const std::vector<DataTable>& tables, const ReportOptions& options);
 std::string json_report(const Store& store, const DataTable& table, const ReportOptions& options);
 std::string json_report(const Store& store, const std::vector<Check>& checks, const ReportOptions& options);
 
