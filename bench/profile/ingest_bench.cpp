@@ -2,7 +2,7 @@
 //
 //   bench.profile.ingest FILE... [flags of Google Benchmark]     FILE: Chrome JSON, plain or packed
 //
-// Cases: count/simdjson/FILE, columns/msprof/FILE/threads:N. Every case first checks that both find as many events.
+// Cases: count/simdjson/FILE, columns/msprof/FILE. The first checks that both find as many events.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -45,7 +45,7 @@ class MemoryStream final : public ByteStream {
   std::string_view text_;
 };
 
-int64_t columns(const std::string& text, int threads) {
+int64_t columns(const std::string& text) {
   MemoryStream stream(text);
   RankTrace trace;
   FileInfo file;
@@ -80,21 +80,15 @@ void register_file(const std::string& path) {
 #if MS_HAVE_SIMDJSON
   benchmark::RegisterBenchmark(("count/simdjson/" + name).c_str(), [text](benchmark::State& state) {
     const simdjson::padded_string padded(*text);
-    if (count(padded) != columns(*text, 1)) return state.SkipWithError("msprof and simdjson count different events");
+    if (count(padded) != columns(*text)) return state.SkipWithError("msprof and simdjson count different events");
     for (auto _ : state) benchmark::DoNotOptimize(count(padded));
     report(state, *text);
   });
 #endif
-  for (const int threads : {1, 2}) {
-    benchmark::RegisterBenchmark(("columns/msprof/" + name + "/threads:" + std::to_string(threads)).c_str(),
-                                 [text, threads](benchmark::State& state) {
-                                   if (columns(*text, 1) != columns(*text, threads))
-                                     return state.SkipWithError("events are lost between threads");
-                                   for (auto _ : state) benchmark::DoNotOptimize(columns(*text, threads));
-                                   report(state, *text);
-                                 })
-        ->UseRealTime();
-  }
+  benchmark::RegisterBenchmark(("columns/msprof/" + name).c_str(), [text](benchmark::State& state) {
+    for (auto _ : state) benchmark::DoNotOptimize(columns(*text));
+    report(state, *text);
+  });
 }
 
 }  // namespace

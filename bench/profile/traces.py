@@ -7,7 +7,6 @@ TRACE: Chrome JSON, gzipped; without, the five largest of MS_TRACE_DATA/hta. Tim
 since other programs may share the machine; medians over rounds.
 
   columns   JSON in memory to the columns of the store, by simdjson's on-demand pass that counts events (wanted: >= 0.5)
-  two       the same on two cores, wall time of one by that of two (wanted: >= 1.8)
   zcat      .json.gz from disk to every default analysis, by `zcat FILE > /dev/null` (wanted: <= 1.0)
   hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports, by the whole of ours (wanted: >= 30)
   memory    peak of that analysis above msprof's own, per event (wanted: <= 64 B) and of the text (wanted: <= 0.35)
@@ -61,7 +60,7 @@ def median(runs, what):
 
 
 def columns(traces, rounds):
-    """By trace: seconds of simdjson (None: not there), of ours, and wall seconds of ours on one and two cores."""
+    """By trace: seconds of simdjson (None: not there) and of ours."""
     out = subprocess.run([os.path.join(BENCH, "bench.profile.ingest"), *traces, f"--benchmark_repetitions={rounds}",
                           "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.05", "--benchmark_format=json"],
                          check=True, capture_output=True, text=True).stdout
@@ -75,8 +74,7 @@ def columns(traces, rounds):
         values = [row[what] / 1e9 for row in rows if row["name"].startswith(case.replace("FILE", name))]
         return statistics.median(values) if values else None
 
-    return {t: (of("count/simdjson/FILE", t, "cpu_time"), of("columns/msprof/FILE/threads:1", t, "cpu_time"),
-                of("columns/msprof/FILE/threads:1", t, "real_time"), of("columns/msprof/FILE/threads:2", t, "real_time")) for t in traces}
+    return {t: (of("count/simdjson/FILE", t, "cpu_time"), of("columns/msprof/FILE", t, "cpu_time")) for t in traces}
 
 
 HTA = """
@@ -153,7 +151,7 @@ def main():
         with open(empty, "w", encoding="ascii") as file:
             file.write('{"traceEvents": []}')
         own = peak_bytes(MSPROF, "analyze", empty, "--json", "--threads", "1")
-    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'two':>5} {'zcat':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
+    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'zcat':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
     for trace in traces:
         zcat, ours, loads = [], [], []
         for _ in range(given.rounds):
@@ -164,7 +162,7 @@ def main():
             raw = sum(len(block) for block in iter(lambda: file.read(1 << 20), b""))
         info = json.loads(subprocess.run([MSPROF, "info", trace, "--json"], check=True, capture_output=True, text=True).stdout)
         events = info["import"]["files"][0]["events"]
-        simdjson, one, wall_one, wall_two = timed[trace]
+        simdjson, one = timed[trace]
         hta = hta_seconds(trace)
         peak = peak_bytes(MSPROF, "analyze", trace, "--json", "--threads", "1") - own
 
@@ -173,7 +171,7 @@ def main():
 
         name = os.path.join(os.path.basename(os.path.dirname(trace)), os.path.basename(trace))
         print(f"{name:32} {raw / 1e6:6.1f} {events:7} {show(simdjson and simdjson / one):>8} {raw / one / 1e9:5.2f} "
-              f"{show(wall_two and wall_one / wall_two):>5} {median(ours, 'cpu_s') / median(zcat, 'cpu_s'):5.2f} "
+              f"{median(ours, 'cpu_s') / median(zcat, 'cpu_s'):5.2f} "
               f"{show(hta and hta / median(loads, 'cpu_s'), 0):>5} {peak / events:8.1f} {peak / raw:8.3f}", flush=True)
     if given.ranks > 0:
         with_comm = [t for t in traces if b"Collective name" in gzip.open(t).read()]
