@@ -99,10 +99,10 @@ def hta_seconds(trace):
 def grow(trace, folder, ranks, rank_bytes):
     """Files of `ranks` ranks, each the events of `trace` again and again, one after the other in time; the text of one."""
     text = gzip.open(trace, "rt", errors="surrogateescape").read()
-    start = text.index("[", text.index('"traceEvents"')) + 1
-    document = json.loads(text)
-    events = text[start:text.rindex("]", 0, text.rindex("}"))].rstrip().rstrip(",")
-    times = [e["ts"] for e in document["traceEvents"] if e.get("ph") == "X"]
+    start = text.index("[", text.index('"traceEvents"'))
+    parsed, end = json.JSONDecoder().raw_decode(text, start)
+    events = text[start + 1:end - 1].strip().rstrip(",")
+    times = [e["ts"] for e in parsed if e.get("ph") == "X"]
     width = max(times) - min(times) + 1e6
     stamp = re.compile(r'"ts": ?(\d+)')
     copies = max(1, round(rank_bytes / len(events)))
@@ -114,13 +114,16 @@ def grow(trace, folder, ranks, rank_bytes):
         tail = f'], "distributedInfo": {{"backend": "nccl", "rank": {rank}, "world_size": {ranks}}}}}'
         with open(os.path.join(folder, f"rank-{rank}.json.gz"), "wb") as file:
             file.write(packed + gzip.compress(tail.encode()))  # two members are one stream
-    return len(body)
+    return len(body), copies * len(parsed)
 
 
 def many_ranks(trace, ranks, rank_bytes):
     with tempfile.TemporaryDirectory() as folder:
-        raw = grow(trace, folder, ranks, rank_bytes)
+        raw, events = grow(trace, folder, ranks, rank_bytes)
         one = [Run(MSPROF, "breakdown", os.path.join(folder, f"rank-{r}.json.gz"), "--threads", "1", "--json") for r in range(3)]
+        info = subprocess.run([MSPROF, "info", os.path.join(folder, "rank-0.json.gz"), "--json"], check=True, capture_output=True)
+        if json.loads(info.stdout)["import"]["files"][0]["events"] != events:
+            sys.exit(f"a grown rank should hold {events} events")
         whole = (MSPROF, "analyze", folder, "--json", "--threads", str(CORES))
         every, peak = Run(*whole), peak_bytes(*whole)
         share = ranks * median(one, "wall_s") / (CORES * every.wall_s)
