@@ -36,6 +36,7 @@ def run(place, arguments, ranks=0, kill_when=None):
         command = [*training.MPIRUN, "-n", str(ranks), *command]
     environment = dict(os.environ, NOTES=place.folder)
     job = training.Job(place, command, 0, environment)
+    place.jobs.append(job)
     if kill_when is not None:
         until = time.monotonic() + training.LIMIT_S
         while job.process.poll() is None and not kill_when() and time.monotonic() < until:

@@ -98,7 +98,7 @@ class Job:
 
 class Place:
     def __init__(self, folder, name):
-        self.folder, self.name, self.failures, self.cases, self.runs = folder, name, 0, 0, 0
+        self.folder, self.name, self.failures, self.cases, self.runs, self.jobs = folder, name, 0, 0, 0, []
         self.bin = os.environ["MS_BIN"]
         self.seed = int(os.environ.get("MS_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
         self.random = random.Random(self.seed)
@@ -125,7 +125,8 @@ class Place:
             command = ["sh", "-c", wrap, "sh", *command]
         if ranks > 1 or mpirun:
             command = [*MPIRUN, *mpirun, "-n", str(ranks), *command]
-        return Job(self, command, ranks, environment)
+        self.jobs.append(Job(self, command, ranks, environment))
+        return self.jobs[-1]
 
     def run(self, *flags, limit_s=LIMIT_S, **how):
         return self.start(*flags, **how).end(limit_s)
@@ -206,6 +207,10 @@ def workplace(needs_mpirun=True):
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(folder, name)
-        yield place
+        try:
+            yield place
+        finally:
+            for job in place.jobs:  # of a script that has failed
+                job.kill()
     print(f"{place.name}: {place.cases} checks, {place.failures} failed")
     sys.exit(1 if place.failures else 0)
