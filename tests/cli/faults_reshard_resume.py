@@ -46,7 +46,7 @@ def run(place, arguments, ranks=0, kill_when=None):
 
 
 def main():
-    with training.workplace(needs_mpirun=False) as place:
+    with training.workplace(needs_mpirun=False, in_memory=True) as place:
         make = os.path.join(place.bin, "..", "tests", "make_checkpoint")
         for root, width in (("from", "256"), ("other", "224")):
             subprocess.run([make, root, "2", "1", "2", "1", "100", width], cwd=place.folder, check=True, stdout=subprocess.PIPE)

@@ -200,12 +200,13 @@ def descendants(pid):
 
 
 @contextlib.contextmanager
-def workplace(needs_mpirun=True):
+def workplace(needs_mpirun=True, in_memory=False):
+    """in_memory: on a file system of memory where there is one, for much that is synced and is not about disks."""
     name = os.path.basename(sys.argv[0])
     if needs_mpirun and shutil.which("mpirun") is None:
         print("SKIPPED: needs mpirun")
         sys.exit(77)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if in_memory and os.path.isdir("/dev/shm") else None) as folder:
         place = Place(folder, name)
         try:
             yield place
