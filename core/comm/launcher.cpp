@@ -1,19 +1,45 @@
 #include "core/comm/launcher.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
 
 namespace ms::core {
+namespace {
+
+// How launchers tell a process which rank of which job it is.
+constexpr const char* kRankNames[] = {"PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+
+}  // namespace
 
 bool launched_by_mpi() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
     if (std::getenv(name) != nullptr) return true;
   }
   return false;
+}
+
+bool started_by_a_rank() {
+  // Empty for a launcher of another user (slurmstepd), whose environment cannot be read.
+  std::ifstream environment(cat("/proc/", ::getppid(), "/environ"), std::ios::binary);
+  std::vector<std::string> parent;
+  for (std::string entry; std::getline(environment, entry, '\0');) parent.push_back(std::move(entry));
+  bool named = false;
+  for (const char* name : kRankNames) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr) continue;
+    named = true;
+    if (std::find(parent.begin(), parent.end(), cat(name, '=', value)) == parent.end()) return false;
+  }
+  return named;
 }
 
 std::unique_ptr<RankSession> load_mpi_session() {

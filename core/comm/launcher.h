@@ -11,6 +11,10 @@ namespace ms::core {
 // True when a launcher (mpirun, srun) started this process as one of several ranks or asked for MPI.
 bool launched_by_mpi();
 
+// True when the process that started this one is that rank already: a script under mpirun that calls a program, perhaps
+// on one rank only, whose MPI_Init would wait for the others. (`exec` in the script makes the program the rank.)
+bool started_by_a_rank();
+
 class RankSession {
  public:
   virtual ~RankSession() = default;

@@ -135,6 +135,11 @@ def main():
                 shared = run(place, verify, ranks)
                 place.expect((shared.exit, shared.stdout) == (3, alone.stdout) and len(shared.errors) == len(alone.errors),
                              f"{ranks} processes find what one finds", shared)
+            script = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then "$0" verify together && "$0" inspect together; fi; true'
+            below = subprocess.run([*training.MPIRUN, "-n", "2", "sh", "-c", script, os.path.join(place.bin, "msckpt")], cwd=place.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=training.LIMIT_S, check=False)
+            place.expect(below.returncode == 0 and re.match(r"together/iter_0000100\ntogether\n +iteration +100\n", below.stdout),
+                         f"a rank's script calls it without the others: {below}")
             shown = reshard(place, "from", "team", *MANY, "--dry-run", "--json", ranks=2)
             place.expect(shown.exit == 0 and json.loads(shown.stdout)["dry_run"], "one of them prints", shown)
 

@@ -1,0 +1,32 @@
+#include "core/io/aligned_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <utility>
+
+namespace ms::core {
+namespace {
+
+TEST(AlignedBufferTest, IsAlignedAsODirectWants) {
+  for (const size_t size : {size_t{1}, size_t{4096}, size_t{4097}, size_t{5} << 20}) {
+    const AlignedBuffer buffer(size);
+    EXPECT_EQ(buffer.size_bytes(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 4096, 0u) << size;
+    buffer.data()[0] = buffer.data()[size - 1] = std::byte{1};
+  }
+}
+
+TEST(AlignedBufferTest, IsEmptyWhenMadeOfNothing) {
+  EXPECT_EQ(AlignedBuffer().data(), nullptr);
+  EXPECT_EQ(AlignedBuffer().size_bytes(), 0u);
+}
+
+TEST(AlignedBufferTest, ThrowsWhereThereIsNoMemory) {
+  EXPECT_THROW(AlignedBuffer(std::numeric_limits<size_t>::max() / 2), std::bad_alloc);
+}
+
+}  // namespace
+}  // namespace ms::core
