@@ -50,9 +50,7 @@ std::span<const std::byte> read_window(const OpenFile& file, int64_t file_bytes,
   const int64_t begin = at / kBlock * kBlock, end = at + size;
   const int64_t direct_end =
       file.direct.is_open() ? std::min((end + kBlock - 1) / kBlock, file_bytes / kBlock) * kBlock : begin;
-  if (const auto room = static_cast<size_t>(end - begin + kBlock); buffer.size_bytes() < room) {
-    buffer = core::AlignedBuffer(room);
-  }
+  buffer.need(static_cast<size_t>(end - begin + kBlock));
   const auto part = [&](int64_t from, int64_t to) {
     return std::span(buffer.data() + (from - begin), static_cast<size_t>(to - from));
   };

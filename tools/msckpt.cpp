@@ -4,6 +4,8 @@
 //
 // The command line. Results go to stdout (the path made, a table, JSON), everything else to the log.
 
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -210,6 +212,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // large blocks go back to the system at once: --mem is of what is resident
   ms::core::install_termination_handlers();
   std::unique_ptr<ms::core::RankSession> session;
   return ms::tools::run_guarded(

@@ -1,9 +1,9 @@
 // What a checkpoint costs, in ratios of the same run: the blocking part of a save against memcpy of the same bytes, the
-// whole save, plain and compressed, against a raw write + fsync of them by the same way (io_uring where it works),
-// verify against reading, and reshard against cp + sync. The state is of normal weights, as compression wants to see
-// them.
+// whole save, plain (from the caller's memory, and with the snapshot) and compressed, against a raw write + fsync of
+// them by the same way (io_uring where it works), verify against reading, and reshard against cp + sync. The state is
+// of normal weights, as compression wants to see them.
 //
-//   checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]     about 0.5 GB with the defaults; prints JSON
+//   checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]     about 2 GB with the defaults; prints JSON
 //
 // Medians of five. FOLDER decides which disk is measured; what is made in it is removed.
 #include <unistd.h>
@@ -93,13 +93,17 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     options.pool = &pool;
     ckpt::Saver saver(comm, options);
     saver.reserve(request.shards);
+    options.root = folder / "at_once";
+    options.async = false;
+    ckpt::Saver at_once(comm, options);
+    options.async = true;
     options.root = folder / "compressed";
     options.compress = true;
     options.compress_threads = threads;
     ckpt::Saver compressing(comm, options);
     compressing.reserve(request.shards);
     const core::WritePath path = core::choose_write_path(folder.string()).path;
-    std::vector<double> memcpy_s, blocking_s, save_s, write_s, compressed_s;
+    std::vector<double> memcpy_s, blocking_s, save_s, at_once_s, write_s, compressed_s;
     int64_t compressed_bytes = 0;
     for (int round = 0; round < 5; ++round) {
       memcpy_s.push_back(seconds([&] {
@@ -122,6 +126,8 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
       }));
       fs::remove(folder / "raw");
       request.info.iteration = round + 1;
+      at_once_s.push_back(seconds([&] { at_once.save(request); }));
+      fs::remove_all(at_once.last_path());
       save_s.push_back(seconds([&] {
         saver.save(request);
         saver.finish();
@@ -140,9 +146,11 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
     result["save_blocking_s"] = median(blocking_s);
     result["save_blocking_over_memcpy"] = median(blocking_s) / median(memcpy_s);
     result["write_fsync_s"] = median(write_s);
-    result["save_s"] = median(save_s);
+    result["save_s"] = median(at_once_s);
+    result["save_with_snapshot_s"] = median(save_s);
     result["write_path"] = core::write_path_name(path);
-    result["save_speed_over_raw_write"] = median(write_s) / median(save_s);
+    result["save_speed_over_raw_write"] = median(write_s) / median(at_once_s);
+    result["save_with_snapshot_speed_over_raw_write"] = median(write_s) / median(save_s);
     result["compressed_save_s"] = median(compressed_s);
     result["compressed_save_speed_over_raw_write"] = median(write_s) / median(compressed_s);
     result["compression_ratio"] = static_cast<double>(bytes) / static_cast<double>(compressed_bytes);
@@ -198,7 +206,7 @@ int main(int argc, char** argv) {
   fs::create_directories(folder);
   int code = 1;
   try {
-    code = run(folder, argc > 2 ? std::atoi(argv[2]) : 512, argc > 3 ? std::atoi(argv[3]) : 2,
+    code = run(folder, argc > 2 ? std::atoi(argv[2]) : 1024, argc > 3 ? std::atoi(argv[3]) : 6,
                argc > 4 ? std::atoi(argv[4]) : 2);
   } catch (const core::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,10 +59,11 @@ inline void drop_page_cache(const std::filesystem::path& directory) {
   }
 }
 
-// In a process of its own, as the tools are; returns its peak memory in KiB, or throws kInternal if it failed.
+// In a process of its own, as msckpt is; returns its peak memory in KiB, or throws kInternal if it failed.
 inline int64_t in_child(const std::filesystem::path& folder, const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
     try {
       body();
       std::ofstream(folder / "peak") << peak_memory_kib();

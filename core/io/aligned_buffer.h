@@ -13,6 +13,12 @@ class AlignedBuffer {
   explicit AlignedBuffer(size_t size_bytes);  // not touched; throws std::bad_alloc
   std::byte* data() const { return data_.get(); }
   size_t size_bytes() const { return size_bytes_; }
+  // Room for so many bytes; what was in it is lost where it has to grow.
+  void need(size_t size_bytes) {
+    if (size_bytes_ >= size_bytes) return;
+    *this = {};  // not both at a time
+    *this = AlignedBuffer(size_bytes);
+  }
 
  private:
   struct Free {

@@ -143,16 +143,12 @@ bool decode_frame(std::span<const std::byte> frame, std::span<std::byte> out, st
   return false;
 }
 
-std::span<std::byte> at_least(std::vector<std::byte>& buffer, size_t size_bytes) {
-  if (buffer.size() < size_bytes) buffer.resize(size_bytes);
+std::span<std::byte> at_least(AlignedBuffer& buffer, size_t size_bytes) {
+  buffer.need(size_bytes);
   return {buffer.data(), size_bytes};
 }
 
 }  // namespace
-
-void ChunkEncoder::need(size_t frame_bytes) {
-  if (frame_.size_bytes() < frame_bytes) frame_ = AlignedBuffer(frame_bytes);
-}
 
 ChunkEncoder::Stored ChunkEncoder::encode(std::span<const std::byte> values, size_t full_bytes, int item) {
   const auto width = static_cast<size_t>(item);
@@ -164,7 +160,7 @@ ChunkEncoder::Stored ChunkEncoder::encode(std::span<const std::byte> values, siz
   while (raw_planes < width && !compresses(values, item, static_cast<int>(raw_planes))) ++raw_planes;
   const auto as_they_are = [&]() -> Stored {
     if (values.size() == full_bytes) return {values, true};
-    need(full_bytes);
+    frame_.need(full_bytes);
     std::memcpy(frame_.data(), values.data(), values.size());
     std::memset(frame_.data() + values.size(), 0, full_bytes - values.size());
     return {{frame_.data(), full_bytes}, true};
@@ -172,7 +168,7 @@ ChunkEncoder::Stored ChunkEncoder::encode(std::span<const std::byte> values, siz
   if (raw_planes == width) return as_they_are();
   const size_t stored_plane = stored_plane_bytes(plane_bytes, count);
   const std::span<std::byte> coded = at_least(coded_, (width - raw_planes) * plane_bytes);
-  need(kFrameHeaderBytes + raw_planes * stored_plane + ZSTD_compressBound(coded.size()));
+  frame_.need(kFrameHeaderBytes + raw_planes * stored_plane + ZSTD_compressBound(coded.size()));
   std::byte* out = frame_.data();
   put_header(out, full_bytes);
   std::byte* const raw = out;
@@ -199,7 +195,7 @@ ChunkEncoder::Stored ChunkEncoder::encode(std::span<const std::byte> values, siz
 }
 
 void decompress_chunk(std::span<const std::byte> frame, int item, std::span<std::byte> out) {
-  thread_local std::vector<std::byte> coded, rest;
+  thread_local AlignedBuffer coded, rest;
   MS_CHECK(item >= 1 && item <= kMaxItem && out.size() % static_cast<size_t>(item) == 0, out.size(), " of ", item);
   if (ZSTD_getFrameContentSize(frame.data(), frame.size()) != out.size()) {
     throw Error(ErrorCode::kCorruptData, cat("a chunk's zstd frame does not say that it holds ", out.size(), " bytes"));

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "core/io/aligned_buffer.h"
 
@@ -27,10 +26,8 @@ class ChunkEncoder {
   Stored encode(std::span<const std::byte> values, size_t full_bytes, int item);
 
  private:
-  void need(size_t frame_bytes);
-
   AlignedBuffer frame_;
-  std::vector<std::byte> coded_;  // planes that compress
+  AlignedBuffer coded_;  // planes that compress
 };
 
 // Fills `out` with what the frame holds, unshuffled. Throws kCorruptData if it is no frame, or not of that size;

@@ -24,6 +24,19 @@ TEST(AlignedBufferTest, IsEmptyWhenMadeOfNothing) {
   EXPECT_EQ(AlignedBuffer().size_bytes(), 0u);
 }
 
+TEST(AlignedBufferTest, GrowsWhenMoreIsNeeded) {
+  AlignedBuffer buffer;
+  buffer.need(100);
+  std::byte* const first = buffer.data();
+  first[99] = std::byte{7};
+  buffer.need(50);
+  EXPECT_EQ(buffer.data(), first);
+  EXPECT_EQ(buffer.data()[99], std::byte{7});
+  buffer.need(size_t{3} << 20);
+  EXPECT_EQ(buffer.size_bytes(), size_t{3} << 20);
+  buffer.data()[buffer.size_bytes() - 1] = std::byte{1};
+}
+
 TEST(AlignedBufferTest, ThrowsWhereThereIsNoMemory) {
   EXPECT_THROW(AlignedBuffer(std::numeric_limits<size_t>::max() / 2), std::bad_alloc);
 }
