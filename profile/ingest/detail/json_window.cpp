@@ -1,11 +1,14 @@
 #include "profile/ingest/detail/json_window.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace ms::profile::detail {
 
 bool JsonWindow::refill() {
   if (begin_ > 0) {
+    squeezed_from_ += static_cast<int64_t>(begin_);
+    squeezed_ -= std::min(begin_, squeezed_);
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
@@ -13,12 +16,10 @@ bool JsonWindow::refill() {
   const size_t capacity = buffer_.size() - kScanPadding;
   if (end_ > capacity / 2) {
     squeeze();
-    if (end_ > capacity / 2) {
-      if (capacity >= kMaxBytes) return false;
-      buffer_.resize(2 * capacity + kScanPadding);
-    }
+    if (end_ > capacity / 2 && capacity < kMaxBytes) buffer_.resize(2 * capacity + kScanPadding);
+    if (full()) return false;
   }
-  const size_t got = stream_.read(buffer_.data() + end_, buffer_.size() - kScanPadding - end_);
+  const size_t got = stream_->read(buffer_.data() + end_, buffer_.size() - kScanPadding - end_);
   end_ += got;
   read_ += static_cast<int64_t>(got);
   std::memset(buffer_.data() + end_, 0, kScanPadding);
@@ -41,6 +42,7 @@ void JsonWindow::drain() {
 }
 
 void JsonWindow::squeeze() {
+  squeezed_from_ = offset();
   size_t to = 0;
   bool in_string = false;
   for (size_t from = 0; from < end_; ++from) {
@@ -53,6 +55,7 @@ void JsonWindow::squeeze() {
       buffer_[to++] = buffer_[++from];
     }
   }
+  squeezed_ = to < end_ ? to : squeezed_;
   end_ = to;
 }
 

@@ -14,7 +14,7 @@ class JsonWindow {
   // No token or event may be longer than this; white space between and inside them does not count.
   static constexpr size_t kMaxBytes = size_t{64} << 20;
 
-  explicit JsonWindow(ByteStream& stream) : stream_(stream), buffer_(kFirstBytes + kScanPadding) {}
+  explicit JsonWindow(ByteStream& stream) : stream_(&stream), buffer_(kFirstBytes + kScanPadding) {}
 
   const char* begin() const { return buffer_.data() + begin_; }
   const char* end() const { return buffer_.data() + end_; }
@@ -22,21 +22,28 @@ class JsonWindow {
 
   // Reads more behind what is there; begin() may move. False at the end of the stream, or when the window is full.
   bool refill();
+  bool full() const { return end_ - begin_ == kMaxBytes; }
   // Skips white space, reading on as needed. False at the end of the stream.
   bool skip_space();
   // Uses everything up to the end of the stream.
   void drain();
 
-  int64_t offset() const { return read_ - static_cast<int64_t>(end_ - begin_); }  // of begin(), about (spaces squeezed)
+  // Of begin() in the stream; a little less inside what was squeezed, behind its first byte.
+  int64_t offset() const {
+    return begin_ >= squeezed_ ? read_ - static_cast<int64_t>(end_ - begin_)
+                               : squeezed_from_ + static_cast<int64_t>(begin_);
+  }
   int64_t bytes_read() const { return read_; }
 
  private:
   static constexpr size_t kFirstBytes = size_t{1} << 18;
   void squeeze();  // removes the white space outside strings
 
-  ByteStream& stream_;
+  ByteStream* stream_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
+  size_t squeezed_ = 0;        // bytes at the front of the buffer that are no longer as in the stream
+  int64_t squeezed_from_ = 0;  // where in the stream they began
   int64_t read_ = 0;
 };
 

@@ -1,0 +1,407 @@
+#include "profile/ingest/detail/event_columns.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string>
+
+#include "core/error.h"
+#include "kernels/checksum.h"
+#include "profile/ingest/detail/json_text.h"
+#include "profile/ingest/detail/numbers.h"
+
+namespace ms::profile::detail {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+enum class PhaseUse : uint8_t { kUnknown, kCounted, kRead };
+
+constexpr std::array<PhaseUse, 256> kPhases = [] {
+  std::array<PhaseUse, 256> use{};
+  for (const char c : std::string_view("MnTpNODPRvVc()=")) use[static_cast<unsigned char>(c)] = PhaseUse::kCounted;
+  for (const char c : std::string_view("XBEiICstfbeSF")) use[static_cast<unsigned char>(c)] = PhaseUse::kRead;
+  return use;
+}();
+
+// What the arguments of operators with this name are good for.
+enum NameFlag : uint8_t { kKnownName = 1, kHasFlopsName = 2, kCommunicatesName = 4, kMemoryName = 8 };
+
+uint8_t flags_of_name(std::string_view name) {
+  uint8_t flags = kKnownName;
+  for (const std::string_view op :
+       {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::conv", "aten::_scaled_dot",
+        "aten::scaled_dot", "aten::cudnn_conv", "aten::miopen_conv", "aten::matmul", "aten::_grouped_mm"}) {
+    if (name.starts_with(op)) flags |= kHasFlopsName;
+  }
+  if (name.starts_with("nccl:") || name.starts_with("gloo:") || name == "record_param_comms" ||
+      name.starts_with("c10d::")) {
+    flags |= kCommunicatesName;
+  }
+  if (name == "[memory]") flags |= kMemoryName;
+  return flags;
+}
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  const uint64_t pair[2] = {a, b};
+  return kernels::xxh3(pair, sizeof(pair));
+}
+
+}  // namespace
+
+uint8_t EventColumns::name_flags(NameId name) {
+  if (name >= name_flags_.size()) name_flags_.resize(std::max<size_t>(name + 1, 2 * name_flags_.size()));
+  uint8_t& flags = name_flags_[name];
+  if (flags == 0) {
+    const std::string& text = trace_.names[name];
+    flags = flags_of_name(text);
+    if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; })) {
+      issue("control_characters", text);
+    }
+  }
+  return flags;
+}
+
+EventColumns::CategoryRef EventColumns::category_of(const Value& value) {
+  const std::string_view text = value.kind == Kind::kString ? value.text() : std::string_view();
+  const uint64_t head = text.empty() ? 0 : value.head();
+  for (const CachedCategory& known : categories_) {
+    const bool same = known.head == head && known.text.size() == text.size();
+    if (same && (text.size() <= sizeof(head) || known.text == text)) return known.ref;
+  }
+  const std::string name = value.escaped ? unescape(text) : std::string(text);
+  const std::optional<Side> side = side_of_category(name);
+  CategoryRef ref{trace_.category(name, side.value_or(Side::kHost)), side.value_or(Side::kHost), side.has_value()};
+  if (categories_.size() < 256) categories_.push_back({head, std::string(text), ref});
+  return ref;
+}
+
+// Operators carry shapes and call stacks, which are most of many files; few operators' are of use.
+bool EventColumns::wants_arguments(const ScannedEvent& event) {
+  if (!event.cat || !event.name) return true;
+  const CategoryRef category = category_of(event.cat);
+  if (category.side == Side::kPython) return false;
+  if (category.side != Side::kOperator && category.side != Side::kAnnotation) return true;
+  return (name_flags(names_.of(event.name)) & (kHasFlopsName | kCommunicatesName)) != 0;
+}
+
+std::optional<int64_t> EventColumns::time_of(const Value& value, std::string_view missing, const ScannedEvent& event) {
+  if (!value || (value.kind == Kind::kLiteral && value.text() == "null")) {
+    issue(missing, example(event));
+    return std::nullopt;
+  }
+  std::optional<int64_t> ns;
+  if (value.kind == Kind::kNumber || value.kind == Kind::kString) ns = microseconds_to_ns(value.text());
+  if (!ns) issue("bad_number", example(event));
+  return ns;
+}
+
+// Ids are 32 bits in the store. Wider ones get a number of their own, from the top down.
+uint32_t EventColumns::compact(uint64_t id) {
+  if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: none
+  if (id < UINT32_MAX - 1'000'000'000) return static_cast<uint32_t>(id);
+  return wide_ids_.try_emplace(id, UINT32_MAX - 1 - static_cast<uint32_t>(wide_ids_.size())).first->second;
+}
+
+int64_t EventColumns::integer(const ScannedEvent& event, Arg arg, int64_t missing) const {
+  const Value value = event.get(arg);
+  return value ? whole_number(value.text()).value_or(missing) : missing;
+}
+
+size_t EventColumns::add_slice(int64_t ts, int64_t dur, NameId name, uint8_t category, uint16_t lane) {
+  Events& events = trace_.events;
+  const size_t index = events.size();
+  if (index >= UINT32_MAX - 1) {
+    throw Error(ErrorCode::kCorruptData, cat(issues_.path(), ": more than 4 billion events: cut it with msprof slice"));
+  }
+  events.ts.push_back(ts);
+  events.dur.push_back(dur);
+  events.name.push_back(name);
+  events.category.push_back(category);
+  events.lane.push_back(lane);
+  events.correlation.push_back(0);
+  events.external.push_back(0);
+  events.comm.push_back(0);
+  events.details.push_back(0);
+  last_end_ = std::max(last_end_, ts + std::max<int64_t>(dur, 0));
+  return index;
+}
+
+void EventColumns::add_comm(const ScannedEvent& event, size_t index) {
+  CommArgs comm;
+  comm.op = names_.of(event.get(Arg::kCollectiveName));
+  comm.group = names_.of(event.get(Arg::kGroupName));
+  comm.ranks = names_.of(event.get(Arg::kGroupRanks));
+  comm.dtype = names_.of(event.get(Arg::kDtype));
+  comm.sequence = integer(event, Arg::kSeq, -1);
+  comm.in_elements = integer(event, Arg::kInElements, 0);
+  comm.out_elements = integer(event, Arg::kOutElements, 0);
+  comm.comms_id = static_cast<uint64_t>(integer(event, Arg::kCommsId, 0));
+  comm.source = static_cast<int32_t>(integer(event, Arg::kSourceRank, -1));
+  comm.destination = static_cast<int32_t>(integer(event, Arg::kDestinationRank, -1));
+  const Value async = event.get(Arg::kAsync);
+  comm.async = async.kind == Kind::kLiteral && async.text() == "true";
+  trace_.events.comm[index] = static_cast<uint32_t>(trace_.comms.size());
+  trace_.comms.push_back(comm);
+}
+
+void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side side, NameId name) {
+  Events& events = trace_.events;
+  if (event.present == 0) return;
+  const bool device = on_device(side);
+  const uint8_t flags = device || side == Side::kLaunch ? 0 : name_flags(name);
+  if (device || side == Side::kLaunch || event.has(Arg::kConnectionId)) {
+    Value id = event.get(Arg::kCorrelation);
+    if (!id) id = event.get(Arg::kConnectionId);
+    if (id) events.correlation[index] = compact(static_cast<uint64_t>(whole_number(id.text()).value_or(0)));
+  }
+  if (device || (flags & kCommunicatesName) != 0) {
+    Value id = event.get(Arg::kExternalId);
+    if (!id) id = event.get(Arg::kOldExternalId);
+    if (id) events.external[index] = compact(static_cast<uint64_t>(whole_number(id.text()).value_or(0)));
+    if (event.has(Arg::kCollectiveName)) add_comm(event, index);
+  }
+  Details details;
+  bool any = false;
+  if (device) {
+    details.flops = integer(event, Arg::kFlops, -1);
+    details.bytes = integer(event, Arg::kBytes, -1);
+    any = details.flops >= 0 || details.bytes >= 0;
+  }
+  if (side == Side::kDeviceSync) {
+    const std::string_view kind = event.get(Arg::kSyncKind).text();
+    details.sync_kind = static_cast<uint8_t>(kind == "Context Sync"        ? SyncKind::kContext
+                                             : kind == "Stream Sync"       ? SyncKind::kStream
+                                             : kind == "Event Sync"        ? SyncKind::kEvent
+                                             : kind == "Stream Wait Event" ? SyncKind::kStreamWaitEvent
+                                                                           : SyncKind::kNone);
+    details.wait_stream = static_cast<int32_t>(integer(event, Arg::kWaitOnStream, -1));
+    const Value record = event.get(Arg::kWaitOnCorrelation);
+    if (record) {
+      details.wait_correlation = compact(static_cast<uint64_t>(whole_number(record.text()).value_or(0)));
+    }
+    any = true;
+  }
+  if ((flags & kHasFlopsName) != 0 && event.has(Arg::kInputDims)) {
+    details.dims = names_.of(event.get(Arg::kInputDims));
+    details.types = names_.of(event.get(Arg::kInputType));
+    any = true;
+  }
+  if (!any) return;
+  events.details[index] = static_cast<uint32_t>(trace_.details.size());
+  trace_.details.push_back(details);
+}
+
+void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
+  int64_t dur = 0;
+  if (const auto ns = time_of(event.dur, "missing_dur", event)) dur = *ns;
+  if (dur < 0) {
+    issue("negative_dur", example(event));
+    ++trace_.negative_dur;
+    dur = 0;
+  }
+  CategoryRef category = category_of(event.cat);
+  const NameId name = names_.of(event.name);
+  bool candidate = false;
+  if (!category.known && event.has(Arg::kDevice) && event.has(Arg::kStream)) {
+    candidate = true;
+    category.side = Side::kDevice;
+    category.index = trace_.category(trace_.names[trace_.categories[category.index].name], Side::kDevice);
+  } else if (!event.cat && event.pid.kind == Kind::kString) {
+    // The old autograd profiler: no categories, the process tells host from device.
+    const std::string_view process = event.pid.text();
+    if (process == "CUDA functions" || process == "CPU functions") {
+      category.side = process[1] == 'U' ? Side::kDevice : Side::kOperator;
+      category.index = trace_.category(process, category.side);
+    } else if (process == "Spans" || process == "Traces" || process.empty()) {
+      category.side = Side::kPseudo;
+      category.index = trace_.category("", Side::kPseudo);
+    }
+  }
+  if (!event.cat && event.has(Arg::kTaskType)) {
+    // Ascend's tasks: the lane says later that they are the device's, the type what they are.
+    category.index = trace_.category(event.get(Arg::kTaskType).text(), Side::kHost);
+  }
+  uint16_t lane = 0;
+  if (on_device(category.side)) {
+    const Value device = event.get(Arg::kDevice), stream = event.get(Arg::kStream);
+    const Value& track = stream ? stream : event.tid;
+    lane = lanes_.find(true, lanes_.id_of(device ? device : event.pid),
+                       stream_number(track.text()).value_or(track ? lanes_.id_of(track) : 0));
+  } else {
+    lane = lanes_.host(event);
+  }
+  const size_t index = add_slice(ts, dur, name, category.index, lane);
+  add_arguments(event, index, category.side, name);
+  if (candidate) candidates_.push_back(static_cast<uint32_t>(index));
+}
+
+void EventColumns::on_metadata(const ScannedEvent& event) {
+  const Value name = event.get(Arg::kName);
+  if (!name) return;
+  if (event.name.text() == "process_name") lanes_.name_process(event.pid, names_.of(name));
+  if (event.name.text() == "thread_name") lanes_.name_thread(event.pid, event.tid, names_.of(name));
+}
+
+void EventColumns::on_memory(const ScannedEvent& event, int64_t ts) {
+  MemoryChange change;
+  change.ts = ts;
+  change.address = integer(event, Arg::kAddress, 0);
+  change.bytes = integer(event, Arg::kMemoryBytes, 0);
+  change.total = integer(event, Arg::kTotalAllocated, -1);
+  change.reserved = integer(event, Arg::kTotalReserved, -1);
+  change.tag = names_.of(event.get(Arg::kTag));
+  change.lane = lanes_.host(event);
+  change.device_type = static_cast<int16_t>(integer(event, Arg::kDeviceType, 0));
+  change.device = static_cast<int16_t>(integer(event, Arg::kDeviceId, -1));
+  trace_.memory.push_back(change);
+}
+
+void EventColumns::on_counter(const ScannedEvent& event, int64_t ts) {
+  if (!event.args) return;
+  const uint16_t lane = lanes_.host(event);
+  const NameId name = names_.of(event.name);
+  for_each_member(event.args.text(), [&](const Value& key, const Value& value) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data, value.data + value.size, number);
+    if (value.kind != Kind::kNumber || error != std::errc()) return;
+    const bool plain = key.text() == "value" && !event.id;
+    const NameId series = plain ? name
+                                : names_.intern(cat(trace_.names[name], event.id ? "/" : "",
+                                                    event.id ? event.id.text() : "", ".", key.text()));
+    trace_.counters.push_back({ts, number, series, lane});
+  });
+}
+
+void EventColumns::on_flow(const ScannedEvent& event, int64_t ts) {
+  const CategoryRef category = category_of(event.cat);
+  const std::optional<int64_t> number = whole_number(event.id.text());
+  const uint64_t id =
+      number ? static_cast<uint64_t>(*number) : kernels::xxh3(event.id.data, event.id.size) | uint64_t{1} << 63;
+  const bool start = event.ph.data[0] == 's';
+  if (event.ph.data[0] != 't' &&
+      flows_.add(mix(mix(category.index, kernels::xxh3(event.name.data, event.name.size)), id), start)) {
+    ++trace_.categories[category.index].complete_flows;
+  }
+  // Kineto's arrows say what correlations say; Ascend's are what there is.
+  const std::string& name = trace_.names[trace_.categories[category.index].name];
+  if (name == "HostToDevice" || name == "async_npu") {
+    trace_.flows.push_back({ts, id, lanes_.host(event), category.index, start});
+  }
+}
+
+void EventColumns::on_async(const ScannedEvent& event, int64_t ts, char phase) {
+  const CategoryRef category = category_of(event.cat);
+  const std::optional<int64_t> number = whole_number(event.id.text());
+  const uint64_t id = mix(number ? static_cast<uint64_t>(*number) : kernels::xxh3(event.id.data, event.id.size),
+                          kernels::xxh3(event.scope.data, event.scope.size));
+  const uint64_t track = mix(category.index, id) | 1;  // odd: no lane
+  if (phase == 'b' || phase == 'S') {
+    // A track of their own, so that they nest with nothing.
+    const uint16_t lane = lanes_.find(false, lanes_.id_of(event.pid), -2 - int64_t{category.index});
+    const uint8_t host = trace_.category(trace_.names[trace_.categories[category.index].name], Side::kHost);
+    edges_.push_back({ts, track, add_slice(ts, -1, names_.of(event.name), host, lane)});
+  } else if (phase == 'e' || phase == 'F') {
+    edges_.push_back({ts, track, kNoSlice});
+  }
+}
+
+void EventColumns::add(const ScannedEvent& event) {
+  if (!event.ph || event.ph.kind != Kind::kString || event.ph.size != 1) {
+    return issue(event.ph && event.ph.size > 0 ? "unknown_ph" : "missing_ph", example(event));
+  }
+  const char phase = event.ph.data[0];
+  const PhaseUse use = kPhases[static_cast<unsigned char>(phase)];
+  if (use == PhaseUse::kUnknown) return issue("unknown_ph", example(event));
+  ++trace_.by_phase[static_cast<size_t>(phase)];
+  ++events_;
+  if (event.cat) ++trace_.categories[category_of(event.cat).index].events;
+  if (phase == 'M') return on_metadata(event);
+  if (use == PhaseUse::kCounted) return;
+  const std::optional<int64_t> ts = time_of(event.ts, "missing_ts", event);
+  if (!ts) {
+    if (event.ts) issue("lost_events", example(event));
+    return;
+  }
+  switch (phase) {
+    case 'X':
+      return on_slice(event, *ts);
+    case 'B': {
+      const CategoryRef category = category_of(event.cat);
+      const uint16_t lane = lanes_.host(event);
+      edges_.push_back({*ts, uint64_t{lane} * 2, add_slice(*ts, -1, names_.of(event.name), category.index, lane)});
+      return;
+    }
+    case 'E':
+      edges_.push_back({*ts, uint64_t{lanes_.host(event)} * 2, kNoSlice});
+      last_end_ = std::max(last_end_, *ts);
+      return;
+    case 'i':
+    case 'I':
+      if (event.name.text() == "[memory]") on_memory(event, *ts);
+      return;
+    case 'C':
+      return on_counter(event, *ts);
+    case 's':
+    case 't':
+    case 'f':
+      return on_flow(event, *ts);
+    default:
+      return on_async(event, *ts, phase);
+  }
+}
+
+void EventColumns::close_open_slices() {
+  Events& events = trace_.events;
+  std::stable_sort(edges_.begin(), edges_.end(), [](const Edge& a, const Edge& b) { return a.ts < b.ts; });
+  std::unordered_map<uint64_t, std::vector<size_t>> open;
+  for (const Edge& edge : edges_) {
+    std::vector<size_t>& slices = open[edge.track];
+    if (edge.slice != kNoSlice) {
+      slices.push_back(edge.slice);
+    } else if (slices.empty()) {
+      issue("unmatched_end", cat("at ", edge.ts, " ns"));
+    } else {
+      events.dur[slices.back()] = edge.ts - events.ts[slices.back()];
+      slices.pop_back();
+    }
+  }
+  for (const auto& [track, slices] : open) {
+    for (const size_t i : slices) {
+      issue("unmatched_begin", trace_.names[events.name[i]]);
+      events.dur[i] = std::max<int64_t>(0, last_end_ - events.ts[i]);
+    }
+  }
+}
+
+// Events of categories that nobody knows are device work if they have a device, a stream and a launch.
+void EventColumns::resolve_unknown_categories() {
+  if (candidates_.empty()) return;
+  std::vector<uint32_t> launched;
+  for (size_t i = 0; i < trace_.events.size(); ++i) {
+    if (trace_.side(i) == Side::kLaunch && trace_.events.correlation[i] != 0) {
+      launched.push_back(trace_.events.correlation[i]);
+    }
+  }
+  std::sort(launched.begin(), launched.end());
+  for (const uint32_t i : candidates_) {
+    const std::string& name = trace_.names[trace_.categories[trace_.events.category[i]].name];
+    issues_.stats().add("unknown_category", name);
+    const uint32_t id = trace_.events.correlation[i];
+    if (id != 0 && std::binary_search(launched.begin(), launched.end(), id)) continue;
+    trace_.events.category[i] = trace_.category(name, Side::kHost);
+  }
+}
+
+void EventColumns::finish(int64_t end) {
+  offset_ = end;
+  close_open_slices();
+  resolve_unknown_categories();
+  lanes_.finish();
+  trace_.flow_ids = flows_.count();
+  trace_.flow_pairs_complete = flows_.complete();
+}
+
+}  // namespace ms::profile::detail

@@ -1,0 +1,99 @@
+// What events become: scanned ones go in, the columns of a rank's trace are filled (traces.md 3, 4).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "profile/ingest/detail/event_scan.h"
+#include "profile/ingest/detail/file_issues.h"
+#include "profile/ingest/detail/flow_set.h"
+#include "profile/ingest/detail/lane_table.h"
+#include "profile/ingest/detail/value_names.h"
+#include "profile/ingest/kineto_words.h"
+#include "profile/store.h"
+
+namespace ms::profile::detail {
+
+// Also says which arguments are worth scanning.
+class EventColumns final : public ArgumentFilter {
+ public:
+  EventColumns(RankTrace& trace, FileIssues& issues) : trace_(trace), issues_(issues) {}
+
+  // Before each scan: where the event's text lies, and at which byte of the file.
+  void begin_event(const char* text, int64_t offset) {
+    text_ = text;
+    offset_ = offset;
+    names_.forget();
+  }
+  bool wants_arguments(const ScannedEvent& event) override;
+  // The event that was scanned. Bad ones are left out and counted.
+  void add(const ScannedEvent& event);
+
+  int64_t events() const { return events_; }  // of known phases
+
+  // When all are there: what depends on events that come in any order. end: of the file, in bytes.
+  void finish(int64_t end);
+
+ private:
+  void issue(std::string_view kind, std::string_view text) { issues_.add(kind, offset_, text); }
+  std::string_view example(const ScannedEvent& event) const { return {text_, static_cast<size_t>(event.end - text_)}; }
+
+  void on_slice(const ScannedEvent& event, int64_t ts);
+  void on_metadata(const ScannedEvent& event);
+  void on_memory(const ScannedEvent& event, int64_t ts);
+  void on_counter(const ScannedEvent& event, int64_t ts);
+  void on_flow(const ScannedEvent& event, int64_t ts);
+  void on_async(const ScannedEvent& event, int64_t ts, char phase);
+  size_t add_slice(int64_t ts, int64_t dur, NameId name, uint8_t category, uint16_t lane);
+  void add_arguments(const ScannedEvent& event, size_t index, Side side, NameId name);
+  void add_comm(const ScannedEvent& event, size_t index);
+
+  struct CategoryRef {
+    uint8_t index = 0;
+    Side side = Side::kHost;
+    bool known = true;
+  };
+  CategoryRef category_of(const Value& cat);
+  uint8_t name_flags(NameId name);
+  std::optional<int64_t> time_of(const Value& value, std::string_view missing, const ScannedEvent& event);
+  uint32_t compact(uint64_t id);
+  int64_t integer(const ScannedEvent& event, Arg arg, int64_t missing) const;
+  void close_open_slices();
+  void resolve_unknown_categories();
+
+  RankTrace& trace_;
+  FileIssues& issues_;
+  ValueNames names_{trace_.names};
+  LaneTable lanes_{trace_, names_};
+  const char* text_ = nullptr;  // of the event at hand
+  int64_t offset_ = 0;
+  int64_t events_ = 0;
+
+  struct CachedCategory {
+    uint64_t head = 0;  // Value::head of the text
+    std::string text;
+    CategoryRef ref;
+  };
+  std::vector<CachedCategory> categories_;
+  std::vector<uint8_t> name_flags_;
+  FlowSet flows_;
+  std::unordered_map<uint64_t, uint32_t> wide_ids_;
+
+  // Ends of slices that have a beginning and an end of their own (B and E, b and e); they are joined by time when all
+  // are there, since events come in any order.
+  struct Edge {
+    int64_t ts = 0;
+    uint64_t track = 0;
+    size_t slice = kNoSlice;  // kNoSlice: an end
+  };
+  static constexpr size_t kNoSlice = SIZE_MAX;
+  std::vector<Edge> edges_;
+  std::vector<uint32_t> candidates_;  // of unknown category, with device and stream
+  int64_t last_end_ = INT64_MIN;
+};
+
+}  // namespace ms::profile::detail

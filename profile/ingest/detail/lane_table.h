@@ -1,0 +1,71 @@
+// Which lane an event lies on: threads by (pid, tid), streams by (device, stream), found without a search where events
+// come in runs of one lane.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "profile/ingest/detail/value_names.h"
+#include "profile/store.h"
+
+namespace ms::profile::detail {
+
+class LaneTable {
+ public:
+  LaneTable(RankTrace& trace, ValueNames& names) : trace_(trace), names_(names) {}
+
+  // A pid, tid or device: whole numbers are themselves, texts kTextLaneId and their name.
+  int64_t id_of(const Value& value);
+  // Of the event's pid and tid.
+  uint16_t host(const ScannedEvent& event) {
+    const Value &pid = event.pid, &tid = event.tid;
+    constexpr uint32_t kShort = 8;
+    if (pid.kind != Kind::kNumber || tid.kind != Kind::kNumber || pid.size > kShort || tid.size > kShort) {
+      return find(false, id_of(pid), id_of(tid));
+    }
+    const uint64_t pid_text = pid.head(), tid_text = tid.head();
+    if (pid_text != last_pid_ || tid_text != last_tid_) {
+      last_host_ = find(false, id_of(pid), id_of(tid));
+      last_pid_ = pid_text;
+      last_tid_ = tid_text;
+    }
+    return last_host_;
+  }
+  // The lane's index, added if it is new. At most 65,535: further ones share the last.
+  uint16_t find(bool device, int64_t process, int64_t id) {
+    Cached& cached = cache_[(static_cast<uint64_t>(process) * 31 + static_cast<uint64_t>(id) * 7 + device) & 255];
+    const bool same = cached.used && cached.process == process && cached.id == id && cached.device == device;
+    if (!same) cached = {process, id, find_or_add(device, process, id), device, true};
+    return cached.lane;
+  }
+
+  // Metadata; the last one wins.
+  void name_process(const Value& pid, NameId name) { process_names_[id_of(pid)] = name; }
+  void name_thread(const Value& pid, const Value& tid, NameId name) { thread_names_[{id_of(pid), id_of(tid)}] = name; }
+
+  // Gives the lanes their names, and the trace its pid.
+  void finish();
+
+ private:
+  struct Cached {
+    int64_t process = 0, id = 0;
+    uint16_t lane = 0;
+    bool device = false, used = false;
+  };
+
+  uint16_t find_or_add(bool device, int64_t process, int64_t id);
+
+  RankTrace& trace_;
+  ValueNames& names_;
+  std::array<Cached, 256> cache_;
+  uint64_t last_pid_ = 0, last_tid_ = 0;  // their texts; no number is 0 bytes
+  uint16_t last_host_ = 0;
+  std::map<std::tuple<bool, int64_t, int64_t>, uint16_t> lanes_;
+  std::map<std::pair<int64_t, int64_t>, NameId> thread_names_;
+  std::map<int64_t, NameId> process_names_;
+};
+
+}  // namespace ms::profile::detail
