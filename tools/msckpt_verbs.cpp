@@ -1,6 +1,8 @@
 #include "tools/msckpt_verbs.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -14,6 +16,7 @@
 #include "ckpt/merge.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/plan.h"
+#include "ckpt/probe.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
 #include "ckpt/values.h"
@@ -347,7 +350,7 @@ ExecuteOptions execute_options(const Flags& flags, const char* verb) {
   return options;
 }
 
-void print_dry_run(const Flags& flags, const char* verb, const Source& source, const ReshardPlan& plan) {
+void print_dry_run(const Flags& flags, const char* verb, Source& source, const ReshardPlan& plan) {
   std::vector<int64_t> bytes_of_rank(static_cast<size_t>(plan.layout.world_size()));
   int64_t copies = 0, total = 0;
   plan_copies(source.shards(), plan.targets.shards, [&](const CopyRegion&) { ++copies; });
@@ -356,10 +359,18 @@ void print_dry_run(const Flags& flags, const char* verb, const Source& source, c
     bytes_of_rank[static_cast<size_t>(plan.targets.ranks[i])] += bytes;
     total += bytes;
   }
+  constexpr int64_t kProbeMiB = 48;  // of memory, a thread
+  const int threads = static_cast<int>(std::clamp<int64_t>(flags.mem_mib / kProbeMiB, 1, flags.threads));
+  const ProbeReport rates =
+      probe(source, flags.save_dir, {threads, flags.compress, core::parse_write_path(flags.write_path)});
+  const double seconds = rates.seconds_for(total);
   if (flags.json) {
     print_json({{"schema", kJsonSchema},
                 {"verb", verb},
                 {"dry_run", true},
+                {"expected_seconds", seconds},
+                {"read_bytes_per_s", rates.read_bytes_per_s},
+                {"write_bytes_per_s", rates.write_bytes_per_s},
                 {"layout", plan.info.layout},
                 {"bytes", total},
                 {"bytes_of_rank", bytes_of_rank},
@@ -375,6 +386,11 @@ void print_dry_run(const Flags& flags, const char* verb, const Source& source, c
     if (bytes_of_rank[rank] > 0) text += cat("  rank ", rank, ": ", bytes_text(bytes_of_rank[rank]), "\n");
   }
   for (const std::string& decision : plan.decisions) text += cat("  ", decision, "\n");
+  const auto rate = [](double bytes_per_s) { return cat(bytes_text(static_cast<int64_t>(bytes_per_s)), "/s"); };
+  text += cat("about ", seconds < 10 ? std::round(10 * seconds) / 10 : std::round(seconds), " s: a probe of ",
+              bytes_text(rates.bytes_read), " was read at ", rate(rates.read_bytes_per_s));
+  text += flags.save_dir.empty() ? " (with --save-dir one would be written, too)\n"
+                                 : cat(" and written at ", rate(rates.write_bytes_per_s), "\n");
   print(text);
 }
 

@@ -10,3 +10,6 @@ msckpt diff a c
 for file in a/iter_0000100/rank_*.h5; do cmp "$file" "c/iter_0000100/${file##*/}"; done
 msckpt reshard --load-dir a --dry-run --target-tensor-parallel-size 4 --drop-optimizer
 ls a | grep -c tmp || true
+msckpt reshard --load-dir a --save-dir new/d --dry-run | tail -1
+msckpt reshard --load-dir a --save-dir new/d --dry-run --compress --json | tr ',' '\n' | grep -E 'expected_seconds|_per_s'
+ls -A | grep -c -E 'new|probe' || true
