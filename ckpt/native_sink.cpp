@@ -63,6 +63,12 @@ std::optional<RankFileRecord> read_note(const std::filesystem::path& directory, 
   if (records.size() != 1 || ::stat(file.c_str(), &status) != 0 || status.st_size != records[0].bytes) {
     return std::nullopt;
   }
+  if (records[0].cut_cells.empty()) return std::move(records[0]);
+  try {
+    CutCellsReader((directory / records[0].cut_cells).string()).check();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   return std::move(records[0]);
 }
 
@@ -160,6 +166,7 @@ std::vector<int> NativeSink::take_finished() const {
     finished.push_back(rank);
     known.insert(note_name(rank));
     known.insert(rank_file_name(rank));
+    known.insert(cut_cells_name(rank));
   }
   for (const auto& directory : {notes_->path(), directory_}) {
     for (const auto& entry : std::filesystem::directory_iterator(directory)) {
@@ -233,7 +240,7 @@ void NativeSink::write(int32_t target, int64_t first, int64_t count, const std::
   Rank& rank = *ranks_[static_cast<size_t>(place.rank)];
   std::call_once(rank.created, [&] {
     rank.file = std::make_unique<RankFile>(directory_.string(), place.rank, rank.boxes,
-                                           RankFile::Options{write_path_, 0, options_.compress, stop_});
+                                           RankFile::Options{write_path_, 0, options_.compress, true, stop_});
   });
   rank.file->write(place.box, first, count, data);
   if (rank.remaining.fetch_sub(count) == count) {
@@ -270,7 +277,10 @@ std::filesystem::path NativeSink::commit() {
       }
       records.push_back(std::move(rank.record));
     }
-    assemble_tensors(manifest, records);
+    assemble_tensors(manifest, records, directory_);
+    for (const RankFileRecord& record : records) {
+      if (!record.cut_cells.empty()) std::filesystem::remove(directory_ / record.cut_cells);
+    }
     for (size_t t = 0; options_.expected_logical_xxh3 && t < manifest.boxes.num_tensors(); ++t) {
       const auto tensor = static_cast<int32_t>(t);
       const std::string key(manifest.boxes.key(tensor));

@@ -167,29 +167,61 @@ class Verifier {
     }
   }
 
+  // Files front to back, but what cuts cells (logical_hash.h) tensor by tensor: their pieces are held until they meet.
+  std::vector<uint32_t> reading_order() const {
+    const ShardTable& boxes = manifest_.boxes;
+    std::vector<bool> cut(boxes.num_tensors());
+    for (size_t b = 0; b < boxes.size(); ++b) {
+      const int32_t tensor = boxes.tensor_of(b);
+      if (boxes.axes(tensor) == 0) continue;
+      const size_t last = boxes.axes(tensor) - 1;
+      const int64_t begin = boxes.offset(b, last), end = begin + boxes.extent(b, last);
+      if (begin % kLogicalCell != 0 || (end % kLogicalCell != 0 && end != boxes.global_shape(tensor)[last])) {
+        cut[static_cast<size_t>(tensor)] = true;
+      }
+    }
+    std::vector<uint32_t> order = by_place_;
+    const auto whole = std::stable_partition(order.begin(), order.end(),
+                                             [&](uint32_t b) { return !cut[static_cast<size_t>(boxes.tensor_of(b))]; });
+    std::stable_sort(whole, order.end(),
+                     [&](uint32_t a, uint32_t b) { return boxes.tensor_of(a) < boxes.tensor_of(b); });
+    return order;
+  }
+
   // Every chunk against its hash, and on the way every tensor's logical hash.
   void check_data() {
     const ShardTable& boxes = manifest_.boxes;
     std::vector<LogicalPartial> logical(boxes.num_tensors());
+    std::vector<uint64_t> seen(boxes.num_tensors());
     std::vector<bool> damaged(boxes.num_tensors());
+    std::vector<int32_t> missing(boxes.num_tensors());  // boxes
+    for (size_t b = 0; b < boxes.size(); ++b) ++missing[static_cast<size_t>(boxes.tensor_of(b))];
+    const std::vector<uint32_t> order = reading_order();
     std::atomic<size_t> next{0};
     std::exception_ptr error;
     const auto work = [&] {
       std::vector<std::byte> chunk;
       try {
-        for (size_t i = next++; i < by_place_.size(); i = next++) {
+        for (size_t i = next++; i < order.size(); i = next++) {
           LogicalPartial partial;
-          const auto tensor = static_cast<size_t>(boxes.tensor_of(by_place_[i]));
-          if (!my_tensors_[tensor]) continue;
-          const bool good = check_box(by_place_[i], chunk, partial);
+          const int32_t tensor = boxes.tensor_of(order[i]);
+          const auto t = static_cast<size_t>(tensor);
+          if (!my_tensors_[t]) continue;
+          const bool good = check_box(order[i], chunk, partial);
           std::lock_guard lock(mutex_);
-          logical[tensor].merge(partial);
-          if (!good) damaged[tensor] = true;
+          logical[t].merge(partial);
+          if (!good) damaged[t] = true;
+          if (--missing[t] > 0) continue;
+          const auto shape = boxes.global_shape(tensor);
+          if (!damaged[t] && covered_[t]) {
+            seen[t] = finish_logical(boxes.dtype(tensor), {shape.begin(), shape.end()}, logical[t]);
+          }
+          logical[t] = {};
         }
       } catch (...) {
         std::lock_guard lock(mutex_);
         if (error == nullptr) error = std::current_exception();
-        next = by_place_.size();
+        next = order.size();
       }
     };
     std::vector<std::thread> threads;
@@ -199,13 +231,10 @@ class Verifier {
     if (error != nullptr) std::rethrow_exception(error);
     for (size_t t = 0; t < boxes.num_tensors(); ++t) {
       if (damaged[t] || !covered_[t] || !my_tensors_[t]) continue;
-      const auto tensor = static_cast<int32_t>(t);
-      const auto shape = boxes.global_shape(tensor);
-      const uint64_t seen = finish_logical(boxes.dtype(tensor), {shape.begin(), shape.end()}, logical[t]);
-      if (seen != manifest_.logical_xxh3[t]) {
-        add({kManifestName, name_of(boxes, tensor), -1, -1,
+      if (seen[t] != manifest_.logical_xxh3[t]) {
+        add({kManifestName, name_of(boxes, static_cast<int32_t>(t)), -1, -1,
              cat("logical_xxh3 is ", core::hex16(manifest_.logical_xxh3[t]), " but the values hash to ",
-                 core::hex16(seen))});
+                 core::hex16(seen[t]))});
       }
     }
   }

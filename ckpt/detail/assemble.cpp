@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/plan.h"
@@ -11,7 +12,8 @@ namespace ms::ckpt {
 
 using nlohmann::json;
 
-void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records) {
+void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records,
+                      const std::filesystem::path& directory) {
   manifest.files.clear();
   manifest.boxes = {};
   manifest.places.clear();
@@ -39,41 +41,55 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
     }
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.tensor < b.tensor; });
-  std::vector<LogicalPartial> logical(manifest.boxes.num_tensors());
   for (const Entry& entry : entries) {
     const BoxRecord& box = entry.record->boxes[entry.box];
     const auto copy = dataset_copy(box.dataset, box.tensor.key, box.tensor.role);
     MS_CHECK(copy, box.dataset, " is not a dataset of ", box.tensor.key);
     manifest.add_box(entry.tensor, box.tensor.global_offset, box.tensor.local_shape, entry.file, *copy, box.at,
                      box.chunk_xxh3, box.compressed);
-    logical[static_cast<size_t>(entry.tensor)].merge(entry.record->logical[entry.box]);
   }
   const auto findings = check_coverage(manifest.boxes, 1);
   MS_CHECK(findings.empty(), "the ranks' shards do not make a tensor: ", findings.front());
-  for (size_t t = 0; t < logical.size(); ++t) {
-    const auto tensor = static_cast<int32_t>(t);
+  std::map<const RankFileRecord*, CutCellsReader> cut_cells;
+  for (const RankFileRecord& record : records) {
+    if (!record.cut_cells.empty()) cut_cells.emplace(&record, (directory / record.cut_cells).string());
+  }
+  for (auto entry = entries.begin(); entry != entries.end();) {
+    const int32_t tensor = entry->tensor;
+    LogicalPartial logical;  // of one tensor at a time
+    for (; entry != entries.end() && entry->tensor == tensor; ++entry) {
+      logical.merge(entry->record->logical[entry->box]);
+      const auto cut = cut_cells.find(entry->record);
+      if (cut != cut_cells.end()) cut->second.put_back(static_cast<int32_t>(entry->box), logical);
+    }
     const auto shape = manifest.boxes.global_shape(tensor);
     manifest.logical_xxh3.push_back(
-        finish_logical(manifest.boxes.dtype(tensor), {shape.begin(), shape.end()}, logical[t]));
-    logical[t] = {};
+        finish_logical(manifest.boxes.dtype(tensor), {shape.begin(), shape.end()}, logical));
   }
 }
 
 namespace {
+
+template <class T>
+json binary(const std::vector<T>& values) {
+  std::vector<uint8_t> bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return json::binary(std::move(bytes));
+}
+
+template <class T>
+std::vector<T> from_binary(const json& item) {
+  const auto& bytes = item.get_binary();
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
 
 json record_to_json(const RankFileRecord& record) {
   json boxes = json::array();
   for (size_t i = 0; i < record.boxes.size(); ++i) {
     const BoxRecord& box = record.boxes[i];
     const LogicalPartial& logical = record.logical[i];
-    std::vector<uint8_t> cut(logical.bytes.size());
-    if (!cut.empty()) std::memcpy(cut.data(), logical.bytes.data(), cut.size());
-    json pieces = json::array();
-    for (const auto& piece : logical.pieces) {
-      pieces.push_back(piece.cell);
-      pieces.push_back(piece.begin);
-      pieces.push_back(piece.count);
-    }
     boxes.push_back({{"key", box.tensor.key},
                      {"role", static_cast<int>(box.tensor.role)},
                      {"dtype", static_cast<int>(box.tensor.dtype)},
@@ -85,19 +101,17 @@ json record_to_json(const RankFileRecord& record) {
                      {"chunk_xxh3", box.chunk_xxh3},
                      {"compressed", box.compressed},
                      {"sum", logical.sum},
-                     {"pieces", std::move(pieces)},
-                     {"cut", json::binary(std::move(cut))}});
+                     {"pieces", binary(logical.pieces)},
+                     {"cut", binary(logical.bytes)}});
   }
-  return {{"name", record.name},
-          {"bytes", record.bytes},
-          {"xxh3", record.xxh3},
-          {"linked", record.linked},
-          {"boxes", std::move(boxes)}};
+  return {{"name", record.name},     {"bytes", record.bytes},         {"xxh3", record.xxh3},
+          {"linked", record.linked}, {"cut_cells", record.cut_cells}, {"boxes", std::move(boxes)}};
 }
 
 RankFileRecord record_from_json(const json& message) {
   RankFileRecord record;
   record.linked = message.at("linked").get<bool>();
+  record.cut_cells = message.at("cut_cells").get<std::string>();
   record.name = message.at("name").get<std::string>();
   record.bytes = message.at("bytes").get<int64_t>();
   record.xxh3 = message.at("xxh3").get<uint64_t>();
@@ -116,14 +130,8 @@ RankFileRecord record_from_json(const json& message) {
     box.chunk_xxh3 = item.at("chunk_xxh3").get<std::vector<uint64_t>>();
     LogicalPartial logical;
     logical.sum = item.at("sum").get<uint64_t>();
-    const json& pieces = item.at("pieces");
-    for (size_t i = 0; i + 2 < pieces.size(); i += 3) {
-      logical.pieces.push_back(
-          {pieces[i].get<uint64_t>(), pieces[i + 1].get<uint32_t>(), pieces[i + 2].get<uint32_t>()});
-    }
-    const auto& cut = item.at("cut").get_binary();
-    logical.bytes.resize(cut.size());
-    if (!cut.empty()) std::memcpy(logical.bytes.data(), cut.data(), cut.size());
+    logical.pieces = from_binary<LogicalPartial::Piece>(item.at("pieces"));
+    logical.bytes = from_binary<std::byte>(item.at("cut"));
     record.boxes.push_back(std::move(box));
     record.logical.push_back(std::move(logical));
   }

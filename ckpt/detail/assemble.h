@@ -1,6 +1,7 @@
 // From what the ranks wrote to one manifest.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,10 @@
 namespace ms::ckpt {
 
 // Fills files and tensors of the manifest from the records of all rank files, in the order given (records without boxes
-// are left out). Throws kInternal if the boxes of a tensor do not tile it or contradict in shape or dtype: the saver
-// was given wrong shards.
-void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records);
+// are left out); their cut cells are in `directory`. Throws kInternal if the boxes of a tensor do not tile it or
+// contradict in shape or dtype: the saver was given wrong shards.
+void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records,
+                      const std::filesystem::path& directory);
 
 // Records as bytes, for a rank's report to the coordinator.
 std::string encode_records(const std::vector<RankFileRecord>& records);

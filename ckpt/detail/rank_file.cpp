@@ -39,6 +39,12 @@ std::string rank_file_name(int rank) {
   return name;
 }
 
+std::string cut_cells_name(int rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank_%05d.cells", rank);
+  return name;
+}
+
 uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& boxes) {
   std::vector<std::pair<int64_t, int64_t>> data;  // begin, end
   for (const BoxRecord& box : boxes) {
@@ -72,6 +78,10 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
                    const Options& options)
     : path_(directory + "/" + rank_file_name(rank)), compress_(options.compress), stop_(options.stop) {
   record_.name = rank_file_name(rank);
+  if (options.spills_cut_cells) {
+    record_.cut_cells = cut_cells_name(rank);
+    cut_cells_.emplace(directory + "/" + record_.cut_cells);
+  }
   for (auto& box : boxes) {
     MS_CHECK(bytes_of(box) > 0, box.key, ": a box without elements");
     BoxRecord entry{std::move(box), {}, 0, {}, false, {}};
@@ -209,8 +219,10 @@ void RankFile::hash(BoxRecord& box, int64_t first, int64_t count, const std::byt
   box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = kernels::xxh3(data, static_cast<size_t>(size));
   LogicalPartial partial;
   add_logical(box.tensor, first, count, data, partial);
+  const auto index = &box - record_.boxes.data();
   std::lock_guard lock(mutex_);
-  record_.logical[static_cast<size_t>(&box - record_.boxes.data())].merge(partial);
+  if (cut_cells_) cut_cells_->take(static_cast<int32_t>(index), partial);
+  record_.logical[static_cast<size_t>(index)].merge(partial);
 }
 
 void RankFile::set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, LogicalPartial logical) {
@@ -343,6 +355,7 @@ RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
   }
   h5.close();
   if (!index.empty()) file_.pwrite(std::as_bytes(std::span(index)), chunk_index_at_);
+  if (cut_cells_ && !cut_cells_->finish()) record_.cut_cells.clear();
   record_.bytes = file_.size_bytes();
   record_.xxh3 = hash_structure(file_, record_.boxes);
   {

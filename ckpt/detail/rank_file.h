@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ckpt/detail/chunk_index.h"
+#include "ckpt/detail/cut_cells.h"
 #include "ckpt/logical_hash.h"
 #include "core/io/bulk_writer.h"
 #include "core/io/chunk_codec.h"
@@ -42,9 +43,11 @@ struct RankFileRecord {
   bool linked = false;  // of an earlier save: it may hold more than these boxes
   std::vector<BoxRecord> boxes;
   std::vector<LogicalPartial> logical;  // of each box
+  std::string cut_cells;                // name of the file that has their pieces (cut_cells.h); empty: they have them
 };
 
 std::string rank_file_name(int rank);  // "rank_00000.h5"
+std::string cut_cells_name(int rank);  // "rank_00000.cells"
 
 // Hash of everything in the file but the boxes' data: for each maximal run of other bytes its begin and length and the
 // XXH3 of every MiB of it, as little-endian u64, and XXH3 over that list.
@@ -54,9 +57,10 @@ class RankFile {
  public:
   struct Options {
     core::WritePath write_path = core::WritePath::kBuffered;
-    int64_t bytes_per_second = 0;  // 0: as fast as it goes
-    bool compress = false;         // boxes with a dataset of their own
-    std::stop_source stop;         // whoever requests it ends the writes that wait; so does a write that fails
+    int64_t bytes_per_second = 0;   // 0: as fast as it goes
+    bool compress = false;          // boxes with a dataset of their own
+    bool spills_cut_cells = false;  // into a file beside it, cut_cells_name(rank)
+    std::stop_source stop;          // whoever requests it ends the writes that wait; so does a write that fails
   };
   // Creates directory/rank_file_name(rank) with room for these boxes, all with elements. Throws kIo, also if the disk
   // is too small, kUnsupported for a dtype.
@@ -104,6 +108,7 @@ class RankFile {
   std::optional<core::BulkWriter> writer_;
   std::optional<core::BulkWriter::Batch> later_;  // of write_all: what is not compressed
   RankFileRecord record_;
+  std::optional<CutCellsWriter> cut_cells_;
   std::vector<Packed> packed_;
   std::mutex mutex_;
 

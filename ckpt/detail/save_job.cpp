@@ -106,7 +106,7 @@ std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>&
   Manifest manifest;
   manifest.producer = job.producer;
   manifest.info = job.info;
-  assemble_tensors(manifest, records);
+  assemble_tensors(manifest, records, job.temporary);
   return commit_generation(job.root, directory, std::move(manifest));
 }
 

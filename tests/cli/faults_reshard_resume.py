@@ -74,7 +74,7 @@ def main():
         place.expect(not unfinished(place, "to"), f"nothing is left: {os.listdir(place.path('to'))}")
 
         # A note of a file that is not whole, or no longer there, is not believed; nor are files without one.
-        finished = killed_after("torn", 4)
+        finished = killed_after("torn", 5)
         folder = place.path("torn", next(n for n in unfinished(place, "torn") if not n.endswith("-notes")))
         done = sorted(os.listdir(folder + "-notes"))
         done = [name[:10] + ".h5" for name in done if name.endswith(".done")]
@@ -87,9 +87,14 @@ def main():
         data[len(data) // 2] ^= 1
         with open(note, "wb") as file:
             file.write(data)
+        cells = os.path.join(folder, done[3][:10] + ".cells")
+        data = bytearray(training.read_bytes(cells))
+        data[-1] ^= 1
+        with open(cells, "wb") as file:
+            file.write(data)
         resumed = reshard(place, "from", "torn", *MANY, "--resume")
-        place.expect(resumed.exit == 0 and f"{len(done) - 3} of {FILES} files were finished before" in resumed.stderr,
-                     f"{len(done)} were there, 3 of them damaged", resumed)
+        place.expect(resumed.exit == 0 and f"{len(done) - 4} of {FILES} files were finished before" in resumed.stderr,
+                     f"{len(done)} were there, 4 of them damaged", resumed)
         place.expect(contents(place.path("torn/iter_0000100")) == expected, "damaged ones are written again")
 
         # Another plan, another source, and a command without --resume begin anew.
