@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """What saving costs a training run: whole wall time of the same steps with a save every few of them and without, in turn.
 
-  MS_BIN=build/bin bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [-- MSTRAIN FLAGS]
+  MS_BUILD=build bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [--size small|large]
+      [--folder DIR] [-- MSTRAIN FLAGS]
 
-Prints the ratio of the medians, the state's bytes, their rate over the interval beside a raw write of as many bytes in
-the same folder, and the blocking part of a save. Flags behind -- go to the saving runs (--ckpt-lazy-snapshot, ..).
+Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state, its blocking
+part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves take. The ceilings are
+measured in the same run by as many processes as there are ranks (bench.ckpt.ceiling). Flags behind -- go to the saving
+runs (--ckpt-lazy-snapshot, ..).
+
+  --size small: 3 M parameters, so that saves take little of the disk. large: 75 M and short steps; with --interval 1 or
+  2 saves take much of it.
 """
 import argparse
 import json
@@ -12,17 +18,20 @@ import os
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/cli"))
 import training  # noqa: E402
 
-MODEL = ("--num-layers 4 --hidden-size 256 --num-attention-heads 8 --swiglu --normalization RMSNorm "
-         "--position-embedding-type rope --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --seq-length 256 "
-         "--micro-batch-size 4 --global-batch-size 16 --bf16 --lr 1e-3 --lr-decay-style constant --eval-iters 0 "
-         "--peak-tflops 0.1 --log-interval 1 --threads-per-rank 1").split()
+COMMON = ("--num-attention-heads 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+          "--hidden-dropout 0 --attention-dropout 0 --bf16 --lr 1e-3 --lr-decay-style constant --eval-iters 0 "
+          "--peak-tflops 0.1 --log-interval 1 --threads-per-rank 1").split()
+SIZES = {
+    "small": "--num-layers 4 --hidden-size 256 --seq-length 256 --micro-batch-size 4 --global-batch-size 16".split(),
+    "large": "--num-layers 6 --hidden-size 1024 --seq-length 32 --micro-batch-size 1 --global-batch-size 2".split(),
+}
 FIRST = 5  # steps before are warm-up
 
 
@@ -37,19 +46,12 @@ def steps_seconds(said, last):
     return (at[last] - at[FIRST]) % 86400
 
 
-def raw_write_rate(folder, size):
-    """Bytes per second of one buffered write and fsync: below what the saver may reach."""
-    block = os.urandom(1 << 20) * 8
-    path = os.path.join(folder, "raw")
-    began = time.monotonic()
-    with open(path, "wb") as file:
-        for _ in range(max(1, size // len(block))):
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-    rate = max(1, size // len(block)) * len(block) / (time.monotonic() - began)
-    os.unlink(path)
-    return rate
+def ceilings(build, folder, size, processes):
+    """Seconds of the slowest of so many processes, each with its share of the bytes."""
+    command = [os.path.join(build, "bench", "bench.ckpt.ceiling"), folder, str(size // processes)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    said = [json.loads(process.communicate()[0]) for process in running]
+    return {key: max(one[key] for one in said) for key in ("copy_s", "hash_s", "write_s")}
 
 
 def main():
@@ -58,38 +60,49 @@ def main():
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--interval", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--folder", default=None, help="where to save: which disk is measured")
     parser.add_argument("flags", nargs="*")
     given = parser.parse_args()
     folder = tempfile.mkdtemp(dir=given.folder)
-    os.environ["MS_BIN"] = os.path.abspath(os.environ["MS_BIN"])
+    build = os.path.abspath(os.environ.get("MS_BUILD", "build"))
+    os.environ["MS_BIN"] = os.path.join(build, "bin")
     place = training.Place(folder, "save_cost")
     place.make_data(200000)
     last = FIRST + given.steps
-    common = ["--train-iters", str(last), "--use-distributed-optimizer"]
-    plain, saving, blocking, state = [], [], [], 0
+    common = [*SIZES[given.size], "--train-iters", str(last), "--use-distributed-optimizer"]
+    plain, saving, blocking, waited, state, saves = [], [], [], [], 0, 0
     try:
         for _ in range(given.rounds):
-            for wall, flags in ((plain, []), (saving, ["--save", "root", "--save-interval", str(given.interval), *given.flags])):
-                ran = place.run(*common, *flags, ranks=given.ranks, model=MODEL, limit_s=900)
+            for wall, flags in ((plain, []), (saving, ["--save", "root", "--save-interval", str(given.interval),
+                                                       "--save-keep-last", "2", *given.flags])):
+                ran = place.run(*common, *flags, ranks=given.ranks, model=COMMON, limit_s=1800)
                 if ran.exit != 0:
                     sys.exit(str(ran))
                 wall.append(steps_seconds(ran.stderr, last))
-                blocking += [float(ms) for ms in re.findall(r"snapshot: \d+ MB in ([\d.]+) ms", ran.stderr)]
+                blocking += [float(ms) / 1e3 for ms in re.findall(r"snapshot: \d+ MB in ([\d.e+-]+) ms", ran.stderr)]
+                waited += [float(ms) / 1e3 for ms in re.findall(r"having waited ([\d.e+-]+) ms", ran.stderr)]
                 if flags:
-                    newest = sorted(os.listdir(place.path("root")))[-2:]
-                    newest = [n for n in newest if n.startswith("iter_")][-1]
+                    newest = [name for name in sorted(os.listdir(place.path("root"))) if name.startswith("iter_")][-1]
                     files = place.path("root", newest)
-                    state = sum(os.path.getsize(os.path.join(files, n)) for n in os.listdir(files))
+                    state = sum(os.path.getsize(os.path.join(files, name)) for name in os.listdir(files))
+                    saves = len([step for step in range(FIRST + 1, last + 1) if step % given.interval == 0])
                     shutil.rmtree(place.path("root"))
+        ceiling = ceilings(build, folder, state, given.ranks)
         interval_s = statistics.median(plain) / given.steps * given.interval
-        rate = raw_write_rate(folder, state)
+        cost = (statistics.median(saving) - statistics.median(plain)) / saves
+        copy_and_hash = ceiling["copy_s"] + ceiling["hash_s"]
         print(json.dumps({"ratio": round(statistics.median(saving) / statistics.median(plain), 4),
                           "plain_s": [round(s, 3) for s in plain], "saving_s": [round(s, 3) for s in saving],
                           "state_bytes": state, "interval_s": round(interval_s, 3),
-                          "state_per_interval_over_disk": round(state / interval_s / rate, 4),
-                          "raw_write_GB_per_s": round(rate / 1e9, 2),
-                          "blocking_ms_rank0": round(statistics.median(blocking), 2)}, indent=2))
+                          "state_per_interval_over_disk": round(ceiling["write_s"] / interval_s, 4),
+                          "cost_of_a_save_s": round(cost, 4),
+                          "copy_and_hash_s": round(copy_and_hash, 4),
+                          "cost_over_copy_and_hash": round(cost / copy_and_hash, 3),
+                          "blocking_s": round(statistics.median(blocking), 5),
+                          "memcpy_s": round(ceiling["copy_s"], 5),
+                          "blocking_limit_s": round(ceiling["copy_s"] / 0.7 + 0.002, 5),
+                          "saves_that_waited": len(waited), "longest_wait_s": max(waited, default=0)}, indent=2))
     finally:
         shutil.rmtree(folder)
 

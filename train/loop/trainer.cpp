@@ -533,9 +533,11 @@ struct Trainer::Impl {
                                    {"spike_guard", spikes->state()}});
     });
     outlive_errors([&] { saver->save(request); });
-    core::log_info("train.save", cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
-                                     " | snapshot: ", saver->last_bytes() / 1000000, " MB in ",
-                                     saver->last_blocking_seconds() * 1e3, " ms"));
+    const double waited_ms = saver->last_wait_seconds() * 1e3;
+    core::log_info("train.save",
+                   cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
+                       " | snapshot: ", saver->last_bytes() / 1000000, " MB in ", saver->last_blocking_seconds() * 1e3,
+                       " ms", waited_ms < 1 ? "" : cat(", having waited ", waited_ms, " ms for an earlier one")));
     last_saved = progress.iteration;
   }
 

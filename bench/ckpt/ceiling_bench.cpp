@@ -1,0 +1,84 @@
+// What a save of so many bytes cannot do without, one thread's: copying them, both hashes of them (chunks and logical),
+// writing them past the page cache with fsync. bench/train/save_cost.py holds the trainer's saves against it.
+//
+//   bench.ckpt.ceiling FOLDER BYTES     prints JSON, seconds; medians of five
+//
+// FOLDER decides which disk is measured; what is made in it is removed.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/ckpt/measure.h"
+#include "ckpt/logical_hash.h"
+#include "core/error.h"
+#include "core/io/aligned_buffer.h"
+#include "core/io/bulk_writer.h"
+#include "kernels/checksum.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ms;
+
+int run(const fs::path& file_path, int64_t bytes) {
+  const core::AlignedBuffer from(static_cast<size_t>(bytes)), to(static_cast<size_t>(bytes));
+  bench::NormalWeights().fill(from.data(), bytes, 4, 1);
+  std::memset(to.data(), 1, to.size_bytes());
+  const core::ShardedTensor tensor{"w", core::TensorRole::kParam, core::DType::kFp32, {bytes / 4}, {0}, {bytes / 4}, 0};
+  const core::WritePath path = core::choose_write_path(file_path.parent_path().string()).path;
+  std::vector<double> copy_s, hash_s, write_s;
+  uint64_t hash = 0;
+  for (int round = 0; round < 5; ++round) {
+    copy_s.push_back(bench::seconds([&] { std::memcpy(to.data(), from.data(), from.size_bytes()); }));
+    hash_s.push_back(bench::seconds([&] {
+      ckpt::LogicalPartial partial;
+      for (int64_t at = 0; at < bytes; at += ckpt::kChunkBytes) {
+        const int64_t size = std::min(ckpt::kChunkBytes, bytes - at);
+        hash += kernels::xxh3(to.data() + at, static_cast<size_t>(size));
+        ckpt::add_logical(tensor, at / 4, size / 4, to.data() + at, partial);
+      }
+      hash += partial.sum;
+    }));
+    write_s.push_back(bench::seconds([&] {
+      const core::File file = core::File::create(file_path.string());
+      file.preallocate(bytes);
+      core::BulkWriter writer(file, path);
+      core::BulkWriter::Batch batch(writer);
+      writer.submit({to.data(), to.size_bytes()}, 0, batch);
+      writer.wait(batch);
+      file.fsync();
+    }));
+    fs::remove(file_path);
+  }
+  const nlohmann::json result = {{"bytes", bytes},
+                                 {"copy_s", bench::median(copy_s)},
+                                 {"hash_s", bench::median(hash_s)},
+                                 {"write_s", bench::median(write_s)},
+                                 {"write_path", core::write_path_name(path)},
+                                 {"hash", hash}};
+  std::printf("%s\n", result.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "bench.ckpt.ceiling FOLDER BYTES\n");
+    return 2;
+  }
+  const fs::path file = fs::path(argv[1]) / ("ceiling_" + std::to_string(::getpid()));
+  try {
+    return run(file, std::atoll(argv[2]) / 4096 * 4096);
+  } catch (const core::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    fs::remove(file);
+    return 1;
+  }
+}
