@@ -240,7 +240,7 @@ void NativeSink::write(int32_t target, int64_t first, int64_t count, const std::
   Rank& rank = *ranks_[static_cast<size_t>(place.rank)];
   std::call_once(rank.created, [&] {
     rank.file = std::make_unique<RankFile>(directory_.string(), place.rank, rank.boxes,
-                                           RankFile::Options{write_path_, 0, options_.compress, true, stop_});
+                                           RankFile::Options{write_path_, 0, options_.compress, kCutCellsBytes, stop_});
   });
   rank.file->write(place.box, first, count, data);
   if (rank.remaining.fetch_sub(count) == count) {
@@ -278,9 +278,6 @@ std::filesystem::path NativeSink::commit() {
       records.push_back(std::move(rank.record));
     }
     assemble_tensors(manifest, records, directory_);
-    for (const RankFileRecord& record : records) {
-      if (!record.cut_cells.empty()) std::filesystem::remove(directory_ / record.cut_cells);
-    }
     for (size_t t = 0; options_.expected_logical_xxh3 && t < manifest.boxes.num_tensors(); ++t) {
       const auto tensor = static_cast<int32_t>(t);
       const std::string key(manifest.boxes.key(tensor));

@@ -403,7 +403,7 @@ void Saver::save(const SaveRequest& request) {
   job.writers = impl.writers;
   job.info = request.info;
   job.producer = options.producer;
-  job.file = {impl.write_path, options.bytes_per_second, options.compress, false, {}};
+  job.file = {impl.write_path, options.bytes_per_second, options.compress, kCutCellsBytes, {}};
   job.compress_threads = options.compress_threads;
   job.retention = options.retention;
   job.timeout_s = options.timeout_s;

@@ -66,6 +66,9 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
     manifest.logical_xxh3.push_back(
         finish_logical(manifest.boxes.dtype(tensor), {shape.begin(), shape.end()}, logical));
   }
+  for (const RankFileRecord& record : records) {
+    if (!record.cut_cells.empty()) std::filesystem::remove(directory / record.cut_cells);
+  }
 }
 
 namespace {

@@ -11,8 +11,8 @@
 namespace ms::ckpt {
 
 // Fills files and tensors of the manifest from the records of all rank files, in the order given (records without boxes
-// are left out); their cut cells are in `directory`. Throws kInternal if the boxes of a tensor do not tile it or
-// contradict in shape or dtype: the saver was given wrong shards.
+// are left out). Files of cut cells in `directory` are read, and removed. Throws kInternal if the boxes of a tensor do
+// not tile it or contradict in shape or dtype: the saver was given wrong shards.
 void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records,
                       const std::filesystem::path& directory);
 

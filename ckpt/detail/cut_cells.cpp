@@ -14,8 +14,6 @@ using core::Error;
 using core::ErrorCode;
 using Piece = LogicalPartial::Piece;
 
-constexpr int64_t kWaitingBytes = int64_t{512} << 10;  // of a file in memory
-
 struct Segment {
   uint64_t box, pieces, bytes;
   uint64_t xxh3;  // of what follows
@@ -30,7 +28,7 @@ void CutCellsWriter::take(int32_t box, LogicalPartial& partial) {
   std::swap(pieces.pieces, partial.pieces);
   std::swap(pieces.bytes, partial.bytes);
   waiting_[box].merge(pieces);
-  if (waiting_bytes_ > kWaitingBytes) flush();
+  if (waiting_bytes_ > memory_bytes_) flush();
 }
 
 void CutCellsWriter::flush() {
@@ -52,9 +50,13 @@ void CutCellsWriter::flush() {
   waiting_bytes_ = 0;
 }
 
-bool CutCellsWriter::finish() {
+bool CutCellsWriter::finish(std::vector<LogicalPartial>& of_box) {
+  if (!file_) {
+    for (const auto& [box, partial] : waiting_) of_box[static_cast<size_t>(box)].merge(partial);
+    waiting_.clear();
+    return false;
+  }
   flush();
-  if (!file_) return false;
   file_->fsync();
   file_->close();
   file_.reset();

@@ -15,19 +15,24 @@
 
 namespace ms::ckpt {
 
+inline constexpr int64_t kCutCellsBytes = int64_t{512} << 10;
+
 class CutCellsWriter {
  public:
-  explicit CutCellsWriter(std::string path) : path_(std::move(path)) {}  // a file is made when there are pieces
+  // path: made when there are more than memory_bytes of pieces.
+  CutCellsWriter(std::string path, int64_t memory_bytes) : path_(std::move(path)), memory_bytes_(memory_bytes) {}
 
   // Takes the pieces out of what the box `box` has contributed. Throws kIo.
   void take(int32_t box, LogicalPartial& partial);
-  // Makes them durable. False if there were none, and there is no file. Throws kIo.
-  bool finish();
+  // Once. True: there is a file, which has all pieces and is durable; false: they are few, and put back to their boxes.
+  // Throws kIo.
+  bool finish(std::vector<LogicalPartial>& of_box);
 
  private:
   void flush();
 
   std::string path_;
+  int64_t memory_bytes_;
   std::optional<core::File> file_;
   std::map<int32_t, LogicalPartial> waiting_;
   int64_t waiting_bytes_ = 0, written_bytes_ = 0;

@@ -243,7 +243,7 @@ RankFileRecord Gather::write_file(const SaveJob& all, std::vector<Part>& parts, 
   }
   require_room(all, total);
   Span span(options_.recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
-  RankFile file(all.temporary.string(), all.rank, std::move(boxes), all.file);
+  RankFile file(all.temporary.string(), all.rank, std::move(boxes), file_options(all));
   size_t next = 0;  // in wanted, and so in the file
   size_t offered = all.boxes.size();
   for (const Part& part : parts) offered -= part.record.boxes.size();

@@ -76,12 +76,12 @@ uint64_t hash_structure(const core::File& file, const std::vector<BoxRecord>& bo
 
 RankFile::RankFile(const std::string& directory, int rank, std::vector<core::ShardedTensor> boxes,
                    const Options& options)
-    : path_(directory + "/" + rank_file_name(rank)), compress_(options.compress), stop_(options.stop) {
+    : path_(directory + "/" + rank_file_name(rank)),
+      rank_(rank),
+      cut_cells_(directory + "/" + cut_cells_name(rank), options.cut_cells_bytes),
+      compress_(options.compress),
+      stop_(options.stop) {
   record_.name = rank_file_name(rank);
-  if (options.spills_cut_cells) {
-    record_.cut_cells = cut_cells_name(rank);
-    cut_cells_.emplace(directory + "/" + record_.cut_cells);
-  }
   for (auto& box : boxes) {
     MS_CHECK(bytes_of(box) > 0, box.key, ": a box without elements");
     BoxRecord entry{std::move(box), {}, 0, {}, false, {}};
@@ -221,7 +221,7 @@ void RankFile::hash(BoxRecord& box, int64_t first, int64_t count, const std::byt
   add_logical(box.tensor, first, count, data, partial);
   const auto index = &box - record_.boxes.data();
   std::lock_guard lock(mutex_);
-  if (cut_cells_) cut_cells_->take(static_cast<int32_t>(index), partial);
+  cut_cells_.take(static_cast<int32_t>(index), partial);
   record_.logical[static_cast<size_t>(index)].merge(partial);
 }
 
@@ -230,6 +230,7 @@ void RankFile::set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, Logical
   MS_CHECK(chunk_xxh3.size() == known.chunk_xxh3.size(), known.tensor.key, ": ", chunk_xxh3.size(), " hashes for ",
            known.chunk_xxh3.size(), " chunks");
   known.chunk_xxh3 = std::move(chunk_xxh3);
+  cut_cells_.take(box, logical);
   record_.logical[static_cast<size_t>(box)] = std::move(logical);
 }
 
@@ -355,7 +356,7 @@ RankFileRecord RankFile::finish(core::trace::Recorder* recorder) {
   }
   h5.close();
   if (!index.empty()) file_.pwrite(std::as_bytes(std::span(index)), chunk_index_at_);
-  if (cut_cells_ && !cut_cells_->finish()) record_.cut_cells.clear();
+  if (cut_cells_.finish(record_.logical)) record_.cut_cells = cut_cells_name(rank_);
   record_.bytes = file_.size_bytes();
   record_.xxh3 = hash_structure(file_, record_.boxes);
   {

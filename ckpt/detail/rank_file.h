@@ -43,7 +43,7 @@ struct RankFileRecord {
   bool linked = false;  // of an earlier save: it may hold more than these boxes
   std::vector<BoxRecord> boxes;
   std::vector<LogicalPartial> logical;  // of each box
-  std::string cut_cells;                // name of the file that has their pieces (cut_cells.h); empty: they have them
+  std::string cut_cells;                // name of the file that has pieces of them (cut_cells.h), if there is one
 };
 
 std::string rank_file_name(int rank);  // "rank_00000.h5"
@@ -57,10 +57,10 @@ class RankFile {
  public:
   struct Options {
     core::WritePath write_path = core::WritePath::kBuffered;
-    int64_t bytes_per_second = 0;   // 0: as fast as it goes
-    bool compress = false;          // boxes with a dataset of their own
-    bool spills_cut_cells = false;  // into a file beside it, cut_cells_name(rank)
-    std::stop_source stop;          // whoever requests it ends the writes that wait; so does a write that fails
+    int64_t bytes_per_second = 0;              // 0: as fast as it goes
+    bool compress = false;                     // boxes with a dataset of their own
+    int64_t cut_cells_bytes = kCutCellsBytes;  // in memory; more go into a file beside it, cut_cells_name(rank)
+    std::stop_source stop;  // whoever requests it ends the writes that wait; so does a write that fails
   };
   // Creates directory/rank_file_name(rank) with room for these boxes, all with elements. Throws kIo, also if the disk
   // is too small, kUnsupported for a dtype.
@@ -104,11 +104,12 @@ class RankFile {
   void store(size_t place, const core::ChunkEncoder::Stored& stored, core::BulkWriter::Batch& batch);
 
   std::string path_;
+  int rank_;
   core::File file_;
   std::optional<core::BulkWriter> writer_;
   std::optional<core::BulkWriter::Batch> later_;  // of write_all: what is not compressed
   RankFileRecord record_;
-  std::optional<CutCellsWriter> cut_cells_;
+  CutCellsWriter cut_cells_;
   std::vector<Packed> packed_;
   std::mutex mutex_;
 

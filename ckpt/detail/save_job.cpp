@@ -44,7 +44,7 @@ RankFileRecord write_boxes(const SaveJob& job, const std::vector<size_t>& wanted
   }
   require_room(job, total);
   Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
-  RankFile file(job.temporary.string(), job.rank, std::move(boxes), job.file);
+  RankFile file(job.temporary.string(), job.rank, std::move(boxes), file_options(job));
   file.write_all(data, job.compress_threads);
   return file.finish(recorder);
 }
@@ -154,6 +154,12 @@ std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i) {
     hashes.push_back(kernels::xxh3(job.data[i] + begin, static_cast<size_t>(std::min(kChunkBytes, size - begin))));
   }
   return hashes;
+}
+
+RankFile::Options file_options(const SaveJob& job) {
+  RankFile::Options options = job.file;
+  if (job.full_every > 0) options.cut_cells_bytes = INT64_MAX;  // later saves link the boxes, and want their pieces
+  return options;
 }
 
 void require_room(const SaveJob& job, int64_t bytes) {

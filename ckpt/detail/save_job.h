@@ -64,6 +64,8 @@ std::string write_part(const SaveJob& job, Incremental& incremental, const PartS
 
 // Of every chunk of box i.
 std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i);
+// How the rank's file is written.
+RankFile::Options file_options(const SaveJob& job);
 // Throws kIo unless there is room for so many bytes.
 void require_room(const SaveJob& job, int64_t bytes);
 

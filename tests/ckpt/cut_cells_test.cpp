@@ -48,7 +48,7 @@ TEST(CutCellsTest, GiveBackWhatTheyTook) {
   const std::string path = folder / "cells";
   const CutTensor tensor;
   LogicalPartial merged;
-  CutCellsWriter writer(path);
+  CutCellsWriter writer(path, kCutCellsBytes);
   for (int64_t row = 0; row < CutTensor::kRows; row += 100) {  // the boxes take turns, as those of a reshard do
     for (int32_t box = 0; box < 8; ++box) {
       LogicalPartial partial = tensor.partial(box, row, 100);
@@ -57,8 +57,9 @@ TEST(CutCellsTest, GiveBackWhatTheyTook) {
       merged.merge(partial);
     }
   }
-  ASSERT_TRUE(writer.finish());
-  EXPECT_GT(std::filesystem::file_size(path), uint64_t{2} << 20) << "more than waits in memory";
+  std::vector<LogicalPartial> none;
+  ASSERT_TRUE(writer.finish(none));
+  EXPECT_GT(std::filesystem::file_size(path), 3 * static_cast<uint64_t>(kCutCellsBytes));
   const CutCellsReader reader(path);
   reader.check();
   for (int32_t box = 7; box >= 0; --box) reader.put_back(box, merged);
@@ -66,14 +67,19 @@ TEST(CutCellsTest, GiveBackWhatTheyTook) {
   EXPECT_EQ(finish_logical(core::DType::kFp32, {CutTensor::kRows, CutTensor::kWidth}, merged), tensor.hash_of_whole());
 }
 
-TEST(CutCellsTest, MakeNoFileWithoutPieces) {
+TEST(CutCellsTest, StayInMemoryWhileTheyAreFew) {
   const test::TemporaryFolder folder;
-  CutCellsWriter writer(folder / "cells");
-  LogicalPartial whole;
-  whole.sum = 7;
-  writer.take(0, whole);
-  EXPECT_EQ(whole.sum, 7u);
-  EXPECT_FALSE(writer.finish());
+  CutCellsWriter writer(folder / "cells", kCutCellsBytes);
+  const LogicalPartial expected = CutTensor().partial(1, 0, 10);
+  std::vector<LogicalPartial> of_box(2);
+  of_box[1] = expected;
+  writer.take(1, of_box[1]);
+  EXPECT_TRUE(of_box[1].pieces.empty());
+  EXPECT_EQ(of_box[1].sum, expected.sum);
+  EXPECT_FALSE(writer.finish(of_box));
+  EXPECT_EQ(of_box[1].pieces.size(), expected.pieces.size());
+  EXPECT_EQ(of_box[1].bytes, expected.bytes);
+  EXPECT_TRUE(of_box[0].pieces.empty());
   EXPECT_FALSE(std::filesystem::exists(folder / "cells"));
 }
 
@@ -81,10 +87,11 @@ TEST(CutCellsTest, AreNotBelievedWhenDamaged) {
   const test::TemporaryFolder folder;
   const std::string path = folder / "cells";
   {
-    CutCellsWriter writer(path);
+    CutCellsWriter writer(path, 0);
     LogicalPartial partial = CutTensor().partial(1, 0, 10);
     writer.take(1, partial);
-    ASSERT_TRUE(writer.finish());
+    std::vector<LogicalPartial> none;
+    ASSERT_TRUE(writer.finish(none));
   }
   const std::string good = test::read_file(path);
   const auto refuses = [&](const std::string& text) {
@@ -116,7 +123,7 @@ TEST(CutCellsTest, OfARankFileLieBesideIt) {
   }
   for (const bool spills : {false, true}) {
     RankFile::Options options;
-    options.spills_cut_cells = spills;
+    options.cut_cells_bytes = spills ? 1000 : INT64_MAX;
     RankFile file(folder.path().string(), spills ? 1 : 0, {part}, options);
     file.write(0, 0, static_cast<int64_t>(dense.size()), reinterpret_cast<const std::byte*>(dense.data()));
     RankFileRecord record = file.finish(nullptr);
