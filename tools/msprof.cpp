@@ -380,7 +380,8 @@ int run_convert(const Flags& flags, bool cut) {
 void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("input", flags.inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
   verb.add_option("--rank", flags.rank, "Only these ranks: 0-3,8");
-  verb.add_option("--threads", flags.threads, "Files read at once")->check(CLI::PositiveNumber);
+  verb.add_option("--threads", flags.threads, "Threads that read: several files at once, or parts of one")
+      ->check(CLI::PositiveNumber);
   verb.add_flag("--strict", flags.strict, "Exit 3 if any data was lost");
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }

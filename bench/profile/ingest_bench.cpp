@@ -2,7 +2,8 @@
 //
 //   bench.profile.ingest FILE... [flags of Google Benchmark]     FILE: Chrome JSON, plain or packed
 //
-// Cases: count/simdjson/FILE, columns/msprof/FILE. The first checks that both find as many events.
+// Cases: count/simdjson/FILE, columns/msprof/FILE, and columns/msprof/threads:2/FILE, of which the CPU time is that of
+// both threads. All find as many events, which is checked.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -36,21 +37,28 @@ class MemoryStream final : public ByteStream {
  public:
   explicit MemoryStream(std::string_view text) : text_(text) {}
   size_t read(char* out, size_t size) override {
-    const size_t n = text_.copy(out, size);
-    text_.remove_prefix(n);
+    const size_t n = text_.substr(at_).copy(out, size);
+    at_ += n;
     return n;
+  }
+  int64_t size() const override { return static_cast<int64_t>(text_.size()); }
+  std::unique_ptr<ByteStream> from(int64_t offset) const override {
+    auto out = std::make_unique<MemoryStream>(text_);
+    out->at_ = static_cast<size_t>(offset);
+    return out;
   }
 
  private:
   std::string_view text_;
+  size_t at_ = 0;
 };
 
-int64_t columns(const std::string& text) {
+int64_t columns(const std::string& text, int threads) {
   MemoryStream stream(text);
   RankTrace trace;
   FileInfo file;
   ImportStats stats;
-  read_chrome_json(stream, "memory", trace, file, stats);
+  read_chrome_json(stream, "memory", trace, file, stats, {threads, 0});
   return file.events;
 }
 
@@ -80,15 +88,20 @@ void register_file(const std::string& path) {
 #if MS_HAVE_SIMDJSON
   benchmark::RegisterBenchmark(("count/simdjson/" + name).c_str(), [text](benchmark::State& state) {
     const simdjson::padded_string padded(*text);
-    if (count(padded) != columns(*text)) return state.SkipWithError("msprof and simdjson count different events");
+    if (count(padded) != columns(*text, 1)) return state.SkipWithError("msprof and simdjson count different events");
     for (auto _ : state) benchmark::DoNotOptimize(count(padded));
     report(state, *text);
   });
 #endif
-  benchmark::RegisterBenchmark(("columns/msprof/" + name).c_str(), [text](benchmark::State& state) {
-    for (auto _ : state) benchmark::DoNotOptimize(columns(*text));
-    report(state, *text);
-  });
+  const auto register_columns = [&](const std::string& of, int threads) {
+    return benchmark::RegisterBenchmark((of + name).c_str(), [text, threads](benchmark::State& state) {
+      if (columns(*text, threads) != columns(*text, 1)) return state.SkipWithError("threads read different events");
+      for (auto _ : state) benchmark::DoNotOptimize(columns(*text, threads));
+      report(state, *text);
+    });
+  };
+  register_columns("columns/msprof/", 1);
+  register_columns("columns/msprof/threads:2/", 2)->MeasureProcessCPUTime();
 }
 
 }  // namespace

@@ -7,6 +7,8 @@ TRACE: Chrome JSON, gzipped; without, the five largest of MS_TRACE_DATA/hta. Tim
 since other programs may share the machine; medians over rounds.
 
   columns   JSON in memory to the columns of the store, by simdjson's on-demand pass that counts events (wanted: >= 0.5)
+  two       the same by two threads: wall time of one thread by that of two (goal: 1.8; only a machine without other load shows
+            it, or one where this script comes first: chrt -f 10), and the CPU time of both by that of one
   zcat      .json.gz from disk to every default analysis, by `zcat FILE > /dev/null` (wanted: <= 1.0)
   hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports, by the whole of ours (wanted: >= 30)
   memory    peak of that analysis above msprof's own, per event (wanted: <= 64 B) and of the text (wanted: <= 0.35)
@@ -60,7 +62,7 @@ def median(runs, what):
 
 
 def columns(traces, rounds):
-    """By trace: seconds of simdjson (None: not there) and of ours."""
+    """By trace: CPU seconds of simdjson (None: not there) and of ours, and of two threads wall and CPU seconds by those of one."""
     out = subprocess.run([os.path.join(BENCH, "bench.profile.ingest"), *traces, f"--benchmark_repetitions={rounds}",
                           "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.05", "--benchmark_format=json"],
                          check=True, capture_output=True, text=True).stdout
@@ -74,7 +76,11 @@ def columns(traces, rounds):
         values = [row[what] / 1e9 for row in rows if row["name"].startswith(case.replace("FILE", name))]
         return statistics.median(values) if values else None
 
-    return {t: (of("count/simdjson/FILE", t, "cpu_time"), of("columns/msprof/FILE", t, "cpu_time")) for t in traces}
+    def by_one(trace, what):
+        return of("columns/msprof/threads:2/FILE", trace, what) / of("columns/msprof/FILE", trace, what)
+
+    return {t: (of("count/simdjson/FILE", t, "cpu_time"), of("columns/msprof/FILE", t, "cpu_time"),
+                1 / by_one(t, "real_time"), by_one(t, "cpu_time")) for t in traces}
 
 
 HTA = """
@@ -154,7 +160,7 @@ def main():
         with open(empty, "w", encoding="ascii") as file:
             file.write('{"traceEvents": []}')
         own = peak_bytes(MSPROF, "analyze", empty, "--json", "--threads", "1")
-    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'zcat':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
+    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'two':>5} {'CPU':>5} {'zcat':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
     for trace in traces:
         zcat, ours, loads = [], [], []
         for _ in range(given.rounds):
@@ -165,7 +171,7 @@ def main():
             raw = sum(len(block) for block in iter(lambda: file.read(1 << 20), b""))
         info = json.loads(subprocess.run([MSPROF, "info", trace, "--json"], check=True, capture_output=True, text=True).stdout)
         events = info["import"]["files"][0]["events"]
-        simdjson, one = timed[trace]
+        simdjson, one, two, two_cpu = timed[trace]
         hta = hta_seconds(trace)
         peak = peak_bytes(MSPROF, "analyze", trace, "--json", "--threads", "1") - own
 
@@ -173,7 +179,7 @@ def main():
             return "-" if value is None else f"{value:.{digits}f}"
 
         name = os.path.join(os.path.basename(os.path.dirname(trace)), os.path.basename(trace))
-        print(f"{name:32} {raw / 1e6:6.1f} {events:7} {show(simdjson and simdjson / one):>8} {raw / one / 1e9:5.2f} "
+        print(f"{name:32} {raw / 1e6:6.1f} {events:7} {show(simdjson and simdjson / one):>8} {raw / one / 1e9:5.2f} {two:5.2f} {two_cpu:5.2f} "
               f"{median(ours, 'cpu_s') / median(zcat, 'cpu_s'):5.2f} "
               f"{show(hta and hta / median(loads, 'cpu_s'), 0):>5} {peak / events:8.1f} {peak / raw:8.3f}", flush=True)
     if given.ranks > 0:

@@ -55,10 +55,10 @@ std::string file_in(const std::string& folder, const std::string& name) {
 
 class Folder {
  public:
-  Folder(const std::string& folder, bool read_ahead, RankTrace& trace, FileInfo& file, ImportStats& stats)
+  Folder(const std::string& folder, int threads, RankTrace& trace, FileInfo& file, ImportStats& stats)
       : folder_(folder),
         output_(ascend_output_folder(folder)),
-        read_ahead_(read_ahead),
+        threads_(threads),
         trace_(trace),
         file_(file),
         stats_(stats) {}
@@ -85,8 +85,8 @@ class Folder {
     ImportStats packing;
     bool read = false;
     {
-      const auto stream = open_bytes(path, packing, read_ahead_);
-      read = read_chrome_json(*stream, path, trace_, file_, stats_);
+      const auto stream = open_bytes(path, packing, threads_ > 1);
+      read = read_chrome_json(*stream, path, trace_, file_, stats_, {threads_, 0});
     }
     stats_.merge(packing);
     return read;
@@ -302,7 +302,7 @@ class Folder {
 
   const std::string& folder_;
   std::string output_;
-  bool read_ahead_;
+  int threads_;
   RankTrace& trace_;
   FileInfo& file_;
   ImportStats& stats_;
@@ -319,9 +319,8 @@ std::string ascend_output_folder(const std::string& folder) {
   return {};
 }
 
-void read_ascend_folder(const std::string& folder, bool read_ahead, RankTrace& trace, FileInfo& file,
-                        ImportStats& stats) {
-  Folder(folder, read_ahead, trace, file, stats).read();
+void read_ascend_folder(const std::string& folder, int threads, RankTrace& trace, FileInfo& file, ImportStats& stats) {
+  Folder(folder, threads, trace, file, stats).read();
 }
 
 }  // namespace ms::profile

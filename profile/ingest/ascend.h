@@ -16,8 +16,7 @@ std::string ascend_output_folder(const std::string& folder);
 
 // Reads what is there, in this order of trust: trace_view.json, the database, kernel_details.csv; and the tables beside
 // them. finish_trace is called. Throws kCorruptData if a needed column is missing (it is named) or nothing can be read.
-void read_ascend_folder(const std::string& folder, bool read_ahead, RankTrace& trace, FileInfo& file,
-                        ImportStats& stats);
+void read_ascend_folder(const std::string& folder, int threads, RankTrace& trace, FileInfo& file, ImportStats& stats);
 
 // A database (ascend_pytorch_profiler*.db), given as its bytes.
 void read_ascend_database(std::string bytes, const std::string& path, RankTrace& trace, FileInfo& file,

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <isa-l/igzip_lib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -27,16 +28,24 @@ using core::ErrorCode;
 constexpr size_t kPackedBytes = size_t{1} << 18;  // of compressed input at a time
 constexpr int kMaxWrappings = 4;                  // gzip in zstd in gzip ...
 
-class PlainFile final : public ByteStream {
+// An open file, shared by those who read parts of it.
+class OpenFile {
  public:
-  explicit PlainFile(std::string path) : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ >= 0) return;
-    throw Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, cat(path_, ": ", std::strerror(errno)));
+  explicit OpenFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) {
+      throw Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, cat(path_, ": ", std::strerror(errno)));
+    }
+    struct stat status {};
+    if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) size_ = status.st_size;
   }
-  ~PlainFile() override { ::close(fd_); }
-  size_t read(char* out, size_t size) override {
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { ::close(fd_); }
+
+  int64_t size() const { return size_; }  // -1: a pipe or device
+  size_t read(char* out, size_t size, int64_t offset) const {
     while (true) {
-      const ssize_t got = ::read(fd_, out, size);
+      const ssize_t got = size_ < 0 ? ::read(fd_, out, size) : ::pread(fd_, out, size, offset);
       if (got >= 0) return static_cast<size_t>(got);
       if (errno != EINTR) throw Error(ErrorCode::kIo, cat(path_, ": read: ", std::strerror(errno)));
     }
@@ -45,6 +54,25 @@ class PlainFile final : public ByteStream {
  private:
   std::string path_;
   int fd_;
+  int64_t size_ = -1;
+};
+
+class PlainFile final : public ByteStream {
+ public:
+  PlainFile(std::shared_ptr<const OpenFile> file, int64_t offset) : file_(std::move(file)), offset_(offset) {}
+  size_t read(char* out, size_t size) override {
+    const size_t got = file_->read(out, size, offset_);
+    offset_ += static_cast<int64_t>(got);
+    return got;
+  }
+  int64_t size() const override { return file_->size(); }
+  std::unique_ptr<ByteStream> from(int64_t offset) const override {
+    return file_->size() < 0 ? nullptr : std::make_unique<PlainFile>(file_, offset);
+  }
+
+ private:
+  std::shared_ptr<const OpenFile> file_;
+  int64_t offset_;
 };
 
 // What both packings share: input by blocks, where it stands, and what is said at the end.
@@ -291,7 +319,7 @@ size_t PeekedStream::read(char* out, size_t size) {
 }
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead) {
-  std::unique_ptr<ByteStream> stream = std::make_unique<PlainFile>(path);
+  std::unique_ptr<ByteStream> stream = std::make_unique<PlainFile>(std::make_shared<OpenFile>(path), 0);
   bool packed = false;
   for (int i = 0; i < kMaxWrappings; ++i) {
     auto peeked = std::make_unique<PeekedStream>(std::move(stream), 16);

@@ -17,6 +17,13 @@ class ByteStream {
   virtual ~ByteStream() = default;
   // Up to `size` bytes into `out`, at least one unless the stream has ended: 0 then, and from then on.
   virtual size_t read(char* out, size_t size) = 0;
+  // Bytes altogether; -1 where only the end tells: pipes, packed bytes.
+  virtual int64_t size() const { return -1; }
+  // The same bytes from byte `offset` on, for a reader of its own, also in another thread. Null where size() is -1.
+  virtual std::unique_ptr<ByteStream> from(int64_t offset) const {
+    static_cast<void>(offset);
+    return nullptr;
+  }
 };
 
 // Gives back what was looked at first.
@@ -25,6 +32,8 @@ class PeekedStream final : public ByteStream {
   PeekedStream(std::unique_ptr<ByteStream> inner, size_t size);
   std::string_view first() const { return first_; }  // of `size` bytes; fewer if there are no more
   size_t read(char* out, size_t size) override;
+  int64_t size() const override { return inner_->size(); }
+  std::unique_ptr<ByteStream> from(int64_t offset) const override { return inner_->from(offset); }
 
  private:
   std::unique_ptr<ByteStream> inner_;

@@ -1,10 +1,12 @@
 #include "profile/ingest/chrome_json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/io/json.h"
 #include "profile/ingest/ascend_lanes.h"
+#include "profile/ingest/detail/array_parts.h"
 #include "profile/ingest/detail/event_array.h"
 #include "profile/ingest/detail/event_columns.h"
 #include "profile/ingest/detail/event_scan.h"
@@ -22,11 +24,22 @@ using detail::Kind;
 using detail::Scan;
 using detail::Value;
 
+// Small enough that nobody waits long for the last piece; but each has names and arrows of its own to be merged.
+constexpr int64_t kMinPieceBytes = int64_t{1} << 20;
+constexpr int64_t kPiecesPerThread = 4;
+
 // The document around the array of events.
 class Reader {
  public:
-  Reader(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats)
-      : window_(stream), issues_(stats, path), columns_(trace, issues_), trace_(trace), file_(file) {}
+  Reader(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats,
+         const ChromeJsonOptions& options)
+      : stream_(stream),
+        window_(stream),
+        issues_(stats, path),
+        columns_(trace, issues_),
+        trace_(trace),
+        file_(file),
+        options_(options) {}
 
   bool read();
 
@@ -42,18 +55,29 @@ class Reader {
   bool skip_long_value();
   void read_metadata(std::string_view key, const Value& value);
 
+  const ByteStream& stream_;
   detail::JsonWindow window_;
   detail::FileIssues issues_;
   detail::EventColumns columns_;
   RankTrace& trace_;
   FileInfo& file_;
+  const ChromeJsonOptions& options_;
   bool found_array_ = false, ended_early_ = false;
 };
 
 bool Reader::read_array(bool may_end) {
   found_array_ = true;
   detail::EventArray array(window_, columns_, issues_);
-  const bool closed = array.read(may_end);
+  bool closed = false;
+  const int64_t piece = options_.piece_bytes > 0
+                            ? options_.piece_bytes
+                            : std::max(kMinPieceBytes, stream_.size() / (kPiecesPerThread * options_.threads));
+  if (options_.threads > 1 && stream_.size() - window_.offset() > piece) {
+    detail::ArrayParts parts(stream_, issues_.path(), window_.offset(), piece, options_.threads);
+    closed = array.read(may_end, parts);
+  } else {
+    closed = array.read(may_end);
+  }
   ended_early_ = array.ended_early();
   return closed;
 }
@@ -229,9 +253,9 @@ bool Reader::read() {
 
 }  // namespace
 
-bool read_chrome_json(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
-                      ImportStats& stats) {
-  return Reader(stream, path, trace, file, stats).read();
+bool read_chrome_json(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats,
+                      const ChromeJsonOptions& options) {
+  return Reader(stream, path, trace, file, stats, options).read();
 }
 
 }  // namespace ms::profile

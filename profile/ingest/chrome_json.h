@@ -9,13 +9,18 @@
 
 namespace ms::profile {
 
+struct ChromeJsonOptions {
+  int threads = 1;          // that read one file at once, if its bytes can be had from anywhere (ByteStream::from)
+  int64_t piece_bytes = 0;  // of the text, that one of them reads at a time; 0: what suits the file
+};
+
 // Reads the whole stream into `trace` (empty before; finish_trace is called).
 //
 // Bad events are left out and counted in stats with file, byte and text; a stream that ends early gives what came
-// before. Memory follows the events, not the bytes. False, and nothing read, for a JSON document without "traceEvents".
-// Throws kCorruptData if it is not JSON, or damaged before its events, or "traceEvents" is no array. path is for
-// messages.
-bool read_chrome_json(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
-                      ImportStats& stats);
+// before. Memory follows the events, not the bytes. The same comes out whatever the options. False, and nothing read,
+// for a JSON document without "traceEvents". Throws kCorruptData if it is not JSON, or damaged before its events, or
+// "traceEvents" is no array. path is for messages.
+bool read_chrome_json(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats,
+                      const ChromeJsonOptions& options = {});
 
 }  // namespace ms::profile

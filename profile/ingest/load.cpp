@@ -144,26 +144,26 @@ std::string all_of(ByteStream& stream) {
   return text;
 }
 
-void read_file(const Input& input, bool read_ahead, Loaded& out) {
+void read_file(const Input& input, int threads, Loaded& out) {
   const std::string& path = input.path;
   ImportStats packing;  // of the decompressing thread
   std::error_code error;
   out.file.path = path;
   if (input.ascend) {
     out.file.format = "ascend";
-    read_ascend_folder(path, read_ahead, *out.trace, out.file, out.stats);
+    read_ascend_folder(path, threads, *out.trace, out.file, out.stats);
     out.file.truncated = out.stats.issues().count("truncated") != 0;
     return;
   }
   const uintmax_t bytes = fs::file_size(path, error);
   out.file.bytes = error ? -1 : static_cast<int64_t>(bytes);
   {
-    PeekedStream stream(open_bytes(path, packing, read_ahead), kLookBytes);
+    PeekedStream stream(open_bytes(path, packing, threads > 1), kLookBytes);
     const Format format = sniff(stream.first());
     out.file.format = format_name(format);
     switch (format) {
       case Format::kChromeJson:
-        out.skipped = !read_chrome_json(stream, path, *out.trace, out.file, out.stats);
+        out.skipped = !read_chrome_json(stream, path, *out.trace, out.file, out.stats, {threads, 0});
         if (out.skipped && input.named) {
           throw Error(ErrorCode::kCorruptData, cat(path, ": has no \"traceEvents\": not a trace"));
         }
@@ -188,10 +188,12 @@ void read_file(const Input& input, bool read_ahead, Loaded& out) {
 
 void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int threads) {
   std::atomic<size_t> next{0};
+  const size_t all = static_cast<size_t>(std::max(threads, 1)), files = inputs.size();
+  const auto of_one = static_cast<int>((all + files - 1) / files);
   const auto work = [&] {
     for (size_t i = next++; i < inputs.size(); i = next++) {
       try {
-        read_file(inputs[i], inputs.size() < static_cast<size_t>(threads), loaded[i]);
+        read_file(inputs[i], of_one, loaded[i]);
       } catch (const Error& e) {
         loaded[i].error = e;
       } catch (const std::bad_alloc&) {
@@ -200,8 +202,7 @@ void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int
     }
   };
   std::vector<std::thread> pool;
-  for (size_t t = 1; t < std::min(inputs.size(), static_cast<size_t>(std::max(threads, 1))); ++t)
-    pool.emplace_back(work);
+  for (size_t t = 1; t < std::min(files, all); ++t) pool.emplace_back(work);
   work();
   for (std::thread& thread : pool) thread.join();
 }

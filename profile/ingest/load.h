@@ -11,7 +11,7 @@ namespace ms::profile {
 
 struct LoadOptions {
   std::vector<int64_t> ranks;  // keep only these; empty: all
-  int threads = 2;             // files read at once
+  int threads = 2;             // that read: several files at once, or parts of one
   bool force = false;          // accept two files of one rank that overlap in time, and different world sizes
 };
 

@@ -98,6 +98,15 @@ def traces():
          chunk(0, 0, json.dumps(meta).encode()) + chunk(1, 2, events) + chunk(2, 0, clock) + chunk(3, 0, footer))
 
 
+def traces_in_pieces():
+    """A byte that says how long, and a text."""
+    for seed_file in ("kineto.json", "generic.json", "ascend.json"):
+        seed("chrome_json_parts", seed_file, b"\x05" + (HERE / "corpus/chrome_json" / seed_file).read_bytes())
+    event = {"ph": "X", "name": "n", "cat": "kernel", "pid": 1, "tid": 2, "ts": 3, "dur": 1}
+    nested = [{**event, "ts": i, "args": {"x": [event, event], "y": {"traceEvents": [event, event]}}} for i in range(4)]
+    seed("chrome_json_parts", "like_events", b"\x01" + json.dumps({"traceEvents": nested, "rest": [event, event]}).encode())
+
+
 def byte_characters():
     """How a byte-level vocabulary writes the bytes."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -168,6 +177,7 @@ if __name__ == "__main__":
     small_texts()
     plans()
     traces()
+    traces_in_pieces()
     tokenizers()
     data_sets()
     if len(sys.argv) > 1:

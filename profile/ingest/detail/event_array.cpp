@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 namespace ms::profile::detail {
 namespace {
@@ -9,18 +10,22 @@ namespace {
 constexpr size_t kExampleBytes = 80;
 // Looking for the next whole event after damage costs at most this, so that no file makes it quadratic.
 constexpr int64_t kMaxResyncBytes = int64_t{1} << 28;
+// Likewise for the first event of a part, which is short of time only.
+constexpr int64_t kMaxSearchBytes = int64_t{1} << 22;
 
 }  // namespace
+
+EventArray::EventArray(JsonWindow& window, EventColumns& columns, FileIssues& issues)
+    : window_(window), columns_(columns), issues_(issues), resync_budget_(kMaxResyncBytes) {}
 
 std::string_view EventArray::example() const {
   return {window_.begin(), std::min<size_t>(kExampleBytes, static_cast<size_t>(window_.end() - window_.begin()))};
 }
 
-// After a damaged event: to the next whole one, which must have a phase. False if there is none.
-bool EventArray::resync() {
-  issues_.add("syntax", window_.offset(), example());
-  window_.use_up_to(window_.begin() + 1);
-  while (resync_bytes_ < kMaxResyncBytes) {
+// To the next whole event, which must have a phase. False if there is none, or the bytes that may be looked at are
+// used up.
+bool EventArray::find_event(int64_t& budget) {
+  while (budget > 0) {
     const auto left = static_cast<size_t>(window_.end() - window_.begin());
     const char* brace = static_cast<const char*>(std::memchr(window_.begin(), '{', left));
     window_.use_up_to(brace == nullptr ? window_.end() : brace);
@@ -35,7 +40,7 @@ bool EventArray::resync() {
       if (next < window_.end() && (*next == ',' || *next == ']')) return true;
       undecided = next >= window_.end();
     }
-    resync_bytes_ += undecided ? window_.end() - brace : scan == Scan::kWhole ? event_.end - brace : 64;
+    budget -= undecided ? window_.end() - brace : scan == Scan::kWhole ? event_.end - brace : 64;
     if (undecided) {
       if (window_.refill()) continue;
       if (scan == Scan::kWhole) return true;
@@ -43,6 +48,13 @@ bool EventArray::resync() {
     window_.use_up_to(window_.begin() + 1);
   }
   return false;
+}
+
+// After a damaged event.
+bool EventArray::resync() {
+  issues_.add("syntax", window_.offset(), example());
+  window_.use_up_to(window_.begin() + 1);
+  return find_event(resync_budget_);
 }
 
 // What is no event. False where reading cannot go on.
@@ -60,7 +72,8 @@ bool EventArray::skip_other() {
   return false;
 }
 
-bool EventArray::read_event() {
+// A whole one is added and used.
+Scan EventArray::scan_event() {
   Scan scan = Scan::kCut;
   do {
     columns_.begin_event(window_.begin(), window_.offset());
@@ -69,8 +82,13 @@ bool EventArray::read_event() {
   if (scan == Scan::kWhole) {
     columns_.add(event_);
     window_.use_up_to(event_.end);
-    return true;
   }
+  return scan;
+}
+
+bool EventArray::read_event() {
+  const Scan scan = scan_event();
+  if (scan == Scan::kWhole) return true;
   if (scan == Scan::kCut) {
     // The end of the file lies inside this event; damage may make it look so.
     issues_.add("truncated", window_.offset(), example());
@@ -79,9 +97,38 @@ bool EventArray::read_event() {
   return resync();
 }
 
+// Where the window stands.
+bool EventArray::take_part() {
+  if (!window_.exact()) return false;
+  const std::unique_ptr<ArrayPart> part = parts_->take(window_.offset());
+  if (part == nullptr || !columns_.absorb(part->columns)) return false;
+  issues_.stats().merge(part->stats);
+  window_.go_to(part->end);
+  return true;
+}
+
+bool EventArray::read_part(int64_t end, const std::atomic<bool>& stop, int64_t& begun, int64_t& ended) {
+  int64_t budget = kMaxSearchBytes;
+  if (!window_.refill() || !find_event(budget)) return false;
+  begun = window_.offset();
+  while (window_.skip_space()) {
+    const char c = *window_.begin();
+    if (c == ',') {
+      window_.use_up_to(window_.begin() + 1);
+    } else if (stop) {
+      return false;
+    } else if (c != '{' || window_.offset() >= end || scan_event() != Scan::kWhole) {
+      break;
+    }
+  }
+  ended = window_.offset();
+  return window_.exact() && ended > begun;
+}
+
 bool EventArray::read(bool may_end) {
   window_.use_up_to(window_.begin() + 1);
   while (window_.skip_space()) {
+    if (parts_ != nullptr && window_.offset() >= parts_->next() && take_part()) continue;
     const char c = *window_.begin();
     if (c == ',' || c == ']') {
       window_.use_up_to(window_.begin() + 1);

@@ -58,7 +58,7 @@ uint8_t EventColumns::name_flags(NameId name) {
     const std::string& text = trace_.names[name];
     flags = flags_of_name(text);
     if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; })) {
-      issue("control_characters", text);
+      control_names_.emplace_back(name, offset_);
     }
   }
   return flags;
@@ -73,7 +73,8 @@ EventColumns::CategoryRef EventColumns::category_of(const Value& value) {
   }
   const std::string name = value.escaped ? unescape(text) : std::string(text);
   const std::optional<Side> side = side_of_category(name);
-  CategoryRef ref{trace_.category(name, side.value_or(Side::kHost)), side.value_or(Side::kHost), side.has_value()};
+  CategoryRef ref{kernels::xxh3(name.data(), name.size()), trace_.category(name, side.value_or(Side::kHost)),
+                  side.value_or(Side::kHost), side.has_value()};
   if (categories_.size() < 256) categories_.push_back({head, std::string(text), ref});
   return ref;
 }
@@ -102,7 +103,9 @@ std::optional<int64_t> EventColumns::time_of(const Value& value, std::string_vie
 uint32_t EventColumns::compact(uint64_t id) {
   if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: none
   if (id < UINT32_MAX - 1'000'000'000) return static_cast<uint32_t>(id);
-  return wide_ids_.try_emplace(id, UINT32_MAX - 1 - static_cast<uint32_t>(wide_ids_.size())).first->second;
+  const auto [entry, added] = wide_ids_.try_emplace(id, UINT32_MAX - 1 - static_cast<uint32_t>(wide_ids_.size()));
+  if (added) wide_order_.push_back(id);
+  return entry->second;
 }
 
 int64_t EventColumns::integer(const ScannedEvent& event, Arg arg, int64_t missing) const {
@@ -228,8 +231,9 @@ void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
   if (on_device(category.side)) {
     const Value device = event.get(Arg::kDevice), stream = event.get(Arg::kStream);
     const Value& track = stream ? stream : event.tid;
-    lane = lanes_.find(true, lanes_.id_of(device ? device : event.pid),
-                       stream_number(track.text()).value_or(track ? lanes_.id_of(track) : 0));
+    const int64_t owner = lanes_.id_of(device ? device : event.pid);
+    const auto number = stream_number(track.text());
+    lane = number ? lanes_.stream(owner, *number) : lanes_.find(true, owner, track ? lanes_.id_of(track) : 0);
   } else {
     lane = lanes_.host(event);
   }
@@ -282,7 +286,7 @@ void EventColumns::on_flow(const ScannedEvent& event, int64_t ts) {
       number ? static_cast<uint64_t>(*number) : kernels::xxh3(event.id.data, event.id.size) | uint64_t{1} << 63;
   const bool start = event.ph.data[0] == 's';
   if (event.ph.data[0] != 't' &&
-      flows_.add(mix(mix(category.index, kernels::xxh3(event.name.data, event.name.size)), id), start)) {
+      flows_.add(mix(mix(category.hash, kernels::xxh3(event.name.data, event.name.size)), id), start, category.index)) {
     ++trace_.categories[category.index].complete_flows;
   }
   // Kineto's arrows say what correlations say; Ascend's are what there is.
@@ -297,10 +301,9 @@ void EventColumns::on_async(const ScannedEvent& event, int64_t ts, char phase) {
   const std::optional<int64_t> number = whole_number(event.id.text());
   const uint64_t id = mix(number ? static_cast<uint64_t>(*number) : kernels::xxh3(event.id.data, event.id.size),
                           kernels::xxh3(event.scope.data, event.scope.size));
-  const uint64_t track = mix(category.index, id) | 1;  // odd: no lane
+  const uint64_t track = mix(category.hash, id) | 1;  // odd: no lane
   if (phase == 'b' || phase == 'S') {
-    // A track of their own, so that they nest with nothing.
-    const uint16_t lane = lanes_.find(false, lanes_.id_of(event.pid), -2 - int64_t{category.index});
+    const uint16_t lane = lanes_.track(lanes_.id_of(event.pid), category.index);
     const uint8_t host = trace_.category(trace_.names[trace_.categories[category.index].name], Side::kHost);
     edges_.push_back({ts, track, add_slice(ts, -1, names_.of(event.name), host, lane)});
   } else if (phase == 'e' || phase == 'F') {
@@ -395,7 +398,101 @@ void EventColumns::resolve_unknown_categories() {
   }
 }
 
+void EventColumns::absorb_events(Events& later, const std::vector<NameId>& names,
+                                 const std::vector<uint8_t>& categories, const std::vector<uint16_t>& lanes,
+                                 const std::vector<uint64_t>& wide_ids) {
+  Events& events = trace_.events;
+  const auto append = [](auto& to, auto& from, const auto& here) {
+    to.reserve(to.size() + from.size());
+    for (const auto value : from) to.push_back(here(value));
+    std::remove_reference_t<decltype(from)>().swap(from);  // so that no column stands twice for long
+  };
+  const auto same = [](auto value) { return value; };
+  // Wide ids are numbered from the top down.
+  const auto id = [&](uint32_t value) {
+    const size_t from_top = UINT32_MAX - 1 - static_cast<size_t>(value);
+    return from_top < wide_ids.size() ? compact(wide_ids[from_top]) : value;
+  };
+  const auto row = [](size_t have) {
+    return [base = static_cast<uint32_t>(have) - 1](uint32_t value) { return value == 0 ? 0 : value + base; };
+  };
+  append(events.ts, later.ts, same);
+  append(events.dur, later.dur, same);
+  append(events.name, later.name, [&](NameId name) { return names[name]; });
+  append(events.category, later.category, [&](uint8_t category) { return categories[category]; });
+  append(events.lane, later.lane, [&](uint16_t lane) { return lanes[lane]; });
+  append(events.correlation, later.correlation, id);
+  append(events.external, later.external, id);
+  append(events.comm, later.comm, row(trace_.comms.size()));
+  append(events.details, later.details, row(trace_.details.size()));
+}
+
+bool EventColumns::absorb(EventColumns& later) {
+  RankTrace& more = later.trace_;
+  if (trace_.categories.size() + more.categories.size() >= 256) return false;
+  if (trace_.events.size() + more.events.size() >= UINT32_MAX - 1 || !lanes_.can_absorb(later.lanes_)) return false;
+  // Texts of either are numbered by their first use, and so are these of both.
+  std::vector<NameId> names(more.names.size());
+  for (NameId id = 0; id < names.size(); ++id) names[id] = trace_.names.intern(more.names[id]);
+  std::vector<uint8_t> categories;
+  for (const Category& category : more.categories) {
+    categories.push_back(trace_.category(trace_.names[names[category.name]], category.side));
+    trace_.categories[categories.back()].events += category.events;
+  }
+  const std::vector<uint16_t> lanes = lanes_.absorb(later.lanes_, names, categories);
+  for (const uint64_t id : later.wide_order_) compact(id);
+  for (const auto& [name, offset] : later.control_names_) {
+    if (name_flags_.size() <= names[name]) name_flags_.resize(trace_.names.size());
+    if (name_flags_[names[name]] != 0) continue;
+    name_flags_[names[name]] = flags_of_name(trace_.names[names[name]]);
+    control_names_.emplace_back(names[name], offset);
+  }
+  const size_t slices = trace_.events.size();
+  absorb_events(more.events, names, categories, lanes, later.wide_order_);
+  for (size_t i = 1; i < more.comms.size(); ++i) {
+    CommArgs comm = more.comms[i];
+    for (NameId* name : {&comm.op, &comm.group, &comm.ranks, &comm.dtype}) *name = names[*name];
+    trace_.comms.push_back(comm);
+  }
+  for (size_t i = 1; i < more.details.size(); ++i) {
+    Details details = more.details[i];
+    details.dims = names[details.dims];
+    details.types = names[details.types];
+    const size_t from_top = UINT32_MAX - 1 - static_cast<size_t>(details.wait_correlation);
+    if (from_top < later.wide_order_.size()) details.wait_correlation = compact(later.wide_order_[from_top]);
+    trace_.details.push_back(details);
+  }
+  for (MemoryChange change : more.memory) {
+    change.tag = names[change.tag];
+    change.lane = lanes[change.lane];
+    trace_.memory.push_back(change);
+  }
+  for (CounterSample sample : more.counters) {
+    sample.name = names[sample.name];
+    sample.lane = lanes[sample.lane];
+    trace_.counters.push_back(sample);
+  }
+  for (FlowPoint point : more.flows) {
+    point.lane = lanes[point.lane];
+    point.category = categories[point.category];
+    trace_.flows.push_back(point);
+  }
+  flows_.absorb(later.flows_, categories, [&](uint8_t category) { ++trace_.categories[category].complete_flows; });
+  for (Edge edge : later.edges_) {
+    if (edge.slice != kNoSlice) edge.slice += slices;
+    if ((edge.track & 1) == 0) edge.track = uint64_t{lanes[edge.track / 2]} * 2;
+    edges_.push_back(edge);
+  }
+  for (const uint32_t candidate : later.candidates_) candidates_.push_back(candidate + static_cast<uint32_t>(slices));
+  for (size_t i = 0; i < trace_.by_phase.size(); ++i) trace_.by_phase[i] += more.by_phase[i];
+  trace_.negative_dur += more.negative_dur;
+  last_end_ = std::max(last_end_, later.last_end_);
+  events_ += later.events_;
+  return true;
+}
+
 void EventColumns::finish(int64_t end) {
+  for (const auto& [name, offset] : control_names_) issues_.add("control_characters", offset, trace_.names[name]);
   offset_ = end;
   close_open_slices();
   resolve_unknown_categories();

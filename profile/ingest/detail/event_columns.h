@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "profile/ingest/detail/event_scan.h"
@@ -35,6 +36,10 @@ class EventColumns final : public ArgumentFilter {
 
   int64_t events() const { return events_; }  // of known phases
 
+  // Adds what another has made of the events that follow in the file, into a trace of its own, which is emptied: the
+  // same as if they had been added here. False, and nothing is added, where that cannot be told.
+  bool absorb(EventColumns& later);
+
   // When all are there: what depends on events that come in any order. end: of the file, in bytes.
   void finish(int64_t end);
 
@@ -53,6 +58,7 @@ class EventColumns final : public ArgumentFilter {
   void add_comm(const ScannedEvent& event, size_t index);
 
   struct CategoryRef {
+    uint64_t hash = 0;  // of the text
     uint8_t index = 0;
     Side side = Side::kHost;
     bool known = true;
@@ -62,6 +68,8 @@ class EventColumns final : public ArgumentFilter {
   std::optional<int64_t> time_of(const Value& value, std::string_view missing, const ScannedEvent& event);
   uint32_t compact(uint64_t id);
   int64_t integer(const ScannedEvent& event, Arg arg, int64_t missing) const;
+  void absorb_events(Events& later, const std::vector<NameId>& names, const std::vector<uint8_t>& categories,
+                     const std::vector<uint16_t>& lanes, const std::vector<uint64_t>& wide_ids);
   void close_open_slices();
   void resolve_unknown_categories();
 
@@ -80,8 +88,10 @@ class EventColumns final : public ArgumentFilter {
   };
   std::vector<CachedCategory> categories_;
   std::vector<uint8_t> name_flags_;
+  std::vector<std::pair<NameId, int64_t>> control_names_;  // with control characters, and where they were first seen
   FlowSet flows_;
   std::unordered_map<uint64_t, uint32_t> wide_ids_;
+  std::vector<uint64_t> wide_order_;  // the same, by first use
 
   // Ends of slices that have a beginning and an end of their own (B and E, b and e); they are joined by time when all
   // are there, since events come in any order.

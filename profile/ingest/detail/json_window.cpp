@@ -41,6 +41,17 @@ void JsonWindow::drain() {
   } while (refill());
 }
 
+void JsonWindow::go_to(int64_t offset) {
+  if (squeezed_ == 0 && offset >= this->offset() && offset <= read_) {
+    begin_ = end_ - static_cast<size_t>(read_ - offset);
+    return;
+  }
+  own_ = stream_->from(offset);
+  stream_ = own_.get();
+  begin_ = end_ = squeezed_ = 0;
+  read_ = offset;
+}
+
 void JsonWindow::squeeze() {
   squeezed_from_ = offset();
   size_t to = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "profile/ingest/byte_stream.h"
@@ -14,7 +15,9 @@ class JsonWindow {
   // No token or event may be longer than this; white space between and inside them does not count.
   static constexpr size_t kMaxBytes = size_t{64} << 20;
 
-  explicit JsonWindow(ByteStream& stream) : stream_(&stream), buffer_(kFirstBytes + kScanPadding) {}
+  // offset: of the stream's first byte.
+  explicit JsonWindow(ByteStream& stream, int64_t offset = 0)
+      : stream_(&stream), buffer_(kFirstBytes + kScanPadding), read_(offset) {}
 
   const char* begin() const { return buffer_.data() + begin_; }
   const char* end() const { return buffer_.data() + end_; }
@@ -28,11 +31,15 @@ class JsonWindow {
   // Uses everything up to the end of the stream.
   void drain();
 
-  // Of begin() in the stream; a little less inside what was squeezed, behind its first byte.
+  // Goes on at byte `offset` of a stream that can be had from anywhere (ByteStream::from).
+  void go_to(int64_t offset);
+
+  // Of begin() in the file; unless exact, a little less: inside what was squeezed, behind its first byte.
   int64_t offset() const {
     return begin_ >= squeezed_ ? read_ - static_cast<int64_t>(end_ - begin_)
                                : squeezed_from_ + static_cast<int64_t>(begin_);
   }
+  bool exact() const { return begin_ == 0 || begin_ >= squeezed_; }
   int64_t bytes_read() const { return read_; }
 
  private:
@@ -40,6 +47,7 @@ class JsonWindow {
   void squeeze();  // removes the white space outside strings
 
   ByteStream* stream_;
+  std::unique_ptr<ByteStream> own_;  // after go_to
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   size_t squeezed_ = 0;        // bytes at the front of the buffer that are no longer as in the stream

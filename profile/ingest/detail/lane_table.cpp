@@ -27,6 +27,25 @@ uint16_t LaneTable::find_or_add(bool device, int64_t process, int64_t id) {
   return entry->second;
 }
 
+std::vector<uint16_t> LaneTable::absorb(const LaneTable& later, const std::vector<NameId>& names,
+                                        const std::vector<uint8_t>& categories) {
+  const auto here = [&](int64_t id) {
+    return id < kTextLaneId ? id : kTextLaneId + names[static_cast<size_t>(id - kTextLaneId)];
+  };
+  std::vector<uint16_t> lanes;
+  for (const Lane& lane : later.trace_.lanes) {
+    const bool is_track = !lane.device && looks_like_track(lane.id);
+    lanes.push_back(
+        find(lane.device, here(lane.process),
+             is_track ? kFirstTrack - categories[static_cast<size_t>(kFirstTrack - lane.id)] : here(lane.id)));
+  }
+  for (const auto& [process, name] : later.process_names_) process_names_[here(process)] = names[name];
+  for (const auto& [thread, name] : later.thread_names_) {
+    thread_names_[{here(thread.first), here(thread.second)}] = names[name];
+  }
+  return lanes;
+}
+
 void LaneTable::finish() {
   // A stream may have any number, so also one that looks like that of a text.
   const auto is_text = [&](int64_t id) {

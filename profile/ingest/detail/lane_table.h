@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "profile/ingest/detail/value_names.h"
 #include "profile/store.h"
@@ -24,11 +25,11 @@ class LaneTable {
     const Value &pid = event.pid, &tid = event.tid;
     constexpr uint32_t kShort = 8;
     if (pid.kind != Kind::kNumber || tid.kind != Kind::kNumber || pid.size > kShort || tid.size > kShort) {
-      return find(false, id_of(pid), id_of(tid));
+      return find_thread(pid, tid);
     }
     const uint64_t pid_text = pid.head(), tid_text = tid.head();
     if (pid_text != last_pid_ || tid_text != last_tid_) {
-      last_host_ = find(false, id_of(pid), id_of(tid));
+      last_host_ = find_thread(pid, tid);
       last_pid_ = pid_text;
       last_tid_ = tid_text;
     }
@@ -42,9 +43,27 @@ class LaneTable {
     return cached.lane;
   }
 
+  // A stream by its number, which may look like any id.
+  uint16_t stream(int64_t device, int64_t number) {
+    odd_ids_ = odd_ids_ || number >= kTextLaneId;
+    return find(true, device, number);
+  }
+  // A track of the asynchronous events of a category, so that they nest with nothing.
+  uint16_t track(int64_t process, uint8_t category) { return find(false, process, kFirstTrack - category); }
+
   // Metadata; the last one wins.
   void name_process(const Value& pid, NameId name) { process_names_[id_of(pid)] = name; }
   void name_thread(const Value& pid, const Value& tid, NameId name) { thread_names_[{id_of(pid), id_of(tid)}] = name; }
+
+  // Whether absorb() gives what this table would come to by itself: not with too many lanes, or ids of which it cannot
+  // be told whether they are texts or tracks.
+  bool can_absorb(const LaneTable& later) const {
+    return !later.odd_ids_ && trace_.lanes.size() + later.trace_.lanes.size() < UINT16_MAX;
+  }
+  // Adds the lanes of a table that was filled from later events of the same file. names, categories: what theirs are
+  // here. Returns what their lanes are here.
+  std::vector<uint16_t> absorb(const LaneTable& later, const std::vector<NameId>& names,
+                               const std::vector<uint8_t>& categories);
 
   // Gives the lanes their names, and the trace its pid.
   void finish();
@@ -56,10 +75,19 @@ class LaneTable {
     bool device = false, used = false;
   };
 
+  static constexpr int64_t kFirstTrack = -2, kLastTrack = kFirstTrack - UINT8_MAX;
+  static bool looks_like_track(int64_t id) { return id <= kFirstTrack && id >= kLastTrack; }
+
+  uint16_t find_thread(const Value& pid, const Value& tid) {
+    const int64_t thread = id_of(tid);
+    odd_ids_ = odd_ids_ || looks_like_track(thread);
+    return find(false, id_of(pid), thread);
+  }
   uint16_t find_or_add(bool device, int64_t process, int64_t id);
 
   RankTrace& trace_;
   ValueNames& names_;
+  bool odd_ids_ = false;  // that look like those of texts or tracks
   std::array<Cached, 256> cache_;
   uint64_t last_pid_ = 0, last_tid_ = 0;  // their texts; no number is 0 bytes
   uint16_t last_host_ = 0;

@@ -10,6 +10,7 @@
 #include "profile/ingest/byte_stream.h"
 #include "profile/ingest/detail/numbers.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/text_stream.h"
 #include "tests/support/thrown.h"
 
 namespace ms::profile {
@@ -17,22 +18,6 @@ namespace {
 
 using detail::microseconds_to_ns;
 using detail::stream_number;
-
-// Gives a text in pieces of a given size.
-class TextStream final : public ByteStream {
- public:
-  TextStream(std::string_view text, size_t piece) : text_(text), piece_(piece) {}
-  size_t read(char* out, size_t size) override {
-    const size_t n = std::min({size, piece_, text_.size()});
-    text_.copy(out, n);
-    text_.remove_prefix(n);
-    return n;
-  }
-
- private:
-  std::string_view text_;
-  size_t piece_;
-};
 
 struct Read {
   RankTrace trace;
@@ -49,7 +34,7 @@ struct Read {
 
 std::unique_ptr<Read> read(std::string_view text, size_t piece = SIZE_MAX) {
   auto out = std::make_unique<Read>();
-  TextStream stream(text, piece);
+  test::TextStream stream(text, piece);
   out->is_trace = read_chrome_json(stream, "a.json", out->trace, out->file, out->stats);
   return out;
 }

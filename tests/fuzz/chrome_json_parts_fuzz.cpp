@@ -1,0 +1,35 @@
+// profile/ingest: a text read in pieces by several threads gives what it gives as a whole, whatever the text. The first
+// byte says how long the pieces are.
+#include "profile/ingest/chrome_json.h"
+#include "tests/fuzz/reader.h"
+#include "tests/support/tell_trace.h"
+#include "tests/support/text_stream.h"
+
+namespace {
+
+using namespace ms;
+
+std::string read(std::string_view text, const profile::ChromeJsonOptions& options) {
+  profile::RankTrace trace;
+  profile::FileInfo file;
+  profile::ImportStats stats;
+  test::TextStream stream(text);
+  std::string out = "refused";
+  fuzz::read_or_refuse([&] {
+    const bool is_trace = profile::read_chrome_json(stream, "trace.json", trace, file, stats, options);
+    out = core::cat(is_trace, " ", file.events, " ", test::tell(trace));
+    for (const std::string& line : stats.lines()) out += line;
+  });
+  return out;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text = fuzz::text_of(data + 1, size - 1);
+  // Few pieces: each brings a window of its own.
+  const auto piece = static_cast<int64_t>(text.size() / 12 + 1 + data[0]);
+  fuzz::require(read(text, {3, piece}) == read(text, {}), "the same in pieces");
+  return 0;
+}

@@ -1,0 +1,200 @@
+// One file read in pieces by several threads: the same comes out wherever the cuts lie, in strings, in objects that
+// look like events, in damage.
+#include "profile/ingest/detail/array_parts.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "core/error.h"
+#include "profile/ingest/chrome_json.h"
+#include "tests/support/tell_trace.h"
+#include "tests/support/text_stream.h"
+
+namespace ms::profile::detail {
+namespace {
+
+using core::cat;
+
+uint64_t seed() {
+  const char* given = std::getenv("MS_TEST_SEED");
+  const uint64_t chosen = given == nullptr ? 20261122 : std::strtoull(given, nullptr, 10);
+  std::printf("MS_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+  return chosen;
+}
+
+// All that a reader gives of a text: the store, what it complained of, or why it refused.
+std::string read(const std::string& text, const ChromeJsonOptions& options, size_t read_bytes = SIZE_MAX) {
+  RankTrace trace;
+  FileInfo file;
+  ImportStats stats;
+  test::TextStream stream(text, read_bytes);
+  try {
+    const bool is_trace = read_chrome_json(stream, "a.json", trace, file, stats, options);
+    std::string out = cat(is_trace, " ", file.events, " of ", file.json_bytes, "\n", test::tell(trace));
+    for (const std::string& line : stats.lines()) out += line + "\n";
+    return out;
+  } catch (const core::Error& e) {
+    return e.what();
+  }
+}
+
+// Every kind of event, names and ids of every kind, and objects in arguments that look like events.
+std::string nasty_events(std::mt19937_64& random, int count) {
+  const auto pick = [&](auto... choices) {
+    const std::string all[] = {choices...};
+    return all[random() % sizeof...(choices)];
+  };
+  std::string out;
+  for (int i = 0; i < count; ++i) {
+    const std::string ph = pick("X", "X", "X", "X", "X", "s", "f", "B", "E", "i", "C", "M", "b", "e", "t", "n", "?");
+    const std::string id = pick("1", "2", "\"0x2\"", "\"a\"", "77777777777", "18446744073709551613");
+    const std::string name =
+        pick("aten::mm", "kernel_1", "kernel_2", "[memory]", "thread_name", "process_name", "nccl:all_reduce",
+             R"(a \"{\" b)", "}],[{", "\\\\", "tab\there", "\xc3\xbc", cat("new", random() % 50));
+    const std::string args = pick(
+        R"("device": 0, "stream": 7, "Collective name": "allreduce", "Seq": 3, "dtype": "Float")",
+        R"("device": 0, "stream": "side", "bytes": 12)", R"("Input Dims": [[2, 3], [3, 4]], "Input type": ["a"])",
+        R"("name": "lane name", "value": 1.5, "other": 2)", R"("Addr": 5, "Bytes": -8, "Total Allocated": 3)",
+        R"("x": [{"ph": "X", "name": "no event", "ts": 1, "dur": 1}, {"ph": "X", "name": "nor this", "ts": 2}])",
+        R"("x": {"ph": "X", "ts": 9, "name": "in an object"}, "y": {"traceEvents": [{"ph": "X", "ts": 1}]})",
+        R"("x": "{\"ph\": \"X\"},", "{": "ph", ":": "X", "}": ",")", R"("Task Type": "AI_CORE", "connection_id": 5)");
+    const std::string ts = pick("1", "5.001", "\"7.5\"", "900", "12.25", "null", "1e3", cat(random() % 1000));
+    out += cat(
+        i == 0 ? "" : pick(",", ",\n  ", " , "), "{\"ph\":\"", ph, "\",\"name\": \"", name, "\", \"cat\": \"",
+        pick("kernel", "cpu_op", "cuda_runtime", "gpu_memcpy", "cuda_sync", "ac2g", "unheard of", "HostToDevice",
+             "user_annotation"),
+        "\", \"pid\": ", pick("0", "1", "\"CUDA functions\"", "\"Spans\""),
+        ", \"tid\": ", pick("7", "8", "\"stream\"", "123456789012"), ", \"ts\": ", ts,
+        ", \"dur\": ", pick("1", "2.5", "-1", "0"), random() % 3 == 0 ? cat(", \"id\": ", id) : "",
+        random() % 4 == 0 ? "" : cat(", \"args\": {", args, ", \"correlation\": ", id, ", \"External id\": ", id, "}"),
+        "}");
+  }
+  return out;
+}
+
+TEST(ArrayParts, TheSameWhereverTheCutsLie) {
+  std::mt19937_64 random(seed());
+  for (const bool object : {false, true}) {
+    const std::string text =
+        object
+            ? cat(R"({"schemaVersion": 1, "traceEvents": [)", nasty_events(random, 12),
+                  R"(], "distributedInfo": {"rank": 2, "world_size": 4}, "x": [{"ph": "X", "ts": 1}, {"ph": "X", "ts": 2}]})")
+            : cat("[", nasty_events(random, 12), "]");
+    const std::string whole = read(text, {});
+    for (int64_t piece = 1; piece <= static_cast<int64_t>(text.size()); piece += piece < 40 ? 1 : 17) {
+      ASSERT_EQ(read(text, {2, piece}), whole) << "pieces of " << piece << " bytes of " << text;
+    }
+  }
+}
+
+TEST(ArrayParts, TheSameForAnyNumberOfThreads) {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 3; ++round) {
+    const std::string text = cat("[", nasty_events(random, 2000), "]");
+    const std::string whole = read(text, {});
+    for (const int threads : {2, 3, 8}) {
+      for (const int64_t piece : {5'000, 37'000, 150'000}) ASSERT_EQ(read(text, {threads, piece}), whole);
+    }
+    EXPECT_EQ(read(text, {3, 20'000}, 1000), whole) << "in reads of 1000 bytes";
+  }
+}
+
+TEST(ArrayParts, TheSameOfDamagedTexts) {
+  std::mt19937_64 random(seed());
+  const std::string good =
+      cat("{\"traceEvents\": [", nasty_events(random, 60), "], \"distributedInfo\": {\"rank\": 1}}");
+  for (int round = 0; round < 300; ++round) {
+    std::string text = good;
+    for (uint64_t i = random() % 3; i < 3; ++i) {
+      constexpr std::string_view kBytes = "\"{}[],:\\ \n0\0x";
+      const size_t at = random() % text.size();
+      switch (random() % 3) {
+        case 0:
+          text[at] = kBytes[random() % kBytes.size()];
+          break;
+        case 1:
+          text.erase(at, random() % 40);
+          break;
+        default:
+          text.insert(at, 1, kBytes[random() % kBytes.size()]);
+      }
+    }
+    if (random() % 4 == 0) text.resize(random() % text.size());
+    const std::string whole = read(text, {});
+    for (const int64_t piece : {200, 1'000, 4'000}) ASSERT_EQ(read(text, {3, piece}), whole) << text;
+  }
+}
+
+// More categories or lanes than ids, numbers that look like those of texts and tracks: read again as a whole.
+TEST(ArrayParts, TheSameAtTheLimits) {
+  std::string categories = "[", lanes = "[", odd = "[";
+  for (int i = 0; i < 600; ++i) {
+    categories +=
+        cat(i == 0 ? "" : ",", R"({"ph": "X", "cat": "c)", i % 300, R"(", "name": "n", "ts": )", i, R"(, "dur": 1})");
+  }
+  for (int i = 0; i < 70'000; ++i) {
+    lanes += cat(i == 0 ? "" : ",", R"({"ph": "X", "tid": )", i, R"(, "ts": )", i, R"(, "dur": 1})");
+  }
+  for (int i = 0; i < 300; ++i) {
+    odd += cat(i == 0 ? "" : ",", R"({"ph": ")", i % 2 == 0 ? "b" : "X", R"(", "cat": "c)", i % 5, R"(", "id": )", i,
+               R"(, "tid": )", -(i % 7), R"(, "ts": )", i,
+               R"(, "dur": 1}, {"ph": "X", "cat": "kernel", "ts": 1, "name": "t)", i,
+               R"(", "args": {"device": 0, "stream": 2305843009213693)", 952 + i % 3, "}}");
+  }
+  for (const std::string& text : {categories + "]", lanes + "]", odd + "]"}) {
+    const std::string whole = read(text, {});
+    EXPECT_EQ(read(text, {3, static_cast<int64_t>(text.size() / 5)}), whole);
+    EXPECT_EQ(read(text, {2, static_cast<int64_t>(text.size() / 11)}), whole);
+  }
+}
+
+// A part that began right is taken over, not read again: what helpers read is of use.
+TEST(ArrayParts, PartsAreTakenOver) {
+  std::string text = "[";
+  for (int i = 0; i < 5000; ++i) {
+    text += cat(i == 0 ? "" : ", ", R"({"ph": "X", "name": "n)", i % 10, R"(", "ts": )", i,
+                R"(, "dur": 1, "cat": "kernel", "pid": "p", "tid": -549452224, "args": {"device": 0, "stream": 7}})");
+  }
+  const test::TextStream stream(text + "]");
+  const int64_t piece = static_cast<int64_t>(text.size()) / 4;
+  ArrayParts parts(stream, "a.json", 0, piece, 2);
+  // Whoever has read the first piece stands at the first event behind the cut.
+  int64_t at = static_cast<int64_t>(text.find("{\"ph\"", static_cast<size_t>(piece)));
+  int64_t events = 0, taken = 0;
+  RankTrace trace;
+  ImportStats stats;
+  const std::string path = "a.json";
+  FileIssues issues(stats, path);
+  EventColumns whole(trace, issues);
+  EXPECT_EQ(parts.next(), piece);
+  for (; parts.next() <= at; ++taken) {
+    const std::unique_ptr<ArrayPart> part = parts.take(at);
+    if (part == nullptr) break;  // not begun by the helper when we came: the caller's to read
+    EXPECT_EQ(part->begin, at);
+    events += part->columns.events();
+    EXPECT_TRUE(whole.absorb(part->columns)) << "nothing odd is in it";
+    EXPECT_EQ(whole.events(), events);
+    at = part->end;
+  }
+  if (taken > 0) {
+    EXPECT_NEAR(static_cast<double>(events), 1250.0 * static_cast<double>(taken), 100.0);
+  }
+  EXPECT_EQ(parts.take(INT64_MAX - 1), nullptr);
+  EXPECT_EQ(parts.next(), INT64_MAX);
+}
+
+TEST(ArrayParts, WhereNoEventBeginsNoneIsTaken) {
+  std::mt19937_64 random(seed());
+  const std::string text =
+      cat(R"([{"ph": "X", "ts": 1, "args": {"x": [)", nasty_events(random, 50), R"(]}}, {"ph": "X", "ts": 2}])");
+  const test::TextStream stream(text);
+  ArrayParts parts(stream, "a.json", 0, 500, 2);
+  const auto real = static_cast<int64_t>(text.rfind("{\"ph\""));
+  EXPECT_EQ(parts.take(real), nullptr) << "those inside the arguments began before it, and were wrong";
+}
+
+}  // namespace
+}  // namespace ms::profile::detail

@@ -1,0 +1,35 @@
+// A text as a stream of bytes, in reads of at most `piece` bytes; several readers at once, as of a file.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include "profile/ingest/byte_stream.h"
+
+namespace ms::test {
+
+class TextStream final : public profile::ByteStream {
+ public:
+  explicit TextStream(std::string_view text, size_t piece = SIZE_MAX) : text_(text), piece_(piece) {}
+
+  size_t read(char* out, size_t size) override {
+    const size_t n = std::min({size, piece_, text_.size() - at_});
+    text_.substr(at_).copy(out, n);
+    at_ += n;
+    return n;
+  }
+  int64_t size() const override { return static_cast<int64_t>(text_.size()); }
+  std::unique_ptr<profile::ByteStream> from(int64_t offset) const override {
+    auto out = std::make_unique<TextStream>(text_, piece_);
+    out->at_ = std::min(static_cast<size_t>(offset), text_.size());
+    return out;
+  }
+
+ private:
+  std::string_view text_;
+  size_t piece_;
+  size_t at_ = 0;
+};
+
+}  // namespace ms::test
