@@ -4,9 +4,17 @@
 
 #include <array>
 
+#include "kernels/detail/xxh3.h"
+#include "kernels/isa.h"
+
 namespace ms::kernels {
 
-uint64_t xxh3(const void* data, size_t size_bytes) { return XXH3_64bits(data, size_bytes); }
+uint64_t xxh3(const void* data, size_t size_bytes) {
+#if defined(__x86_64__)
+  if (active_isa() != Isa::kScalar) return detail::xxh3_avx2(data, size_bytes);
+#endif
+  return XXH3_64bits(data, size_bytes);
+}
 
 namespace {
 

@@ -1,10 +1,9 @@
 // What a save of so many bytes cannot do without, one thread's: copying them, both hashes of them (chunks and logical),
 // writing them past the page cache with fsync. bench/train/save_cost.py holds the trainer's saves against it.
 //
-//   bench.ckpt.ceiling FOLDER BYTES     prints JSON, seconds; medians of five
+//   bench.ckpt.ceiling FOLDER [BYTES]     1 GiB; prints JSON, seconds; medians of five
 //
 // FOLDER decides which disk is measured; what is made in it is removed.
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -69,16 +68,7 @@ int run(const fs::path& file_path, int64_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "bench.ckpt.ceiling FOLDER BYTES\n");
-    return 2;
-  }
-  const fs::path file = fs::path(argv[1]) / ("ceiling_" + std::to_string(::getpid()));
-  try {
-    return run(file, std::atoll(argv[2]) / 4096 * 4096);
-  } catch (const core::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    fs::remove(file);
-    return 1;
-  }
+  return ms::bench::in_folder(argc, argv, "bench.ckpt.ceiling FOLDER [BYTES]", [&](const fs::path& folder) {
+    return run(folder / "raw", (argc > 2 ? std::atoll(argv[2]) : int64_t{1} << 30) / 4096 * 4096);
+  });
 }

@@ -3,10 +3,9 @@
 // them by the same way (io_uring where it works), verify against reading, and reshard against cp + sync. The state is
 // of normal weights, as compression wants to see them.
 //
-//   checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]     about 2 GB with the defaults; prints JSON
+//   bench.ckpt.checkpoint FOLDER [HIDDEN [LAYERS [THREADS]]]     about 2 GB with the defaults; prints JSON
 //
 // Medians of five. FOLDER decides which disk is measured; what is made in it is removed.
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -198,19 +197,9 @@ int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "checkpoint_bench FOLDER [HIDDEN [LAYERS [THREADS]]]\n");
-    return 2;
-  }
-  const fs::path folder = fs::path(argv[1]) / ("checkpoint_bench_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  int code = 1;
-  try {
-    code = run(folder, argc > 2 ? std::atoi(argv[2]) : 1024, argc > 3 ? std::atoi(argv[3]) : 6,
-               argc > 4 ? std::atoi(argv[4]) : 2);
-  } catch (const core::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-  }
-  fs::remove_all(folder);
-  return code;
+  return ms::bench::in_folder(argc, argv, "bench.ckpt.checkpoint FOLDER [HIDDEN [LAYERS [THREADS]]]",
+                              [&](const fs::path& folder) {
+                                return run(folder, argc > 2 ? std::atoi(argv[2]) : 1024,
+                                           argc > 3 ? std::atoi(argv[3]) : 6, argc > 4 ? std::atoi(argv[4]) : 2);
+                              });
 }

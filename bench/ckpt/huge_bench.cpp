@@ -5,7 +5,6 @@
 //
 // TP 4 PP 16 EP 32 to TP 8 PP 8 EP 16 with 61 layers, uneven stages both; fewer layers are split evenly over PP 2
 // and 1.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -168,18 +167,7 @@ int run(const fs::path& folder, int64_t layers, int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "bench.ckpt.huge FOLDER [LAYERS [THREADS]]\n");
-    return 2;
-  }
-  const fs::path folder = fs::path(argv[1]) / ("huge_bench_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  int code = 1;
-  try {
-    code = run(folder, argc > 2 ? std::atoll(argv[2]) : 61, argc > 3 ? std::atoi(argv[3]) : 2);
-  } catch (const core::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-  }
-  fs::remove_all(folder);
-  return code;
+  return ms::bench::in_folder(argc, argv, "bench.ckpt.huge FOLDER [LAYERS [THREADS]]", [&](const fs::path& folder) {
+    return run(folder, argc > 2 ? std::atoll(argv[2]) : 61, argc > 3 ? std::atoi(argv[3]) : 2);
+  });
 }

@@ -49,6 +49,25 @@ inline double load() {
   return load_1;
 }
 
+// The main of a bench: body gets a folder of its own in argv[1], which is removed afterwards.
+inline int in_folder(int argc, char** argv, const char* usage,
+                     const std::function<int(const std::filesystem::path& folder)>& body) {
+  if (argc < 2) {
+    std::fprintf(stderr, "%s\n", usage);
+    return 2;
+  }
+  const auto folder = std::filesystem::path(argv[1]) / ("ms_bench_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  int code = 1;
+  try {
+    code = body(folder);
+  } catch (const core::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  std::filesystem::remove_all(folder);
+  return code;
+}
+
 // By the kernel where root may, else these files' alone.
 inline void drop_page_cache(const std::filesystem::path& directory) {
   ::sync();

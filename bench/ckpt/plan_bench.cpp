@@ -4,7 +4,6 @@
 //   bench.ckpt.plan FOLDER [LAYERS [SOURCE_DP [TARGET_DP]]]     prints JSON; what is made in FOLDER is removed
 //
 // With a data-parallel size above 1 the optimizer state is in ZeRO pieces.
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -99,19 +98,9 @@ int run(const fs::path& folder, int64_t layers, int source_dp, int target_dp) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "bench.ckpt.plan FOLDER [LAYERS [SOURCE_DP [TARGET_DP]]]\n");
-    return 2;
-  }
-  const fs::path folder = fs::path(argv[1]) / ("plan_bench_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  int code = 1;
-  try {
-    code = run(folder, argc > 2 ? std::atoll(argv[2]) : 9536, argc > 3 ? std::atoi(argv[3]) : 1,
-               argc > 4 ? std::atoi(argv[4]) : 1);
-  } catch (const core::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-  }
-  fs::remove_all(folder);
-  return code;
+  return ms::bench::in_folder(argc, argv, "bench.ckpt.plan FOLDER [LAYERS [SOURCE_DP [TARGET_DP]]]",
+                              [&](const fs::path& folder) {
+                                return run(folder, argc > 2 ? std::atoll(argv[2]) : 9536,
+                                           argc > 3 ? std::atoi(argv[3]) : 1, argc > 4 ? std::atoi(argv[4]) : 1);
+                              });
 }

@@ -4,7 +4,6 @@
 //   bench.ckpt.reshard FOLDER [GIB [ROUNDS [THREADS [WRITE_PATH]]]]     8 GiB, 3 rounds; prints JSON
 //
 // Medians. FOLDER decides which disk is measured; it needs room for three copies, and what is made in it is removed.
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -146,19 +145,9 @@ int run(const fs::path& folder, double gib, int rounds, int threads, const std::
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "bench.ckpt.reshard FOLDER [GIB [ROUNDS [THREADS [WRITE_PATH]]]]\n");
-    return 2;
-  }
-  const fs::path folder = fs::path(argv[1]) / ("reshard_bench_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  int code = 1;
-  try {
-    code = run(folder, argc > 2 ? std::atof(argv[2]) : 8, argc > 3 ? std::atoi(argv[3]) : 3,
-               argc > 4 ? std::atoi(argv[4]) : 2, argc > 5 ? argv[5] : "auto");
-  } catch (const core::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-  }
-  fs::remove_all(folder);
-  return code;
+  return ms::bench::in_folder(argc, argv, "bench.ckpt.reshard FOLDER [GIB [ROUNDS [THREADS [WRITE_PATH]]]]",
+                              [&](const fs::path& folder) {
+                                return run(folder, argc > 2 ? std::atof(argv[2]) : 8, argc > 3 ? std::atoi(argv[3]) : 3,
+                                           argc > 4 ? std::atoi(argv[4]) : 2, argc > 5 ? argv[5] : "auto");
+                              });
 }

@@ -1,0 +1,42 @@
+#include "kernels/checksum.h"
+
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "kernels/detail/xxh3.h"
+#include "kernels/isa.h"
+
+namespace ms::kernels {
+namespace {
+
+TEST(ChecksumTest, Xxh3IsTheLibrarysOnEveryInstructionSet) {
+  std::mt19937_64 random(5);
+  std::vector<unsigned char> bytes(70000);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+  std::vector<size_t> sizes = {1023, 1024, 1025, 4096, 65536, 65537, 69999};
+  for (size_t size = 0; size <= 600; ++size) sizes.push_back(size);  // its code changes at 16, 128, 240 and 256
+  for (const size_t size : sizes) {
+    const unsigned char* const at = bytes.data() + random() % (bytes.size() - size + 1);
+    const uint64_t expected = XXH3_64bits(at, size);
+    ASSERT_EQ(xxh3(at, size), expected) << size;
+#if defined(__x86_64__)
+    if (cpu_supports(Isa::kAvx2)) {
+      ASSERT_EQ(detail::xxh3_avx2(at, size), expected) << size;
+    }
+#endif
+  }
+  EXPECT_EQ(xxh3(nullptr, 0), 0x2d06800538d394c2u);  // of the empty string, as the specification's test vectors have it
+}
+
+TEST(ChecksumTest, Crc32cIsCastagnolis) {
+  const std::string_view digits = "123456789";
+  EXPECT_EQ(crc32c(digits.data(), digits.size()), 0xe3069283u);  // RFC 3720's polynomial, the usual check value
+  EXPECT_EQ(crc32c(nullptr, 0), 0u);
+}
+
+}  // namespace
+}  // namespace ms::kernels
