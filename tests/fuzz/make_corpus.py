@@ -8,6 +8,7 @@ what is wrong with them.
 import json
 import pathlib
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -98,6 +99,58 @@ def traces():
          chunk(0, 0, json.dumps(meta).encode()) + chunk(1, 2, events) + chunk(2, 0, clock) + chunk(3, 0, footer))
 
 
+def ascend():
+    """The files of a folder, with a byte 1 between them (ascend_fuzz.cpp), and a database."""
+    trace = [{"ph": "M", "name": "process_name", "pid": p, "args": {"name": n}} for p, n in
+             ((1, "Python"), (2, "Ascend Hardware"), (3, "HCCL"), (4, "Overlap Analysis"))]
+    trace += [{"ph": "M", "name": "thread_name", "pid": p, "tid": t, "args": {"name": n}} for p, t, n in
+              ((2, 3, "Stream 3"), (3, 0, "Group 0 Communication"), (4, 0, "Computing"), (4, 1, "Communication"), (4, 2, "Free"))]
+    trace += [{"ph": "X", "name": n, "pid": p, "tid": t, "ts": f"{ts}.125", "dur": 10.5, "args": {"Task Type": "AI_CORE", "connection_id": 9}}
+              for n, p, t, ts in (("ProfilerStep#7", 1, 5, 100), ("MatMul", 2, 3, 120), ("hcom_allReduce__1_0_1", 3, 0, 125), ("Computing", 4, 0, 120))]
+    trace += [{"ph": ph, "cat": "async_npu", "name": "torch_to_npu", "id": "9", "pid": p, "tid": t, "ts": ts}
+              for ph, p, t, ts in (("s", 1, 5, "110"), ("f", 2, 3, "120"))]
+    link = {"Transport Type": "HCCS", "Transit Size(MB)": 1.5, "Transit Time(ms)": 0.5, "Bandwidth(GB/s)": 3}
+    files = [
+        '{"rank_id": 0}',
+        'Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Stream ID\na,MatMul,AI_CORE,1699529622790614.812\t,10.125,1,3\n'
+        '"b\nc",Add,AI_VECTOR_CORE,1699529622790700.001\t,.875,0,3\nshort,row\nhcom_x,hcom,HCCL,1699529622790800,2,N/A,4\n',
+        "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,Preparing\n50,1.5,2,0.5,2.5,3,6,1,0.25\n",
+        "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB)\nPTA,1,5.5,6\nAPP,3,N/A,\n",
+        "Name,Size(KB),Allocation Time(us),Release Time(us),Allocation Total Allocated(MB)\naten::empty,20.5,1.5,,7\nx,1,2,3,4\n",
+        json.dumps({"step50": {"collective": {"hcom_allReduce-total@1": {"0-1": link, "1-0": link}}}}), json.dumps(trace)]
+    seed("ascend", "everything", "\1".join(files))
+    seed("ascend", "tables_only", "\1".join([*files[:6], ""]))
+    path = HERE / "corpus/ascend_database/small.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    database = sqlite3.connect(path)
+    names = ["AI_CORE", "MatMul", "hcom_allReduce__1_0_1", "aten::mm", "aclnnMatmul", "group"]
+    database.executescript("PRAGMA page_size=512;" + "".join(f"CREATE TABLE {table};" for table in (
+        "STRING_IDS(id INTEGER PRIMARY KEY, value TEXT)", "TASK(startNs, endNs, connectionId, globalTaskId, taskType, streamId)",
+        "COMPUTE_TASK_INFO(name, globalTaskId, taskType)", "COMMUNICATION_OP(opName, startNs, endNs, connectionId, groupName)",
+        "PYTORCH_API(startNs, endNs, globalTid, name)", "CANN_API(startNs, endNs, globalTid, name, connectionId)",
+        "STEP_TIME(id, startNs, endNs)", "RANK_DEVICE_MAP(rankId, deviceId)")))
+    database.executemany("INSERT INTO STRING_IDS VALUES(?, ?)", enumerate(names))
+    start = 1699529622790614812
+    database.executemany("INSERT INTO TASK VALUES(?, ?, ?, ?, 0, 3)", [(start + i * 100, start + i * 100 + 50, i, i) for i in range(1, 4)])
+    database.executemany("INSERT INTO COMPUTE_TASK_INFO VALUES(1, ?, 0)", [(1,), (2,)])
+    database.execute("INSERT INTO COMMUNICATION_OP VALUES(2, ?, ?, 3, 5)", (start + 300, start + 380))
+    database.execute("INSERT INTO PYTORCH_API VALUES(?, ?, 4294967301, 3)", (start, start + 90))
+    database.execute("INSERT INTO CANN_API VALUES(?, ?, 4294967301, 4, 1)", (start + 10, start + 40))
+    database.execute("INSERT INTO STEP_TIME VALUES(7, ?, ?)", (start, start + 1000))
+    database.execute("INSERT INTO RANK_DEVICE_MAP VALUES(0, 0)")
+    database.commit()
+    database.close()
+
+
+def any_trace_file():
+    """One of each format."""
+    for kind, name in (("chrome_json", "kineto.json"), ("chrome_json", "generic.json"), ("chrome_json", "ascend.json"),
+                       ("chrome_json", "kineto.json.gz"), ("chrome_json", "kineto.json.zst"), ("mstrace", "rank_00000.mstrace"),
+                       ("ascend_database", "small.db")):
+        seed("trace_file", name, (HERE / "corpus" / kind / name).read_bytes())
+
+
 def traces_in_pieces():
     """A byte that says how long, and a text."""
     for seed_file in ("kineto.json", "generic.json", "ascend.json"):
@@ -178,6 +231,8 @@ if __name__ == "__main__":
     plans()
     traces()
     traces_in_pieces()
+    ascend()
+    any_trace_file()
     tokenizers()
     data_sets()
     if len(sys.argv) > 1:

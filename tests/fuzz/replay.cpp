@@ -5,7 +5,8 @@
 //
 // Of every file: the file, every truncation, every single bit flipped, every 1, 2, 4 and 8 bytes set to 0, 1, the
 // largest signed and unsigned value, and every number in digits replaced by such. MS_FUZZ_RUNS bounds the runs of a
-// file (default 4000, spread evenly over all of them; 0: all).
+// file (default 4000, spread evenly over all of them; 0: all). MS_FUZZ_RANDOM=N: instead, N inputs with a few random
+// changes each, of all files in turn; MS_TEST_SEED repeats a run.
 //
 // A reader that crashes, hangs, or asks for memory that its input does not justify ends the process; the input is left
 // in ./crash-<process>.
@@ -24,6 +25,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -90,6 +92,10 @@ class Mutations {
     kinds_ = {file.size(), file.size() * 8, words, numbers_.size() * std::size(kNumbers)};
   }
 
+  static constexpr const char* kNumbers[] = {
+      "0",     "1",    "-1", "2147483648", "4294967297", "9223372036854775807", "18446744073709551615",
+      "1e999", "1e18", "0.5"};
+
   size_t count() const { return kinds_[0] + kinds_[1] + kinds_[2] + kinds_[3]; }
 
   std::string make(size_t index) const {
@@ -122,16 +128,63 @@ class Mutations {
   };
   static constexpr size_t kWidths[] = {1, 2, 4, 8};
   static constexpr Word kWords[] = {{0, 0, 0}, {1, 0, 0}, {0xff, 0xff, 0xff}, {0xfe, 0xff, 0xff}, {0xff, 0xff, 0x7f}};
-  static constexpr const char* kNumbers[] = {
-      "0",     "1",    "-1", "2147483648", "4294967297", "9223372036854775807", "18446744073709551615",
-      "1e999", "1e18", "0.5"};
-
   bool is_digit(size_t i) const { return std::isdigit(static_cast<unsigned char>(file_[i])) != 0; }
 
   const std::string& file_;
   std::vector<std::pair<size_t, size_t>> numbers_;
   std::vector<size_t> kinds_;
 };
+
+// One to eight random changes: bytes set, cut out, copied over others or put in between, numbers replaced.
+std::string mutate(const std::string& file, std::mt19937_64& random) {
+  std::string text = file;
+  const auto below = [&](size_t n) { return static_cast<size_t>(random() % std::max<size_t>(n, 1)); };
+  for (size_t changes = 1 + below(8); changes > 0 && !text.empty(); --changes) {
+    const size_t at = below(text.size()), size = 1 + below(below(4) == 0 ? text.size() : 16);
+    switch (below(7)) {
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text[at] = static_cast<char>(text[at] ^ (1 << below(8)));
+        break;
+      case 2:
+        text.erase(at, size);
+        break;
+      case 3:
+        text.insert(at, text.substr(below(text.size()), size));
+        break;
+      case 4: {
+        const std::string piece = text.substr(below(text.size()), size);
+        text.replace(at, piece.size(), piece);
+        break;
+      }
+      case 5: {
+        constexpr std::string_view kMarks = "{}[]\",:\\ \n0-e.\t\0";
+        text[at] = kMarks[below(kMarks.size())];
+        break;
+      }
+      default: {
+        const size_t digit = text.find_first_of("0123456789", at);
+        if (digit == std::string::npos) break;
+        const size_t end = std::min(text.find_first_not_of("0123456789", digit), text.size());
+        text.replace(digit, end - digit, Mutations::kNumbers[below(std::size(Mutations::kNumbers))]);
+      }
+    }
+  }
+  return text;
+}
+
+size_t run_random(const std::vector<std::string>& paths, size_t runs) {
+  const char* given = std::getenv("MS_TEST_SEED");
+  const uint64_t seed = given == nullptr ? 20261122 : std::strtoull(given, nullptr, 10);
+  std::printf("MS_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  std::vector<std::string> files;
+  for (const std::string& path : paths) files.push_back(ms::test::read_file(path));
+  for (size_t i = 0; i < runs; ++i) run(mutate(files[i % files.size()], random));
+  return runs;
+}
 
 size_t replay(const std::string& path, size_t max_runs) {
   const std::string file = ms::test::read_file(path);
@@ -217,8 +270,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "no corpus\n");
     return 1;
   }
-  size_t runs = 0;
-  for (const std::string& file : files) runs += replay(file, max_runs);
+  const char* random = std::getenv("MS_FUZZ_RANDOM");
+  size_t runs = random == nullptr ? 0 : run_random(files, std::strtoull(random, nullptr, 10));
+  for (const std::string& file : files) runs += random == nullptr ? replay(file, max_runs) : 0;
   std::printf("%zu files, %zu inputs\n", files.size(), runs);
   return 0;
 }

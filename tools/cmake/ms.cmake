@@ -163,12 +163,13 @@ function(ms_script_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
-# ms_fuzz(<reader> USES modules... [LINKS external targets...])
+# ms_fuzz(<reader> USES modules... [LINKS external targets...] [RUNS n] [RANDOM n])
 # tests/fuzz/<reader>_fuzz.cpp has libFuzzer's entry point. fuzz.<reader> replays tests/fuzz/corpus/<reader> and
 # mutations of it that are always the same (tests/fuzz/replay.cpp); fuzz.<reader>.all, nightly, leaves none of them out.
+# RANDOM: also fuzz.<reader>.random, nightly: so many inputs with a few random changes each.
 # With MS_FUZZ the program is libFuzzer's, and is run by hand (tests/README.md).
 function(ms_fuzz reader)
-  cmake_parse_arguments(ARG "" "RUNS" "USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "RUNS;RANDOM" "USES;LINKS" ${ARGN})
   set(target fuzz.${reader})
   add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/fuzz/${reader}_fuzz.cpp)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -190,6 +191,10 @@ function(ms_fuzz reader)
   endif()
   ms_test_properties(fuzz.${reader} 120 "" "${ARG_RUNS}")
   ms_test_properties(fuzz.${reader}.all 3600 nightly MS_FUZZ_RUNS=0)
+  if(ARG_RANDOM)
+    add_test(NAME fuzz.${reader}.random COMMAND ${target} ${corpus})
+    ms_test_properties(fuzz.${reader}.random 3600 nightly MS_FUZZ_RANDOM=${ARG_RANDOM})
+  endif()
 endfunction()
 
 # ms_bench(<path without _bench.cpp> USES modules...): one program of Google Benchmark, not a test.
