@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <utility>
+
+#include "core/error.h"
 
 namespace ms::core {
 namespace {
@@ -13,6 +16,7 @@ namespace {
 // A signal handler has no other way to tell: the one reason for these globals.
 std::atomic<int> first_signal{0};
 std::atomic<int64_t> signal_time_ns{0};
+std::atomic<int64_t> counted{0};
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t monotonic_ns() {
@@ -30,6 +34,14 @@ void remember(int signal) {
   }
 }
 
+void install(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 void install_termination_handlers() {
@@ -37,13 +49,7 @@ void install_termination_handlers() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-void watch_termination_signal(int signal) {
-  struct sigaction action {};
-  action.sa_handler = remember;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  sigaction(signal, &action, nullptr);
-}
+void watch_termination_signal(int signal) { install(signal, remember); }
 
 int parse_signal(std::string_view name) {
   constexpr std::pair<std::string_view, int> kNames[] = {
@@ -60,5 +66,21 @@ double seconds_since_termination() {
   const int64_t at = signal_time_ns.load();
   return at == 0 ? 0.0 : static_cast<double>(monotonic_ns() - at) * 1e-9;
 }
+
+void count_signal(int signal) {
+  install(signal, [](int) { counted.fetch_add(1, std::memory_order_relaxed); });
+}
+
+SignalStack::SignalStack() {
+  stack_t mine{};
+  mine.ss_size = static_cast<size_t>(::sysconf(_SC_SIGSTKSZ)) + 16384;  // the registers that are saved, and a handler
+  memory_ = std::make_unique_for_overwrite<std::byte[]>(mine.ss_size);
+  mine.ss_sp = memory_.get();
+  MS_CHECK(::sigaltstack(&mine, &before_) == 0, "sigaltstack: ", std::strerror(errno));
+}
+
+SignalStack::~SignalStack() { ::sigaltstack(&before_, nullptr); }
+
+int64_t counted_signals() { return counted.load(std::memory_order_relaxed); }
 
 }  // namespace ms::core

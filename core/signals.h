@@ -1,8 +1,11 @@
-// Termination signals, as a flag that work can look at: SIGTERM, SIGINT and SIGHUP ask, the program decides where it is
-// safe.
+// Signals, as flags that work can look at where it is safe: SIGTERM, SIGINT and SIGHUP ask to end, another may ask for
+// something else.
 #pragma once
 
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 namespace ms::core {
@@ -20,5 +23,24 @@ int parse_signal(std::string_view name);
 int termination_signal();
 // Seconds since it came; 0 when none has.
 double seconds_since_termination();
+
+// Lets this signal be counted, no more. Of one signal in the program.
+void count_signal(int signal);
+int64_t counted_signals();
+
+// While it lives, the handlers of this file run on a stack of their own when they interrupt this thread. Every thread
+// that runs kernels has one: oneDNN's generated products (2.6) keep pointers further below the stack pointer than the
+// kernel spares, and a handler's frame in their place made them write anywhere.
+class SignalStack {
+ public:
+  SignalStack();
+  ~SignalStack();
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  stack_t before_{};
+};
 
 }  // namespace ms::core

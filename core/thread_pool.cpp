@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/signals.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -20,6 +21,7 @@ ThreadPool::ThreadPool(int num_threads) {
   for (int t = 1; t < num_threads; ++t) {
     workers_.emplace_back([this, t] {
       flush_denormals_in_this_thread();
+      const SignalStack signal_stack;
       work(t);
     });
   }

@@ -214,7 +214,9 @@ int main(int argc, char** argv) {
   // Not for users: what --ckpt-writer process starts.
   if (argc > 1 && std::string_view(argv[1]) == kWriterArgument)
     return ckpt::run_writer_process({argv + 2, argv + argc});
+  const core::SignalStack signal_stack;
   core::install_termination_handlers();
+  core::count_signal(SIGUSR2);  // it asks for a trace, unless it is to be --exit-signal
   core::flush_denormals_in_this_thread();
   std::optional<core::MpiSession> session;
   return tools::run_guarded(
