@@ -1,5 +1,6 @@
 // mstrain: trains decoder-only language models across MPI ranks. Wiring only; see train/README.md.
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <memory>

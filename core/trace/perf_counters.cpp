@@ -64,7 +64,8 @@ PerfCounters::PerfCounters() {
     }
     if (why != 0 || series.files.empty()) {
       for (const int file : series.files) ::close(file);
-      notice_ += cat(notice_.empty() ? "" : ", ", event.name, " (", std::strerror(why), ")");
+      notice_ +=
+          cat(notice_.empty() ? "not counted, the kernel refuses: " : ", ", event.name, " (", std::strerror(why), ")");
     } else {
       hardware_.push_back(std::move(series));
     }

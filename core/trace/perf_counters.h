@@ -22,7 +22,8 @@ class PerfCounters {
   // Calls emit(series, value) for each: "cycles", "LLC misses" (if allowed), "page faults", "context switches" since
   // construction, and per thread "cpu ns TID", "runqueue wait ns TID" since the thread began.
   void sample(const std::function<void(std::string_view series, double value)>& emit) const;
-  const std::string& notice() const { return notice_; }  // empty: nothing is missing
+  // One line; empty: nothing is missing.
+  const std::string& notice() const { return notice_; }
 
  private:
   struct Series {

@@ -296,11 +296,10 @@ void Recorder::start(const Options& options) {
   impl.stopping = false;
   impl.written_ns = now_ns();
   impl.window.fetch_add(1);
+  notice_.clear();
   if (options.level == Level::kLevel2) {
     impl.perf = std::make_unique<PerfCounters>();
-    if (!impl.perf->notice().empty()) {
-      log_info("core.trace", cat("--profile-level level2: not counted, the kernel refuses: ", impl.perf->notice()));
-    }
+    notice_ = impl.perf->notice();
     impl.sample_perf(now_ns());
   }
   impl.writer = std::thread([&impl] { impl.write_until_stopped(); });

@@ -71,6 +71,8 @@ class Recorder final : public Arena::Observer {
   // earlier: recording never disturbs the training step, it tells here.
   void stop();
   const std::string& path() const { return path_; }  // of the file of the last start; empty before
+  // What the kernel does not let this window count (level2); empty: nothing is missing.
+  const std::string& notice() const { return notice_; }
   // Clock offset of this rank to rank 0 (own clock - rank 0's), as a pair measured at local time at_ns (traces.md 7.3).
   void set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
   // While muted, comm() drops what this thread reports: the messages of a clock measurement are not the program's.
@@ -108,7 +110,7 @@ class Recorder final : public Arena::Observer {
 
   std::atomic<bool> active_{false};
   Options options_;
-  std::string path_;
+  std::string path_, notice_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -4,6 +4,8 @@ import ctypes
 import gzip
 import json
 import os
+import re
+import signal
 import sys
 
 import training
@@ -64,6 +66,58 @@ def steps(events):
     return sorted(int(e["name"][13:]) for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep#"))
 
 
+def ask(place):
+    """SIGUSR2 starts and stops a trace in a running job, as often as it comes; mpirun passes it on."""
+    job = place.start("--train-iters", "1000000", "--profile-save-path", "asked", "--profile-ranks", "-1",
+                      "--profile-level", "level2", "--exit-signal-handler", "--exit-signal", "SIGUSR1", ranks=2)
+    job.wait_for_line("iteration 3/")
+    for window in range(2):
+        for line in ("recording from iteration", "trace of iterations"):
+            os.kill(job.process.pid, signal.SIGUSR2)
+            training.wait_for(lambda: job.said().count(line) > window or job.process.poll() is not None, f'"{line}"')
+    os.kill(job.process.pid, signal.SIGUSR2)  # the third is open when the job ends
+    training.wait_for(lambda: job.said().count("recording from iteration") > 2 or job.process.poll() is not None, "a third")
+    os.kill(job.process.pid, signal.SIGUSR1)
+    ran = job.end()
+    windows = re.findall(r"trace of iterations (\d+) to (\d+) in (\S+)", ran.stderr)
+    place.expect(len(windows) == 3 and not ran.errors, "SIGUSR2 records three windows", ran)
+    place.expect(len(os.listdir(place.path("asked"))) == 3, f"a folder each: {os.listdir(place.path('asked'))}")
+    for first, end, folder in windows:
+        place.expect(folder == f"asked/from_iteration_{first}", f"the folder of iteration {first} is {folder}")
+        info = place.tool("msprof", "info", folder, "--json")
+        told = json.loads(info.stdout)
+        ranks = told["result"]["ranks"]
+        place.expect([rank["facts"]["steps"] for rank in ranks] == [list(range(int(first), int(end)))] * 2
+                     and not told["import"]["data_loss"], f"the trace of {folder} is whole", info)
+    # What the kernel does not let us count is told once a window, by one rank.
+    notices = ran.stderr.count("not counted, the kernel refuses")
+    place.expect(notices in (0, 3), f"one notice a window, not {notices}", ran)
+
+    # A trace that cannot be kept does not end the job; one that --profile asks for does.
+    with open(place.path("file"), "w", encoding="utf-8"):
+        pass
+    job = place.start("--train-iters", "1000000", "--profile-save-path", "file/in")
+    job.wait_for_line("iteration 3/")
+    os.kill(job.process.pid, signal.SIGUSR2)
+    job.wait_for_line("the run goes on without this trace")
+    said = job.said().count("iteration ")
+    training.wait_for(lambda: job.said().count("iteration ") > said + 3, "more iterations")
+    os.kill(job.process.pid, signal.SIGTERM)
+    ran = job.end()
+    place.expect(ran.exit == 128 + signal.SIGTERM and not ran.errors, "a trace that cannot be opened is passed over", ran)
+
+    # The flags' window is ended by the signal, and not opened again.
+    job = place.start("--train-iters", "1000000", "--profile", "--profile-step-start", "2", "--profile-step-end", "1000000",
+                      "--profile-save-path", "ended")
+    job.wait_for_line("recording from iteration 2")
+    os.kill(job.process.pid, signal.SIGUSR2)
+    job.wait_for_line("trace of iterations 2 to")
+    os.kill(job.process.pid, signal.SIGTERM)
+    ran = job.end()
+    place.expect(os.listdir(place.path("ended")) == ["rank_00000.mstrace"] and ran.stderr.count("recording from") == 1,
+                 "SIGUSR2 ends the window of the flags", ran)
+
+
 def main():
     with training.workplace() as place:
         place.make_data()
@@ -98,6 +152,7 @@ def main():
         place.expect(ran.exit == 0 and not os.path.exists(place.path("never")), "without --profile nothing is recorded", ran)
         files = record("late", "--profile-step-start", "10", "--profile-step-end", "12")
         place.expect(files == [], f"a window after the last step records nothing: {files}")
+        ask(place)
         for flags, names in ((["--profile-with-memory"], "--profile-with-cpu"), (["--profile-ranks", "1"], "--profile-ranks"),
                              (["--profile-step-start", "3", "--profile-step-end", "3"], "--profile-step-end"),
                              (["--profile-level", "level3"], "--profile-level"), (["--profile-format", "xml"], "--profile-format")):

@@ -1,5 +1,6 @@
-// The --profile* flags: opens the recorder of the chosen ranks for the iterations [start, end), and measures the clocks
-// of all ranks at both ends (traces.md 7.3).
+// When a trace is recorded: the --profile* flags open the recorder of the chosen ranks for the iterations [start, end),
+// and whoever asks in a running job (SIGUSR2 to mstrain) opens and closes it as well. The clocks of all ranks are
+// measured at both ends (traces.md 7.3).
 #pragma once
 
 #include <filesystem>
@@ -21,20 +22,30 @@ class ProfileWindow {
                 core::trace::Recorder* recorder, Convert convert);
   ~ProfileWindow();
 
+  // Ends the trace after this step, or begins one with the next: not that of the flags but one more, in
+  // <--profile-save-path>/from_iteration_N. What goes wrong with it is a warning: a job is worth more than its trace.
+  void toggle();
   // Collective, with the number of steps done. Steps of the window are those that begin in it.
   void before_step(int64_t completed);
   void after_step(int64_t completed);
-  void close();  // if it is still open: the run ended inside it
+  void close(int64_t completed);  // if it is still open: the run ended inside it
 
  private:
-  bool records_here() const;
+  bool records(int rank) const;
+  void open(int64_t completed);
+  // body throws on all ranks or on none. False, after a warning, if it threw in a window that was asked for.
+  bool may_fail(const std::function<void()>& body) const;
 
   const ProfilingConfig& config_;
   core::Communicator& world_;
   core::Arena& arena_;
   core::trace::Recorder* recorder_;
   Convert convert_;
-  bool open_ = false;
+  bool open_ = false, asked_ = false;
+  bool by_flags_ = true;     // the window that is open, else the last one
+  bool flags_done_ = false;  // the flags' window has been recorded
+  int64_t first_ = 0;        // step of the open window
+  std::filesystem::path folder_;
 };
 
 }  // namespace ms::train

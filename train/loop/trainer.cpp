@@ -421,8 +421,8 @@ struct Trainer::Impl {
   }
 
   // What the ranks tell each other after a step, a batch of an evaluation or a generated token: their flops, whose sum
-  // it returns, whether a signal has come to any of them, whether any has seen the time run out, and how their saves
-  // go.
+  // it returns, whether a signal has come to any of them, whether any has seen the time run out, how their saves go,
+  // and whether any was asked for a trace.
   double agree(int64_t flops) {
     std::vector<double> told = {static_cast<double>(flops)};
     for (const int signal : kEndingSignals) told.push_back(core::termination_signal() == signal ? 1 : 0);
@@ -432,6 +432,7 @@ struct Trainer::Impl {
     const ckpt::Saver::Status saving = saver != nullptr ? saver->status() : ckpt::Saver::Status{};
     told.push_back(endpoint.rank() == 0 && saving.unfinished ? 1 : 0);
     told.push_back(saving.failed ? 1 : 0);
+    told.push_back(core::counted_signals() > profile_requests ? 1 : 0);
     if (endpoint.size() > 1) groups->world.allreduce(told);
     for (size_t i = kEndingSignals.size(); i > 0; --i) {
       if (told[i] > 0) stop_signal = kEndingSignals[i - 1];
@@ -440,6 +441,7 @@ struct Trainer::Impl {
     out_of_time = rest[0] > 0;
     save_unfinished = rest[1] > 0;
     save_failed = rest[2] > 0;
+    profile_asked = rest[3] > 0;
     return told[0];
   }
 
@@ -576,11 +578,15 @@ struct Trainer::Impl {
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
         if (const auto loss = evaluate()) summary.validation_loss = *loss;
       }
+      if (profile_asked) {
+        ++profile_requests;
+        window.toggle();
+      }
       window.after_step(progress.iteration);
       if (progress.iteration < m.train_iters || stop_signal != 0) summary.exit_reason = exit_reason();
     }
     core::log_progress("");
-    window.close();
+    window.close(progress.iteration);
     events.flush();
     if (!summary.exit_reason.empty()) {
       core::log_info("train.exit", cat("exiting at iteration ", progress.iteration, ": ", summary.exit_reason));
@@ -624,7 +630,9 @@ struct Trainer::Impl {
   std::string step_label;
   const int64_t began_ns = core::trace::now_ns();
   int stop_signal = 0;
-  int nans_in_a_row = 0;  // since an update, at a loss scale that cannot fall
+  int64_t profile_requests = 0;  // answered
+  bool profile_asked = false;    // once more, as of the last agree()
+  int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
   bool save_unfinished = false, save_failed = false;   // on any rank, as of the last agree()
   int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
