@@ -119,6 +119,22 @@ AlignMode parse_align(const std::string& name) {
 
 using ms::tools::print;
 
+// "100-2500.5" in microseconds.
+void parse_time_range(const std::string& text, SliceOptions& options) {
+  double from = 0, to = 0;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, from);
+  const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
+  const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
+  constexpr double kMost = 1e15;
+  if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMost) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--time-range ", text, ": expected A-B in microseconds since the first event of the trace"));
+  }
+  options.from_ns = static_cast<int64_t>(from * 1000);
+  options.to_ns = static_cast<int64_t>(to * 1000);
+}
+
 Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
   LoadOptions options;
   options.ranks = parse_list(flags.rank, "--rank");
@@ -130,7 +146,20 @@ Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
     issue.severity == Severity::kInfo ? ms::core::log_info("profile.import", line)
                                       : ms::core::log_warning("profile.import", line);
   }
+  if (!flags.time_range.empty()) {
+    SliceOptions range;
+    parse_time_range(flags.time_range, range);
+    slice(store, range);
+  }
   return store;
+}
+
+// For verbs that show events and not what analyses make of steps.
+void keep_steps(const Flags& flags, Store& store) {
+  if (flags.step.empty()) return;
+  SliceOptions options;
+  options.steps = parse_list(flags.step, "--step");
+  slice(store, options);
 }
 
 int finish(const Flags& flags, const Store& store) {
@@ -270,7 +299,8 @@ int run_query(const Flags& flags, const std::vector<std::string>& arguments, con
   }
   inputs = ms::core::expand_path_list(inputs, std::cin);
   if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, cat(verb, ": give traces, and then the question"));
-  const Store store = load_inputs(flags, inputs);
+  Store store = load_inputs(flags, inputs);
+  keep_steps(flags, store);
   const DataTable table = query(store, sql);
   if (flags.json) {
     print(json_report(store, table, {verb, arguments, flags.top, flags.pretty}));
@@ -332,34 +362,12 @@ int run_report(const Flags& flags) {
   return finish(flags, store);
 }
 
-// "100-2500.5" in microseconds.
-void parse_time_range(const std::string& text, SliceOptions& options) {
-  if (text.empty()) return;
-  double from = 0, to = 0;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, from);
-  const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
-  const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
-  constexpr double kMost = 1e15;
-  if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMost) {
-    throw Error(ErrorCode::kInvalidArgument,
-                cat("--time-range ", text, ": expected A-B in microseconds since the first event of the trace"));
-  }
-  options.from_ns = static_cast<int64_t>(from * 1000);
-  options.to_ns = static_cast<int64_t>(to * 1000);
-}
-
-// Also slice, which writes less of the same.
-int run_convert(const Flags& flags, bool cut) {
+// Also slice, of which --step is the point.
+int run_convert(const Flags& flags) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
   Store store = load_inputs(flags, inputs);
-  if (cut) {
-    SliceOptions options;
-    options.steps = parse_list(flags.step, "--step");
-    parse_time_range(flags.time_range, options);
-    slice(store, options);
-  }
+  keep_steps(flags, store);
   const bool folder = flags.output.ends_with('/') || std::filesystem::is_directory(flags.output);
   std::vector<std::string> paths;
   if (folder && !flags.merge) {
@@ -382,6 +390,7 @@ void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("--rank", flags.rank, "Only these ranks: 0-3,8");
   verb.add_option("--threads", flags.threads, "Threads that read: several files at once, or parts of one")
       ->check(CLI::PositiveNumber);
+  verb.add_option("--time-range", flags.time_range, "Only these microseconds since the first event: A-B");
   verb.add_flag("--strict", flags.strict, "Exit 3 if any data was lost");
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }
@@ -469,6 +478,7 @@ int run(const std::vector<std::string>& args) {
   events->footer("Example: msprof events traces --where 'cat=kernel,name~gemm' --columns rank,name,ts,dur");
   for (CLI::App* verb : {question, events}) {
     add_input_flags(*verb, flags);
+    verb->add_option("--step", flags.step, "Only these steps: 10-12");
     verb->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
     verb->add_flag("--pretty", flags.pretty, "JSON over several lines");
     verb->add_flag("--table", flags.table, "Print a table for people, not CSV");
@@ -502,12 +512,11 @@ int run(const std::vector<std::string>& args) {
   convert->footer("Example: msprof convert traces --merge -o all.json.gz");
   for (CLI::App* verb : {slice, convert}) {
     add_input_flags(*verb, flags);
+    verb->add_option("--step", flags.step, "Only these steps: 10-12");
     verb->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, or a folder")->required();
     verb->add_flag("--merge", flags.merge, "All ranks in one file, on one clock");
     verb->add_option("--format", flags.format, "In a folder: json, json.gz or json.zst");
   }
-  slice->add_option("--step", flags.step, "Only these steps: 10-12");
-  slice->add_option("--time-range", flags.time_range, "Only these microseconds since the first event: A-B");
 
   if (!ms::tools::parse(app, args)) return 0;
   if (diff->parsed()) return run_diff(flags, args);
@@ -517,7 +526,7 @@ int run(const std::vector<std::string>& args) {
   if (events->parsed()) return run_query(flags, args, "events");
   if (report->parsed()) return run_report(flags);
   if (check->parsed()) return run_check(flags, args);
-  if (slice->parsed() || convert->parsed()) return run_convert(flags, slice->parsed());
+  if (slice->parsed() || convert->parsed()) return run_convert(flags);
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
   return run_analysis(*chosen->second, flags, args);
 }

@@ -170,6 +170,16 @@ def check_questions(traces, folder):
     keys = ("computing_us", "communication_us", "memory_us", "events")
     expect("a slice is the step", [[r["breakdown"][k] for k in keys] for r in part] == [[r["breakdown"][k] for k in keys] for r in whole], part)
 
+    # Steps last 1000 us: what reaches into the second, by time, by step, and as rows.
+    early = json.loads(run("breakdown", traces, "--json", "--time-range", "0-1000", "--rank", "0")[1])["result"]["ranks"]
+    one = json.loads(run("breakdown", traces, "--json", "--step", "10", "--rank", "0")[1])["result"]["ranks"]
+    expect("a range of time", [r["breakdown"]["computing_us"] for r in early] == [r["breakdown"]["computing_us"] for r in one], early)
+    for verb, more in (("events", ("--where", "cat=kernel")), ("query", ("SELECT name FROM events WHERE cat = 'kernel'",))):
+        every = run(verb, traces, *more)[1].splitlines()
+        step = run(verb, "--step", "11", traces, *more)[1].splitlines()
+        expect(f"{verb} of one step of three", len(every) - 1 == 3 * (len(step) - 1) > 0, (every, step))
+    expect("a range that is none: exit 2", run("info", traces, "--time-range", "5-1")[0] == 2)
+
     for verb, what in (("ranks", "cross_rank"), ("pop", "pop"), ("links", "cross_rank"), ("pipeline", "pipeline")):
         status, out, err = run(verb, traces, "--json")
         expect(f"{verb} has its section", status == 0 and what in json.loads(out)["result"], err)
