@@ -17,9 +17,6 @@ using core::ErrorCode;
 
 // Formats of others that we know by sight only, so that the answer is not "nothing here".
 std::string foreign_format(const fs::path& folder) {
-  if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json")) {
-    return "a Hugging Face model in pytorch_model.bin (save it as safetensors)";
-  }
   if (fs::exists(folder / "latest_universal") || fs::exists(folder / "zero")) return "a DeepSpeed universal checkpoint";
   if (fs::exists(folder / "latest")) return "a DeepSpeed checkpoint (latest)";
   if (fs::exists(folder / ".metadata")) return "a PyTorch DCP checkpoint (.metadata)";
@@ -47,7 +44,8 @@ Detection detect_format(const std::string& path) {
   if (!fs::is_directory(folder))
     throw Error(ErrorCode::kInvalidArgument, cat(path, ": not a folder; give the one that holds it"));
   if (ckpt::is_native(folder)) return {Format::kNative, "manifest.json with our magic"};
-  for (const char* weights : {"model.safetensors", "model.safetensors.index.json"}) {
+  for (const char* weights :
+       {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (!fs::exists(folder / weights)) continue;
     if (fs::exists(folder / "config.json")) return {Format::kHuggingFace, cat("config.json and ", weights)};
     throw Error(ErrorCode::kNotFound, cat(path, ": ", weights, " without a config.json; the model's shape is in that"));
@@ -57,7 +55,7 @@ Detection detect_format(const std::string& path) {
   }
   throw Error(ErrorCode::kNotFound, cat(path,
                                         ": no checkpoint in it (looked for manifest.json, iter_*/manifest.json, "
-                                        "model.safetensors and model.safetensors.index.json)"));
+                                        "model.safetensors and pytorch_model.bin, and their indices)"));
 }
 
 std::unique_ptr<ckpt::Source> open_source(const std::string& path) {

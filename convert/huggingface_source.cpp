@@ -8,7 +8,8 @@
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
 #include "convert/name_map.h"
-#include "convert/safetensors.h"
+#include "convert/tensor_file.h"
+#include "convert/torch/state_dict.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -22,8 +23,15 @@ using core::ErrorCode;
 using detail::printable;
 using nlohmann::json;
 
-constexpr const char* kSingleFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
+// What the weights of a folder lie in, the first that is there.
+struct WeightFiles {
+  const char *single, *index;
+  std::unique_ptr<TensorFile> (*open)(const std::string& path);
+};
+constexpr WeightFiles kWeightFiles[] = {
+    {"model.safetensors", "model.safetensors.index.json", open_safetensors},
+    {"pytorch_model.bin", "pytorch_model.bin.index.json", open_state_dict},
+};
 constexpr int64_t kMaxIndexBytes = 128 << 20;
 constexpr int64_t kScratchBytes = 4 << 20;
 constexpr int64_t kMergeGapBytes = 64 << 10;  // nearer runs are read in one go
@@ -36,7 +44,7 @@ struct FoundTensor {
 // Where a shard's elements lie: whole rows, so one contiguous range; or, transposed, columns of a matrix.
 struct Placement {
   int32_t file = 0;
-  uint64_t offset_bytes = 0;       // of the first element, from the file's data start
+  uint64_t offset_bytes = 0;       // of the first element, among those of the file's tensors
   size_t tensor = 0;               // in the file's header
   int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
 };
@@ -74,8 +82,8 @@ class HuggingFaceSource : public ckpt::Source {
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
-    const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
-    return cat(file.path(), ":", printable(file.header()[place.tensor].name));
+    const TensorFile& file = *files_[static_cast<size_t>(place.file)];
+    return cat(file.path(), ":", printable(file[place.tensor].name));
   }
 
  private:
@@ -91,7 +99,8 @@ class HuggingFaceSource : public ckpt::Source {
 
   fs::path folder_;
   ckpt::CheckpointInfo info_;
-  std::vector<SafetensorsReader> files_;
+  const WeightFiles* kind_ = nullptr;
+  std::vector<std::unique_ptr<TensorFile>> files_;
   ckpt::ShardTable shards_;
   std::vector<Placement> placements_;  // of shards_
 };
@@ -129,24 +138,24 @@ HuggingFaceSource::HuggingFaceSource(const std::string& folder) : folder_(folder
 }
 
 HuggingFaceSource::TensorTable HuggingFaceSource::open_files() {
-  const fs::path single = folder_ / kSingleFile;
-  const fs::path index = folder_ / kIndexFile;
-  if (!fs::exists(single) && fs::exists(index)) return open_indexed(index.string());
-  if (!fs::exists(single)) {
-    const bool has_bin =
-        fs::exists(folder_ / "pytorch_model.bin") || fs::exists(folder_ / "pytorch_model.bin.index.json");
-    throw Error(has_bin ? ErrorCode::kUnsupported : ErrorCode::kNotFound,
-                cat(folder_.string(), ": no ", kSingleFile, " and no ", kIndexFile,
-                    has_bin ? "; pytorch_model.bin is not supported, save the model with safe serialization" : ""));
+  const auto there = [&](const WeightFiles& kind) {
+    return fs::exists(folder_ / kind.single) || fs::exists(folder_ / kind.index);
+  };
+  kind_ = std::find_if(std::begin(kWeightFiles), std::end(kWeightFiles), there);
+  if (kind_ == std::end(kWeightFiles)) {
+    throw Error(ErrorCode::kNotFound, cat(folder_.string(),
+                                          ": neither model.safetensors nor pytorch_model.bin, nor an "
+                                          "index of several"));
   }
+  const fs::path single = folder_ / kind_->single, index = folder_ / kind_->index;
+  if (!fs::exists(single)) return open_indexed(index.string());
   if (fs::exists(index)) {
-    core::log_warning("convert.hf", cat(folder_.string(), ": both ", kSingleFile, " and ", kIndexFile,
+    core::log_warning("convert.hf", cat(folder_.string(), ": both ", kind_->single, " and ", kind_->index,
                                         " exist; the single file is read, as transformers does"));
   }
-  files_.emplace_back(single.string());
+  files_.push_back(kind_->open(single.string()));
   TensorTable table;
-  const SafetensorsHeader& header = files_[0].header();
-  for (size_t i = 0; i < header.size(); ++i) table.emplace(header[i].name, FoundTensor{0, i});
+  for (size_t i = 0; i < files_[0]->size(); ++i) table.emplace((*files_[0])[i].name, FoundTensor{0, i});
   return table;
 }
 
@@ -179,8 +188,8 @@ HuggingFaceSource::TensorTable HuggingFaceSource::open_indexed(const std::string
     }
     const std::string name = value.get<std::string>();
     const auto [at, is_new] = file_of.emplace(name, static_cast<int32_t>(files_.size()));
-    if (is_new) files_.emplace_back(checked_file(folder_, name, index_path));
-    const auto found = files_[static_cast<size_t>(at->second)].header().find(tensor);
+    if (is_new) files_.push_back(kind_->open(checked_file(folder_, name, index_path)));
+    const auto found = files_[static_cast<size_t>(at->second)]->find(tensor);
     if (!found) {
       throw Error(ErrorCode::kCorruptData, cat(index_path, ": says that ", printable(tensor), " is in ",
                                                printable(name), ", which does not hold it"));
@@ -189,15 +198,15 @@ HuggingFaceSource::TensorTable HuggingFaceSource::open_indexed(const std::string
   }
   uint64_t total_bytes = 0;
   for (size_t file = 0; file < files_.size(); ++file) {
-    const SafetensorsHeader& header = files_[file].header();
-    for (size_t i = 0; i < header.size(); ++i) {
-      const auto mapped = table.find(header[i].name);
+    const TensorFile& tensors = *files_[file];
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto mapped = table.find(tensors[i].name);
       if (mapped == table.end() || mapped->second.file != static_cast<int32_t>(file)) {
-        core::log_warning("convert.hf", cat(files_[file].path(), ": tensor ", printable(header[i].name),
+        core::log_warning("convert.hf", cat(tensors.path(), ": tensor ", printable(tensors[i].name),
                                             " is not mapped to this file by the index; left out"));
         continue;
       }
-      total_bytes += header[i].end - header[i].begin;
+      total_bytes += tensors[i].end - tensors[i].begin;
     }
   }
   const json metadata = index.value("metadata", json::object());
@@ -209,8 +218,8 @@ HuggingFaceSource::TensorTable HuggingFaceSource::open_indexed(const std::string
 }
 
 void HuggingFaceSource::add_tensor(const MappedTensor& mapped, const FoundTensor& found) {
-  const SafetensorsReader& file = files_[static_cast<size_t>(found.file)];
-  const SafetensorsHeader::Tensor tensor = file.header()[found.index];
+  const TensorFile& file = *files_[static_cast<size_t>(found.file)];
+  const TensorFile::Tensor tensor = file[found.index];
   const auto same_dim = [](uint64_t seen, int64_t wanted) { return seen == static_cast<uint64_t>(wanted); };
   if (!std::equal(tensor.shape.begin(), tensor.shape.end(), mapped.shape.begin(), mapped.shape.end(), same_dim)) {
     throw Error(ErrorCode::kCorruptData, cat(file.path(), ": tensor ", mapped.name, " has shape ",
@@ -234,10 +243,10 @@ void HuggingFaceSource::add_tensor(const MappedTensor& mapped, const FoundTensor
 
 void HuggingFaceSource::check_tied_output(const FoundTensor& output, const FoundTensor& embedding,
                                           const std::string& embedding_name) {
-  const SafetensorsReader& output_file = files_[static_cast<size_t>(output.file)];
-  const SafetensorsReader& embedding_file = files_[static_cast<size_t>(embedding.file)];
-  const SafetensorsHeader::Tensor a = output_file.header()[output.index];
-  const SafetensorsHeader::Tensor b = embedding_file.header()[embedding.index];
+  const TensorFile& output_file = *files_[static_cast<size_t>(output.file)];
+  const TensorFile& embedding_file = *files_[static_cast<size_t>(embedding.file)];
+  const TensorFile::Tensor a = output_file[output.index];
+  const TensorFile::Tensor b = embedding_file[embedding.index];
   bool equal = a.dtype == b.dtype && std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(), b.shape.end());
   const uint64_t size = a.end - a.begin;
   std::vector<std::byte> left(1 << 20), right(1 << 20);
@@ -256,7 +265,7 @@ void HuggingFaceSource::check_tied_output(const FoundTensor& output, const Found
 void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
   const core::ShardedTensor meta = shards_[static_cast<size_t>(shard)];
   const Placement& place = placements_[static_cast<size_t>(shard)];
-  const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
+  const TensorFile& file = *files_[static_cast<size_t>(place.file)];
   const bool matrix = meta.local_shape.size() == 2;
   MS_CHECK(offset.size() == meta.local_shape.size() && extent.size() == offset.size(), "rank of a box of ", meta.key);
   for (size_t axis = 0; axis < offset.size(); ++axis) {
@@ -297,7 +306,7 @@ void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core
 // once, and turned.
 void HuggingFaceSource::read_transposed(const core::ShardedTensor& meta, const Placement& place,
                                         const core::Dims& offset, const core::Dims& extent, std::byte* out) const {
-  const SafetensorsReader& file = files_[static_cast<size_t>(place.file)];
+  const TensorFile& file = *files_[static_cast<size_t>(place.file)];
   const int64_t item = core::size_of(meta.dtype);
   const int64_t run = extent[0] * item, stride = place.transposed_columns * item;
   if (run == 0) return;

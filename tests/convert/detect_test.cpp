@@ -39,11 +39,8 @@ TEST(DetectTest, OpenSourceGivesTheModel) {
 }
 
 TEST(DetectTest, ForeignFormatsAreNamed) {
-  const std::pair<const char*, const char*> cases[] = {{"pytorch_model.bin", "pytorch_model.bin"},
-                                                       {".metadata", "DCP"},
-                                                       {"latest", "DeepSpeed"},
-                                                       {"latest_universal", "universal"},
-                                                       {"mp_rank_00", "Megatron"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {".metadata", "DCP"}, {"latest", "DeepSpeed"}, {"latest_universal", "universal"}, {"mp_rank_00", "Megatron"}};
   for (const auto& [file, format] : cases) {
     const test::TemporaryFolder folder;
     write_file(folder / file, "");

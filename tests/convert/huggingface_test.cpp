@@ -268,9 +268,9 @@ using core::ErrorCode;
 TEST_F(HuggingFaceFolderTest, NothingThere) {
   EXPECT_THAT(error(ErrorCode::kNotFound), HasSubstr("config.json"));
   write_file(folder_ / "config.json", fake_llama(4, 2, 6).config.dump());
-  EXPECT_THAT(error(ErrorCode::kNotFound), HasSubstr("no model.safetensors"));
+  EXPECT_THAT(error(ErrorCode::kNotFound), HasSubstr("neither model.safetensors nor"));
   write_file(folder_ / "pytorch_model.bin", "");
-  EXPECT_THAT(error(ErrorCode::kUnsupported), HasSubstr("pytorch_model.bin"));
+  EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("pytorch_model.bin: no ZIP archive"));
 }
 
 TEST_F(HuggingFaceFolderTest, MissingTensorWrongShapeUnknownTensor) {

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 HERE = pathlib.Path(__file__).parent
 DATA = HERE.parent / "data"
@@ -22,6 +23,16 @@ def seed(reader, name, content):
     path = HERE / "corpus" / reader / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def torch_files():
+    """What torch.save and Python wrote (tests/data/make_torch_files.py)."""
+    for name in ("state_dict.pt", "protocol4.pt"):
+        seed("torch_file", name, (DATA / "torch" / name).read_bytes())
+    for protocol in (2, 4):
+        seed("pickle", f"values{protocol}.pkl", (DATA / "torch" / f"values{protocol}.pkl").read_bytes())
+    with zipfile.ZipFile(DATA / "torch/nested.pt") as archive:
+        seed("pickle", "nested.pkl", archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl"))))
 
 
 def safetensors():
@@ -226,6 +237,7 @@ def from_our_programs(build):
 
 if __name__ == "__main__":
     safetensors()
+    torch_files()
     huggingface()
     small_texts()
     plans()

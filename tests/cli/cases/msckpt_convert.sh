@@ -6,6 +6,9 @@ msckpt convert --load-dir hf --save-dir ms --target-tensor-parallel-size 2 2>/de
   msckpt convert --load-dir - --save-dir back 2>/dev/null
 cmp hf/model.safetensors back/model.safetensors && cmp hf/config.json back/config.json && echo equal
 msckpt diff hf ms 2>/dev/null && echo same values
+bin="$MS_SOURCE/tests/data/hf_llama_tiny_bin"
+msckpt convert --load-dir "$bin" --save-dir from_bin --save-model-type hf 2>/dev/null
+cmp hf/model.safetensors from_bin/model.safetensors && echo equal
 msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
 test -e other || echo nothing written
 

@@ -1,0 +1,269 @@
+#include "convert/torch/torch_file.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "convert/detail/printable.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace ms::convert {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using detail::printable;
+
+constexpr int64_t kMaxPickleBytes = int64_t{512} << 20;
+constexpr size_t kMaxAxes = 64;
+constexpr int64_t kCrcPiece = int64_t{1} << 20;
+
+// "FloatStorage" and "float32", both of module torch.
+struct TorchType {
+  std::string_view storage, dtype;
+  SafetensorsDType type;
+};
+constexpr TorchType kTypes[] = {{"FloatStorage", "float32", SafetensorsDType::kF32},
+                                {"HalfStorage", "float16", SafetensorsDType::kF16},
+                                {"BFloat16Storage", "bfloat16", SafetensorsDType::kBF16},
+                                {"DoubleStorage", "float64", SafetensorsDType::kF64},
+                                {"LongStorage", "int64", SafetensorsDType::kI64},
+                                {"IntStorage", "int32", SafetensorsDType::kI32},
+                                {"ShortStorage", "int16", SafetensorsDType::kI16},
+                                {"CharStorage", "int8", SafetensorsDType::kI8},
+                                {"ByteStorage", "uint8", SafetensorsDType::kU8},
+                                {"BoolStorage", "bool", SafetensorsDType::kBool},
+                                {"ComplexFloatStorage", "complex64", SafetensorsDType::kC64},
+                                {"", "float8_e4m3fn", SafetensorsDType::kF8E4M3},
+                                {"", "float8_e5m2", SafetensorsDType::kF8E5M2},
+                                {"", "uint16", SafetensorsDType::kU16},
+                                {"", "uint32", SafetensorsDType::kU32},
+                                {"", "uint64", SafetensorsDType::kU64}};
+
+uint64_t checked_product(uint64_t a, uint64_t b, const std::string& where) {
+  uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) {
+    throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of more elements than can be counted"));
+  }
+  return product;
+}
+
+std::vector<uint64_t> lengths(PickleValue tuple, const std::string& where) {
+  // torch.Size((2, 3)) or the bare tuple.
+  const PickleValue plain =
+      tuple.is_call_of("torch", "Size") && !tuple.arguments().empty() ? tuple.arguments()[0] : tuple;
+  std::vector<uint64_t> values;
+  for (const PickleValue item : plain.items()) {
+    if (item.integer() < 0)
+      throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with a negative size or stride"));
+    values.push_back(static_cast<uint64_t>(item.integer()));
+  }
+  if (values.size() > kMaxAxes) {
+    throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of ", values.size(), " axes"));
+  }
+  return values;
+}
+
+}  // namespace
+
+// Of each record of the archive: the type that it is seen as, and whether its CRC has been checked.
+struct TorchFile::Records {
+  explicit Records(size_t count) : type(count), checked(count) {}
+  std::mutex mutex;  // of all
+  std::vector<std::optional<SafetensorsDType>> type;
+  std::vector<std::unique_ptr<std::once_flag>> checked;
+};
+
+bool is_torch_zip(const std::string& path) {
+  const core::File file = core::File::open_read(path);
+  std::array<std::byte, 4> magic{};
+  if (file.size_bytes() < static_cast<int64_t>(magic.size())) return false;
+  file.pread(magic, 0);
+  return std::memcmp(magic.data(), "PK\3\4", magic.size()) == 0;
+}
+
+uint64_t TorchTensor::elements() const {
+  uint64_t count = 1;
+  for (const uint64_t length : shape) count *= length;
+  return count;
+}
+
+bool TorchTensor::is_dense() const {
+  uint64_t step = 1;
+  for (size_t axis = shape.size(); axis-- > 0; step *= shape[axis]) {
+    if (shape[axis] > 1 && stride[axis] != step) return false;
+  }
+  return true;
+}
+
+TorchFile::TorchFile(const std::string& path) : archive_(path) {
+  if (archive_.entries().empty()) throw Error(ErrorCode::kCorruptData, cat(path, ": an archive without records"));
+  const std::string& first = archive_.entries()[0].name;
+  prefix_ = first.substr(0, first.find('/') + 1);
+  for (const ZipReader::Entry& entry : archive_.entries()) {
+    if (prefix_.empty() || !entry.name.starts_with(prefix_)) {
+      throw Error(ErrorCode::kCorruptData, cat(path, ": the record ", printable(entry.name), " is not in ",
+                                               printable(prefix_), " as the others: not a file of torch.save"));
+    }
+  }
+  if (const auto order = archive_.find(prefix_ + "byteorder"); order && archive_.read_all(*order, 16) != "little") {
+    throw Error(ErrorCode::kUnsupported, cat(path, ": written on a big-endian machine"));
+  }
+  const auto data = archive_.find(prefix_ + "data.pkl");
+  if (!data)
+    throw Error(ErrorCode::kCorruptData, cat(path, ": no record ", prefix_, "data.pkl: not a file of torch.save"));
+  pickle_ = std::make_unique<Pickle>(archive_.read_all(*data, kMaxPickleBytes), cat(path, ":data.pkl"));
+  records_ = std::make_unique<Records>(archive_.entries().size());
+  for (auto& flag : records_->checked) flag = std::make_unique<std::once_flag>();
+}
+
+TorchFile::~TorchFile() = default;
+
+std::optional<TorchTensor> TorchFile::tensor(PickleValue value) const {
+  constexpr const char* kUtils = "torch._utils";
+  const std::string& where = pickle_->where();
+  for (int depth = 0; depth < 2; ++depth) {  // a parameter holds a tensor
+    if (!value.is(PickleKind::kCall)) return std::nullopt;
+    const std::vector<PickleValue> arguments = value.arguments();
+    if (value.is_call_of(kUtils, "_rebuild_parameter") || value.is_call_of(kUtils, "_rebuild_parameter_with_state")) {
+      if (arguments.empty()) throw Error(ErrorCode::kCorruptData, cat(where, ": a parameter without a tensor"));
+      value = arguments[0];
+      continue;
+    }
+    if (value.is_call_of(kUtils, "_rebuild_tensor_v2")) {
+      if (arguments.size() < 6) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
+      return view(arguments[0], arguments[1], arguments[2], arguments[3], std::nullopt);
+    }
+    if (value.is_call_of(kUtils, "_rebuild_tensor_v3")) {
+      if (arguments.size() < 7) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
+      for (const TorchType& type : kTypes) {
+        if (arguments[6].is_symbol("torch", type.dtype)) {
+          return view(arguments[0], arguments[1], arguments[2], arguments[3], type.type);
+        }
+      }
+      throw Error(ErrorCode::kUnsupported, cat(where, ": a tensor of an element type that is not known"));
+    }
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// storage: the persistent id ('storage', type, key, location, numel).
+TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue size, PickleValue stride,
+                            std::optional<SafetensorsDType> dtype) const {
+  const std::string& where = pickle_->where();
+  const auto corrupt = [&](const std::string& what) { return Error(ErrorCode::kCorruptData, cat(where, ": ", what)); };
+  if (!storage.is(PickleKind::kPersistent)) throw corrupt("a tensor without a storage");
+  const PickleValue id = storage.items().at(0);
+  const std::vector<PickleValue> parts = id.is(PickleKind::kTuple) ? id.items() : std::vector<PickleValue>();
+  if (parts.size() < 5 || !parts[0].is(PickleKind::kString) || parts[0].text() != "storage" ||
+      !parts[1].is(PickleKind::kSymbol)) {
+    throw corrupt("a persistent id that is no storage");
+  }
+  const bool untyped = parts[1].is_symbol("torch.storage", "UntypedStorage") || parts[1].text() == "UntypedStorage";
+  TorchTensor tensor;
+  if (untyped && dtype) {
+    tensor.dtype = *dtype;
+  } else {
+    const auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TorchType& t) {
+      return !t.storage.empty() && parts[1].is_symbol("torch", t.storage);
+    });
+    if (type == std::end(kTypes)) {
+      throw Error(ErrorCode::kUnsupported, cat(where, ": a storage of type ", printable(parts[1].text())));
+    }
+    tensor.dtype = type->type;
+  }
+  const std::string name = cat(prefix_, "data/", parts[2].text());
+  const auto record = archive_.find(name);
+  if (!record) throw corrupt(cat("a tensor of the storage ", printable(name), ", which is not there"));
+  tensor.record = *record;
+  const auto bytes = static_cast<uint64_t>(archive_.entries()[*record].bytes);
+  const uint64_t item = bits_of(tensor.dtype) / 8;
+  const int64_t numel = parts[4].integer();
+  if (numel < 0 || checked_product(static_cast<uint64_t>(numel), untyped && dtype ? 1 : item, where) != bytes) {
+    throw corrupt(cat("the storage ", printable(name), " has ", bytes, " bytes, but should have ", numel,
+                      untyped && dtype ? " bytes" : cat(" elements of ", item)));
+  }
+  {
+    std::lock_guard lock(records_->mutex);
+    auto& seen = records_->type[*record];
+    if (seen && *seen != tensor.dtype) throw corrupt(cat("the storage ", printable(name), " is seen as two types"));
+    seen = tensor.dtype;
+  }
+  tensor.shape = lengths(size, where);
+  tensor.stride = lengths(stride, where);
+  if (tensor.shape.size() != tensor.stride.size()) throw corrupt("a tensor with more sizes than strides, or fewer");
+  if (offset.integer() < 0) throw corrupt("a tensor that begins before its storage");
+  tensor.offset = static_cast<uint64_t>(offset.integer());
+  uint64_t elements = 1, last = tensor.offset;
+  for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+    elements = checked_product(elements, tensor.shape[axis], where);
+    if (tensor.shape[axis] == 0) continue;
+    if (__builtin_add_overflow(last, checked_product(tensor.shape[axis] - 1, tensor.stride[axis], where), &last)) {
+      throw corrupt("a tensor that ends behind its storage");
+    }
+  }
+  checked_product(elements, item, where);
+  if (elements > 0 && last >= bytes / item) {
+    throw corrupt(cat("a tensor of shape ", tensor.shape, " reaches element ", last, " of the storage ",
+                      printable(name), ", which has ", bytes / item));
+  }
+  return tensor;
+}
+
+void TorchFile::check_record(size_t record) const {
+  std::call_once(*records_->checked[record], [&] {
+    const ZipReader::Entry& entry = archive_.entries()[record];
+    if (entry.crc32 == 0) return;
+    uint32_t crc = 0;
+    std::vector<std::byte> piece;
+    for (int64_t at = 0; at < entry.bytes; at += kCrcPiece) {
+      piece.resize(static_cast<size_t>(std::min(kCrcPiece, entry.bytes - at)));
+      archive_.read(record, at, piece);
+      crc = ::crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(piece.data()), piece.size());
+    }
+    if (crc == entry.crc32) return;
+    throw Error(ErrorCode::kCorruptData,
+                cat(path(), ": the storage ", printable(entry.name), ", bytes ", entry.at, " to ",
+                    entry.at + entry.bytes, ", has not the CRC-32 that it was written with: the file is damaged"));
+  });
+}
+
+void TorchFile::read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const {
+  if (out.empty()) return;
+  check_record(tensor.record);
+  const uint64_t item = bits_of(tensor.dtype) / 8, count = out.size() / item;
+  MS_CHECK(out.size() % item == 0 && first + count <= tensor.elements(), "elements ", first, " + ", count, " of ",
+           tensor.elements());
+  if (tensor.is_dense()) {
+    return archive_.read(tensor.record, static_cast<int64_t>((tensor.offset + first) * item), out);
+  }
+  // Where each element lies; of a row at a time what spans little is read at once.
+  const size_t axes = tensor.shape.size();
+  const uint64_t width = tensor.shape[axes - 1], step = tensor.stride[axes - 1];
+  constexpr uint64_t kScratch = uint64_t{1} << 20;
+  std::vector<std::byte> scratch;
+  uint64_t done = 0;
+  while (done < count) {
+    uint64_t rest = (first + done) / width, at = tensor.offset;
+    for (size_t axis = axes - 1; axis-- > 0; rest /= tensor.shape[axis]) {
+      at += rest % tensor.shape[axis] * tensor.stride[axis];
+    }
+    const uint64_t column = (first + done) % width;
+    const uint64_t at_once = step == 0 ? width : std::max<uint64_t>(1, kScratch / (step * item));
+    const uint64_t taken = std::min({count - done, width - column, at_once});
+    scratch.resize(((taken - 1) * step + 1) * item);
+    archive_.read(tensor.record, static_cast<int64_t>((at + column * step) * item), scratch);
+    for (uint64_t i = 0; i < taken; ++i) {
+      std::memcpy(out.data() + (done + i) * item, scratch.data() + i * step * item, item);
+    }
+    done += taken;
+  }
+}
+
+}  // namespace ms::convert

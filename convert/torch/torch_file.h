@@ -1,0 +1,67 @@
+// A file of torch.save (PyTorch 1.6 and later): a pickle and the storages that its tensors are views of.
+//
+// Nothing in it is executed (pickle.h). What a tensor claims is checked against the record that it names: PyTorch's
+// torch/_utils.py (_rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter) and torch/serialization.py say what the
+// arguments are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convert/safetensors.h"
+#include "convert/torch/pickle.h"
+#include "convert/torch/zip_reader.h"
+
+namespace ms::convert {
+
+// True if the file begins as a ZIP archive does. Throws kNotFound, kIo.
+bool is_torch_zip(const std::string& path);
+
+// A view of a storage, in elements.
+struct TorchTensor {
+  SafetensorsDType dtype = SafetensorsDType::kF32;
+  std::vector<uint64_t> shape, stride;
+  uint64_t offset = 0;
+  size_t record = 0;  // of the archive
+
+  uint64_t elements() const;
+  uint64_t size_bytes() const { return elements() * bits_of(dtype) / 8; }
+  bool is_dense() const;  // row-major without gaps
+};
+
+class TorchFile {
+ public:
+  // Throws kNotFound, kIo, kCorruptData; kUnsupported for a file of torch before 1.6 or of a big-endian machine.
+  explicit TorchFile(const std::string& path);
+  ~TorchFile();
+
+  const std::string& path() const { return archive_.path(); }
+  PickleValue root() const { return pickle_->root(); }
+  const ZipReader& archive() const { return archive_; }
+
+  // The tensor or parameter that a value is; nothing if it is something else. Throws kCorruptData for one that claims
+  // what its storage does not hold, kUnsupported for an element type without a name here.
+  std::optional<TorchTensor> tensor(PickleValue value) const;
+
+  // The elements from `first` on, in row-major order, as many as `out` holds. Thread-safe. The first use of a storage
+  // checks all of it against its CRC; throws kCorruptData, kIo.
+  void read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const;
+
+ private:
+  struct Records;
+  TorchTensor view(PickleValue storage, PickleValue offset, PickleValue size, PickleValue stride,
+                   std::optional<SafetensorsDType> dtype) const;
+  void check_record(size_t record) const;
+
+  ZipReader archive_;
+  std::string prefix_;  // of all records, with its slash
+  std::unique_ptr<Pickle> pickle_;
+  std::unique_ptr<Records> records_;  // what is known of each
+};
+
+}  // namespace ms::convert
