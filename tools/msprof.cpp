@@ -21,12 +21,14 @@
 #include "core/path_list.h"
 #include "core/signals.h"
 #include "profile/analysis/check.h"
+#include "profile/analysis/hta_breakdown.h"
 #include "profile/analysis/hta_rounding.h"
 #include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/query/sql.h"
 #include "profile/report/csv_report.h"
+#include "profile/report/hta_tables.h"
 #include "profile/report/html_report.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_report.h"
@@ -166,6 +168,29 @@ int finish(const Flags& flags, const Store& store) {
   if (!flags.strict || !store.stats.data_loss()) return 0;
   ms::core::log_error("msprof", "--strict: data was lost, see the warnings above");
   return ms::core::exit_code(ErrorCode::kCorruptData);
+}
+
+int run_hta_breakdown(const Flags& flags, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  if (flags.per_step || !flags.step.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "breakdown --compat hta: of whole traces; leave out --per-step and --step");
+  }
+  const Store store = load_inputs(flags, inputs);
+  std::vector<HtaRank> ranks;
+  for (const auto& trace : store.ranks) {
+    round_as_hta(*trace);
+    if (const auto found = hta_breakdown(*trace)) ranks.push_back({trace->rank, *found});
+  }
+  if (flags.json) {
+    print(json_report(store, hta_tables(ranks), {"breakdown", arguments, flags.top, flags.pretty}));
+  } else if (!flags.csv.empty()) {
+    for (const std::string& file : write_csv(hta_tables(ranks), flags.csv)) print(cat(file, "\n"));
+  } else {
+    print(tables_text(hta_tables(ranks)));
+  }
+  return finish(flags, store);
 }
 
 int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
@@ -434,7 +459,10 @@ int run(const std::vector<std::string>& args) {
     if (verb.sections & kQueues) {
       command->add_option("--queue-limit", flags.queue_limit, "Report the time at or above this length");
     }
-    if (name == "breakdown") command->add_flag("--per-step", flags.per_step, "A row for each step");
+    if (name == "breakdown") {
+      command->add_flag("--per-step", flags.per_step, "A row for each step");
+      add_compat_flag(*command, flags);
+    }
     if (name == "steps") {
       command->add_option("--style", flags.style, "cluster (Ascend's columns) or tensorboard (time by role)")
           ->check(CLI::IsMember({"cluster", "tensorboard"}));
@@ -528,6 +556,9 @@ int run(const std::vector<std::string>& args) {
   if (check->parsed()) return run_check(flags, args);
   if (slice->parsed() || convert->parsed()) return run_convert(flags);
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
+  if (std::string_view(chosen->second->name) == "breakdown" && !flags.compat.empty()) {
+    return run_hta_breakdown(flags, args);
+  }
   return run_analysis(*chosen->second, flags, args);
 }
 

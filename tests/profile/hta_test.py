@@ -1,50 +1,92 @@
 #!/usr/bin/env python3
-"""Holistic Trace Analysis reads what msprof converts, and its temporal breakdown is ours (MS_PEERS_PYTHON; skipped without).
+"""Holistic Trace Analysis reads what mstrain --profile-format json and msprof convert write, and its temporal breakdown and overlap
+are those of msprof breakdown --compat hta (MS_PEERS_PYTHON; skipped without).
 
   hta_test.py MAKE_TRACE
 
-The trace has whole microseconds, so HTA's rounding (ts up, end down) changes nothing and the numbers must be equal.
+Two traces: one of known times in whole microseconds, where HTA's rounding (ts up, end down) changes nothing, so that the exact
+breakdown says the same, and a training run, where it does.
 """
+import gzip
 import json
 import os
 import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/peers"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../../bench/peers"), os.path.join(HERE, "../cli")]
 import peers  # noqa: E402
 
 peers.need("hta.trace_analysis")
+import training  # noqa: E402
 from hta.trace_analysis import TraceAnalysis  # noqa: E402
 
 MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
+COLUMNS = ["idle_time(us)", "compute_time(us)", "non_compute_time(us)", "kernel_time(us)"]
+
+
+def msprof(*arguments):
+    ran = subprocess.run([MSPROF, *arguments], check=True, capture_output=True)
+    return json.loads(ran.stdout)["result"] if "--json" in arguments else ran.stdout
+
+
+def theirs(folder):
+    """{rank: (the four times, percent overlap)}"""
+    analyzer = TraceAnalysis(trace_dir=folder, include_last_profiler_step=True)
+    times = analyzer.get_temporal_breakdown(visualize=False).set_index("rank")
+    overlap = analyzer.get_comm_comp_overlap(visualize=False).set_index("rank")
+    return {int(rank): ([float(times.loc[rank, c]) for c in COLUMNS], float(overlap.loc[rank, "comp_comm_overlap_pctg"]))
+            for rank in times.index}
+
+
+def compatible(folder):
+    told = msprof("breakdown", folder, "--compat", "hta", "--json")
+    overlap = {row["rank"]: row["comp_comm_overlap_pct"] for row in told["comm_comp_overlap"]}
+    return {row["rank"]: ([row[c.replace("(us)", "_us")] for c in COLUMNS], overlap[row["rank"]]) for row in told["temporal_breakdown"]}
+
+
+def exact(folder):
+    out = {}
+    for rank in msprof("breakdown", folder, "--json")["ranks"]:
+        b = rank["breakdown"]
+        # Their "non compute" is what is busy and not computing.
+        out[rank["rank"]] = ([b["idle_us"], b["computing_us"], b["exposed_communication_us"] + b["exposed_memory_us"], b["span_us"]],
+                             b["overlap_pct"])
+    return out
+
+
+def same(place, what, hta, ours):
+    place.expect(set(hta) == set(ours) and len(hta) == 2, f"{what}: ranks {set(hta)} and {set(ours)}")
+    for rank in hta:
+        for column, a, b in zip(COLUMNS, hta[rank][0], ours[rank][0]):
+            place.expect(abs(a - float(b)) <= 1e-6, f"{what}: rank {rank} {column}: HTA {a}, msprof {b}")
+        place.expect(abs(hta[rank][1] - float(ours[rank][1])) <= 0.01, f"{what}: rank {rank} overlap: {hta[rank][1]}, msprof {ours[rank][1]}")
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        traces, converted = os.path.join(folder, "traces"), os.path.join(folder, "json")
-        subprocess.run([sys.argv[1], traces], check=True, capture_output=True)
-        subprocess.run([MSPROF, "convert", traces, "-o", converted + "/", "--format", "json.gz"], check=True, capture_output=True)
-        ours = json.loads(subprocess.run([MSPROF, "breakdown", traces, "--json"], check=True, capture_output=True).stdout)
-        analyzer = TraceAnalysis(trace_dir=converted, include_last_profiler_step=True)
-        table = analyzer.get_temporal_breakdown(visualize=False).set_index("rank")
-        overlap = analyzer.get_comm_comp_overlap(visualize=False).set_index("rank")
-    failed = 0
-    for rank in ours["result"]["ranks"]:
-        b, row = rank["breakdown"], table.loc[rank["rank"]]
-        # Their "non compute" is what is busy and not computing.
-        pairs = {"idle_time(us)": b["idle_us"], "compute_time(us)": b["computing_us"],
-                 "non_compute_time(us)": b["exposed_communication_us"] + b["exposed_memory_us"], "kernel_time(us)": b["span_us"]}
-        for column, value in pairs.items():
-            if abs(float(row[column]) - value) > 0.01:
-                print(f"FAILED rank {rank['rank']} {column}: HTA {row[column]}, msprof {value}")
-                failed += 1
-        theirs = float(overlap.loc[rank["rank"], "comp_comm_overlap_pctg"])
-        if abs(theirs - b["overlap_pct"]) > 0.01:
-            print(f"FAILED rank {rank['rank']} overlap: HTA {theirs}, msprof {b['overlap_pct']}")
-            failed += 1
-    print("as expected" if failed == 0 else f"{failed} failed")
-    return 1 if failed else 0
+    with training.workplace() as place:
+        made, converted = place.path("made"), place.path("converted")
+        subprocess.run([sys.argv[1], made], check=True, capture_output=True)
+        msprof("convert", made, "-o", converted + "/", "--format", "json.gz")
+        hta = theirs(converted)
+        same(place, "known times", hta, exact(made))
+        same(place, "known times, --compat", hta, compatible(converted))
+
+        place.make_data()
+        for level, flags in (("level0", []), ("level1", ["--profile-with-cpu"])):
+            ran = place.run("--train-iters", "5", "--tensor-model-parallel-size", "2", "--profile", "--profile-step-start", "2",
+                            "--profile-step-end", "5", "--profile-ranks", "-1", "--profile-level", level, "--profile-save-path", level,
+                            "--profile-format", "json.gz", *flags, ranks=2)
+            place.expect(ran.exit == 0, f"{level} records", ran)
+            folder = place.path(level)
+            for name in os.listdir(folder):
+                if name.endswith(".mstrace"):
+                    os.unlink(os.path.join(folder, name))
+                else:
+                    with gzip.open(os.path.join(folder, name)) as file:
+                        place.expect(len(json.load(file)["traceEvents"]) > 100, f"Python's json reads {name}")
+            same(place, level, theirs(folder), compatible(folder))
 
 
 if __name__ == "__main__":
