@@ -66,6 +66,22 @@ def steps(events):
     return sorted(int(e["name"][13:]) for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep#"))
 
 
+def amounts(place):
+    """What recording costs, as far as it is the same on every machine: events a step, and bytes an event."""
+    for flags, most in ((["--profile-level", "level0"], 175), (["--profile-level", "level1"], 175),
+                        (["--profile-level", "level1", "--profile-with-cpu"], 510)):
+        ran = place.run("--train-iters", "300", "--log-interval", "300", "--profile", "--profile-step-start", "1", "--profile-step-end",
+                        "300", "--profile-save-path", "amounts", *flags)
+        info = place.tool("msprof", "events", "amounts", "--columns", "ts,dur,name")
+        rows = [line.split(",", 2) for line in info.stdout.splitlines()[1:]]
+        starts = sorted((int(ts), int(ts) + int(dur)) for ts, dur, name in rows if name.startswith("ProfilerStep#"))
+        times = [int(ts) for ts, _, _ in rows]
+        a_step = [sum(start <= ts < end for ts in times) for start, end in starts[::29]]
+        place.expect(len(starts) == 299 and len(set(a_step)) == 1 and a_step[0] <= most, f"{flags}: {set(a_step)} events a step", ran)
+        size = os.path.getsize(place.path("amounts", "rank_00000.mstrace"))
+        place.expect(size <= 4 * len(rows), f"{flags}: {size / len(rows):.2f} bytes an event", info)
+
+
 def ask(place):
     """SIGUSR2 starts and stops a trace in a running job, as often as it comes; mpirun passes it on."""
     job = place.start("--train-iters", "1000000", "--profile-save-path", "asked", "--profile-ranks", "-1",
@@ -152,6 +168,7 @@ def main():
         place.expect(ran.exit == 0 and not os.path.exists(place.path("never")), "without --profile nothing is recorded", ran)
         files = record("late", "--profile-step-start", "10", "--profile-step-end", "12")
         place.expect(files == [], f"a window after the last step records nothing: {files}")
+        amounts(place)
         ask(place)
         for flags, names in ((["--profile-with-memory"], "--profile-with-cpu"), (["--profile-ranks", "1"], "--profile-ranks"),
                              (["--profile-step-start", "3", "--profile-step-end", "3"], "--profile-step-end"),
