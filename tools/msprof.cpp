@@ -193,19 +193,24 @@ int run_hta_breakdown(const Flags& flags, const std::vector<std::string>& argume
   return finish(flags, store);
 }
 
-int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
-  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
-  if (inputs.empty()) return 0;  // the link before has failed and said why
-  const Store store = load_inputs(flags, inputs);
+AnalysisOptions analysis_options(const Flags& flags) {
   AnalysisOptions options;
   options.steps = parse_list(flags.step, "--step");
   options.align = parse_align(flags.align);
   options.consecutive_kernel_delay = flags.consecutive_kernel_delay_ns;
   options.queue_limit = flags.queue_limit;
+  options.threads = flags.threads;
+  return options;
+}
+
+int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
+  if (inputs.empty()) return 0;  // the link before has failed and said why
+  const Store store = load_inputs(flags, inputs);
   const bool tensorboard = flags.style == "tensorboard";
   const unsigned sections =
       tensorboard ? unsigned{kTensorboardSteps} : verb.sections | (flags.per_step ? kPerStep : 0u);
-  const Results results = analyze(store, sections, options);
+  const Results results = analyze(store, sections, analysis_options(flags));
   for (const std::string& warning : results.warnings) ms::core::log_warning("profile", warning);
   std::string csv_paths;
   if (!flags.csv.empty()) {
@@ -248,9 +253,7 @@ int run_diff(const Flags& flags, const std::vector<std::string>& arguments) {
 
 // Of all ranks together.
 int run_job_path(const Flags& flags, const Store& store, const std::vector<std::string>& arguments) {
-  AnalysisOptions options;
-  options.steps = parse_list(flags.step, "--step");
-  const JobPath path = analyze_job_path(store, options);
+  const JobPath path = analyze_job_path(store, analysis_options(flags));
   if (!path.problem.empty()) ms::core::log_warning("profile", path.problem);
   if (flags.json) {
     print(json_report(store, path, {"critical-path", arguments, flags.top, flags.pretty}));
@@ -299,9 +302,7 @@ int run_mfu(const Flags& flags, const std::vector<std::string>& arguments) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
   const Store store = load_inputs(flags, inputs);
-  AnalysisOptions options;
-  options.steps = parse_list(flags.step, "--step");
-  const std::vector<Mfu> ranks = analyze_mfu(store, options);
+  const std::vector<Mfu> ranks = analyze_mfu(store, analysis_options(flags));
   const Peak peak{flags.peak_tflops, flags.model_flops};
   if (flags.json) {
     print(json_report(store, mfu_tables(ranks, peak, flags.top), {"mfu", arguments, flags.top, flags.pretty}));
@@ -360,9 +361,7 @@ int run_check(const Flags& flags, const std::vector<std::string>& arguments) {
                                  parse_share(flags.max_step_ms, "--max-step-ms"),
                                  parse_share(flags.max_slowdown, "--max-slowdown")};
   const Store store = load_inputs(flags, inputs);
-  AnalysisOptions options;
-  options.steps = parse_list(flags.step, "--step");
-  const Results results = analyze(store, kCheckSections, options);
+  const Results results = analyze(store, kCheckSections, analysis_options(flags));
   std::optional<Results> baseline;
   if (!flags.against.empty()) baseline = analyze(load_inputs(flags, {flags.against}), kSteps, {});
   const std::vector<Check> checks = check_thresholds(results, baseline ? &*baseline : nullptr, thresholds);
@@ -379,9 +378,7 @@ int run_report(const Flags& flags) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
   const Store store = load_inputs(flags, inputs);
-  AnalysisOptions options;
-  options.steps = parse_list(flags.step, "--step");
-  const Results results = analyze(store, kEverySection, options);
+  const Results results = analyze(store, kEverySection, analysis_options(flags));
   ms::core::write_text_atomically(flags.output, html_report(store, results, inputs[0]));
   print(cat(flags.output, "\n"));
   return finish(flags, store);
@@ -413,7 +410,8 @@ int run_convert(const Flags& flags) {
 void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("input", flags.inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
   verb.add_option("--rank", flags.rank, "Only these ranks: 0-3,8");
-  verb.add_option("--threads", flags.threads, "Threads that read: several files at once, or parts of one")
+  verb.add_option("--threads", flags.threads,
+                  "Threads that read, several files at once or parts of one, and analyse ranks")
       ->check(CLI::PositiveNumber);
   verb.add_option("--time-range", flags.time_range, "Only these microseconds since the first event: A-B");
   verb.add_flag("--strict", flags.strict, "Exit 3 if any data was lost");

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "profile/analysis/blame.h"
 
 namespace ms::profile {
@@ -24,49 +25,65 @@ void check_steps(const Store& store, const std::vector<int64_t>& wanted) {
   }
 }
 
+RankResults analyze_rank(const RankTrace& trace, const DeviceView& view, unsigned sections,
+                         const AnalysisOptions& options) {
+  RankResults rank;
+  rank.rank = trace.rank;
+  rank.clock = ClockLine(trace.clocks);
+  if (sections & kFacts) rank.facts = facts(trace, view);
+  if (sections & (kBreakdown | kFindings)) rank.breakdown = breakdown(trace, view);
+  if (sections & kPerStep) {
+    rank.per_step = breakdown_per_step(trace, view);
+    rank.devices_outside_steps = devices_outside_steps(view);
+  }
+  if (sections & kKernelTypes) rank.kernel_types = kernel_types(trace, view);
+  if (sections & kKernels) rank.kernels = kernel_rows(trace, view);
+  if (sections & kOperators) rank.operators = operator_rows(trace, view);
+  if (sections & kLaunches) rank.launch = launch_stats(trace, view);
+  if (sections & kQueues) rank.queues = queue_lengths(trace, view, options.queue_limit);
+  if (sections & kIdle) rank.idle = stream_idle(trace, view, options.consecutive_kernel_delay);
+  if (sections & kMemory) {
+    rank.memory_operations = memory_operations(trace, view);
+    rank.memory_timelines = memory_timelines(trace);
+  }
+  if (sections & kSteps) rank.ascend_steps = ascend_steps(trace, view);
+  if (sections & kTensorboardSteps) rank.tensorboard_steps = tensorboard_steps(trace, view);
+  rank.steps.rank = trace.rank;
+  if (sections & (kSteps | kFindings)) {
+    rank.steps.layout = layout_index(trace);
+    rank.steps.rows = step_rows(trace, view);
+  }
+  return rank;
+}
+
+std::vector<DeviceView> view_ranks(const Store& store, const AnalysisOptions& options, core::ThreadPool& pool) {
+  std::vector<DeviceView> views(store.ranks.size());
+  pool.run_parts(static_cast<int>(views.size()), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    views[r] = view_devices(*store.ranks[r], options.steps);
+  });
+  return views;
+}
+
 }  // namespace
 
 Results analyze(const Store& store, unsigned sections, const AnalysisOptions& options) {
+  core::ThreadPool pool(std::min(options.threads, std::max(1, static_cast<int>(store.ranks.size()))));
   check_steps(store, options.steps);
   Results out;
   out.sections = sections;
-  std::vector<DeviceView> views;
-  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace, options.steps));
-  for (size_t r = 0; r < store.ranks.size(); ++r) {
+  const std::vector<DeviceView> views = view_ranks(store, options, pool);
+  out.ranks.resize(views.size());
+  pool.run_parts(static_cast<int>(views.size()), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    out.ranks[r] = analyze_rank(*store.ranks[r], views[r], sections, options);
+  });
+  for (size_t r = 0; r < views.size(); ++r) {
+    if (!views[r].devices.empty()) continue;
     const RankTrace& trace = *store.ranks[r];
-    const DeviceView& view = views[r];
-    RankResults rank;
-    rank.rank = trace.rank;
-    rank.clock = ClockLine(trace.clocks);
-    if (sections & kFacts) rank.facts = facts(trace, view);
-    if (sections & (kBreakdown | kFindings)) rank.breakdown = breakdown(trace, view);
-    if (sections & kPerStep) {
-      rank.per_step = breakdown_per_step(trace, view);
-      rank.devices_outside_steps = devices_outside_steps(view);
-    }
-    if (sections & kKernelTypes) rank.kernel_types = kernel_types(trace, view);
-    if (sections & kKernels) rank.kernels = kernel_rows(trace, view);
-    if (sections & kOperators) rank.operators = operator_rows(trace, view);
-    if (sections & kLaunches) rank.launch = launch_stats(trace, view);
-    if (sections & kQueues) rank.queues = queue_lengths(trace, view, options.queue_limit);
-    if (sections & kIdle) rank.idle = stream_idle(trace, view, options.consecutive_kernel_delay);
-    if (sections & kMemory) {
-      rank.memory_operations = memory_operations(trace, view);
-      rank.memory_timelines = memory_timelines(trace);
-    }
-    if (sections & kSteps) rank.ascend_steps = ascend_steps(trace, view);
-    if (sections & kTensorboardSteps) rank.tensorboard_steps = tensorboard_steps(trace, view);
-    rank.steps.rank = trace.rank;
-    if (sections & (kSteps | kFindings)) {
-      rank.steps.layout = layout_index(trace);
-      rank.steps.rows = step_rows(trace, view);
-    }
-    if (view.devices.empty()) {
-      out.warnings.push_back(core::cat("rank ", trace.rank, " has no device events",
-                                       trace.events.size() == 0 ? ": the trace holds no events" : "",
-                                       ": no breakdown, kernels or device times"));
-    }
-    out.ranks.push_back(std::move(rank));
+    out.warnings.push_back(core::cat("rank ", trace.rank, " has no device events",
+                                     trace.events.size() == 0 ? ": the trace holds no events" : "",
+                                     ": no breakdown, kernels or device times"));
   }
   if (sections & kSteps) {
     std::vector<RankSteps> steps;
@@ -97,8 +114,8 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
 
 JobPath analyze_job_path(const Store& store, const AnalysisOptions& options) {
   check_steps(store, options.steps);
-  std::vector<DeviceView> views;
-  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace, options.steps));
+  core::ThreadPool pool(std::min(options.threads, std::max(1, static_cast<int>(store.ranks.size()))));
+  const std::vector<DeviceView> views = view_ranks(store, options, pool);
   std::vector<RankDevices> devices;
   for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
   const MatchedComms comms = match_comms(devices);

@@ -85,6 +85,7 @@ struct AnalysisOptions {
   AlignMode align = AlignMode::kAuto;
   int64_t consecutive_kernel_delay = kConsecutiveKernelDelay;  // ns
   int64_t queue_limit = kQueueLimit;
+  int threads = 1;  // that analyse ranks at the same time; the results do not depend on it
 };
 
 // Throws kNotFound for a step that no rank has.
