@@ -26,6 +26,7 @@
 #include "core/log.h"
 #include "core/trace/detail/event_queue.h"
 #include "core/trace/detail/name_cache.h"
+#include "core/trace/detail/tick_clock.h"
 #include "core/trace/file_writer.h"
 #include "core/trace/perf_counters.h"
 
@@ -116,6 +117,7 @@ struct Recorder::Impl {
   // The writer thread's; stop() takes over when it has ended.
   std::unique_ptr<FileWriter> file;
   std::unique_ptr<PerfCounters> perf;
+  std::optional<detail::TickClock> clock;  // of the window
   std::vector<Event> pending;
   int64_t dropped = 0, written_ns = 0, sampled_ns = 0;
   std::exception_ptr error;
@@ -191,10 +193,21 @@ struct Recorder::Impl {
   }
 
   void drain() {
-    const std::lock_guard lock(mutex);
-    for (auto& [thread, log] : logs) {
-      log->queue.drain(pending);
-      dropped += log->queue.take_dropped();
+    const size_t known = pending.size();
+    {
+      const std::lock_guard lock(mutex);
+      for (auto& [thread, log] : logs) {
+        log->queue.drain(pending);
+        dropped += log->queue.take_dropped();
+      }
+    }
+    clock->mark();  // after all that has been drained
+    for (Event& event : std::span(pending).subspan(known)) {
+      if (!(event.flags & kInTicks)) continue;
+      const int64_t start_ns = clock->ns(event.start_ns);
+      event.dur_ns = clock->ns(event.start_ns + event.dur_ns) - start_ns;
+      event.start_ns = start_ns;
+      event.flags &= static_cast<uint8_t>(~kInTicks);
     }
   }
 
@@ -222,7 +235,7 @@ struct Recorder::Impl {
     }
     try {
       if (!error) {
-        for (const Clock& clock : measured) file->write_clock(clock.at_ns, clock.offset_ns, clock.error_ns);
+        for (const Clock& known : measured) file->write_clock(known.at_ns, known.offset_ns, known.error_ns);
         for (std::span<Event> rest = pending; !rest.empty();) {
           const auto part = rest.first(std::min(rest.size(), kMaxChunkEvents));
           // Threads that meet a new name wait for one chunk's encoding at most.
@@ -289,6 +302,7 @@ void Recorder::start(const Options& options) {
                                {"pid", static_cast<int64_t>(::getpid())},
                                {"start_clocks_ns", clock_pair()}};
   impl.file = std::make_unique<FileWriter>(path_, meta);
+  impl.clock.emplace(by_time_stamp_);
   impl.drain();  // what a thread recorded while the last window was being closed belongs to no window
   impl.pending.clear();
   impl.dropped = 0;
@@ -334,15 +348,19 @@ void Recorder::set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_
   impl_->clocks.push_back({at_ns, offset_ns, error_ns});
 }
 
-void Recorder::mute_this_thread(bool muted) {
-  if (active()) log_of_this_thread().muted = muted;
-}
-
-Recorder::ThreadLog& Recorder::log_of_this_thread() {
+// Part of every span, as is record(): calls between these functions would cost a fifth of it.
+[[gnu::always_inline]] inline Recorder::ThreadLog& Recorder::log_of_this_thread() {
   // Recorders are told apart by a number that is never used twice, so a stale pointer is never followed.
   thread_local uint64_t owner = 0;
   thread_local ThreadLog* known = nullptr;
-  if (owner == impl_->identity) return *known;
+  if (owner != impl_->identity) [[unlikely]] {
+    known = &find_log();
+    owner = impl_->identity;
+  }
+  return *known;
+}
+
+[[gnu::noinline]] Recorder::ThreadLog& Recorder::find_log() {
   const std::lock_guard lock(impl_->mutex);
   std::unique_ptr<ThreadLog>& log = impl_->logs[std::this_thread::get_id()];
   if (log == nullptr) {
@@ -351,70 +369,63 @@ Recorder::ThreadLog& Recorder::log_of_this_thread() {
     ::pthread_getname_np(::pthread_self(), name, sizeof(name));
     log->thread_lane = impl_->add_lane(LaneKind::kThread, ::syscall(SYS_gettid), name);
   }
-  owner = impl_->identity;
-  known = log.get();
-  return *known;
+  return *log;
 }
 
-int64_t Recorder::open(Category category, std::string_view name, int64_t& launch_ns) {
-  if (options_.with_stack) {
-    ThreadLog& log = log_of_this_thread();
-    const uint64_t window = impl_->window.load(std::memory_order_relaxed);
-    if (std::exchange(log.window, window) != window) log.open_spans.clear();
-    log.open_spans.push_back(impl_->child_stack(log, impl_->name_id(log, name)));
-  }
-  const int64_t start_ns = now_ns();
-  if (!options_.with_cpu || (category != Category::kKernel && category != Category::kMemcpy)) return start_ns;
-  launch_ns = start_ns;
-  return now_ns();
+void Recorder::mute_this_thread(bool muted) {
+  if (active()) log_of_this_thread().muted = muted;
 }
 
-void Recorder::close(Category category, std::string_view name, int64_t launch_ns, int64_t start_ns, int64_t flops,
-                     int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype) {
-  const int64_t end_ns = now_ns();
-  if (!active()) return;
-  if (options_.with_stack) {
-    ThreadLog& log = log_of_this_thread();
-    if (log.window == impl_->window.load(std::memory_order_relaxed) && !log.open_spans.empty()) {
-      log.open_spans.pop_back();
-    }
-  }
-  record(category, name, launch_ns, start_ns, end_ns, flops, bytes, shapes, dtype);
+uint32_t Recorder::launch(ThreadLog& log, int64_t start, int64_t end, uint8_t clock_flag) {
+  if (log.launched != 0) return std::exchange(log.launched, 0);
+  Event event;
+  event.kind = EventKind::kRuntime;
+  event.flags = kHasCorrelation | clock_flag;
+  event.start_ns = start;
+  event.dur_ns = std::max<int64_t>(0, end - start);
+  event.lane = log.thread_lane;
+  event.name = impl_->name_id(log, "cudaLaunchKernel");
+  event.correlation = impl_->next_correlation.fetch_add(1, std::memory_order_relaxed);
+  if (options_.with_stack) impl_->add_stack(log, event);
+  log.queue.push(event);
+  return event.correlation;
 }
 
-void Recorder::span(Category category, std::string_view name, int64_t start_ns, int64_t end_ns, int64_t flops,
-                    int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype) {
-  if (!active()) return;
-  record(category, name, -1, start_ns, end_ns, flops, bytes, shapes, dtype);
-}
-
-void Recorder::record(Category category, std::string_view name, int64_t launch_ns, int64_t start_ns, int64_t end_ns,
-                      int64_t flops, int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype) {
+[[gnu::always_inline]] inline void Recorder::record(Category category, std::string_view name, int64_t launch,
+                                                    int64_t start, int64_t end, uint8_t clock_flag, int64_t flops,
+                                                    int64_t bytes, const std::vector<Dims>* shapes,
+                                                    std::string_view dtype) {
   const bool host_only = category == Category::kCpuOp || category == Category::kRuntime;
   if (host_only && !options_.with_cpu) return;
   ThreadLog& log = log_of_this_thread();
   Impl& impl = *impl_;
+  const uint32_t id = impl.name_id(log, name);
+  uint16_t lane = log.thread_lane;
+  if (category == Category::kKernel) {
+    lane = impl.stream_lane(log.compute_lane, kComputeStream, impl.compute_lanes);
+  } else if (category == Category::kMemcpy) {
+    lane = impl.stream_lane(log.memcpy_lane, kMemcpyStream, impl.memcpy_lanes);
+  }
+  uint8_t flags = clock_flag;
+  const bool detailed = options_.level != Level::kLevel0;
+  if (flops >= 0 && detailed) flags |= kHasFlops;
+  if (bytes >= 0 && (detailed || category == Category::kMemcpy)) flags |= kHasBytes;
+  const int64_t dur = std::max<int64_t>(0, end - start);
+  if (!options_.with_cpu && !options_.with_stack) {  // most spans: without a detour over an Event
+    log.queue.push_span(id, lane, kind_of(category), flags, start, dur, flops, bytes);
+    return;
+  }
   Event event;
   event.kind = kind_of(category);
-  event.start_ns = start_ns;
-  event.dur_ns = std::max<int64_t>(0, end_ns - start_ns);
-  event.name = impl.name_id(log, name);
-  event.lane = log.thread_lane;
-  if (options_.with_stack) impl_->add_stack(log, event);
-  const bool detailed = options_.level != Level::kLevel0;
-  if (flops >= 0 && detailed) {
-    event.flags |= kHasFlops;
-    event.values[0] = flops;
-  }
-  if (bytes >= 0 && (detailed || category == Category::kMemcpy)) {
-    event.flags |= kHasBytes;
-    event.values[1] = bytes;
-  }
-  if (category == Category::kKernel) {
-    event.lane = impl.stream_lane(log.compute_lane, kComputeStream, impl.compute_lanes);
-  } else if (category == Category::kMemcpy) {
-    event.lane = impl.stream_lane(log.memcpy_lane, kMemcpyStream, impl.memcpy_lanes);
-  } else if (category == Category::kRuntime) {
+  event.flags = flags;
+  event.start_ns = start;
+  event.dur_ns = dur;
+  event.values[0] = flops;
+  event.values[1] = bytes;
+  event.name = id;
+  event.lane = lane;
+  if (options_.with_stack) impl.add_stack(log, event);
+  if (category == Category::kRuntime) {
     event.flags |= kHasCorrelation;
     event.correlation = log.launched = impl.next_correlation.fetch_add(1, std::memory_order_relaxed);
   } else if (category == Category::kCpuOp && options_.record_shapes && shapes != nullptr) {
@@ -429,24 +440,41 @@ void Recorder::record(Category category, std::string_view name, int64_t launch_n
   }
   if (options_.with_cpu && (category == Category::kKernel || category == Category::kMemcpy)) {
     event.flags |= kHasCorrelation;
-    event.correlation = launch(log, launch_ns >= 0 ? launch_ns : start_ns, start_ns);
+    event.correlation = this->launch(log, launch >= 0 ? launch : start, start, clock_flag);
   }
   log.queue.push(event);
 }
 
-uint32_t Recorder::launch(ThreadLog& log, int64_t start_ns, int64_t end_ns) {
-  if (log.launched != 0) return std::exchange(log.launched, 0);
-  Event event;
-  event.kind = EventKind::kRuntime;
-  event.flags = kHasCorrelation;
-  event.start_ns = start_ns;
-  event.dur_ns = std::max<int64_t>(0, end_ns - start_ns);
-  event.lane = log.thread_lane;
-  event.name = impl_->name_id(log, "cudaLaunchKernel");
-  event.correlation = impl_->next_correlation.fetch_add(1, std::memory_order_relaxed);
-  if (options_.with_stack) impl_->add_stack(log, event);
-  log.queue.push(event);
-  return event.correlation;
+int64_t Recorder::open_more(Category category, std::string_view name, int64_t& launch) {
+  if (options_.with_stack) {
+    ThreadLog& log = log_of_this_thread();
+    const uint64_t window = impl_->window.load(std::memory_order_relaxed);
+    if (std::exchange(log.window, window) != window) log.open_spans.clear();
+    log.open_spans.push_back(impl_->child_stack(log, impl_->name_id(log, name)));
+  }
+  const int64_t start = ticks();
+  if (!options_.with_cpu || (category != Category::kKernel && category != Category::kMemcpy)) return start;
+  launch = start;
+  return ticks();
+}
+
+void Recorder::close(Category category, std::string_view name, int64_t launch, int64_t start, int64_t flops,
+                     int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype) {
+  const int64_t end = ticks();
+  if (!active()) return;
+  if (options_.with_stack) {
+    ThreadLog& log = log_of_this_thread();
+    if (log.window == impl_->window.load(std::memory_order_relaxed) && !log.open_spans.empty()) {
+      log.open_spans.pop_back();
+    }
+  }
+  record(category, name, launch, start, end, kInTicks, flops, bytes, shapes, dtype);
+}
+
+void Recorder::span(Category category, std::string_view name, int64_t start_ns, int64_t end_ns, int64_t flops,
+                    int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype) {
+  if (!active()) return;
+  record(category, name, -1, start_ns, end_ns, 0, flops, bytes, shapes, dtype);
 }
 
 void Recorder::comm(const CommEvent& event) {
@@ -466,7 +494,7 @@ void Recorder::comm(const CommEvent& event) {
   if (options_.with_stack) impl_->add_stack(log, out);
   if (options_.with_cpu) {
     out.flags |= kHasCorrelation;
-    out.correlation = launch(log, event.start_ns, event.start_ns);
+    out.correlation = launch(log, event.start_ns, event.start_ns, 0);
   }
   log.queue.push(out);
   if (options_.level == Level::kLevel0) return;

@@ -22,12 +22,11 @@ class Span {
         name_(name),
         flops_(flops),
         bytes_(bytes) {
-    if (recorder_ != nullptr) start_ns_ = recorder_->open(category_, name_, launch_ns_);
+    if (recorder_ != nullptr) start_ = recorder_->open(category_, name_, launch_);
   }
   ~Span() {
     if (recorder_ == nullptr) return;
-    recorder_->close(category_, name_, launch_ns_, start_ns_, flops_, bytes_, shapes_.empty() ? nullptr : &shapes_,
-                     dtype_);
+    recorder_->close(category_, name_, launch_, start_, flops_, bytes_, shapes_.empty() ? nullptr : &shapes_, dtype_);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
@@ -48,7 +47,7 @@ class Span {
   Category category_;
   std::string_view name_, dtype_;
   int64_t flops_, bytes_;
-  int64_t launch_ns_ = -1, start_ns_ = 0;
+  int64_t launch_ = -1, start_ = 0;  // ticks
   std::vector<Dims> shapes_;
 };
 

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <set>
@@ -381,6 +382,45 @@ TEST_F(RecorderTest, AFolderThatCannotBeMadeIsSaid) {
     EXPECT_THAT(e.what(), testing::HasSubstr("--profile-save-path"));
   }
   EXPECT_FALSE(recorder.active());
+}
+
+TEST_F(RecorderTest, SpansLieBetweenTheClockReadingsAroundThem) {
+  Options options;
+  options.with_cpu = true;
+  options.save_path = folder_ / "traces";
+  Recorder recorder;
+  recorder.start(options);
+  std::vector<std::pair<int64_t, int64_t>> around;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t before = now_ns();
+    {
+      Span outer(&recorder, Category::kUserAnnotation, cat("outer ", i));
+      Span op(&recorder, Category::kCpuOp, "op");
+      Span kernel(&recorder, Category::kKernel, "kernel");
+    }
+    around.emplace_back(before, now_ns());
+    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the writer comes between
+  }
+  recorder.stop();
+  store_ = profile::load({recorder.path()}, {});
+  const RankTrace& trace = *store_.ranks.at(0);
+  std::vector<profile::Interval> kernels, ops;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const profile::Interval time{trace.events.ts[i], trace.events.end(i)};
+    const std::string name(trace.names[trace.events.name[i]]);
+    if (name == "kernel") kernels.push_back(time);
+    if (name == "op") ops.push_back(time);
+    if (!name.starts_with("outer ")) continue;
+    const auto [before, after] = around.at(std::stoul(name.substr(6)));
+    EXPECT_GE(time.start, before - 2000) << name;
+    EXPECT_LE(time.end, after + 2000) << name;
+  }
+  ASSERT_EQ(kernels.size(), around.size());
+  ASSERT_EQ(ops.size(), around.size());
+  for (size_t i = 0; i < ops.size(); ++i) {  // what nests when it is recorded nests when it is read
+    EXPECT_LE(ops[i].start, kernels[i].start);
+    EXPECT_GE(ops[i].end, kernels[i].end);
+  }
 }
 
 // Not a benchmark: a spans' file must stay small whatever the machine.

@@ -18,20 +18,12 @@ class OpScope {
   // inputs: recorded with record_shapes; must live as long as the scope.
   template <class... Views>
   OpScope(const Context& context, std::string_view name, const Views&... inputs)
-      : recorder_(context.recorder != nullptr && context.recorder->active() ? context.recorder : nullptr), name_(name) {
-    if (recorder_ == nullptr || !recorder_->options().with_cpu) return;
-    start_ns_ = core::trace::now_ns();
-    if (!recorder_->options().record_shapes) return;
-    (shapes_.push_back(inputs.shape()), ...);
+      : recorder_(context.recorder), name_(name), op_(recorder_if_with_cpu(), core::trace::Category::kCpuOp, name) {
+    if (!op_.wants_shapes()) return;
     if constexpr (sizeof...(inputs) > 0) {
       const std::array<core::DType, sizeof...(inputs)> types = {inputs.dtype()...};
-      dtype_ = core::dtype_name(types[0]);
+      op_.set_inputs({inputs.shape()...}, core::dtype_name(types[0]));
     }
-  }
-  ~OpScope() {
-    if (start_ns_ == 0) return;
-    recorder_->span(core::trace::Category::kCpuOp, name_, start_ns_, core::trace::now_ns(), -1, -1,
-                    shapes_.empty() ? nullptr : &shapes_, dtype_);
   }
   OpScope(const OpScope&) = delete;
   OpScope& operator=(const OpScope&) = delete;
@@ -42,11 +34,13 @@ class OpScope {
   }
 
  private:
-  core::trace::Recorder* recorder_;
+  core::trace::Recorder* recorder_if_with_cpu() const {
+    return recorder_ != nullptr && recorder_->active() && recorder_->options().with_cpu ? recorder_ : nullptr;
+  }
+
+  core::trace::Recorder* recorder_;  // may be null
   std::string_view name_;
-  int64_t start_ns_ = 0;
-  std::vector<core::Dims> shapes_;
-  std::string_view dtype_;
+  core::trace::Span op_;
 };
 
 }  // namespace ms::ops::detail
