@@ -394,8 +394,10 @@ TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
       resident[iteration] = resident_bytes();
       if (iteration == 100) open = descriptors();
     }
+#if !defined(__SANITIZE_ADDRESS__)  // which keeps what is freed for a while
     // A leak grows in both halves, the allocator's own ways in one.
     EXPECT_LE(std::min(resident[200] - resident[100], resident[300] - resident[200]), 256 << 10);
+#endif
     EXPECT_LE(descriptors(), open);
     EXPECT_EQ(arena.peak_bytes(core::MemoryTag::kCkpt), staging);
     EXPECT_EQ(list_generations(root).size(), 1u);

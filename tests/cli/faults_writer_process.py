@@ -18,8 +18,9 @@ def main():
         saved = 0
         for kill, slow in enumerate([True, False, True]):
             layout = LAYOUTS[kill % len(LAYOUTS)]
-            # At 0.05 MB/s the writers have a second's work left: what was written before is none of the trainer's.
-            job = place.start(*FLAGS, *layout, *(["--ckpt-io-limit", "0.05"] if slow else []), ranks=2)
+            # At this rate the writers have a second's work left: what was written before is none of the trainer's.
+            limit = ["--ckpt-io-limit", str(0.05 / training.SLOWER)]
+            job = place.start(*FLAGS, *layout, *(limit if slow else []), ranks=2)
             snapshots = lambda: [re.findall(rf" r{rank} train.save\] saving iteration (\d+)", job.said()) for rank in range(2)]
             training.wait_for(lambda: all(snapshots()) or job.process.poll() is not None, "a snapshot of each rank")
             job.kill(spare="--checkpoint-writer-process")

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
 FAILED = []
@@ -53,6 +52,9 @@ def check_results(traces):
     expect("findings by lost time", kinds == ["idle", "exposed_communication", "data_loading", "exposed_memory"], kinds)
 
     text = run("analyze", traces)[1]
+    for threads in ("1", "2", "3"):
+        again = run("analyze", traces, "--threads", threads)
+        expect(f"{threads} threads say the same", again[0] == 0 and again[1] == text, again)
     expect("the page shows commands", f"msprof breakdown --per-step {traces}" in text, text)
     expect("kernels by name", "gemm_bf16" in run("kernels", traces)[1])
     expect("breakdown table", "45.45" in run("breakdown", traces)[1], run("breakdown", traces)[1])
@@ -208,13 +210,7 @@ def check_binary():
     linked = subprocess.run(["ldd", MSPROF], capture_output=True, text=True, check=False).stdout
     expect("links neither MPI nor the trainer's libraries",
            not any(word in linked for word in ("libmpi", "open-rte", "open-pal", "dnnl", "hdf5")), linked)
-    best = 1.0
-    for _ in range(10):
-        start = time.monotonic()
-        status = run("--help")[0]
-        best = min(best, time.monotonic() - start)
-    expect("--help exits 0", status == 0)
-    expect("--help under 50 ms", best < 0.05, best)
+    expect("--help exits 0", run("--help")[0] == 0)
     closed = subprocess.run(f"{MSPROF} --help | head -c 1 >/dev/null; exit ${{PIPESTATUS[1]}}", shell=True, executable="/bin/bash",
                             capture_output=True, check=False)
     expect("a closed pipe is quiet", closed.stderr == b"", closed.stderr)
