@@ -108,6 +108,7 @@ struct Saver::Impl {
 
   core::Communicator& comm;
   Options options;
+  const bool speaks = core::log_enabled(core::LogLevel::kInfo);  // this rank: its writer thread does not know
   core::Arena own_arena;
   std::unique_ptr<core::LockFile> lock_file;  // coordinator only
   std::string suffix;                         // of temporary directories, the same on all ranks
@@ -166,14 +167,8 @@ void Saver::Impl::open_gather() {
   MS_CHECK(comm.size() == endpoint.size() && static_cast<int>(writer_of.size()) == comm.size(), "a gather of ",
            writer_of.size(), " ranks on ", comm.size(), " of ", endpoint.size());
   MS_CHECK(options.writer_command.empty(), "a writer process has no way to other ranks");
-  core::collectively(comm, "open the gather", [&] {
-    if (wanted.progress == GatherProgress::kWriter && !endpoint.any_thread()) {
-      throw Error(ErrorCode::kUnsupported,
-                  "the writer thread may not send: this MPI does not give MPI_THREAD_MULTIPLE. Leave "
-                  "--ckpt-gather-progress out");
-    }
-  });
-  moves_messages = wanted.progress == GatherProgress::kTrainer || !endpoint.any_thread();
+  core::collectively(comm, "open the gather",
+                     [&] { moves_messages = trainer_moves_messages(wanted.progress, endpoint); });
   const int own_writer = writer_of[static_cast<size_t>(comm.rank())];
   Gather::Options gather_options;
   gather_options.members = {own_writer};
@@ -333,7 +328,7 @@ void Saver::Impl::carry_out(Save& save) {
   } else {
     last_committed = save.job.info.iteration;
     last_path = verdict.substr(1);
-    core::log_info("ckpt.commit", cat("saved iteration ", last_committed, " to ", last_path.string()));
+    if (speaks) core::log_info("ckpt.commit", cat("saved iteration ", last_committed, " to ", last_path.string()));
   }
 }
 

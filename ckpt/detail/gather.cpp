@@ -1,13 +1,9 @@
 #include "ckpt/detail/gather.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <optional>
-#include <thread>
 
 #include "ckpt/box.h"
 #include "ckpt/detail/assemble.h"
@@ -23,13 +19,6 @@ using core::Error;
 using core::ErrorCode;
 using core::trace::Category;
 using core::trace::Span;
-using Clock = std::chrono::steady_clock;
-
-constexpr int kPollsBeforeSleep = 64;
-constexpr auto kSleep = std::chrono::microseconds(50);
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);  // at whether waiting makes sense
-constexpr int32_t kTags = 1 << 15;                              // MPI promises no more
-constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 
 // What a sender offers: its boxes and their hashes.
 RankFileRecord describe(const SaveJob& job) {
@@ -75,55 +64,6 @@ class ChunkBuffer {
 
 }  // namespace
 
-// One message under way. If it is dropped before it is complete its memory is kept with it.
-class Gather::Transfer {
- public:
-  Transfer(Gather& gather, int peer, std::unique_ptr<core::TransferRequest> request, std::shared_ptr<const void> memory)
-      : gather_(&gather), peer_(peer), request_(std::move(request)), memory_(std::move(memory)) {}
-  Transfer(Transfer&& other) noexcept = default;
-  Transfer& operator=(Transfer&&) = delete;
-  ~Transfer() {
-    if (request_ != nullptr) gather_->abandoned_.push_back({std::move(memory_), std::move(request_)});
-  }
-  // Throws kPeerFailed, and names the peer.
-  void wait(double limit_s) {
-    const auto began = Clock::now();
-    auto looked = began;
-    for (int polls = 0; !test(); ++polls) {
-      if (polls < kPollsBeforeSleep) {
-        ::sched_yield();
-        continue;
-      }
-      std::this_thread::sleep_for(kSleep);
-      const auto now = Clock::now();
-      if (now - looked < kBetweenLooks) continue;
-      looked = now;
-      if (const std::string reason = gather_->options_.give_up(); !reason.empty()) throw parse_error(reason);
-      if (!gather_->transport_->peer_lives(peer_))
-        throw Error(ErrorCode::kPeerFailed, cat("rank ", peer_, " has died"));
-      if (std::chrono::duration<double>(now - began).count() > limit_s) {
-        throw Error(ErrorCode::kPeerFailed,
-                    cat("rank ", peer_, " silent for ", limit_s, " s (--ckpt-timeout); see its own log"));
-      }
-    }
-    request_.reset();
-    memory_.reset();
-  }
-
- private:
-  bool test() {
-    try {
-      return request_->test();
-    } catch (const Error& e) {
-      throw e.within(cat("rank ", peer_));
-    }
-  }
-  Gather* gather_;
-  int peer_;
-  std::unique_ptr<core::TransferRequest> request_;
-  std::shared_ptr<const void> memory_;
-};
-
 // What a sender has offered.
 struct Gather::Part {
   int rank = 0;
@@ -137,51 +77,21 @@ struct Gather::Part {
 struct Gather::Slot {
   std::shared_ptr<core::Buffer> memory;
   Slice slice;
-  std::optional<Transfer> transfer;
+  std::optional<Mailbox::Transfer> transfer;
   std::unique_ptr<RankFile::Batch> writing;
 };
 
 Gather::Gather(std::unique_ptr<core::Transport> transport, Options options)
-    : transport_(std::move(transport)), options_(std::move(options)) {}
+    : mailbox_(std::move(transport), options.give_up), options_(std::move(options)) {}
 
 Gather::~Gather() = default;
-
-Gather::Transfer Gather::post_send(int peer, const std::byte* data, int64_t size_bytes,
-                                   std::shared_ptr<const void> memory) {
-  return {*this, peer, transport_->isend(data, size_bytes, peer, saves_ % kTags), std::move(memory)};
-}
-
-Gather::Transfer Gather::post_receive(int peer, std::byte* data, int64_t size_bytes,
-                                      std::shared_ptr<const void> memory) {
-  return {*this, peer, transport_->irecv(data, size_bytes, peer, saves_ % kTags), std::move(memory)};
-}
-
-void Gather::send_text(int peer, const std::string& text, double limit_s) {
-  const auto kept = std::make_shared<std::pair<int64_t, std::string>>(static_cast<int64_t>(text.size()), text);
-  Transfer length = post_send(peer, reinterpret_cast<const std::byte*>(&kept->first), sizeof kept->first, kept);
-  if (!text.empty()) {
-    post_send(peer, reinterpret_cast<const std::byte*>(kept->second.data()), kept->first, kept).wait(limit_s);
-  }
-  length.wait(limit_s);
-}
-
-std::string Gather::receive_text(int peer, double limit_s) {
-  const auto kept = std::make_shared<std::pair<int64_t, std::string>>();
-  post_receive(peer, reinterpret_cast<std::byte*>(&kept->first), sizeof kept->first, kept).wait(limit_s);
-  MS_CHECK(kept->first >= 0 && kept->first <= kMaxTextBytes, "a text of ", kept->first, " bytes from rank ", peer);
-  kept->second.resize(static_cast<size_t>(kept->first));
-  if (kept->first > 0) {
-    post_receive(peer, reinterpret_cast<std::byte*>(kept->second.data()), kept->first, kept).wait(limit_s);
-  }
-  return kept->second;
-}
 
 std::vector<Gather::Part> Gather::offers() {
   std::vector<Part> parts;
   for (size_t i = 1; i < options_.members.size(); ++i) {
     Part& part = parts.emplace_back();
     part.rank = options_.members[i];
-    std::string said = outcome_of([&] { return receive_text(part.rank, options_.timeout_s); });
+    std::string said = outcome_of([&] { return mailbox_.receive_text(part.rank, options_.timeout_s); });
     part.gone = is_error(said);
     if (!part.gone) said = said.substr(1);
     if (!part.gone && !is_error(said)) {
@@ -196,7 +106,7 @@ std::vector<Gather::Part> Gather::offers() {
 }
 
 std::string Gather::write(const SaveJob& own, const std::string& failed, Incremental& incremental) {
-  ++saves_;
+  mailbox_.next_round();
   std::vector<Part> parts = offers();
   std::string outcome = failed;
   SaveJob all = own;
@@ -226,7 +136,7 @@ std::string Gather::write(const SaveJob& own, const std::string& failed, Increme
   for (Part& part : parts) {
     if (part.answered || part.gone || !part.error.empty()) continue;
     const std::string told = outcome_of([&] {
-      send_text(part.rank, "", options_.timeout_s);
+      mailbox_.send_text(part.rank, "", options_.timeout_s);
       return std::string();
     });
     if (is_error(told) && !is_error(outcome)) outcome = told;
@@ -265,7 +175,7 @@ RankFileRecord Gather::write_file(const SaveJob& all, std::vector<Part>& parts, 
     if (chosen.empty()) continue;
     part.answered = true;
     try {
-      send_text(part.rank, answer, options_.timeout_s);
+      mailbox_.send_text(part.rank, answer, options_.timeout_s);
       receive_boxes(part, chosen, first_in_file, file);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kPeerFailed) throw;
@@ -304,7 +214,7 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
       }
       unless_failed([&] { file.bulk().wait(*slot.writing); });
       slot.transfer.reset();
-      slot.transfer.emplace(post_receive(part.rank, slot.memory->data(), bytes_of(slot.slice), slot.memory));
+      slot.transfer.emplace(mailbox_.post_receive(part.rank, slot.memory->data(), bytes_of(slot.slice), slot.memory));
       ++posted;
     }
     if (done == posted) break;
@@ -332,15 +242,15 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
 }
 
 std::string Gather::send(const SaveJob& own, const std::string& failed) {
-  ++saves_;
+  mailbox_.next_round();
   return outcome_of([&] {
     Span span(options_.recorder, Category::kUserAnnotation, "ckpt.gather");
     const int writer = options_.members[0];
     try {
       const std::string offer = failed.empty() ? outcome_of([&] { return encode_records({describe(own)}); }) : failed;
-      send_text(writer, offer, patience_s());
+      mailbox_.send_text(writer, offer, patience_s());
       if (is_error(offer)) return std::string();
-      const std::string wanted = receive_text(writer, patience_s());
+      const std::string wanted = mailbox_.receive_text(writer, patience_s());
       std::vector<size_t> boxes;
       for (size_t i = 0; i < wanted.size(); ++i) {
         if (wanted[i] == '1') boxes.push_back(i);
@@ -357,19 +267,19 @@ std::string Gather::send(const SaveJob& own, const std::string& failed) {
 void Gather::send_boxes(const SaveJob& own, const std::vector<size_t>& boxes) {
   Slices slices(sizes_of(boxes, [&](size_t i) -> const core::ShardedTensor& { return own.boxes[i]; }),
                 options_.slice_bytes);
-  std::vector<std::optional<Transfer>> under_way(window());
-  const auto wait = [&](std::optional<Transfer>& transfer) {
+  std::vector<std::optional<Mailbox::Transfer>> under_way(window());
+  const auto wait = [&](std::optional<Mailbox::Transfer>& transfer) {
     if (!transfer) return;
     transfer->wait(patience_s());
     transfer.reset();
   };
   size_t sent = 0;
   for (Slice slice = slices.next(); !slice.empty(); slice = slices.next()) {
-    std::optional<Transfer>& transfer = under_way[sent++ % under_way.size()];
+    std::optional<Mailbox::Transfer>& transfer = under_way[sent++ % under_way.size()];
     wait(transfer);
     const auto place = [&](const SlicePiece& piece) { return own.data[boxes[piece.box]] + piece.begin; };
     if (slice.size() == 1) {
-      transfer.emplace(post_send(options_.members[0], place(slice[0]), slice[0].size, nullptr));
+      transfer.emplace(mailbox_.post_send(options_.members[0], place(slice[0]), slice[0].size, nullptr));
       continue;
     }
     const auto packed =
@@ -377,7 +287,7 @@ void Gather::send_boxes(const SaveJob& own, const std::vector<size_t>& boxes) {
     for (const SlicePiece& piece : slice) {
       std::memcpy(packed->data() + piece.at, place(piece), static_cast<size_t>(piece.size));
     }
-    transfer.emplace(post_send(options_.members[0], packed->data(), bytes_of(slice), packed));
+    transfer.emplace(mailbox_.post_send(options_.members[0], packed->data(), bytes_of(slice), packed));
   }
   for (size_t i = 0; i < under_way.size(); ++i) wait(under_way[(sent + i) % under_way.size()]);
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ckpt/detail/incremental.h"
+#include "ckpt/detail/mailbox.h"
 #include "ckpt/detail/save_job.h"
 #include "core/arena.h"
 #include "core/comm/transport.h"
@@ -39,7 +40,7 @@ class Gather {
   Gather(std::unique_ptr<core::Transport> transport, Options options);
   ~Gather();
 
-  bool writes() const { return transport_->rank() == options_.members[0]; }
+  bool writes() const { return mailbox_.rank() == options_.members[0]; }
 
   // One of the two for each save, in the same order on all members. failed: an error_text where this rank has nothing
   // to write, else empty. Never throw.
@@ -52,13 +53,8 @@ class Gather {
   std::string send(const SaveJob& own, const std::string& failed);
 
  private:
-  class Transfer;
   struct Part;
   struct Slot;
-  Transfer post_send(int peer, const std::byte* data, int64_t size_bytes, std::shared_ptr<const void> memory);
-  Transfer post_receive(int peer, std::byte* data, int64_t size_bytes, std::shared_ptr<const void> memory);
-  void send_text(int peer, const std::string& text, double limit_s);
-  std::string receive_text(int peer, double limit_s);
   // Transfers under way at once: with the slices being written and the one in hand, a slice per member and one more.
   size_t window() const { return (options_.members.size() + 2) / 2; }
 
@@ -70,15 +66,8 @@ class Gather {
   void receive_boxes(const Part& part, const std::vector<size_t>& boxes, int32_t first_in_file, RankFile& file);
   void send_boxes(const SaveJob& own, const std::vector<size_t>& boxes);
 
-  // Requests that were given up before they were complete, with the memory that they may still fill.
-  struct Abandoned {
-    std::shared_ptr<const void> memory;
-    std::unique_ptr<core::TransferRequest> request;
-  };
-  std::unique_ptr<core::Transport> transport_;
+  Mailbox mailbox_;
   Options options_;
-  std::vector<Abandoned> abandoned_;
-  int32_t saves_ = 0;
 };
 
 }  // namespace ms::ckpt
