@@ -142,6 +142,27 @@ void validate_saving(const CheckpointConfig& checkpoint) {
           "--save-keep-last and --save-retain-interval: at least 0");
 }
 
+void validate_local_saving(const CheckpointConfig& checkpoint, int world_size) {
+  const std::string& type = checkpoint.non_persistent_ckpt_type;
+  require(type.empty() || type == "local", "--non-persistent-ckpt-type ", type,
+          ": expected local; for frequent saves of which few stay, use --save-interval and --save-keep-last");
+  const bool local = !type.empty();
+  const int64_t interval = checkpoint.non_persistent_save_interval;
+  require(interval >= 0, "--non-persistent-save-interval ", interval, ": at least 0");
+  require(interval == 0 || local, "--non-persistent-save-interval needs --non-persistent-ckpt-type local");
+  require(local == !checkpoint.non_persistent_local_ckpt_dir.empty(),
+          "--non-persistent-ckpt-type local and --non-persistent-local-ckpt-dir go together");
+  require(!local || checkpoint.save_optim,
+          "--no-save-optim: a local checkpoint is there to go on from, and has the optimizer's state");
+  require(!checkpoint.replication || local, "--replication needs --non-persistent-ckpt-type local");
+  if (!checkpoint.replication) return;
+  const int64_t jump = checkpoint.replication_jump, factor = checkpoint.replication_factor;
+  require(jump >= 1, "--replication needs --replication-jump, at least 1: how far the next node's ranks are");
+  require(factor >= 2, "--replication-factor ", factor, ": at least 2, the rank itself and one that has a replica");
+  require(jump <= world_size && factor <= world_size && world_size % (jump * factor) == 0, "--replication-jump ", jump,
+          " x --replication-factor ", factor, " must divide the ", world_size, " ranks");
+}
+
 void validate_steps(const TrainingConfig& training) {
   require(!training.fp16 || !training.bf16, "--fp16 and --bf16 exclude each other");
   require(!training.loss_scale || training.fp16, "--loss-scale needs --fp16");
@@ -285,6 +306,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   resolve_schedule(training, scheduler, optimizer, trains);
   validate_steps(training);
   validate_saving(checkpoint);
+  validate_local_saving(checkpoint, world_size);
   require(!trains || optimizer.lr > 0, "--lr is ", optimizer.lr, ": give the peak learning rate");
   require(optimizer.min_lr <= optimizer.lr || !trains, "--min-lr ", optimizer.min_lr, " is above --lr ", optimizer.lr);
   require(optimizer.clip_grad >= 0, "--clip-grad ", optimizer.clip_grad, ": at least 0");

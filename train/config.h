@@ -217,6 +217,12 @@ struct CheckpointConfig {
   std::string ckpt_overlap = "wait";
   std::string ckpt_on_error = "stop";
   double ckpt_timeout = 10;
+  int64_t non_persistent_save_interval = 0;
+  std::string non_persistent_ckpt_type;
+  std::string non_persistent_local_ckpt_dir;
+  bool replication = false;
+  int64_t replication_jump = 0;
+  int64_t replication_factor = 2;
   bool finetune = false;
   bool load_optim = true;
   bool save_optim = true;
@@ -263,6 +269,18 @@ struct CheckpointConfig {
     field("ckpt_on_error", &C::ckpt_on_error, "A failed save: stop the run, or continue");
     field("ckpt_timeout", &C::ckpt_timeout,
           "Minutes without a word from a rank's writer after which a save has failed");
+    field("non_persistent_save_interval", &C::non_persistent_save_interval,
+          "Steps between checkpoints of --non-persistent-ckpt-type; 0: none");
+    field("non_persistent_ckpt_type", &C::non_persistent_ckpt_type,
+          "local: each rank keeps the newest state in a folder of its own node; empty: no such checkpoints");
+    field("non_persistent_local_ckpt_dir", &C::non_persistent_local_ckpt_dir,
+          "Folder of the local checkpoints: of the node, on a fast disk or in memory");
+    field("replication", &C::replication, "Each rank's local checkpoint is kept by other ranks, too");
+    field("replication_jump", &C::replication_jump,
+          "Distance between ranks that keep one another's local checkpoints: ranks that fail together, as those of a "
+          "node");
+    field("replication_factor", &C::replication_factor,
+          "How many ranks have each local checkpoint, its own one included");
     field("async_save", &C::async_save, "Write in the background; the step pays for a copy only");
     field("finetune", &C::finetune, "Load the weights alone and begin at iteration 0");
     field("load_optim", &C::load_optim, "Load the optimizer's state");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/local.h"
 #include "core/error.h"
 #include "core/io/json.h"
 
@@ -80,9 +81,18 @@ std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& 
   return boxes;
 }
 
+std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
+                                            const Optimizer& optimizer) {
+  std::vector<core::ShardedTensor> shards;
+  for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
+    shards.push_back(std::move(box.meta));
+  }
+  return shards;
+}
+
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& model_extra, nlohmann::json common) {
+                                    const nlohmann::json& model_extra, nlohmann::json common, RankPart part) {
   ckpt::SaveRequest request;
   request.info.iteration = progress.iteration;
   request.info.layout = ckpt::layout_to_json(state.layout());
@@ -95,15 +105,16 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
   request.info.common = std::move(common);
-  for (StateBox& box : state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
-                                   share_to_write(state, parameters))) {
+  for (StateBox& box :
+       state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
+                   part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters))) {
     request.shards.push_back({std::move(box.meta), box.data});
   }
   return request;
 }
 
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
-                    bool with_optimizer, const std::function<bool()>& stopped) {
+                    RankPart part, bool with_optimizer, const std::function<bool()>& stopped) {
   if (with_optimizer && !ckpt::has_role(source, TensorRole::kExpAvg)) {
     throw core::Error(
         core::ErrorCode::kInvalidArgument,
@@ -119,6 +130,12 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
     if (box.meta.role == TensorRole::kParam && box.meta.dtype == core::DType::kFp32 && has_master)
       box.meta.role = TensorRole::kMaster;
     targets.push_back({std::move(box.meta), box.data});
+  }
+  if (part == RankPart::kAll) {
+    std::vector<core::ShardedTensor> metas;
+    for (const ckpt::ShardTarget& target : targets) metas.push_back(target.meta);
+    metas = ckpt::own_tensors(metas);
+    for (size_t i = 0; i < targets.size(); ++i) targets[i].meta = std::move(metas[i]);
   }
   ckpt::load_shards(source, targets, stopped);
   Progress progress;

@@ -39,18 +39,26 @@ struct ElementRange {
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
                                   bool with_optimizer, ElementRange alike);
 
+// Which boxes a checkpoint takes of a rank: the share that it writes for all, or all that it needs to go on alone.
+enum class RankPart { kShare, kAll };
+
+// What RankPart::kAll saves, and load_state wants.
+std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
+                                            const Optimizer& optimizer);
+
 // What is saved at this point. model_extra: what the loaded checkpoint said of the model beyond its shape (a Hugging
 // Face config.json, say), carried on. common: what else a continued run wants, beside the progress.
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& model_extra, nlohmann::json common);
+                                    const nlohmann::json& model_extra, nlohmann::json common, RankPart part);
 
-// Fills the buffers of this rank from a checkpoint of any layout. Master weights come from the checkpoint's if it has
-// them (an fp32 checkpoint holds them as parameters). with_optimizer: moments too; else they stay zero. Returns where
-// the run stands. Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the checkpoint
-// has no optimizer state but it is wanted. Without the optimizer's state its steps, and with them learning rate and
-// weight decay, begin anew, as in Megatron. stopped: as load_shards' (ckpt/execute.h).
+// Fills the buffers of this rank from a checkpoint of any layout, or (kAll) of this rank's part alone (ckpt/local.h).
+// Master weights come from the checkpoint's if it has them (an fp32 checkpoint holds them as parameters).
+// with_optimizer: moments too; else they stay zero. Returns where the run stands. Throws kCorruptData if a tensor is
+// missing or differs in shape; kInvalidArgument if the checkpoint has no optimizer state but it is wanted. Without the
+// optimizer's state its steps, and with them learning rate and weight decay, begin anew, as in Megatron. stopped: as
+// load_shards' (ckpt/execute.h).
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
-                    bool with_optimizer, const std::function<bool()>& stopped);
+                    RankPart part, bool with_optimizer, const std::function<bool()>& stopped);
 
 }  // namespace ms::train

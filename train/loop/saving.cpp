@@ -30,4 +30,17 @@ ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::R
   return options;
 }
 
+ckpt::LocalTier::Options local_options(const CheckpointConfig& config, const core::RankGrid& grid) {
+  ckpt::LocalTier::Options options;
+  options.root = config.non_persistent_local_ckpt_dir;
+  options.writing = saver_options(config, grid);
+  if (config.replication) {
+    options.replication_jump = static_cast<int>(config.replication_jump);
+    options.replication_factor = static_cast<int>(config.replication_factor);
+  }
+  options.slice_bytes = config.ckpt_slice_size * 4;
+  options.progress = ckpt::parse_gather_progress(config.ckpt_gather_progress);
+  return options;
+}
+
 }  // namespace ms::train

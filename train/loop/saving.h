@@ -1,6 +1,7 @@
 // From the --ckpt-* and --save-* flags to what the saver takes.
 #pragma once
 
+#include "ckpt/local.h"
 #include "ckpt/writer.h"
 #include "core/comm/rank_grid.h"
 #include "train/config.h"
@@ -10,5 +11,8 @@ namespace ms::train {
 // root, the kind of writing, who writes for whom, and the retention; the caller adds memory, threads and who it is.
 // Throws kInvalidArgument for a flag that is none of its values.
 ckpt::Saver::Options saver_options(const CheckpointConfig& config, const core::RankGrid& grid);
+
+// The same for --non-persistent-ckpt-type local.
+ckpt::LocalTier::Options local_options(const CheckpointConfig& config, const core::RankGrid& grid);
 
 }  // namespace ms::train

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/commit.h"
+#include "ckpt/local.h"
 #include "ckpt/writer.h"
 #include "core/comm/agree.h"
 #include "core/comm/process_groups.h"
@@ -88,18 +89,14 @@ struct Trainer::Impl {
     groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
     ops.any_threads = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
-    if (!go_through("build model", [&] { build(); }) || !go_through("load checkpoint", [&] { load(); }) ||
-        !build_data()) {
+    if (!go_through("build model", [&] { build(); }) || !find_local() ||
+        !go_through("load checkpoint", [&] { load(); }) || !build_data()) {
       return;
     }
     if (!config.checkpoint.save.empty() && config.generate.generate.empty() && !config.training.skip_train) {
       ckpt::Saver::Options options = saver_options(config.checkpoint, groups->grid);
-      options.producer = "mstrain";
-      options.state_version = &state_version;
+      complete_options(options);
       if (config.checkpoint.ckpt_writer == "process") options.writer_command = hooks.writer_command;
-      options.arena = &arena;
-      options.pool = &ops.pool;
-      options.recorder = recorder;
       saver = std::make_unique<ckpt::Saver>(groups->checkpoint, std::move(options));
     }
     peak_tflops = config.logger.peak_tflops > 0 ? config.logger.peak_tflops : measure_peak_tflops(ops);
@@ -111,7 +108,7 @@ struct Trainer::Impl {
     });
   }
 
-  static constexpr int kStartContext = 1000;  // beside the contexts of ProcessGroups
+  static constexpr int kStartContext = 1000, kLocalContext = 1001;  // beside the contexts of ProcessGroups
   static constexpr int kMostNansInARow = 100;
 
   std::vector<int> all_ranks() const {
@@ -137,8 +134,12 @@ struct Trainer::Impl {
   // An agreed phase before the first step. False if a signal has come to any rank: the run ends here, whether it has
   // broken the phase off or not.
   bool go_through(std::string_view phase, const std::function<void()>& body) {
+    return go_through([&] { core::collectively(groups->world, phase, body); });
+  }
+  // The same of several.
+  bool go_through(const std::function<void()>& phases) {
     try {
-      core::collectively(groups->world, phase, body);
+      phases();
       agree(0);
     } catch (const core::AgreedError& e) {
       agree(0);
@@ -187,13 +188,12 @@ struct Trainer::Impl {
       source = hooks.open_source(config.checkpoint.load, config.checkpoint.ckpt_step);
     } catch (const core::Error& e) {
       // As Megatron: an empty --load folder starts from scratch, so that one command line serves every start of a job.
-      const bool optional = e.code() == core::ErrorCode::kNotFound && !config.checkpoint.exit_on_missing_checkpoint &&
-                            config.checkpoint.ckpt_step == 0 && !config.training.skip_train &&
-                            config.generate.generate.empty() && !config.checkpoint.use_checkpoint_args &&
+      const bool optional = e.code() == core::ErrorCode::kNotFound &&
+                            (!config.checkpoint.exit_on_missing_checkpoint || has_local_tier()) &&
+                            config.checkpoint.ckpt_step == 0 && trains() && !config.checkpoint.use_checkpoint_args &&
                             !config.checkpoint.finetune;
       if (!optional) throw;
-      core::log_warning("train.load",
-                        cat(e.what(), "; starting from scratch (--exit-on-missing-checkpoint makes it an error)"));
+      missing = e.what();
     }
   }
 
@@ -210,8 +210,51 @@ struct Trainer::Impl {
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
   }
 
+  bool trains() const { return !config.training.skip_train && config.generate.generate.empty(); }
+  bool has_local_tier() const { return trains() && !config.checkpoint.non_persistent_ckpt_type.empty(); }
+
+  void complete_options(ckpt::Saver::Options& options) {
+    options.producer = "mstrain";
+    options.state_version = &state_version;
+    options.arena = &arena;
+    options.pool = &ops.pool;
+    options.recorder = recorder;
+  }
+
+  // Opens the local tier; what it has that is newer than the persistent checkpoint takes its place. False: as
+  // go_through.
+  bool find_local() {
+    const CheckpointConfig& c = config.checkpoint;
+    if (!c.replication && c.replication_jump != 0) {
+      core::log_warning("train.config", "--replication-jump has no effect without --replication");
+    }
+    if (!has_local_tier()) return true;
+    return go_through([&] {
+      ckpt::LocalTier::Options options = local_options(c, groups->grid);
+      complete_options(options.writing);
+      options.stopped = stopped;
+      local_group.emplace(endpoint, "local", all_ranks(), kLocalContext);
+      local = std::make_unique<ckpt::LocalTier>(*local_group, std::move(options));
+      if (c.load.empty() || c.ckpt_step != 0 || c.finetune || !c.load_optim) return;
+      auto found = local->find(ckpt::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
+                               source != nullptr ? source->info().iteration : 0);
+      if (!found) return;
+      core::collectively(groups->world, "load local checkpoint",
+                         [&] { check_same_model(found->source->info().model, config.model); });
+      loaded_part = RankPart::kAll;
+      loaded_from = cat(c.non_persistent_local_ckpt_dir, " (local: ", found->fetched, " of ", endpoint.size(),
+                        " parts from other ranks)");
+      source = std::move(found->source);
+    });
+  }
+
   void load() {
     begin("load");
+    if (source == nullptr && !missing.empty()) {
+      if (config.checkpoint.exit_on_missing_checkpoint) throw core::Error(core::ErrorCode::kNotFound, missing);
+      core::log_warning("train.load",
+                        cat(missing, "; starting from scratch (--exit-on-missing-checkpoint makes it an error)"));
+    }
     schedule = param_schedule(config);
     scaler = std::make_unique<LossScaler>(config.training);
     spikes = std::make_unique<SpikeGuard>(config.training);
@@ -223,14 +266,13 @@ struct Trainer::Impl {
                              });
       return;
     }
-    const bool trains = !config.training.skip_train && config.generate.generate.empty();
     const bool with_optimizer =
-        trains && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
-    const Progress loaded = load_state(*state, *parameters, *optimizer, *source, with_optimizer, stopped);
+        trains() && config.checkpoint.load_optim && !config.checkpoint.finetune && source->info().iteration > 0;
+    const Progress loaded = load_state(*state, *parameters, *optimizer, *source, loaded_part, with_optimizer, stopped);
     if (!config.checkpoint.finetune) progress = loaded;
     if (with_optimizer) restore_optimization(source->info().common);
     model_extra = source->info().model_extra;
-    core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", config.checkpoint.load,
+    core::log_info("train.load", cat("loaded iteration ", loaded.iteration, " from ", loaded_from,
                                      with_optimizer ? ", with optimizer state" : ", weights only"));
     source.reset();
   }
@@ -376,6 +418,7 @@ struct Trainer::Impl {
     nans_in_a_row = 0;
     spikes->accept(m.loss, m.grad_norm);
     if (saver != nullptr) saver->before_update();
+    if (local != nullptr) local->before_update();
     state_version.fetch_add(1);
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
@@ -433,6 +476,9 @@ struct Trainer::Impl {
     told.push_back(endpoint.rank() == 0 && saving.unfinished ? 1 : 0);
     told.push_back(saving.failed ? 1 : 0);
     told.push_back(core::counted_signals() > profile_requests ? 1 : 0);
+    const ckpt::Saver::Status local_saving = local != nullptr ? local->status() : ckpt::Saver::Status{};
+    told.push_back(local_saving.unfinished ? 1 : 0);
+    told.push_back(local_saving.failed ? 1 : 0);
     if (endpoint.size() > 1) groups->world.allreduce(told);
     for (size_t i = kEndingSignals.size(); i > 0; --i) {
       if (told[i] > 0) stop_signal = kEndingSignals[i - 1];
@@ -442,6 +488,9 @@ struct Trainer::Impl {
     save_unfinished = rest[1] > 0;
     save_failed = rest[2] > 0;
     profile_asked = rest[3] > 0;
+    local_unfinished = rest[4] > 0;
+    local_failed = rest[5] > 0;
+    if (local != nullptr && !local_unfinished && !local_failed) local->confirm();
     return told[0];
   }
 
@@ -507,6 +556,10 @@ struct Trainer::Impl {
     save_failed = false;
     outlive_errors([&] { saver->finish(); });
   }
+  void finish_local_saves() {
+    local_failed = local_unfinished = false;
+    outlive_errors([&] { local->finish(); });
+  }
 
   // A failed save ends the run, or is told and passed over (--ckpt-on-error).
   void outlive_errors(const std::function<void()>& saving) {
@@ -525,15 +578,7 @@ struct Trainer::Impl {
       return;
     }
     core::trace::Span span(recorder, Category::kUserAnnotation, "save");
-    ckpt::SaveRequest request;
-    core::collectively(groups->world, "save", [&] {
-      begin("save");
-      request = make_save_request(*state, *parameters, *optimizer, progress, model_extra,
-                                  {{"config", stored_config()},
-                                   {"opt_param_scheduler", schedule_to_json(schedule)},
-                                   {"grad_scaler", scaler->state()},
-                                   {"spike_guard", spikes->state()}});
-    });
+    const ckpt::SaveRequest request = save_request(RankPart::kShare);
     outlive_errors([&] { saver->save(request); });
     const double waited_ms = saver->last_wait_seconds() * 1e3;
     core::log_info("train.save",
@@ -541,6 +586,48 @@ struct Trainer::Impl {
                        " | snapshot: ", saver->last_bytes() / 1000000, " MB in ", saver->last_blocking_seconds() * 1e3,
                        " ms", waited_ms < 1 ? "" : cat(", having waited ", waited_ms, " ms for an earlier one")));
     last_saved = progress.iteration;
+  }
+
+  ckpt::SaveRequest save_request(RankPart part) {
+    ckpt::SaveRequest request;
+    core::collectively(groups->world, "save", [&] {
+      begin("save");
+      request = make_save_request(*state, *parameters, *optimizer, progress, model_extra,
+                                  {{"config", stored_config()},
+                                   {"opt_param_scheduler", schedule_to_json(schedule)},
+                                   {"grad_scaler", scaler->state()},
+                                   {"spike_guard", spikes->state()}},
+                                  part);
+    });
+    return request;
+  }
+
+  // The one before must be whole first: it is what a run goes on from that is killed meanwhile.
+  void save_locally() {
+    if (local_unfinished && config.checkpoint.ckpt_overlap == "skip") {
+      core::log_warning("train.save", cat("iteration ", progress.iteration,
+                                          " is not saved locally: the local save "
+                                          "before is not finished (--ckpt-overlap skip)"));
+      return;
+    }
+    core::trace::Span span(recorder, Category::kUserAnnotation, "save");
+    if (local_unfinished) finish_local_saves();
+    const ckpt::SaveRequest request = save_request(RankPart::kAll);
+    outlive_errors([&] { local->save(request); });
+    core::log_info("train.save",
+                   cat("saving iteration ", progress.iteration, " to ", config.checkpoint.non_persistent_local_ckpt_dir,
+                       " (local) | snapshot: ", local->last_bytes() / 1000000, " MB in ",
+                       local->last_blocking_seconds() * 1e3, " ms"));
+  }
+
+  // Of the two kinds one at a time; the persistent one is for both.
+  void save_if_due() {
+    const auto due = [&](int64_t interval) { return interval > 0 && progress.iteration % interval == 0; };
+    if (saver != nullptr && due(config.checkpoint.save_interval)) {
+      save();
+    } else if (local != nullptr && due(config.checkpoint.non_persistent_save_interval)) {
+      save_locally();
+    }
   }
 
   RunSummary run() {
@@ -571,9 +658,8 @@ struct Trainer::Impl {
       summary.steps.push_back(m);
       log_step(m);
       if (save_failed) finish_saves();
-      if (saver != nullptr && config.checkpoint.save_interval > 0 &&
-          progress.iteration % config.checkpoint.save_interval == 0)
-        save();
+      if (local_failed) finish_local_saves();
+      save_if_due();
       if (evaluates && stop_signal == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
         if (const auto loss = evaluate()) summary.validation_loss = *loss;
@@ -591,6 +677,7 @@ struct Trainer::Impl {
     if (!summary.exit_reason.empty()) {
       core::log_info("train.exit", cat("exiting at iteration ", progress.iteration, ": ", summary.exit_reason));
     }
+    if (local != nullptr) finish_local_saves();
     if (saver != nullptr) {
       if (saves_at_exit() && last_saved != progress.iteration && !summary.steps.empty()) save();
       finish_saves();
@@ -617,6 +704,11 @@ struct Trainer::Impl {
   TrainValidTest data;
   std::atomic<int64_t> state_version{0};  // updates of the optimizer
   std::unique_ptr<ckpt::Saver> saver;
+  std::optional<core::Communicator> local_group;
+  std::unique_ptr<ckpt::LocalTier> local;
+  RankPart loaded_part = RankPart::kShare;           // what source has of this rank
+  std::string loaded_from = config.checkpoint.load;  // for the log
+  std::string missing;                               // why there is no source, where there should be one
   MetricsFile metrics;
   EventWriter events;
   Progress progress;
@@ -634,8 +726,9 @@ struct Trainer::Impl {
   bool profile_asked = false;    // once more, as of the last agree()
   int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
-  bool save_unfinished = false, save_failed = false;   // on any rank, as of the last agree()
-  int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
+  bool save_unfinished = false, save_failed = false;    // on any rank, as of the last agree()
+  bool local_unfinished = false, local_failed = false;  // the same of local saves
+  int64_t skipped_iterations = 0, nan_iterations = 0;   // since the last line
   bool differs = false;
 };
 
