@@ -53,7 +53,7 @@ enum EventFlag : uint8_t {
   kHasStack = 8,
   kHasShape = 16,
   kIsAsync = 32,  // of kComm: posted, not waited for
-  kInTicks = 64,  // in memory only: start and duration are ticks (detail/tick_clock.h)
+  kInTicks = 64,  // in memory only: start and duration are ticks (tick_clock.h)
 };
 
 inline uint64_t zigzag(int64_t value) {

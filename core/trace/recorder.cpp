@@ -26,9 +26,9 @@
 #include "core/log.h"
 #include "core/trace/detail/event_queue.h"
 #include "core/trace/detail/name_cache.h"
-#include "core/trace/detail/tick_clock.h"
 #include "core/trace/file_writer.h"
 #include "core/trace/perf_counters.h"
+#include "core/trace/tick_clock.h"
 
 namespace ms::core::trace {
 namespace {
@@ -117,7 +117,7 @@ struct Recorder::Impl {
   // The writer thread's; stop() takes over when it has ended.
   std::unique_ptr<FileWriter> file;
   std::unique_ptr<PerfCounters> perf;
-  std::optional<detail::TickClock> clock;  // of the window
+  std::optional<TickClock> clock;  // of the window
   std::vector<Event> pending;
   int64_t dropped = 0, written_ns = 0, sampled_ns = 0;
   std::exception_ptr error;

@@ -14,7 +14,7 @@
 #include "core/arena.h"
 #include "core/dtype.h"
 #include "core/sharded_tensor.h"
-#include "core/trace/detail/tick_clock.h"
+#include "core/trace/tick_clock.h"
 
 namespace ms::core::trace {
 
@@ -95,7 +95,7 @@ class Recorder final : public Arena::Observer {
 
   // What Span calls at its two ends: keep the stack of open spans of this thread (with_stack), and measure the
   // submission of a kernel (with_cpu). open returns the start of the span and sets launch (-1: no submission
-  // recorded). Times are ticks, which become nanoseconds when they are written: detail/tick_clock.h.
+  // recorded). Times are ticks, which become nanoseconds when they are written: tick_clock.h.
   int64_t open(Category category, std::string_view name, int64_t& launch) {
     return options_.with_cpu || options_.with_stack ? open_more(category, name, launch) : ticks();
   }
@@ -107,7 +107,7 @@ class Recorder final : public Arena::Observer {
   struct ThreadLog;
   ThreadLog& log_of_this_thread();
   ThreadLog& find_log();
-  int64_t ticks() const { return by_time_stamp_ ? detail::time_stamp() : now_ns(); }
+  int64_t ticks() const { return by_time_stamp_ ? time_stamp() : now_ns(); }
   int64_t open_more(Category category, std::string_view name, int64_t& launch);
   // Correlation of the work that thread submits now; records its submission if the caller did not.
   uint32_t launch(ThreadLog& log, int64_t start, int64_t end, uint8_t clock_flag);
@@ -116,7 +116,7 @@ class Recorder final : public Arena::Observer {
               int64_t flops, int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype);
 
   std::atomic<bool> active_{false};
-  const bool by_time_stamp_ = detail::time_stamps_are_usable();
+  const bool by_time_stamp_ = time_stamps_are_usable();
   Options options_;
   std::string path_, notice_;
   std::unique_ptr<Impl> impl_;

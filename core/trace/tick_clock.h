@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ms::core::trace::detail {
+namespace ms::core::trace {
 
 #if defined(__x86_64__)
 inline int64_t time_stamp() { return static_cast<int64_t>(__builtin_ia32_rdtsc()); }
@@ -34,4 +34,4 @@ class TickClock {
   std::vector<Mark> marks_;  // growing in both
 };
 
-}  // namespace ms::core::trace::detail
+}  // namespace ms::core::trace

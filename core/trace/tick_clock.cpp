@@ -1,4 +1,4 @@
-#include "core/trace/detail/tick_clock.h"
+#include "core/trace/tick_clock.h"
 
 #include <algorithm>
 #include <fstream>
@@ -6,7 +6,7 @@
 
 #include "core/trace/recorder.h"
 
-namespace ms::core::trace::detail {
+namespace ms::core::trace {
 
 bool time_stamps_are_usable() {
 #if defined(__x86_64__)
@@ -44,4 +44,4 @@ int64_t TickClock::ns(int64_t ticks) const {
   return a->ns + static_cast<int64_t>(along * rise / run);
 }
 
-}  // namespace ms::core::trace::detail
+}  // namespace ms::core::trace

@@ -1,5 +1,5 @@
 // Ticks become the nanoseconds of CLOCK_MONOTONIC, in their order.
-#include "core/trace/detail/tick_clock.h"
+#include "core/trace/tick_clock.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/trace/recorder.h"
 
-namespace ms::core::trace::detail {
+namespace ms::core::trace {
 namespace {
 
 TEST(TickClock, WithoutTimeStampsTicksAreNanoseconds) {
@@ -46,4 +46,4 @@ TEST(TickClock, TimeStampsBecomeMonotonicTimeInOrder) {
 }
 
 }  // namespace
-}  // namespace ms::core::trace::detail
+}  // namespace ms::core::trace
