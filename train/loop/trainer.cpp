@@ -22,6 +22,7 @@
 #include "train/loop/generate.h"
 #include "train/loop/peak.h"
 #include "train/loop/profile_window.h"
+#include "train/loop/same_model.h"
 #include "train/loop/saving.h"
 #include "train/loop/step.h"
 #include "train/loop/tensorboard.h"
@@ -37,33 +38,6 @@ namespace {
 
 using core::cat;
 using core::trace::Category;
-
-// A checkpoint of another model would load where shapes agree and train wrongly: compare every field that counts.
-void check_same_model(const core::TransformerConfig& saved, const core::TransformerConfig& wanted) {
-  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
-    const std::string_view field = name;
-    for (const char* free : {"make_vocab_size_divisible_by", "init_method_std", "group_query_attention",
-                             "num_query_groups", "hidden_dropout", "attention_dropout"}) {
-      if (field == free) return;
-    }
-    // With learned positions it is the size of a weight.
-    if (field == "max_position_embeddings" && !wanted.has_learned_positions() &&
-        !wanted.frequencies_follow_max_position()) {
-      return;
-    }
-    if (saved.*member == wanted.*member) return;
-    std::string flag(field);
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      cat("--", flag, " is ", wanted.*member, " but the checkpoint was made with ", saved.*member,
-                          ". Give the same, or --use-checkpoint-args"));
-  });
-  if (saved.query_groups() != wanted.query_groups()) {
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      cat("--num-query-groups is ", wanted.query_groups(), " but the checkpoint was made with ",
-                          saved.query_groups(), ". Give the same, or --use-checkpoint-args"));
-  }
-}
 
 // The signals that may end a run, as the ranks tell each other: one rank's is every rank's.
 constexpr std::array<int, 5> kEndingSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
@@ -358,37 +332,33 @@ struct Trainer::Impl {
   }
 
   // Ends the run on all ranks: their numbers are the same.
-  void refuse_nan(const StepMetrics& m) {
+  void refuse(const StepMetrics& m, const std::string& why) {
     core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
       throw core::Error(core::ErrorCode::kInvalidArgument,
-                        cat("lm loss ", m.loss, ", grad norm ", m.grad_norm,
-                            ": not finite. What was saved is as it was. Lower --lr, leave the samples out "
-                            "(--iterations-to-skip ",
-                            m.iteration, "), or let such steps be skipped (--no-check-for-nan-in-loss-and-grad)"));
+                        cat("lm loss ", m.loss, ", grad norm ", m.grad_norm, ": ", why));
     });
+  }
+
+  void refuse_nan(const StepMetrics& m) {
+    refuse(m, cat("not finite. What was saved is as it was. Lower --lr, leave the samples out (--iterations-to-skip ",
+                  m.iteration, "), or let such steps be skipped (--no-check-for-nan-in-loss-and-grad)"));
   }
 
   // What comes next is not worth computing: with the same weights, the losses that follow are as bad.
   void refuse_endless_nans(const StepMetrics& m) {
-    core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
-      throw core::Error(core::ErrorCode::kInvalidArgument,
-                        cat("lm loss ", m.loss, ", grad norm ", m.grad_norm, ": not finite, as of each of the last ",
-                            kMostNansInARow, " steps", scaler->is_dynamic() ? " at --min-loss-scale" : "",
-                            ", without an update between. What was saved is as it was: go on from before they "
-                            "began, with a lower --lr"));
-    });
+    refuse(m,
+           cat("not finite, as of each of the last ", kMostNansInARow, " steps",
+               scaler->is_dynamic() ? " at --min-loss-scale" : "",
+               ", without an update between. What was saved is as it was: go on from before they began, with a lower "
+               "--lr"));
   }
 
   // A window's length of spikes: the mean that they are held against is of no use any more.
   void refuse_spikes(const StepMetrics& m) {
-    core::collectively(groups->world, cat("iteration ", m.iteration), [&] {
-      throw core::Error(
-          core::ErrorCode::kInvalidArgument,
-          cat("lm loss ", m.loss, ", grad norm ", m.grad_norm, ": the last of ", config.training.spike_skip_window,
-              " steps in a row above --spike-skip-factor ", config.training.spike_skip_factor,
-              " x their mean, as many as --spike-skip-window, without an update between. What was saved "
-              "is as it was. Lower --lr, or raise --spike-skip-factor (0: none)"));
-    });
+    refuse(m, cat("the last of ", config.training.spike_skip_window, " steps in a row above --spike-skip-factor ",
+                  config.training.spike_skip_factor,
+                  " x their mean, as many as --spike-skip-window, without an update between. What was saved is as it "
+                  "was. Lower --lr, or raise --spike-skip-factor (0: none)"));
   }
 
   // Forward, backward and, unless its numbers speak against it, the update; fills what they say into m.
@@ -571,12 +541,16 @@ struct Trainer::Impl {
     }
   }
 
+  // Of a save while the one before is not finished.
+  bool is_skipped(const char* where) {
+    if (config.checkpoint.ckpt_overlap != "skip") return false;
+    core::log_warning("train.save", cat("iteration ", progress.iteration, " is not saved", where,
+                                        ": the save before is not finished (--ckpt-overlap skip)"));
+    return true;
+  }
+
   void save() {
-    if (save_unfinished && config.checkpoint.ckpt_overlap == "skip") {
-      core::log_warning("train.save", cat("iteration ", progress.iteration,
-                                          " is not saved: the save before is not finished (--ckpt-overlap skip)"));
-      return;
-    }
+    if (save_unfinished && is_skipped("")) return;
     core::trace::Span span(recorder, Category::kUserAnnotation, "save");
     const ckpt::SaveRequest request = save_request(RankPart::kShare);
     outlive_errors([&] { saver->save(request); });
@@ -604,12 +578,7 @@ struct Trainer::Impl {
 
   // The one before must be whole first: it is what a run goes on from that is killed meanwhile.
   void save_locally() {
-    if (local_unfinished && config.checkpoint.ckpt_overlap == "skip") {
-      core::log_warning("train.save", cat("iteration ", progress.iteration,
-                                          " is not saved locally: the local save "
-                                          "before is not finished (--ckpt-overlap skip)"));
-      return;
-    }
+    if (local_unfinished && is_skipped(" locally")) return;
     core::trace::Span span(recorder, Category::kUserAnnotation, "save");
     if (local_unfinished) finish_local_saves();
     const ckpt::SaveRequest request = save_request(RankPart::kAll);

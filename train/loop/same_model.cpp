@@ -1,0 +1,39 @@
+#include "train/loop/same_model.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace ms::train {
+
+using core::cat;
+
+void check_same_model(const core::TransformerConfig& saved, const core::TransformerConfig& wanted) {
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    const std::string_view field = name;
+    for (const char* free : {"make_vocab_size_divisible_by", "init_method_std", "group_query_attention",
+                             "num_query_groups", "hidden_dropout", "attention_dropout"}) {
+      if (field == free) return;
+    }
+    // With learned positions it is the size of a weight.
+    if (field == "max_position_embeddings" && !wanted.has_learned_positions() &&
+        !wanted.frequencies_follow_max_position()) {
+      return;
+    }
+    if (saved.*member == wanted.*member) return;
+    std::string flag(field);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat("--", flag, " is ", wanted.*member, " but the checkpoint was made with ", saved.*member,
+                          ". Give the same, or --use-checkpoint-args"));
+  });
+  if (saved.query_groups() != wanted.query_groups()) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      cat("--num-query-groups is ", wanted.query_groups(), " but the checkpoint was made with ",
+                          saved.query_groups(), ". Give the same, or --use-checkpoint-args"));
+  }
+}
+
+}  // namespace ms::train
