@@ -41,7 +41,6 @@ using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr double kClosingPatienceS = 5;  // while a destructor waits
-constexpr double kMovingEveryS = 1e-4;   // while the caller waits and the messages are its to move
 constexpr double kForeverS = 1e9;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -234,15 +233,7 @@ void LocalTier::Impl::enqueue(std::function<void()> task) {
 
 // For `done`, asked with the lock held; messages move meanwhile.
 bool LocalTier::Impl::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s) {
-  if (!moves_messages) return changed.wait_for(lock, std::chrono::duration<double>(limit_s), done);
-  const auto began = Clock::now();
-  while (!changed.wait_for(lock, std::chrono::duration<double>(kMovingEveryS), done)) {
-    if (seconds_since(began) > limit_s) return false;
-    lock.unlock();
-    comm.endpoint().progress();
-    lock.lock();
-  }
-  return true;
+  return wait_moving(lock, changed, moves_messages ? &comm.endpoint() : nullptr, done, limit_s);
 }
 
 std::string LocalTier::Impl::give_up() {

@@ -11,6 +11,7 @@
 #include "ckpt/box.h"
 #include "ckpt/commit.h"
 #include "ckpt/detail/gather.h"
+#include "ckpt/detail/mailbox.h"
 #include "ckpt/detail/save_job.h"
 #include "ckpt/detail/staging.h"
 #include "ckpt/detail/writer_process.h"
@@ -46,9 +47,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 // While a destructor waits: the others may be writing still, or dead.
 constexpr double kClosingPatienceS = 5;
-
-// While the caller waits and the gather's messages are its to move.
-constexpr double kMovingEveryS = 1e-4;
 
 constexpr double kForeverS = 1e9;
 
@@ -246,15 +244,7 @@ void Saver::Impl::enqueue(std::unique_ptr<Save> save) {
 // For `done`, asked with the lock held; what the gather needs of this thread goes on meanwhile. False: not within
 // limit_s.
 bool Saver::Impl::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s) {
-  if (!moves_messages) return changed.wait_for(lock, std::chrono::duration<double>(limit_s), done);
-  const auto began = Clock::now();
-  while (!changed.wait_for(lock, std::chrono::duration<double>(kMovingEveryS), done)) {
-    if (seconds_since(began) > limit_s) return false;
-    lock.unlock();
-    comm.endpoint().progress();
-    lock.lock();
-  }
-  return true;
+  return wait_moving(lock, changed, moves_messages ? &comm.endpoint() : nullptr, done, limit_s);
 }
 
 // Copies what was not copied yet, into staging memory or not at all.

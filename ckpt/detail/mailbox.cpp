@@ -23,7 +23,23 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(100);  // at whether wa
 constexpr int32_t kTags = 1 << 15;                              // MPI promises no more
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 
+constexpr double kMovingEveryS = 1e-4;
+
 }  // namespace
+
+bool wait_moving(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, core::Endpoint* endpoint,
+                 const std::function<bool()>& done, double limit_s) {
+  const std::chrono::duration<double> limit(limit_s);
+  if (endpoint == nullptr) return changed.wait_for(lock, limit, done);
+  const auto began = Clock::now();
+  while (!changed.wait_for(lock, std::chrono::duration<double>(kMovingEveryS), done)) {
+    if (Clock::now() - began > limit) return false;
+    lock.unlock();
+    endpoint->progress();
+    lock.lock();
+  }
+  return true;
+}
 
 bool trainer_moves_messages(GatherProgress wanted, const core::Endpoint& endpoint) {
   if (wanted == GatherProgress::kWriter && !endpoint.any_thread()) {

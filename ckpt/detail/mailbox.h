@@ -2,10 +2,12 @@
 // whether the peer lives and whether waiting has been given up, and names the peer when it fails.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,11 @@ namespace ms::ckpt {
 // Whether the trainer's thread is to move the messages, and not the one that posts them. Throws kUnsupported if that is
 // wanted and the transport does not allow it.
 bool trainer_moves_messages(GatherProgress wanted, const core::Endpoint& endpoint);
+
+// Waits for `done`, asked with the lock held, until `changed` or limit_s is over; messages that are the caller's to
+// move (endpoint not null) go on meanwhile. False: not within limit_s.
+bool wait_moving(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, core::Endpoint* endpoint,
+                 const std::function<bool()>& done, double limit_s);
 
 // Made and destroyed by the thread that the transport belongs to; used by one other.
 class Mailbox {
