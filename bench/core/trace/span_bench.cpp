@@ -45,8 +45,8 @@ BENCHMARK(two_clock_reads)->Name("clock/two_reads");
 void two_time_stamps(benchmark::State& state) {
   for (auto _ : state) {
     for (int i = 0; i < kBurst; ++i) {
-      benchmark::DoNotOptimize(detail::time_stamp());
-      benchmark::DoNotOptimize(detail::time_stamp());
+      benchmark::DoNotOptimize(time_stamp());
+      benchmark::DoNotOptimize(time_stamp());
     }
   }
   report(state, kBurst);
