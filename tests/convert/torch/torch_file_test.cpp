@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "convert/torch/state_dict.h"
 #include "core/error.h"
 #include "kernels/bf16.h"
 #include "tests/support/temporary_folder.h"
@@ -87,21 +86,6 @@ TEST(TorchFileTest, WhatIsBesideTensors) {
   EXPECT_EQ(args.at("num_layers").integer(), 2);
   EXPECT_EQ(args.at("lr").real(), 1e-3);
   EXPECT_TRUE(args.at("params_dtype").is_symbol("torch", "bfloat16"));
-}
-
-TEST(TorchFileTest, StateDictReadsAsOneRunOfBytes) {
-  const auto file = open_state_dict(data_file("state_dict.pt"));
-  const auto index = file->find("columns");
-  ASSERT_TRUE(index.has_value());
-  const TensorFile::Tensor tensor = (*file)[*index];
-  EXPECT_THAT(tensor.shape, ElementsAre(4, 3));
-  std::vector<float> row(3);
-  file->read(tensor.begin + 3 * sizeof(float), std::as_writable_bytes(std::span(row)));
-  EXPECT_THAT(row, ElementsAre(8, 9, 10));
-  EXPECT_FALSE(file->find("column").has_value());
-  const test::Thrown thrown = test::thrown_by([] { open_state_dict(data_file("nested.pt")); });
-  EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("args"));
 }
 
 class DamagedTorchFileTest : public testing::Test {

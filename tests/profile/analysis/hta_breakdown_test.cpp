@@ -1,0 +1,62 @@
+// The breakdown as Holistic Trace Analysis counts it, on examples small enough to count by hand.
+#include "profile/analysis/hta_breakdown.h"
+
+#include <gtest/gtest.h>
+
+#include "profile/ingest/load.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/trace_maker.h"
+
+namespace ms::profile {
+namespace {
+
+class HtaBreakdownTest : public testing::Test {
+ protected:
+  std::optional<HtaBreakdown> of(test::TraceMaker& maker) {
+    const Store store = load({maker.finish()}, {});
+    return hta_breakdown(*store.ranks[0]);
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(HtaBreakdownTest, FirstStartToLastEndIsAllThereIs) {
+  test::TraceMaker maker(folder_.path(), 0, 1);
+  maker.host("ProfilerStep#1", 0, 10000);
+  maker.kernel("gemm", 1000, 4000);
+  maker.kernel("ncclKernel_AllReduce", 3000, 6000);
+  maker.copy("Memcpy DtoH", 7000, 8000);
+  const auto breakdown = of(maker);
+  ASSERT_TRUE(breakdown.has_value());
+  EXPECT_EQ(breakdown->kernel, 7000);
+  EXPECT_EQ(breakdown->idle, 1000);
+  EXPECT_EQ(breakdown->compute, 3000);
+  EXPECT_EQ(breakdown->non_compute, 3000);
+  EXPECT_EQ(breakdown->communication, 3000);
+  EXPECT_EQ(breakdown->overlap, 1000);
+}
+
+TEST_F(HtaBreakdownTest, AKernelLaunchedAfterTheLastStepDoesNotCount) {
+  test::TraceMaker maker(folder_.path(), 0, 1);
+  maker.host("ProfilerStep#1", 0, 1000);
+  maker.host("ProfilerStep#2", 1000, 2000);
+  maker.launch(1, 100, 110);
+  maker.launch(2, 1900, 1910);
+  maker.launch(3, 2001, 2010);
+  maker.kernel("gemm", 200, 300, 1);
+  maker.kernel("gemm", 2100, 2300, 2);
+  maker.kernel("gemm", 2500, 9000, 3);
+  const auto breakdown = of(maker);
+  ASSERT_TRUE(breakdown.has_value());
+  EXPECT_EQ(breakdown->kernel, 2100);
+  EXPECT_EQ(breakdown->compute, 300);
+  EXPECT_EQ(breakdown->idle, 1800);
+}
+
+TEST_F(HtaBreakdownTest, NothingOnAStreamIsNothing) {
+  test::TraceMaker maker(folder_.path(), 0, 1);
+  maker.host("ProfilerStep#1", 0, 1000);
+  EXPECT_FALSE(of(maker).has_value());
+}
+
+}  // namespace
+}  // namespace ms::profile
