@@ -2,15 +2,20 @@
 // writing them past the page cache with fsync. bench/train/save_cost.py holds the trainer's saves against it.
 //
 //   bench.ckpt.ceiling FOLDER [BYTES]     1 GiB; prints JSON, seconds; medians of five
+//   bench.ckpt.ceiling FOLDER BYTES PERIOD     only writes them, every PERIOD seconds, until it is killed: what the
+//   disk
+//       alone costs what computes beside it
 //
 // FOLDER decides which disk is measured; what is made in it is removed.
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/ckpt/measure.h"
@@ -25,12 +30,37 @@ namespace {
 namespace fs = std::filesystem;
 using namespace ms;
 
+void write(const fs::path& path, core::WritePath how, const core::AlignedBuffer& bytes) {
+  const core::File file = core::File::create(path.string());
+  file.preallocate(static_cast<int64_t>(bytes.size_bytes()));
+  core::BulkWriter writer(file, how);
+  core::BulkWriter::Batch batch(writer);
+  writer.submit({bytes.data(), bytes.size_bytes()}, 0, batch);
+  writer.wait(batch);
+  file.fsync();
+}
+
+core::WritePath path_for(const fs::path& file) { return core::choose_write_path(file.parent_path().string()).path; }
+
+[[noreturn]] void keep_writing(const fs::path& file, int64_t bytes, double period_s) {
+  const core::AlignedBuffer from(static_cast<size_t>(bytes));
+  bench::NormalWeights().fill(from.data(), bytes, 4, 1);
+  const core::WritePath how = path_for(file);
+  const std::chrono::duration<double> period(period_s);
+  for (auto next = std::chrono::steady_clock::now();;) {
+    write(file, how, from);
+    fs::remove(file);
+    next += std::chrono::duration_cast<std::chrono::steady_clock::duration>(period);
+    std::this_thread::sleep_until(next);
+  }
+}
+
 int run(const fs::path& file_path, int64_t bytes) {
   const core::AlignedBuffer from(static_cast<size_t>(bytes)), to(static_cast<size_t>(bytes));
   bench::NormalWeights().fill(from.data(), bytes, 4, 1);
   std::memset(to.data(), 1, to.size_bytes());
   const core::ShardedTensor tensor{"w", core::TensorRole::kParam, core::DType::kFp32, {bytes / 4}, {0}, {bytes / 4}, 0};
-  const core::WritePath path = core::choose_write_path(file_path.parent_path().string()).path;
+  const core::WritePath path = path_for(file_path);
   std::vector<double> copy_s, hash_s, write_s;
   uint64_t hash = 0;
   for (int round = 0; round < 5; ++round) {
@@ -44,15 +74,7 @@ int run(const fs::path& file_path, int64_t bytes) {
       }
       hash += partial.sum;
     }));
-    write_s.push_back(bench::seconds([&] {
-      const core::File file = core::File::create(file_path.string());
-      file.preallocate(bytes);
-      core::BulkWriter writer(file, path);
-      core::BulkWriter::Batch batch(writer);
-      writer.submit({to.data(), to.size_bytes()}, 0, batch);
-      writer.wait(batch);
-      file.fsync();
-    }));
+    write_s.push_back(bench::seconds([&] { write(file_path, path, to); }));
     fs::remove(file_path);
   }
   const nlohmann::json result = {{"bytes", bytes},
@@ -68,7 +90,9 @@ int run(const fs::path& file_path, int64_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return ms::bench::in_folder(argc, argv, "bench.ckpt.ceiling FOLDER [BYTES]", [&](const fs::path& folder) {
-    return run(folder / "raw", (argc > 2 ? std::atoll(argv[2]) : int64_t{1} << 30) / 4096 * 4096);
+  return ms::bench::in_folder(argc, argv, "bench.ckpt.ceiling FOLDER [BYTES [PERIOD]]", [&](const fs::path& folder) {
+    const int64_t bytes = (argc > 2 ? std::atoll(argv[2]) : int64_t{1} << 30) / 4096 * 4096;
+    if (argc > 3) keep_writing(folder / "raw", bytes, std::atof(argv[3]));
+    return run(folder / "raw", bytes);
   });
 }

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What saving costs a training run: whole wall time of the same steps with a save every few of them and without, in turn.
+"""What saving costs a training run: whole wall time of the same steps with a save every few of them, without, and beside
+processes that do nothing but write the same bytes as often, in turn.
 
   MS_BUILD=build bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [--size small|large]
       [--folder DIR] [-- MSTRAIN FLAGS]
 
-Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state, its blocking
-part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves take. The ceilings are
-measured in the same run by as many processes as there are ranks (bench.ckpt.ceiling). Flags behind -- go to the saving
-runs (--ckpt-lazy-snapshot, ..).
+Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state (and of what
+writing the bytes costs the training even if others do it, who copy and hash nothing: where all cores compute, no saver can
+cost less), its blocking part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves
+take. The ceilings are measured in the same run by as many processes as there are ranks (bench.ckpt.ceiling). Flags behind
+-- go to the saving runs (--ckpt-lazy-snapshot, ..).
 
   --size small: 3 M parameters, so that saves take little of the disk. large: 75 M and short steps; with --interval 1 or
   2 saves take much of it.
@@ -46,9 +48,13 @@ def steps_seconds(said, last):
     return (at[last] - at[FIRST]) % 86400
 
 
+def ceiling_bench(build):
+    return os.path.join(build, "bench", "bench.ckpt.ceiling")
+
+
 def ceilings(build, folder, size, processes):
     """Seconds of the slowest of so many processes, each with its share of the bytes."""
-    command = [os.path.join(build, "bench", "bench.ckpt.ceiling"), folder, str(size // processes)]
+    command = [ceiling_bench(build), folder, str(size // processes)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     said = [json.loads(process.communicate()[0]) for process in running]
     return {key: max(one[key] for one in said) for key in ("copy_s", "hash_s", "write_s")}
@@ -71,34 +77,50 @@ def main():
     place.make_data(200000)
     last = FIRST + given.steps
     common = [*SIZES[given.size], "--train-iters", str(last), "--use-distributed-optimizer"]
-    plain, saving, blocking, waited, state, saves = [], [], [], [], 0, 0
+    plain, saving, beside, blocking, waited, state = [], [], [], [], [], 0
+    saves = len([step for step in range(FIRST + 1, last + 1) if step % given.interval == 0])
+
+    def run(*flags):
+        ran = place.run(*common, *flags, ranks=given.ranks, model=COMMON, limit_s=1800)
+        if ran.exit != 0:
+            sys.exit(str(ran))
+        return ran, steps_seconds(ran.stderr, last)
+
     try:
         for _ in range(given.rounds):
-            for wall, flags in ((plain, []), (saving, ["--save", "root", "--save-interval", str(given.interval),
-                                                       "--save-keep-last", "2", *given.flags])):
-                ran = place.run(*common, *flags, ranks=given.ranks, model=COMMON, limit_s=1800)
-                if ran.exit != 0:
-                    sys.exit(str(ran))
-                wall.append(steps_seconds(ran.stderr, last))
-                blocking += [float(ms) / 1e3 for ms in re.findall(r"snapshot: \d+ MB in ([\d.e+-]+) ms", ran.stderr)]
-                waited += [float(ms) / 1e3 for ms in re.findall(r"having waited ([\d.e+-]+) ms", ran.stderr)]
-                if flags:
-                    newest = [name for name in sorted(os.listdir(place.path("root"))) if name.startswith("iter_")][-1]
-                    files = place.path("root", newest)
-                    state = sum(os.path.getsize(os.path.join(files, name)) for name in os.listdir(files))
-                    saves = len([step for step in range(FIRST + 1, last + 1) if step % given.interval == 0])
-                    shutil.rmtree(place.path("root"))
+            plain.append(run()[1])
+            ran, wall = run("--save", "root", "--save-interval", str(given.interval), "--save-keep-last", "2", *given.flags)
+            saving.append(wall)
+            blocking += [float(ms) / 1e3 for ms in re.findall(r"snapshot: \d+ MB in ([\d.e+-]+) ms", ran.stderr)]
+            waited += [float(ms) / 1e3 for ms in re.findall(r"having waited ([\d.e+-]+) ms", ran.stderr)]
+            newest = [name for name in sorted(os.listdir(place.path("root"))) if name.startswith("iter_")][-1]
+            files = place.path("root", newest)
+            state = sum(os.path.getsize(os.path.join(files, name)) for name in os.listdir(files))
+            shutil.rmtree(place.path("root"))
+            interval_s = statistics.median(plain) / given.steps * given.interval
+            writers = [subprocess.Popen([ceiling_bench(build), place.path(f"beside{rank}"), str(state // given.ranks),
+                                         str(interval_s)]) for rank in range(given.ranks)]
+            try:
+                beside.append(run()[1])
+            finally:
+                for writer in writers:
+                    writer.kill()
+                    writer.wait()
         ceiling = ceilings(build, folder, state, given.ranks)
         interval_s = statistics.median(plain) / given.steps * given.interval
-        cost = (statistics.median(saving) - statistics.median(plain)) / saves
+        cost = statistics.median(with_ - without for with_, without in zip(saving, plain)) / saves
+        writing = statistics.median((with_ - without) * interval_s / with_ for with_, without in zip(beside, plain))
         copy_and_hash = ceiling["copy_s"] + ceiling["hash_s"]
         print(json.dumps({"ratio": round(statistics.median(saving) / statistics.median(plain), 4),
                           "plain_s": [round(s, 3) for s in plain], "saving_s": [round(s, 3) for s in saving],
+                          "beside_writers_s": [round(s, 3) for s in beside],
                           "state_bytes": state, "interval_s": round(interval_s, 3),
                           "state_per_interval_over_disk": round(ceiling["write_s"] / interval_s, 4),
                           "cost_of_a_save_s": round(cost, 4),
                           "copy_and_hash_s": round(copy_and_hash, 4),
                           "cost_over_copy_and_hash": round(cost / copy_and_hash, 3),
+                          "cost_of_writing_alone_s": round(writing, 4),
+                          "cost_over_copy_hash_and_writing": round(cost / (copy_and_hash + max(writing, 0)), 3),
                           "blocking_s": round(statistics.median(blocking), 5),
                           "memcpy_s": round(ceiling["copy_s"], 5),
                           "blocking_limit_s": round(ceiling["copy_s"] / 0.7 + 0.002, 5),
