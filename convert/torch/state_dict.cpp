@@ -49,7 +49,7 @@ class StateDict final : public TensorFile {
     }
   }
 
-  const std::string& path() const override { return file_.path(); }
+  const std::string& path() const override { return file_.where(); }
   size_t size() const override { return entries_.size(); }
   Tensor operator[](size_t index) const override {
     const Entry& entry = entries_[index];

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "convert/detail/printable.h"
+#include "convert/torch/torch_types.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -20,30 +21,7 @@ using core::ErrorCode;
 using detail::printable;
 
 constexpr int64_t kMaxPickleBytes = int64_t{512} << 20;
-constexpr size_t kMaxAxes = 64;
 constexpr int64_t kCrcPiece = int64_t{1} << 20;
-
-// "FloatStorage" and "float32", both of module torch.
-struct TorchType {
-  std::string_view storage, dtype;
-  SafetensorsDType type;
-};
-constexpr TorchType kTypes[] = {{"FloatStorage", "float32", SafetensorsDType::kF32},
-                                {"HalfStorage", "float16", SafetensorsDType::kF16},
-                                {"BFloat16Storage", "bfloat16", SafetensorsDType::kBF16},
-                                {"DoubleStorage", "float64", SafetensorsDType::kF64},
-                                {"LongStorage", "int64", SafetensorsDType::kI64},
-                                {"IntStorage", "int32", SafetensorsDType::kI32},
-                                {"ShortStorage", "int16", SafetensorsDType::kI16},
-                                {"CharStorage", "int8", SafetensorsDType::kI8},
-                                {"ByteStorage", "uint8", SafetensorsDType::kU8},
-                                {"BoolStorage", "bool", SafetensorsDType::kBool},
-                                {"ComplexFloatStorage", "complex64", SafetensorsDType::kC64},
-                                {"", "float8_e4m3fn", SafetensorsDType::kF8E4M3},
-                                {"", "float8_e5m2", SafetensorsDType::kF8E5M2},
-                                {"", "uint16", SafetensorsDType::kU16},
-                                {"", "uint32", SafetensorsDType::kU32},
-                                {"", "uint64", SafetensorsDType::kU64}};
 
 uint64_t checked_product(uint64_t a, uint64_t b, const std::string& where) {
   uint64_t product = 0;
@@ -51,22 +29,6 @@ uint64_t checked_product(uint64_t a, uint64_t b, const std::string& where) {
     throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of more elements than can be counted"));
   }
   return product;
-}
-
-std::vector<uint64_t> lengths(PickleValue tuple, const std::string& where) {
-  // torch.Size((2, 3)) or the bare tuple.
-  const PickleValue plain =
-      tuple.is_call_of("torch", "Size") && !tuple.arguments().empty() ? tuple.arguments()[0] : tuple;
-  std::vector<uint64_t> values;
-  for (const PickleValue item : plain.items()) {
-    if (item.integer() < 0)
-      throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with a negative size or stride"));
-    values.push_back(static_cast<uint64_t>(item.integer()));
-  }
-  if (values.size() > kMaxAxes) {
-    throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of ", values.size(), " axes"));
-  }
-  return values;
 }
 
 }  // namespace
@@ -101,23 +63,23 @@ bool TorchTensor::is_dense() const {
   return true;
 }
 
-TorchFile::TorchFile(const std::string& path) : archive_(path) {
-  if (archive_.entries().empty()) throw Error(ErrorCode::kCorruptData, cat(path, ": an archive without records"));
+TorchFile::TorchFile(ArchiveRange range) : archive_(std::move(range)) {
+  if (archive_.entries().empty()) throw Error(ErrorCode::kCorruptData, cat(where(), ": an archive without records"));
   const std::string& first = archive_.entries()[0].name;
   prefix_ = first.substr(0, first.find('/') + 1);
   for (const ZipReader::Entry& entry : archive_.entries()) {
     if (prefix_.empty() || !entry.name.starts_with(prefix_)) {
-      throw Error(ErrorCode::kCorruptData, cat(path, ": the record ", printable(entry.name), " is not in ",
+      throw Error(ErrorCode::kCorruptData, cat(where(), ": the record ", printable(entry.name), " is not in ",
                                                printable(prefix_), " as the others: not a file of torch.save"));
     }
   }
   if (const auto order = archive_.find(prefix_ + "byteorder"); order && archive_.read_all(*order, 16) != "little") {
-    throw Error(ErrorCode::kUnsupported, cat(path, ": written on a big-endian machine"));
+    throw Error(ErrorCode::kUnsupported, cat(where(), ": written on a big-endian machine"));
   }
   const auto data = archive_.find(prefix_ + "data.pkl");
   if (!data)
-    throw Error(ErrorCode::kCorruptData, cat(path, ": no record ", prefix_, "data.pkl: not a file of torch.save"));
-  pickle_ = std::make_unique<Pickle>(archive_.read_all(*data, kMaxPickleBytes), cat(path, ":data.pkl"));
+    throw Error(ErrorCode::kCorruptData, cat(where(), ": no record ", prefix_, "data.pkl: not a file of torch.save"));
+  pickle_ = std::make_unique<Pickle>(archive_.read_all(*data, kMaxPickleBytes), cat(where(), ":data.pkl"));
   records_ = std::make_unique<Records>(archive_.entries().size());
   for (auto& flag : records_->checked) flag = std::make_unique<std::once_flag>();
 }
@@ -141,12 +103,9 @@ std::optional<TorchTensor> TorchFile::tensor(PickleValue value) const {
     }
     if (value.is_call_of(kUtils, "_rebuild_tensor_v3")) {
       if (arguments.size() < 7) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
-      for (const TorchType& type : kTypes) {
-        if (arguments[6].is_symbol("torch", type.dtype)) {
-          return view(arguments[0], arguments[1], arguments[2], arguments[3], type.type);
-        }
-      }
-      throw Error(ErrorCode::kUnsupported, cat(where, ": a tensor of an element type that is not known"));
+      const auto dtype = parse_torch_dtype(arguments[6]);
+      if (!dtype) throw Error(ErrorCode::kUnsupported, cat(where, ": a tensor of an element type that is not known"));
+      return view(arguments[0], arguments[1], arguments[2], arguments[3], dtype);
     }
     return std::nullopt;
   }
@@ -170,13 +129,9 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
   if (untyped && dtype) {
     tensor.dtype = *dtype;
   } else {
-    const auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TorchType& t) {
-      return !t.storage.empty() && parts[1].is_symbol("torch", t.storage);
-    });
-    if (type == std::end(kTypes)) {
-      throw Error(ErrorCode::kUnsupported, cat(where, ": a storage of type ", printable(parts[1].text())));
-    }
-    tensor.dtype = type->type;
+    const auto type = parse_torch_storage(parts[1]);
+    if (!type) throw Error(ErrorCode::kUnsupported, cat(where, ": a storage of type ", printable(parts[1].text())));
+    tensor.dtype = *type;
   }
   const std::string name = cat(prefix_, "data/", parts[2].text());
   const auto record = archive_.find(name);
@@ -195,8 +150,8 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
     if (seen && *seen != tensor.dtype) throw corrupt(cat("the storage ", printable(name), " is seen as two types"));
     seen = tensor.dtype;
   }
-  tensor.shape = lengths(size, where);
-  tensor.stride = lengths(stride, where);
+  tensor.shape = parse_torch_size(size, where);
+  tensor.stride = parse_torch_size(stride, where);
   if (tensor.shape.size() != tensor.stride.size()) throw corrupt("a tensor with more sizes than strides, or fewer");
   if (offset.integer() < 0) throw corrupt("a tensor that begins before its storage");
   tensor.offset = static_cast<uint64_t>(offset.integer());
@@ -216,6 +171,10 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
   return tensor;
 }
 
+void TorchFile::assume_checked(size_t record) const {
+  std::call_once(*records_->checked[record], [] {});
+}
+
 void TorchFile::check_record(size_t record) const {
   std::call_once(*records_->checked[record], [&] {
     const ZipReader::Entry& entry = archive_.entries()[record];
@@ -229,7 +188,7 @@ void TorchFile::check_record(size_t record) const {
     }
     if (crc == entry.crc32) return;
     throw Error(ErrorCode::kCorruptData,
-                cat(path(), ": the storage ", printable(entry.name), ", bytes ", entry.at, " to ",
+                cat(where(), ": the storage ", printable(entry.name), ", bytes ", entry.at, " to ",
                     entry.at + entry.bytes, ", has not the CRC-32 that it was written with: the file is damaged"));
   });
 }

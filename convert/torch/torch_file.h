@@ -37,10 +37,11 @@ struct TorchTensor {
 class TorchFile {
  public:
   // Throws kNotFound, kIo, kCorruptData; kUnsupported for a file of torch before 1.6 or of a big-endian machine.
-  explicit TorchFile(const std::string& path);
+  explicit TorchFile(ArchiveRange range);
+  explicit TorchFile(const std::string& path) : TorchFile(ArchiveRange::whole(path)) {}
   ~TorchFile();
 
-  const std::string& path() const { return archive_.path(); }
+  const std::string& where() const { return archive_.where(); }
   PickleValue root() const { return pickle_->root(); }
   const ZipReader& archive() const { return archive_; }
 
@@ -51,6 +52,8 @@ class TorchFile {
   // The elements from `first` on, in row-major order, as many as `out` holds. Thread-safe. The first use of a storage
   // checks all of it against its CRC; throws kCorruptData, kIo.
   void read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const;
+  // For a file that is opened again: this record has been checked before.
+  void assume_checked(size_t record) const;
 
  private:
   struct Records;

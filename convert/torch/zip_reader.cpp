@@ -32,64 +32,70 @@ uint16_t u16(std::string_view bytes, size_t at) { return static_cast<uint16_t>(n
 uint32_t u32(std::string_view bytes, size_t at) { return static_cast<uint32_t>(number(bytes, at, 4)); }
 uint64_t u64(std::string_view bytes, size_t at) { return number(bytes, at, 8); }
 
-std::string read_text(const core::File& file, int64_t at, int64_t size_bytes) {
-  std::string text(static_cast<size_t>(size_bytes), '\0');
-  file.pread(std::as_writable_bytes(std::span(text)), at);
-  return text;
-}
-
 }  // namespace
 
-ZipReader::ZipReader(const std::string& path) : path_(path), file_(core::File::open_read(path)) {
+ArchiveRange ArchiveRange::whole(const std::string& path) {
+  auto file = std::make_shared<core::File>(core::File::open_read(path));
+  const int64_t bytes = file->size_bytes();
+  return {std::move(file), 0, bytes, path};
+}
+
+ZipReader::ZipReader(ArchiveRange range) : range_(std::move(range)) {
   const Directory directory = find_directory();
   read_directory(directory);
   find_data(directory.at);
 }
 
+std::string ZipReader::read_text(int64_t at, int64_t size_bytes) const {
+  std::string text(static_cast<size_t>(size_bytes), '\0');
+  range_.file->pread(std::as_writable_bytes(std::span(text)), range_.at + at);
+  return text;
+}
+
 ZipReader::Directory ZipReader::find_directory() const {
-  const int64_t size = file_.size_bytes(), tail_bytes = std::min(size, kZipTailBytes);
-  const std::string tail = read_text(file_, size - tail_bytes, tail_bytes);
+  const int64_t size = range_.bytes, tail_bytes = std::min(size, kZipTailBytes);
+  const std::string tail = read_text(size - tail_bytes, tail_bytes);
   for (int64_t at = tail_bytes - kEndBytes; at >= 0; --at) {
     const std::string_view end = std::string_view(tail).substr(static_cast<size_t>(at));
     if (u32(end, 0) != kEndSignature || u16(end, 20) != end.size() - kEndBytes) continue;
     if (u16(end, 4) != u16(end, 6) || (u16(end, 4) != 0 && u16(end, 4) != UINT16_MAX)) {
-      throw Error(ErrorCode::kUnsupported, cat(path_, ": an archive in several parts"));
+      throw Error(ErrorCode::kUnsupported, cat(range_.where, ": an archive in several parts"));
     }
     Directory directory{static_cast<int64_t>(u32(end, 16)), static_cast<int64_t>(u32(end, 12)), u16(end, 10)};
     int64_t limit = size - tail_bytes + at;  // where the directory ends at the latest
     const bool is_large =
         directory.at == UINT32_MAX || directory.bytes == UINT32_MAX || directory.entries == UINT16_MAX;
     if (limit >= kLocatorBytes) {
-      const std::string locator = read_text(file_, limit - kLocatorBytes, kLocatorBytes);
+      const std::string locator = read_text(limit - kLocatorBytes, kLocatorBytes);
       if (u32(locator, 0) == kLocatorSignature) {
         const uint64_t where = u64(locator, 8);
         if (where > static_cast<uint64_t>(limit) || limit - static_cast<int64_t>(where) < kEnd64Bytes + kLocatorBytes) {
-          throw Error(ErrorCode::kCorruptData, cat(path_, ": its ZIP64 end record lies outside the file"));
+          throw Error(ErrorCode::kCorruptData, cat(range_.where, ": its ZIP64 end record lies outside the file"));
         }
-        const std::string end64 = read_text(file_, static_cast<int64_t>(where), kEnd64Bytes);
+        const std::string end64 = read_text(static_cast<int64_t>(where), kEnd64Bytes);
         if (u32(end64, 0) != kEnd64Signature) {
-          throw Error(ErrorCode::kCorruptData, cat(path_, ": no ZIP64 end record at byte ", where));
+          throw Error(ErrorCode::kCorruptData, cat(range_.where, ": no ZIP64 end record at byte ", where));
         }
         limit = static_cast<int64_t>(where);
         directory = {static_cast<int64_t>(u64(end64, 48)), static_cast<int64_t>(u64(end64, 40)), u64(end64, 32)};
       } else if (is_large) {
-        throw Error(ErrorCode::kCorruptData, cat(path_, ": its ZIP64 end record is missing"));
+        throw Error(ErrorCode::kCorruptData, cat(range_.where, ": its ZIP64 end record is missing"));
       }
     }
     if (directory.at < 0 || directory.bytes < 0 || directory.at > limit || directory.bytes > limit - directory.at ||
         directory.entries > std::min(kMaxEntries, static_cast<uint64_t>(directory.bytes / kCentralBytes))) {
-      throw Error(ErrorCode::kCorruptData, cat(path_, ": a directory of ", directory.entries, " entries in ",
+      throw Error(ErrorCode::kCorruptData, cat(range_.where, ": a directory of ", directory.entries, " entries in ",
                                                directory.bytes, " bytes at byte ", directory.at, " of ", size));
     }
     return directory;
   }
-  throw Error(ErrorCode::kCorruptData, cat(path_, ": no ZIP archive, or its end is missing"));
+  throw Error(ErrorCode::kCorruptData, cat(range_.where, ": no ZIP archive, or its end is missing"));
 }
 
 void ZipReader::read_directory(const Directory& directory) {
-  const std::string text = read_text(file_, directory.at, directory.bytes);
+  const std::string text = read_text(directory.at, directory.bytes);
   const auto corrupt = [&](size_t at, const char* what) {
-    return Error(ErrorCode::kCorruptData, cat(path_, ": entry ", entries_.size(), " of its directory, at byte ",
+    return Error(ErrorCode::kCorruptData, cat(range_.where, ": entry ", entries_.size(), " of its directory, at byte ",
                                               directory.at + static_cast<int64_t>(at), ": ", what));
   };
   size_t at = 0;
@@ -104,7 +110,7 @@ void ZipReader::read_directory(const Directory& directory) {
     entry.crc32 = u32(record, 16);
     if ((u16(record, 8) & kEncrypted) != 0 || u16(record, 10) != 0) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(path_, ": ", printable(entry.name),
+                  cat(range_.where, ": ", printable(entry.name),
                       " is compressed or encrypted; torch.save stores its records as they are"));
     }
     uint64_t packed = u32(record, 20), bytes = u32(record, 24), local = u32(record, 42);
@@ -140,7 +146,7 @@ void ZipReader::read_directory(const Directory& directory) {
   std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.at < b.at; });
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (!by_name_.emplace(entries_[i].name, i).second) {
-      throw Error(ErrorCode::kCorruptData, cat(path_, ": two entries are called ", printable(entries_[i].name)));
+      throw Error(ErrorCode::kCorruptData, cat(range_.where, ": two entries are called ", printable(entries_[i].name)));
     }
   }
 }
@@ -151,16 +157,17 @@ void ZipReader::find_data(int64_t end) {
     Entry& entry = entries_[i];
     const int64_t limit = i + 1 < entries_.size() ? entries_[i + 1].at : end;
     const auto corrupt = [&](const char* what) {
-      return Error(ErrorCode::kCorruptData, cat(path_, ": ", printable(entry.name), " at byte ", entry.at, ": ", what));
+      return Error(ErrorCode::kCorruptData,
+                   cat(range_.where, ": ", printable(entry.name), " at byte ", entry.at, ": ", what));
     };
     if (limit - entry.at < kLocalBytes) throw corrupt("it overlaps the next");
-    const std::string local = read_text(file_, entry.at, kLocalBytes);
+    const std::string local = read_text(entry.at, kLocalBytes);
     if (u32(local, 0) != kLocalSignature) throw corrupt("no local header there");
     const int64_t data = entry.at + kLocalBytes + u16(local, 26) + u16(local, 28);
     if (u16(local, 26) != entry.name.size() || data > limit || entry.bytes > limit - data) {
       throw corrupt("it overlaps the next");
     }
-    if (read_text(file_, entry.at + kLocalBytes, u16(local, 26)) != entry.name) {
+    if (read_text(entry.at + kLocalBytes, u16(local, 26)) != entry.name) {
       throw corrupt("its local header has another name");
     }
     entry.at = data;
@@ -176,20 +183,20 @@ void ZipReader::read(size_t entry, int64_t offset, std::span<std::byte> out) con
   const Entry& from = entries_[entry];
   MS_CHECK(offset >= 0 && static_cast<int64_t>(out.size()) <= from.bytes - offset, from.name, ": bytes ", offset, " + ",
            out.size(), " of ", from.bytes);
-  file_.pread(out, from.at + offset);
+  range_.file->pread(out, range_.at + from.at + offset);
 }
 
 std::string ZipReader::read_all(size_t entry, int64_t max_bytes) const {
   const Entry& from = entries_[entry];
   if (from.bytes > max_bytes) {
     throw Error(ErrorCode::kCorruptData,
-                cat(path_, ": ", printable(from.name), " has ", from.bytes, " bytes, more than ", max_bytes));
+                cat(range_.where, ": ", printable(from.name), " has ", from.bytes, " bytes, more than ", max_bytes));
   }
-  std::string text = read_text(file_, from.at, from.bytes);
+  std::string text = read_text(from.at, from.bytes);
   const uint32_t seen =
       ::crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uint64_t>(text.size()));
   if (from.crc32 != 0 && seen != from.crc32) {
-    throw Error(ErrorCode::kCorruptData, cat(path_, ": ", printable(from.name),
+    throw Error(ErrorCode::kCorruptData, cat(range_.where, ": ", printable(from.name),
                                              " has not the CRC-32 that it was "
                                              "written with: the file is damaged"));
   }

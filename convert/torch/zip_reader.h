@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,20 +23,31 @@ namespace ms::convert {
 // The last bytes of a file that can hold the end record: its 22 bytes and a comment.
 inline constexpr int64_t kZipTailBytes = 22 + 65535;
 
+// Where an archive lies: a file, or a part of one (a DCP payload).
+struct ArchiveRange {
+  std::shared_ptr<const core::File> file;
+  int64_t at = 0, bytes = 0;
+  std::string where;  // begins messages
+
+  // A whole file. Throws kNotFound, kIo.
+  static ArchiveRange whole(const std::string& path);
+};
+
 class ZipReader {
  public:
   struct Entry {
     std::string name;
-    int64_t at = 0;  // of its first byte in the file
+    int64_t at = 0;  // of its first byte in the archive
     int64_t bytes = 0;
     uint32_t crc32 = 0;  // 0 with bytes: not written
   };
 
   // Throws kNotFound, kIo; kCorruptData for what is no such archive, kUnsupported for one that is packed, encrypted or
   // in several parts.
-  explicit ZipReader(const std::string& path);
+  explicit ZipReader(ArchiveRange range);
 
-  const std::string& path() const { return path_; }
+  const std::string& where() const { return range_.where; }
+  const ArchiveRange& range() const { return range_; }
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of the file
   std::optional<size_t> find(std::string_view name) const;
 
@@ -52,9 +64,9 @@ class ZipReader {
   Directory find_directory() const;
   void read_directory(const Directory& directory);
   void find_data(int64_t end);
+  std::string read_text(int64_t at, int64_t size_bytes) const;
 
-  std::string path_;
-  core::File file_;
+  ArchiveRange range_;
   std::vector<Entry> entries_;
   std::unordered_map<std::string_view, size_t> by_name_;  // views into entries_
 };

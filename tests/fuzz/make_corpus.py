@@ -33,6 +33,7 @@ def torch_files():
         seed("pickle", f"values{protocol}.pkl", (DATA / "torch" / f"values{protocol}.pkl").read_bytes())
     with zipfile.ZipFile(DATA / "torch/nested.pt") as archive:
         seed("pickle", "nested.pkl", archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl"))))
+    seed("dcp_metadata", "dcp.metadata", (DATA / "dcp" / ".metadata").read_bytes())
 
 
 def safetensors():

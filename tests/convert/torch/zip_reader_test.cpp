@@ -20,7 +20,7 @@ class ZipReaderTest : public testing::Test {
  protected:
   test::Thrown opening(const std::string& bytes) {
     std::ofstream(path_, std::ios::binary) << bytes;
-    return test::thrown_by([&] { ZipReader reader(path_); });
+    return test::thrown_by([&] { ZipReader reader(ArchiveRange::whole(path_)); });
   }
   test::TemporaryFolder folder_;
   std::string path_ = folder_ / "archive.zip";
@@ -29,7 +29,7 @@ class ZipReaderTest : public testing::Test {
 
 TEST_F(ZipReaderTest, EntriesInTheOrderOfTheFile) {
   std::ofstream(path_, std::ios::binary) << good_;
-  const ZipReader reader(path_);
+  const ZipReader reader(ArchiveRange::whole(path_));
   int64_t end = 0;
   for (const ZipReader::Entry& entry : reader.entries()) {
     EXPECT_GT(entry.at, end) << "a local header between, " << entry.name;
