@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
 #include "convert/name_map.h"
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 using core::cat;
 using core::Error;
 using core::ErrorCode;
+using detail::kMergeGapBytes;
+using detail::kScratchBytes;
 using detail::printable;
 using nlohmann::json;
 
@@ -33,8 +36,6 @@ constexpr WeightFiles kWeightFiles[] = {
     {"pytorch_model.bin", "pytorch_model.bin.index.json", open_state_dict},
 };
 constexpr int64_t kMaxIndexBytes = 128 << 20;
-constexpr int64_t kScratchBytes = 4 << 20;
-constexpr int64_t kMergeGapBytes = 64 << 10;  // nearer runs are read in one go
 
 struct FoundTensor {
   int32_t file = 0;
@@ -266,40 +267,12 @@ void HuggingFaceSource::read(int32_t shard, const core::Dims& offset, const core
   const core::ShardedTensor meta = shards_[static_cast<size_t>(shard)];
   const Placement& place = placements_[static_cast<size_t>(shard)];
   const TensorFile& file = *files_[static_cast<size_t>(place.file)];
-  const bool matrix = meta.local_shape.size() == 2;
-  MS_CHECK(offset.size() == meta.local_shape.size() && extent.size() == offset.size(), "rank of a box of ", meta.key);
-  for (size_t axis = 0; axis < offset.size(); ++axis) {
-    MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && offset[axis] + extent[axis] <= meta.local_shape[axis], "box of ",
-             meta.key);
-  }
+  detail::check_box(meta.local_shape, offset, extent);
   if (place.transposed_columns > 0) return read_transposed(meta, place, offset, extent, out);
-  // Rows of `run` bytes, `stride` bytes apart.
-  const int64_t item = core::size_of(meta.dtype);
-  const int64_t columns = matrix ? meta.local_shape[1] : 1;
-  const int64_t stride = columns * item;
-  const int64_t run = (matrix ? extent[1] : 1) * item;
-  const int64_t rows = extent[0];
-  uint64_t at = place.offset_bytes + static_cast<uint64_t>(offset[0] * stride + (matrix ? offset[1] : 0) * item);
-  const auto bytes = [](std::byte* data, int64_t count) { return std::span(data, static_cast<size_t>(count)); };
-  if (run == 0 || rows == 0) return;
-  if (run == stride) {
-    file.read(at, bytes(out, rows * run));
-    return;
-  }
-  if (stride - run >= kMergeGapBytes || stride > kScratchBytes) {
-    for (int64_t row = 0; row < rows; ++row, at += static_cast<uint64_t>(stride))
-      file.read(at, bytes(out + row * run, run));
-    return;
-  }
-  const int64_t rows_at_once = std::min(rows, kScratchBytes / stride);
-  std::vector<std::byte> scratch(static_cast<size_t>(rows_at_once * stride));
-  for (int64_t first = 0; first < rows; first += rows_at_once) {
-    const int64_t count = std::min(rows_at_once, rows - first);
-    file.read(at + static_cast<uint64_t>(first * stride), bytes(scratch.data(), (count - 1) * stride + run));
-    for (int64_t row = 0; row < count; ++row) {
-      std::memcpy(out + (first + row) * run, scratch.data() + row * stride, static_cast<size_t>(run));
-    }
-  }
+  detail::read_dense_box(meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
+                         [&](int64_t at, std::span<std::byte> bytes) {
+                           file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
+                         });
 }
 
 // Our box [rows, columns] is, as stored, [columns, rows]: stored rows are read whole over the box's width, some at
