@@ -12,6 +12,7 @@
 #include "ckpt/reader.h"
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
+#include "convert/megatron.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -38,13 +39,22 @@ std::map<std::string, core::DType> target_dtypes(const ckpt::Source& source, std
   return dtypes;
 }
 
-// Says what is left out, or refuses to leave it out.
-void check_roles(const ckpt::Source& source, const ConvertOptions& options, ConvertReport& report) {
+// The optimizer state that is carried over. Says what is left out, or refuses to leave it out.
+std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const ConvertOptions& options,
+                                              ConvertReport& report) {
+  std::vector<core::TensorRole> roles = {core::TensorRole::kParam};
   std::set<std::string> dropped;
-  for (const core::ShardedTensor& shard : source.shards()) {
-    if (shard.role != core::TensorRole::kParam) dropped.emplace(core::role_name(shard.role));
+  const bool keep = report.to == Format::kNative && !options.drop_optimizer;
+  for (const core::TensorRole role :
+       {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer}) {
+    if (!ckpt::has_role(source, role)) continue;
+    if (keep) {
+      roles.push_back(role);
+    } else {
+      dropped.emplace(core::role_name(role));
+    }
   }
-  if (dropped.empty()) return;
+  if (dropped.empty()) return roles;
   std::string names;
   for (const std::string& name : dropped) names += cat(names.empty() ? "" : ", ", name);
   if (!options.drop_optimizer) {
@@ -53,6 +63,7 @@ void check_roles(const ckpt::Source& source, const ConvertOptions& options, Conv
                     "), which a Hugging Face folder cannot; give --drop-optimizer to leave it out"));
   }
   report.decisions.push_back(cat("optimizer state is left out: ", names));
+  return roles;
 }
 
 void note_casts(const ckpt::Source& source, const std::map<std::string, core::DType>& dtypes, ConvertReport& report) {
@@ -75,7 +86,7 @@ struct Target {
 };
 
 Target native_target(const ckpt::Source& source, const ConvertOptions& options,
-                     const std::map<std::string, core::DType>& dtypes) {
+                     const std::map<std::string, core::DType>& dtypes, std::span<const core::TensorRole> roles) {
   ckpt::ModelLayout layout;
   layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
@@ -86,14 +97,17 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   target.info.layout = ckpt::layout_to_json(layout);
   ckpt::validate_layout(layout, target.info.model);
   const auto specs = ckpt::parameter_specs(target.info.model);
-  const core::TensorRole param = core::TensorRole::kParam;
   ckpt::ShardList list = ckpt::shards_of_checkpoint(
-      layout, target.info.model, specs, std::span(&param, 1), [&](size_t spec, core::TensorRole) {
+      layout, target.info.model, specs, roles, [&](size_t spec, core::TensorRole role) -> std::optional<core::DType> {
+        if (role != core::TensorRole::kParam) {
+          const auto tensor = source.shards().find(specs[spec].key, role);
+          return tensor ? std::optional(source.shards().dtype(*tensor)) : std::nullopt;
+        }
         const auto dtype = dtypes.find(specs[spec].key);
         if (dtype == dtypes.end()) {
           throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", specs[spec].key, " is missing"));
         }
-        return std::optional(dtype->second);
+        return dtype->second;
       });
   target.shards = std::move(list.shards);
   ckpt::NativeSinkOptions sink;
@@ -148,6 +162,18 @@ Target huggingface_target(const ckpt::Source& source, const ConvertOptions& opti
   return target;
 }
 
+std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertReport& report) {
+  switch (report.from) {
+    case Format::kHuggingFace:
+      return open_huggingface(options.load_dir);
+    case Format::kMegatron:
+      return open_megatron(options.load_dir, {.true_vocab_size = options.true_vocab_size}, report.decisions);
+    case Format::kNative:
+      break;
+  }
+  return ckpt::open_native(options.load_dir);
+}
+
 }  // namespace
 
 ConvertReport convert_checkpoint(const ConvertOptions& options) {
@@ -163,6 +189,13 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   }
   const Format other = report.from == Format::kNative ? Format::kHuggingFace : Format::kNative;
   report.to = options.save_model_type.value_or(other);
+  if (report.to == Format::kMegatron) {
+    throw Error(ErrorCode::kUnsupported, "--save-model-type mg: Megatron checkpoints are read, not written yet");
+  }
+  if (options.true_vocab_size != 0 && report.from != Format::kMegatron) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size is of Megatron checkpoints, and ", options.load_dir,
+                                                 " is ", format_name(report.from), ", which has no padding"));
+  }
   if (report.from == Format::kNative && report.to == Format::kNative) {
     throw Error(ErrorCode::kInvalidArgument, cat(options.load_dir,
                                                  " is a native checkpoint and so is the target; use msckpt "
@@ -179,12 +212,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
                 "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size, "
                 "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
   }
-  const std::unique_ptr<ckpt::Source> source =
-      report.from == Format::kHuggingFace ? open_huggingface(options.load_dir) : ckpt::open_native(options.load_dir);
-  check_roles(*source, options, report);
+  const std::unique_ptr<ckpt::Source> source = open_from(options, report);
+  const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const std::map<std::string, core::DType> dtypes = target_dtypes(*source, options.dtype);
   note_casts(*source, dtypes, report);
-  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes)
+  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes, roles)
                                                : huggingface_target(*source, options, dtypes, report.from);
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
@@ -212,8 +244,9 @@ json to_json(const ConvertReport& report) {
 
 Format parse_format(const std::string& text, const std::string& flag) {
   if (text == "hf") return Format::kHuggingFace;
+  if (text == "mg") return Format::kMegatron;
   if (text == "ms") return Format::kNative;
-  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf or ms"));
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf, mg or ms"));
 }
 
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag) {

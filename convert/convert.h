@@ -21,12 +21,13 @@ struct ConvertOptions {
   std::string load_dir;
   std::string save_dir;
   std::optional<Format> load_model_type;  // none: detected
-  std::optional<Format> save_model_type;  // none: the other one
+  std::optional<Format> save_model_type;  // none: hf of a native checkpoint, else ms
   int target_tensor_parallel_size = 1;    // of a native target
   int target_pipeline_parallel_size = 1;
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk a stage
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
+  int64_t true_vocab_size = 0;                        // of a Megatron source; 0: as it says itself
   std::string hf_cfg_dir;  // config.json and tokenizer files of a Hugging Face target; empty: the source's
   bool compress = false;   // a native target
   std::optional<core::WritePath> write_path;  // of a native target; none: the fastest that works
@@ -41,18 +42,20 @@ struct ConvertReport {
   Format to = Format::kNative;
   std::string detected_by;             // the rule that told the source's format; "asked for" with load_model_type
   int64_t tensors = 0;                 // canonical ones
-  int64_t bytes = 0;                   // of weights written
+  int64_t bytes = 0;                   // written: of weights, and of optimizer state where the target has it
   std::vector<std::string> decisions;  // what was not simply copied, one sentence each
   bool dry_run = false;
   double seconds = 0;
 };
 
+// Optimizer state goes into a native target, unless drop_optimizer.
 // Throws kInvalidArgument (contradicting options; a target that holds a model already), kUnsupported (optimizer state
-// without drop_optimizer; a model no family can hold), and what reading, planning and writing throw.
+// for a Hugging Face target without drop_optimizer; a model no family can hold), and what reading, planning and writing
+// throw.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
 nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
-// "hf" or "ms"; throws kInvalidArgument naming `flag`.
+// "hf", "mg" or "ms"; throws kInvalidArgument naming `flag`.
 Format parse_format(const std::string& text, const std::string& flag);
 // "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag`.
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag);

@@ -172,13 +172,17 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   merge->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(merge);
 
-  CLI::App* convert = add_verb("convert", "turn a Hugging Face folder into a checkpoint of ours, or back", run_convert);
+  CLI::App* convert =
+      add_verb("convert",
+               "turn a Hugging Face folder or a Megatron tree into a checkpoint of ours, or one of ours into a folder",
+               run_convert);
   convert
       ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")
       ->required();
   convert->add_option("--save-dir", flags.save_dir, "Folder to make; the path made is printed");
-  convert->add_option("--load-model-type", flags.load_model_type, "hf or ms, instead of looking");
-  convert->add_option("--save-model-type", flags.save_model_type, "hf or ms (the other one than the source)");
+  convert->add_option("--load-model-type", flags.load_model_type,
+                      "hf, mg (Megatron, MindSpeed-LLM) or ms, instead of looking");
+  convert->add_option("--save-model-type", flags.save_model_type, "hf or ms (hf of a ms source, else ms)");
   convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
                       "TP of a ms result (1)");
   convert->add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size,
@@ -189,6 +193,10 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->check(CLI::PositiveNumber);
   convert->add_option("--dtype", flags.dtype, "fp32, bf16 or fp16 for all weights (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
+  convert
+      ->add_option("--true-vocab-size", flags.true_vocab_size,
+                   "Rows of a mg source's vocabulary that are no padding (what its args say)")
+      ->check(CLI::PositiveNumber);
   convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
                       "config.json and tokenizer files of a hf result come from here");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");

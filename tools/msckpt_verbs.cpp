@@ -523,6 +523,7 @@ int run_convert(const Flags& flags) {
   options.num_layers_per_virtual_pipeline_stage = flags.num_layers_per_virtual_pipeline_stage;
   if (!flags.dtype.empty()) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
+  options.true_vocab_size = flags.true_vocab_size;
   options.hf_cfg_dir = flags.hf_cfg_dir;
   options.drop_optimizer = flags.drop_optimizer;
   options.dry_run = flags.dry_run;

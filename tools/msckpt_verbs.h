@@ -24,7 +24,7 @@ struct Flags {
   ckpt::Retention retention;
   std::vector<double> weights;
   ckpt::ModelLayout target;
-  int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
+  int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0, true_vocab_size = 0;
   std::optional<int> expert_tensor_parallel_size;
   std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir;
   int64_t mem_mib = 256;

@@ -195,12 +195,18 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   asked = options(folder / "ms", folder / "ms2");
   asked.save_model_type = Format::kNative;
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("msckpt reshard"));
+  asked.save_model_type = Format::kMegatron;
+  EXPECT_THAT(error_of(asked, ErrorCode::kUnsupported), HasSubstr("not written yet"));
+  asked.save_model_type = Format::kHuggingFace;
+  asked.true_vocab_size = 17;
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--true-vocab-size is of Megatron"));
 }
 
 TEST(ConvertTest, FlagValues) {
   EXPECT_EQ(parse_format("hf", "--f"), Format::kHuggingFace);
   EXPECT_EQ(parse_format("ms", "--f"), Format::kNative);
-  EXPECT_THROW(parse_format("mg", "--f"), core::Error);
+  EXPECT_EQ(parse_format("mg", "--f"), Format::kMegatron);
+  EXPECT_THROW(parse_format("gguf", "--f"), core::Error);
   EXPECT_EQ(parse_weight_dtype("bf16", "--d"), core::DType::kBf16);
   EXPECT_THROW(parse_weight_dtype("int8", "--d"), core::Error);
   EXPECT_THROW(parse_weight_dtype("float32", "--d"), core::Error);

@@ -40,15 +40,26 @@ TEST(DetectTest, OpenSourceGivesTheModel) {
 
 TEST(DetectTest, ForeignFormatsAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
-      {".metadata", "DCP"}, {"latest", "DeepSpeed"}, {"latest_universal", "universal"}, {"mp_rank_00", "Megatron"}};
+      {".metadata", "DCP"}, {"latest", "DeepSpeed"}, {"latest_universal", "universal"}};
   for (const auto& [file, format] : cases) {
     const test::TemporaryFolder folder;
     write_file(folder / file, "");
     EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr(format)) << file;
   }
   const test::TemporaryFolder folder;
-  std::filesystem::create_directories(folder / "iter_0000100/mp_rank_00_000");
-  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr("Megatron"));
+  std::filesystem::create_directories(folder / "iter_0000100");
+  write_file(folder / "iter_0000100/.metadata", "");
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr("torch_dist"));
+}
+
+TEST(DetectTest, MegatronTrees) {
+  const std::string root = core::cat(MS_TEST_DATA, "/megatron/swiglu_tp2_pp2_distributed");
+  const Detection found = detect_format(root);
+  EXPECT_EQ(found.format, Format::kMegatron);
+  EXPECT_EQ(format_name(found.format), "mg");
+  EXPECT_EQ(found.rule, "iter_0000007/mp_rank_00_000");
+  EXPECT_EQ(detect_format(root + "/iter_0000007").rule, "mp_rank_00_000");
+  EXPECT_EQ(open_source(root)->info().model.num_layers, 3);
 }
 
 TEST(DetectTest, NothingWeKnow) {

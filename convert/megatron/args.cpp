@@ -1,0 +1,181 @@
+#include "convert/megatron/args.h"
+
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+// Members that change what the model computes in a way that nothing here knows.
+constexpr const char* kUnknownModels[] = {"num_experts",
+                                          "multi_latent_attention",
+                                          "mtp_num_layers",
+                                          "squared_relu",
+                                          "quick_geglu",
+                                          "attention_output_gate",
+                                          "experimental_attention_variant",
+                                          "hybrid_override_pattern",
+                                          "window_size",
+                                          "noop_layers",
+                                          "apply_residual_connection_post_layernorm",
+                                          "heterogeneous_layers_config_path"};
+
+template <class T>
+void take(const MegatronArgs& args, const char* name, T& field) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (const auto value = args.integer(name)) field = *value != 0;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    field = args.integer(name).value_or(field);
+  } else if constexpr (std::is_same_v<T, double>) {
+    field = args.real(name).value_or(field);
+  } else {
+    field = args.text(name).value_or(field);
+  }
+}
+
+// Megatron scales as Llama 3 does (use_rope_scaling) or evenly (rotary_seq_len_interpolation_factor), MindSpeed-LLM by
+// a type; the other members have their defaults even where nothing is scaled.
+void take_rope_scaling(const MegatronArgs& args, core::TransformerConfig& model) {
+  const core::TransformerConfig plain;
+  const double factor = args.real("rope_scaling_factor").value_or(8.0);
+  const auto original = args.integer("rope_scaling_original_max_position_embeddings");
+  model.rope_scaling_type = args.text("rope_scaling_type").value_or("none");
+  model.rope_scaling_factor = factor;
+  if (!model.has_rotary_embedding()) model.rope_scaling_type = "none";
+  if (model.rope_scaling_type == "none" && model.has_rotary_embedding()) {
+    if (args.flag("use_rope_scaling")) {  // megatron/core/models/common/embeddings/rotary_pos_embedding.py
+      model.rope_scaling_type = "llama3";
+      model.rope_scaling_original_max_position_embeddings = 8192;
+      model.rope_scaling_low_freq_factor = 1;
+      model.rope_scaling_high_freq_factor = 4;
+    } else if (args.is_set("rotary_seq_len_interpolation_factor")) {
+      model.rope_scaling_type = "linear";
+      model.rope_scaling_factor = *args.real("rotary_seq_len_interpolation_factor");
+    }
+  } else if (model.rope_scaling_type != "none") {
+    model.rope_scaling_original_max_position_embeddings = original.value_or(0);
+    take(args, "low_freq_factor", model.rope_scaling_low_freq_factor);
+    take(args, "high_freq_factor", model.rope_scaling_high_freq_factor);
+    take(args, "beta_fast", model.rope_scaling_beta_fast);
+    take(args, "beta_slow", model.rope_scaling_beta_slow);
+  }
+  if (model.rope_scaling_type == "none") {
+    model.rope_scaling_factor = plain.rope_scaling_factor;
+    model.rope_scaling_original_max_position_embeddings = plain.rope_scaling_original_max_position_embeddings;
+    model.rope_scaling_mscale = plain.rope_scaling_mscale;
+    model.rope_scaling_mscale_all_dim = plain.rope_scaling_mscale_all_dim;
+  }
+}
+
+}  // namespace
+
+MegatronArgs::MegatronArgs(PickleValue value, std::string where) : where_(std::move(where)) {
+  std::optional<PickleValue> members;
+  if (value.is(PickleKind::kDict)) members = value;
+  if (value.is_call_of("argparse", "Namespace") || value.is_call_of("types", "SimpleNamespace")) {
+    members = value.state();
+  }
+  if (!members || !members->is(PickleKind::kDict)) {
+    throw Error(ErrorCode::kCorruptData, cat(where_, ": args is not a Namespace of argparse"));
+  }
+  for (const auto& [name, member] : members->pairs()) {
+    if (name.is(PickleKind::kString)) members_.emplace(name.text(), member);
+  }
+}
+
+std::optional<PickleValue> MegatronArgs::find(std::string_view name) const {
+  const auto found = members_.find(name);
+  if (found == members_.end() || found->second.is(PickleKind::kNone)) return std::nullopt;
+  return found->second;
+}
+
+void MegatronArgs::refuse(std::string_view name, const char* expected) const {
+  throw Error(ErrorCode::kCorruptData, cat(where_, ": args.", name, " is not ", expected));
+}
+
+std::optional<int64_t> MegatronArgs::integer(std::string_view name) const {
+  const auto value = find(name);
+  if (!value) return std::nullopt;
+  if (value->is(PickleKind::kBool)) return value->boolean();
+  if (!value->is(PickleKind::kInt)) refuse(name, "an integer");
+  return value->integer();
+}
+
+std::optional<double> MegatronArgs::real(std::string_view name) const {
+  const auto value = find(name);
+  if (!value) return std::nullopt;
+  if (!value->is(PickleKind::kInt) && !value->is(PickleKind::kFloat)) refuse(name, "a number");
+  return value->real();
+}
+
+std::optional<std::string> MegatronArgs::text(std::string_view name) const {
+  const auto value = find(name);
+  if (!value) return std::nullopt;
+  if (!value->is(PickleKind::kString)) refuse(name, "a text");
+  return std::string(value->text());
+}
+
+bool MegatronArgs::flag(std::string_view name) const { return integer(name).value_or(0) != 0; }
+
+bool MegatronArgs::is_set(std::string_view name) const {
+  const auto value = find(name);
+  if (!value) return false;
+  if (value->is(PickleKind::kBool)) return value->boolean();
+  if (value->is(PickleKind::kInt) || value->is(PickleKind::kFloat)) return value->real() != 0;
+  if (value->is(PickleKind::kString)) return !value->text().empty();
+  if (value->is(PickleKind::kList) || value->is(PickleKind::kTuple)) return !value->items().empty();
+  return true;
+}
+
+int MegatronArgs::size(std::string_view name) const {
+  const int64_t value = integer(name).value_or(1);
+  if (value < 1 || value > 1 << 20) refuse(name, "a parallel size");
+  return static_cast<int>(value);
+}
+
+core::TransformerConfig megatron_model(const MegatronArgs& args) {
+  for (const char* name : kUnknownModels) {
+    if (!args.is_set(name)) continue;
+    throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.", name,
+                                             " is set: such a model is not supported yet, only dense GPT models"));
+  }
+  core::TransformerConfig model;
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) { take(args, name, model.*member); });
+  model.vocab_size = 1;
+  take(args, "layernorm_epsilon", model.norm_epsilon);
+  if (args.flag("use_rotary_position_embeddings")) model.position_embedding_type = "rope";
+  if (model.has_learned_positions() && args.integer("add_position_embedding").value_or(1) == 0) {
+    model.position_embedding_type = "none";
+  }
+  if (args.flag("openai_gelu")) model.bias_gelu_fusion = true;  // the same approximation by tanh
+  if (!model.group_query_attention) model.num_query_groups = 1;
+  take_rope_scaling(args, model);
+  try {
+    model.resolve(args.integer("seq_length").value_or(0));
+    model.validate();
+  } catch (const Error& error) {
+    const bool lies = error.code() == ErrorCode::kInvalidArgument;
+    throw Error(lies ? ErrorCode::kCorruptData : error.code(), cat(args.where(), ": args: ", error.what()));
+  }
+  return model;
+}
+
+int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp) {
+  if (asked > padded_rows) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size ", asked, ", but ", args.where(),
+                                                 " belongs to a model of ", padded_rows, " rows"));
+  }
+  if (asked > 0) return asked;
+  int64_t said = args.integer("vocab_size").value_or(0);
+  // megatron/training/tokenizer: the null tokenizer has a token for the end of a document besides.
+  if (said > 0 && args.text("tokenizer_type").value_or("") == "NullTokenizer") ++said;
+  const int64_t multiple = args.size("make_vocab_size_divisible_by") * int64_t{tp};
+  return said > 0 && said <= padded_rows && padded_rows - said < multiple ? said : padded_rows;
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,51 @@
+// The `args` of a Megatron checkpoint: what megatron/training/arguments.py made of the command line, an
+// argparse.Namespace in the file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "convert/torch/pickle.h"
+#include "core/transformer_config.h"
+
+namespace ms::convert {
+
+class MegatronArgs {
+ public:
+  // value: the Namespace, or a dictionary of its members; it is looked into later. where begins messages. Throws
+  // kCorruptData for something else.
+  MegatronArgs(PickleValue value, std::string where);
+
+  // Nothing for a member that is absent or None; these throw kCorruptData for a value of another kind.
+  std::optional<int64_t> integer(std::string_view name) const;
+  std::optional<double> real(std::string_view name) const;  // an integer is one too
+  std::optional<std::string> text(std::string_view name) const;
+  bool flag(std::string_view name) const;    // false: absent, None or False
+  bool is_set(std::string_view name) const;  // neither absent, None, False, 0 nor empty
+  // A number from 1 to 2^20, 1 for nothing: a parallel size.
+  int size(std::string_view name) const;
+
+  const std::string& where() const { return where_; }
+
+ private:
+  std::optional<PickleValue> find(std::string_view name) const;  // not None
+  [[noreturn]] void refuse(std::string_view name, const char* expected) const;
+
+  std::map<std::string, PickleValue, std::less<>> members_;
+  std::string where_;
+};
+
+// The model, but for its vocabulary: vocab_size is 1. Members that TransformerConfig has by the same name mean the
+// same; what is spelled otherwise (layernorm_epsilon, use_rope_scaling, ..) is translated. Throws kUnsupported for a
+// model that TransformerConfig cannot say (experts, latent attention, ..), kCorruptData for one that cannot be.
+core::TransformerConfig megatron_model(const MegatronArgs& args);
+
+// Of a vocabulary stored as padded_rows rows: how many are true. asked: --true-vocab-size, 0 for none. Else
+// args.vocab_size, if the padding that is left is less than args.make_vocab_size_divisible_by x tp; else all rows.
+// Throws kInvalidArgument if more are asked for than are there.
+int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp);
+
+}  // namespace ms::convert

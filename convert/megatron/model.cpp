@@ -1,0 +1,279 @@
+#include "convert/megatron/model.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "convert/detail/printable.h"
+#include "convert/megatron/names.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using detail::printable;
+
+constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
+constexpr int kMaxDepth = 8;  // of dictionaries in dictionaries
+
+struct FoundTensor {
+  std::string name;
+  MegatronName parsed;
+  TorchTensor tensor;
+};
+using FoundChunk = std::vector<FoundTensor>;
+
+bool is_dictionary(PickleValue value) {
+  return value.is(PickleKind::kDict) || value.is_call_of("collections", "OrderedDict") ||
+         value.is_call_of("collections", "defaultdict");
+}
+
+class ChunkReader {
+ public:
+  explicit ChunkReader(const TorchFile& file) : file_(file) {}
+
+  // Appends the tensors of a dictionary, also of those in it.
+  void read(PickleValue dictionary, const std::string& prefix, int depth, FoundChunk& chunk) {
+    if (depth > kMaxDepth)
+      throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": too many dictionaries in one another"));
+    for (const auto& [key, value] : dictionary.pairs()) {
+      if (!key.is(PickleKind::kString)) {
+        throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": the model has a key that is no text"));
+      }
+      const std::string name = cat(prefix, key.text());
+      if (is_megatron_buffer(name)) {
+        ++skipped_;
+        continue;
+      }
+      if (is_dictionary(value)) {
+        read(value, name + ".", depth + 1, chunk);
+        continue;
+      }
+      auto tensor = file_.tensor(value);
+      if (!tensor) {
+        throw Error(ErrorCode::kUnsupported, cat(file_.where(), ": ", printable(name), " of the model is no tensor"));
+      }
+      chunk.push_back({name, parse_megatron_name(name), std::move(*tensor)});
+    }
+  }
+  int64_t skipped() const { return skipped_; }
+
+ private:
+  const TorchFile& file_;
+  int64_t skipped_ = 0;
+};
+
+std::vector<FoundChunk> find_chunks(const MegatronRank& rank, int vpp, int64_t& skipped) {
+  const std::string& path = rank.file->where();
+  const auto version = rank.find("checkpoint_version");
+  if (!version || version->real() < 2) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(path, ": checkpoint_version ", version ? version->real() : 0.0,
+                    ": its queries, keys and values are in an older order. Load and save it once with a Megatron of "
+                    "2021 to 2023, which writes 3.0"));
+  }
+  std::vector<FoundChunk> chunks(static_cast<size_t>(vpp));
+  ChunkReader reader(*rank.file);
+  for (int chunk = 0; chunk < vpp; ++chunk) {
+    const std::string key = vpp == 1 ? "model" : cat("model", chunk);
+    const auto dictionary = rank.find(key);
+    if (!dictionary || !is_dictionary(*dictionary)) {
+      throw Error(ErrorCode::kCorruptData, cat(path, ": no dictionary ", key, ", but args say ", vpp,
+                                               " virtual pipeline stage", vpp == 1 ? "" : "s"));
+    }
+    reader.read(*dictionary, "", 0, chunks[static_cast<size_t>(chunk)]);
+  }
+  if (rank.find(vpp == 1 ? std::string("model0") : cat("model", vpp))) {
+    throw Error(ErrorCode::kCorruptData, cat(path, ": holds more model dictionaries than the ", vpp, " that args say"));
+  }
+  skipped += reader.skipped();
+  return chunks;
+}
+
+int64_t layers_in(const FoundChunk& chunk) {
+  int64_t last = -1;
+  for (const FoundTensor& found : chunk) last = std::max(last, found.parsed.layer);
+  return last + 1;
+}
+
+// How many layers each chunk has, by its keys; the ranks of a stage agree.
+std::vector<int64_t> layer_list(const MegatronTree& tree, const std::vector<std::vector<FoundChunk>>& found,
+                                int64_t num_layers) {
+  std::vector<int64_t> list;
+  int64_t sum = 0;
+  for (int chunk = 0; chunk < tree.vpp; ++chunk) {
+    for (int pp = 0; pp < tree.pp; ++pp) {
+      const size_t first = static_cast<size_t>(pp) * static_cast<size_t>(tree.tp);
+      const int64_t layers = layers_in(found[first][static_cast<size_t>(chunk)]);
+      for (size_t rank = first; rank < first + static_cast<size_t>(tree.tp); ++rank) {
+        if (const int64_t own = layers_in(found[rank][static_cast<size_t>(chunk)]); own != layers) {
+          throw Error(ErrorCode::kCorruptData, cat(tree.ranks[rank].file->where(), ": holds ", own, " layers, but ",
+                                                   tree.ranks[first].file->where(), " of the same stage ", layers));
+        }
+      }
+      list.push_back(layers);
+      sum += layers;
+    }
+  }
+  if (sum != num_layers) {
+    throw Error(ErrorCode::kCorruptData, cat(tree.folder.string(), ": its ranks hold ", sum, " layers ", list,
+                                             ", but args.num_layers is ", num_layers));
+  }
+  if (std::find(list.begin(), list.end(), 0) != list.end()) {
+    throw Error(ErrorCode::kUnsupported, cat(tree.folder.string(), ": a pipeline stage without layers ", list));
+  }
+  if (std::adjacent_find(list.begin(), list.end(), std::not_equal_to<>()) == list.end()) list.clear();  // even
+  return list;
+}
+
+// Rows of the word embeddings on all ranks.
+int64_t padded_rows(const MegatronTree& tree, const std::vector<std::vector<FoundChunk>>& found) {
+  const MegatronRank& rank = tree.ranks[0];
+  const FoundChunk& chunk = found[0][0];
+  const auto embedding = std::find_if(chunk.begin(), chunk.end(), [](const FoundTensor& t) {
+    return t.parsed.layer < 0 && t.parsed.rest == kEmbedding;
+  });
+  if (embedding == chunk.end() || embedding->tensor.shape.empty()) {
+    throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", kEmbedding, " is missing"));
+  }
+  const auto rows = static_cast<int64_t>(std::min<uint64_t>(embedding->tensor.shape[0], INT32_MAX)) * tree.tp;
+  const auto said = rank.args->integer("padded_vocab_size");
+  if (said && *said != rows) {
+    throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": ", kEmbedding, " has ", rows, " rows on ", tree.tp,
+                                             " tensor-parallel ranks, but args.padded_vocab_size is ", *said));
+  }
+  return rows;
+}
+
+// The global layers of a chunk, first and count.
+ckpt::LayerRange layers_of(const MegatronModel& model, int pp, int chunk) {
+  return ckpt::layers_of_chunk(model.config, model.layout, pp, chunk);
+}
+
+class ChunkMatcher {
+ public:
+  ChunkMatcher(const MegatronTree& tree, const MegatronModel& model) : tree_(tree), model_(model) {
+    for (size_t s = 0; s < model.specs.size(); ++s) spec_of_.emplace(model.specs[s].key, s);
+  }
+
+  MegatronChunk match(const MegatronRank& rank, int chunk, FoundChunk found) const {
+    const ckpt::LayerRange layers = layers_of(model_, rank.pp, chunk);
+    std::vector<bool> seen(model_.specs.size());
+    MegatronChunk matched;
+    for (FoundTensor& tensor : found) {
+      MegatronParameter parameter;
+      const std::string key = tensor.parsed.key(layers.first + tensor.parsed.layer);
+      auto spec = spec_of_.find(key);
+      if (spec == spec_of_.end() && key == kMegatronOutput) {
+        parameter.is_tied_copy = true;
+        spec = spec_of_.find(std::string(kEmbedding));
+      }
+      if (spec == spec_of_.end()) {
+        throw Error(ErrorCode::kUnsupported, cat(rank.file->where(), ": tensor ", printable(tensor.name),
+                                                 " belongs to no part of the model that its args describe"));
+      }
+      parameter.spec = spec->second;
+      check_shape(rank, tensor, model_.specs[spec->second]);
+      if (!parameter.is_tied_copy) {
+        if (seen[spec->second]) {
+          throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(tensor.name), " is ", key,
+                                                   ", and another is so too"));
+        }
+        seen[spec->second] = true;
+      }
+      parameter.name = std::move(tensor.name);
+      parameter.tensor = std::move(tensor.tensor);
+      matched.push_back(std::move(parameter));
+    }
+    check_stage(rank, chunk, seen);
+    return matched;
+  }
+
+ private:
+  void check_shape(const MegatronRank& rank, const FoundTensor& found, const ckpt::ParameterSpec& spec) const {
+    const core::Dims wanted = ckpt::local_shape(spec, model_.padded, tree_.tp);
+    const auto same = [](uint64_t seen, int64_t expected) { return seen == static_cast<uint64_t>(expected); };
+    if (!std::equal(found.tensor.shape.begin(), found.tensor.shape.end(), wanted.begin(), wanted.end(), same)) {
+      throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(found.name), " has shape ",
+                                               found.tensor.shape, ", but by args it is ", wanted));
+    }
+    const auto dtype = to_core_dtype(found.tensor.dtype);
+    if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(rank.file->where(), ": tensor ", printable(found.name), " is ",
+                      safetensors_dtype_name(found.tensor.dtype), "; weights may be F32, BF16 or F16"));
+    }
+  }
+
+  // That the chunk holds what it must, and nothing of another.
+  void check_stage(const MegatronRank& rank, int chunk, const std::vector<bool>& seen) const {
+    const ckpt::LayerRange layers = layers_of(model_, rank.pp, chunk);
+    const bool first = rank.pp == 0 && chunk == 0;
+    const bool last = rank.pp == tree_.pp - 1 && chunk == tree_.vpp - 1;
+    for (size_t s = 0; s < seen.size(); ++s) {
+      const ckpt::ParameterSpec& spec = model_.specs[s];
+      const bool wanted = spec.layer < 0 ? first
+                          : spec.layer >= model_.config.num_layers
+                              ? last
+                              : spec.layer >= layers.first && spec.layer < layers.first + layers.count;
+      if (wanted == seen[s]) continue;
+      throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", spec.key,
+                                               wanted ? " is missing" : " is there, but belongs to another stage"));
+    }
+  }
+
+  const MegatronTree& tree_;
+  const MegatronModel& model_;
+  std::unordered_map<std::string, size_t> spec_of_;
+};
+
+}  // namespace
+
+MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_size,
+                                  std::vector<std::string>& decisions) {
+  const MegatronArgs& args = *tree.ranks[0].args;
+  MegatronModel model;
+  model.config = megatron_model(args);
+  std::vector<std::vector<FoundChunk>> found;
+  int64_t skipped = 0;
+  for (const MegatronRank& rank : tree.ranks) found.push_back(find_chunks(rank, tree.vpp, skipped));
+
+  const int64_t rows = padded_rows(tree, found);
+  model.config.vocab_size = true_vocab_size(args, asked_vocab_size, rows, tree.tp);
+  model.padded = model.config;
+  model.padded.make_vocab_size_divisible_by = rows / tree.tp;
+  model.layout.tensor_model_parallel_size = tree.tp;
+  model.layout.pipeline_model_parallel_size = tree.pp;
+  model.layout.virtual_pipeline_model_parallel_size = tree.vpp;
+  model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
+  try {
+    model.config.validate();
+    ckpt::validate_layout(model.layout, model.config);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args: ", error.what()));
+  }
+  model.specs = ckpt::parameter_specs(model.config);
+
+  const ChunkMatcher matcher(tree, model);
+  for (size_t r = 0; r < tree.ranks.size(); ++r) {
+    model.chunks.emplace_back();
+    for (int chunk = 0; chunk < tree.vpp; ++chunk) {
+      model.chunks[r].push_back(matcher.match(tree.ranks[r], chunk, std::move(found[r][static_cast<size_t>(chunk)])));
+    }
+  }
+  const int64_t vocab = model.config.vocab_size;
+  if (vocab < rows) {
+    decisions.push_back(cat("of ", rows, " rows of the vocabulary ", rows - vocab, " are padding and left out"));
+  } else if (asked_vocab_size == 0 && !args.integer("vocab_size")) {
+    decisions.push_back(cat("args do not say the true size of the vocabulary: all ", rows,
+                            " rows are taken as true; --true-vocab-size says otherwise"));
+  }
+  if (skipped > 0) {
+    decisions.push_back(cat(skipped, " entries that are no weights are skipped (_extra_state, rotary frequencies)"));
+  }
+  return model;
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,40 @@
+// The weights of a Megatron tree: which tensor of which file is which parameter, by the layout algebra of
+// ckpt/layout.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ckpt/layout.h"
+#include "convert/megatron/tree.h"
+#include "core/transformer_config.h"
+
+namespace ms::convert {
+
+struct MegatronParameter {
+  size_t spec = 0;   // index into MegatronModel::specs
+  std::string name;  // in the file
+  TorchTensor tensor;
+  bool is_tied_copy = false;  // of the word embeddings, on the last stage
+};
+
+// A virtual pipeline stage, in the order of the file, which is the one in which Megatron registers parameters.
+using MegatronChunk = std::vector<MegatronParameter>;
+
+struct MegatronModel {
+  core::TransformerConfig config;
+  core::TransformerConfig padded;  // the same, but padded_vocab_size(tp) is what the tree holds
+  ckpt::ModelLayout layout;        // data-parallel size 1; how many layers a chunk has is told by its keys
+  std::vector<ckpt::ParameterSpec> specs;
+  std::vector<std::vector<MegatronChunk>> chunks;  // of each rank of the tree
+};
+
+// asked_vocab_size: as true_vocab_size (args.h). Appends to `decisions` what was not simply taken over, one sentence
+// each. Every rank holds exactly the parameters that its stage has, each of the shape that args say. Throws
+// kCorruptData if not, naming file and tensor; kUnsupported for a checkpoint_version below 2 and for a tensor that no
+// model of ours has.
+MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_size,
+                                  std::vector<std::string>& decisions);
+
+}  // namespace ms::convert

@@ -1,0 +1,228 @@
+#include "convert/megatron/tree.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "convert/detail/printable.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+// The second is of 2022, when the distributed optimizer had files of its own for each data-parallel rank.
+constexpr const char* kModelFiles[] = {"model_optim_rng.pt", "model_rng.pt"};
+
+bool holds_ranks(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with("mp_rank_") && entry->is_directory(error)) return true;
+  }
+  return false;
+}
+
+// The folders of iterations below a root, the newest first; "release" is the last.
+std::vector<fs::path> iterations_of(const fs::path& root) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int64_t iteration = -1;
+    if (name.starts_with("iter_")) {
+      const auto [last, wrong] = std::from_chars(name.data() + 5, name.data() + name.size(), iteration);
+      if (wrong != std::errc() || last != name.data() + name.size()) continue;
+    } else if (name != "release") {
+      continue;
+    }
+    if (holds_ranks(entry->path())) found.emplace_back(iteration, entry->path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> folders;
+  for (auto& [iteration, folder] : found) folders.push_back(std::move(folder));
+  return folders;
+}
+
+std::string folder_of_iteration(int64_t iteration) {
+  char name[32];
+  std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
+  return name;
+}
+
+fs::path choose_iteration(const fs::path& root) {
+  const fs::path tracker = root / kTracker;
+  if (fs::exists(tracker)) {
+    std::ifstream file(tracker, std::ios::binary);
+    char bytes[64] = {};
+    file.read(bytes, sizeof bytes - 1);
+    std::string text(bytes);
+    text.erase(text.find_last_not_of(" \t\r\n") + 1);
+    if (text == "release") return root / text;
+    int64_t iteration = -1;
+    const auto [last, wrong] = std::from_chars(text.data(), text.data() + text.size(), iteration);
+    if (wrong != std::errc() || last != text.data() + text.size() || iteration < 0) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(tracker.string(), " holds ", detail::printable(text), ": expected an iteration or \"release\""));
+    }
+    return root / folder_of_iteration(iteration);
+  }
+  const std::vector<fs::path> folders = iterations_of(root);
+  if (folders.empty()) {
+    throw Error(ErrorCode::kNotFound, cat(root.string(), ": no Megatron checkpoint in it (looked for mp_rank_*, ",
+                                          kTracker, " and iter_*/mp_rank_*)"));
+  }
+  core::log_warning("convert.mg", cat(root.string(), ": no ", kTracker, "; reading the newest iteration, ",
+                                      folders[0].filename().string()));
+  return folders[0];
+}
+
+std::string model_file(const fs::path& folder) {
+  for (const char* name : kModelFiles) {
+    if (fs::exists(folder / name)) return (folder / name).string();
+  }
+  return "";
+}
+
+MegatronRank open_rank(const fs::path& folder, int tp, int pp) {
+  MegatronRank rank;
+  rank.tp = tp;
+  rank.pp = pp;
+  const std::string path = model_file(folder);
+  if (path.empty()) {
+    throw Error(ErrorCode::kCorruptData, cat((folder / kModelFiles[0]).string(), " is missing"));
+  }
+  rank.file = std::make_unique<TorchFile>(path);
+  const auto args = rank.find("args");
+  if (!args) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(path, ": no args in it; what shape the model has is only said there, so it cannot be read"));
+  }
+  rank.args = std::make_unique<MegatronArgs>(*args, path);
+  if (const fs::path state = folder / "distrib_optim.pt"; fs::exists(state))
+    rank.distributed_optimizer = state.string();
+  return rank;
+}
+
+std::string rank_folder(int tp, int pp, bool with_pp) {
+  char name[64];
+  if (with_pp) {
+    std::snprintf(name, sizeof name, "mp_rank_%02d_%03d", tp, pp);
+  } else {
+    std::snprintf(name, sizeof name, "mp_rank_%02d", tp);
+  }
+  return name;
+}
+
+MegatronTree open_iteration(const fs::path& folder) {
+  if (!holds_ranks(folder)) {
+    throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": no mp_rank_* folder in it"));
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::string name = entry.path().filename().string();
+    if (name.starts_with("mp_rank_") && !model_file(entry.path()).empty()) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  if (names.empty()) throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": no ", kModelFiles[0], " in it"));
+  MegatronTree tree;
+  tree.folder = folder;
+  const MegatronRank first = open_rank(folder / names[0], 0, 0);
+  const MegatronArgs& args = *first.args;
+  if (args.size("expert_model_parallel_size") != 1) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(args.where(), ": args.expert_model_parallel_size is ", args.size("expert_model_parallel_size"),
+                    ": expert parallelism is not supported yet"));
+  }
+  tree.tp = args.size("tensor_model_parallel_size");
+  tree.pp = args.size("pipeline_model_parallel_size");
+  tree.vpp = args.size("virtual_pipeline_model_parallel_size");
+  const std::string sizes = cat("args of ", names[0], " say tensor_model_parallel_size ", tree.tp,
+                                " and pipeline_model_parallel_size ", tree.pp);
+  for (int pp = 0; pp < tree.pp; ++pp) {
+    for (int tp = 0; tp < tree.tp; ++tp) {
+      const std::string name = rank_folder(tp, pp, tree.pp > 1);
+      if (!fs::exists(folder / name)) {
+        throw Error(ErrorCode::kCorruptData, cat((folder / name).string(), " is missing: ", sizes));
+      }
+      names.erase(std::remove(names.begin(), names.end(), name), names.end());
+    }
+  }
+  if (!names.empty()) {
+    throw Error(ErrorCode::kCorruptData, cat((folder / names[0]).string(), " is there, but ", sizes));
+  }
+  for (int pp = 0; pp < tree.pp; ++pp) {
+    for (int tp = 0; tp < tree.tp; ++tp) {
+      tree.ranks.push_back(open_rank(folder / rank_folder(tp, pp, tree.pp > 1), tp, pp));
+      const MegatronArgs& own = *tree.ranks.back().args;
+      for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                               "virtual_pipeline_model_parallel_size", "num_layers", "hidden_size", "iteration"}) {
+        if (own.integer(name) == args.integer(name)) continue;
+        throw Error(ErrorCode::kCorruptData,
+                    cat(own.where(), ": args.", name, " is ", own.integer(name).value_or(0), " but ", args.where(),
+                        " says ", args.integer(name).value_or(0), ": they are of different runs"));
+      }
+    }
+  }
+  return tree;
+}
+
+}  // namespace
+
+std::optional<PickleValue> MegatronRank::find(std::string_view key) const {
+  const PickleValue root = file->root();
+  if (!root.is(PickleKind::kDict)) {
+    throw Error(ErrorCode::kCorruptData, cat(file->where(), ": not a dictionary, so not a checkpoint of Megatron"));
+  }
+  for (const auto& [name, value] : root.pairs()) {
+    if (name.is(PickleKind::kString) && name.text() == key) return value;
+  }
+  return std::nullopt;
+}
+
+std::string megatron_sign(const fs::path& folder) {
+  const auto first_rank = [](const fs::path& inside) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(inside)) {
+      if (entry.path().filename().string().starts_with("mp_rank_")) names.push_back(entry.path().filename().string());
+    }
+    return *std::min_element(names.begin(), names.end());
+  };
+  if (holds_ranks(folder)) return first_rank(folder);
+  const std::vector<fs::path> folders = iterations_of(folder);
+  if (folders.empty()) return "";
+  return cat(folders[0].filename().string(), "/", first_rank(folders[0]));
+}
+
+MegatronTree open_megatron_tree(const fs::path& path) {
+  const bool is_iteration = holds_ranks(path);
+  const fs::path chosen = is_iteration ? path : choose_iteration(path);
+  try {
+    return open_iteration(chosen);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData) throw;
+    const fs::path whole = fs::weakly_canonical(chosen);
+    std::string why = error.what();
+    if (!is_iteration && fs::exists(path / kTracker))
+      why = cat(kTracker, " names ", whole.filename().string(), ": ", why);
+    for (const fs::path& other : iterations_of(whole.parent_path())) {
+      if (other.filename() == whole.filename()) continue;
+      try {
+        open_iteration(other);
+      } catch (const Error&) {  // no help either
+        continue;
+      }
+      throw Error(error.code(), cat(why, ". The newest complete one is ", other.string(), ": give that"));
+    }
+    throw Error(error.code(), why);
+  }
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,170 @@
+#include "convert/megatron/args.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <variant>
+
+#include "core/error.h"
+#include "tests/support/thrown.h"
+
+namespace ms::convert {
+namespace {
+
+using core::ErrorCode;
+using test::thrown_by;
+using ::testing::HasSubstr;
+
+using Member = std::variant<std::nullptr_t, bool, int, double, const char*>;
+using Members = std::map<std::string, Member>;
+
+// A pickle of a dictionary, by hand.
+std::string pickled(const Members& members) {
+  const auto text = [](std::string_view value) {
+    return std::string("X") + static_cast<char>(value.size()) + std::string(3, '\0') + std::string(value);
+  };
+  std::string bytes("\x80\x02}(", 4);
+  for (const auto& [name, member] : members) {
+    bytes += text(name);
+    if (std::holds_alternative<std::nullptr_t>(member)) bytes += 'N';
+    if (const bool* flag = std::get_if<bool>(&member)) bytes += *flag ? '\x88' : '\x89';
+    if (const int* number = std::get_if<int>(&member)) {
+      bytes += 'J';
+      for (int byte = 0; byte < 4; ++byte) bytes += static_cast<char>(static_cast<uint32_t>(*number) >> (8 * byte));
+    }
+    if (const double* real = std::get_if<double>(&member)) {
+      bytes += 'G';
+      uint64_t bits = 0;
+      std::memcpy(&bits, real, sizeof bits);
+      for (int byte = 7; byte >= 0; --byte) bytes += static_cast<char>(bits >> (8 * byte));
+    }
+    if (const auto* value = std::get_if<const char*>(&member)) bytes += text(*value);
+  }
+  return bytes + "u.";
+}
+
+struct Args {
+  explicit Args(const Members& members) : pickle(pickled(members), "a.pt"), args(pickle.root(), "a.pt") {}
+  Pickle pickle;
+  MegatronArgs args;
+};
+
+const Members kLlama = {{"num_layers", 2},
+                        {"hidden_size", 16},
+                        {"num_attention_heads", 4},
+                        {"group_query_attention", true},
+                        {"num_query_groups", 2},
+                        {"kv_channels", nullptr},
+                        {"ffn_hidden_size", 24},
+                        {"max_position_embeddings", 32},
+                        {"seq_length", 64},
+                        {"normalization", "RMSNorm"},
+                        {"add_bias_linear", false},
+                        {"swiglu", true},
+                        {"use_rotary_position_embeddings", true},
+                        {"rotary_base", 500000},
+                        {"rope_scaling_factor", 8.0},
+                        {"untie_embeddings_and_output_weights", true}};
+
+Members with(Members members, const Members& others) {
+  for (const auto& [name, member] : others) members[name] = member;
+  return members;
+}
+
+TEST(MegatronArgsTest, MembersByKind) {
+  const Args given(
+      {{"none", nullptr}, {"yes", true}, {"no", false}, {"seven", 7}, {"half", 0.5}, {"text", "x"}, {"", ""}});
+  const MegatronArgs& args = given.args;
+  EXPECT_EQ(args.integer("none"), std::nullopt);
+  EXPECT_EQ(args.integer("absent"), std::nullopt);
+  EXPECT_EQ(args.integer("seven"), 7);
+  EXPECT_EQ(args.real("seven"), 7.0);
+  EXPECT_EQ(args.real("half"), 0.5);
+  EXPECT_EQ(args.text("text"), "x");
+  EXPECT_TRUE(args.flag("yes"));
+  EXPECT_FALSE(args.flag("no"));
+  EXPECT_FALSE(args.flag("none"));
+  EXPECT_TRUE(args.is_set("half"));
+  EXPECT_FALSE(args.is_set(""));
+  EXPECT_EQ(args.size("absent"), 1);
+  EXPECT_EQ(args.size("seven"), 7);
+  for (const auto& [name, read] : std::map<std::string, std::function<void()>>{{"text", [&] { args.integer("text"); }},
+                                                                               {"half", [&] { args.integer("half"); }},
+                                                                               {"yes", [&] { args.real("yes"); }},
+                                                                               {"seven", [&] { args.text("seven"); }},
+                                                                               {"no", [&] { args.size("no"); }}}) {
+    const auto thrown = thrown_by(read);
+    EXPECT_EQ(thrown.code, ErrorCode::kCorruptData);
+    EXPECT_THAT(thrown.text, HasSubstr("a.pt: args." + name + " is not"));
+  }
+  const Pickle list(std::string("\x80\x02].", 4), "b.pt");
+  EXPECT_THAT(thrown_by([&] { MegatronArgs(list.root(), "b.pt"); }).text, HasSubstr("not a Namespace"));
+}
+
+TEST(MegatronArgsTest, Llama) {
+  const core::TransformerConfig model = megatron_model(Args(kLlama).args);
+  EXPECT_EQ(model.kv_channels, 4);
+  EXPECT_EQ(model.query_groups(), 2);
+  EXPECT_EQ(model.position_embedding_type, "rope");
+  EXPECT_EQ(model.rotary_base, 500000);
+  EXPECT_EQ(model.rope_scaling_type, "none");  // the factor is Megatron's default, without a meaning
+  EXPECT_EQ(model.rope_scaling_factor, 1);
+  EXPECT_EQ(model.norm_epsilon, 1e-5);
+  EXPECT_TRUE(model.swiglu && model.untie_embeddings_and_output_weights && !model.add_bias_linear);
+}
+
+TEST(MegatronArgsTest, WhatIsSpelledOtherwise) {
+  const auto model = [](const Members& others) { return megatron_model(Args(with(kLlama, others)).args); };
+  EXPECT_EQ(model({{"layernorm_epsilon", 1e-6}}).norm_epsilon, 1e-6);
+  const core::TransformerConfig llama3 = model({{"use_rope_scaling", true}});
+  EXPECT_EQ(llama3.rope_scaling_type, "llama3");
+  EXPECT_EQ(llama3.rope_scaling_factor, 8);
+  EXPECT_EQ(llama3.rope_scaling_original_max_position_embeddings, 8192);
+  const core::TransformerConfig linear = model({{"rotary_seq_len_interpolation_factor", 4}});
+  EXPECT_EQ(linear.rope_scaling_type, "linear");
+  EXPECT_EQ(linear.rope_scaling_factor, 4);
+  const core::TransformerConfig yarn = model({{"rope_scaling_type", "yarn"},
+                                              {"rope_scaling_factor", 40},
+                                              {"rope_scaling_original_max_position_embeddings", 4096},
+                                              {"beta_fast", 16},
+                                              {"rope_scaling_mscale", 1.0}});
+  EXPECT_EQ(yarn.rope_scaling_beta_fast, 16);
+  EXPECT_EQ(yarn.rope_scaling_mscale, 1);
+  EXPECT_EQ(yarn.rope_scaling_original_max_position_embeddings, 4096);
+  EXPECT_EQ(
+      model({{"use_rotary_position_embeddings", false}, {"add_position_embedding", false}}).position_embedding_type,
+      "none");
+  EXPECT_EQ(model({{"group_query_attention", false}}).query_groups(), 4);
+}
+
+TEST(MegatronArgsTest, WhatWeCannotComputeIsNamed) {
+  for (const char* name : {"num_experts", "multi_latent_attention", "mtp_num_layers", "squared_relu", "noop_layers"}) {
+    const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
+    EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
+    EXPECT_THAT(thrown.text, HasSubstr(core::cat("a.pt: args.", name, " is set")));
+  }
+  for (const Members& lie : {Members{{"num_layers", 0}}, Members{{"hidden_size", -8}}, Members{{"num_query_groups", 3}},
+                             Members{{"normalization", "none"}}, Members{{"swiglu", "yes"}}}) {
+    const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, lie)).args); });
+    EXPECT_EQ(thrown.code, ErrorCode::kCorruptData);
+    EXPECT_THAT(thrown.text, HasSubstr("a.pt: args"));
+  }
+}
+
+TEST(MegatronArgsTest, TrueVocabulary) {
+  const Args args({{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}});
+  EXPECT_EQ(true_vocab_size(args.args, 0, 32, 2), 21);
+  EXPECT_EQ(true_vocab_size(args.args, 0, 24, 1), 21);
+  EXPECT_EQ(true_vocab_size(args.args, 0, 21, 1), 21);
+  EXPECT_EQ(true_vocab_size(args.args, 0, 16, 2), 16);  // fewer than said: args are of another tree
+  EXPECT_EQ(true_vocab_size(args.args, 0, 48, 2), 48);  // more padding than there would be
+  EXPECT_EQ(true_vocab_size(args.args, 30, 48, 2), 30);
+  EXPECT_EQ(thrown_by([&] { true_vocab_size(args.args, 49, 48, 2); }).code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(true_vocab_size(Args({}).args, 0, 48, 2), 48);
+  const Args null({{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}, {"tokenizer_type", "NullTokenizer"}});
+  EXPECT_EQ(true_vocab_size(null.args, 0, 24, 1), 22);
+}
+
+}  // namespace
+}  // namespace ms::convert

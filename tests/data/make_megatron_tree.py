@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Makes the small trees of tests/data/megatron as Megatron saves them with --ckpt-format torch: megatron-core's own GPTModel
+(local layer spec), DistributedDataParallel and optimizers on the CPU under gloo, torch.cuda redirected, and torch.save of
+what their state_dicts return, as megatron/training/checkpointing.py puts them together (megatron.training is not in the
+wheel, so that part is ours).
+
+  make_megatron_tree.py [FOLDER]     default: megatron beside this script
+
+Every element is a function of the canonical name of its parameter and its index in the global tensor; what a rank holds of
+which global tensor is asked of megatron-core's sharded_state_dict. tests/convert/megatron/value_pattern.h has the same function.
+
+Not genuine, since nothing that runs on a CPU makes it: mindspeed_te, the first tree's weights under Transformer Engine's
+names, in the way of MindSpeed-LLM's converter (pickle protocol 4, a defaultdict, weights only, no padding of the vocabulary).
+"""
+import argparse
+import collections
+import datetime
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import torch.utils.serialization
+
+os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+
+
+def redirect_cuda():
+    """Megatron asks for the GPU by torch.cuda and by the names of tensor types: both lead to the CPU."""
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    for name in ("synchronize", "empty_cache", "set_device", "manual_seed", "reset_peak_memory_stats"):
+        setattr(torch.cuda, name, lambda *args, **kwargs: None)
+    real_tensor = torch.tensor
+    torch.tensor = lambda *args, device=None, **kwargs: real_tensor(*args, **kwargs)
+    torch.Tensor.cuda = lambda self, *args, **kwargs: self
+    real_type = torch.Tensor.type
+    torch.Tensor.type = lambda self, *args, **kwargs: (real_type(self, *args, **kwargs) if args or kwargs
+                                                       else real_type(self).replace("torch.", "torch.cuda."))
+
+
+redirect_cuda()
+from megatron.core import parallel_state  # noqa: E402
+from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory  # noqa: E402
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
+
+ITERATION, BATCH = 7, 4
+# What megatron/training/arguments.py holds by default, of what a reader of checkpoints may ask.
+DEFAULTS = dict(
+    add_bias_linear=True, add_position_embedding=True, add_qkv_bias=False, apply_layernorm_1p=False,
+    attention_dropout=0.0, bf16=True, bias_gelu_fusion=True, consumed_train_samples=ITERATION * BATCH,
+    context_parallel_size=1, data_parallel_size=1, ddp_bucket_size=None, decoder_first_pipeline_num_layers=None,
+    expert_model_parallel_size=1, ffn_hidden_size=None, fp16=False, group_query_attention=False, hidden_dropout=0.0,
+    kv_channels=None, make_vocab_size_divisible_by=8, max_position_embeddings=8, mtp_num_layers=None,
+    multi_latent_attention=False, norm_epsilon=1e-5, normalization="LayerNorm", num_experts=None, num_query_groups=1,
+    overlap_grad_reduce=False, params_dtype=torch.bfloat16, pipeline_model_parallel_size=1,
+    position_embedding_type="learned_absolute", qk_layernorm=False, rope_scaling_factor=8.0, rotary_base=10000,
+    rotary_interleaved=False, rotary_percent=1.0, rotary_seq_len_interpolation_factor=None, seq_length=8, squared_relu=False,
+    swiglu=False, tensor_model_parallel_size=1, untie_embeddings_and_output_weights=False, use_distributed_optimizer=False,
+    use_rope_scaling=False, virtual_pipeline_model_parallel_size=None, vocab_size=21)
+TREES = {
+    # Stages of one and two layers; on the first several buckets. The boundaries of dp cut through parameters.
+    "swiglu_tp2_pp2_distributed": dict(
+        tensor_model_parallel_size=2, pipeline_model_parallel_size=2, data_parallel_size=2, num_layers=3,
+        decoder_first_pipeline_num_layers=1, hidden_size=8, num_attention_heads=4, group_query_attention=True,
+        num_query_groups=2, ffn_hidden_size=12, normalization="RMSNorm", add_bias_linear=False, swiglu=True,
+        position_embedding_type="rope", rotary_base=5000, untie_embeddings_and_output_weights=True,
+        use_distributed_optimizer=True, overlap_grad_reduce=True, ddp_bucket_size=200),
+    # The word embeddings have a copy on the last stage, and a bucket of their own.
+    "tied_pp2_distributed": dict(
+        pipeline_model_parallel_size=2, data_parallel_size=2, num_layers=2, hidden_size=6, num_attention_heads=2,
+        ffn_hidden_size=10, use_distributed_optimizer=True),
+    "gelu_vpp2_fp32": dict(
+        pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=2, num_layers=4, hidden_size=4,
+        num_attention_heads=2, ffn_hidden_size=6, add_bias_linear=False, bf16=False, params_dtype=torch.float32),
+    "qk_norm_tp2_bf16": dict(
+        tensor_model_parallel_size=2, num_layers=1, hidden_size=4, num_attention_heads=2, kv_channels=6, ffn_hidden_size=6,
+        normalization="RMSNorm", add_bias_linear=False, add_qkv_bias=True, qk_layernorm=True, swiglu=True,
+        position_embedding_type="rope", vocab_size=16),
+}
+
+
+def mix(role, name, index):
+    """splitmix64 of the index, begun at FNV-1a of "role:name"; index: an array of int64."""
+    seed = 0xCBF29CE484222325
+    for byte in f"{role}:{name}".encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    z = np.uint64(seed) + index.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def values(role, name, index):
+    """fp32. Role master rounds to role param, which bf16 holds exactly; an fp32 model's parameters are masters."""
+    if role in ("param", "master"):
+        z = mix("param", name, index)
+        value = 1 + ((z >> np.uint64(1)) & np.uint64(127)).astype(np.float64) / 128
+        if role == "master":
+            value += ((z >> np.uint64(8)) % np.uint64(201)).astype(np.float64) / 65536 - 100 / 65536
+        sign = 1 - 2 * (z & np.uint64(1)).astype(np.float64)
+    else:
+        z = mix(role, name, index)
+        value = 1 + (z & np.uint64(0x7FFFFF)).astype(np.float64) / 2**23
+        sign = 1 if role == "exp_avg_sq" else 1 - 2 * (z >> np.uint64(63)).astype(np.float64)
+    return torch.from_numpy((sign * value).astype(np.float32))
+
+
+class Pieces:
+    """Where each parameter of a chunk lies in the global tensors, by megatron-core's word."""
+
+    def __init__(self, module):
+        self.of = {}
+        sharded = module.sharded_state_dict(metadata={"non_homogeneous_layers": True, "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)})
+        parameters = dict(module.named_parameters())
+        for name in parameters:
+            entry = sharded[name]
+            parts = entry.build() if isinstance(entry, ShardedTensorFactory) else [entry]
+            self.of[name] = [self.piece(part) for part in parts]
+        self.parameters = parameters
+
+    @staticmethod
+    def piece(part):
+        assert isinstance(part, ShardedTensor) and part.prepend_axis_num == 0
+        axes = [np.arange(offset, offset + length) for offset, length in zip(part.global_offset, part.local_shape)]
+        index = np.zeros(part.local_shape, np.int64)
+        for axis, length in zip(np.meshgrid(*axes, indexing="ij"), part.global_shape):
+            index = index * length + axis
+        return part.key, index
+
+    def values(self, name, role):
+        return torch.cat([values(role, key, index) for key, index in self.of[name]])
+
+
+def build_chunk(args, config, chunk):
+    pp, chunks = parallel_state.get_pipeline_model_parallel_rank(), args.virtual_pipeline_model_parallel_size or 1
+    first = pp == 0 and chunk == 0
+    last = pp == args.pipeline_model_parallel_size - 1 and chunk == chunks - 1
+    return GPTModel(
+        config, get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization),
+        vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings, pre_process=first,
+        post_process=last, share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+        position_embedding_type=args.position_embedding_type, rotary_percent=args.rotary_percent,
+        rotary_base=args.rotary_base, vp_stage=chunk if chunks > 1 else None)
+
+
+def set_optimizer_state(args, optimizer, all_pieces):
+    """Masters and moments; three steps taken (one tensor for all, where AdamW has one for each, to keep the file small)."""
+    step = torch.tensor(3.0)
+    inner = optimizer.chained_optimizers[0]
+    if args.use_distributed_optimizer:
+        inner._init_optimizer_states_with_dummy_values()
+        for pieces in all_pieces:
+            for name, parameter in pieces.parameters.items():
+                if parameter not in inner.model_param_group_index_map:
+                    continue  # another data-parallel rank's
+                part = inner._get_model_param_range_map(parameter)["param"]
+                tensors = inner._get_main_param_and_optimizer_states(parameter)
+                for key, role in (("param", "master"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
+                    tensors[key].data.copy_(pieces.values(name, role).flatten()[part.start:part.end])
+    else:
+        for pieces in all_pieces:
+            for name, parameter in pieces.parameters.items():
+                main = getattr(parameter, "main_param", parameter)
+                main.data.copy_(pieces.values(name, "master"))
+                inner.optimizer.state[main] = {
+                    role: pieces.values(name, role) for role in ("exp_avg", "exp_avg_sq")}
+    for state in inner.optimizer.state.values():
+        state["step"] = step
+
+
+def save_rank(args, folder):
+    kinds = dict(params_dtype=args.params_dtype, bf16=args.bf16)
+    config = TransformerConfig(
+        num_layers=args.num_layers, hidden_size=args.hidden_size, num_attention_heads=args.num_attention_heads,
+        num_query_groups=args.num_query_groups if args.group_query_attention else None, kv_channels=args.kv_channels,
+        ffn_hidden_size=args.ffn_hidden_size, use_cpu_initialization=True, normalization=args.normalization,
+        add_bias_linear=args.add_bias_linear, add_qkv_bias=args.add_qkv_bias, gated_linear_unit=args.swiglu,
+        activation_func=torch.nn.functional.silu if args.swiglu else torch.nn.functional.gelu, bias_activation_fusion=False,
+        layernorm_epsilon=args.norm_epsilon, qk_layernorm=args.qk_layernorm,
+        tensor_model_parallel_size=args.tensor_model_parallel_size, pipeline_dtype=args.params_dtype,
+        pipeline_model_parallel_size=args.pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
+        num_layers_in_first_pipeline_stage=args.decoder_first_pipeline_num_layers, params_dtype=args.params_dtype,
+        bf16=args.bf16)
+    chunks = []
+    for chunk in range(args.virtual_pipeline_model_parallel_size or 1):
+        module = build_chunk(args, config, chunk)
+        if args.bf16:
+            module = Float16Module(config, module)
+        chunks.append(DistributedDataParallel(
+            config, DistributedDataParallelConfig(use_distributed_optimizer=args.use_distributed_optimizer,
+                                                  overlap_grad_reduce=args.overlap_grad_reduce, bucket_size=args.ddp_bucket_size,
+                                                  grad_reduce_in_fp32=True),
+            module, disable_bucketing=chunk > 0))
+    bare = [chunk.module.module if args.bf16 else chunk.module for chunk in chunks]
+    all_pieces = [Pieces(module) for module in bare]
+    for pieces in all_pieces:
+        for name, parameter in pieces.parameters.items():
+            parameter.data.copy_(pieces.values(name, "param" if args.bf16 else "master"))
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.1,
+                        use_distributed_optimizer=args.use_distributed_optimizer, **kinds), chunks)
+    set_optimizer_state(args, optimizer, all_pieces)
+    distributed = optimizer.chained_optimizers[0].get_parameter_state_dp_zero() if args.use_distributed_optimizer else None
+    if parallel_state.get_data_parallel_rank() != 0:
+        return
+    state = {"args": args, "checkpoint_version": 3.0, "iteration": ITERATION, "num_floating_point_operations_so_far": 1.5e9}
+    if len(chunks) == 1:
+        state["model"] = chunks[0].state_dict_for_save_checkpoint()
+    else:
+        for i, chunk in enumerate(chunks):
+            state[f"model{i}"] = chunk.state_dict_for_save_checkpoint()
+    state["optimizer"] = optimizer.state_dict()
+    state["opt_param_scheduler"] = {
+        "max_lr": 1e-3, "lr_warmup_steps": 8, "num_steps": ITERATION * BATCH, "lr_decay_style": "cosine", "lr_decay_steps": 400,
+        "min_lr": 1e-4, "start_wd": 0.1, "end_wd": 0.1, "wd_incr_style": "constant", "wd_incr_steps": 400}
+    state["rng_state"] = [{"random_rng_state": (3, (1, 2), None), "np_rng_state": ("MT19937", np.arange(4, dtype=np.uint32), 4, 0, 0.0),
+                           "torch_rng_state": torch.zeros(8, dtype=torch.uint8)}]
+    name = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
+    if args.pipeline_model_parallel_size > 1:
+        name += f"_{parallel_state.get_pipeline_model_parallel_rank():03d}"
+    place = folder / f"iter_{ITERATION:07d}" / name
+    place.mkdir(parents=True)
+    torch.save(state, place / "model_optim_rng.pt")
+    if distributed is not None:
+        torch.save(distributed, place / "distrib_optim.pt")
+
+
+def run_rank(rank, args, folder, meeting):
+    world = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.data_parallel_size
+    args.rank, args.world_size = rank, world
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world,
+                                         timeout=datetime.timedelta(seconds=120))
+    parallel_state.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size,
+                                             args.virtual_pipeline_model_parallel_size)
+    torch.set_num_threads(1)
+    save_rank(args, folder)
+    torch.distributed.barrier()
+
+
+def make_tree(folder, settings):
+    args = argparse.Namespace(**{**DEFAULTS, **settings})
+    args.kv_channels = args.kv_channels or args.hidden_size // args.num_attention_heads
+    multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
+    args.padded_vocab_size = -(-args.vocab_size // multiple) * multiple
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    world = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.data_parallel_size
+    with tempfile.TemporaryDirectory() as meeting:
+        children = []
+        for rank in range(world):
+            child = os.fork()
+            if child == 0:
+                try:
+                    run_rank(rank, args, folder, pathlib.Path(meeting) / "meeting")
+                    os._exit(0)
+                except BaseException:
+                    import traceback
+                    traceback.print_exc()
+                    os._exit(1)
+            children.append(child)
+        assert all(os.waitpid(child, 0)[1] == 0 for child in children), f"{folder.name}: a rank failed"
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+
+
+def te_name(name):
+    """The names of Transformer Engine's layer spec: a norm belongs to the linear layer behind it."""
+    return (name.replace("input_layernorm.", "self_attention.linear_qkv.layer_norm_")
+            .replace("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"))
+
+
+def make_mindspeed(folder, source):
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in sorted((source / f"iter_{ITERATION:07d}").glob("mp_rank_*/model_optim_rng.pt")):
+        state = torch.load(path, weights_only=False)
+        model = collections.defaultdict(dict)
+        for name, tensor in state["model"].items():
+            if tensor is not None:
+                model[te_name(name)] = tensor
+                if name.endswith("linear_qkv.weight"):
+                    model[name.replace("weight", "_extra_state")] = torch.zeros(0, dtype=torch.uint8)
+        place = folder / "iter_0000001" / path.parent.name
+        place.mkdir(parents=True)
+        torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1, "args": state["args"]}, place / path.name,
+                   pickle_protocol=4)
+    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+
+
+def main():
+    torch.utils.serialization.config.save.storage_alignment = 8  # not 64: small files
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent / "megatron"
+    for name, settings in TREES.items():
+        make_tree(root / name, settings)
+    make_mindspeed(root / "mindspeed_te", root / "qk_norm_tp2_bf16")
+
+
+main()
