@@ -9,11 +9,11 @@
 
 namespace ms::profile {
 
-enum class ExportFormat { kJson, kJsonGz, kJsonZst };
+enum class ExportFormat { kJson, kJsonGz, kJsonZst, kNative };
 
-// "json", "json.gz", "json.zst"; throws kInvalidArgument otherwise.
+// "json", "json.gz", "json.zst", "mstrace"; throws kInvalidArgument otherwise.
 ExportFormat parse_export_format(std::string_view name);
-// By the end of a path: .json, .json.gz, .json.zst; throws kInvalidArgument otherwise.
+// By the end of a path: .json, .json.gz, .json.zst, .mstrace; throws kInvalidArgument otherwise.
 ExportFormat export_format_of_path(const std::string& path);
 std::string_view export_format_name(ExportFormat format);
 
@@ -22,7 +22,8 @@ std::string_view export_format_name(ExportFormat format);
 void convert_file(const std::string& trace_path, const std::string& out_path, ExportFormat format,
                   ImportStats* stats = nullptr);
 
-// Writes all ranks of a store into one file on one clock, process id = rank.
+// Writes all ranks of a store into one file on one clock, process id = rank. Throws kInvalidArgument for several ranks
+// and the native format, of which a file is of one rank.
 void convert_merged(const Store& store, const std::string& out_path, ExportFormat format);
 // Writes one file a rank, rank_%05d.<format>, into a folder (made if missing), and returns the paths.
 std::vector<std::string> convert_ranks(const Store& store, const std::string& folder, ExportFormat format);

@@ -49,4 +49,13 @@ void finish_trace(RankTrace& trace) {
   for (size_t i = 0; i < events.size(); ++i) trace.last_end = std::max(trace.last_end, events.end(i));
 }
 
+std::optional<int64_t> first_time(const RankTrace& trace) {
+  std::optional<int64_t> first;
+  const auto consider = [&first](int64_t ts) { first = std::min(first.value_or(ts), ts); };
+  if (trace.events.size() > 0) consider(trace.first_ts);
+  if (!trace.memory.empty()) consider(trace.memory.front().ts);
+  if (!trace.counters.empty()) consider(trace.counters.front().ts);
+  return first;
+}
+
 }  // namespace ms::profile

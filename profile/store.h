@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -158,11 +159,15 @@ struct RankTrace {
   int64_t json_bytes = -1;
 
   int64_t first_ts = 0, last_end = 0;  // of events; set by finish_trace
+  std::string meta;                    // of our recorder (FORMAT.md), JSON text; empty: recorded by another
 
   Side side(size_t event) const { return categories[events.category[event]].side; }
   // The index of a category, added if it is new. At most 256: further ones share the last.
   uint8_t category(std::string_view name, Side side);
 };
+
+// The first time of an event, memory change or counter of a finished trace, if there is any: zero of what is exported.
+std::optional<int64_t> first_time(const RankTrace& trace);
 
 // Sorts events by start (stable) and sets first_ts and last_end. Readers call it last. Memory: 16 bytes an event while
 // it sorts.

@@ -38,13 +38,18 @@ struct Columns {
   std::string kinds, flags, starts, durs, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
 };
 
+// Wraps instead of overflowing, as the sums of the reader do: a converted file may hold any numbers.
+int64_t difference(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+
 // Starts of one lane as gaps after the previous event's end (leaves that follow each other) or as differences of starts
 // (nested spans), whichever is shorter. The first is relative to the chunk's base.
 std::string encode_starts(std::span<const Event> lane, int64_t base_ns, bool after_end) {
   std::string out;
   int64_t previous = base_ns;
   for (const Event& event : lane) {
-    put_signed(out, event.start_ns - previous);
+    put_signed(out, difference(event.start_ns, previous));
     previous = after_end ? event.start_ns + event.dur_ns : event.start_ns;
   }
   return out;
@@ -98,13 +103,13 @@ std::string encode_events(std::span<Event> events, const Tables& tables) {
     if (event.flags & kHasShape) put_varint(columns.shapes, shapes(event.ref));
     if (event.kind == EventKind::kComm) {
       put_varint(columns.comms, comms(event.ref));
-      put_signed(columns.comms, event.values[0] - sequence);
+      put_signed(columns.comms, difference(event.values[0], sequence));
       put_signed(columns.comms, event.values[1]);
       put_signed(columns.comms, event.values[2]);
       put_signed(columns.comms, event.values[3]);
       sequence = event.values[0];
     } else if (event.kind == EventKind::kMemory) {
-      put_signed(columns.memory, event.values[0] - address);
+      put_signed(columns.memory, difference(event.values[0], address));
       put_signed(columns.memory, event.values[1]);
       put_signed(columns.memory, event.values[2]);
       address = event.values[0];

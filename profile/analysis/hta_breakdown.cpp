@@ -88,6 +88,7 @@ std::optional<std::unordered_set<uint32_t>> launched_in_steps(const RankTrace& t
 std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace) {
   const auto launched = launched_in_steps(trace);
   const Events& events = trace.events;
+  const bool own = !trace.meta.empty();
   std::vector<Interval> all, computation, communication;
   for (size_t i = 0; i < events.size(); ++i) {
     const Lane& lane = trace.lanes[events.lane[i]];
@@ -96,9 +97,10 @@ std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace) {
     if (launched && events.correlation[i] != 0 && !launched->contains(events.correlation[i])) continue;
     const Interval time{events.ts[i], events.end(i)};
     const std::string_view name = trace.names[events.name[i]];
+    const bool ours = own && events.comm[i] != 0;  // exported under a name that HTA knows
     all.push_back(time);
-    if (communicates(name)) communication.push_back(time);
-    if (computes(name)) computation.push_back(time);
+    if (ours || communicates(name)) communication.push_back(time);
+    if (!ours && computes(name)) computation.push_back(time);
   }
   if (all.empty()) return std::nullopt;
   const std::vector<Interval> merged = merge(std::move(all)), computed = merge(std::move(computation)),

@@ -15,10 +15,12 @@ double as_double(int64_t ns) { return static_cast<double>(static_cast<long doubl
 
 void round_as_hta(RankTrace& trace) {
   Events& events = trace.events;
+  const bool own = !trace.meta.empty();
   const bool whole = std::all_of(events.ts.begin(), events.ts.end(), [](int64_t ts) { return ts % kMicrosecond == 0; });
-  if (whole) return;
+  if (whole && !own) return;
+  const int64_t zero = own ? first_time(trace).value_or(0) : 0;
   for (size_t i = 0; i < events.size(); ++i) {
-    const double ts = as_double(events.ts[i]), end = ts + as_double(events.dur[i]);
+    const double ts = as_double(events.ts[i] - zero), end = ts + as_double(events.dur[i]);
     events.ts[i] = static_cast<int64_t>(std::ceil(ts)) * kMicrosecond;
     events.dur[i] = static_cast<int64_t>(std::floor(end)) * kMicrosecond - events.ts[i];
   }

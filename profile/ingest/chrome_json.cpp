@@ -13,6 +13,7 @@
 #include "profile/ingest/detail/file_issues.h"
 #include "profile/ingest/detail/json_window.h"
 #include "profile/ingest/detail/numbers.h"
+#include "profile/ingest/own_meta.h"
 
 namespace ms::profile {
 namespace {
@@ -54,6 +55,8 @@ class Reader {
   void read_after();
   bool skip_long_value();
   void read_metadata(std::string_view key, const Value& value);
+  void read_own(const Value& value);
+  void restore_own_times();
 
   const ByteStream& stream_;
   detail::JsonWindow window_;
@@ -62,6 +65,7 @@ class Reader {
   RankTrace& trace_;
   FileInfo& file_;
   const ChromeJsonOptions& options_;
+  int64_t own_base_ = 0, own_origin_ = 0;  // of JSON that was made of a native file
   bool found_array_ = false, ended_early_ = false;
 };
 
@@ -73,13 +77,60 @@ bool Reader::read_array(bool may_end) {
                             ? options_.piece_bytes
                             : std::max(kMinPieceBytes, stream_.size() / (kPiecesPerThread * options_.threads));
   if (options_.threads > 1 && stream_.size() - window_.offset() > piece) {
-    detail::ArrayParts parts(stream_, issues_.path(), window_.offset(), piece, options_.threads);
+    detail::ArrayParts parts(stream_, issues_.path(), window_.offset(), piece, options_.threads, columns_.own());
     closed = array.read(may_end, parts);
   } else {
     closed = array.read(may_end);
   }
   ended_early_ = array.ended_early();
   return closed;
+}
+
+// What the native file held besides, of which this JSON was made.
+void Reader::read_own(const Value& value) {
+  try {
+    const nlohmann::json own = core::parse_json(value.text(), "msuite");
+    RankTrace said;
+    read_own_meta(core::json_object(own, "meta", "msuite"), said);
+    for (const nlohmann::json& clock : core::json_array(own, "clocks", "msuite")) {
+      said.clocks.push_back(read_own_clock(clock));
+    }
+    own_origin_ = core::json_integer(own, "origin_ns", "msuite");
+    trace_.rank = said.rank;
+    trace_.world_size = said.world_size;
+    trace_.pid = said.pid;
+    trace_.level = said.level;
+    trace_.clocks = said.clocks;
+    trace_.meta = said.meta;
+    own_base_ = said.base_unix_ns;
+    columns_.expect_own();
+  } catch (const Error& e) {
+    count("syntax", e.what());
+  }
+}
+
+// Back to the times of the recorder's clock.
+void Reader::restore_own_times() {
+  constexpr int64_t kLimit = int64_t{1} << 60;  // of sums of four of them a native trace holds every end
+  const auto fits = [](int64_t ns) { return ns > -kLimit && ns < kLimit; };
+  const auto all_fit = [&](const auto& rows) {
+    return std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return fits(row.ts); });
+  };
+  const Events& events = trace_.events;
+  if (own_origin_ <= -2 * kLimit || own_origin_ >= 2 * kLimit ||
+      !std::all_of(events.ts.begin(), events.ts.end(), fits) ||
+      !std::all_of(events.dur.begin(), events.dur.end(), fits) || !all_fit(trace_.memory) ||
+      !all_fit(trace_.counters)) {
+    trace_.clocks.clear();
+    trace_.meta.clear();
+    return count("bad_number", "\"origin_ns\" and the times of events do not fit together");
+  }
+  trace_.base_unix_ns = own_base_;
+  trace_.has_base = true;
+  trace_.backend.clear();  // what distributedInfo calls it
+  for (int64_t& ts : trace_.events.ts) ts += own_origin_;
+  for (MemoryChange& change : trace_.memory) change.ts += own_origin_;
+  for (CounterSample& sample : trace_.counters) sample.ts += own_origin_;
 }
 
 void Reader::read_metadata(std::string_view key, const Value& value) {
@@ -93,6 +144,8 @@ void Reader::read_metadata(std::string_view key, const Value& value) {
     trace_.display_time_unit = value.text();
   } else if (key == "schemaVersion") {
     trace_.schema_version = static_cast<int>(detail::whole_number(value.text()).value_or(-1));
+  } else if (key == "msuite" && value.kind == Kind::kObject) {
+    read_own(value);
   } else if (key == "distributedInfo" && value.kind == Kind::kObject) {
     try {
       const nlohmann::json info = core::parse_json(value.text(), key);
@@ -195,7 +248,7 @@ void Reader::read_object() {
       continue;
     }
     if (name == "baseTimeNanoseconds" || name == "displayTimeUnit" || name == "schemaVersion" ||
-        name == "distributedInfo") {
+        name == "distributedInfo" || (name == "msuite" && !found_array_)) {
       Value value;
       Scan scan = Scan::kCut;
       while ((scan = detail::skip_value(window_.begin(), window_.end(), next, &value)) == Scan::kCut) {
@@ -246,6 +299,7 @@ bool Reader::read() {
   file_.events = columns_.events();
   trace_.file_rank = trace_.rank;
   columns_.finish(window_.offset());
+  if (columns_.own()) restore_own_times();
   assign_ascend_lanes(trace_);
   finish_trace(trace_);
   return true;

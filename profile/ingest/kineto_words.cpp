@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <string>
+#include <utility>
 
 namespace ms::profile {
 
@@ -45,6 +46,28 @@ std::optional<Side> side_of_category(std::string_view category) {
   // cuda_runtime, mtia_runtime, xpu_driver, privateuse1_runtime, ...
   if (text.ends_with("_runtime") || text.ends_with("_driver")) return Side::kLaunch;
   return std::nullopt;
+}
+
+namespace {
+
+constexpr std::pair<std::string_view, std::string_view> kDtypes[] = {
+    {"fp32", "Float"}, {"bf16", "BFloat16"}, {"fp16", "Half"}, {"fp64", "Double"}, {"int8", "Char"},
+    {"uint8", "Byte"}, {"int16", "Short"},   {"int32", "Int"}, {"int64", "Long"},  {"bool", "Bool"}};
+
+}  // namespace
+
+std::string_view kineto_dtype(std::string_view dtype) {
+  for (const auto& [ours, theirs] : kDtypes) {
+    if (ours == dtype) return theirs;
+  }
+  return dtype;
+}
+
+std::string_view own_dtype(std::string_view dtype) {
+  for (const auto& [ours, theirs] : kDtypes) {
+    if (theirs == dtype) return ours;
+  }
+  return dtype;
 }
 
 }  // namespace ms::profile

@@ -15,6 +15,7 @@
 #include "core/trace/format.h"
 #include "kernels/checksum.h"
 #include "profile/ingest/detail/cursor.h"
+#include "profile/ingest/own_meta.h"
 
 namespace ms::profile {
 namespace {
@@ -160,24 +161,12 @@ class Reader {
   void read_meta(std::string_view payload, bool footer, size_t offset) {
     try {
       const nlohmann::json meta = core::parse_json(payload, "meta");
-      trace_.rank = trace_.file_rank = static_cast<int>(integer_within(meta, "rank", 0, kMaxRanks));
-      trace_.world_size = static_cast<int>(integer_within(meta, "world_size", 0, kMaxRanks));
-      trace_.level = core::json_string(meta, "level", "meta");
-      trace_.pid = core::json_integer(meta, "pid", "meta");
-      const auto& clocks = core::json_array(meta, "start_clocks_ns", "meta");
-      const auto is_time = [](const nlohmann::json& clock) {
-        return clock.is_number_unsigned() && clock.get<uint64_t>() < uint64_t{kMaxNs};
-      };
-      if (clocks.size() != 2 || !is_time(clocks[0]) || !is_time(clocks[1])) {
-        throw core::Error(core::ErrorCode::kCorruptData, "meta: \"start_clocks_ns\": expected two times");
-      }
-      trace_.base_unix_ns = clocks[1].get<int64_t>() - clocks[0].get<int64_t>();
-      trace_.has_base = true;
+      read_own_meta(meta, trace_);
       meta_seen_ = true;
       if (!footer) return;
       footer_seen_ = true;
-      footer_events_ = integer_within(meta, "events", 0, kMaxEvents);
-      if (const int64_t dropped = integer_within(meta, "dropped", 0, kMaxEvents); dropped > 0) {
+      footer_events_ = own_integer(meta, "events", 0, kMaxEvents);
+      if (const int64_t dropped = own_integer(meta, "dropped", 0, kMaxEvents); dropped > 0) {
         stats_.add("dropped_events", path_, dropped);
       }
     } catch (const core::Error& e) {
@@ -185,8 +174,7 @@ class Reader {
     }
   }
 
-  // Beyond these a number is a lie; below them sums do not overflow.
-  static constexpr int64_t kMaxRanks = int64_t{1} << 24, kMaxEvents = int64_t{1} << 56, kMaxNs = int64_t{1} << 61;
+  static constexpr int64_t kMaxEvents = int64_t{1} << 56;  // more are a lie
 
   void count_events() {
     const Events& events = trace_.events;
@@ -198,18 +186,9 @@ class Reader {
     trace_.by_phase['C'] = static_cast<int64_t>(trace_.counters.size());
   }
 
-  static int64_t integer_within(const nlohmann::json& json, const char* key, int64_t least, int64_t end) {
-    const int64_t value = core::json_integer(json, key, "chunk");
-    if (value >= least && value < end) return value;
-    throw core::Error(core::ErrorCode::kCorruptData, cat("\"", key, "\" is ", value));
-  }
-
   void read_clock(std::string_view payload, size_t offset) {
     try {
-      const nlohmann::json clock = core::parse_json(payload, "clock");
-      trace_.clocks.push_back({integer_within(clock, "at_ns", -kMaxNs, kMaxNs),
-                               integer_within(clock, "offset_ns", -kMaxNs, kMaxNs),
-                               integer_within(clock, "error_ns", -1, kMaxNs)});
+      trace_.clocks.push_back(read_own_clock(core::parse_json(payload, "clock")));
     } catch (const core::Error& e) {
       stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ": ", e.what()));
     }

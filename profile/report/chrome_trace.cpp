@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "profile/analysis/clock_alignment.h"
 #include "profile/clock_line.h"
+#include "profile/ingest/kineto_words.h"
 #include "profile/report/json_writer.h"
 
 namespace ms::profile {
@@ -31,14 +32,6 @@ std::string cat(const Args&... args) {
 
 // Streams and threads of a merged rank share one process id: streams are moved out of the way of thread ids.
 constexpr int64_t kMergedStreamBase = 1'000'000'000;
-
-std::string_view kineto_dtype(std::string_view dtype) {
-  static const std::map<std::string_view, std::string_view> kNames = {
-      {"fp32", "Float"}, {"bf16", "BFloat16"}, {"fp16", "Half"}, {"fp64", "Double"}, {"int8", "Char"},
-      {"uint8", "Byte"}, {"int16", "Short"},   {"int32", "Int"}, {"int64", "Long"},  {"bool", "Bool"}};
-  const auto found = kNames.find(dtype);
-  return found == kNames.end() ? dtype : found->second;
-}
 
 std::string_view kernel_of(std::string_view op) {
   static const std::map<std::string_view, std::string_view> kNames = {
@@ -144,8 +137,10 @@ class RankWriter {
                                                        : 0));
       }
       const std::string& name = trace_.names[lane.name];
-      metadata("thread_name", pid(lane), tid(lane),
-               cat("\"name\": ", json_string(name.empty() ? cat("thread ", lane.id) : name)));
+      if (!name.empty() || trace_.meta.empty()) {
+        metadata("thread_name", pid(lane), tid(lane),
+                 cat("\"name\": ", json_string(name.empty() ? cat("thread ", lane.id) : name)));
+      }
       metadata("thread_sort_index", pid(lane), tid(lane), cat("\"sort_index\": ", tid(lane)));
     }
   }
@@ -274,6 +269,17 @@ std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
   return out + "]}";
 }
 
+// What the native file holds and Kineto has no word for, so that it can be made again.
+std::string own_info(const RankTrace& trace, int64_t origin) {
+  if (trace.meta.empty()) return {};
+  std::string clocks;
+  for (const ClockPoint& point : trace.clocks) {
+    clocks += cat(clocks.empty() ? "" : ", ", "{\"at_ns\": ", point.at, ", \"offset_ns\": ", point.offset,
+                  ", \"error_ns\": ", point.error, "}");
+  }
+  return cat("\"msuite\": {\"origin_ns\": ", origin, ", \"clocks\": [", clocks, "], \"meta\": ", trace.meta, "},\n");
+}
+
 }  // namespace
 
 void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out) {
@@ -296,11 +302,7 @@ void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& 
   }
   int64_t origin = INT64_MAX;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const RankTrace* trace = ranks[r];
-    int64_t first = trace->events.size() == 0 ? INT64_MAX : trace->first_ts;
-    if (!trace->memory.empty()) first = std::min(first, trace->memory.front().ts);
-    if (!trace->counters.empty()) first = std::min(first, trace->counters.front().ts);
-    if (first != INT64_MAX) origin = std::min(origin, clocks[r](first));
+    if (const auto first = first_time(*ranks[r])) origin = std::min(origin, clocks[r](*first));
   }
   if (origin == INT64_MAX) origin = 0;
   const RankTrace& reference = *ranks.front();
@@ -314,7 +316,8 @@ void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& 
           distributed_info(ranks),
           ",\n\"displayTimeUnit\": \"ms\",\n"
           "\"baseTimeNanoseconds\": ",
-          unix_base + origin, ",\n\"producer\": \"msuite\",\n\"traceEvents\": ["));
+          unix_base + origin, ",\n\"producer\": \"msuite\",\n", merged ? std::string() : own_info(reference, origin),
+          "\"traceEvents\": ["));
   bool first = true;
   uint32_t correlation_base = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {

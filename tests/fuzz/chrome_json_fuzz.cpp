@@ -1,4 +1,5 @@
-// profile/ingest: text that is to be a Chrome trace (or packed so), to its analyses, its Chrome JSON and its report.
+// profile/ingest: text that is to be a Chrome trace (or packed so), to its analyses, its Chrome JSON and its report; of
+// ours, back to a native trace.
 #include "profile/analysis/critical_path.h"
 #include "profile/analysis/results.h"
 #include "profile/convert.h"
@@ -19,6 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kJson);
     const profile::Store again = profile::load({paths[0]}, {});
     fuzz::require(again.ranks[0]->events.size() == store.ranks[0]->events.size(), "a round trip keeps all events");
+    if (store.ranks[0]->meta.empty()) return;
+    const auto native = profile::convert_ranks(store, folder, profile::ExportFormat::kNative);
+    fuzz::require(profile::load({native[0]}, {}).ranks[0]->events.size() == store.ranks[0]->events.size(),
+                  "a native trace of it holds all events");
   });
   return 0;
 }

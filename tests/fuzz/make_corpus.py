@@ -157,15 +157,33 @@ def ascend():
 
 def any_trace_file():
     """One of each format."""
-    for kind, name in (("chrome_json", "kineto.json"), ("chrome_json", "generic.json"), ("chrome_json", "ascend.json"),
+    for kind, name in (("chrome_json", "kineto.json"), ("chrome_json", "generic.json"), ("chrome_json", "ascend.json"), ("chrome_json", "ours.json"),
                        ("chrome_json", "kineto.json.gz"), ("chrome_json", "kineto.json.zst"), ("mstrace", "rank_00000.mstrace"),
                        ("ascend_database", "small.db")):
         seed("trace_file", name, (HERE / "corpus" / kind / name).read_bytes())
 
 
+def own_json():
+    """What msprof makes of a native trace, with the key of which it makes one again."""
+    meta = {"format": 1, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000], "dropped": 0}
+    clocks = [{"at_ns": 5000, "offset_ns": -3, "error_ns": 2}]
+    host, device = {"pid": 7, "tid": 7}, {"pid": 0, "tid": 20}
+    events = [{"ph": "M", "name": "thread_name", "ts": 0.0, **host, "args": {"name": "main"}},
+              {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", **host, "ts": 0.0, "dur": 9.5, "args": {}},
+              {"ph": "X", "cat": "cpu_op", "name": "linear", **host, "ts": 1.25, "dur": 2.0,
+               "args": {"Input Dims": [[2, 3]], "Input type": ["bf16"], "Call stack": "step;layer \"0\""}},
+              {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_Send(pp)", **device, "ts": 2.5, "dur": 3.001,
+               "args": {"device": 0, "stream": 20, "correlation": 4, "Collective name": "send", "dtype": "BFloat16", "In msg nelems": 6,
+                        "Process Group Name": "pp", "Process Group Ranks": "[0, 1]", "Seq": 2, "Dst Rank": 1, "Is async": True}},
+              {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", **host, "ts": 3.0,
+               "args": {"Addr": 64, "Bytes": -8, "Total Allocated": 16, "Tag": "act"}},
+              {"ph": "C", "name": "cycles", **host, "ts": 4.0, "args": {"value": 2.5}}]
+    seed("chrome_json", "ours.json", json.dumps({"msuite": {"origin_ns": 1000, "clocks": clocks, "meta": meta}, "traceEvents": events}))
+
+
 def traces_in_pieces():
     """A byte that says how long, and a text."""
-    for seed_file in ("kineto.json", "generic.json", "ascend.json"):
+    for seed_file in ("kineto.json", "generic.json", "ascend.json", "ours.json"):
         seed("chrome_json_parts", seed_file, b"\x05" + (HERE / "corpus/chrome_json" / seed_file).read_bytes())
     event = {"ph": "X", "name": "n", "cat": "kernel", "pid": 1, "tid": 2, "ts": 3, "dur": 1}
     nested = [{**event, "ts": i, "args": {"x": [event, event], "y": {"traceEvents": [event, event]}}} for i in range(4)]
@@ -243,6 +261,7 @@ if __name__ == "__main__":
     small_texts()
     plans()
     traces()
+    own_json()
     traces_in_pieces()
     ascend()
     any_trace_file()

@@ -6,12 +6,14 @@
 #include <isa-l/igzip_lib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/io/file.h"
 #include "profile/ingest/load.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 #include "tests/support/trace_maker.h"
 
 namespace ms::profile {
@@ -170,6 +172,149 @@ TEST_F(ConvertTest, RanksIntoAFolder) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "json/rank_00001.json.zst"));
 }
 
+// Every field, with names for ids and the order of what begins together left out: that is the writer's.
+std::vector<std::string> rows(const RankTrace& trace) {
+  std::vector<std::string> out;
+  const auto name = [&](NameId id) { return core::cat(" '", trace.names[id], "'"); };
+  const auto lane = [&](uint16_t i) {
+    const Lane& l = trace.lanes[i];
+    return core::cat(" on ", l.device, " ", l.process, " ", l.id, name(l.name));
+  };
+  json meta = json::parse(trace.meta);
+  meta.emplace("dropped", 0);  // stands in the footer, which a killed run has not written
+  out.push_back(core::cat(trace.rank, " of ", trace.world_size, " pid ", trace.pid, " base ", trace.base_unix_ns,
+                          " level ", trace.level, " backend ", trace.backend, " meta ", meta.dump()));
+  const Events& e = trace.events;
+  for (size_t i = 0; i < e.size(); ++i) {
+    const CommArgs& c = trace.comms[e.comm[i]];
+    const Details& d = trace.details[e.details[i]];
+    std::string stack;
+    for (uint32_t frame = d.stack; frame != 0; frame = trace.stacks[frame].parent)
+      stack += name(trace.stacks[frame].name);
+    out.push_back(core::cat(e.ts[i], "+", e.dur[i], name(e.name[i]), name(trace.categories[e.category[i]].name),
+                            lane(e.lane[i]), " ", e.correlation[i], " ", e.external[i], name(c.op), name(c.group),
+                            name(c.ranks), name(c.dtype), c.sequence, " ", c.in_elements, " ", c.out_elements, " ",
+                            c.source, " ", c.destination, " ", c.async, " ", d.flops, " ", d.bytes, name(d.dims),
+                            name(d.types), stack));
+  }
+  for (const MemoryChange& m : trace.memory) {
+    out.push_back(core::cat("memory ", m.ts, " ", m.address, " ", m.bytes, " ", m.total, " ", m.reserved, name(m.tag),
+                            lane(m.lane), " ", m.device_type, " ", m.device));
+  }
+  for (const CounterSample& c : trace.counters)
+    out.push_back(core::cat("counter ", c.ts, " ", c.value, name(c.name), lane(c.lane)));
+  for (const ClockPoint& c : trace.clocks) out.push_back(core::cat("clock ", c.at, " ", c.offset, " ", c.error));
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+TEST_F(ConvertTest, ThereAndBackIsTheIdentity) {
+  const std::string native = make(1, /*clock_offset=*/987'654'321);
+  const Store first = load({native}, {});
+  std::string bytes;
+  for (const ExportFormat format : {ExportFormat::kJson, ExportFormat::kJsonGz, ExportFormat::kJsonZst}) {
+    const std::string there = folder_ / core::cat("there.", export_format_name(format));
+    convert_file(native, there, format);
+    EXPECT_EQ(rows(*load({there}, {}).ranks[0]), rows(*first.ranks[0])) << "JSON holds all of it";
+    const std::string back = folder_ / core::cat(export_format_name(format), ".mstrace");
+    convert_file(there, back, ExportFormat::kNative);
+    EXPECT_EQ(rows(*load({back}, {}).ranks[0]), rows(*first.ranks[0])) << "and so does what is made of that";
+    // From there on, to the byte.
+    convert_file(back, folder_ / "again.json", ExportFormat::kJson);
+    convert_file(folder_ / "again.json", folder_ / "again.mstrace", ExportFormat::kNative);
+    EXPECT_EQ(test::read_file(folder_ / "again.mstrace"), test::read_file(back));
+    if (!bytes.empty()) {
+      EXPECT_EQ(test::read_file(back), bytes) << "whatever it was packed by";
+    }
+    bytes = test::read_file(back);
+  }
+}
+
+TEST_F(ConvertTest, OddTracesThereAndBack) {
+  const auto folder = folder_.path();
+  constexpr int64_t kLate = int64_t{1} << 59;  // 18 years after the machine was started
+  std::vector<std::string> natives = {TraceMaker(folder / "empty", 0, 1).finish()};
+  TraceMaker counters(folder / "counters", 3, 4, /*pid=*/0);
+  counters.counter("", -5, -0.0);
+  counters.counter("cycles/\n\"é\"", 7, 1e-300);
+  natives.push_back(counters.finish());
+  TraceMaker odd(folder / "odd", 0, 1);
+  odd.host("", kLate, kLate + 10'000'000'000);  // longer than 32 bits
+  odd.stack({"outer", "inner \"quoted\""});
+  odd.op("op", kLate + 1, kLate + 1, "[[]]", "[\"\"]");
+  odd.stack({"outer"});
+  odd.launch(3'000'000'000u, kLate + 2, kLate + 3);
+  odd.kernel("", kLate + 4, kLate + 5, 3'000'000'000u, int64_t{1} << 50, 0);
+  odd.comm("iallreduce", "", {}, kLate - 1, kLate + 1, int64_t{1} << 40, -1, /*async=*/true);
+  odd.stack({"outer", "inner \"quoted\"", "again"});
+  odd.comm("recv", "p;p", {0, 1}, kLate, kLate, 0, 1);
+  odd.memory(kLate, -4096, INT64_MIN, 0);
+  natives.push_back(odd.finish(/*dropped=*/5));
+  TraceMaker killed(folder / "killed", 0, 1);
+  killed.kernel("gemm", 1, 2);
+  killed.flush();
+  natives.push_back(killed.path());
+  for (const std::string& native : natives) {
+    const std::string there = folder / "there.json", back = folder / "back.mstrace";
+    convert_file(native, there, ExportFormat::kJson);
+    const Store first = load({native}, {}), between = load({there}, {});
+    EXPECT_EQ(rows(*between.ranks[0]), rows(*first.ranks[0])) << native;
+    EXPECT_FALSE(between.stats.data_loss()) << native;
+    convert_file(there, back, ExportFormat::kNative);
+    EXPECT_EQ(rows(*load({back}, {}).ranks[0]), rows(*first.ranks[0])) << native;
+  }
+}
+
+TEST_F(ConvertTest, AKeyThatLiesIsCountedAndLeftOut) {
+  convert_file(make(0), folder_ / "good.json", ExportFormat::kJson);
+  const std::string good = test::read_file(folder_ / "good.json");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    core::write_text_atomically(folder_ / "bad.json", text.replace(at, from.size(), to));
+    return load({folder_ / "bad.json"}, {});
+  };
+  const std::string origin = "\"origin_ns\": 1000";
+  for (const auto& [from, to] :
+       {std::pair(origin, std::string("\"origin_ns\": 4611686018427387904")),
+        std::pair(origin, std::string("\"origin_ns\": 0.5")),
+        std::pair(std::string("\"clocks\": ["), std::string("\"clocks\": [{}, ")),
+        std::pair(std::string("\"pid\":4242"), "\"pid\":4242,\"x\":\"" + std::string(1 << 17, 'x') + "\"")}) {
+    const Store store = with(from, to);
+    EXPECT_FALSE(store.stats.issues().empty()) << from;
+    EXPECT_EQ(store.ranks[0]->meta, "") << from;
+    EXPECT_EQ(store.ranks[0]->events.size(), load({folder_ / "good.json"}, {}).ranks[0]->events.size()) << from;
+    EXPECT_EQ(test::code_of([&] { convert_merged(store, folder_ / "a.mstrace", ExportFormat::kNative); }),
+              core::ErrorCode::kUnsupported);
+  }
+}
+
+TEST_F(ConvertTest, ManyChunksThereAndBack) {
+  TraceMaker maker(folder_.path() / "traces", 0, 1);
+  for (int64_t i = 0; i < 35'000; ++i) {
+    maker.kernel(core::cat("kernel ", i % 1013), 10 * i, 10 * i + i % 30, 0, i % 3 == 0 ? i : -1);
+    if (i % 7 == 0) maker.op("op", 10 * i, 10 * i + 5, "[[1]]", "[\"fp32\"]", 100 + i % 3);
+  }
+  const std::string native = maker.finish();
+  convert_file(native, folder_ / "there.json", ExportFormat::kJson);
+  convert_file(folder_ / "there.json", folder_ / "back.mstrace", ExportFormat::kNative);
+  EXPECT_EQ(rows(*load({folder_ / "back.mstrace"}, {}).ranks[0]), rows(*load({native}, {}).ranks[0]));
+}
+
+TEST_F(ConvertTest, TheNativeFormatHoldsOursOnly) {
+  core::write_text_atomically(folder_ / "kineto.json",
+                              R"([{"ph": "X", "name": "a", "cat": "python_function", "ts": 1, "dur": 1}])");
+  EXPECT_EQ(test::code_of([&] { convert_file(folder_ / "kineto.json", folder_ / "a.mstrace", ExportFormat::kNative); }),
+            core::ErrorCode::kUnsupported);
+  make(0);
+  make(1);
+  EXPECT_EQ(test::code_of(
+                [&] { convert_merged(load({folder_ / "traces"}, {}), folder_ / "a.mstrace", ExportFormat::kNative); }),
+            core::ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a.mstrace"));
+}
+
 TEST_F(ConvertTest, AFailureLeavesTheOutputAlone) {
   core::write_text_atomically(folder_ / "bad.mstrace", "not a trace");
   core::write_text_atomically(folder_ / "out.json", "old");
@@ -182,6 +327,7 @@ TEST(ExportFormatOfAPath, IsItsEnd) {
   EXPECT_EQ(export_format_of_path("a.b.json"), ExportFormat::kJson);
   EXPECT_EQ(export_format_of_path("a.json.gz"), ExportFormat::kJsonGz);
   EXPECT_EQ(export_format_of_path("a.json.zst"), ExportFormat::kJsonZst);
+  EXPECT_EQ(export_format_of_path("a.mstrace"), ExportFormat::kNative);
   EXPECT_THROW(export_format_of_path("a.txt"), core::Error);
   EXPECT_THROW(parse_export_format("native"), core::Error);
 }

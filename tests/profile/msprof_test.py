@@ -4,6 +4,7 @@
   msprof_test.py MAKE_TRACE
 """
 import csv
+import gzip
 import io
 import json
 import os
@@ -206,6 +207,33 @@ def check_round_trip(traces, folder):
             expect(f"round trip: {section}", a == b, (a, b))
 
 
+def check_identity(traces, folder):
+    """Native to JSON and back, each as the events that msprof tells of it; Python's json reads what lies between."""
+    there, back, again = (os.path.join(folder, name) + "/" for name in ("there", "back", "again"))
+    run("convert", traces, "-o", there, "--format", "json.gz")
+    for rank in (0, 1):
+        with gzip.open(os.path.join(there, f"rank_0000{rank}.json.gz")) as file:
+            trace = json.load(file)
+        expect("Python reads the key", trace["msuite"]["meta"]["rank"] == rank and len(trace["msuite"]["clocks"]) == 1, trace["msuite"])
+    status, out, err = run("convert", there, "-o", back, "--format", "mstrace")
+    expect("back to a native file a rank", (status, len(out.split())) == (0, 2), (status, out, err))
+    run("convert", back, "-o", again, "--format", "json.gz")
+    for verb in (("events",), ("analyze", "--json", "--top", "0"), ("breakdown", "--compat", "hta", "--json")):
+        told = [run(*verb, place)[1] for place in (traces, there, back)]
+        if verb[0] != "events":
+            told = [json.loads(text)["result"] for text in told]
+            for rank in (rank for result in told for rank in result.get("ranks", []) if "facts" in rank):
+                for of_the_file in ("events", "json_bytes", "by_ph", "by_cat", "flow_ids", "flow_pairs_complete", "baseTimeNanoseconds",
+                                    "displayTimeUnit", "schemaVersion"):
+                    rank["facts"].pop(of_the_file, None)
+        expect(f"{verb[0]}: there", told[0] == told[1], told[:2])
+        expect(f"{verb[0]}: and back", told[0] == told[2], told[::2])
+    for name in os.listdir(there):
+        one, two = (json.load(gzip.open(place + name)) for place in (there, again))
+        one_events, two_events = (sorted(map(json.dumps, trace.pop("traceEvents"))) for trace in (one, two))
+        expect("the second JSON is the first, but for the order of what begins together", one == two and one_events == two_events, name)
+
+
 def check_binary():
     linked = subprocess.run(["ldd", MSPROF], capture_output=True, text=True, check=False).stdout
     expect("links neither MPI nor the trainer's libraries",
@@ -227,6 +255,7 @@ def main():
         check_convert(traces, folder)
         check_questions(traces, folder)
         check_round_trip(traces, folder)
+        check_identity(traces, folder)
     check_binary()
     print("as expected" if not FAILED else f"{len(FAILED)} failed")
     return 1 if FAILED else 0

@@ -15,7 +15,7 @@ inline std::string tell(const profile::RankTrace& trace) {
       << " base " << trace.base_unix_ns << ' ' << trace.has_base << ' ' << trace.level << ' ' << trace.backend << ' '
       << trace.display_time_unit << ' ' << trace.schema_version << " from " << trace.first_ts << " to "
       << trace.last_end << " flows " << trace.flow_ids << ' ' << trace.flow_pairs_complete << " negative "
-      << trace.negative_dur << " bytes " << trace.json_bytes << '\n';
+      << trace.negative_dur << " bytes " << trace.json_bytes << " meta " << trace.meta << '\n';
   for (profile::NameId i = 0; i < trace.names.size(); ++i) out << "name " << i << ' ' << trace.names[i] << '\n';
   for (const auto& c : trace.categories) {
     out << "category " << c.name << ' ' << static_cast<int>(c.side) << ' ' << c.events << ' ' << c.complete_flows

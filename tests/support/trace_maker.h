@@ -61,7 +61,7 @@ class TraceMaker {
     amounts(add(core::trace::EventKind::kMemcpy, name, start, end, lane(true, 21, "stream 21")), -1, bytes);
   }
   void comm(const std::string& op, const std::string& group, const std::vector<int>& ranks, int64_t start, int64_t end,
-            int64_t elements = 1, int peer = -1) {
+            int64_t elements = 1, int peer = -1, bool async = false) {
     const std::string members = core::cat(ranks);
     auto& event = add(core::trace::EventKind::kComm, core::cat(op, "(", group, ")"), start, end,
                       lane(true, 20 + static_cast<int64_t>(group[0]), core::cat("stream ", group)));
@@ -69,6 +69,13 @@ class TraceMaker {
     event.ref = static_cast<uint32_t>(tables_.comms.size());
     tables_.comms.push_back(
         {tables_.intern(op), tables_.intern(group), tables_.intern(members), tables_.intern("fp32")});
+    if (async) event.flags |= core::trace::kIsAsync;
+  }
+  // Of the last event; the outermost first.
+  void stack(const std::vector<std::string>& frames) {
+    core::trace::Event& event = events_.back();
+    for (const std::string& frame : frames) event.stack = tables_.intern_stack(event.stack, tables_.intern(frame));
+    event.flags |= core::trace::kHasStack;
   }
   void memory(int64_t ts, int64_t address, int64_t bytes, int64_t total) {
     add(core::trace::EventKind::kMemory, "act", ts, ts, lane(false, 100, "main")).values = {address, bytes, total, 0};

@@ -10,8 +10,8 @@
 namespace ms::profile::detail {
 
 ArrayParts::ArrayParts(const ByteStream& stream, const std::string& path, int64_t begin, int64_t piece_bytes,
-                       int threads)
-    : stream_(stream), path_(path) {
+                       int threads, bool own)
+    : stream_(stream), path_(path), own_(own) {
   for (int64_t at = begin + piece_bytes; at < stream.size(); at += piece_bytes) {
     pieces_.push_back({at, std::min(at + piece_bytes, stream.size()), Piece::kFree, nullptr});
   }
@@ -49,7 +49,7 @@ void ArrayParts::read(size_t piece) {
   const auto [begin, end] = std::pair(pieces_[piece].begin, pieces_[piece].end);
   std::unique_ptr<ArrayPart> part;
   try {
-    part = std::make_unique<ArrayPart>(path_);
+    part = std::make_unique<ArrayPart>(path_, own_);
     const std::unique_ptr<ByteStream> bytes = stream_.from(begin);
     JsonWindow window(*bytes, begin);
     EventArray array(window, part->columns, part->issues);

@@ -25,7 +25,9 @@ namespace ms::profile::detail {
 
 // Events of one piece of a file. Issues of the file that are not of its events are left to whom the part is given.
 struct ArrayPart {
-  explicit ArrayPart(const std::string& path) : issues(stats, path), columns(trace, issues) {}
+  ArrayPart(const std::string& path, bool own) : issues(stats, path), columns(trace, issues) {
+    if (own) columns.expect_own();
+  }
 
   int64_t begin = -1, end = -1;  // bytes of the file: of the first event, and of what comes behind the last
   RankTrace trace;
@@ -37,8 +39,9 @@ struct ArrayPart {
 class ArrayParts {
  public:
   // stream: of which size() is known. Bytes from `begin` on are cut into pieces of `piece_bytes`; threads - 1 threads
-  // begin to read them at once, and the caller is the other one.
-  ArrayParts(const ByteStream& stream, const std::string& path, int64_t begin, int64_t piece_bytes, int threads);
+  // begin to read them at once, and the caller is the other one. own: EventColumns::expect_own.
+  ArrayParts(const ByteStream& stream, const std::string& path, int64_t begin, int64_t piece_bytes, int threads,
+             bool own = false);
   ~ArrayParts();
 
   // The byte before which take() need not be asked.
@@ -60,6 +63,7 @@ class ArrayParts {
 
   const ByteStream& stream_;
   const std::string& path_;
+  const bool own_;
   int64_t next_ = 0;
   size_t first_ = 0;  // pieces before it are done with
 

@@ -81,7 +81,7 @@ EventColumns::CategoryRef EventColumns::category_of(const Value& value) {
 
 // Operators carry shapes and call stacks, which are most of many files; few operators' are of use.
 bool EventColumns::wants_arguments(const ScannedEvent& event) {
-  if (!event.cat || !event.name) return true;
+  if (own_ || !event.cat || !event.name) return true;
   const CategoryRef category = category_of(event.cat);
   if (category.side == Side::kPython) return false;
   if (category.side != Side::kOperator && category.side != Side::kAnnotation) return true;
@@ -146,6 +146,11 @@ void EventColumns::add_comm(const ScannedEvent& event, size_t index) {
   comm.destination = static_cast<int32_t>(integer(event, Arg::kDestinationRank, -1));
   const Value async = event.get(Arg::kAsync);
   comm.async = async.kind == Kind::kLiteral && async.text() == "true";
+  if (own_) {
+    const std::string op = trace_.names[comm.op], group = trace_.names[comm.group];
+    trace_.events.name[index] = names_.intern(cat(op, "(", group, ")"));
+    comm.dtype = names_.intern(own_dtype(trace_.names[comm.dtype]));
+  }
   trace_.events.comm[index] = static_cast<uint32_t>(trace_.comms.size());
   trace_.comms.push_back(comm);
 }
@@ -163,7 +168,7 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
   if (device || (flags & kCommunicatesName) != 0) {
     Value id = event.get(Arg::kExternalId);
     if (!id) id = event.get(Arg::kOldExternalId);
-    if (id) events.external[index] = compact(static_cast<uint64_t>(whole_number(id.text()).value_or(0)));
+    if (id && !own_) events.external[index] = compact(static_cast<uint64_t>(whole_number(id.text()).value_or(0)));
     if (event.has(Arg::kCollectiveName)) add_comm(event, index);
   }
   Details details;
@@ -187,14 +192,36 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
     }
     any = true;
   }
-  if ((flags & kHasFlopsName) != 0 && event.has(Arg::kInputDims)) {
+  if ((own_ || (flags & kHasFlopsName) != 0) && event.has(Arg::kInputDims)) {
     details.dims = names_.of(event.get(Arg::kInputDims));
     details.types = names_.of(event.get(Arg::kInputType));
     any = true;
   }
+  if (own_ && event.has(Arg::kCallStack)) {
+    const Value stack = event.get(Arg::kCallStack);
+    details.stack = add_stack(stack.escaped ? unescape(stack.text()) : std::string(stack.text()));
+    any = any || details.stack != 0;
+  }
   if (!any) return;
   events.details[index] = static_cast<uint32_t>(trace_.details.size());
   trace_.details.push_back(details);
+}
+
+uint32_t EventColumns::intern_frame(uint32_t parent, NameId name) {
+  const auto [entry, added] = frames_.try_emplace({parent, name}, static_cast<uint32_t>(trace_.stacks.size()));
+  if (added) trace_.stacks.push_back({parent, name});
+  return entry->second;
+}
+
+// "outer;inner"
+uint32_t EventColumns::add_stack(std::string_view text) {
+  uint32_t frame = 0;
+  while (!text.empty()) {
+    const std::string_view name = text.substr(0, text.find(';'));
+    frame = intern_frame(frame, names_.intern(name));
+    text.remove_prefix(std::min(text.size(), name.size() + 1));
+  }
+  return frame;
 }
 
 void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
@@ -454,10 +481,15 @@ bool EventColumns::absorb(EventColumns& later) {
     for (NameId* name : {&comm.op, &comm.group, &comm.ranks, &comm.dtype}) *name = names[*name];
     trace_.comms.push_back(comm);
   }
+  std::vector<uint32_t> frames(more.stacks.size());
+  for (size_t i = 1; i < frames.size(); ++i) {  // parents come first
+    frames[i] = intern_frame(frames[more.stacks[i].parent], names[more.stacks[i].name]);
+  }
   for (size_t i = 1; i < more.details.size(); ++i) {
     Details details = more.details[i];
     details.dims = names[details.dims];
     details.types = names[details.types];
+    details.stack = frames[details.stack];
     const size_t from_top = UINT32_MAX - 1 - static_cast<size_t>(details.wait_correlation);
     if (from_top < later.wide_order_.size()) details.wait_correlation = compact(later.wide_order_[from_top]);
     trace_.details.push_back(details);

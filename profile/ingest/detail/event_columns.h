@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,10 @@ class EventColumns final : public ArgumentFilter {
     offset_ = offset;
     names_.forget();
   }
+  // The events are ours (report/chrome_trace.h): their arguments are all of use, and words that were put in for other
+  // tools are taken back. Before the first event.
+  void expect_own() { own_ = true; }
+  bool own() const { return own_; }
   bool wants_arguments(const ScannedEvent& event) override;
   // The event that was scanned. Bad ones are left out and counted.
   void add(const ScannedEvent& event);
@@ -56,6 +61,8 @@ class EventColumns final : public ArgumentFilter {
   size_t add_slice(int64_t ts, int64_t dur, NameId name, uint8_t category, uint16_t lane);
   void add_arguments(const ScannedEvent& event, size_t index, Side side, NameId name);
   void add_comm(const ScannedEvent& event, size_t index);
+  uint32_t add_stack(std::string_view text);
+  uint32_t intern_frame(uint32_t parent, NameId name);
 
   struct CategoryRef {
     uint64_t hash = 0;  // of the text
@@ -88,7 +95,9 @@ class EventColumns final : public ArgumentFilter {
   };
   std::vector<CachedCategory> categories_;
   std::vector<uint8_t> name_flags_;
-  std::vector<std::pair<NameId, int64_t>> control_names_;  // with control characters, and where they were first seen
+  bool own_ = false;
+  std::map<std::pair<uint32_t, NameId>, uint32_t> frames_;  // of RankTrace::stacks
+  std::vector<std::pair<NameId, int64_t>> control_names_;   // with control characters, and where they were first seen
   FlowSet flows_;
   std::unordered_map<uint64_t, uint32_t> wide_ids_;
   std::vector<uint64_t> wide_order_;  // the same, by first use

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "profile/analysis/hta_rounding.h"
 #include "profile/ingest/load.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_maker.h"
@@ -50,6 +51,20 @@ TEST_F(HtaBreakdownTest, AKernelLaunchedAfterTheLastStepDoesNotCount) {
   EXPECT_EQ(breakdown->kernel, 2100);
   EXPECT_EQ(breakdown->compute, 300);
   EXPECT_EQ(breakdown->idle, 1800);
+}
+
+TEST_F(HtaBreakdownTest, OurCollectivesAreThoseOfTheExportAndTimesCountFromItsFirst) {
+  test::TraceMaker maker(folder_.path(), 0, 1);
+  maker.host("ProfilerStep#1", 700, 90'700);
+  maker.kernel("gemm", 10'700, 40'700);
+  maker.comm("allreduce", "dp", {0}, 30'700, 60'200);
+  const Store store = load({maker.finish()}, {});
+  round_as_hta(*store.ranks[0]);
+  const auto breakdown = hta_breakdown(*store.ranks[0]);
+  ASSERT_TRUE(breakdown.has_value());
+  EXPECT_EQ(breakdown->compute, 30'000) << "whole microseconds after the first event";
+  EXPECT_EQ(breakdown->communication, 29'000) << "59.5 us after it is rounded down";
+  EXPECT_EQ(breakdown->overlap, 10'000);
 }
 
 TEST_F(HtaBreakdownTest, NothingOnAStreamIsNothing) {

@@ -1,0 +1,49 @@
+#include "profile/ingest/own_meta.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/io/json.h"
+
+namespace ms::profile {
+namespace {
+
+// Beyond these a number is a lie; below them sums do not overflow.
+constexpr int64_t kMaxRanks = int64_t{1} << 24, kMaxNs = int64_t{1} << 61;
+constexpr size_t kMaxMetaBytes = size_t{1} << 16;  // fits into a chunk, whatever stands beside it
+
+}  // namespace
+
+int64_t own_integer(const nlohmann::json& object, const char* key, int64_t least, int64_t end) {
+  const int64_t value = core::json_integer(object, key, "meta");
+  if (value >= least && value < end) return value;
+  throw core::Error(core::ErrorCode::kCorruptData, core::cat("\"", key, "\" is ", value));
+}
+
+void read_own_meta(nlohmann::json meta, RankTrace& trace) {
+  trace.rank = trace.file_rank = static_cast<int>(own_integer(meta, "rank", 0, kMaxRanks));
+  trace.world_size = static_cast<int>(own_integer(meta, "world_size", 0, kMaxRanks));
+  trace.level = core::json_string(meta, "level", "meta");
+  trace.pid = core::json_integer(meta, "pid", "meta");
+  const auto& clocks = core::json_array(meta, "start_clocks_ns", "meta");
+  const auto is_time = [](const nlohmann::json& clock) {
+    return clock.is_number_unsigned() && clock.get<uint64_t>() < uint64_t{kMaxNs};
+  };
+  if (clocks.size() != 2 || !is_time(clocks[0]) || !is_time(clocks[1])) {
+    throw core::Error(core::ErrorCode::kCorruptData, "meta: \"start_clocks_ns\": expected two times");
+  }
+  trace.base_unix_ns = clocks[1].get<int64_t>() - clocks[0].get<int64_t>();
+  trace.has_base = true;
+  for (const char* of_the_file : {"events", "chunks"}) meta.erase(of_the_file);
+  trace.meta = meta.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (trace.meta.size() > kMaxMetaBytes) {
+    throw core::Error(core::ErrorCode::kCorruptData, core::cat("meta: ", trace.meta.size(), " bytes"));
+  }
+}
+
+ClockPoint read_own_clock(const nlohmann::json& clock) {
+  return {own_integer(clock, "at_ns", -kMaxNs, kMaxNs), own_integer(clock, "offset_ns", -kMaxNs, kMaxNs),
+          own_integer(clock, "error_ns", -1, kMaxNs)};
+}
+
+}  // namespace ms::profile
