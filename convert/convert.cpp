@@ -13,6 +13,7 @@
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
 #include "convert/megatron.h"
+#include "convert/megatron_dist.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -168,6 +169,8 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
       return open_huggingface(options.load_dir);
     case Format::kMegatron:
       return open_megatron(options.load_dir, {.true_vocab_size = options.true_vocab_size}, report.decisions);
+    case Format::kMegatronDist:
+      return open_megatron_dist(options.load_dir, {.true_vocab_size = options.true_vocab_size}, report.decisions);
     case Format::kNative:
       break;
   }
@@ -189,10 +192,12 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   }
   const Format other = report.from == Format::kNative ? Format::kHuggingFace : Format::kNative;
   report.to = options.save_model_type.value_or(other);
-  if (report.to == Format::kMegatron) {
-    throw Error(ErrorCode::kUnsupported, "--save-model-type mg: Megatron checkpoints are read, not written yet");
+  const auto is_megatron = [](Format format) { return format == Format::kMegatron || format == Format::kMegatronDist; };
+  if (is_megatron(report.to)) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("--save-model-type ", format_name(report.to), ": Megatron checkpoints are read, not written yet"));
   }
-  if (options.true_vocab_size != 0 && report.from != Format::kMegatron) {
+  if (options.true_vocab_size != 0 && !is_megatron(report.from)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size is of Megatron checkpoints, and ", options.load_dir,
                                                  " is ", format_name(report.from), ", which has no padding"));
   }
@@ -245,8 +250,9 @@ json to_json(const ConvertReport& report) {
 Format parse_format(const std::string& text, const std::string& flag) {
   if (text == "hf") return Format::kHuggingFace;
   if (text == "mg") return Format::kMegatron;
+  if (text == "dist") return Format::kMegatronDist;
   if (text == "ms") return Format::kNative;
-  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf, mg or ms"));
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf, mg, dist or ms"));
 }
 
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag) {

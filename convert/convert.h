@@ -55,7 +55,7 @@ struct ConvertReport {
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
 nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
-// "hf", "mg" or "ms"; throws kInvalidArgument naming `flag`.
+// "hf", "mg", "dist" or "ms"; throws kInvalidArgument naming `flag`.
 Format parse_format(const std::string& text, const std::string& flag);
 // "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag`.
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag);

@@ -6,7 +6,10 @@
 #include "ckpt/reader.h"
 #include "convert/huggingface.h"
 #include "convert/megatron.h"
+#include "convert/megatron/iterations.h"
 #include "convert/megatron/tree.h"
+#include "convert/megatron_dist.h"
+#include "convert/torch/dcp_reader.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -22,17 +25,7 @@ using core::ErrorCode;
 std::string foreign_format(const fs::path& folder) {
   if (fs::exists(folder / "latest_universal") || fs::exists(folder / "zero")) return "a DeepSpeed universal checkpoint";
   if (fs::exists(folder / "latest")) return "a DeepSpeed checkpoint (latest)";
-  if (fs::exists(folder / ".metadata")) return "a PyTorch DCP checkpoint (.metadata)";
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("iter_") || !entry.is_directory()) continue;
-    for (const auto& inner : fs::directory_iterator(entry.path())) {
-      const std::string inside = inner.path().filename().string();
-      if (inside == ".metadata" || inside == "metadata.json") {
-        return cat("a Megatron checkpoint of --ckpt-format torch_dist (", name, "/", inside, ")");
-      }
-    }
-  }
+  if (fs::exists(folder / ".metadata")) return "a PyTorch DCP checkpoint (.metadata, and not Megatron's metadata.json)";
   return "";
 }
 
@@ -46,6 +39,8 @@ std::string_view format_name(Format format) {
       return "hf";
     case Format::kMegatron:
       return "mg";
+    case Format::kMegatronDist:
+      return "dist";
   }
   return "";
 }
@@ -63,13 +58,20 @@ Detection detect_format(const std::string& path) {
     throw Error(ErrorCode::kNotFound, cat(path, ": ", weights, " without a config.json; the model's shape is in that"));
   }
   if (const std::string sign = megatron_sign(folder); !sign.empty()) return {Format::kMegatron, sign};
+  if (const std::string sign = megatron_dist_sign(path); !sign.empty()) return {Format::kMegatronDist, sign};
+  if (const auto torn = megatron_iterations(folder, [](const fs::path& inner) { return is_dcp(inner.string()); });
+      !torn.empty()) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        cat(torn[0].string(), ": no metadata.json, which Megatron writes when all is there: that save was cut short"));
+  }
   if (const std::string foreign = foreign_format(folder); !foreign.empty()) {
     throw Error(ErrorCode::kUnsupported, cat(path, ": this is ", foreign, ", which is not supported yet"));
   }
   throw Error(ErrorCode::kNotFound,
               cat(path,
                   ": no checkpoint in it (looked for manifest.json, iter_*/manifest.json, mp_rank_*, "
-                  "iter_*/mp_rank_*, model.safetensors and pytorch_model.bin, and their indices)"));
+                  "iter_*/mp_rank_*, .metadata, model.safetensors and pytorch_model.bin, and their indices)"));
 }
 
 std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
@@ -77,9 +79,10 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
   const std::string text = cat(path, ": format ", format_name(found.format), " (", found.rule, ")");
   core::log(found.format == Format::kNative ? core::LogLevel::kDebug : core::LogLevel::kInfo, "convert.detect", text);
   if (found.format == Format::kHuggingFace) return open_huggingface(path);
-  if (found.format == Format::kMegatron) {
+  if (found.format == Format::kMegatron || found.format == Format::kMegatronDist) {
     std::vector<std::string> decisions;
-    auto source = open_megatron(path, {}, decisions);
+    auto source = found.format == Format::kMegatron ? open_megatron(path, {}, decisions)
+                                                    : open_megatron_dist(path, {}, decisions);
     for (const std::string& decision : decisions) core::log_info("convert.mg", decision);
     return source;
   }

@@ -8,9 +8,9 @@
 
 namespace ms::convert {
 
-enum class Format { kNative, kHuggingFace, kMegatron };
+enum class Format { kNative, kHuggingFace, kMegatron, kMegatronDist };
 
-std::string_view format_name(Format format);  // "ms", "hf", "mg": as --load-model-type has it
+std::string_view format_name(Format format);  // "ms", "hf", "mg", "dist": as --load-model-type has it
 
 struct Detection {
   Format format = Format::kNative;
@@ -18,7 +18,7 @@ struct Detection {
 };
 
 // Throws kNotFound if there is nothing at `path` or nothing we know, kUnsupported for a format that we recognise and
-// cannot read (DCP, DeepSpeed), naming what was seen.
+// cannot read (DCP of others than Megatron, DeepSpeed), naming what was seen.
 Detection detect_format(const std::string& path);
 
 // Opens whatever is there; a foreign format is said in the log with the rule that fired. Throws what detect_format and

@@ -181,7 +181,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->required();
   convert->add_option("--save-dir", flags.save_dir, "Folder to make; the path made is printed");
   convert->add_option("--load-model-type", flags.load_model_type,
-                      "hf, mg (Megatron, MindSpeed-LLM) or ms, instead of looking");
+                      "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist) or ms, instead of looking");
   convert->add_option("--save-model-type", flags.save_model_type, "hf or ms (hf of a ms source, else ms)");
   convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
                       "TP of a ms result (1)");
@@ -195,7 +195,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
   convert
       ->add_option("--true-vocab-size", flags.true_vocab_size,
-                   "Rows of a mg source's vocabulary that are no padding (what its args say)")
+                   "Rows of a Megatron source's vocabulary that are no padding (what its args say)")
       ->check(CLI::PositiveNumber);
   convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
                       "config.json and tokenizer files of a hf result come from here");

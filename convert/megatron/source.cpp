@@ -4,6 +4,7 @@
 #include "convert/detail/printable.h"
 #include "convert/megatron.h"
 #include "convert/megatron/model.h"
+#include "convert/megatron/progress.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -12,7 +13,6 @@ namespace {
 using core::cat;
 using core::Error;
 using core::ErrorCode;
-using nlohmann::json;
 
 // Elements of a stored tensor, from `first` on: a shard, dense.
 struct Placement {
@@ -141,21 +141,7 @@ void MegatronSource::add_progress(std::vector<std::string>& decisions) {
   if (rank.find("optimizer") || !rank.distributed_optimizer.empty()) {
     decisions.push_back("optimizer state is not read yet, and left out");
   }
-  if (const auto iteration = rank.find("iteration"); iteration && iteration->is(PickleKind::kInt)) {
-    info_.iteration = iteration->integer();
-  }
-  info_.common["consumed_train_samples"] = rank.args->integer("consumed_train_samples").value_or(0);
-  const auto scheduler = rank.find("opt_param_scheduler");
-  if (!scheduler || !scheduler->is(PickleKind::kDict)) return;
-  json& common = info_.common["opt_param_scheduler"] = json::object();
-  for (const auto& [key, value] : scheduler->pairs()) {
-    if (!key.is(PickleKind::kString)) continue;
-    const std::string name(key.text());
-    if (value.is(PickleKind::kInt)) common[name] = value.integer();
-    if (value.is(PickleKind::kFloat)) common[name] = value.real();
-    if (value.is(PickleKind::kBool)) common[name] = value.boolean();
-    if (value.is(PickleKind::kString)) common[name] = std::string(value.text());
-  }
+  add_megatron_progress(rank.file->root(), *rank.args, info_);
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #include "convert/megatron/tree.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
 
 #include "convert/detail/printable.h"
+#include "convert/megatron/iterations.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -18,7 +17,6 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 // The second is of 2022, when the distributed optimizer had files of its own for each data-parallel rank.
 constexpr const char* kModelFiles[] = {"model_optim_rng.pt", "model_rng.pt"};
 
@@ -28,60 +26,6 @@ bool holds_ranks(const fs::path& folder) {
     if (entry->path().filename().string().starts_with("mp_rank_") && entry->is_directory(error)) return true;
   }
   return false;
-}
-
-// The folders of iterations below a root, the newest first; "release" is the last.
-std::vector<fs::path> iterations_of(const fs::path& root) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    int64_t iteration = -1;
-    if (name.starts_with("iter_")) {
-      const auto [last, wrong] = std::from_chars(name.data() + 5, name.data() + name.size(), iteration);
-      if (wrong != std::errc() || last != name.data() + name.size()) continue;
-    } else if (name != "release") {
-      continue;
-    }
-    if (holds_ranks(entry->path())) found.emplace_back(iteration, entry->path());
-  }
-  std::sort(found.rbegin(), found.rend());
-  std::vector<fs::path> folders;
-  for (auto& [iteration, folder] : found) folders.push_back(std::move(folder));
-  return folders;
-}
-
-std::string folder_of_iteration(int64_t iteration) {
-  char name[32];
-  std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
-  return name;
-}
-
-fs::path choose_iteration(const fs::path& root) {
-  const fs::path tracker = root / kTracker;
-  if (fs::exists(tracker)) {
-    std::ifstream file(tracker, std::ios::binary);
-    char bytes[64] = {};
-    file.read(bytes, sizeof bytes - 1);
-    std::string text(bytes);
-    text.erase(text.find_last_not_of(" \t\r\n") + 1);
-    if (text == "release") return root / text;
-    int64_t iteration = -1;
-    const auto [last, wrong] = std::from_chars(text.data(), text.data() + text.size(), iteration);
-    if (wrong != std::errc() || last != text.data() + text.size() || iteration < 0) {
-      throw Error(ErrorCode::kCorruptData,
-                  cat(tracker.string(), " holds ", detail::printable(text), ": expected an iteration or \"release\""));
-    }
-    return root / folder_of_iteration(iteration);
-  }
-  const std::vector<fs::path> folders = iterations_of(root);
-  if (folders.empty()) {
-    throw Error(ErrorCode::kNotFound, cat(root.string(), ": no Megatron checkpoint in it (looked for mp_rank_*, ",
-                                          kTracker, " and iter_*/mp_rank_*)"));
-  }
-  core::log_warning("convert.mg", cat(root.string(), ": no ", kTracker, "; reading the newest iteration, ",
-                                      folders[0].filename().string()));
-  return folders[0];
 }
 
 std::string model_file(const fs::path& folder) {
@@ -196,23 +140,23 @@ std::string megatron_sign(const fs::path& folder) {
     return *std::min_element(names.begin(), names.end());
   };
   if (holds_ranks(folder)) return first_rank(folder);
-  const std::vector<fs::path> folders = iterations_of(folder);
+  const std::vector<fs::path> folders = megatron_iterations(folder, holds_ranks);
   if (folders.empty()) return "";
   return cat(folders[0].filename().string(), "/", first_rank(folders[0]));
 }
 
 MegatronTree open_megatron_tree(const fs::path& path) {
   const bool is_iteration = holds_ranks(path);
-  const fs::path chosen = is_iteration ? path : choose_iteration(path);
+  const fs::path chosen = is_iteration ? path : choose_megatron_iteration(path, holds_ranks);
   try {
     return open_iteration(chosen);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData) throw;
     const fs::path whole = fs::weakly_canonical(chosen);
     std::string why = error.what();
-    if (!is_iteration && fs::exists(path / kTracker))
-      why = cat(kTracker, " names ", whole.filename().string(), ": ", why);
-    for (const fs::path& other : iterations_of(whole.parent_path())) {
+    if (!is_iteration && fs::exists(path / kMegatronTracker))
+      why = cat(kMegatronTracker, " names ", whole.filename().string(), ": ", why);
+    for (const fs::path& other : megatron_iterations(whole.parent_path(), holds_ranks)) {
       if (other.filename() == whole.filename()) continue;
       try {
         open_iteration(other);

@@ -44,6 +44,7 @@ class DcpReader {
   explicit DcpReader(const std::string& folder);
   ~DcpReader();
 
+  const std::string& folder() const { return folder_; }
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
   // What is no tensor: a number, a list, rng states.
   const std::map<std::string, Payload, std::less<>>& objects() const { return objects_; }

@@ -46,10 +46,18 @@ TEST(DetectTest, ForeignFormatsAreNamed) {
     write_file(folder / file, "");
     EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr(format)) << file;
   }
+}
+
+TEST(DetectTest, MegatronTorchDist) {
+  const std::string root = core::cat(MS_TEST_DATA, "/megatron_dist");
+  EXPECT_EQ(detect_format(root).format, Format::kMegatronDist);
+  EXPECT_EQ(detect_format(root).rule, "iter_0000003/.metadata and metadata.json");
+  EXPECT_EQ(detect_format(root + "/iter_0000003").rule, ".metadata and metadata.json");
+  EXPECT_EQ(open_source(root)->info().model.num_layers, 2);
   const test::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "iter_0000100");
   write_file(folder / "iter_0000100/.metadata", "");
-  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr("torch_dist"));
+  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kCorruptData), HasSubstr("cut short"));
 }
 
 TEST(DetectTest, MegatronTrees) {

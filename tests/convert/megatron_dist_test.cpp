@@ -1,0 +1,83 @@
+// A torch_dist checkpoint of megatron-core: every element of weights and optimizer state, and what is refused.
+#include "convert/megatron_dist.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "convert/tensor_file.h"
+#include "core/error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::TensorRole;
+using testing::Contains;
+using testing::HasSubstr;
+
+// Made by tests/data/make_megatron_dist.py: TP 2 PP 2, a vocabulary of 29 padded to 32.
+std::string data_folder() { return core::cat(MS_TEST_DATA, "/megatron_dist"); }
+constexpr const char* kIteration = "iter_0000003";
+
+std::vector<std::byte> whole(ckpt::Source& source, const std::string& key, TensorRole role) {
+  const ckpt::ShardTable& shards = source.shards();
+  const auto tensor = shards.find(key, role);
+  if (!tensor) return {};
+  const core::Dims shape(shards.global_shape(*tensor).begin(), shards.global_shape(*tensor).end());
+  std::vector<std::byte> all(static_cast<size_t>(shards.tensor_bytes(*tensor)));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (shards.tensor_of(i) != *tensor) continue;
+    source.read_into(static_cast<int32_t>(i), core::Dims(shape.size(), 0), shards.extents(i), all.data(), shape,
+                     shards.offsets(i));
+  }
+  return all;
+}
+
+TEST(DistSourceTest, AllThatMegatronReadsInIt) {
+  std::vector<std::string> decisions;
+  const auto source = open_megatron_dist(core::cat(data_folder(), "/", kIteration), {}, decisions);
+  EXPECT_EQ(source->info().iteration, 3);
+  EXPECT_EQ(source->info().model.vocab_size, 29);
+  EXPECT_EQ(source->info().model.num_layers, 2);
+  EXPECT_EQ(source->info().common.at("consumed_train_samples"), 24);
+  EXPECT_EQ(source->info().common.at("step"), 1) << "of its optimizer";
+  EXPECT_THAT(decisions, Contains(HasSubstr("last 3 of 32 rows")));
+  const auto expected = open_safetensors(core::cat(data_folder(), "/expected.safetensors"));
+  EXPECT_EQ(expected->size(), source->shards().num_tensors());
+  for (size_t i = 0; i < expected->size(); ++i) {
+    const TensorFile::Tensor tensor = (*expected)[i];
+    const size_t colon = tensor.name.find(':');
+    const std::string role(tensor.name.substr(0, colon)), key(tensor.name.substr(colon + 1));
+    std::vector<std::byte> bytes(tensor.end - tensor.begin);
+    expected->read(tensor.begin, bytes);
+    if (key == "embedding.word_embeddings.weight" || key == "output_layer.weight") bytes.resize(bytes.size() / 32 * 29);
+    EXPECT_EQ(whole(*source, key, core::parse_role(role)), bytes) << tensor.name;
+  }
+}
+
+TEST(DistSourceTest, MoreOfTheVocabularyIfAsked) {
+  std::vector<std::string> decisions;
+  const std::string path = core::cat(data_folder(), "/", kIteration);
+  EXPECT_EQ(open_megatron_dist(path, {.true_vocab_size = 31}, decisions)->info().model.vocab_size, 31);
+  EXPECT_EQ(test::thrown_by([&] { open_megatron_dist(path, {.true_vocab_size = 33}, decisions); }).code,
+            core::ErrorCode::kInvalidArgument);
+}
+
+TEST(DistSourceTest, WithoutArgsThereIsNoModel) {
+  const test::TemporaryFolder folder;
+  fs::copy(core::cat(data_folder(), "/", kIteration), folder.path(),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  fs::remove(folder / "common.pt");
+  std::vector<std::string> decisions;
+  const auto thrown = test::thrown_by([&] { open_megatron_dist(folder.path().string(), {}, decisions); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
+  EXPECT_THAT(thrown.text, HasSubstr("common.pt"));
+}
+
+}  // namespace
+}  // namespace ms::convert
