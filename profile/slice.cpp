@@ -17,14 +17,12 @@ void keep(Column<T>& column, const std::vector<bool>& wanted) {
   column.swap(kept);
 }
 
-void slice_rank(RankTrace& trace, const std::vector<Interval>& windows) {
-  const auto reaches = [&](int64_t start, int64_t end) {
-    return std::any_of(windows.begin(), windows.end(),
-                       [&](const Interval& w) { return start < w.end && std::max(end, start + 1) > w.start; });
-  };
+// within(start, end): whether an event of these times is wanted.
+template <class Within>
+void keep_within(RankTrace& trace, const Within& within) {
   Events& events = trace.events;
   std::vector<bool> wanted(events.size());
-  for (size_t i = 0; i < events.size(); ++i) wanted[i] = reaches(events.ts[i], events.end(i));
+  for (size_t i = 0; i < events.size(); ++i) wanted[i] = within(events.ts[i], events.end(i));
   const DeviceView view = view_devices(trace);
   for (const DeviceEvent& device : view.devices) {
     // With a launch, that decides: a kernel belongs to the step that submitted it.
@@ -39,8 +37,8 @@ void slice_rank(RankTrace& trace, const std::vector<Interval>& windows) {
   keep(events.external, wanted);
   keep(events.comm, wanted);
   keep(events.details, wanted);
-  std::erase_if(trace.memory, [&](const MemoryChange& m) { return !reaches(m.ts, m.ts); });
-  std::erase_if(trace.counters, [&](const CounterSample& c) { return !reaches(c.ts, c.ts); });
+  std::erase_if(trace.memory, [&](const MemoryChange& m) { return !within(m.ts, m.ts); });
+  std::erase_if(trace.counters, [&](const CounterSample& c) { return !within(c.ts, c.ts); });
   finish_trace(trace);
 }
 
@@ -64,9 +62,22 @@ void slice(Store& store, const SliceOptions& options) {
         clip(step.start, step.end);
       }
     }
-    slice_rank(*trace, windows);
+    keep_within(*trace, [&](int64_t start, int64_t end) {
+      return std::any_of(windows.begin(), windows.end(),
+                         [&](const Interval& w) { return start < w.end && std::max(end, start + 1) > w.start; });
+    });
   }
   if (!found) throw core::Error(core::ErrorCode::kNotFound, "--step: no trace holds one of these steps");
+}
+
+void drop_last_steps(Store& store) {
+  for (const auto& trace : store.ranks) {
+    const std::vector<Step> steps = view_devices(*trace).steps;
+    if (steps.size() < 2) continue;
+    int64_t last = INT64_MIN;
+    for (const Step& step : steps) last = std::max(last, step.start);
+    keep_within(*trace, [last](int64_t start, int64_t) { return start < last; });
+  }
 }
 
 }  // namespace ms::profile

@@ -17,4 +17,8 @@ struct SliceOptions {
 // the memory changes and counters in between. Throws kNotFound for a step that no rank has.
 void slice(Store& store, const SliceOptions& options);
 
+// Of each rank with several steps, leaves out the last: what the host does from its start on, the device events
+// launched by that, and memory changes and counters from there on. Profilers often stop in it.
+void drop_last_steps(Store& store);
+
 }  // namespace ms::profile

@@ -71,6 +71,7 @@ struct Details {
   int32_t wait_stream = -1;        // of a stream wait event: the stream that waits
   uint32_t wait_correlation = 0;   // of an event synchronisation: the cudaEventRecord it waits for
   uint8_t sync_kind = 0;           // SyncKind
+  bool unsigned_stream = false;    // of a synchronisation of all streams: written as 2^32 - 1 instead of -1
 };
 
 enum class SyncKind : uint8_t { kNone, kContext, kStream, kEvent, kStreamWaitEvent };

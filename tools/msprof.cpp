@@ -51,7 +51,8 @@ struct Flags {
   std::optional<std::string> annotation;
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
   bool short_names = false, table = false;
-  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto", compat;
+  std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto", compat,
+                                       last_step = "keep";
   std::string instance, data_load, where, columns, against, time_range;
   std::string max_exposed_comm, max_exposed_memory, max_idle, max_bubble, max_slow_rank, min_overlap,
       min_parallel_efficiency, max_step_ms, max_slowdown;
@@ -153,6 +154,7 @@ Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
     parse_time_range(flags.time_range, range);
     slice(store, range);
   }
+  if (flags.last_step == "drop") drop_last_steps(store);
   return store;
 }
 
@@ -170,7 +172,9 @@ int finish(const Flags& flags, const Store& store) {
   return ms::core::exit_code(ErrorCode::kCorruptData);
 }
 
-int run_hta_breakdown(const Flags& flags, const std::vector<std::string>& arguments) {
+int run_hta_breakdown(Flags flags, const std::vector<std::string>& arguments) {
+  const bool keep_last_step = flags.last_step == "keep";
+  flags.last_step = "keep";  // it is dropped as HTA drops it, not as load_inputs does
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
   if (flags.per_step || !flags.step.empty()) {
@@ -181,7 +185,7 @@ int run_hta_breakdown(const Flags& flags, const std::vector<std::string>& argume
   std::vector<HtaRank> ranks;
   for (const auto& trace : store.ranks) {
     round_as_hta(*trace);
-    if (const auto found = hta_breakdown(*trace)) ranks.push_back({trace->rank, *found});
+    if (const auto found = hta_breakdown(*trace, keep_last_step)) ranks.push_back({trace->rank, *found});
   }
   if (flags.json) {
     print(json_report(store, hta_tables(ranks), {"breakdown", arguments, flags.top, flags.pretty}));
@@ -414,6 +418,9 @@ void add_input_flags(CLI::App& verb, Flags& flags) {
                   "Threads that read, several files at once or parts of one, and analyse ranks")
       ->check(CLI::PositiveNumber);
   verb.add_option("--time-range", flags.time_range, "Only these microseconds since the first event: A-B");
+  verb.add_option("--last-step", flags.last_step,
+                  "keep, or drop what each rank does from the start of its last step on")
+      ->check(CLI::IsMember({"keep", "drop"}));
   verb.add_flag("--strict", flags.strict, "Exit 3 if any data was lost");
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }

@@ -1,6 +1,7 @@
 #include "profile/analysis/hta_breakdown.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -11,15 +12,22 @@
 namespace ms::profile {
 namespace {
 
-bool has(std::string_view name, std::string_view word, size_t from = 0) {
-  return name.find(word, from) != std::string_view::npos;
+bool has(std::string_view name, std::string_view word) { return name.find(word) != std::string_view::npos; }
+bool begins_with_any(std::string_view name, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return name.starts_with(word); });
 }
-bool communicates(std::string_view name) { return name.starts_with("nccl") && has(name, "Kernel", 4); }
+
+// The patterns of its hta/common/types.py. What is neither of these two is MEMORY or OTHER, which count as busy only.
+bool communicates(std::string_view name) {
+  return begins_with_any(name, {"nccl", "hip", "hccl"}) || has(name, "ncclKernel");
+}
 bool computes(std::string_view name) {
-  for (const char* copy : {"Memcpy", "Memset", "dma"}) {
-    if (name.starts_with(copy)) return false;
+  for (const char* word : {"Memcpy", "Memset", "dma", "Sync"}) {
+    if (has(name, word)) return false;
   }
-  return !communicates(name) && !has(name, "Memcpy") && !has(name, "Sync");
+  return !communicates(name) && !(name.starts_with("cuda") && has(name, "LaunchKernel")) &&
+         !begins_with_any(name, {"Stream Wait Event", "runFunction", "job_exe", "packet", "pe_exe", "cpum_exe_subgraph",
+                                 "collective_subgraph_execution"});
 }
 
 // Its merge_kernel_intervals: unlike a union it keeps intervals that end before they begin.
@@ -64,37 +72,61 @@ int64_t overlap_of(const std::vector<Interval>& communication, const std::vector
   return sum;
 }
 
-// Correlations of host events up to the end of the last step; nothing if there are fewer than two steps to tell it.
-std::optional<std::unordered_set<uint32_t>> launched_in_steps(const RankTrace& trace) {
-  const Events& events = trace.events;
-  std::unordered_set<NameId> steps;
-  int64_t last_end = INT64_MIN;
-  const auto on_host = [&](size_t i) { return !trace.lanes[events.lane[i]].device; };
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (!on_host(i) || !has(trace.names[events.name[i]], "ProfilerStep")) continue;
-    steps.insert(events.name[i]);
-    last_end = std::max(last_end, events.end(i));
-  }
-  if (steps.size() < 2) return std::nullopt;
-  std::unordered_set<uint32_t> launched;
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (on_host(i) && events.correlation[i] != 0 && events.ts[i] <= last_end) launched.insert(events.correlation[i]);
-  }
-  return launched;
+// Whether HTA sees an event on a stream: annotations of the device are on none, and -1 is none, but not 2^32 - 1.
+bool on_stream(const RankTrace& trace, size_t i) {
+  const Lane& lane = trace.lanes[trace.events.lane[i]];
+  if (!lane.device || trace.names[trace.categories[trace.events.category[i]].name] == "gpu_user_annotation")
+    return false;
+  return lane.id >= 0 || trace.details[trace.events.details[i]].unsigned_stream;
 }
+
+// What counts of a trace with several steps: its other events, which it takes for the host's, up to a time, and of
+// those on streams what they launched.
+class StepFilter {
+ public:
+  StepFilter(const RankTrace& trace, bool keep_last) : trace_(trace) {
+    std::unordered_set<NameId> steps;
+    int64_t last_start = INT64_MIN, last_end = INT64_MIN;
+    for (size_t i = 0; i < trace.events.size(); ++i) {
+      if (is_launched(i) || !has(name(i), "ProfilerStep#")) continue;
+      steps.insert(trace.events.name[i]);
+      last_start = std::max(last_start, trace.events.ts[i]);
+      last_end = std::max(last_end, trace.events.end(i));
+    }
+    if (steps.size() < 2) return;
+    end_ = keep_last ? last_end + 1 : last_start;
+    for (size_t i = 0; i < trace.events.size(); ++i) {
+      if (!is_launched(i) && trace.events.ts[i] < end_) launched_.insert(trace.events.correlation[i]);
+    }
+  }
+
+  bool keeps(size_t i) const {
+    if (end_ == INT64_MAX) return true;
+    return is_launched(i) ? launched_.contains(trace_.events.correlation[i]) : trace_.events.ts[i] < end_;
+  }
+
+ private:
+  std::string_view name(size_t i) const { return trace_.names[trace_.events.name[i]]; }
+  // Synchronisation of the device needs no correlation for it.
+  bool is_launched(size_t i) const {
+    return (on_stream(trace_, i) && trace_.events.correlation[i] != 0) || name(i) == "Event Sync" ||
+           name(i) == "Context Sync";
+  }
+
+  const RankTrace& trace_;
+  int64_t end_ = INT64_MAX;
+  std::unordered_set<uint32_t> launched_;  // with 0, of events without a correlation
+};
 
 }  // namespace
 
-std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace) {
-  const auto launched = launched_in_steps(trace);
+std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace, bool keep_last_step) {
+  const StepFilter filter(trace, keep_last_step);
   const Events& events = trace.events;
   const bool own = !trace.meta.empty();
   std::vector<Interval> all, computation, communication;
   for (size_t i = 0; i < events.size(); ++i) {
-    const Lane& lane = trace.lanes[events.lane[i]];
-    if (!lane.device || lane.id < 0) continue;
-    if (trace.names[trace.categories[events.category[i]].name] == "gpu_user_annotation") continue;  // on no stream
-    if (launched && events.correlation[i] != 0 && !launched->contains(events.correlation[i])) continue;
+    if (!on_stream(trace, i) || !filter.keeps(i)) continue;
     const Interval time{events.ts[i], events.end(i)};
     const std::string_view name = trace.names[events.name[i]];
     const bool ours = own && events.comm[i] != 0;  // exported under a name that HTA knows

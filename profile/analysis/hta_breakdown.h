@@ -14,10 +14,11 @@ struct HtaBreakdown {  // times in ns, whole microseconds where the trace was ro
   int64_t overlap = 0, communication = 0;
 };
 
-// trace: after round_as_hta. All steps are kept (its include_last_profiler_step). Nothing without events on streams.
+// trace: after round_as_hta. keep_last_step: its include_last_profiler_step. Nothing without events on streams.
 //
 // Events are those on a stream, synchronisation included; with several steps, of those with a correlation only what a
-// host event up to the end of the last step launched. Rounding makes short events negative, and they count so.
-std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace);
+// host event launched that starts before the last step, or, when that is kept, up to its end. Rounding makes short
+// events negative, and they count so.
+std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace, bool keep_last_step);
 
 }  // namespace ms::profile

@@ -167,7 +167,7 @@ class RankWriter {
     if (is_device_work(side) || side == Side::kDeviceSync) {
       argument("device", lane.process);
       argument("context", 1);
-      argument("stream", lane.id);
+      argument("stream", trace_.details[events.details[i]].unsigned_stream ? int64_t{UINT32_MAX} : lane.id);
     }
     const uint32_t external = events.external[i] != 0 ? events.external[i] : correlation;
     if (external != 0) argument("External id", external);

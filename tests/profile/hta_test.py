@@ -36,17 +36,17 @@ def msprof(*arguments):
     return json.loads(ran.stdout)["result"] if "--json" in arguments else ran.stdout
 
 
-def theirs(folder):
+def theirs(folder, keep_last=True):
     """{rank: (the four times, percent overlap)}"""
-    analyzer = TraceAnalysis(trace_dir=folder, include_last_profiler_step=True)
+    analyzer = TraceAnalysis(trace_dir=folder, include_last_profiler_step=keep_last)
     times = analyzer.get_temporal_breakdown(visualize=False).set_index("rank")
     overlap = analyzer.get_comm_comp_overlap(visualize=False).set_index("rank")
     return {int(rank): ([float(times.loc[rank, c]) for c in COLUMNS], float(overlap.loc[rank, "comp_comm_overlap_pctg"]))
             for rank in times.index}
 
 
-def compatible(folder):
-    told = msprof("breakdown", folder, "--compat", "hta", "--json")
+def compatible(folder, last="keep"):
+    told = msprof("breakdown", folder, "--compat", "hta", "--last-step", last, "--json")
     overlap = {row["rank"]: row["comp_comm_overlap_pct"] for row in told["comm_comp_overlap"]}
     return {row["rank"]: ([row[c.replace("(us)", "_us")] for c in COLUMNS], overlap[row["rank"]]) for row in told["temporal_breakdown"]}
 
@@ -97,6 +97,7 @@ def main():
             hta = theirs(folder)
             same(place, level, hta, compatible(folder))
             same(place, level + ", native", hta, compatible(native))
+            same(place, level + ", without the last step", theirs(folder, False), compatible(native, "drop"))
 
 
 if __name__ == "__main__":

@@ -181,6 +181,11 @@ def check_questions(traces, folder):
         every = run(verb, traces, *more)[1].splitlines()
         step = run(verb, "--step", "11", traces, *more)[1].splitlines()
         expect(f"{verb} of one step of three", len(every) - 1 == 3 * (len(step) - 1) > 0, (every, step))
+    two = json.loads(run("breakdown", traces, "--json", "--step", "10-11")[1])["result"]["ranks"]
+    kept = json.loads(run("breakdown", traces, "--json", "--last-step", "drop")[1])["result"]["ranks"]
+    expect("--last-step drop", [[r["breakdown"][k] for k in keys] for r in kept] == [[r["breakdown"][k] for k in keys] for r in two], kept)
+    hta = json.loads(run("breakdown", traces, "--compat", "hta", "--last-step", "drop", "--json")[1])["result"]["temporal_breakdown"]
+    expect("--last-step drop --compat hta", [r["compute_time_us"] for r in hta] == [800.0, 800.0], hta)
     expect("a range that is none: exit 2", run("info", traces, "--time-range", "5-1")[0] == 2)
 
     for verb, what in (("ranks", "cross_rank"), ("pop", "pop"), ("links", "cross_rank"), ("pipeline", "pipeline")):

@@ -37,7 +37,8 @@ inline std::string tell(const profile::RankTrace& trace) {
   }
   for (const auto& d : trace.details) {
     out << "details " << d.flops << ' ' << d.bytes << ' ' << d.stack << ' ' << d.dims << ' ' << d.types << ' '
-        << d.wait_stream << ' ' << d.wait_correlation << ' ' << static_cast<int>(d.sync_kind) << '\n';
+        << d.wait_stream << ' ' << d.wait_correlation << ' ' << static_cast<int>(d.sync_kind) << ' '
+        << d.unsigned_stream << '\n';
   }
   for (const auto& s : trace.stacks) out << "frame " << s.parent << ' ' << s.name << '\n';
   for (const auto& m : trace.memory) {

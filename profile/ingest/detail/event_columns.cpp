@@ -185,6 +185,7 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
                                              : kind == "Event Sync"        ? SyncKind::kEvent
                                              : kind == "Stream Wait Event" ? SyncKind::kStreamWaitEvent
                                                                            : SyncKind::kNone);
+    details.unsigned_stream = integer(event, Arg::kStream, -1) == int64_t{UINT32_MAX};
     details.wait_stream = static_cast<int32_t>(integer(event, Arg::kWaitOnStream, -1));
     const Value record = event.get(Arg::kWaitOnCorrelation);
     if (record) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/io/file.h"
 #include "profile/analysis/hta_rounding.h"
 #include "profile/ingest/load.h"
 #include "tests/support/temporary_folder.h"
@@ -15,7 +16,7 @@ class HtaBreakdownTest : public testing::Test {
  protected:
   std::optional<HtaBreakdown> of(test::TraceMaker& maker) {
     const Store store = load({maker.finish()}, {});
-    return hta_breakdown(*store.ranks[0]);
+    return hta_breakdown(*store.ranks[0], /*keep_last_step=*/true);
   }
   test::TemporaryFolder folder_;
 };
@@ -46,11 +47,30 @@ TEST_F(HtaBreakdownTest, AKernelLaunchedAfterTheLastStepDoesNotCount) {
   maker.kernel("gemm", 200, 300, 1);
   maker.kernel("gemm", 2100, 2300, 2);
   maker.kernel("gemm", 2500, 9000, 3);
-  const auto breakdown = of(maker);
+  const Store store = load({maker.finish()}, {});
+  const auto breakdown = hta_breakdown(*store.ranks[0], /*keep_last_step=*/true);
   ASSERT_TRUE(breakdown.has_value());
   EXPECT_EQ(breakdown->kernel, 2100);
   EXPECT_EQ(breakdown->compute, 300);
   EXPECT_EQ(breakdown->idle, 1800);
+  EXPECT_EQ(hta_breakdown(*store.ranks[0], /*keep_last_step=*/false)->kernel, 100);
+}
+
+TEST_F(HtaBreakdownTest, WhatANameSays) {
+  core::write_text_atomically(folder_ / "trace.json", R"([
+    {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0, "dur": 10, "args": {"stream": 7}},
+    {"ph": "X", "cat": "kernel", "name": "hipMemcpyKernel", "ts": 20, "dur": 5, "args": {"stream": 7}},
+    {"ph": "X", "cat": "mtia_ccp_events", "name": "pe_exe", "ts": 30, "dur": 7, "args": {"stream": 7}},
+    {"ph": "X", "cat": "mtia_ccp_events", "name": "event_wait", "ts": 40, "dur": 3, "args": {"stream": 7}},
+    {"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "ts": 50, "dur": 1, "args": {"stream": 7}},
+    {"ph": "X", "cat": "cuda_sync", "name": "Context Sync", "ts": 60, "dur": 2, "args": {"stream": 4294967295}},
+    {"ph": "X", "cat": "cuda_sync", "name": "Context Sync", "ts": 70, "dur": 9, "args": {"stream": -1}}])");
+  const auto breakdown = hta_breakdown(*load({folder_ / "trace.json"}, {}).ranks[0], true);
+  ASSERT_TRUE(breakdown.has_value());
+  EXPECT_EQ(breakdown->kernel, 62'000) << "the last of them is on no stream";
+  EXPECT_EQ(breakdown->compute, 13'000);
+  EXPECT_EQ(breakdown->communication, 5'000);
+  EXPECT_EQ(breakdown->idle, (62 - 10 - 5 - 7 - 3 - 1 - 2) * 1000);
 }
 
 TEST_F(HtaBreakdownTest, OurCollectivesAreThoseOfTheExportAndTimesCountFromItsFirst) {
@@ -60,7 +80,7 @@ TEST_F(HtaBreakdownTest, OurCollectivesAreThoseOfTheExportAndTimesCountFromItsFi
   maker.comm("allreduce", "dp", {0}, 30'700, 60'200);
   const Store store = load({maker.finish()}, {});
   round_as_hta(*store.ranks[0]);
-  const auto breakdown = hta_breakdown(*store.ranks[0]);
+  const auto breakdown = hta_breakdown(*store.ranks[0], /*keep_last_step=*/true);
   ASSERT_TRUE(breakdown.has_value());
   EXPECT_EQ(breakdown->compute, 30'000) << "whole microseconds after the first event";
   EXPECT_EQ(breakdown->communication, 29'000) << "59.5 us after it is rounded down";
