@@ -15,11 +15,12 @@ import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/cli"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../../tests/cli")]
+import google_benchmark  # noqa: E402
 import training  # noqa: E402
 
 MODEL = ("--num-layers 6 --hidden-size 288 --num-attention-heads 6 --swiglu --normalization RMSNorm "
@@ -34,13 +35,10 @@ FIRST = 5  # steps before are warm-up
 
 def span_costs(program):
     """ns by case: the least of all repetitions, since whatever else runs only adds."""
-    told = json.loads(subprocess.run([program, "--benchmark_repetitions=20", "--benchmark_format=json"], check=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
     costs = {}
-    for row in told["benchmarks"]:
-        if row["run_type"] == "iteration":
-            name = row["run_name"].split("/iterations")[0]
-            costs[name] = min(row["ns"], costs.get(name, math.inf))
+    for row in google_benchmark.iterations(program, "--benchmark_repetitions=20"):
+        name = row["run_name"].split("/iterations")[0]
+        costs[name] = min(row["ns"], costs.get(name, math.inf))
     return costs
 
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "profile/ingest/detail/renumber.h"
+
 namespace ms::profile {
 
 void append_trace(RankTrace& trace, const RankTrace& more) {
@@ -22,14 +24,7 @@ void append_trace(RankTrace& trace, const RankTrace& more) {
     }
   }
   const auto comm_base = static_cast<uint32_t>(trace.comms.size()) - 1;
-  for (size_t i = 1; i < more.comms.size(); ++i) {
-    CommArgs comm = more.comms[i];
-    comm.op = name[comm.op];
-    comm.group = name[comm.group];
-    comm.ranks = name[comm.ranks];
-    comm.dtype = name[comm.dtype];
-    trace.comms.push_back(comm);
-  }
+  for (size_t i = 1; i < more.comms.size(); ++i) trace.comms.push_back(detail::renumbered(more.comms[i], name));
   const auto stack_base = static_cast<uint32_t>(trace.stacks.size()) - 1;
   for (size_t i = 1; i < more.stacks.size(); ++i) {
     const StackFrame& frame = more.stacks[i];
@@ -37,10 +32,8 @@ void append_trace(RankTrace& trace, const RankTrace& more) {
   }
   const auto details_base = static_cast<uint32_t>(trace.details.size()) - 1;
   for (size_t i = 1; i < more.details.size(); ++i) {
-    Details details = more.details[i];
+    Details details = detail::renumbered(more.details[i], name);
     if (details.stack != 0) details.stack += stack_base;
-    details.dims = name[details.dims];
-    details.types = name[details.types];
     trace.details.push_back(details);
   }
 
@@ -59,16 +52,8 @@ void append_trace(RankTrace& trace, const RankTrace& more) {
     events.comm.push_back(comm == 0 ? 0 : comm + comm_base);
     events.details.push_back(details == 0 ? 0 : details + details_base);
   }
-  for (MemoryChange change : more.memory) {
-    change.tag = name[change.tag];
-    change.lane = lane[change.lane];
-    trace.memory.push_back(change);
-  }
-  for (CounterSample sample : more.counters) {
-    sample.name = name[sample.name];
-    sample.lane = lane[sample.lane];
-    trace.counters.push_back(sample);
-  }
+  for (const MemoryChange& change : more.memory) trace.memory.push_back(detail::renumbered(change, name, lane));
+  for (const CounterSample& sample : more.counters) trace.counters.push_back(detail::renumbered(sample, name, lane));
   trace.clocks.insert(trace.clocks.end(), more.clocks.begin(), more.clocks.end());
   finish_trace(trace);
 }

@@ -240,6 +240,21 @@ class PlantedFaults : public testing::Test {
     }
   }
 
+  // The one rank of four whose products nap makes the other three wait for as long as it slept.
+  void expect_slow_rank(const Fault& fault, FindingKind kind, const std::string& detail) {
+    profile::Store store = record(fault);
+    const int rank = fault.gemm_naps.begin()->first;
+    const int64_t slow = slept(store, rank);
+    ASSERT_GT(slow, 0);
+    expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
+      const Finding& first = results.findings[0];
+      EXPECT_EQ(first.kind, kind);
+      EXPECT_EQ(first.worst_rank, rank);
+      EXPECT_THAT(first.detail, testing::HasSubstr(detail));
+      EXPECT_NEAR(first.share, static_cast<double>(3 * slow) / span, kTolerance + healthy_ / span);
+    });
+  }
+
   TemporaryFolder folder_;
   double healthy_ = 0;  // all ranks' time without the fault
 };
@@ -248,32 +263,14 @@ TEST_F(PlantedFaults, ASlowedRank) {
   Fault fault;
   fault.layout.dp = 4;
   fault.gemm_naps[2] = milliseconds(1);
-  profile::Store store = record(fault);
-  const int64_t slow = slept(store, 2);
-  ASSERT_GT(slow, 0);
-  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-    const Finding& first = results.findings[0];
-    EXPECT_EQ(first.kind, FindingKind::kWaiting);
-    EXPECT_EQ(first.worst_rank, 2);
-    EXPECT_THAT(first.detail, testing::HasSubstr("computes"));
-    EXPECT_NEAR(first.share, static_cast<double>(3 * slow) / span, kTolerance + healthy_ / span);
-  });
+  expect_slow_rank(fault, FindingKind::kWaiting, "computes");
 }
 
 TEST_F(PlantedFaults, AnUnbalancedPipelineStage) {
   Fault fault;
   fault.layout.pp = 4;
   fault.gemm_naps[1] = milliseconds(2);
-  profile::Store store = record(fault);
-  const int64_t slow = slept(store, 1);
-  ASSERT_GT(slow, 0);
-  expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-    const Finding& first = results.findings[0];
-    EXPECT_EQ(first.kind, FindingKind::kPipelineBubble);
-    EXPECT_EQ(first.worst_rank, 1);
-    EXPECT_THAT(first.detail, testing::HasSubstr("more than the average"));
-    EXPECT_NEAR(first.share, static_cast<double>(3 * slow) / span, kTolerance + healthy_ / span);
-  });
+  expect_slow_rank(fault, FindingKind::kPipelineBubble, "more than the average");
 }
 
 TEST_F(PlantedFaults, ASlowLink) {

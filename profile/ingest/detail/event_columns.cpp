@@ -9,6 +9,7 @@
 #include "kernels/checksum.h"
 #include "profile/ingest/detail/json_text.h"
 #include "profile/ingest/detail/numbers.h"
+#include "profile/ingest/detail/renumber.h"
 
 namespace ms::profile::detail {
 namespace {
@@ -477,34 +478,20 @@ bool EventColumns::absorb(EventColumns& later) {
   }
   const size_t slices = trace_.events.size();
   absorb_events(more.events, names, categories, lanes, later.wide_order_);
-  for (size_t i = 1; i < more.comms.size(); ++i) {
-    CommArgs comm = more.comms[i];
-    for (NameId* name : {&comm.op, &comm.group, &comm.ranks, &comm.dtype}) *name = names[*name];
-    trace_.comms.push_back(comm);
-  }
+  for (size_t i = 1; i < more.comms.size(); ++i) trace_.comms.push_back(renumbered(more.comms[i], names));
   std::vector<uint32_t> frames(more.stacks.size());
   for (size_t i = 1; i < frames.size(); ++i) {  // parents come first
     frames[i] = intern_frame(frames[more.stacks[i].parent], names[more.stacks[i].name]);
   }
   for (size_t i = 1; i < more.details.size(); ++i) {
-    Details details = more.details[i];
-    details.dims = names[details.dims];
-    details.types = names[details.types];
+    Details details = renumbered(more.details[i], names);
     details.stack = frames[details.stack];
     const size_t from_top = UINT32_MAX - 1 - static_cast<size_t>(details.wait_correlation);
     if (from_top < later.wide_order_.size()) details.wait_correlation = compact(later.wide_order_[from_top]);
     trace_.details.push_back(details);
   }
-  for (MemoryChange change : more.memory) {
-    change.tag = names[change.tag];
-    change.lane = lanes[change.lane];
-    trace_.memory.push_back(change);
-  }
-  for (CounterSample sample : more.counters) {
-    sample.name = names[sample.name];
-    sample.lane = lanes[sample.lane];
-    trace_.counters.push_back(sample);
-  }
+  for (const MemoryChange& change : more.memory) trace_.memory.push_back(renumbered(change, names, lanes));
+  for (const CounterSample& sample : more.counters) trace_.counters.push_back(renumbered(sample, names, lanes));
   for (FlowPoint point : more.flows) {
     point.lane = lanes[point.lane];
     point.category = categories[point.category];
