@@ -41,9 +41,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {
 
-constexpr int64_t kMemoryBase = int64_t{24} << 20;  // libraries, tables, the reader's own buffers
-constexpr int64_t kMemoryPerByte = 64;              // of input
-constexpr double kSecondsPerInput = 10;             // a machine of the CI may be busy
+constexpr int64_t kMemoryBase = int64_t{MS_FUZZ_BASE_MIB} << 20;  // libraries, tables, the reader's own buffers
+constexpr int64_t kMemoryPerByte = 64;                            // of input
+constexpr double kSecondsPerInput = 10;                           // a machine of the CI may be busy
 
 std::string current;                 // the input that runs
 std::atomic<int64_t> live_bytes{0};  // allocated, of the whole process

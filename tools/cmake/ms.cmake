@@ -163,13 +163,14 @@ function(ms_script_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
-# ms_fuzz(<reader> USES modules... [LINKS external targets...] [RUNS n] [RANDOM n])
+# ms_fuzz(<reader> USES modules... [LINKS external targets...] [RUNS n] [RANDOM n] [BASE_MIB n])
 # tests/fuzz/<reader>_fuzz.cpp has libFuzzer's entry point. fuzz.<reader> replays tests/fuzz/corpus/<reader> and
 # mutations of it that are always the same (tests/fuzz/replay.cpp); fuzz.<reader>.all, nightly, leaves none of them out.
 # RANDOM: also fuzz.<reader>.random, nightly: so many inputs with a few random changes each.
+# BASE_MIB: of memory that a run may ask for whatever its input (24).
 # With MS_FUZZ the program is libFuzzer's, and is run by hand (tests/README.md).
 function(ms_fuzz reader)
-  cmake_parse_arguments(ARG "" "RUNS;RANDOM" "USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "RUNS;RANDOM;BASE_MIB" "USES;LINKS" ${ARGN})
   set(target fuzz.${reader})
   add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/fuzz/${reader}_fuzz.cpp)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -183,6 +184,10 @@ function(ms_fuzz reader)
     return()
   endif()
   target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/fuzz/replay.cpp)
+  if(NOT ARG_BASE_MIB)
+    set(ARG_BASE_MIB 24)
+  endif()
+  target_compile_definitions(${target} PRIVATE MS_FUZZ_BASE_MIB=${ARG_BASE_MIB})
   set(corpus ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${reader})
   add_test(NAME fuzz.${reader} COMMAND ${target} ${corpus})
   add_test(NAME fuzz.${reader}.all COMMAND ${target} ${corpus})
