@@ -233,8 +233,9 @@ struct CheckpointConfig {
   static void fields(Visitor&& field) {
     using C = CheckpointConfig;
     field("save", &C::save, "Folder of the checkpoints this run makes");
-    field("load", &C::load,
-          "Continue from the newest valid checkpoint of this folder (native, or a Hugging Face folder)");
+    field(
+        "load", &C::load,
+        "Continue from the newest valid checkpoint of this folder (native, a Hugging Face folder or a Megatron tree)");
     field("save_interval", &C::save_interval, "Steps between saves; 0: at the end only");
     field("ckpt_step", &C::ckpt_step, "Load this iteration; 0: the newest");
     field("save_retain_interval", &C::save_retain_interval,

@@ -4,6 +4,7 @@
 #include "convert/detail/printable.h"
 #include "convert/megatron.h"
 #include "convert/megatron/model.h"
+#include "convert/megatron/optimizer.h"
 #include "convert/megatron/progress.h"
 #include "core/error.h"
 
@@ -22,27 +23,53 @@ struct Placement {
   uint64_t first = 0;
 };
 
-bool same_bits(const TorchFile& file_a, const TorchTensor& a, const TorchFile& file_b, const TorchTensor& b) {
-  if (a.dtype != b.dtype || a.shape != b.shape) return false;
-  const uint64_t item = bits_of(a.dtype) / 8, elements = a.elements(), at_once = (1 << 20) / item;
+constexpr uint64_t kComparedElements = 4096;  // at each end of a copy of optimizer state
+
+bool same_range(const MegatronState& a, const MegatronState& b, uint64_t begin, uint64_t end) {
+  const uint64_t item = bits_of(a.tensor.dtype) / 8, at_once = (1 << 20) / item;
   std::vector<std::byte> left(at_once * item), right(at_once * item);
-  for (uint64_t done = 0; done < elements; done += at_once) {
-    const size_t bytes = std::min(at_once, elements - done) * item;
-    file_a.read(a, done, std::span(left).first(bytes));
-    file_b.read(b, done, std::span(right).first(bytes));
+  for (uint64_t done = begin; done < end; done += at_once) {
+    const size_t bytes = std::min(at_once, end - done) * item;
+    a.file->peek(a.tensor, a.first + done, std::span(left).first(bytes));
+    b.file->peek(b.tensor, b.first + done, std::span(right).first(bytes));
     if (std::memcmp(left.data(), right.data(), bytes) != 0) return false;
   }
   return true;
+}
+
+// Weights are compared whole, optimizer state at both ends.
+bool same_bits(const MegatronState& a, const MegatronState& b) {
+  if (a.tensor.dtype != b.tensor.dtype || a.parameter->tensor.shape != b.parameter->tensor.shape) return false;
+  const uint64_t elements = a.parameter->tensor.elements();
+  if (a.role == core::TensorRole::kParam || elements <= 2 * kComparedElements) return same_range(a, b, 0, elements);
+  return same_range(a, b, 0, kComparedElements) && same_range(a, b, elements - kComparedElements, elements);
 }
 
 class MegatronSource final : public ckpt::Source {
  public:
   MegatronSource(const std::string& path, const MegatronOptions& options, std::vector<std::string>& decisions)
       : tree_(open_megatron_tree(path)), model_(read_megatron_model(tree_, options.true_vocab_size, decisions)) {
-    add_weights(decisions);
+    optimizer_ = read_megatron_optimizer(tree_, model_, decisions);
+    std::vector<std::vector<MegatronState>> weights(tree_.ranks.size());
+    for (size_t r = 0; r < tree_.ranks.size(); ++r) {
+      for (const MegatronChunk& chunk : model_.chunks[r]) {
+        for (const MegatronParameter& p : chunk) {
+          weights[r].push_back({&p, core::TensorRole::kParam, tree_.ranks[r].file.get(), p.tensor, p.name, 0});
+        }
+      }
+    }
+    if (add_tensors(core::TensorRole::kParam, weights)) {
+      decisions.push_back("the output layer on the last stage is a copy of the word embeddings, and left out");
+    }
+    for (const core::TensorRole role :
+         {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq}) {
+      add_tensors(role, optimizer_.states);
+    }
+    optimizer_.states.clear();
     info_.model = model_.config;
     info_.layout = ckpt::layout_to_json(model_.layout);
-    add_progress(decisions);
+    add_megatron_progress(tree_.ranks[0].file->root(), *tree_.ranks[0].args, info_);
+    if (optimizer_.step && !info_.common.contains("step")) info_.common["step"] = *optimizer_.step;
   }
 
   const ckpt::CheckpointInfo& info() const override { return info_; }
@@ -65,83 +92,62 @@ class MegatronSource final : public ckpt::Source {
   }
 
  private:
-  // The tensor holds the rank's part of the parameter from element `first` on.
-  void add_shards(const MegatronRank& rank, const ckpt::ParameterSpec& spec, core::TensorRole role,
-                  const TorchFile& file, const TorchTensor& tensor, const std::string& name, uint64_t first) {
+  // The state holds the rank's part of its parameter.
+  void add_shards(const MegatronRank& rank, const MegatronState& state) {
+    const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
     const int64_t elements = core::num_elements(ckpt::local_shape(spec, model_.padded, tree_.tp));
+    uint64_t first = state.first;
     for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, tree_.tp, rank.tp, 0, elements)) {
       const auto size = static_cast<uint64_t>(core::num_elements(box.extent));
-      shards_.push_back({spec.key, role, *to_core_dtype(tensor.dtype), spec.global_shape, std::move(box.offset),
-                         std::move(box.extent)});
-      placements_.push_back({&file, tensor, name, first});
+      shards_.push_back({spec.key, state.role, *to_core_dtype(state.tensor.dtype), spec.global_shape,
+                         std::move(box.offset), std::move(box.extent)});
+      placements_.push_back({state.file, state.tensor, state.name, first});
       first += size;
     }
   }
 
-  void add_weights(std::vector<std::string>& decisions);
-  void check_copy(const MegatronRank& rank, const MegatronParameter& copy, const MegatronRank& of_rank,
-                  const MegatronParameter& of, const char* why) const;
-  void add_progress(std::vector<std::string>& decisions);
+  bool add_tensors(core::TensorRole role, const std::vector<std::vector<MegatronState>>& of_rank);
 
   MegatronTree tree_;
   MegatronModel model_;
+  MegatronOptimizer optimizer_;
   ckpt::CheckpointInfo info_;
   ckpt::ShardTable shards_;
   std::vector<Placement> placements_;  // of shards_
 };
 
-void MegatronSource::check_copy(const MegatronRank& rank, const MegatronParameter& copy, const MegatronRank& of_rank,
-                                const MegatronParameter& of, const char* why) const {
-  if (same_bits(*rank.file, copy.tensor, *of_rank.file, of.tensor)) return;
-  throw Error(ErrorCode::kCorruptData,
-              cat(rank.file->where(), ": tensor ", detail::printable(copy.name), " is not bit for bit ", of.name,
-                  " of ", of_rank.file->where(), ", but ", why));
+void check_copy(const MegatronState& copy, const MegatronState& of, const char* why) {
+  if (same_bits(copy, of)) return;
+  throw Error(ErrorCode::kCorruptData, cat(copy.file->where(), ": tensor ", detail::printable(copy.name),
+                                           " is not bit for bit ", of.name, " of ", of.file->where(), ", but ", why));
 }
 
-void MegatronSource::add_weights(std::vector<std::string>& decisions) {
-  struct Holder {
-    const MegatronRank* rank = nullptr;
-    const MegatronParameter* parameter = nullptr;
-  };
-  std::vector<Holder> holders(model_.specs.size() * static_cast<size_t>(tree_.tp));  // of each parameter, by tp
-  std::vector<Holder> tied_copies;
-  for (size_t r = 0; r < tree_.ranks.size(); ++r) {
+// The states of this role, but for copies, which must be alike. True if there is a copy of tied embeddings.
+bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::vector<MegatronState>>& of_rank) {
+  const auto tp_size = static_cast<size_t>(tree_.tp);
+  std::vector<const MegatronState*> holders(model_.specs.size() * tp_size);  // of each parameter, by tp
+  std::vector<std::pair<const MegatronState*, size_t>> tied_copies;          // and whose copy it is, in holders
+  for (size_t r = 0; r < of_rank.size(); ++r) {
     const MegatronRank& rank = tree_.ranks[r];
-    for (const MegatronChunk& chunk : model_.chunks[r]) {
-      for (const MegatronParameter& parameter : chunk) {
-        const ckpt::ParameterSpec& spec = model_.specs[parameter.spec];
-        Holder* of_ranks = &holders[parameter.spec * static_cast<size_t>(tree_.tp)];
-        if (parameter.is_tied_copy) {
-          tied_copies.push_back({&rank, &parameter});
-          continue;
-        }
-        of_ranks[rank.tp] = {&rank, &parameter};
-        if (spec.rule == ckpt::TpRule::kReplicated && rank.tp > 0) {
-          check_copy(rank, parameter, *of_ranks[0].rank, *of_ranks[0].parameter,
-                     "every tensor-parallel rank holds the same");
-          continue;
-        }
-        add_shards(rank, spec, core::TensorRole::kParam, *rank.file, parameter.tensor, parameter.name, 0);
+    for (const MegatronState& state : of_rank[r]) {
+      if (state.role != role) continue;
+      const size_t first_holder = state.parameter->spec * tp_size, holder = first_holder + static_cast<size_t>(rank.tp);
+      if (state.parameter->is_tied_copy) {
+        tied_copies.emplace_back(&state, holder);
+        continue;
+      }
+      holders[holder] = &state;
+      if (rank.tp > 0 && model_.specs[state.parameter->spec].rule == ckpt::TpRule::kReplicated) {
+        check_copy(state, *holders[first_holder], "every tensor-parallel rank holds the same");
+      } else {
+        add_shards(rank, state);
       }
     }
   }
-  for (const Holder& copy : tied_copies) {
-    const Holder& original =
-        holders[copy.parameter->spec * static_cast<size_t>(tree_.tp) + static_cast<size_t>(copy.rank->tp)];
-    check_copy(*copy.rank, *copy.parameter, *original.rank, *original.parameter,
-               "args.untie_embeddings_and_output_weights is False");
+  for (const auto& [copy, holder] : tied_copies) {
+    check_copy(*copy, *holders[holder], "args.untie_embeddings_and_output_weights is False");
   }
-  if (!tied_copies.empty()) {
-    decisions.push_back("the output layer on the last stage is a copy of the word embeddings, and left out");
-  }
-}
-
-void MegatronSource::add_progress(std::vector<std::string>& decisions) {
-  const MegatronRank& rank = tree_.ranks[0];
-  if (rank.find("optimizer") || !rank.distributed_optimizer.empty()) {
-    decisions.push_back("optimizer state is not read yet, and left out");
-  }
-  add_megatron_progress(rank.file->root(), *rank.args, info_);
+  return !tied_copies.empty();
 }
 
 }  // namespace

@@ -89,25 +89,35 @@ TorchFile::~TorchFile() = default;
 std::optional<TorchTensor> TorchFile::tensor(PickleValue value) const {
   constexpr const char* kUtils = "torch._utils";
   const std::string& where = pickle_->where();
-  for (int depth = 0; depth < 2; ++depth) {  // a parameter holds a tensor
-    if (!value.is(PickleKind::kCall)) return std::nullopt;
-    const std::vector<PickleValue> arguments = value.arguments();
-    if (value.is_call_of(kUtils, "_rebuild_parameter") || value.is_call_of(kUtils, "_rebuild_parameter_with_state")) {
+  if (!value.is(PickleKind::kCall)) return std::nullopt;
+  PickleValue callee = value.callee();
+  std::vector<PickleValue> arguments = value.arguments();
+  for (int depth = 0; depth < 3; ++depth) {
+    if (callee.is_symbol("torch._tensor",
+                         "_rebuild_from_type_v2")) {  // attributes: function, type, its arguments, they
+      if (arguments.size() < 4 || !arguments[2].is(PickleKind::kTuple)) {
+        throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with attributes, but without arguments"));
+      }
+      callee = arguments[0];
+      arguments = arguments[2].items();
+    } else if (callee.is_symbol(kUtils, "_rebuild_parameter") ||
+               callee.is_symbol(kUtils, "_rebuild_parameter_with_state")) {  // holds a tensor
       if (arguments.empty()) throw Error(ErrorCode::kCorruptData, cat(where, ": a parameter without a tensor"));
-      value = arguments[0];
-      continue;
-    }
-    if (value.is_call_of(kUtils, "_rebuild_tensor_v2")) {
+      const PickleValue held = arguments[0];
+      if (!held.is(PickleKind::kCall)) return std::nullopt;
+      callee = held.callee();
+      arguments = held.arguments();
+    } else if (callee.is_symbol(kUtils, "_rebuild_tensor_v2")) {
       if (arguments.size() < 6) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
       return view(arguments[0], arguments[1], arguments[2], arguments[3], std::nullopt);
-    }
-    if (value.is_call_of(kUtils, "_rebuild_tensor_v3")) {
+    } else if (callee.is_symbol(kUtils, "_rebuild_tensor_v3")) {
       if (arguments.size() < 7) throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor of too few arguments"));
       const auto dtype = parse_torch_dtype(arguments[6]);
       if (!dtype) throw Error(ErrorCode::kUnsupported, cat(where, ": a tensor of an element type that is not known"));
       return view(arguments[0], arguments[1], arguments[2], arguments[3], dtype);
+    } else {
+      return std::nullopt;
     }
-    return std::nullopt;
   }
   return std::nullopt;
 }
@@ -196,6 +206,11 @@ void TorchFile::check_record(size_t record) const {
 void TorchFile::read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const {
   if (out.empty()) return;
   check_record(tensor.record);
+  peek(tensor, first, out);
+}
+
+void TorchFile::peek(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const {
+  if (out.empty()) return;
   const uint64_t item = bits_of(tensor.dtype) / 8, count = out.size() / item;
   MS_CHECK(out.size() % item == 0 && first + count <= tensor.elements(), "elements ", first, " + ", count, " of ",
            tensor.elements());

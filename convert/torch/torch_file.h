@@ -1,7 +1,8 @@
 // A file of torch.save (PyTorch 1.6 and later): a pickle and the storages that its tensors are views of.
 //
 // Nothing in it is executed (pickle.h). What a tensor claims is checked against the record that it names: PyTorch's
-// torch/_utils.py (_rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter) and torch/serialization.py say what the
+// torch/_utils.py (_rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter), torch/_tensor.py
+// (_rebuild_from_type_v2) and torch/serialization.py say what the
 // arguments are.
 #pragma once
 
@@ -52,6 +53,8 @@ class TorchFile {
   // The elements from `first` on, in row-major order, as many as `out` holds. Thread-safe. The first use of a storage
   // checks all of it against its CRC; throws kCorruptData, kIo.
   void read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const;
+  // The same without the CRC, for a look at few elements of a large storage that read() will check.
+  void peek(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const;
   // For a file that is opened again: this record has been checked before.
   void assume_checked(size_t record) const;
 

@@ -82,6 +82,7 @@ struct Tree {
   const char* name;
   core::DType dtype;
   int64_t iteration, layers, query_groups;
+  size_t roles;  // weights; master weights; two moments
 };
 
 class MegatronTreeTest : public ::testing::TestWithParam<Tree> {};
@@ -101,9 +102,14 @@ TEST_P(MegatronTreeTest, EveryElementIsWhereItBelongs) {
     EXPECT_EQ(found->second, core::num_elements(spec.global_shape)) << spec.key;
     EXPECT_EQ(source->shards().dtype(*source->shards().find(spec.key, TensorRole::kParam)), GetParam().dtype);
   }
-  size_t held = 0;
-  for (const auto& [tensor, elements] : sizes) held += tensor.first == TensorRole::kParam;
-  EXPECT_EQ(held, params);
+  EXPECT_EQ(sizes.size(), params * GetParam().roles);
+  for (const auto& [tensor, elements] : sizes) {
+    EXPECT_EQ(elements, sizes.at({TensorRole::kParam, tensor.second})) << tensor.second;
+  }
+  if (GetParam().roles == 1) return;
+  EXPECT_EQ(source->info().common.at("step"), 3);
+  EXPECT_EQ(source->info().common.at("opt_param_scheduler").at("num_steps"), 28);
+  EXPECT_EQ(source->info().common.at("opt_param_scheduler").at("lr_decay_style"), "cosine");
 }
 
 TEST_P(MegatronTreeTest, ThroughANativeCheckpointOfAnotherLayout) {
@@ -119,14 +125,16 @@ TEST_P(MegatronTreeTest, ThroughANativeCheckpointOfAnotherLayout) {
   EXPECT_EQ(native->info().iteration, GetParam().iteration);
   EXPECT_EQ(native->info().common.at("consumed_train_samples"), 28);
   EXPECT_EQ(check_all_values(*native), check_all_values(*open(options.load_dir)));
+  if (GetParam().roles == 1) return;
+  EXPECT_EQ(native->info().common.at("step"), 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Trees, MegatronTreeTest,
-                         ::testing::Values(Tree{"swiglu_tp2_pp2_distributed", core::DType::kBf16, 7, 3, 2},
-                                           Tree{"tied_pp2_distributed", core::DType::kBf16, 7, 2, 2},
-                                           Tree{"gelu_vpp2_fp32", core::DType::kFp32, 7, 4, 2},
-                                           Tree{"qk_norm_tp2_bf16", core::DType::kBf16, 7, 1, 2},
-                                           Tree{"mindspeed_te", core::DType::kBf16, 1, 1, 2}),
+                         ::testing::Values(Tree{"swiglu_tp2_pp2_distributed", core::DType::kBf16, 7, 3, 2, 4},
+                                           Tree{"tied_pp2_distributed", core::DType::kBf16, 7, 2, 2, 4},
+                                           Tree{"gelu_vpp2_fp32", core::DType::kFp32, 7, 4, 2, 3},
+                                           Tree{"qk_norm_tp2_bf16", core::DType::kBf16, 7, 1, 2, 4},
+                                           Tree{"mindspeed_te", core::DType::kBf16, 1, 1, 2, 1}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(MegatronTest, WhatWasDecidedIsSaid) {
@@ -140,6 +148,16 @@ TEST(MegatronTest, WhatWasDecidedIsSaid) {
   EXPECT_EQ(test::code_of([] { open(tree("tied_pp2_distributed"), 25); }), ErrorCode::kInvalidArgument);
 }
 
+TEST(MegatronTest, OptimizerStateIsLeftOutWhenAsked) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options;
+  options.load_dir = tree("qk_norm_tp2_bf16");
+  options.save_dir = folder / "weights";
+  options.drop_optimizer = true;
+  EXPECT_THAT(convert_checkpoint(options).decisions, Contains(HasSubstr("optimizer state is left out")));
+  EXPECT_FALSE(ckpt::has_role(*ckpt::open_native(folder / "weights"), TensorRole::kExpAvg));
+}
+
 TEST(MegatronTest, UnevenStagesAreToldByTheKeys) {
   EXPECT_EQ(open(tree("swiglu_tp2_pp2_distributed"))->info().layout.at("layer_map"), nlohmann::json({1, 2}));
   EXPECT_EQ(open(tree("gelu_vpp2_fp32"))->info().layout.at("vpp"), 2);
@@ -149,7 +167,7 @@ TEST(MegatronTest, PartsOfAShard) {
   const auto source = open(tree("swiglu_tp2_pp2_distributed"));
   for (size_t s = 0; s < source->shards().size(); ++s) {
     const core::Dims extents = source->shards().extents(s);
-    if (extents.size() != 2) continue;
+    if (extents.size() != 2 || source->shards().dtype_of(s) != core::DType::kBf16) continue;
     std::vector<uint16_t> whole(static_cast<size_t>(extents[0] * extents[1]));
     source->read(static_cast<int32_t>(s), {0, 0}, extents, reinterpret_cast<std::byte*>(whole.data()));
     const core::Dims offset = {extents[0] / 2, 1}, extent = {extents[0] - offset[0], extents[1] - 2};
@@ -195,6 +213,14 @@ class DamagedMegatronTest : public ::testing::Test {
       bytes.replace(entry + 16, 4, std::string(4, '\0'));
     }
     return bytes;
+  }
+  // As --no-save-optim: the entry gets another name.
+  void drop_optimizer(const std::string& rank) const {
+    std::string bytes = read_file(rank_file(rank));
+    const std::string key("X\x09\0\0\0optimizer", 14);
+    bytes.replace(bytes.find(key) + key.size() - 1, 1, "X");
+    write_file(rank_file(rank), without_pickle_crc(bytes));
+    fs::remove(rank_file(rank, "distrib_optim.pt"));
   }
   // The bytes of a file, where a bit is changed in the element of this index of a weight.
   static std::string with_flipped_bit(const std::string& path, const std::string& key, int64_t index) {
@@ -250,6 +276,7 @@ TEST_F(DamagedMegatronTest, AFileCutShort) {
 
 TEST_F(DamagedMegatronTest, AWeightWithAFlippedBit) {
   copy("qk_norm_tp2_bf16");
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_01");
   write_file(path, with_flipped_bit(path, "decoder.layers.0.self_attention.linear_qkv.weight", 72));
   expect(ErrorCode::kCorruptData,
@@ -300,6 +327,7 @@ TEST_F(DamagedMegatronTest, ATensorUnderAnotherName) {
 // Without CRCs, so that only the comparison is left to find it.
 TEST_F(DamagedMegatronTest, ATiedCopyThatDiffers) {
   copy("tied_pp2_distributed");
+  for (const char* rank : {"mp_rank_00_000", "mp_rank_00_001"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_00_001");
   write_file(path, without_crcs(with_flipped_bit(path, "embedding.word_embeddings.weight", 6)));
   expect(ErrorCode::kCorruptData, {"mp_rank_00_001", "\"output_layer.weight\" is not bit for bit",
@@ -308,6 +336,7 @@ TEST_F(DamagedMegatronTest, ATiedCopyThatDiffers) {
 
 TEST_F(DamagedMegatronTest, ReplicasThatDiffer) {
   copy("qk_norm_tp2_bf16");
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_01");
   write_file(path, without_crcs(with_flipped_bit(path, "decoder.final_layernorm.weight", 0)));
   expect(ErrorCode::kCorruptData, {"mp_rank_01", "decoder.final_layernorm.weight", "not bit for bit",
@@ -321,6 +350,56 @@ TEST_F(DamagedMegatronTest, AnOldCheckpointVersion) {
   bytes.replace(bytes.find(three, bytes.find("checkpoint_version")), 9, std::string("G\x3f\xf0\0\0\0\0\0\0", 9));
   write_file(rank_file("mp_rank_00"), without_pickle_crc(bytes));
   expect(ErrorCode::kUnsupported, {"mp_rank_00/model_optim_rng.pt", "checkpoint_version 1", "older order"});
+}
+
+TEST_F(DamagedMegatronTest, OptimizerStateOfAnotherStage) {
+  copy("tied_pp2_distributed");
+  fs::copy_file(rank_file("mp_rank_00_001", "distrib_optim.pt"), rank_file("mp_rank_00_000", "distrib_optim.pt"),
+                fs::copy_options::overwrite_existing);
+  expect(ErrorCode::kCorruptData,
+         {"mp_rank_00_000/distrib_optim.pt: optimizer: buffer 0 param of 1046 elements does not "
+          "hold the weights",
+          "0 layouts of Megatron have its length"});
+}
+
+TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherModel) {
+  copy("swiglu_tp2_pp2_distributed");  // of the same length, and other values
+  fs::copy_file(rank_file("mp_rank_00_001", "distrib_optim.pt"), rank_file("mp_rank_01_001", "distrib_optim.pt"),
+                fs::copy_options::overwrite_existing);
+  expect(ErrorCode::kCorruptData,
+         {"mp_rank_01_001/distrib_optim.pt: optimizer: buffer 0 param", "does not round to the weight"});
+}
+
+TEST_F(DamagedMegatronTest, DistributedStateThatIsMissing) {
+  copy("tied_pp2_distributed");
+  fs::remove(rank_file("mp_rank_00_001", "distrib_optim.pt"));
+  expect(ErrorCode::kCorruptData, {"mp_rank_00_001", "distrib_optim.pt may be missing"});
+  fs::remove(rank_file("mp_rank_00_000", "distrib_optim.pt"));
+  expect(ErrorCode::kCorruptData, {"use_distributed_optimizer is True, but distrib_optim.pt beside it is missing"});
+}
+
+TEST_F(DamagedMegatronTest, GroupsOfOtherShapes) {
+  copy("qk_norm_tp2_bf16");
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
+    std::string bytes = read_file(rank_file(rank));
+    const size_t state = bytes.find("exp_avg_sq");  // of the first parameter, which takes the place of the second
+    const size_t params = bytes.find("params", bytes.find("param_groups", state) + 12);
+    const size_t list = bytes.find(std::string("K\0K\1K\2", 6), params);
+    ASSERT_NE(list, std::string::npos);
+    std::swap(bytes[list + 1], bytes[list + 3]);
+    write_file(rank_file(rank), without_pickle_crc(bytes));
+  }
+  expect(ErrorCode::kCorruptData,
+         {"mp_rank_00/model_optim_rng.pt: optimizer: its 2 groups of 11 parameters have not the shapes"});
+}
+
+TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherStep) {
+  copy("qk_norm_tp2_bf16");
+  const std::string path = rank_file("mp_rank_01");
+  write_file(path, without_crcs(with_flipped_bit(path, "decoder.layers.0.self_attention.linear_qkv.weight", 72)));
+  expect(ErrorCode::kCorruptData,
+         {"mp_rank_01", "fp32_from_fp16_params of decoder.layers.0.self_attention.linear_qkv.weight",
+          "does not round to the weight"});
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+#include "convert/megatron/flat_layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ms::convert {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kBucketAlignment = 128;
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+FlatLayout flat_layout(std::span<const FlatParameter> parameters, const FlatRule& rule) {
+  FlatLayout layout;
+  layout.begin.resize(parameters.size());
+  int64_t at = 0, bucket = 0;
+  bool bucket_is_empty = true;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const FlatParameter& parameter = parameters[i];
+    if (rule.aligned) at = bucket + round_up(at - bucket, kAlignment);
+    if (parameter.is_shared_embedding && !bucket_is_empty) {
+      if (rule.shared_multiple > 0) at = bucket + round_up(at - bucket, rule.shared_multiple);
+      bucket = at;
+    }
+    layout.begin[i] = at;
+    at += parameter.elements;
+    bucket_is_empty = false;
+    if (parameter.is_shared_embedding || (rule.bucket_size > 0 && at - bucket >= rule.bucket_size)) {
+      bucket = at;
+      bucket_is_empty = true;
+    }
+  }
+  layout.end = at;
+  return layout;
+}
+
+std::vector<FlatLayout> possible_flat_layouts(std::span<const FlatParameter> parameters, int64_t elements,
+                                              int64_t bucket_size, int64_t dp) {
+  std::vector<FlatLayout> layouts;
+  for (const bool aligned : {true, false}) {
+    // megatron/core/distributed/distributed_data_parallel.py: what a bucket has by default.
+    for (const int64_t size : {int64_t{0}, bucket_size, std::max<int64_t>(40'000'000, 1'000'000 * dp)}) {
+      for (const int64_t multiple : {int64_t{0}, std::lcm(dp, kBucketAlignment)}) {
+        FlatLayout layout = flat_layout(parameters, {aligned, size, multiple});
+        if (layout.end != elements || std::find(layouts.begin(), layouts.end(), layout) != layouts.end()) continue;
+        layouts.push_back(std::move(layout));
+      }
+    }
+  }
+  return layouts;
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,426 @@
+#include "convert/megatron/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "ckpt/execute.h"
+#include "convert/megatron/flat_layout.h"
+#include "convert/torch/torch_types.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using core::TensorRole;
+
+constexpr uint64_t kProofElements = 4096;  // at each end of a parameter
+
+struct Kind {
+  const char* key;
+  TensorRole role;
+};
+constexpr Kind kMoments[] = {{"exp_avg", TensorRole::kExpAvg}, {"exp_avg_sq", TensorRole::kExpAvgSq}};
+
+std::optional<PickleValue> member(PickleValue dictionary, std::string_view key) {
+  if (!dictionary.is(PickleKind::kDict)) return std::nullopt;
+  for (const auto& [name, value] : dictionary.pairs()) {
+    if (name.is(PickleKind::kString) && name.text() == key && !value.is(PickleKind::kNone)) return value;
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void corrupt(const TorchFile& file, const std::string& what) {
+  throw Error(ErrorCode::kCorruptData, cat(file.where(), ": optimizer: ", what));
+}
+[[noreturn]] void unsupported(const TorchFile& file, const std::string& what) {
+  throw Error(ErrorCode::kUnsupported, cat(file.where(), ": optimizer: ", what));
+}
+
+bool is_fp32(const MegatronParameter& parameter) { return parameter.tensor.dtype == SafetensorsDType::kF32; }
+
+bool is_no_decay(const ckpt::ParameterSpec& spec) {
+  return spec.global_shape.size() == 1 || spec.key.ends_with(".bias");
+}
+bool is_qk_norm(const ckpt::ParameterSpec& spec) {
+  return spec.key.find("q_layernorm.") != std::string::npos || spec.key.find("k_layernorm.") != std::string::npos;
+}
+bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
+  return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
+}
+
+// A count in a pickle, or a scalar tensor.
+std::optional<int64_t> number(const TorchFile& file, PickleValue value) {
+  if (value.is(PickleKind::kInt)) return value.integer();
+  if (value.is(PickleKind::kFloat)) return std::llround(value.real());
+  const auto tensor = file.tensor(value);
+  if (!tensor || tensor->elements() != 1) return std::nullopt;
+  if (tensor->dtype == SafetensorsDType::kI64) {
+    int64_t whole = 0;
+    file.read(*tensor, 0, std::as_writable_bytes(std::span(&whole, 1)));
+    return whole;
+  }
+  if (tensor->dtype != SafetensorsDType::kF32) return std::nullopt;
+  float real = 0;
+  file.read(*tensor, 0, std::as_writable_bytes(std::span(&real, 1)));
+  return std::isfinite(real) ? std::optional<int64_t>(std::llround(real)) : std::nullopt;
+}
+
+// One rank's state.
+class RankState {
+ public:
+  RankState(const MegatronModel& model, const MegatronRank& rank, const std::vector<MegatronChunk>& chunks, int pp)
+      : model_(model), rank_(rank), chunks_(chunks), pp_(pp) {
+    for (const MegatronChunk& chunk : chunks) {
+      for (const MegatronParameter& parameter : chunk) all_fp32_ = all_fp32_ && is_fp32(parameter);
+    }
+  }
+
+  std::vector<MegatronState> by_position(PickleValue inner, std::optional<PickleValue> masters);
+  std::vector<MegatronState> by_offset(const TorchFile& file);
+
+ private:
+  using Parameters = std::vector<const MegatronParameter*>;
+
+  const ckpt::ParameterSpec& spec(const MegatronParameter& parameter) const { return model_.specs[parameter.spec]; }
+  TorchTensor state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const;
+  bool rounds_to_weight(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
+                        uint64_t first) const;
+  std::vector<Parameters> partition(bool qk_norms_decay, bool decoupled) const;
+  bool is_shared_embedding(const MegatronParameter& parameter) const;
+  FlatLayout choose_layout(const Parameters& parameters, const TorchFile& file, const TorchTensor& master,
+                           const std::string& name) const;
+
+  const MegatronModel& model_;
+  const MegatronRank& rank_;
+  const std::vector<MegatronChunk>& chunks_;
+  int pp_;
+  bool all_fp32_ = true;
+};
+
+TorchTensor RankState::state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const {
+  auto tensor = file.tensor(value);
+  if (!tensor) corrupt(file, cat(name, " is no tensor"));
+  const auto dtype = to_core_dtype(tensor->dtype);
+  if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
+    unsupported(file, cat(name, " is ", safetensors_dtype_name(tensor->dtype), "; expected F32, BF16 or F16"));
+  }
+  return *tensor;
+}
+
+// At both ends, which no other place of a contiguous range would pass.
+bool RankState::rounds_to_weight(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
+                                 uint64_t first) const {
+  const core::DType weight = *to_core_dtype(parameter.tensor.dtype), from = *to_core_dtype(master.dtype);
+  const uint64_t elements = parameter.tensor.elements(), count = std::min(elements, kProofElements);
+  const auto bytes_of = [&](core::DType dtype) { return count * static_cast<uint64_t>(core::size_of(dtype)); };
+  std::vector<std::byte> wanted(bytes_of(weight)), seen(bytes_of(weight)), read(bytes_of(from));
+  for (const uint64_t begin : {uint64_t{0}, elements - count}) {
+    rank_.file->peek(parameter.tensor, begin, wanted);
+    file.peek(master, first + begin, read);
+    ckpt::convert_elements(read.data(), from, seen.data(), weight, static_cast<int64_t>(count));
+    if (std::memcmp(seen.data(), wanted.data(), seen.size()) != 0) return false;
+  }
+  return true;
+}
+
+// The parameters as get_megatron_optimizer groups them: by weight decay, and apart those with a learning rate of their
+// own. In the order of registration, over all chunks.
+std::vector<RankState::Parameters> RankState::partition(bool qk_norms_decay, bool decoupled) const {
+  std::array<Parameters, 4> groups;
+  for (const MegatronChunk& chunk : chunks_) {
+    for (const MegatronParameter& parameter : chunk) {
+      const ckpt::ParameterSpec& s = spec(parameter);
+      const bool decays = !is_no_decay(s) || (qk_norms_decay && is_qk_norm(s));
+      groups[(decays ? 0 : 1) + (decoupled && is_embedding_or_output(s) ? 2 : 0)].push_back(&parameter);
+    }
+  }
+  std::vector<Parameters> found;
+  for (Parameters& group : groups) {
+    if (!group.empty()) found.push_back(std::move(group));
+  }
+  return found;
+}
+
+// inner: {state: {i: {exp_avg, ..}}, param_groups: [{params: [i, ..]}]}. masters: a list of tensors for each group, of
+// the parameters that are not fp32.
+std::vector<MegatronState> RankState::by_position(PickleValue inner, std::optional<PickleValue> masters) {
+  const TorchFile& file = *rank_.file;
+  const auto state = member(inner, "state"), groups = member(inner, "param_groups");
+  if (!state || !state->is(PickleKind::kDict) || !groups || !groups->is(PickleKind::kList)) {
+    corrupt(file, "no state and param_groups in it");
+  }
+  if (state->pairs().empty()) return {};
+  std::map<int64_t, PickleValue> state_of;
+  for (const auto& [index, value] : state->pairs()) {
+    if (index.is(PickleKind::kInt)) state_of.emplace(index.integer(), value);
+  }
+  struct Group {
+    std::vector<std::array<TorchTensor, 2>> moments;  // of each parameter
+    std::vector<std::array<std::string, 2>> names;
+    std::vector<TorchTensor> masters;  // of those that are not fp32
+  };
+  std::vector<Group> stored;
+  const std::vector<PickleValue> lists = masters ? masters->items() : std::vector<PickleValue>();
+  const std::vector<PickleValue> group_values = groups->items();
+  if (masters && lists.size() != group_values.size())
+    corrupt(file, "other groups of fp32_from_fp16_params than param_groups");
+  bool decoupled = false;
+  for (size_t g = 0; g < group_values.size(); ++g) {
+    const auto params = member(group_values[g], "params");
+    if (!params || !params->is(PickleKind::kList)) corrupt(file, cat("param_groups ", g, " has no list of params"));
+    if (const auto flag = member(group_values[g], "is_decoupled_lr"); flag && flag->is(PickleKind::kBool)) {
+      decoupled = decoupled || flag->boolean();
+    }
+    Group group;
+    for (const PickleValue index : params->items()) {
+      const auto found = state_of.find(index.integer());
+      if (found == state_of.end()) corrupt(file, cat("no state of parameter ", index.integer()));
+      std::array<TorchTensor, 2> moments;
+      std::array<std::string, 2> names;
+      for (size_t k = 0; k < 2; ++k) {
+        names[k] = cat("state[", index.integer(), "].", kMoments[k].key);
+        const auto value = member(found->second, kMoments[k].key);
+        if (!value)
+          unsupported(file,
+                      cat("no ", names[k], ": only Adam's state is supported; --no-load-optim of a run goes without"));
+        moments[k] = state_tensor(file, *value, names[k]);
+      }
+      group.moments.push_back(std::move(moments));
+      group.names.push_back(std::move(names));
+    }
+    if (masters) {
+      for (const PickleValue master : lists[g].items()) {
+        group.masters.push_back(state_tensor(file, master, cat("fp32_from_fp16_params[", g, "]")));
+      }
+    }
+    if (!group.moments.empty()) stored.push_back(std::move(group));
+  }
+  // By what rule was grouped? Shapes say so, and which group is which.
+  const auto fits = [&](const Group& group, const Parameters& parameters) {
+    size_t master = 0;
+    if (group.moments.size() != parameters.size()) return false;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const MegatronParameter& parameter = *parameters[i];
+      for (const TorchTensor& moment : group.moments[i]) {
+        if (moment.shape != parameter.tensor.shape) return false;
+      }
+      if (!masters || is_fp32(parameter)) continue;
+      if (master == group.masters.size() || group.masters[master++].shape != parameter.tensor.shape) return false;
+    }
+    return master == group.masters.size();
+  };
+  for (const bool qk_norms_decay : {false, true}) {
+    std::vector<Parameters> partitions = partition(qk_norms_decay, decoupled);
+    if (partitions.size() != stored.size()) continue;
+    std::vector<const Group*> group_of;
+    for (const Parameters& parameters : partitions) {
+      for (const Group& group : stored) {
+        if (std::find(group_of.begin(), group_of.end(), &group) != group_of.end() || !fits(group, parameters)) continue;
+        group_of.push_back(&group);
+        break;
+      }
+    }
+    if (group_of.size() != partitions.size()) continue;
+    std::vector<MegatronState> states;
+    for (size_t g = 0; g < partitions.size(); ++g) {
+      size_t master = 0;
+      for (size_t i = 0; i < partitions[g].size(); ++i) {
+        const MegatronParameter& parameter = *partitions[g][i];
+        if (masters && !is_fp32(parameter)) {
+          const TorchTensor& tensor = group_of[g]->masters[master++];
+          const std::string name = cat("fp32_from_fp16_params of ", parameter.name);
+          if (!rounds_to_weight(parameter, file, tensor, 0)) {
+            corrupt(file,
+                    cat(name, " does not round to the weight: parameters are in another order, or of another step"));
+          }
+          states.push_back({&parameter, TensorRole::kMaster, &file, tensor, name, 0});
+        } else if (!all_fp32_) {
+          states.push_back({&parameter, TensorRole::kMaster, &file, parameter.tensor, parameter.name, 0});
+        }
+        for (size_t k = 0; k < 2; ++k) {
+          states.push_back(
+              {&parameter, kMoments[k].role, &file, group_of[g]->moments[i][k], group_of[g]->names[i][k], 0});
+        }
+      }
+    }
+    return states;
+  }
+  corrupt(file, cat("its ", stored.size(), " groups of ", state_of.size(),
+                    " parameters have not the shapes of the weights in any order of Megatron"));
+}
+
+bool RankState::is_shared_embedding(const MegatronParameter& parameter) const {
+  return pp_ > 1 && (parameter.is_tied_copy || spec(parameter).is_tied_embedding);
+}
+
+FlatLayout RankState::choose_layout(const Parameters& parameters, const TorchFile& file, const TorchTensor& master,
+                                    const std::string& name) const {
+  std::vector<FlatParameter> flat;
+  for (const MegatronParameter* parameter : parameters) {
+    flat.push_back({static_cast<int64_t>(parameter->tensor.elements()), is_shared_embedding(*parameter)});
+  }
+  const MegatronArgs& args = *rank_.args;
+  const auto elements = static_cast<int64_t>(master.elements());
+  const int64_t dp = int64_t{args.size("data_parallel_size")} * args.size("context_parallel_size");
+  const auto layouts = possible_flat_layouts(flat, elements, args.integer("ddp_bucket_size").value_or(0), dp);
+  std::string evidence;
+  const FlatLayout* chosen = nullptr;
+  for (const FlatLayout& layout : layouts) {
+    size_t fitting = 0;
+    while (fitting < parameters.size() &&
+           rounds_to_weight(*parameters[fitting], file, master, static_cast<uint64_t>(layout.begin[fitting]))) {
+      ++fitting;
+    }
+    if (fitting < parameters.size()) {
+      evidence = cat("; in the last of them ", parameters[fitting]->name, " at element ", layout.begin[fitting],
+                     " does not round to the weight");
+    } else if (chosen != nullptr) {
+      corrupt(file, cat(name, ": more than one layout of the buffer fits the weights"));
+    } else {
+      chosen = &layout;
+    }
+  }
+  if (chosen == nullptr) {
+    corrupt(file, cat(name, " of ", elements, " elements does not hold the weights of ", rank_.file->where(), ": ",
+                      layouts.size(), " layouts of Megatron have its length", evidence));
+  }
+  return *chosen;
+}
+
+std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
+  // A dictionary, or a list of them where optimizers are chained; in each, one entry for a buffer of a chunk.
+  std::vector<PickleValue> parts = {file.root()};
+  if (file.root().is(PickleKind::kList)) parts = file.root().items();
+  struct Buffer {
+    std::string name;
+    PickleValue key, tensors;
+  };
+  std::vector<Buffer> buffers;
+  for (const PickleValue part : parts) {
+    if (part.is(PickleKind::kNone)) continue;
+    if (!part.is(PickleKind::kDict)) corrupt(file, "not a dictionary of buffers");
+    const auto coalesced = member(part, "buckets_coalesced");
+    if (!coalesced || !coalesced->is(PickleKind::kBool) || !coalesced->boolean()) {
+      unsupported(file, "buckets_coalesced is not set: a layout of before 2024, which is not supported");
+    }
+    for (int64_t index = 0;; ++index) {
+      std::optional<PickleValue> entry;
+      for (const auto& [key, value] : part.pairs()) {
+        if (key.is(PickleKind::kInt) && key.integer() == index) entry = value;
+      }
+      if (!entry) break;
+      if (!entry->is(PickleKind::kDict) || entry->pairs().size() != 1)
+        corrupt(file, cat("buffer ", index, " is not of one type"));
+      const auto [key, tensors] = entry->pairs()[0];
+      buffers.push_back({cat("buffer ", buffers.size()), key, tensors});
+    }
+  }
+  std::vector<MegatronState> states;
+  size_t next = 0;
+  for (const MegatronChunk& chunk : chunks_) {
+    // Buffers of a chunk by type of weight, in the order in which the types appear.
+    std::vector<SafetensorsDType> types;
+    for (const MegatronParameter& parameter : chunk) {
+      if (std::find(types.begin(), types.end(), parameter.tensor.dtype) == types.end())
+        types.push_back(parameter.tensor.dtype);
+    }
+    for (const SafetensorsDType type : types) {
+      if (next == buffers.size()) corrupt(file, cat("holds ", buffers.size(), " buffers, fewer than the weights need"));
+      const Buffer& buffer = buffers[next++];
+      const auto said = buffer.key.is(PickleKind::kTuple) && !buffer.key.items().empty()
+                            ? parse_torch_dtype(buffer.key.items()[0])
+                            : std::nullopt;
+      if (said != type) {
+        corrupt(file, cat(buffer.name, " is not of weights of type ", safetensors_dtype_name(type)));
+      }
+      Parameters parameters;
+      for (const MegatronParameter& parameter : chunk) {
+        if (parameter.tensor.dtype == type) parameters.push_back(&parameter);
+      }
+      std::array<TorchTensor, 3> tensors;
+      std::array<std::string, 3> names;
+      constexpr Kind kKinds[] = {{"param", TensorRole::kMaster}, kMoments[0], kMoments[1]};
+      for (size_t k = 0; k < 3; ++k) {
+        names[k] = cat(buffer.name, " ", kKinds[k].key);
+        const auto value = member(buffer.tensors, kKinds[k].key);
+        if (!value) unsupported(file, cat("no ", names[k], ": only Adam's state is supported"));
+        tensors[k] = state_tensor(file, *value, names[k]);
+        if (tensors[k].shape.size() != 1 || tensors[k].shape != tensors[0].shape) {
+          corrupt(file, cat(names[k], " has shape ", tensors[k].shape, ", and ", names[0], " ", tensors[0].shape));
+        }
+      }
+      const FlatLayout layout = choose_layout(parameters, file, tensors[0], names[0]);
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        for (size_t k = all_fp32_ ? 1 : 0; k < 3; ++k) {
+          states.push_back({parameters[i], kKinds[k].role, &file, tensors[k],
+                            cat(names[k], " of ", parameters[i]->name), static_cast<uint64_t>(layout.begin[i])});
+        }
+      }
+    }
+  }
+  if (next != buffers.size()) corrupt(file, cat("holds ", buffers.size(), " buffers, but the weights need ", next));
+  return states;
+}
+
+// Of the first parameter.
+std::optional<int64_t> find_step(const TorchFile& file, PickleValue inner) {
+  const auto state = member(inner, "state");
+  if (state && state->is(PickleKind::kDict)) {
+    for (const auto& [index, value] : state->pairs()) {
+      if (const auto step = member(value, "step")) return number(file, *step);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const MegatronModel& model,
+                                          std::vector<std::string>& decisions) {
+  MegatronOptimizer optimizer;
+  const auto stored = [](const MegatronRank& rank) {
+    const auto found = rank.find("optimizer");
+    return !rank.distributed_optimizer.empty() || (found && !found->is(PickleKind::kNone));
+  };
+  for (const MegatronRank& rank : tree.ranks) {
+    if (stored(rank) == stored(tree.ranks[0]) &&
+        rank.distributed_optimizer.empty() == tree.ranks[0].distributed_optimizer.empty()) {
+      continue;
+    }
+    throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": its optimizer state is not stored as that of ",
+                                             tree.ranks[0].file->where(), "; distrib_optim.pt may be missing"));
+  }
+  if (!stored(tree.ranks[0])) return optimizer;
+  for (size_t r = 0; r < tree.ranks.size(); ++r) {
+    const MegatronRank& rank = tree.ranks[r];
+    std::optional<PickleValue> value = rank.find("optimizer");
+    if (!value || value->is(PickleKind::kNone)) corrupt(*rank.file, "distrib_optim.pt is beside it, but nothing in it");
+    if (value->is(PickleKind::kList) && !value->items().empty()) value = value->items()[0];  // chained
+    const PickleValue inner = member(*value, "optimizer").value_or(*value);
+    if (!optimizer.step) optimizer.step = find_step(*rank.file, inner);
+    RankState state(model, rank, model.chunks[r], tree.pp);
+    if (!rank.distributed_optimizer.empty()) {
+      optimizer.files.push_back(std::make_unique<TorchFile>(rank.distributed_optimizer));
+      optimizer.states.push_back(state.by_offset(*optimizer.files.back()));
+    } else if (rank.args->flag("use_distributed_optimizer")) {
+      corrupt(*rank.file, "args.use_distributed_optimizer is True, but distrib_optim.pt beside it is missing");
+    } else {
+      optimizer.states.push_back(state.by_position(inner, member(*value, "fp32_from_fp16_params")));
+    }
+  }
+  const bool stepped =
+      std::any_of(optimizer.states.begin(), optimizer.states.end(), [](const auto& states) { return !states.empty(); });
+  if (!stepped) {
+    decisions.push_back("the optimizer has taken no step: there is no state of it");
+    optimizer.states.clear();
+  }
+  return optimizer;
+}
+
+}  // namespace ms::convert
