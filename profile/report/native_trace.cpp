@@ -159,6 +159,7 @@ void write_native_trace(const RankTrace& trace, const std::string& path) {
   const std::string partial = path + ".tmp";
   try {
     Writer(trace).write(partial);
+    core::File::open_read(partial).fsync();
     core::rename_durably(partial, path);
   } catch (const core::Error&) {
     std::error_code ignored;
