@@ -134,6 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Trees, MegatronTreeTest,
                                            Tree{"tied_pp2_distributed", core::DType::kBf16, 7, 2, 2, 4},
                                            Tree{"gelu_vpp2_fp32", core::DType::kFp32, 7, 4, 2, 3},
                                            Tree{"qk_norm_tp2_bf16", core::DType::kBf16, 7, 1, 2, 4},
+                                           Tree{"legacy_gpt", core::DType::kBf16, 7, 2, 2, 1},
                                            Tree{"mindspeed_te", core::DType::kBf16, 1, 1, 2, 1}),
                          [](const auto& test) { return std::string(test.param.name); });
 

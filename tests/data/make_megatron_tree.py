@@ -9,8 +9,9 @@ wheel, so that part is ours).
 Every element is a function of the canonical name of its parameter and its index in the global tensor; what a rank holds of
 which global tensor is asked of megatron-core's sharded_state_dict. tests/convert/megatron/value_pattern.h has the same function.
 
-Not genuine, since nothing that runs on a CPU makes it: mindspeed_te, the first tree's weights under Transformer Engine's
-names, in the way of MindSpeed-LLM's converter (pickle protocol 4, a defaultdict, weights only, no padding of the vocabulary).
+Not genuine, since nothing that runs on a CPU makes them: mindspeed_te, a tree's weights under Transformer Engine's names, in
+the way of MindSpeed-LLM's converter (pickle protocol 4, a defaultdict, weights only, no padding of the vocabulary); legacy_gpt,
+under the names and in the nested dictionaries of the GPT before megatron-core.
 """
 import argparse
 import collections
@@ -294,12 +295,40 @@ def make_mindspeed(folder, source):
     (folder / "latest_checkpointed_iteration.txt").write_text("1")
 
 
+LEGACY = (("decoder.", "encoder."), ("self_attention.linear_qkv.", "self_attention.query_key_value."),
+          ("self_attention.linear_proj.", "self_attention.dense."), ("input_layernorm.", "input_norm."),
+          ("pre_mlp_layernorm.", "post_attention_norm."), ("mlp.linear_fc1.", "mlp.dense_h_to_4h."),
+          ("mlp.linear_fc2.", "mlp.dense_4h_to_h."), ("final_layernorm.", "final_norm."))
+
+
+def make_legacy(folder, source):
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in sorted((source / f"iter_{ITERATION:07d}").glob("mp_rank_*/model_optim_rng.pt")):
+        state = torch.load(path, weights_only=False)
+        model = {"language_model": {}}
+        for name, tensor in state["model"].items():
+            if tensor is None:
+                continue
+            if name == "output_layer.weight":
+                model["word_embeddings_for_head"] = {"weight": tensor.clone()}
+                continue
+            for new, old in LEGACY:
+                name = name.replace(new, old)
+            part, rest = name.split(".", 1)
+            model["language_model"].setdefault(part, {})[rest] = tensor.clone()
+        place = folder / f"iter_{ITERATION:07d}" / path.parent.name
+        place.mkdir(parents=True)
+        torch.save({"args": state["args"], "checkpoint_version": 3.0, "iteration": ITERATION, "model": model}, place / path.name)
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+
+
 def main():
     torch.utils.serialization.config.save.storage_alignment = 8  # not 64: small files
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent / "megatron"
     for name, settings in TREES.items():
         make_tree(root / name, settings)
     make_mindspeed(root / "mindspeed_te", root / "qk_norm_tp2_bf16")
+    make_legacy(root / "legacy_gpt", root / "tied_pp2_distributed")
 
 
 main()
