@@ -22,6 +22,7 @@ constexpr const char* kUnknownModels[] = {"num_experts",
                                           "hybrid_override_pattern",
                                           "window_size",
                                           "noop_layers",
+                                          "schedules_method",  // MindSpeed's dualpipev: other layers on a stage
                                           "apply_residual_connection_post_layernorm",
                                           "heterogeneous_layers_config_path"};
 

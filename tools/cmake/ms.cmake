@@ -140,7 +140,8 @@ function(ms_test_properties name timeout labels environment)
   if(MS_SANITIZE)
     math(EXPR timeout "10 * ${timeout}")  # what a thread sanitizer costs; address and undefined a third of it
     list(APPEND environment "MS_SLOWER=5"  # likewise, for what scripts wait for
-                            "ASAN_OPTIONS=allocator_may_return_null=1" "TSAN_OPTIONS=allocator_may_return_null=1"
+                            "ASAN_OPTIONS=allocator_may_return_null=1"
+                            "TSAN_OPTIONS=allocator_may_return_null=1:suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp"
                             "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/lsan.supp:print_suppressions=0")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} ENVIRONMENT "${environment}"
