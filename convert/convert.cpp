@@ -164,13 +164,14 @@ Target huggingface_target(const ckpt::Source& source, const ConvertOptions& opti
 }
 
 std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertReport& report) {
+  const MegatronOptions megatron{.true_vocab_size = options.true_vocab_size, .drop_optimizer = options.drop_optimizer};
   switch (report.from) {
     case Format::kHuggingFace:
       return open_huggingface(options.load_dir);
     case Format::kMegatron:
-      return open_megatron(options.load_dir, {.true_vocab_size = options.true_vocab_size}, report.decisions);
+      return open_megatron(options.load_dir, megatron, report.decisions);
     case Format::kMegatronDist:
-      return open_megatron_dist(options.load_dir, {.true_vocab_size = options.true_vocab_size}, report.decisions);
+      return open_megatron_dist(options.load_dir, megatron, report.decisions);
     case Format::kNative:
       break;
   }

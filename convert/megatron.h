@@ -15,6 +15,7 @@ namespace ms::convert {
 
 struct MegatronOptions {
   int64_t true_vocab_size = 0;  // 0: args.vocab_size, or all rows
+  bool drop_optimizer = false;  // its state is not looked at, so it may be of any kind
 };
 
 // path: the root or an iteration's folder (megatron/tree.h). What was not simply taken over is appended to

@@ -23,7 +23,7 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
-constexpr std::string_view kLayers = "decoder.layers.", kState = "optimizer.state.";
+constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.", kState = "optimizer.state.";
 
 struct Name {
   std::string key;  // without what tells the role
@@ -32,7 +32,7 @@ struct Name {
 
 // Nothing for optimizer state that is not kept by parameter.
 std::optional<Name> parse_name(std::string_view key) {
-  if (!key.starts_with("optimizer.")) return Name{std::string(key), TensorRole::kParam};
+  if (!key.starts_with(kOptimizer)) return Name{std::string(key), TensorRole::kParam};
   constexpr std::pair<std::string_view, TensorRole> kKinds[] = {{"param.", TensorRole::kMaster},
                                                                 {"fp32_param.", TensorRole::kMaster},
                                                                 {"exp_avg.", TensorRole::kExpAvg},
@@ -78,7 +78,13 @@ class DistSource final : public ckpt::Source {
       const std::string key = spec.key;
       specs_.emplace(key, std::move(spec));
     }
-    for (const auto& [key, tensor] : reader_.tensors()) add_tensor(key, tensor);
+    bool dropped = false;
+    for (const auto& [key, tensor] : reader_.tensors()) {
+      const bool drop = options.drop_optimizer && key.starts_with(kOptimizer);
+      if (!drop) add_tensor(key, tensor);
+      dropped = dropped || drop;
+    }
+    if (dropped) decisions.push_back("optimizer state is left out");
     check_all_there();
     note_objects(decisions);
     add_megatron_progress(common.root(), args, info_);
@@ -122,12 +128,7 @@ class DistSource final : public ckpt::Source {
   }
 
   static MegatronArgs common_args(const TorchFile& common) {
-    const PickleValue root = common.root();
-    if (root.is(PickleKind::kDict)) {
-      for (const auto& [key, value] : root.pairs()) {
-        if (key.is(PickleKind::kString) && key.text() == "args") return MegatronArgs(value, common.where());
-      }
-    }
+    if (const auto args = common.root().find("args")) return MegatronArgs(*args, common.where());
     throw Error(ErrorCode::kUnsupported, cat(common.where(), ": no args: nothing says what the model is"));
   }
 
@@ -151,7 +152,8 @@ class DistSource final : public ckpt::Source {
     if (!name) {
       throw Error(ErrorCode::kUnsupported, cat(where(stored, tensor),
                                                ": optimizer state that is not kept by parameter is not supported yet; "
-                                               "Megatron's --dist-ckpt-optim-fully-reshardable keeps it so"));
+                                               "Megatron's --dist-ckpt-optim-fully-reshardable keeps it so, and "
+                                               "--drop-optimizer leaves it out"));
     }
     const std::string_view key = name->key;
     const bool stacked = key.starts_with(kLayers) && key.size() > kLayers.size() &&

@@ -27,14 +27,6 @@ struct Kind {
 };
 constexpr Kind kMoments[] = {{"exp_avg", TensorRole::kExpAvg}, {"exp_avg_sq", TensorRole::kExpAvgSq}};
 
-std::optional<PickleValue> member(PickleValue dictionary, std::string_view key) {
-  if (!dictionary.is(PickleKind::kDict)) return std::nullopt;
-  for (const auto& [name, value] : dictionary.pairs()) {
-    if (name.is(PickleKind::kString) && name.text() == key && !value.is(PickleKind::kNone)) return value;
-  }
-  return std::nullopt;
-}
-
 [[noreturn]] void corrupt(const TorchFile& file, const std::string& what) {
   throw Error(ErrorCode::kCorruptData, cat(file.where(), ": optimizer: ", what));
 }
@@ -151,7 +143,7 @@ std::vector<RankState::Parameters> RankState::partition(bool qk_norms_decay, boo
 // the parameters that are not fp32.
 std::vector<MegatronState> RankState::by_position(PickleValue inner, std::optional<PickleValue> masters) {
   const TorchFile& file = *rank_.file;
-  const auto state = member(inner, "state"), groups = member(inner, "param_groups");
+  const auto state = inner.find("state"), groups = inner.find("param_groups");
   if (!state || !state->is(PickleKind::kDict) || !groups || !groups->is(PickleKind::kList)) {
     corrupt(file, "no state and param_groups in it");
   }
@@ -172,9 +164,9 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     corrupt(file, "other groups of fp32_from_fp16_params than param_groups");
   bool decoupled = false;
   for (size_t g = 0; g < group_values.size(); ++g) {
-    const auto params = member(group_values[g], "params");
+    const auto params = group_values[g].find("params");
     if (!params || !params->is(PickleKind::kList)) corrupt(file, cat("param_groups ", g, " has no list of params"));
-    if (const auto flag = member(group_values[g], "is_decoupled_lr"); flag && flag->is(PickleKind::kBool)) {
+    if (const auto flag = group_values[g].find("is_decoupled_lr"); flag && flag->is(PickleKind::kBool)) {
       decoupled = decoupled || flag->boolean();
     }
     Group group;
@@ -185,7 +177,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
       std::array<std::string, 2> names;
       for (size_t k = 0; k < 2; ++k) {
         names[k] = cat("state[", index.integer(), "].", kMoments[k].key);
-        const auto value = member(found->second, kMoments[k].key);
+        const auto value = found->second.find(kMoments[k].key);
         if (!value)
           unsupported(file,
                       cat("no ", names[k], ": only Adam's state is supported; --no-load-optim of a run goes without"));
@@ -305,7 +297,7 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
   for (const PickleValue part : parts) {
     if (part.is(PickleKind::kNone)) continue;
     if (!part.is(PickleKind::kDict)) corrupt(file, "not a dictionary of buffers");
-    const auto coalesced = member(part, "buckets_coalesced");
+    const auto coalesced = part.find("buckets_coalesced");
     if (!coalesced || !coalesced->is(PickleKind::kBool) || !coalesced->boolean()) {
       unsupported(file, "buckets_coalesced is not set: a layout of before 2024, which is not supported");
     }
@@ -348,7 +340,7 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
       constexpr Kind kKinds[] = {{"param", TensorRole::kMaster}, kMoments[0], kMoments[1]};
       for (size_t k = 0; k < 3; ++k) {
         names[k] = cat(buffer.name, " ", kKinds[k].key);
-        const auto value = member(buffer.tensors, kKinds[k].key);
+        const auto value = buffer.tensors.find(kKinds[k].key);
         if (!value) unsupported(file, cat("no ", names[k], ": only Adam's state is supported"));
         tensors[k] = state_tensor(file, *value, names[k]);
         if (tensors[k].shape.size() != 1 || tensors[k].shape != tensors[0].shape) {
@@ -370,10 +362,10 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
 
 // Of the first parameter.
 std::optional<int64_t> find_step(const TorchFile& file, PickleValue inner) {
-  const auto state = member(inner, "state");
+  const auto state = inner.find("state");
   if (state && state->is(PickleKind::kDict)) {
     for (const auto& [index, value] : state->pairs()) {
-      if (const auto step = member(value, "step")) return number(file, *step);
+      if (const auto step = value.find("step")) return number(file, *step);
     }
   }
   return std::nullopt;
@@ -385,8 +377,7 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
                                           std::vector<std::string>& decisions) {
   MegatronOptimizer optimizer;
   const auto stored = [](const MegatronRank& rank) {
-    const auto found = rank.find("optimizer");
-    return !rank.distributed_optimizer.empty() || (found && !found->is(PickleKind::kNone));
+    return !rank.distributed_optimizer.empty() || rank.find("optimizer");
   };
   for (const MegatronRank& rank : tree.ranks) {
     if (stored(rank) == stored(tree.ranks[0]) &&
@@ -400,9 +391,9 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
   for (size_t r = 0; r < tree.ranks.size(); ++r) {
     const MegatronRank& rank = tree.ranks[r];
     std::optional<PickleValue> value = rank.find("optimizer");
-    if (!value || value->is(PickleKind::kNone)) corrupt(*rank.file, "distrib_optim.pt is beside it, but nothing in it");
+    if (!value) corrupt(*rank.file, "distrib_optim.pt is beside it, but nothing in it");
     if (value->is(PickleKind::kList) && !value->items().empty()) value = value->items()[0];  // chained
-    const PickleValue inner = member(*value, "optimizer").value_or(*value);
+    const PickleValue inner = value->find("optimizer").value_or(*value);
     if (!optimizer.step) optimizer.step = find_step(*rank.file, inner);
     RankState state(model, rank, model.chunks[r], tree.pp);
     if (!rank.distributed_optimizer.empty()) {
@@ -411,7 +402,7 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
     } else if (rank.args->flag("use_distributed_optimizer")) {
       corrupt(*rank.file, "args.use_distributed_optimizer is True, but distrib_optim.pt beside it is missing");
     } else {
-      optimizer.states.push_back(state.by_position(inner, member(*value, "fp32_from_fp16_params")));
+      optimizer.states.push_back(state.by_position(inner, value->find("fp32_from_fp16_params")));
     }
   }
   const bool stepped =

@@ -9,25 +9,17 @@ namespace {
 
 using nlohmann::json;
 
-std::optional<PickleValue> member(PickleValue dict, std::string_view name) {
-  if (!dict.is(PickleKind::kDict)) return std::nullopt;
-  for (const auto& [key, value] : dict.pairs()) {
-    if (key.is(PickleKind::kString) && key.text() == name) return value;
-  }
-  return std::nullopt;
-}
-
 // Of the first of param_groups, which have all made as many. An optimizer may hold another, or several.
 std::optional<int64_t> step_of(PickleValue optimizer) {
   for (int depth = 0; depth < 4; ++depth) {
-    if (const auto groups = member(optimizer, "param_groups"); groups && groups->is(PickleKind::kList)) {
+    if (const auto groups = optimizer.find("param_groups"); groups && groups->is(PickleKind::kList)) {
       const auto all = groups->items();
-      const auto step = all.empty() ? std::nullopt : member(all[0], "step");
+      const auto step = all.empty() ? std::nullopt : all[0].find("step");
       if (!step || !(step->is(PickleKind::kInt) || step->is(PickleKind::kFloat))) return std::nullopt;
       const double steps = step->real();
       return steps >= 0 && steps < 1e15 ? std::optional(std::llround(steps)) : std::nullopt;
     }
-    std::optional<PickleValue> inner = member(optimizer, "optimizer");
+    std::optional<PickleValue> inner = optimizer.find("optimizer");
     if (!inner && optimizer.is(PickleKind::kList) && !optimizer.items().empty()) inner = optimizer.items()[0];
     if (!inner) return std::nullopt;
     optimizer = *inner;
@@ -38,14 +30,14 @@ std::optional<int64_t> step_of(PickleValue optimizer) {
 }  // namespace
 
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info) {
-  if (const auto iteration = member(state, "iteration"); iteration && iteration->is(PickleKind::kInt)) {
+  if (const auto iteration = state.find("iteration"); iteration && iteration->is(PickleKind::kInt)) {
     info.iteration = iteration->integer();
   }
   info.common["consumed_train_samples"] = args.integer("consumed_train_samples").value_or(0);
-  if (const auto optimizer = member(state, "optimizer")) {
+  if (const auto optimizer = state.find("optimizer")) {
     if (const auto step = step_of(*optimizer)) info.common["step"] = *step;
   }
-  const auto scheduler = member(state, "opt_param_scheduler");
+  const auto scheduler = state.find("opt_param_scheduler");
   if (!scheduler || !scheduler->is(PickleKind::kDict)) return;
   json& common = info.common["opt_param_scheduler"] = json::object();
   for (const auto& [key, value] : scheduler->pairs()) {

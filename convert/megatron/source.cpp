@@ -49,7 +49,11 @@ class MegatronSource final : public ckpt::Source {
  public:
   MegatronSource(const std::string& path, const MegatronOptions& options, std::vector<std::string>& decisions)
       : tree_(open_megatron_tree(path)), model_(read_megatron_model(tree_, options.true_vocab_size, decisions)) {
-    optimizer_ = read_megatron_optimizer(tree_, model_, decisions);
+    if (!options.drop_optimizer) {
+      optimizer_ = read_megatron_optimizer(tree_, model_, decisions);
+    } else if (tree_.ranks[0].find("optimizer") || !tree_.ranks[0].distributed_optimizer.empty()) {
+      decisions.push_back("optimizer state is left out");
+    }
     std::vector<std::vector<MegatronState>> weights(tree_.ranks.size());
     for (size_t r = 0; r < tree_.ranks.size(); ++r) {
       for (const MegatronChunk& chunk : model_.chunks[r]) {
@@ -116,10 +120,14 @@ class MegatronSource final : public ckpt::Source {
   std::vector<Placement> placements_;  // of shards_
 };
 
-void check_copy(const MegatronState& copy, const MegatronState& of, const char* why) {
-  if (same_bits(copy, of)) return;
-  throw Error(ErrorCode::kCorruptData, cat(copy.file->where(), ": tensor ", detail::printable(copy.name),
-                                           " is not bit for bit ", of.name, " of ", of.file->where(), ", but ", why));
+// of: null where the other rank has none.
+void check_copy(const MegatronState& copy, const MegatronState* of, const char* why) {
+  if (of != nullptr && same_bits(copy, *of)) return;
+  throw Error(
+      ErrorCode::kCorruptData,
+      cat(copy.file->where(), ": tensor ", detail::printable(copy.name), " is not bit for bit ",
+          of == nullptr ? std::string("on the rank that has its original") : cat(of->name, " of ", of->file->where()),
+          ", but ", why));
 }
 
 // The states of this role, but for copies, which must be alike. True if there is a copy of tied embeddings.
@@ -138,14 +146,14 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
       }
       holders[holder] = &state;
       if (rank.tp > 0 && model_.specs[state.parameter->spec].rule == ckpt::TpRule::kReplicated) {
-        check_copy(state, *holders[first_holder], "every tensor-parallel rank holds the same");
+        check_copy(state, holders[first_holder], "every tensor-parallel rank holds the same");
       } else {
         add_shards(rank, state);
       }
     }
   }
   for (const auto& [copy, holder] : tied_copies) {
-    check_copy(*copy, *holders[holder], "args.untie_embeddings_and_output_weights is False");
+    check_copy(*copy, holders[holder], "args.untie_embeddings_and_output_weights is False");
   }
   return !tied_copies.empty();
 }

@@ -125,10 +125,7 @@ std::optional<PickleValue> MegatronRank::find(std::string_view key) const {
   if (!root.is(PickleKind::kDict)) {
     throw Error(ErrorCode::kCorruptData, cat(file->where(), ": not a dictionary, so not a checkpoint of Megatron"));
   }
-  for (const auto& [name, value] : root.pairs()) {
-    if (name.is(PickleKind::kString) && name.text() == key) return value;
-  }
-  return std::nullopt;
+  return root.find(key);
 }
 
 std::string megatron_sign(const fs::path& folder) {

@@ -22,7 +22,7 @@ struct MegatronRank {
   std::unique_ptr<TorchFile> file;  // model_optim_rng.pt
   std::unique_ptr<MegatronArgs> args;
   std::string distributed_optimizer;  // path of distrib_optim.pt; empty: there is none
-  // A member of the file's dictionary; nothing if it is absent.
+  // A member of the file's dictionary; nothing if it is absent or None.
   std::optional<PickleValue> find(std::string_view key) const;
 };
 

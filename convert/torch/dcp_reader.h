@@ -2,8 +2,9 @@
 // .metadata, a pickle that says which box of which tensor lies where, and *.distcp files of payloads, each what
 // torch.save makes of one tensor or object.
 //
-// Believes nothing: a tensor's boxes tile it, each has one payload, payloads lie inside their files and apart. Nothing
-// is executed (pickle.h). Sources: PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py (1.13 has them under
+// Believes nothing: boxes lie in their tensor and have as many elements as it (that they tile it, ckpt::check_coverage
+// tells), each has one payload, payloads lie inside their files and apart. Nothing is executed (pickle.h). Sources:
+// PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py (1.13 has them under
 // torch/distributed/_shard/checkpoint), Megatron's megatron/core/dist_checkpointing/strategies/torch.py.
 #pragma once
 

@@ -500,6 +500,14 @@ std::vector<std::pair<PickleValue, PickleValue>> PickleValue::pairs() const {
   return pairs;
 }
 
+std::optional<PickleValue> PickleValue::find(std::string_view key) const {
+  if (!is(PickleKind::kDict)) return std::nullopt;
+  for (const auto& [name, value] : pairs()) {
+    if (name.is(PickleKind::kString) && name.text() == key && !value.is(PickleKind::kNone)) return value;
+  }
+  return std::nullopt;
+}
+
 PickleValue PickleValue::callee() const {
   if (!is(PickleKind::kCall)) refuse(*pickle_, "a call", kind());
   return PickleValue(pickle_, pickle_->calls_[static_cast<size_t>(pickle_->nodes_[id_].number)].callee);

@@ -53,6 +53,8 @@ class PickleValue {
   std::vector<PickleValue> items() const;
   // kDict, and kCall of a dictionary: in the order of the pickle.
   std::vector<std::pair<PickleValue, PickleValue>> pairs() const;
+  // What a dictionary has under a text. Nothing for no such key, None, and where this is no dictionary.
+  std::optional<PickleValue> find(std::string_view key) const;
 
   // kCall. arguments(): the tuple's; state(): what BUILD gave it.
   PickleValue callee() const;

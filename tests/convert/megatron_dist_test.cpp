@@ -68,6 +68,25 @@ TEST(DistSourceTest, MoreOfTheVocabularyIfAsked) {
             core::ErrorCode::kInvalidArgument);
 }
 
+TEST(DistSourceTest, StateOfAnotherKindIsLeftOutIfAskedOnly) {
+  const test::TemporaryFolder folder;
+  fs::copy(core::cat(data_folder(), "/", kIteration), folder.path(),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  std::string metadata = test::read_file(folder / ".metadata");
+  const std::string by_parameter = "optimizer.state.", other = "optimizer.distr.";
+  for (size_t at = 0; (at = metadata.find(by_parameter, at)) != std::string::npos;) {
+    metadata.replace(at, other.size(), other);
+  }
+  test::write_file(folder / ".metadata", metadata);
+  std::vector<std::string> decisions;
+  const auto thrown = test::thrown_by([&] { open_megatron_dist(folder.path().string(), {}, decisions); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
+  EXPECT_THAT(thrown.text, HasSubstr("--drop-optimizer"));
+  const auto source = open_megatron_dist(folder.path().string(), {.drop_optimizer = true}, decisions);
+  EXPECT_EQ(source->shards().num_tensors(), 15u) << "weights";
+  EXPECT_THAT(decisions, Contains("optimizer state is left out"));
+}
+
 TEST(DistSourceTest, WithoutArgsThereIsNoModel) {
   const test::TemporaryFolder folder;
   fs::copy(core::cat(data_folder(), "/", kIteration), folder.path(),

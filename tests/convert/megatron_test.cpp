@@ -344,6 +344,16 @@ TEST_F(DamagedMegatronTest, ReplicasThatDiffer) {
                                    "every tensor-parallel rank holds the same"});
 }
 
+TEST_F(DamagedMegatronTest, AWeightThatIsMissing) {
+  copy("qk_norm_tp2_bf16");
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
+  std::string bytes = read_file(rank_file("mp_rank_00"));
+  const std::string_view name = "decoder.final_layernorm.weight", other = "decoder.final_lay._extra_state";
+  bytes.replace(bytes.find(name), name.size(), other);
+  write_file(rank_file("mp_rank_00"), without_pickle_crc(bytes));
+  expect(ErrorCode::kCorruptData, {"mp_rank_00", "tensor decoder.final_layernorm.weight is missing"});
+}
+
 TEST_F(DamagedMegatronTest, AnOldCheckpointVersion) {
   copy("qk_norm_tp2_bf16");
   std::string bytes = read_file(rank_file("mp_rank_00"));
