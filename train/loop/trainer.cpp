@@ -25,6 +25,7 @@
 #include "train/loop/same_model.h"
 #include "train/loop/saving.h"
 #include "train/loop/step.h"
+#include "train/loop/step_events.h"
 #include "train/loop/tensorboard.h"
 #include "train/ops/linear.h"
 #include "train/optim/loss_scaler.h"
@@ -478,36 +479,15 @@ struct Trainer::Impl {
            (config.training.exit_signal_handler && stop_signal == core::parse_signal(config.training.exit_signal));
   }
 
-  void log_events(const StepMetrics& m) {
-    if (m.iteration % config.logger.tensorboard_log_interval != 0) return;
-    const LoggerConfig& log = config.logger;
-    const auto add = [&](bool wanted, const char* tag, double value) {
-      if (wanted) events.add_scalar(tag, value, m.iteration, m.consumed_train_samples);
-    };
-    const auto add_plain = [&](bool wanted, const char* tag, double value) {
-      if (wanted) events.add_scalar(tag, value, m.iteration);
-    };
-    add(log.log_learning_rate_to_tensorboard, "learning-rate", m.learning_rate);
-    add(log.log_batch_size_to_tensorboard, "batch-size", static_cast<double>(config.training.global_batch_size));
-    add(std::isfinite(m.loss), "lm loss", m.loss);
-    add(log.log_loss_scale_to_tensorboard, "loss-scale", m.loss_scale);
-    add(log.log_world_size_to_tensorboard, "world-size", endpoint.size());
-    add(std::isfinite(m.grad_norm), "grad-norm", m.grad_norm);
-    add_plain(progress.skipped_train_samples > 0, "skipped-train-samples",
-              static_cast<double>(progress.skipped_train_samples));
-    add_plain(log.log_timers_to_tensorboard, "iteration-time", m.seconds);
-    add_plain(log.log_timers_to_tensorboard && log.log_throughput && !m.passed_over, "throughput", m.tflops_per_rank);
-    double allocated = 0;
-    for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
-      allocated += static_cast<double>(arena.current_bytes(static_cast<core::MemoryTag>(tag)));
-    }
-    add_plain(log.log_memory_to_tensorboard, "mem-allocated-bytes", allocated);
-    add_plain(log.log_memory_to_tensorboard, "mem-max-allocated-bytes", static_cast<double>(m.total_peak_bytes));
-  }
-
   void log_step(const StepMetrics& m) {
     metrics.write(m.json());
-    log_events(m);
+    if (m.iteration % config.logger.tensorboard_log_interval == 0) {
+      RunFacts run{endpoint.size(), progress.skipped_train_samples};
+      for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+        run.allocated_bytes += arena.current_bytes(static_cast<core::MemoryTag>(tag));
+      }
+      write_step_events(events, config, m, run);
+    }
     skipped_iterations += m.skipped ? 1 : 0;
     nan_iterations += m.nan ? 1 : 0;
     core::log_progress(m.line(false, skipped_iterations, nan_iterations));
