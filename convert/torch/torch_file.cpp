@@ -1,13 +1,12 @@
 #include "convert/torch/torch_file.h"
 
-#include <isa-l/crc.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
 
 #include "convert/detail/printable.h"
+#include "convert/torch/crc32.h"
 #include "convert/torch/torch_types.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -194,7 +193,7 @@ void TorchFile::check_record(size_t record) const {
     for (int64_t at = 0; at < entry.bytes; at += kCrcPiece) {
       piece.resize(static_cast<size_t>(std::min(kCrcPiece, entry.bytes - at)));
       archive_.read(record, at, piece);
-      crc = ::crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(piece.data()), piece.size());
+      crc = crc32(crc, piece);
     }
     if (crc == entry.crc32) return;
     throw Error(ErrorCode::kCorruptData,

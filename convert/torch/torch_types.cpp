@@ -40,7 +40,17 @@ std::optional<SafetensorsDType> find_type(PickleValue symbol, std::string_view T
   return found == std::end(kTypes) ? std::nullopt : std::optional(found->type);
 }
 
+const TorchType& find_type(SafetensorsDType dtype) {
+  const auto found =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TorchType& type) { return type.type == dtype; });
+  MS_CHECK(found != std::end(kTypes), safetensors_dtype_name(dtype), " is no type of PyTorch");
+  return *found;
+}
+
 }  // namespace
+
+std::string_view torch_dtype_name(SafetensorsDType dtype) { return find_type(dtype).dtype; }
+std::string_view torch_storage_name(SafetensorsDType dtype) { return find_type(dtype).storage; }
 
 std::optional<SafetensorsDType> parse_torch_dtype(PickleValue symbol) { return find_type(symbol, &TorchType::dtype); }
 std::optional<SafetensorsDType> parse_torch_storage(PickleValue symbol) {

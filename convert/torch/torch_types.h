@@ -17,6 +17,10 @@ namespace ms::convert {
 std::optional<SafetensorsDType> parse_torch_dtype(PickleValue symbol);
 std::optional<SafetensorsDType> parse_torch_storage(PickleValue symbol);
 
+// "bfloat16" and "BFloat16Storage", of module torch; the latter is empty for a type that has none.
+std::string_view torch_dtype_name(SafetensorsDType dtype);
+std::string_view torch_storage_name(SafetensorsDType dtype);
+
 // torch.Size((2, 3)), or the bare tuple; at most kMaxTorchAxes numbers that are not negative. Throws kCorruptData,
 // which `where` begins.
 inline constexpr size_t kMaxTorchAxes = 64;

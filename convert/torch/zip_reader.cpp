@@ -1,11 +1,10 @@
 #include "convert/torch/zip_reader.h"
 
-#include <isa-l/crc.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "convert/detail/printable.h"
+#include "convert/torch/crc32.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -193,9 +192,7 @@ std::string ZipReader::read_all(size_t entry, int64_t max_bytes) const {
                 cat(range_.where, ": ", printable(from.name), " has ", from.bytes, " bytes, more than ", max_bytes));
   }
   std::string text = read_text(from.at, from.bytes);
-  const uint32_t seen =
-      ::crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uint64_t>(text.size()));
-  if (from.crc32 != 0 && seen != from.crc32) {
+  if (from.crc32 != 0 && crc32(0, std::as_bytes(std::span(text))) != from.crc32) {
     throw Error(ErrorCode::kCorruptData, cat(range_.where, ": ", printable(from.name),
                                              " has not the CRC-32 that it was "
                                              "written with: the file is damaged"));

@@ -25,6 +25,13 @@ TEST(TorchTypes, NamesOfElementTypes) {
   EXPECT_EQ(parse_torch_storage(pickled("ctorch\n\n").root()), std::nullopt);
 }
 
+TEST(TorchTypes, NamesToWrite) {
+  EXPECT_EQ(torch_dtype_name(SafetensorsDType::kBF16), "bfloat16");
+  EXPECT_EQ(torch_storage_name(SafetensorsDType::kF16), "HalfStorage");
+  EXPECT_EQ(torch_storage_name(SafetensorsDType::kF8E4M3), "");
+  EXPECT_EQ(test::code_of([] { torch_dtype_name(SafetensorsDType::kF4); }), core::ErrorCode::kInternal);
+}
+
 TEST(TorchTypes, SizesBareAndWrapped) {
   EXPECT_THAT(parse_torch_size(pickled("K\x02K\x03\x86").root(), "x"), ElementsAre(2, 3));
   EXPECT_THAT(parse_torch_size(pickled("ctorch\nSize\nK\x02K\x03\x86\x85R").root(), "x"), ElementsAre(2, 3));

@@ -1,0 +1,47 @@
+#include "convert/torch/crc32.h"
+
+#include <isa-l/crc.h>
+
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+// Polynomials modulo that of the CRC, in its order of bits: the highest is the coefficient of 1.
+constexpr uint32_t kPolynomial = 0xedb88320, kOne = 0x80000000, kX8 = kOne >> 8;
+
+uint32_t product(uint32_t a, uint32_t b) {
+  uint32_t sum = 0;
+  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) sum ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);
+  }
+  return sum;
+}
+
+// x to the power of 8 x bytes: what a CRC is multiplied with by as many bytes behind it.
+uint32_t moved_by(int64_t bytes) {
+  uint32_t power = kOne, square = kX8;
+  for (; bytes != 0; bytes >>= 1) {
+    if ((bytes & 1) != 0) power = product(power, square);
+    square = product(square, square);
+  }
+  return power;
+}
+
+}  // namespace
+
+uint32_t crc32(uint32_t before, std::span<const std::byte> bytes) {
+  return ::crc32_gzip_refl(before, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
+
+void Crc32OfParts::add(int64_t offset, std::span<const std::byte> bytes) {
+  const int64_t behind = size_bytes_ - offset - static_cast<int64_t>(bytes.size());
+  MS_CHECK(offset >= 0 && behind >= 0, "bytes ", offset, " + ", bytes.size(), " of ", size_bytes_);
+  // Without the inversions of the register that zlib's CRC begins and ends with.
+  sum_ ^= product(~crc32(UINT32_MAX, bytes), moved_by(behind));
+}
+
+uint32_t Crc32OfParts::value() const { return ~(sum_ ^ product(UINT32_MAX, moved_by(size_bytes_))); }
+
+}  // namespace ms::convert
