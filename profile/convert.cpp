@@ -8,12 +8,25 @@
 #include "profile/ingest/load.h"
 #include "profile/report/chrome_trace.h"
 #include "profile/report/native_trace.h"
+#include "profile/report/perfetto_trace.h"
 
 namespace ms::profile {
 namespace {
 
-constexpr ExportFormat kFormats[] = {ExportFormat::kJson, ExportFormat::kJsonGz, ExportFormat::kJsonZst,
-                                     ExportFormat::kNative};
+struct Form {
+  ExportFormat format;
+  std::string_view name, short_name;  // as the name of a file ends
+  Compression compression;
+};
+constexpr Form kForms[] = {{ExportFormat::kJson, "json", {}, Compression::kNone},
+                           {ExportFormat::kJsonGz, "json.gz", {}, Compression::kGzip},
+                           {ExportFormat::kJsonZst, "json.zst", {}, Compression::kZstd},
+                           {ExportFormat::kPerfetto, "perfetto-trace", "pftrace", Compression::kNone},
+                           {ExportFormat::kPerfettoGz, "perfetto-trace.gz", "pftrace.gz", Compression::kGzip},
+                           {ExportFormat::kPerfettoZst, "perfetto-trace.zst", "pftrace.zst", Compression::kZstd},
+                           {ExportFormat::kNative, "mstrace", {}, Compression::kNone}};
+
+const Form& form_of(ExportFormat format) { return kForms[static_cast<size_t>(format)]; }
 
 void write(const std::vector<const RankTrace*>& ranks, const std::string& path, ExportFormat format) {
   if (format == ExportFormat::kNative) {
@@ -21,34 +34,38 @@ void write(const std::vector<const RankTrace*>& ranks, const std::string& path, 
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat(path, ": a native file is of one rank: give a folder, with --format mstrace"));
   }
-  OutputFile out(path, format == ExportFormat::kJson     ? Compression::kNone
-                       : format == ExportFormat::kJsonGz ? Compression::kGzip
-                                                         : Compression::kZstd);
-  write_chrome_trace(ranks, out);
+  OutputFile out(path, form_of(format).compression);
+  if (form_of(format).name.starts_with("json")) {
+    write_chrome_trace(ranks, out);
+  } else {
+    write_perfetto_trace(ranks, out);
+  }
   out.finish();
 }
 
 }  // namespace
 
-std::string_view export_format_name(ExportFormat format) {
-  constexpr std::string_view kNames[] = {"json", "json.gz", "json.zst", "mstrace"};
-  return kNames[static_cast<size_t>(format)];
-}
+std::string_view export_format_name(ExportFormat format) { return form_of(format).name; }
 
 ExportFormat parse_export_format(std::string_view name) {
-  for (const ExportFormat format : kFormats) {
-    if (name == export_format_name(format)) return format;
+  for (const Form& form : kForms) {
+    if (name == form.name) return form.format;
   }
-  throw core::Error(core::ErrorCode::kInvalidArgument,
-                    core::cat("trace format ", name, ": expected json, json.gz, json.zst or mstrace"));
+  throw core::Error(
+      core::ErrorCode::kInvalidArgument,
+      core::cat("trace format ", name, ": expected json or perfetto-trace, each also with .gz or .zst, or mstrace"));
 }
 
 ExportFormat export_format_of_path(const std::string& path) {
-  for (const ExportFormat format : kFormats) {
-    if (path.ends_with(core::cat(".", export_format_name(format)))) return format;
+  for (const Form& form : kForms) {
+    for (const std::string_view end : {form.name, form.short_name}) {
+      if (!end.empty() && path.ends_with(core::cat(".", end))) return form.format;
+    }
   }
   throw core::Error(core::ErrorCode::kInvalidArgument,
-                    core::cat(path, ": the name of the output must end in .json, .json.gz, .json.zst or .mstrace"));
+                    core::cat(path,
+                              ": the name of the output must end in .json, .perfetto-trace or .pftrace, each also "
+                              "with .gz or .zst, or in .mstrace"));
 }
 
 void convert_file(const std::string& trace_path, const std::string& out_path, ExportFormat format, ImportStats* stats) {

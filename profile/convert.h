@@ -9,15 +9,15 @@
 
 namespace ms::profile {
 
-enum class ExportFormat { kJson, kJsonGz, kJsonZst, kNative };
+enum class ExportFormat { kJson, kJsonGz, kJsonZst, kPerfetto, kPerfettoGz, kPerfettoZst, kNative };
 
-// "json", "json.gz", "json.zst", "mstrace"; throws kInvalidArgument otherwise.
+// "json", "json.gz", "json.zst", "perfetto-trace" (.gz, .zst), "mstrace"; throws kInvalidArgument otherwise.
 ExportFormat parse_export_format(std::string_view name);
-// By the end of a path: .json, .json.gz, .json.zst, .mstrace; throws kInvalidArgument otherwise.
+// By the end of a path: these behind a dot, and .pftrace for .perfetto-trace; throws kInvalidArgument otherwise.
 ExportFormat export_format_of_path(const std::string& path);
 std::string_view export_format_name(ExportFormat format);
 
-// Reads the trace of one rank and writes it as Kineto-compatible Chrome JSON. What import met goes to `stats` if given.
+// Reads the trace of one rank and writes it in another format. What import met goes to `stats` if given.
 // Throws kNotFound, kCorruptData, kIo; on failure out_path is as before.
 void convert_file(const std::string& trace_path, const std::string& out_path, ExportFormat format,
                   ImportStats* stats = nullptr);

@@ -542,15 +542,19 @@ int run(const std::vector<std::string>& args) {
   CLI::App* slice = app.add_subcommand("slice", "the given steps, ranks or times as a trace that opens everywhere");
   slice->footer("Example: msprof slice traces --step 12 --merge -o step12.json.gz");
   CLI::App* convert = app.add_subcommand(
-      "convert", "write Kineto-compatible Chrome JSON (Perfetto, TensorBoard, HTA), or our native format back");
-  convert->footer("Example: msprof convert traces --merge -o all.json.gz");
+      "convert",
+      "write Kineto-compatible Chrome JSON (TensorBoard, HTA), Perfetto's format, or our native format back");
+  convert->footer("Example: msprof convert traces --merge -o all.perfetto-trace");
   for (CLI::App* verb : {slice, convert}) {
     add_input_flags(*verb, flags);
     verb->add_option("--step", flags.step, "Only these steps: 10-12");
-    verb->add_option("-o,--output", flags.output, "OUT.json, OUT.json.gz, OUT.json.zst, OUT.mstrace, or a folder")
+    verb->add_option(
+            "-o,--output", flags.output,
+            "OUT.json, OUT.perfetto-trace or OUT.pftrace (each also with .gz or .zst), OUT.mstrace, or a folder")
         ->required();
     verb->add_flag("--merge", flags.merge, "All ranks in one file, on one clock");
-    verb->add_option("--format", flags.format, "In a folder: json, json.gz, json.zst or mstrace");
+    verb->add_option("--format", flags.format,
+                     "In a folder: json or perfetto-trace, each also with .gz or .zst, or mstrace");
   }
 
   if (!ms::tools::parse(app, args)) return 0;

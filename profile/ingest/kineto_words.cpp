@@ -1,6 +1,8 @@
 #include "profile/ingest/kineto_words.h"
 
+#include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -50,11 +52,30 @@ std::optional<Side> side_of_category(std::string_view category) {
 
 namespace {
 
+constexpr std::string_view kSides[] = {"host",   "operator",    "annotation",     "python",      "launch",
+                                       "device", "device_copy", "device_no_work", "device_sync", "pseudo"};
+constexpr std::string_view kSyncKinds[] = {"", "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"};
+
 constexpr std::pair<std::string_view, std::string_view> kDtypes[] = {
     {"fp32", "Float"}, {"bf16", "BFloat16"}, {"fp16", "Half"}, {"fp64", "Double"}, {"int8", "Char"},
     {"uint8", "Byte"}, {"int16", "Short"},   {"int32", "Int"}, {"int64", "Long"},  {"bool", "Bool"}};
 
 }  // namespace
+
+std::string_view side_name(Side side) { return kSides[static_cast<size_t>(side)]; }
+
+std::optional<Side> side_of_name(std::string_view name) {
+  const auto found = std::find(std::begin(kSides), std::end(kSides), name);
+  if (found == std::end(kSides)) return std::nullopt;
+  return static_cast<Side>(found - std::begin(kSides));
+}
+
+std::string_view sync_kind_name(SyncKind kind) { return kSyncKinds[static_cast<size_t>(kind)]; }
+
+SyncKind sync_kind_of_name(std::string_view name) {
+  const auto found = std::find(std::begin(kSyncKinds), std::end(kSyncKinds), name);
+  return found == std::end(kSyncKinds) ? SyncKind::kNone : static_cast<SyncKind>(found - std::begin(kSyncKinds));
+}
 
 std::string_view kineto_dtype(std::string_view dtype) {
   for (const auto& [ours, theirs] : kDtypes) {

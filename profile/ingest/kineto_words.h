@@ -1,4 +1,4 @@
-// What Kineto's categories mean, and how it calls types of elements (traces.md 4.2, 4.3).
+// What Kineto's categories mean, and how it calls types of elements and kinds of synchronisation (traces.md 4.2, 4.3).
 #pragma once
 
 #include <optional>
@@ -10,6 +10,14 @@ namespace ms::profile {
 
 // The side of a category, any case; nothing for one that is not known: then what the event carries decides.
 std::optional<Side> side_of_category(std::string_view category);
+
+// A word for each side, for files whose categories do not say it; nothing for an unknown word.
+std::string_view side_name(Side side);
+std::optional<Side> side_of_name(std::string_view name);
+
+// "Event Sync" for kEvent, and back; empty for kNone, kNone for any other text.
+std::string_view sync_kind_name(SyncKind kind);
+SyncKind sync_kind_of_name(std::string_view name);
 
 // "Float" for "fp32", and back; what is not known stays as it is.
 std::string_view kineto_dtype(std::string_view dtype);

@@ -8,10 +8,10 @@
 #include <set>
 
 #include "core/error.h"
-#include "profile/analysis/clock_alignment.h"
-#include "profile/clock_line.h"
 #include "profile/ingest/kineto_words.h"
+#include "profile/report/export_clock.h"
 #include "profile/report/json_writer.h"
+#include "profile/report/own_info.h"
 
 namespace ms::profile {
 namespace {
@@ -54,25 +54,6 @@ class Escaped {
  private:
   const RankTrace& trace_;
   std::vector<std::string> texts_;
-};
-
-// Own time to common time: of one rank alone its own, of ranks together the reference's unix time.
-class CommonClock {
- public:
-  CommonClock() = default;
-  // Clock tables: rank 0's clock, exactly. Otherwise: what the collectives say.
-  CommonClock(const RankTrace& trace, bool tables, const RankClock& clock)
-      : trace_(&trace), tables_(tables), line_(tables ? trace.clocks : std::vector<ClockPoint>{}), clock_(clock) {}
-  int64_t operator()(int64_t ts) const {
-    if (trace_ == nullptr) return ts;
-    return tables_ ? line_.to_reference(ts) : clock_.to_reference(unix_time(*trace_, ts));
-  }
-
- private:
-  const RankTrace* trace_ = nullptr;
-  bool tables_ = false;
-  ClockLine line_{{}};
-  RankClock clock_;
 };
 
 class RankWriter {
@@ -198,8 +179,7 @@ class RankWriter {
       if (details.dims != 0) argument("Input Dims", trace_.names[details.dims]);  // both are JSON already
       if (details.types != 0) argument("Input type", trace_.names[details.types]);
       if (details.sync_kind != 0) {
-        constexpr std::string_view kKinds[] = {"", "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"};
-        argument("cuda_sync_kind", json_string(kKinds[details.sync_kind]));
+        argument("cuda_sync_kind", json_string(sync_kind_name(static_cast<SyncKind>(details.sync_kind))));
         argument("wait_on_stream", details.wait_stream);
         argument("wait_on_cuda_event_record_corr_id",
                  details.wait_correlation == 0 ? 0 : details.wait_correlation + base_);
@@ -270,14 +250,8 @@ std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
 }
 
 // What the native file holds and Kineto has no word for, so that it can be made again.
-std::string own_info(const RankTrace& trace, int64_t origin) {
-  if (trace.meta.empty()) return {};
-  std::string clocks;
-  for (const ClockPoint& point : trace.clocks) {
-    clocks += cat(clocks.empty() ? "" : ", ", "{\"at_ns\": ", point.at, ", \"offset_ns\": ", point.offset,
-                  ", \"error_ns\": ", point.error, "}");
-  }
-  return cat("\"msuite\": {\"origin_ns\": ", origin, ", \"clocks\": [", clocks, "], \"meta\": ", trace.meta, "},\n");
+std::string own_key(const RankTrace& trace, int64_t origin) {
+  return trace.meta.empty() ? std::string() : cat("\"msuite\": ", own_info(trace, origin), ",\n");
 }
 
 }  // namespace
@@ -285,44 +259,20 @@ std::string own_info(const RankTrace& trace, int64_t origin) {
 void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out) {
   MS_CHECK(!ranks.empty(), "no rank to write");
   const bool merged = ranks.size() > 1;
-  // Common time is one clock when merged, else the rank's own; ts counts from the earliest event.
-  const bool tables = std::all_of(ranks.begin(), ranks.end(), [](const RankTrace* t) { return !t->clocks.empty(); });
-  std::vector<CommonClock> clocks(ranks.size());
-  if (merged) {
-    std::vector<DeviceView> views;
-    std::vector<RankDevices> devices;
-    for (const RankTrace* trace : ranks) views.push_back(view_devices(*trace));
-    for (size_t r = 0; r < ranks.size(); ++r) devices.push_back({ranks[r], &views[r]});
-    ClockAlignment alignment;
-    alignment.ranks.resize(ranks.size());
-    if (!tables) alignment = align_clocks(devices, match_comms(devices), AlignMode::kAuto);
-    for (size_t r = 0; r < ranks.size(); ++r) {
-      clocks[r] = CommonClock(*ranks[r], tables, alignment.reliable ? alignment.ranks[r] : RankClock{});
-    }
-  }
-  int64_t origin = INT64_MAX;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    if (const auto first = first_time(*ranks[r])) origin = std::min(origin, clocks[r](*first));
-  }
-  if (origin == INT64_MAX) origin = 0;
-  const RankTrace& reference = *ranks.front();
-  // unix = base + ts of the reference; of aligned ranks common time is unix time already.
-  const int64_t unix_base =
-      merged && !tables ? 0 : reference.base_unix_ns + (reference.first_ts - clocks[0](reference.first_ts));
-
+  const ExportClock clock = export_clock(ranks);
   out.write(
       cat("{\n\"schemaVersion\": 1,\n\"deviceProperties\": [{\"id\": 0, \"name\": \"CPU\"}],\n"
           "\"distributedInfo\": ",
           distributed_info(ranks),
           ",\n\"displayTimeUnit\": \"ms\",\n"
           "\"baseTimeNanoseconds\": ",
-          unix_base + origin, ",\n\"producer\": \"msuite\",\n", merged ? std::string() : own_info(reference, origin),
-          "\"traceEvents\": ["));
+          clock.unix_origin, ",\n\"producer\": \"msuite\",\n",
+          merged ? std::string() : own_key(*ranks[0], clock.origin), "\"traceEvents\": ["));
   bool first = true;
   uint32_t correlation_base = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const RankTrace* trace = ranks[r];
-    RankWriter(*trace, out, merged, clocks[r], origin, correlation_base).write(first);
+    RankWriter(*trace, out, merged, clock.ranks[r], clock.origin, correlation_base).write(first);
     uint32_t largest = 0;
     for (const uint32_t id : trace->events.correlation) largest = std::max(largest, id);
     correlation_base += largest;

@@ -328,6 +328,11 @@ TEST(ExportFormatOfAPath, IsItsEnd) {
   EXPECT_EQ(export_format_of_path("a.json.gz"), ExportFormat::kJsonGz);
   EXPECT_EQ(export_format_of_path("a.json.zst"), ExportFormat::kJsonZst);
   EXPECT_EQ(export_format_of_path("a.mstrace"), ExportFormat::kNative);
+  EXPECT_EQ(export_format_of_path("a.perfetto-trace"), ExportFormat::kPerfetto);
+  EXPECT_EQ(export_format_of_path("a.pftrace"), ExportFormat::kPerfetto);
+  EXPECT_EQ(export_format_of_path("a.pftrace.gz"), ExportFormat::kPerfettoGz);
+  EXPECT_EQ(export_format_of_path("a.perfetto-trace.zst"), ExportFormat::kPerfettoZst);
+  EXPECT_EQ(parse_export_format("perfetto-trace.gz"), ExportFormat::kPerfettoGz);
   EXPECT_THROW(export_format_of_path("a.txt"), core::Error);
   EXPECT_THROW(parse_export_format("native"), core::Error);
 }
