@@ -65,7 +65,7 @@ class Reader {
   RankTrace& trace_;
   FileInfo& file_;
   const ChromeJsonOptions& options_;
-  int64_t own_base_ = 0, own_origin_ = 0;  // of JSON that was made of a native file
+  OwnTimes own_times_;  // of JSON that was made of a native file
   bool found_array_ = false, ended_early_ = false;
 };
 
@@ -89,20 +89,7 @@ bool Reader::read_array(bool may_end) {
 // What the native file held besides, of which this JSON was made.
 void Reader::read_own(const Value& value) {
   try {
-    const nlohmann::json own = core::parse_json(value.text(), "msuite");
-    RankTrace said;
-    read_own_meta(core::json_object(own, "meta", "msuite"), said);
-    for (const nlohmann::json& clock : core::json_array(own, "clocks", "msuite")) {
-      said.clocks.push_back(read_own_clock(clock));
-    }
-    own_origin_ = core::json_integer(own, "origin_ns", "msuite");
-    trace_.rank = said.rank;
-    trace_.world_size = said.world_size;
-    trace_.pid = said.pid;
-    trace_.level = said.level;
-    trace_.clocks = said.clocks;
-    trace_.meta = said.meta;
-    own_base_ = said.base_unix_ns;
+    own_times_ = read_own_info(core::parse_json(value.text(), "msuite"), trace_);
     columns_.expect_own();
   } catch (const Error& e) {
     count("syntax", e.what());
@@ -111,26 +98,14 @@ void Reader::read_own(const Value& value) {
 
 // Back to the times of the recorder's clock.
 void Reader::restore_own_times() {
-  constexpr int64_t kLimit = int64_t{1} << 60;  // of sums of four of them a native trace holds every end
-  const auto fits = [](int64_t ns) { return ns > -kLimit && ns < kLimit; };
-  const auto all_fit = [&](const auto& rows) {
-    return std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return fits(row.ts); });
-  };
-  const Events& events = trace_.events;
-  if (own_origin_ <= -2 * kLimit || own_origin_ >= 2 * kLimit ||
-      !std::all_of(events.ts.begin(), events.ts.end(), fits) ||
-      !std::all_of(events.dur.begin(), events.dur.end(), fits) || !all_fit(trace_.memory) ||
-      !all_fit(trace_.counters)) {
+  if (!shift_times(trace_, own_times_.origin)) {
     trace_.clocks.clear();
     trace_.meta.clear();
     return count("bad_number", "\"origin_ns\" and the times of events do not fit together");
   }
-  trace_.base_unix_ns = own_base_;
+  trace_.base_unix_ns = own_times_.base_unix;
   trace_.has_base = true;
   trace_.backend.clear();  // what distributedInfo calls it
-  for (int64_t& ts : trace_.events.ts) ts += own_origin_;
-  for (MemoryChange& change : trace_.memory) change.ts += own_origin_;
-  for (CounterSample& sample : trace_.counters) sample.ts += own_origin_;
 }
 
 void Reader::read_metadata(std::string_view key, const Value& value) {

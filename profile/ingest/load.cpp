@@ -18,6 +18,7 @@
 #include "profile/ingest/chrome_json.h"
 #include "profile/ingest/inspect.h"
 #include "profile/ingest/mstrace.h"
+#include "profile/ingest/perfetto.h"
 #include "profile/ingest/sniff.h"
 
 namespace ms::profile {
@@ -58,6 +59,13 @@ bool is_json_name(const std::string& path) {
   return path.ends_with(".json") || path.ends_with(".json.gz") || path.ends_with(".json.zst");
 }
 
+bool is_perfetto_name(std::string path) {
+  for (const std::string_view packed : {".gz", ".zst"}) {
+    if (path.ends_with(packed)) path.resize(path.size() - packed.size());
+  }
+  return path.ends_with(".perfetto-trace") || path.ends_with(".pftrace");
+}
+
 std::optional<int> rank_in_name(const std::string& path);
 
 void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats& stats) {
@@ -83,38 +91,45 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
   if (error) throw Error(ErrorCode::kIo, cat("read folder ", folder, ": ", error.message()));
   std::sort(paths.begin(), paths.end());
   std::sort(profiles.begin(), profiles.end());
-  std::vector<std::string> texts;
-  std::set<int> native_ranks;
+  std::vector<std::string> texts, perfettos;
+  std::set<int> found_ranks;
+  bool native = false;
   size_t found = profiles.size();
   for (const std::string& profile : profiles) out.push_back({profile, false, true});
   for (const std::string& path : paths) {
     const Format format = format_of(path);
     if (format == Format::kNative) {
       out.push_back({path, false, false});
-      native_ranks.insert(rank_in_name(path).value_or(-1));
+      found_ranks.insert(rank_in_name(path).value_or(-1));
+      native = true;
       ++found;
     } else if (is_json_name(path)) {
       texts.push_back(path);  // also empty and damaged ones: that a rank is lost must be said
+    } else if (is_perfetto_name(path)) {
+      perfettos.push_back(path);
     } else {
       stats.add("skipped_files", path);
     }
   }
-  for (const std::string& path : texts) {
-    // What mstrain converted for other tools (rank_00000.json) lies beside the native file of the rank.
-    const std::optional<int> rank = rank_in_name(path);
-    if (!profiles.empty()) {  // what lies around Ascend's profiles is about them
-      stats.add("skipped_files", path);
-      continue;
+  // What mstrain converted for other tools (rank_00000.json) lies beside the native file of the rank, and what lies
+  // around Ascend's profiles is about them.
+  for (const std::vector<std::string>* form : {&texts, &perfettos}) {
+    std::set<int> of_form;
+    for (const std::string& path : *form) {
+      const std::optional<int> rank = rank_in_name(path);
+      if (!profiles.empty() || (rank ? found_ranks.count(*rank) != 0 : native)) {
+        stats.add("skipped_files", path);
+        continue;
+      }
+      if (rank) of_form.insert(*rank);
+      out.push_back({path, false, false});
+      ++found;
     }
-    if (!native_ranks.empty() && (!rank || native_ranks.count(*rank) != 0)) {
-      stats.add("skipped_files", path);
-      continue;
-    }
-    out.push_back({path, false, false});
-    ++found;
+    found_ranks.merge(of_form);
   }
   if (found == 0) {
-    throw Error(ErrorCode::kNotFound, cat(folder, ": no trace in this folder (rank_*.mstrace, *.json, *.json.gz)"));
+    throw Error(ErrorCode::kNotFound,
+                cat(folder, ": no trace in this folder (rank_*.mstrace, *.json, *.json.gz, *.perfetto-trace)"));
   }
 }
 
@@ -167,6 +182,9 @@ void read_file(const Input& input, int threads, Loaded& out) {
         if (out.skipped && input.named) {
           throw Error(ErrorCode::kCorruptData, cat(path, ": has no \"traceEvents\": not a trace"));
         }
+        break;
+      case Format::kPerfetto:
+        read_perfetto(stream, path, *out.trace, out.file, out.stats);
         break;
       case Format::kNative:
         read_mstrace(all_of(stream), path, *out.trace, out.file, out.stats);

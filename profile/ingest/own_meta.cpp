@@ -1,5 +1,6 @@
 #include "profile/ingest/own_meta.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -39,6 +40,39 @@ void read_own_meta(nlohmann::json meta, RankTrace& trace) {
   if (trace.meta.size() > kMaxMetaBytes) {
     throw core::Error(core::ErrorCode::kCorruptData, core::cat("meta: ", trace.meta.size(), " bytes"));
   }
+}
+
+OwnTimes read_own_info(const nlohmann::json& own, RankTrace& trace) {
+  RankTrace said;
+  read_own_meta(core::json_object(own, "meta", "msuite"), said);
+  for (const nlohmann::json& clock : core::json_array(own, "clocks", "msuite")) {
+    said.clocks.push_back(read_own_clock(clock));
+  }
+  const int64_t origin = core::json_integer(own, "origin_ns", "msuite");
+  trace.rank = said.rank;
+  trace.world_size = said.world_size;
+  trace.pid = said.pid;
+  trace.level = said.level;
+  trace.clocks = said.clocks;
+  trace.meta = said.meta;
+  return {origin, said.base_unix_ns};
+}
+
+bool shift_times(RankTrace& trace, int64_t origin) {
+  constexpr int64_t kLimit = int64_t{1} << 60;  // of sums of four of them a native trace holds every end
+  const auto fits = [](int64_t ns) { return ns > -kLimit && ns < kLimit; };
+  const auto all_fit = [&](const auto& rows) {
+    return std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return fits(row.ts); });
+  };
+  Events& events = trace.events;
+  if (origin <= -2 * kLimit || origin >= 2 * kLimit || !std::all_of(events.ts.begin(), events.ts.end(), fits) ||
+      !std::all_of(events.dur.begin(), events.dur.end(), fits) || !all_fit(trace.memory) || !all_fit(trace.counters)) {
+    return false;
+  }
+  for (int64_t& ts : events.ts) ts += origin;
+  for (MemoryChange& change : trace.memory) change.ts += origin;
+  for (CounterSample& sample : trace.counters) sample.ts += origin;
+  return true;
 }
 
 ClockPoint read_own_clock(const nlohmann::json& clock) {

@@ -1,8 +1,28 @@
 #include "profile/ingest/sniff.h"
 
+#include <algorithm>
+
 #include "core/trace/format.h"
+#include "profile/ingest/detail/protobuf.h"
+#include "profile/perfetto.h"
 
 namespace ms::profile {
+namespace {
+
+// A Perfetto trace begins with a packet: field 1, its length, and then fields, as many of them as are there.
+bool begins_with_packet(std::string_view first) {
+  detail::Cursor in(first);
+  if (first.empty() || in.varint() != (perfetto::kTracePacket << 3 | 2)) return false;
+  const uint64_t size = in.varint();
+  if (!in.ok() || size < 2) return false;
+  const bool cut = size > in.left();
+  detail::FieldReader fields(in.take(std::min<uint64_t>(size, in.left())));
+  while (fields.next()) {
+  }
+  return fields.ok() || (cut && fields.left() == 0);
+}
+
+}  // namespace
 
 Format sniff(std::string_view first) {
   if (first.starts_with(core::trace::kFileMagic)) return Format::kNative;
@@ -15,8 +35,7 @@ Format sniff(std::string_view first) {
   if (start != std::string_view::npos && (text[start] == '{' || text[start] == '[')) return Format::kChromeJson;
   // All spaces so far: only JSON may begin with more of them than we look at.
   if (start == std::string_view::npos && text.size() >= kSniffBytes - 3) return Format::kChromeJson;
-  // A Perfetto trace begins with a packet: field 1, its length in one or two bytes, then a field of a small number.
-  if (first.size() >= 4 && first[0] == '\x0a' && (first[2] & 7) <= 5 && first[1] != 0) return Format::kPerfetto;
+  if (begins_with_packet(first)) return Format::kPerfetto;
   return Format::kUnknown;
 }
 

@@ -12,9 +12,9 @@ PerfettoSequence::PerfettoSequence(OutputFile& out, uint32_t id, const RankTrace
     : out_(out),
       id_(id),
       trace_(trace),
-      event_names_(trace.names.size()),
-      categories_(trace.names.size()),
-      strings_(trace.names.size()),
+      event_names_{std::vector<uint32_t>(trace.names.size())},
+      categories_{std::vector<uint32_t>(trace.names.size())},
+      strings_{std::vector<uint32_t>(trace.names.size())},
       keys_(static_cast<size_t>(fields::Key::kCount)) {}
 
 void PerfettoSequence::intern(uint32_t table, uint64_t iid, std::string_view text) {
@@ -24,12 +24,13 @@ void PerfettoSequence::intern(uint32_t table, uint64_t iid, std::string_view tex
   put_bytes(interned_, table, row);
 }
 
-// 0 is no number of a text.
-uint64_t PerfettoSequence::refer(std::vector<bool>& known, NameId name, uint32_t table) {
-  const uint64_t iid = uint64_t{name} + 1;
-  if (!known[name]) intern(table, iid, trace_.names[name]);
-  known[name] = true;
-  return iid;
+uint64_t PerfettoSequence::refer(Numbers& numbers, NameId name, uint32_t table) {
+  uint32_t& number = numbers.by_name[name];
+  if (number == 0) {
+    number = ++numbers.last;
+    intern(table, number, trace_.names[name]);
+  }
+  return number;
 }
 
 uint64_t PerfettoSequence::key(fields::Key key) {

@@ -29,7 +29,13 @@ class PerfettoSequence {
   void write_clocks(std::string_view snapshot);
 
  private:
-  uint64_t refer(std::vector<bool>& known, NameId name, uint32_t table);
+  // Numbers of one table's texts, by first use; 0: not said yet.
+  struct Numbers {
+    std::vector<uint32_t> by_name;
+    uint32_t last = 0;
+  };
+
+  uint64_t refer(Numbers& numbers, NameId name, uint32_t table);
   void intern(uint32_t table, uint64_t iid, std::string_view text);
   void write(uint32_t field, std::string_view message);
 
@@ -37,8 +43,9 @@ class PerfettoSequence {
   uint32_t id_;
   const RankTrace& trace_;
   bool first_ = true;
-  std::vector<bool> event_names_, categories_, strings_, keys_;  // said already
-  std::string interned_;                                         // to be said with the next event
+  Numbers event_names_, categories_, strings_;
+  std::vector<bool> keys_;  // said already
+  std::string interned_;    // to be said with the next event
   std::string packet_, framed_;
 };
 

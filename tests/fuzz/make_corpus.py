@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets whose formats need none of our programs. tests/fuzz/make_corpus.py, and commit.
 
-manifest/ and native_shard/ come from tests/ckpt/make_checkpoint and mstrace/*.mstrace from tests/support/make_trace:
+manifest/ and native_shard/ come from tests/ckpt/make_checkpoint, mstrace/*.mstrace from tests/support/make_trace, perfetto/ours from msprof:
 `tests/fuzz/make_corpus.py BUILD_FOLDER` makes those too. Inputs that once broke a reader lie beside the seeds, named for
 what is wrong with them.
 """
@@ -155,11 +155,17 @@ def ascend():
     database.close()
 
 
+def perfetto_traces():
+    """What Perfetto's own message definitions wrote (tests/data/make_perfetto.py)."""
+    for name in ("sdk", "kineto"):
+        seed("perfetto", f"{name}.perfetto-trace", (DATA / f"perfetto/{name}.perfetto-trace").read_bytes())
+
+
 def any_trace_file():
     """One of each format."""
     for kind, name in (("chrome_json", "kineto.json"), ("chrome_json", "generic.json"), ("chrome_json", "ascend.json"), ("chrome_json", "ours.json"),
                        ("chrome_json", "kineto.json.gz"), ("chrome_json", "kineto.json.zst"), ("mstrace", "rank_00000.mstrace"),
-                       ("ascend_database", "small.db")):
+                       ("ascend_database", "small.db"), ("perfetto", "sdk.perfetto-trace")):
         seed("trace_file", name, (HERE / "corpus" / kind / name).read_bytes())
 
 
@@ -252,6 +258,8 @@ def from_our_programs(build):
         seed("native_shard", "packed", pathlib.Path(f"{folder}/c/iter_0000100/rank_00000.h5").read_bytes())
         subprocess.run([build / "tests/make_trace", f"{folder}/t"], check=True, stdout=subprocess.DEVNULL)
         shutil.copy(next(pathlib.Path(f"{folder}/t").rglob("*.mstrace")), HERE / "corpus/mstrace/rank_00000.mstrace")
+        ours = HERE / "corpus/perfetto/ours.perfetto-trace"
+        subprocess.run([build / "bin/msprof", "convert", HERE / "corpus/chrome_json/ours.json", "-o", ours], check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
@@ -264,6 +272,7 @@ if __name__ == "__main__":
     own_json()
     traces_in_pieces()
     ascend()
+    perfetto_traces()
     any_trace_file()
     tokenizers()
     data_sets()

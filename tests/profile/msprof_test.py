@@ -197,19 +197,21 @@ def check_questions(traces, folder):
 
 def check_round_trip(traces, folder):
     """A trace and what it was converted to give the same numbers."""
-    each = os.path.join(folder, "round") + "/"
-    run("convert", traces, "-o", each, "--format", "json.gz")
     sections = ("breakdown", "kernel_types", "per_step", "idle", "launch_stats", "queue_length", "memory_timeline", "operators")
     native = json.loads(run("analyze", traces, "--json", "--top", "0")[1])["result"]["ranks"]
-    back = json.loads(run("analyze", each, "--json", "--top", "0")[1])["result"]["ranks"]
-    for ours, theirs in zip(native, back):
-        for section in sections:
-            a, b = json.loads(json.dumps(ours[section])), json.loads(json.dumps(theirs[section]))
-            if section == "memory_timeline":  # ts counts from the first event of the file
-                for timeline in (*a.values(), *b.values()):
-                    timeline.pop("peak_at_us")
-                    timeline.pop("peak_reserved")
-            expect(f"round trip: {section}", a == b, (a, b))
+    for format in ("json.gz", "perfetto-trace", "perfetto-trace.gz"):
+        each = os.path.join(folder, f"round_{format}") + "/"
+        run("convert", traces, "-o", each, "--format", format)
+        back = json.loads(run("analyze", each, "--json", "--top", "0")[1])["result"]["ranks"]
+        expect(f"round trip by {format}: ranks", len(back) == 2, back)
+        for ours, theirs in zip(native, back):
+            for section in sections:
+                a, b = json.loads(json.dumps(ours[section])), json.loads(json.dumps(theirs[section]))
+                if section == "memory_timeline":  # ts counts from the first event of the file
+                    for timeline in (*a.values(), *b.values()):
+                        timeline.pop("peak_at_us")
+                        timeline.pop("peak_reserved")
+                expect(f"round trip by {format}: {section}", a == b, (a, b))
 
 
 def check_identity(traces, folder):

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "kernels/checksum.h"
+#include "profile/ingest/detail/device_candidates.h"
 #include "profile/ingest/detail/json_text.h"
 #include "profile/ingest/detail/numbers.h"
 #include "profile/ingest/detail/renumber.h"
@@ -180,12 +181,7 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
     any = details.flops >= 0 || details.bytes >= 0;
   }
   if (side == Side::kDeviceSync) {
-    const std::string_view kind = event.get(Arg::kSyncKind).text();
-    details.sync_kind = static_cast<uint8_t>(kind == "Context Sync"        ? SyncKind::kContext
-                                             : kind == "Stream Sync"       ? SyncKind::kStream
-                                             : kind == "Event Sync"        ? SyncKind::kEvent
-                                             : kind == "Stream Wait Event" ? SyncKind::kStreamWaitEvent
-                                                                           : SyncKind::kNone);
+    details.sync_kind = static_cast<uint8_t>(sync_kind_of_name(event.get(Arg::kSyncKind).text()));
     details.unsigned_stream = integer(event, Arg::kStream, -1) == int64_t{UINT32_MAX};
     details.wait_stream = static_cast<int32_t>(integer(event, Arg::kWaitOnStream, -1));
     const Value record = event.get(Arg::kWaitOnCorrelation);
@@ -385,48 +381,6 @@ void EventColumns::add(const ScannedEvent& event) {
   }
 }
 
-void EventColumns::close_open_slices() {
-  Events& events = trace_.events;
-  std::stable_sort(edges_.begin(), edges_.end(), [](const Edge& a, const Edge& b) { return a.ts < b.ts; });
-  std::unordered_map<uint64_t, std::vector<size_t>> open;
-  for (const Edge& edge : edges_) {
-    std::vector<size_t>& slices = open[edge.track];
-    if (edge.slice != kNoSlice) {
-      slices.push_back(edge.slice);
-    } else if (slices.empty()) {
-      issue("unmatched_end", cat("at ", edge.ts, " ns"));
-    } else {
-      events.dur[slices.back()] = edge.ts - events.ts[slices.back()];
-      slices.pop_back();
-    }
-  }
-  for (const auto& [track, slices] : open) {
-    for (const size_t i : slices) {
-      issue("unmatched_begin", trace_.names[events.name[i]]);
-      events.dur[i] = std::max<int64_t>(0, last_end_ - events.ts[i]);
-    }
-  }
-}
-
-// Events of categories that nobody knows are device work if they have a device, a stream and a launch.
-void EventColumns::resolve_unknown_categories() {
-  if (candidates_.empty()) return;
-  std::vector<uint32_t> launched;
-  for (size_t i = 0; i < trace_.events.size(); ++i) {
-    if (trace_.side(i) == Side::kLaunch && trace_.events.correlation[i] != 0) {
-      launched.push_back(trace_.events.correlation[i]);
-    }
-  }
-  std::sort(launched.begin(), launched.end());
-  for (const uint32_t i : candidates_) {
-    const std::string& name = trace_.names[trace_.categories[trace_.events.category[i]].name];
-    issues_.stats().add("unknown_category", name);
-    const uint32_t id = trace_.events.correlation[i];
-    if (id != 0 && std::binary_search(launched.begin(), launched.end(), id)) continue;
-    trace_.events.category[i] = trace_.category(name, Side::kHost);
-  }
-}
-
 void EventColumns::absorb_events(Events& later, const std::vector<NameId>& names,
                                  const std::vector<uint8_t>& categories, const std::vector<uint16_t>& lanes,
                                  const std::vector<uint64_t>& wide_ids) {
@@ -498,7 +452,7 @@ bool EventColumns::absorb(EventColumns& later) {
     trace_.flows.push_back(point);
   }
   flows_.absorb(later.flows_, categories, [&](uint8_t category) { ++trace_.categories[category].complete_flows; });
-  for (Edge edge : later.edges_) {
+  for (SliceEdge edge : later.edges_) {
     if (edge.slice != kNoSlice) edge.slice += slices;
     if ((edge.track & 1) == 0) edge.track = uint64_t{lanes[edge.track / 2]} * 2;
     edges_.push_back(edge);
@@ -513,9 +467,8 @@ bool EventColumns::absorb(EventColumns& later) {
 
 void EventColumns::finish(int64_t end) {
   for (const auto& [name, offset] : control_names_) issues_.add("control_characters", offset, trace_.names[name]);
-  offset_ = end;
-  close_open_slices();
-  resolve_unknown_categories();
+  join_edges(edges_, trace_, last_end_, issues_, end);
+  resolve_candidates(candidates_, trace_, issues_.stats());
   lanes_.finish();
   trace_.flow_ids = flows_.count();
   trace_.flow_pairs_complete = flows_.complete();

@@ -14,6 +14,7 @@
 #include "profile/ingest/detail/file_issues.h"
 #include "profile/ingest/detail/flow_set.h"
 #include "profile/ingest/detail/lane_table.h"
+#include "profile/ingest/detail/slice_edges.h"
 #include "profile/ingest/detail/value_names.h"
 #include "profile/ingest/kineto_words.h"
 #include "profile/store.h"
@@ -77,8 +78,6 @@ class EventColumns final : public ArgumentFilter {
   int64_t integer(const ScannedEvent& event, Arg arg, int64_t missing) const;
   void absorb_events(Events& later, const std::vector<NameId>& names, const std::vector<uint8_t>& categories,
                      const std::vector<uint16_t>& lanes, const std::vector<uint64_t>& wide_ids);
-  void close_open_slices();
-  void resolve_unknown_categories();
 
   RankTrace& trace_;
   FileIssues& issues_;
@@ -102,15 +101,8 @@ class EventColumns final : public ArgumentFilter {
   std::unordered_map<uint64_t, uint32_t> wide_ids_;
   std::vector<uint64_t> wide_order_;  // the same, by first use
 
-  // Ends of slices that have a beginning and an end of their own (B and E, b and e); they are joined by time when all
-  // are there, since events come in any order.
-  struct Edge {
-    int64_t ts = 0;
-    uint64_t track = 0;
-    size_t slice = kNoSlice;  // kNoSlice: an end
-  };
-  static constexpr size_t kNoSlice = SIZE_MAX;
-  std::vector<Edge> edges_;
+  // Of slices that have a beginning and an end of their own (B and E, b and e).
+  std::vector<SliceEdge> edges_;
   std::vector<uint32_t> candidates_;  // of unknown category, with device and stream
   int64_t last_end_ = INT64_MIN;
 };
