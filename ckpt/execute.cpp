@@ -259,10 +259,15 @@ int64_t resident_bytes() {
 int share_memory(Source& source, const Sink& sink, const ShardTable& targets, const ExecuteOptions& options) {
   constexpr int64_t kSinkBytes = int64_t{20} << 20;  // HDF5's and the writers' own
   bool converts = false;
-  for (size_t t = 0; t < targets.num_tensors(); ++t) {
+  std::vector<std::optional<DType>> from(targets.num_tensors());
+  for (size_t t = 0; t < from.size(); ++t) {
     const auto tensor = static_cast<int32_t>(t);
     const auto found = source.shards().find(targets.key(tensor), targets.role(tensor));
-    converts = converts || (found && source.shards().dtype(*found) != targets.dtype(tensor));
+    if (found) from[t] = source.shards().dtype(*found);
+  }
+  for (size_t i = 0; i < targets.size() && !converts; ++i) {
+    const auto& dtype = from[static_cast<size_t>(targets.tensor_of(i))];
+    converts = dtype && *dtype != targets.dtype_of(i);
   }
   // A worker holds the chunk it makes; to convert it also what it reads, up to twice as much, and the result.
   const int64_t each = (converts ? 5 : 1) * kChunkBytes + source.scratch_bytes() + sink.scratch_bytes();

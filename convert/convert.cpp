@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -45,11 +46,12 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
                                               ConvertReport& report) {
   std::vector<core::TensorRole> roles = {core::TensorRole::kParam};
   std::set<std::string> dropped;
-  const bool keep = report.to == Format::kNative && !options.drop_optimizer;
+  const bool to_native = report.to == Format::kNative, to_megatron = report.to == Format::kMegatron;
   for (const core::TensorRole role :
        {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer}) {
     if (!ckpt::has_role(source, role)) continue;
-    if (keep) {
+    const bool has_place = to_native || (to_megatron && role != core::TensorRole::kBuffer);
+    if (has_place && !options.drop_optimizer) {
       roles.push_back(role);
     } else {
       dropped.emplace(core::role_name(role));
@@ -59,9 +61,9 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
   std::string names;
   for (const std::string& name : dropped) names += cat(names.empty() ? "" : ", ", name);
   if (!options.drop_optimizer) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(options.load_dir, " holds optimizer state (", names,
-                    "), which a Hugging Face folder cannot; give --drop-optimizer to leave it out"));
+    throw Error(ErrorCode::kUnsupported, cat(options.load_dir, " holds optimizer state (", names, "), which ",
+                                             to_megatron ? "a Megatron tree cannot" : "a Hugging Face folder cannot",
+                                             "; give --drop-optimizer to leave it out"));
   }
   report.decisions.push_back(cat("optimizer state is left out: ", names));
   return roles;
@@ -86,13 +88,28 @@ struct Target {
   std::unique_ptr<ckpt::Sink> sink;
 };
 
-Target native_target(const ckpt::Source& source, const ConvertOptions& options,
-                     const std::map<std::string, core::DType>& dtypes, std::span<const core::TensorRole> roles) {
+// The element type of a canonical parameter in the target.
+std::function<core::DType(const std::string& key)> dtype_of(const ConvertOptions& options,
+                                                            const std::map<std::string, core::DType>& dtypes) {
+  return [&](const std::string& key) {
+    const auto dtype = dtypes.find(key);
+    if (dtype == dtypes.end()) throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", key, " is missing"));
+    return dtype->second;
+  };
+}
+
+ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions& options) {
   ckpt::ModelLayout layout;
   layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
   layout.virtual_pipeline_model_parallel_size = ckpt::virtual_pipeline_size(
       source.info().model, layout.pipeline_model_parallel_size, options.num_layers_per_virtual_pipeline_stage);
+  return layout;
+}
+
+Target native_target(const ckpt::Source& source, const ConvertOptions& options,
+                     const std::map<std::string, core::DType>& dtypes, std::span<const core::TensorRole> roles) {
+  const ckpt::ModelLayout layout = target_layout(source, options);
   Target target;
   target.info = source.info();
   target.info.layout = ckpt::layout_to_json(layout);
@@ -104,11 +121,7 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
           const auto tensor = source.shards().find(specs[spec].key, role);
           return tensor ? std::optional(source.shards().dtype(*tensor)) : std::nullopt;
         }
-        const auto dtype = dtypes.find(specs[spec].key);
-        if (dtype == dtypes.end()) {
-          throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", specs[spec].key, " is missing"));
-        }
-        return dtype->second;
+        return dtype_of(options, dtypes)(specs[spec].key);
       });
   target.shards = std::move(list.shards);
   ckpt::NativeSinkOptions sink;
@@ -122,12 +135,22 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   return target;
 }
 
+Target megatron_target(const ckpt::Source& source, const ConvertOptions& options,
+                       const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+  MegatronTargetOptions asked;
+  asked.root = options.save_dir;
+  asked.layout = target_layout(source, options);
+  asked.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
+  asked.naming = options.target_norm_naming.value_or(asked.naming);
+  asked.args = options.mg_args.value_or(asked.args);
+  asked.with_optimizer = with_optimizer;
+  asked.use_distributed_optimizer = options.use_distributed_optimizer;
+  MegatronTarget made = make_megatron_target(source, asked, dtype_of(options, dtypes), report.decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
 Target huggingface_target(const ckpt::Source& source, const ConvertOptions& options,
                           const std::map<std::string, core::DType>& dtypes, Format from) {
-  if (options.compress || options.write_path) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--compress and --write-path are of checkpoints of ours, not of a hf result");
-  }
   Target target;
   target.info = source.info();
   const json& extra = target.info.model_extra;
@@ -147,18 +170,11 @@ Target huggingface_target(const ckpt::Source& source, const ConvertOptions& opti
   } else if (from == Format::kHuggingFace) {
     sink.copy_from = options.load_dir;
   }
-  const auto embedding = dtypes.find("embedding.word_embeddings.weight");
-  if (embedding == dtypes.end()) {
-    throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": embedding.word_embeddings.weight is missing"));
-  }
-  sink.config = make_hf_config(target.info.model, original, embedding->second);
+  sink.config =
+      make_hf_config(target.info.model, original, dtype_of(options, dtypes)("embedding.word_embeddings.weight"));
   sink.generation_config = extra.value("hf_generation_config", json());
   const Family& family = find_family(sink.config.at("model_type").get<std::string>());
-  target.shards = hf_targets(family, target.info.model, [&](const std::string& key) {
-    const auto dtype = dtypes.find(key);
-    if (dtype == dtypes.end()) throw Error(ErrorCode::kCorruptData, cat(options.load_dir, ": ", key, " is missing"));
-    return dtype->second;
-  });
+  target.shards = hf_targets(family, target.info.model, dtype_of(options, dtypes));
   target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
   return target;
 }
@@ -178,6 +194,31 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
   return ckpt::open_native(options.load_dir);
 }
 
+// Options that say nothing of this target.
+void refuse_options_of_others(const ConvertOptions& options, Format to) {
+  const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
+  if (to == Format::kMegatronDist) {
+    throw Error(ErrorCode::kUnsupported, "--save-model-type dist: torch_dist checkpoints are read, not written yet");
+  }
+  if (to != Format::kNative && (options.compress || options.write_path)) {
+    refuse("--compress and --write-path are of checkpoints of ours, not of a ", format_name(to), " result");
+  }
+  if (to != Format::kMegatron && (options.target_norm_naming || options.mg_args || options.use_distributed_optimizer ||
+                                  options.make_vocab_size_divisible_by != 0)) {
+    refuse(
+        "--target-norm-naming, --mg-args, --use-distributed-optimizer and --make-vocab-size-divisible-by are of a mg "
+        "result, not of a ",
+        format_name(to), " one");
+  }
+  if (to == Format::kHuggingFace &&
+      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
+       options.num_layers_per_virtual_pipeline_stage != 0)) {
+    refuse(
+        "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size, "
+        "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
+  }
+}
+
 }  // namespace
 
 ConvertReport convert_checkpoint(const ConvertOptions& options) {
@@ -194,10 +235,6 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const Format other = report.from == Format::kNative ? Format::kHuggingFace : Format::kNative;
   report.to = options.save_model_type.value_or(other);
   const auto is_megatron = [](Format format) { return format == Format::kMegatron || format == Format::kMegatronDist; };
-  if (is_megatron(report.to)) {
-    throw Error(ErrorCode::kUnsupported,
-                cat("--save-model-type ", format_name(report.to), ": Megatron checkpoints are read, not written yet"));
-  }
   if (options.true_vocab_size != 0 && !is_megatron(report.from)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size is of Megatron checkpoints, and ", options.load_dir,
                                                  " is ", format_name(report.from), ", which has no padding"));
@@ -211,19 +248,14 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
-  if (report.to == Format::kHuggingFace &&
-      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
-       options.num_layers_per_virtual_pipeline_stage != 0)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size, "
-                "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
-  }
+  refuse_options_of_others(options, report.to);
   const std::unique_ptr<ckpt::Source> source = open_from(options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const std::map<std::string, core::DType> dtypes = target_dtypes(*source, options.dtype);
   note_casts(*source, dtypes, report);
-  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes, roles)
-                                               : huggingface_target(*source, options, dtypes, report.from);
+  Target target = report.to == Format::kNative     ? native_target(*source, options, dtypes, roles)
+                  : report.to == Format::kMegatron ? megatron_target(*source, options, dtypes, roles.size() > 1, report)
+                                                   : huggingface_target(*source, options, dtypes, report.from);
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
@@ -254,6 +286,20 @@ Format parse_format(const std::string& text, const std::string& flag) {
   if (text == "dist") return Format::kMegatronDist;
   if (text == "ms") return Format::kNative;
   throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf, mg, dist or ms"));
+}
+
+MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag) {
+  if (text == "local") return MegatronNaming::kLocal;
+  if (text == "te") return MegatronNaming::kTransformerEngine;
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected local or te"));
+}
+
+MegatronArgsForm parse_args_form(const std::string& text, const std::string& flag) {
+  if (text == "namespace") return MegatronArgsForm::kNamespace;
+  if (text == "dict") return MegatronArgsForm::kDict;
+  if (text == "omit") return MegatronArgsForm::kOmit;
+  throw Error(ErrorCode::kInvalidArgument,
+              cat(flag, " ", detail::printable(text), ": expected namespace, dict or omit"));
 }
 
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag) {

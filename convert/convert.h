@@ -12,6 +12,7 @@
 
 #include "ckpt/execute.h"
 #include "convert/detect.h"
+#include "convert/megatron_target.h"
 #include "core/dtype.h"
 #include "core/io/bulk_writer.h"
 
@@ -22,12 +23,16 @@ struct ConvertOptions {
   std::string save_dir;
   std::optional<Format> load_model_type;  // none: detected
   std::optional<Format> save_model_type;  // none: hf of a native checkpoint, else ms
-  int target_tensor_parallel_size = 1;    // of a native target
+  int target_tensor_parallel_size = 1;    // of a native or Megatron target
   int target_pipeline_parallel_size = 1;
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk a stage
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
   int64_t true_vocab_size = 0;                        // of a Megatron source; 0: as it says itself
+  std::optional<MegatronNaming> target_norm_naming;   // of a Megatron target, as the next three; none: local
+  std::optional<MegatronArgsForm> mg_args;            // none: a Namespace
+  bool use_distributed_optimizer = false;             // optimizer state in distrib_optim.pt
+  int64_t make_vocab_size_divisible_by = 0;           // x TP; 0: as the model says
   std::string hf_cfg_dir;  // config.json and tokenizer files of a Hugging Face target; empty: the source's
   bool compress = false;   // a native target
   std::optional<core::WritePath> write_path;  // of a native target; none: the fastest that works
@@ -48,7 +53,7 @@ struct ConvertReport {
   double seconds = 0;
 };
 
-// Optimizer state goes into a native target, unless drop_optimizer.
+// Optimizer state goes into a native or Megatron target, unless drop_optimizer.
 // Throws kInvalidArgument (contradicting options; a target that holds a model already), kUnsupported (optimizer state
 // for a Hugging Face target without drop_optimizer; a model no family can hold), and what reading, planning and writing
 // throw.
@@ -57,6 +62,9 @@ ConvertReport convert_checkpoint(const ConvertOptions& options);
 nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
 // "hf", "mg", "dist" or "ms"; throws kInvalidArgument naming `flag`.
 Format parse_format(const std::string& text, const std::string& flag);
+// "local" or "te"; "namespace", "dict" or "omit". Throw kInvalidArgument naming `flag`.
+MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag);
+MegatronArgsForm parse_args_form(const std::string& text, const std::string& flag);
 // "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag`.
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag);
 // "5GB" (decimal), "500MB", "2GiB", "1000": bytes; throws kInvalidArgument naming `flag`.

@@ -172,30 +172,41 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   merge->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(merge);
 
-  CLI::App* convert =
-      add_verb("convert",
-               "turn a Hugging Face folder or a Megatron tree into a checkpoint of ours, or one of ours into a folder",
-               run_convert);
+  CLI::App* convert = add_verb(
+      "convert", "turn a Hugging Face folder, a Megatron tree or a checkpoint of ours into another of these formats",
+      run_convert);
   convert
       ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")
       ->required();
   convert->add_option("--save-dir", flags.save_dir, "Folder to make; the path made is printed");
   convert->add_option("--load-model-type", flags.load_model_type,
                       "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist) or ms, instead of looking");
-  convert->add_option("--save-model-type", flags.save_model_type, "hf or ms (hf of a ms source, else ms)");
+  convert->add_option("--save-model-type", flags.save_model_type, "hf, mg or ms (hf of a ms source, else ms)");
   convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
-                      "TP of a ms result (1)");
+                      "TP of a ms or mg result (1)");
   convert->add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size,
-                      "PP of a ms result (1)");
+                      "PP of a ms or mg result (1)");
   convert
       ->add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
-                   "Layers in each chunk of a ms result's stages (one chunk)")
+                   "Layers in each chunk of a ms or mg result's stages (one chunk)")
       ->check(CLI::PositiveNumber);
   convert->add_option("--dtype", flags.dtype, "fp32, bf16 or fp16 for all weights (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
   convert
       ->add_option("--true-vocab-size", flags.true_vocab_size,
                    "Rows of a Megatron source's vocabulary that are no padding (what its args say)")
+      ->check(CLI::PositiveNumber);
+  convert->add_option(
+      "--target-norm-naming", flags.target_norm_naming,
+      "Norms of a mg result are called as by megatron-core's own layers, local, or Transformer Engine's, "
+      "te (local)");
+  convert->add_option("--mg-args", flags.mg_args,
+                      "What args of a mg result are: namespace, dict or omit (namespace, as Megatron wants it)");
+  convert->add_flag("--use-distributed-optimizer", flags.use_distributed_optimizer,
+                    "Optimizer state of a mg result goes into distrib_optim.pt");
+  convert
+      ->add_option("--make-vocab-size-divisible-by", flags.make_vocab_size_divisible_by,
+                   "The vocabulary of a mg result is padded to a multiple of this x TP (as the model says)")
       ->check(CLI::PositiveNumber);
   convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
                       "config.json and tokenizer files of a hf result come from here");

@@ -524,6 +524,12 @@ int run_convert(const Flags& flags) {
   if (!flags.dtype.empty()) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
   options.true_vocab_size = flags.true_vocab_size;
+  if (!flags.target_norm_naming.empty()) {
+    options.target_norm_naming = convert::parse_norm_naming(flags.target_norm_naming, "--target-norm-naming");
+  }
+  if (!flags.mg_args.empty()) options.mg_args = convert::parse_args_form(flags.mg_args, "--mg-args");
+  options.use_distributed_optimizer = flags.use_distributed_optimizer;
+  options.make_vocab_size_divisible_by = flags.make_vocab_size_divisible_by;
   options.hf_cfg_dir = flags.hf_cfg_dir;
   options.drop_optimizer = flags.drop_optimizer;
   options.dry_run = flags.dry_run;

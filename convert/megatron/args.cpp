@@ -39,6 +39,10 @@ void take(const MegatronArgs& args, const char* name, T& field) {
   }
 }
 
+// What Megatron fixes of Llama 3's scaling: megatron/core/models/common/embeddings/rotary_pos_embedding.py.
+constexpr int64_t kLlama3OriginalPositions = 8192;
+constexpr double kLlama3LowFactor = 1, kLlama3HighFactor = 4;
+
 // Megatron scales as Llama 3 does (use_rope_scaling) or evenly (rotary_seq_len_interpolation_factor), MindSpeed-LLM by
 // a type; the other members have their defaults even where nothing is scaled.
 void take_rope_scaling(const MegatronArgs& args, core::TransformerConfig& model) {
@@ -49,11 +53,11 @@ void take_rope_scaling(const MegatronArgs& args, core::TransformerConfig& model)
   model.rope_scaling_factor = factor;
   if (!model.has_rotary_embedding()) model.rope_scaling_type = "none";
   if (model.rope_scaling_type == "none" && model.has_rotary_embedding()) {
-    if (args.flag("use_rope_scaling")) {  // megatron/core/models/common/embeddings/rotary_pos_embedding.py
+    if (args.flag("use_rope_scaling")) {
       model.rope_scaling_type = "llama3";
-      model.rope_scaling_original_max_position_embeddings = 8192;
-      model.rope_scaling_low_freq_factor = 1;
-      model.rope_scaling_high_freq_factor = 4;
+      model.rope_scaling_original_max_position_embeddings = kLlama3OriginalPositions;
+      model.rope_scaling_low_freq_factor = kLlama3LowFactor;
+      model.rope_scaling_high_freq_factor = kLlama3HighFactor;
     } else if (args.is_set("rotary_seq_len_interpolation_factor")) {
       model.rope_scaling_type = "linear";
       model.rope_scaling_factor = *args.real("rotary_seq_len_interpolation_factor");
@@ -164,6 +168,37 @@ core::TransformerConfig megatron_model(const MegatronArgs& args) {
     throw Error(lies ? ErrorCode::kCorruptData : error.code(), cat(args.where(), ": args: ", error.what()));
   }
   return model;
+}
+
+bool megatron_knows_rope_scaling(const core::TransformerConfig& model) {
+  const bool as_llama3 = model.rope_scaling_original_max_position_embeddings == kLlama3OriginalPositions &&
+                         model.rope_scaling_low_freq_factor == kLlama3LowFactor &&
+                         model.rope_scaling_high_freq_factor == kLlama3HighFactor;
+  const std::string& type = model.rope_scaling_type;
+  return type == "none" || type == "linear" || (type == "llama3" && as_llama3);
+}
+
+MegatronArgList megatron_args(const core::TransformerConfig& model) {
+  MegatronArgList args;
+  core::TransformerConfig::fields(
+      [&](const char* name, auto member, const char*) { args.emplace_back(name, model.*member); });
+  const bool knows_scaling = megatron_knows_rope_scaling(model);
+  const bool linear = model.rope_scaling_type == "linear";
+  args.emplace_back("add_position_embedding", true);
+  args.emplace_back("use_rotary_position_embeddings", model.has_rotary_embedding());
+  args.emplace_back("use_rope_scaling", knows_scaling && model.rope_scaling_type == "llama3");
+  args.emplace_back("rotary_seq_len_interpolation_factor",
+                    linear ? MegatronArg(model.rope_scaling_factor) : MegatronArg());
+  for (const char* name : {"squared_relu", "apply_query_key_layer_scaling", "multi_latent_attention",
+                           "moe_router_pre_softmax", "moe_grouped_gemm", "moe_router_enable_expert_bias"}) {
+    args.emplace_back(name, false);
+  }
+  for (const char* name :
+       {"num_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_router_score_function",
+        "moe_router_topk_scaling_factor", "moe_shared_expert_intermediate_size", "mtp_num_layers"}) {
+    args.emplace_back(name, std::monostate());
+  }
+  return args;
 }
 
 int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp) {

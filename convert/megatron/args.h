@@ -7,7 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "convert/safetensors.h"
 #include "convert/torch/pickle.h"
 #include "core/transformer_config.h"
 
@@ -19,7 +23,8 @@ class MegatronArgs {
   // kCorruptData for something else.
   MegatronArgs(PickleValue value, std::string where);
 
-  // Nothing for a member that is absent or None; these throw kCorruptData for a value of another kind.
+  // Nothing for a member that is absent or None; the others throw kCorruptData for a value of another kind.
+  std::optional<PickleValue> find(std::string_view name) const;
   std::optional<int64_t> integer(std::string_view name) const;
   std::optional<double> real(std::string_view name) const;  // an integer is one too
   std::optional<std::string> text(std::string_view name) const;
@@ -31,7 +36,6 @@ class MegatronArgs {
   const std::string& where() const { return where_; }
 
  private:
-  std::optional<PickleValue> find(std::string_view name) const;  // not None
   [[noreturn]] void refuse(std::string_view name, const char* expected) const;
 
   std::map<std::string, PickleValue, std::less<>> members_;
@@ -42,6 +46,20 @@ class MegatronArgs {
 // same; what is spelled otherwise (layernorm_epsilon, use_rope_scaling, ..) is translated. Throws kUnsupported for a
 // model that TransformerConfig cannot say (experts, latent attention, ..), kCorruptData for one that cannot be.
 core::TransformerConfig megatron_model(const MegatronArgs& args);
+
+// The value of a member that is written; SafetensorsDType is torch.bfloat16 and the like.
+using MegatronArg = std::variant<std::monostate, bool, int64_t, double, std::string, SafetensorsDType>;
+using MegatronArgList = std::vector<std::pair<std::string, MegatronArg>>;
+
+// --mg-args: as what args are written. PyTorch's weights_only loader takes a Namespace only if it is told to.
+enum class MegatronArgsForm : uint8_t { kNamespace, kDict, kOmit };
+
+// The inverse of megatron_model: members that say this model, and those that Megatron's loaders ask for besides, None
+// where a dense GPT has nothing to say. model: resolved.
+MegatronArgList megatron_args(const core::TransformerConfig& model);
+
+// True if Megatron itself, which knows of two kinds of scaled rotary embeddings, computes what the model says.
+bool megatron_knows_rope_scaling(const core::TransformerConfig& model);
 
 // Of a vocabulary stored as padded_rows rows: how many are true. asked: --true-vocab-size, 0 for none. Else
 // args.vocab_size, if the padding that is left is less than args.make_vocab_size_divisible_by x tp; else all rows.

@@ -19,13 +19,13 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-std::string folder_of_iteration(int64_t iteration) {
+}  // namespace
+
+std::string megatron_iteration_folder(int64_t iteration) {
   char name[32];
   std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
   return name;
 }
-
-}  // namespace
 
 std::vector<fs::path> megatron_iterations(const fs::path& root, const std::function<bool(const fs::path&)>& holds) {
   std::vector<std::pair<int64_t, fs::path>> found;
@@ -36,7 +36,7 @@ std::vector<fs::path> megatron_iterations(const fs::path& root, const std::funct
     if (name.starts_with("iter_")) {
       const auto [last, wrong] = std::from_chars(name.data() + 5, name.data() + name.size(), iteration);
       if (wrong != std::errc() || last != name.data() + name.size()) continue;
-    } else if (name != "release") {
+    } else if (name != kMegatronRelease) {
       continue;
     }
     if (holds(entry->path())) found.emplace_back(iteration, entry->path());
@@ -55,14 +55,14 @@ fs::path choose_megatron_iteration(const fs::path& root, const std::function<boo
     file.read(bytes, sizeof bytes - 1);
     std::string text(bytes);
     text.erase(text.find_last_not_of(" \t\r\n") + 1);
-    if (text == "release") return root / text;
+    if (text == kMegatronRelease) return root / text;
     int64_t iteration = -1;
     const auto [last, wrong] = std::from_chars(text.data(), text.data() + text.size(), iteration);
     if (wrong != std::errc() || last != text.data() + text.size() || iteration < 0) {
       throw Error(ErrorCode::kCorruptData,
                   cat(tracker.string(), " holds ", detail::printable(text), ": expected an iteration or \"release\""));
     }
-    return root / folder_of_iteration(iteration);
+    return root / megatron_iteration_folder(iteration);
   }
   const std::vector<fs::path> folders = megatron_iterations(root, holds);
   if (folders.empty()) {

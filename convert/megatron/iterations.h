@@ -6,13 +6,19 @@
 // Source: megatron/training/checkpointing.py (get_checkpoint_name, read_metadata).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace ms::convert {
 
 inline constexpr const char* kMegatronTracker = "latest_checkpointed_iteration.txt";
+
+// "iter_0000100".
+std::string megatron_iteration_folder(int64_t iteration);
+inline constexpr const char* kMegatronRelease = "release";  // of weights without an iteration
 
 // The folders of iterations below a root that `holds` says hold what is looked for, the newest first; "release" last.
 std::vector<std::filesystem::path> megatron_iterations(const std::filesystem::path& root,

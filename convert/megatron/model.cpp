@@ -147,11 +147,6 @@ int64_t padded_rows(const MegatronTree& tree, const std::vector<std::vector<Foun
   return rows;
 }
 
-// The global layers of a chunk, first and count.
-ckpt::LayerRange layers_of(const MegatronModel& model, int pp, int chunk) {
-  return ckpt::layers_of_chunk(model.config, model.layout, pp, chunk);
-}
-
 class ChunkMatcher {
  public:
   ChunkMatcher(const MegatronTree& tree, const MegatronModel& model) : tree_(tree), model_(model) {
@@ -159,7 +154,7 @@ class ChunkMatcher {
   }
 
   MegatronChunk match(const MegatronRank& rank, int chunk, FoundChunk found) const {
-    const ckpt::LayerRange layers = layers_of(model_, rank.pp, chunk);
+    const ckpt::LayerRange layers = ckpt::layers_of_chunk(model_.config, model_.layout, rank.pp, chunk);
     std::vector<bool> seen(model_.specs.size());
     MegatronChunk matched;
     for (FoundTensor& tensor : found) {
@@ -209,15 +204,9 @@ class ChunkMatcher {
 
   // That the chunk holds what it must, and nothing of another.
   void check_stage(const MegatronRank& rank, int chunk, const std::vector<bool>& seen) const {
-    const ckpt::LayerRange layers = layers_of(model_, rank.pp, chunk);
-    const bool first = rank.pp == 0 && chunk == 0;
-    const bool last = rank.pp == tree_.pp - 1 && chunk == tree_.vpp - 1;
     for (size_t s = 0; s < seen.size(); ++s) {
       const ckpt::ParameterSpec& spec = model_.specs[s];
-      const bool wanted = spec.layer < 0 ? first
-                          : spec.layer >= model_.config.num_layers
-                              ? last
-                              : spec.layer >= layers.first && spec.layer < layers.first + layers.count;
+      const bool wanted = model_.chunk_holds(spec, rank.pp, chunk);
       if (wanted == seen[s]) continue;
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", spec.key,
                                                wanted ? " is missing" : " is there, but belongs to another stage"));
@@ -230,6 +219,17 @@ class ChunkMatcher {
 };
 
 }  // namespace
+
+bool MegatronModel::is_last_chunk(int pp, int chunk) const {
+  return pp == layout.pipeline_model_parallel_size - 1 && chunk == layout.virtual_pipeline_model_parallel_size - 1;
+}
+
+bool MegatronModel::chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const {
+  if (spec.layer < 0) return pp == 0 && chunk == 0;
+  if (spec.layer >= config.num_layers) return is_last_chunk(pp, chunk);
+  const ckpt::LayerRange layers = ckpt::layers_of_chunk(config, layout, pp, chunk);
+  return spec.layer >= layers.first && spec.layer < layers.first + layers.count;
+}
 
 MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_size,
                                   std::vector<std::string>& decisions) {

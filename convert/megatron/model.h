@@ -13,9 +13,9 @@
 namespace ms::convert {
 
 struct MegatronParameter {
-  size_t spec = 0;   // index into MegatronModel::specs
-  std::string name;  // in the file
-  TorchTensor tensor;
+  size_t spec = 0;            // index into MegatronModel::specs
+  std::string name;           // in the file
+  TorchTensor tensor;         // of a tree to be written: its type and shape
   bool is_tied_copy = false;  // of the word embeddings, on the last stage
 };
 
@@ -27,6 +27,11 @@ struct MegatronModel {
   core::TransformerConfig padded;  // the same, but padded_vocab_size(tp) is what the tree holds
   ckpt::ModelLayout layout;        // data-parallel size 1; how many layers a chunk has is told by its keys
   std::vector<ckpt::ParameterSpec> specs;
+
+  // Whether chunk `chunk` of stage `pp` has the parameter; of tied embeddings the first, not the copy's.
+  bool chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const;
+  bool is_last_chunk(int pp, int chunk) const;
+
   std::vector<std::vector<MegatronChunk>> chunks;  // of each rank of the tree
 };
 

@@ -1,15 +1,21 @@
 #include "convert/megatron/names.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "core/error.h"
 
 namespace ms::convert {
 namespace {
 
+// Of a name of theirs: who says so today.
+enum class Spelling : uint8_t { kOld, kLocal, kEverybody };
+
 // A name that begins with `theirs` begins with `ours`; the first that fits.
 struct Renaming {
   std::string_view theirs, ours;
+  Spelling spelling = Spelling::kOld;
 };
 
 constexpr Renaming kOutside[] = {
@@ -24,12 +30,12 @@ constexpr Renaming kOutside[] = {
 };
 
 constexpr Renaming kInLayer[] = {
-    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_", Spelling::kLocal},
     {"input_norm.", "self_attention.linear_qkv.layer_norm_"},
-    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", Spelling::kLocal},
     {"post_attention_norm.", "mlp.linear_fc1.layer_norm_"},
     {"post_attention_layernorm.", "mlp.linear_fc1.layer_norm_"},
-    {"post_attn_norm.", "post_self_attn_layernorm."},
+    {"post_attn_norm.", "post_self_attn_layernorm.", Spelling::kEverybody},
     {"self_attention.query_key_value.", "self_attention.linear_qkv."},
     {"self_attention.dense.", "self_attention.linear_proj."},
     {"attention.query_key_value.", "self_attention.linear_qkv."},
@@ -48,10 +54,23 @@ std::string renamed(std::string_view name, const Renaming (&table)[N]) {
 
 constexpr std::string_view kLayers = "decoder.layers.";
 
+// The modules of a layer as their constructors register them: megatron/core/transformer/{transformer_layer,attention,
+// mlp}.py, and behind those MindSpeed-LLM's TransformerLayerWithPostNorm.
+constexpr std::string_view kRegistration[] = {"input_layernorm.",
+                                              "self_attention.linear_proj.",
+                                              "self_attention.linear_qkv.",
+                                              "self_attention.q_layernorm.",
+                                              "self_attention.k_layernorm.",
+                                              "pre_mlp_layernorm.",
+                                              "mlp.linear_fc1.",
+                                              "mlp.linear_fc2.",
+                                              "post_attn_norm.",
+                                              "post_mlp_layernorm."};
+
 }  // namespace
 
-std::string MegatronName::key(int64_t global_layer) const {
-  return layer < 0 ? rest : core::cat(kLayers, global_layer, ".", rest);
+std::string MegatronName::key(int64_t layer_index) const {
+  return layer < 0 ? rest : core::cat(kLayers, layer_index, ".", rest);
 }
 
 MegatronName parse_megatron_name(std::string_view name) {
@@ -65,6 +84,28 @@ MegatronName parse_megatron_name(std::string_view name) {
     }
   }
   return {-1, outside};
+}
+
+MegatronName megatron_name(const MegatronName& canonical, MegatronNaming naming) {
+  if (canonical.layer < 0) return canonical;
+  for (const Renaming& renaming : kInLayer) {
+    const bool is_said = renaming.spelling == Spelling::kEverybody ||
+                         (renaming.spelling == Spelling::kLocal && naming == MegatronNaming::kLocal);
+    if (!is_said || !canonical.rest.starts_with(renaming.ours)) continue;
+    return {canonical.layer, core::cat(renaming.theirs, canonical.rest.substr(renaming.ours.size()))};
+  }
+  return canonical;
+}
+
+int registration_place(std::string_view rest) {
+  const auto found = std::find_if(std::begin(kRegistration), std::end(kRegistration),
+                                  [&](std::string_view module) { return rest.starts_with(module); });
+  return static_cast<int>(found - std::begin(kRegistration));
+}
+
+bool has_extra_state(std::string_view module) {
+  return module.ends_with("self_attention.linear_proj.") || module.ends_with("self_attention.linear_qkv.") ||
+         module.ends_with("mlp.linear_fc1.") || module.ends_with("mlp.linear_fc2.") || module == "output_layer.";
 }
 
 bool is_megatron_buffer(std::string_view name) {

@@ -8,6 +8,7 @@
 
 #include "ckpt/execute.h"
 #include "convert/megatron/flat_layout.h"
+#include "convert/megatron/optimizer_order.h"
 #include "convert/torch/torch_types.h"
 #include "core/error.h"
 
@@ -21,12 +22,6 @@ using core::TensorRole;
 
 constexpr uint64_t kProofElements = 4096;  // at each end of a parameter
 
-struct Kind {
-  const char* key;
-  TensorRole role;
-};
-constexpr Kind kMoments[] = {{"exp_avg", TensorRole::kExpAvg}, {"exp_avg_sq", TensorRole::kExpAvgSq}};
-
 [[noreturn]] void corrupt(const TorchFile& file, const std::string& what) {
   throw Error(ErrorCode::kCorruptData, cat(file.where(), ": optimizer: ", what));
 }
@@ -35,16 +30,6 @@ constexpr Kind kMoments[] = {{"exp_avg", TensorRole::kExpAvg}, {"exp_avg_sq", Te
 }
 
 bool is_fp32(const MegatronParameter& parameter) { return parameter.tensor.dtype == SafetensorsDType::kF32; }
-
-bool is_no_decay(const ckpt::ParameterSpec& spec) {
-  return spec.global_shape.size() == 1 || spec.key.ends_with(".bias");
-}
-bool is_qk_norm(const ckpt::ParameterSpec& spec) {
-  return spec.key.find("q_layernorm.") != std::string::npos || spec.key.find("k_layernorm.") != std::string::npos;
-}
-bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
-  return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
-}
 
 // A count in a pickle, or a scalar tensor.
 std::optional<int64_t> number(const TorchFile& file, PickleValue value) {
@@ -66,8 +51,8 @@ std::optional<int64_t> number(const TorchFile& file, PickleValue value) {
 // One rank's state.
 class RankState {
  public:
-  RankState(const MegatronModel& model, const MegatronRank& rank, const std::vector<MegatronChunk>& chunks, int pp)
-      : model_(model), rank_(rank), chunks_(chunks), pp_(pp) {
+  RankState(const MegatronModel& model, const MegatronRank& rank, const std::vector<MegatronChunk>& chunks)
+      : model_(model), rank_(rank), chunks_(chunks) {
     for (const MegatronChunk& chunk : chunks) {
       for (const MegatronParameter& parameter : chunk) all_fp32_ = all_fp32_ && is_fp32(parameter);
     }
@@ -77,21 +62,15 @@ class RankState {
   std::vector<MegatronState> by_offset(const TorchFile& file);
 
  private:
-  using Parameters = std::vector<const MegatronParameter*>;
-
-  const ckpt::ParameterSpec& spec(const MegatronParameter& parameter) const { return model_.specs[parameter.spec]; }
   TorchTensor state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const;
   bool rounds_to_weight(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
                         uint64_t first) const;
-  std::vector<Parameters> partition(bool qk_norms_decay, bool decoupled) const;
-  bool is_shared_embedding(const MegatronParameter& parameter) const;
-  FlatLayout choose_layout(const Parameters& parameters, const TorchFile& file, const TorchTensor& master,
+  FlatLayout choose_layout(const MegatronParameters& parameters, const TorchFile& file, const TorchTensor& master,
                            const std::string& name) const;
 
   const MegatronModel& model_;
   const MegatronRank& rank_;
   const std::vector<MegatronChunk>& chunks_;
-  int pp_;
   bool all_fp32_ = true;
 };
 
@@ -119,24 +98,6 @@ bool RankState::rounds_to_weight(const MegatronParameter& parameter, const Torch
     if (std::memcmp(seen.data(), wanted.data(), seen.size()) != 0) return false;
   }
   return true;
-}
-
-// The parameters as get_megatron_optimizer groups them: by weight decay, and apart those with a learning rate of their
-// own. In the order of registration, over all chunks.
-std::vector<RankState::Parameters> RankState::partition(bool qk_norms_decay, bool decoupled) const {
-  std::array<Parameters, 4> groups;
-  for (const MegatronChunk& chunk : chunks_) {
-    for (const MegatronParameter& parameter : chunk) {
-      const ckpt::ParameterSpec& s = spec(parameter);
-      const bool decays = !is_no_decay(s) || (qk_norms_decay && is_qk_norm(s));
-      groups[(decays ? 0 : 1) + (decoupled && is_embedding_or_output(s) ? 2 : 0)].push_back(&parameter);
-    }
-  }
-  std::vector<Parameters> found;
-  for (Parameters& group : groups) {
-    if (!group.empty()) found.push_back(std::move(group));
-  }
-  return found;
 }
 
 // inner: {state: {i: {exp_avg, ..}}, param_groups: [{params: [i, ..]}]}. masters: a list of tensors for each group, of
@@ -194,7 +155,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     if (!group.moments.empty()) stored.push_back(std::move(group));
   }
   // By what rule was grouped? Shapes say so, and which group is which.
-  const auto fits = [&](const Group& group, const Parameters& parameters) {
+  const auto fits = [&](const Group& group, const MegatronParameters& parameters) {
     size_t master = 0;
     if (group.moments.size() != parameters.size()) return false;
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -208,10 +169,11 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     return master == group.masters.size();
   };
   for (const bool qk_norms_decay : {false, true}) {
-    std::vector<Parameters> partitions = partition(qk_norms_decay, decoupled);
+    const std::vector<MegatronParameters> partitions =
+        optimizer_groups(model_, chunks_, {.qk_norms_decay = qk_norms_decay, .decoupled_lr = decoupled});
     if (partitions.size() != stored.size()) continue;
     std::vector<const Group*> group_of;
-    for (const Parameters& parameters : partitions) {
+    for (const MegatronParameters& parameters : partitions) {
       for (const Group& group : stored) {
         if (std::find(group_of.begin(), group_of.end(), &group) != group_of.end() || !fits(group, parameters)) continue;
         group_of.push_back(&group);
@@ -247,16 +209,9 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
                     " parameters have not the shapes of the weights in any order of Megatron"));
 }
 
-bool RankState::is_shared_embedding(const MegatronParameter& parameter) const {
-  return pp_ > 1 && (parameter.is_tied_copy || spec(parameter).is_tied_embedding);
-}
-
-FlatLayout RankState::choose_layout(const Parameters& parameters, const TorchFile& file, const TorchTensor& master,
-                                    const std::string& name) const {
-  std::vector<FlatParameter> flat;
-  for (const MegatronParameter* parameter : parameters) {
-    flat.push_back({static_cast<int64_t>(parameter->tensor.elements()), is_shared_embedding(*parameter)});
-  }
+FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const TorchFile& file,
+                                    const TorchTensor& master, const std::string& name) const {
+  const std::vector<FlatParameter> flat = flat_parameters(model_, parameters);
   const MegatronArgs& args = *rank_.args;
   const auto elements = static_cast<int64_t>(master.elements());
   const int64_t dp = int64_t{args.size("data_parallel_size")} * args.size("context_parallel_size");
@@ -316,13 +271,8 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
   std::vector<MegatronState> states;
   size_t next = 0;
   for (const MegatronChunk& chunk : chunks_) {
-    // Buffers of a chunk by type of weight, in the order in which the types appear.
-    std::vector<SafetensorsDType> types;
-    for (const MegatronParameter& parameter : chunk) {
-      if (std::find(types.begin(), types.end(), parameter.tensor.dtype) == types.end())
-        types.push_back(parameter.tensor.dtype);
-    }
-    for (const SafetensorsDType type : types) {
+    for (const MegatronParameters& parameters : optimizer_buffers(chunk)) {
+      const SafetensorsDType type = parameters[0]->tensor.dtype;
       if (next == buffers.size()) corrupt(file, cat("holds ", buffers.size(), " buffers, fewer than the weights need"));
       const Buffer& buffer = buffers[next++];
       const auto said = buffer.key.is(PickleKind::kTuple) && !buffer.key.items().empty()
@@ -331,16 +281,11 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
       if (said != type) {
         corrupt(file, cat(buffer.name, " is not of weights of type ", safetensors_dtype_name(type)));
       }
-      Parameters parameters;
-      for (const MegatronParameter& parameter : chunk) {
-        if (parameter.tensor.dtype == type) parameters.push_back(&parameter);
-      }
       std::array<TorchTensor, 3> tensors;
       std::array<std::string, 3> names;
-      constexpr Kind kKinds[] = {{"param", TensorRole::kMaster}, kMoments[0], kMoments[1]};
       for (size_t k = 0; k < 3; ++k) {
-        names[k] = cat(buffer.name, " ", kKinds[k].key);
-        const auto value = buffer.tensors.find(kKinds[k].key);
+        names[k] = cat(buffer.name, " ", kOptimizerKinds[k].key);
+        const auto value = buffer.tensors.find(kOptimizerKinds[k].key);
         if (!value) unsupported(file, cat("no ", names[k], ": only Adam's state is supported"));
         tensors[k] = state_tensor(file, *value, names[k]);
         if (tensors[k].shape.size() != 1 || tensors[k].shape != tensors[0].shape) {
@@ -350,7 +295,7 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
       const FlatLayout layout = choose_layout(parameters, file, tensors[0], names[0]);
       for (size_t i = 0; i < parameters.size(); ++i) {
         for (size_t k = all_fp32_ ? 1 : 0; k < 3; ++k) {
-          states.push_back({parameters[i], kKinds[k].role, &file, tensors[k],
+          states.push_back({parameters[i], kOptimizerKinds[k].role, &file, tensors[k],
                             cat(names[k], " of ", parameters[i]->name), static_cast<uint64_t>(layout.begin[i])});
         }
       }
@@ -395,7 +340,7 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
     if (value->is(PickleKind::kList) && !value->items().empty()) value = value->items()[0];  // chained
     const PickleValue inner = value->find("optimizer").value_or(*value);
     if (!optimizer.step) optimizer.step = find_step(*rank.file, inner);
-    RankState state(model, rank, model.chunks[r], tree.pp);
+    RankState state(model, rank, model.chunks[r]);
     if (!rank.distributed_optimizer.empty()) {
       optimizer.files.push_back(std::make_unique<TorchFile>(rank.distributed_optimizer));
       optimizer.states.push_back(state.by_offset(*optimizer.files.back()));

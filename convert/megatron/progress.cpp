@@ -1,23 +1,56 @@
 #include "convert/megatron/progress.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <string_view>
+#include <utility>
 
 namespace ms::convert {
 namespace {
 
 using nlohmann::json;
 
+// Members of args that are carried along, and where mstrain has them in its config: its names are Megatron's.
+struct Setting {
+  const char *group, *name;
+};
+constexpr Setting kSettings[] = {{"training", "seq_length"},  {"data", "tokenizer_type"},  {"data", "tokenizer_model"},
+                                 {"optimizer", "adam_beta1"}, {"optimizer", "adam_beta2"}, {"optimizer", "adam_eps"}};
+
+// What OptimizerParamScheduler.load_state_dict asks for.
+constexpr const char* kSchedule[] = {"max_lr",    "min_lr",   "lr_warmup_steps", "lr_decay_steps", "lr_decay_style",
+                                     "num_steps", "start_wd", "end_wd",          "wd_incr_steps",  "wd_incr_style"};
+
+json to_json(PickleValue value) {
+  if (value.is(PickleKind::kBool)) return value.boolean();
+  if (value.is(PickleKind::kInt)) return value.integer();
+  if (value.is(PickleKind::kFloat)) return value.real();
+  if (value.is(PickleKind::kString)) return std::string(value.text());
+  return nullptr;
+}
+
+MegatronArg to_arg(const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string() && !value.get<std::string>().empty()) return value.get<std::string>();
+  return std::monostate();
+}
+
+// Null if there is no such thing.
+json config_value(const ckpt::CheckpointInfo& info, const Setting& setting) {
+  json found = info.common;
+  for (const char* key : {"config", setting.group, setting.name}) {
+    found = found.is_object() ? json(found.value(key, json())) : json();
+  }
+  return found;
+}
+
 // Of the first of param_groups, which have all made as many. An optimizer may hold another, or several.
-std::optional<int64_t> step_of(PickleValue optimizer) {
+std::optional<PickleValue> first_group(PickleValue optimizer) {
   for (int depth = 0; depth < 4; ++depth) {
     if (const auto groups = optimizer.find("param_groups"); groups && groups->is(PickleKind::kList)) {
       const auto all = groups->items();
-      const auto step = all.empty() ? std::nullopt : all[0].find("step");
-      if (!step || !(step->is(PickleKind::kInt) || step->is(PickleKind::kFloat))) return std::nullopt;
-      const double steps = step->real();
-      return steps >= 0 && steps < 1e15 ? std::optional(std::llround(steps)) : std::nullopt;
+      return all.empty() ? std::nullopt : std::optional(all[0]);
     }
     std::optional<PickleValue> inner = optimizer.find("optimizer");
     if (!inner && optimizer.is(PickleKind::kList) && !optimizer.items().empty()) inner = optimizer.items()[0];
@@ -27,6 +60,23 @@ std::optional<int64_t> step_of(PickleValue optimizer) {
   return std::nullopt;
 }
 
+bool is_number(PickleValue value) { return value.is(PickleKind::kInt) || value.is(PickleKind::kFloat); }
+
+// The step, and Adam's settings.
+void add_group(PickleValue group, json& common) {
+  if (const auto step = group.find("step"); step && is_number(*step) && step->real() >= 0 && step->real() < 1e15) {
+    common["step"] = std::llround(step->real());
+  }
+  const auto set = [&](const char* name, PickleValue value) {
+    if (is_number(value)) common["config"]["optimizer"][name] = value.real();
+  };
+  if (const auto betas = group.find("betas"); betas && betas->is(PickleKind::kTuple) && betas->items().size() == 2) {
+    set("adam_beta1", betas->items()[0]);
+    set("adam_beta2", betas->items()[1]);
+  }
+  if (const auto eps = group.find("eps")) set("adam_eps", *eps);
+}
+
 }  // namespace
 
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info) {
@@ -34,20 +84,59 @@ void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::Ch
     info.iteration = iteration->integer();
   }
   info.common["consumed_train_samples"] = args.integer("consumed_train_samples").value_or(0);
+  for (const Setting& setting : kSettings) {
+    if (const auto value = args.find(setting.name))
+      info.common["config"][setting.group][setting.name] = to_json(*value);
+  }
   if (const auto optimizer = state.find("optimizer")) {
-    if (const auto step = step_of(*optimizer)) info.common["step"] = *step;
+    if (const auto group = first_group(*optimizer)) add_group(*group, info.common);
   }
   const auto scheduler = state.find("opt_param_scheduler");
   if (!scheduler || !scheduler->is(PickleKind::kDict)) return;
   json& common = info.common["opt_param_scheduler"] = json::object();
   for (const auto& [key, value] : scheduler->pairs()) {
     if (!key.is(PickleKind::kString)) continue;
-    const std::string name(key.text());
-    if (value.is(PickleKind::kInt)) common[name] = value.integer();
-    if (value.is(PickleKind::kFloat)) common[name] = value.real();
-    if (value.is(PickleKind::kBool)) common[name] = value.boolean();
-    if (value.is(PickleKind::kString)) common[name] = std::string(value.text());
+    if (json known = to_json(value); !known.is_null()) common[std::string(key.text())] = std::move(known);
   }
+}
+
+MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info) {
+  MegatronArgList args;
+  args.emplace_back("iteration", info.iteration);
+  args.emplace_back("consumed_train_samples", info.common.is_object()
+                                                  ? to_arg(info.common.value("consumed_train_samples", json(0)))
+                                                  : int64_t{0});
+  args.emplace_back("consumed_valid_samples", int64_t{0});
+  for (const Setting& setting : kSettings) args.emplace_back(setting.name, to_arg(config_value(info, setting)));
+  return args;
+}
+
+std::optional<AdamSettings> adam_settings(const ckpt::CheckpointInfo& info) {
+  AdamSettings settings;
+  const std::pair<const char*, double*> fields[] = {
+      {"adam_beta1", &settings.beta1}, {"adam_beta2", &settings.beta2}, {"adam_eps", &settings.eps}};
+  for (const auto& [name, field] : fields) {
+    const json value = config_value(info, {"optimizer", name});
+    if (!value.is_number()) return std::nullopt;
+    *field = value.get<double>();
+  }
+  return settings;
+}
+
+json megatron_scheduler(const ckpt::CheckpointInfo& info) {
+  const json found = info.common.is_object() ? info.common.value("opt_param_scheduler", json()) : json();
+  json scheduler = json::object();
+  for (const char* key : kSchedule) {
+    if (!found.is_object() || !found.contains(key)) return nullptr;
+    const json& value = found.at(key);
+    const bool is_style = std::string_view(key).ends_with("_style");
+    if (is_style != value.is_string() || !(is_style || value.is_number())) return nullptr;
+    // Counts may be fractions of ours, and then are whole nevertheless.
+    const bool is_whole = value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
+    const bool is_count = std::string_view(key).ends_with("_steps");
+    scheduler[key] = is_count && is_whole ? json(std::llround(value.get<double>())) : value;
+  }
+  return scheduler;
 }
 
 }  // namespace ms::convert

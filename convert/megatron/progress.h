@@ -1,5 +1,8 @@
-// How far training had come, as a Megatron checkpoint says it beside its tensors.
+// How far training had come, and by what settings, as a Megatron checkpoint says it beside its tensors.
 #pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ckpt/source.h"
 #include "convert/megatron/args.h"
@@ -7,8 +10,21 @@
 
 namespace ms::convert {
 
+// What Adam goes by, besides the schedule.
+struct AdamSettings {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Megatron's defaults
+};
+
 // state: the dictionary of model_optim_rng.pt, or of what torch_dist keeps unsharded. Sets iteration, and of `common`
-// what is there of consumed_train_samples, opt_param_scheduler and step (the optimizer's).
+// what is there of consumed_train_samples, opt_param_scheduler, step (the optimizer's), and in `config`, where mstrain
+// has its own, of the sequence length, the tokenizer and Adam's settings.
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info);
+
+// The other way round. Members of args that are no part of the model; None for those that the checkpoint does not say.
+MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info);
+// Nothing if the checkpoint does not say.
+std::optional<AdamSettings> adam_settings(const ckpt::CheckpointInfo& info);
+// opt_param_scheduler; null if the checkpoint does not have all that Megatron wants to find in it.
+nlohmann::json megatron_scheduler(const ckpt::CheckpointInfo& info);
 
 }  // namespace ms::convert

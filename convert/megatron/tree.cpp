@@ -18,7 +18,7 @@ using core::Error;
 using core::ErrorCode;
 
 // The second is of 2022, when the distributed optimizer had files of its own for each data-parallel rank.
-constexpr const char* kModelFiles[] = {"model_optim_rng.pt", "model_rng.pt"};
+constexpr const char* kModelFiles[] = {kMegatronModelFile, "model_rng.pt"};
 
 bool holds_ranks(const fs::path& folder) {
   std::error_code error;
@@ -50,19 +50,9 @@ MegatronRank open_rank(const fs::path& folder, int tp, int pp) {
                 cat(path, ": no args in it; what shape the model has is only said there, so it cannot be read"));
   }
   rank.args = std::make_unique<MegatronArgs>(*args, path);
-  if (const fs::path state = folder / "distrib_optim.pt"; fs::exists(state))
+  if (const fs::path state = folder / kMegatronOptimizerFile; fs::exists(state))
     rank.distributed_optimizer = state.string();
   return rank;
-}
-
-std::string rank_folder(int tp, int pp, bool with_pp) {
-  char name[64];
-  if (with_pp) {
-    std::snprintf(name, sizeof name, "mp_rank_%02d_%03d", tp, pp);
-  } else {
-    std::snprintf(name, sizeof name, "mp_rank_%02d", tp);
-  }
-  return name;
 }
 
 MegatronTree open_iteration(const fs::path& folder) {
@@ -92,7 +82,7 @@ MegatronTree open_iteration(const fs::path& folder) {
                                 " and pipeline_model_parallel_size ", tree.pp);
   for (int pp = 0; pp < tree.pp; ++pp) {
     for (int tp = 0; tp < tree.tp; ++tp) {
-      const std::string name = rank_folder(tp, pp, tree.pp > 1);
+      const std::string name = megatron_rank_folder(tp, pp, tree.pp);
       if (!fs::exists(folder / name)) {
         throw Error(ErrorCode::kCorruptData, cat((folder / name).string(), " is missing: ", sizes));
       }
@@ -104,7 +94,7 @@ MegatronTree open_iteration(const fs::path& folder) {
   }
   for (int pp = 0; pp < tree.pp; ++pp) {
     for (int tp = 0; tp < tree.tp; ++tp) {
-      tree.ranks.push_back(open_rank(folder / rank_folder(tp, pp, tree.pp > 1), tp, pp));
+      tree.ranks.push_back(open_rank(folder / megatron_rank_folder(tp, pp, tree.pp), tp, pp));
       const MegatronArgs& own = *tree.ranks.back().args;
       for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
                                "virtual_pipeline_model_parallel_size", "num_layers", "hidden_size", "iteration"}) {
@@ -119,6 +109,16 @@ MegatronTree open_iteration(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::string megatron_rank_folder(int tp, int pp, int pp_size) {
+  char name[64];
+  if (pp_size > 1) {
+    std::snprintf(name, sizeof name, "mp_rank_%02d_%03d", tp, pp);
+  } else {
+    std::snprintf(name, sizeof name, "mp_rank_%02d", tp);
+  }
+  return name;
+}
 
 std::optional<PickleValue> MegatronRank::find(std::string_view key) const {
   const PickleValue root = file->root();

@@ -17,6 +17,11 @@
 
 namespace ms::convert {
 
+// Of a rank's folder in that of the iteration: "mp_rank_01_003", of one stage "mp_rank_01".
+std::string megatron_rank_folder(int tp, int pp, int pp_size);
+inline constexpr const char* kMegatronModelFile = "model_optim_rng.pt";
+inline constexpr const char* kMegatronOptimizerFile = "distrib_optim.pt";
+
 struct MegatronRank {
   int tp = 0, pp = 0;
   std::unique_ptr<TorchFile> file;  // model_optim_rng.pt

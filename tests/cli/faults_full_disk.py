@@ -58,6 +58,8 @@ def fill_and_write(place):
         ("reshard", lambda: place.tool("msckpt", "reshard", "--load-dir", "elsewhere", "--save-dir", "disk/resharded",
                                        "--target-tensor-parallel-size", "2")),
         ("convert", lambda: place.tool("msckpt", "convert", "--load-dir", "elsewhere", "--save-dir", "disk/hf", "--drop-optimizer")),
+        ("convert to Megatron", lambda: place.tool("msckpt", "convert", "--load-dir", "elsewhere", "--save-dir", "disk/mg",
+                                                   "--save-model-type", "mg")),
         ("preprocess", lambda: place.tool("msdata", "preprocess", "large.txt", "--output-prefix", "disk/out")),
         ("metrics", lambda: place.run("--train-iters", "1000", "--metrics-path", "disk/metrics.jsonl")),
         ("trace", lambda: place.run(*trace)),

@@ -195,9 +195,12 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   asked = options(folder / "ms", folder / "ms2");
   asked.save_model_type = Format::kNative;
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("msckpt reshard"));
-  asked.save_model_type = Format::kMegatron;
+  asked.save_model_type = Format::kMegatronDist;
   EXPECT_THAT(error_of(asked, ErrorCode::kUnsupported), HasSubstr("not written yet"));
   asked.save_model_type = Format::kHuggingFace;
+  asked.use_distributed_optimizer = true;
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--use-distributed-optimizer"));
+  asked.use_distributed_optimizer = false;
   asked.true_vocab_size = 17;
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--true-vocab-size is of Megatron"));
 }
@@ -207,6 +210,10 @@ TEST(ConvertTest, FlagValues) {
   EXPECT_EQ(parse_format("ms", "--f"), Format::kNative);
   EXPECT_EQ(parse_format("mg", "--f"), Format::kMegatron);
   EXPECT_THROW(parse_format("gguf", "--f"), core::Error);
+  EXPECT_EQ(parse_norm_naming("te", "--n"), MegatronNaming::kTransformerEngine);
+  EXPECT_THROW(parse_norm_naming("mcore", "--n"), core::Error);
+  EXPECT_EQ(parse_args_form("dict", "--a"), MegatronArgsForm::kDict);
+  EXPECT_THROW(parse_args_form("", "--a"), core::Error);
   EXPECT_EQ(parse_weight_dtype("bf16", "--d"), core::DType::kBf16);
   EXPECT_THROW(parse_weight_dtype("int8", "--d"), core::Error);
   EXPECT_THROW(parse_weight_dtype("float32", "--d"), core::Error);

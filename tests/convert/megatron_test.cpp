@@ -13,6 +13,7 @@
 #include "convert/convert.h"
 #include "core/error.h"
 #include "kernels/bf16.h"
+#include "tests/convert/megatron/check_values.h"
 #include "tests/convert/megatron/value_pattern.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -35,48 +36,9 @@ std::unique_ptr<ckpt::Source> open(const std::string& path, int64_t true_vocab_s
   return open_megatron(path, {.true_vocab_size = true_vocab_size}, decisions);
 }
 
-// Every element of a shard against what belongs there; returns the number of elements.
-int64_t check_values(ckpt::Source& source, int32_t index) {
-  const core::ShardedTensor shard = source.shards()[static_cast<size_t>(index)];
-  const int64_t count = core::num_elements(shard.local_shape), item = core::size_of(shard.dtype);
-  std::vector<std::byte> bytes(static_cast<size_t>(count * item));
-  source.read(index, core::Dims(shard.local_shape.size(), 0), shard.local_shape, bytes.data());
-  const bool fp32_model = shard.role == TensorRole::kParam && shard.dtype == core::DType::kFp32;
-  int64_t wrong = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    core::Dims at(shard.local_shape.size());
-    int64_t rest = i;
-    for (size_t axis = at.size(); axis-- > 0; rest /= shard.local_shape[axis]) {
-      at[axis] = shard.global_offset[axis] + rest % shard.local_shape[axis];
-    }
-    const float wanted = test::pattern(fp32_model ? TensorRole::kMaster : shard.role, shard.key,
-                                       ckpt::flat_index(shard.global_shape, at));
-    float seen = 0;
-    if (shard.dtype == core::DType::kBf16) {
-      kernels::bf16 half{};
-      std::memcpy(&half, bytes.data() + i * item, sizeof half);
-      seen = static_cast<float>(half);
-    } else {
-      std::memcpy(&seen, bytes.data() + i * item, sizeof seen);
-    }
-    wrong += seen != wanted;
-  }
-  EXPECT_EQ(wrong, 0) << "of " << count << ": " << source.describe(index) << ", " << shard.key << " at "
-                      << core::cat(shard.global_offset);
-  return count;
-}
-
-// Elements of each tensor by role and name.
-using Sizes = std::map<std::pair<TensorRole, std::string>, int64_t>;
-
-Sizes check_all_values(ckpt::Source& source) {
-  Sizes sizes;
-  for (size_t s = 0; s < source.shards().size(); ++s) {
-    const core::ShardedTensor shard = source.shards()[s];
-    sizes[{shard.role, shard.key}] += check_values(source, static_cast<int32_t>(s));
-  }
-  return sizes;
-}
+using test::check_all_values;
+using test::check_values;
+using test::Sizes;
 
 struct Tree {
   const char* name;

@@ -177,7 +177,8 @@ def set_optimizer_state(args, optimizer, all_pieces):
         state["step"] = step
 
 
-def save_rank(args, folder):
+def build_rank(args):
+    """The rank's chunks, where their parameters lie, and the optimizer: as Megatron begins."""
     kinds = dict(params_dtype=args.params_dtype, bf16=args.bf16)
     config = TransformerConfig(
         num_layers=args.num_layers, hidden_size=args.hidden_size, num_attention_heads=args.num_attention_heads,
@@ -202,13 +203,22 @@ def save_rank(args, folder):
                                                   grad_reduce_in_fp32=True),
             module, disable_bucketing=chunk > 0))
     bare = [chunk.module.module if args.bf16 else chunk.module for chunk in chunks]
-    all_pieces = [Pieces(module) for module in bare]
-    for pieces in all_pieces:
-        for name, parameter in pieces.parameters.items():
-            parameter.data.copy_(pieces.values(name, "param" if args.bf16 else "master"))
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-4, weight_decay=0.1,
                         use_distributed_optimizer=args.use_distributed_optimizer, **kinds), chunks)
+    return chunks, [Pieces(module) for module in bare], optimizer
+
+
+def rank_folder(args):
+    name = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
+    return name + (f"_{parallel_state.get_pipeline_model_parallel_rank():03d}" if args.pipeline_model_parallel_size > 1 else "")
+
+
+def save_rank(args, folder):
+    chunks, all_pieces, optimizer = build_rank(args)
+    for pieces in all_pieces:
+        for name, parameter in pieces.parameters.items():
+            parameter.data.copy_(pieces.values(name, "param" if args.bf16 else "master"))
     set_optimizer_state(args, optimizer, all_pieces)
     distributed = optimizer.chained_optimizers[0].get_parameter_state_dp_zero() if args.use_distributed_optimizer else None
     if parallel_state.get_data_parallel_rank() != 0:
@@ -225,17 +235,14 @@ def save_rank(args, folder):
         "min_lr": 1e-4, "start_wd": 0.1, "end_wd": 0.1, "wd_incr_style": "constant", "wd_incr_steps": 400}
     state["rng_state"] = [{"random_rng_state": (3, (1, 2), None), "np_rng_state": ("MT19937", np.arange(4, dtype=np.uint32), 4, 0, 0.0),
                            "torch_rng_state": torch.zeros(8, dtype=torch.uint8)}]
-    name = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
-    if args.pipeline_model_parallel_size > 1:
-        name += f"_{parallel_state.get_pipeline_model_parallel_rank():03d}"
-    place = folder / f"iter_{ITERATION:07d}" / name
+    place = folder / f"iter_{ITERATION:07d}" / rank_folder(args)
     place.mkdir(parents=True)
     torch.save(state, place / "model_optim_rng.pt")
     if distributed is not None:
         torch.save(distributed, place / "distrib_optim.pt")
 
 
-def run_rank(rank, args, folder, meeting):
+def run_rank(rank, args, work, meeting):
     world = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.data_parallel_size
     args.rank, args.world_size = rank, world
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world,
@@ -243,7 +250,7 @@ def run_rank(rank, args, folder, meeting):
     parallel_state.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size,
                                              args.virtual_pipeline_model_parallel_size)
     torch.set_num_threads(1)
-    save_rank(args, folder)
+    work()
     torch.distributed.barrier()
 
 
@@ -254,6 +261,12 @@ def make_tree(folder, settings):
     args.padded_vocab_size = -(-args.vocab_size // multiple) * multiple
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    run_ranks(args, lambda: save_rank(args, folder), folder.name)
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+
+
+def run_ranks(args, work, what):
+    """Each rank is a process of its own, in which work() finds Megatron's parallel state."""
     world = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.data_parallel_size
     with tempfile.TemporaryDirectory() as meeting:
         children = []
@@ -261,15 +274,14 @@ def make_tree(folder, settings):
             child = os.fork()
             if child == 0:
                 try:
-                    run_rank(rank, args, folder, pathlib.Path(meeting) / "meeting")
+                    run_rank(rank, args, work, pathlib.Path(meeting) / "meeting")
                     os._exit(0)
                 except BaseException:
                     import traceback
                     traceback.print_exc()
                     os._exit(1)
             children.append(child)
-        assert all(os.waitpid(child, 0)[1] == 0 for child in children), f"{folder.name}: a rank failed"
-    (folder / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+        assert all([os.waitpid(child, 0)[1] == 0 for child in children]), f"{what}: a rank failed"
 
 
 def te_name(name):
@@ -331,4 +343,5 @@ def main():
     make_legacy(root / "legacy_gpt", root / "tied_pp2_distributed")
 
 
-main()
+if __name__ == "__main__":
+    main()

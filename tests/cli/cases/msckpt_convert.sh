@@ -9,11 +9,18 @@ msckpt diff hf ms 2>/dev/null && echo same values
 bin="$MS_SOURCE/tests/data/hf_llama_tiny_bin"
 msckpt convert --load-dir "$bin" --save-dir from_bin --save-model-type hf 2>/dev/null
 cmp hf/model.safetensors from_bin/model.safetensors && echo equal
+msckpt convert --load-dir ms --save-dir mg --save-model-type mg --target-pipeline-parallel-size 2 2>/dev/null
+cat mg/latest_checkpointed_iteration.txt && echo && ls mg/release
+msckpt convert --load-dir mg --save-dir from_mg --save-model-type hf 2>/dev/null
+cmp hf/model.safetensors from_mg/model.safetensors && echo equal
 msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
 test -e other || echo nothing written
 
 msckpt convert --load-dir ms --save-dir back; echo "exit $?"
 msckpt convert --load-dir ms --save-dir x --target-tensor-parallel-size 2; echo "exit $?"
+msckpt convert --load-dir ms --save-dir mg --save-model-type mg; echo "exit $?"
+msckpt convert --load-dir ms --save-dir x --save-model-type mg --target-norm-naming mcore; echo "exit $?"
+msckpt convert --load-dir ms --save-dir x --use-distributed-optimizer; echo "exit $?"
 msckpt convert --load-dir none --save-dir x; echo "exit $?"
 truncate -s -1 hf/model.safetensors
 msckpt convert --load-dir hf --save-dir x; echo "exit $?"

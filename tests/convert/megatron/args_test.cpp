@@ -6,6 +6,7 @@
 #include <cstring>
 #include <variant>
 
+#include "convert/torch/pickle_writer.h"
 #include "core/error.h"
 #include "tests/support/thrown.h"
 
@@ -165,6 +166,52 @@ TEST(MegatronArgsTest, TrueVocabulary) {
   EXPECT_EQ(true_vocab_size(Args({}).args, 0, 48, 2), 48);
   const Args null({{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}, {"tokenizer_type", "NullTokenizer"}});
   EXPECT_EQ(true_vocab_size(null.args, 0, 24, 1), 22);
+}
+
+TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
+  core::TransformerConfig gpt;
+  gpt.num_layers = 2;
+  gpt.hidden_size = 16;
+  gpt.num_attention_heads = 4;
+  gpt.max_position_embeddings = 32;
+  gpt.vocab_size = 1;
+  core::TransformerConfig llama = gpt;
+  llama.group_query_attention = llama.swiglu = llama.untie_embeddings_and_output_weights = true;
+  llama.num_query_groups = 2;
+  llama.normalization = "RMSNorm";
+  llama.add_bias_linear = false;
+  llama.position_embedding_type = "rope";
+  llama.rotary_base = 500000;
+  core::TransformerConfig scaled = llama;
+  scaled.rope_scaling_type = "llama3";
+  scaled.rope_scaling_factor = 32;
+  scaled.rope_scaling_original_max_position_embeddings = 8192;
+  core::TransformerConfig yarn = scaled;
+  yarn.rope_scaling_type = "yarn";
+  core::TransformerConfig linear = llama;
+  linear.rope_scaling_type = "linear";
+  linear.rope_scaling_factor = 4;
+  core::TransformerConfig without = gpt;
+  without.position_embedding_type = "none";
+  without.bias_gelu_fusion = false;
+  for (core::TransformerConfig* model : {&gpt, &llama, &scaled, &yarn, &linear, &without}) {
+    model->resolve(0);
+    const Pickle pickle(make_pickle([&](PickleWriter& p) {
+                          p.dict([&] {
+                            for (const auto& [name, value] : megatron_args(*model)) {
+                              p.text(name);
+                              if (const auto* flag = std::get_if<bool>(&value)) p.boolean(*flag);
+                              if (const auto* number = std::get_if<int64_t>(&value)) p.integer(*number);
+                              if (const auto* real = std::get_if<double>(&value)) p.real(*real);
+                              if (const auto* text = std::get_if<std::string>(&value)) p.text(*text);
+                              if (std::holds_alternative<std::monostate>(value)) p.none();
+                            }
+                          });
+                        }),
+                        "args");
+    EXPECT_EQ(megatron_model(MegatronArgs(pickle.root(), "args")), *model);
+    EXPECT_EQ(megatron_knows_rope_scaling(*model), model != &yarn);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+#include "convert/megatron/optimizer_order.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace ms::convert {
+namespace {
+
+bool is_no_decay(const ckpt::ParameterSpec& spec) {
+  return spec.global_shape.size() == 1 || spec.key.ends_with(".bias");
+}
+bool is_qk_norm(const ckpt::ParameterSpec& spec) {
+  return spec.key.find("q_layernorm.") != std::string::npos || spec.key.find("k_layernorm.") != std::string::npos;
+}
+bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
+  return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
+}
+
+}  // namespace
+
+std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std::span<const MegatronChunk> chunks,
+                                                 const GroupRule& rule) {
+  std::array<MegatronParameters, 4> groups;
+  for (const MegatronChunk& chunk : chunks) {
+    for (const MegatronParameter& parameter : chunk) {
+      const ckpt::ParameterSpec& spec = model.specs[parameter.spec];
+      const bool decays = !is_no_decay(spec) || (rule.qk_norms_decay && is_qk_norm(spec));
+      groups[(decays ? 0 : 1) + (rule.decoupled_lr && is_embedding_or_output(spec) ? 2 : 0)].push_back(&parameter);
+    }
+  }
+  std::vector<MegatronParameters> found;
+  for (MegatronParameters& group : groups) {
+    if (!group.empty()) found.push_back(std::move(group));
+  }
+  return found;
+}
+
+std::vector<MegatronParameters> optimizer_buffers(const MegatronChunk& chunk) {
+  std::vector<MegatronParameters> buffers;
+  for (const MegatronParameter& parameter : chunk) {
+    const auto of_type = std::find_if(buffers.begin(), buffers.end(), [&](const MegatronParameters& buffer) {
+      return buffer[0]->tensor.dtype == parameter.tensor.dtype;
+    });
+    if (of_type == buffers.end()) {
+      buffers.push_back({&parameter});
+    } else {
+      of_type->push_back(&parameter);
+    }
+  }
+  return buffers;
+}
+
+std::vector<FlatParameter> flat_parameters(const MegatronModel& model, const MegatronParameters& parameters) {
+  const bool shared = model.layout.pipeline_model_parallel_size > 1;
+  std::vector<FlatParameter> flat;
+  for (const MegatronParameter* parameter : parameters) {
+    const bool is_embedding = parameter->is_tied_copy || model.specs[parameter->spec].is_tied_embedding;
+    flat.push_back({static_cast<int64_t>(parameter->tensor.elements()), shared && is_embedding});
+  }
+  return flat;
+}
+
+}  // namespace ms::convert

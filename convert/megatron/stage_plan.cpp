@@ -1,0 +1,115 @@
+#include "convert/megatron/stage_plan.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+using core::DType;
+using core::TensorRole;
+
+// The parameters of a chunk, in the order of registration.
+MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, MegatronNaming naming,
+                         const std::function<DType(const std::string&)>& dtype) {
+  const int64_t first_layer = ckpt::layers_of_chunk(model.config, model.layout, pp, chunk).first;
+  struct Placed {
+    std::pair<int64_t, int> place;  // layer, within it
+    MegatronParameter parameter;
+  };
+  std::vector<Placed> placed;
+  const auto add = [&](size_t s, const std::string& key, bool is_tied_copy) {
+    const ckpt::ParameterSpec& spec = model.specs[s];
+    MegatronName name = megatron_name(parse_megatron_name(key), naming);
+    const int place = name.layer < 0 ? 0 : registration_place(name.rest);
+    MegatronParameter parameter{s, name.key(name.layer - first_layer), {}, is_tied_copy};
+    parameter.tensor.dtype = from_core_dtype(dtype(spec.key));
+    for (const int64_t length : ckpt::local_shape(spec, model.padded, model.layout.tensor_model_parallel_size)) {
+      parameter.tensor.shape.push_back(static_cast<uint64_t>(length));
+    }
+    placed.push_back({{is_tied_copy ? model.config.num_layers : spec.layer, place}, std::move(parameter)});
+  };
+  for (size_t s = 0; s < model.specs.size(); ++s) {
+    if (model.chunk_holds(model.specs[s], pp, chunk)) add(s, model.specs[s].key, false);
+  }
+  if (pp > 0 && model.is_last_chunk(pp, chunk)) {
+    for (size_t s = 0; s < model.specs.size(); ++s) {
+      if (model.specs[s].is_tied_embedding) add(s, std::string(kMegatronOutput), true);
+    }
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.place < b.place; });
+  MegatronChunk planned;
+  for (Placed& each : placed) planned.push_back(std::move(each.parameter));
+  return planned;
+}
+
+int64_t elements_of(const MegatronParameter& parameter) { return static_cast<int64_t>(parameter.tensor.elements()); }
+
+size_t add_storage(StageFile& file, int64_t elements, DType dtype) {
+  file.storage_bytes.push_back(elements * core::size_of(dtype));
+  return file.storage_bytes.size() - 1;
+}
+
+// A tensor with a storage of its own.
+size_t add_tensor(StageFile& file, const MegatronParameter& parameter, TensorRole role, DType dtype) {
+  const size_t storage = add_storage(file, elements_of(parameter), dtype);
+  file.tensors.push_back({&parameter, role, dtype, storage, 0});
+  return storage;
+}
+
+void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan) {
+  for (const MegatronParameters& group : optimizer_groups(model, plan.chunks, {})) {
+    std::vector<StagePlan::PositionState>& states = plan.groups.emplace_back();
+    for (const MegatronParameter* parameter : group) {
+      StagePlan::PositionState state{parameter, {}, 0, 0, 0};
+      if (parameter->tensor.dtype != SafetensorsDType::kF32) {
+        state.master = add_tensor(plan.model, *parameter, TensorRole::kMaster, DType::kFp32);
+      }
+      state.exp_avg = add_tensor(plan.model, *parameter, TensorRole::kExpAvg, DType::kFp32);
+      state.exp_avg_sq = add_tensor(plan.model, *parameter, TensorRole::kExpAvgSq, DType::kFp32);
+      // One for each: PyTorch's Adam counts in it in place.
+      const auto steps = static_cast<float>(step);
+      state.step = add_storage(plan.model, 1, DType::kFp32);
+      plan.model.contents.emplace_back(state.step, std::string(reinterpret_cast<const char*>(&steps), sizeof steps));
+      states.push_back(state);
+    }
+  }
+}
+
+// One bucket, as without --overlap-grad-reduce, in the layout of megatron-core since 0.13.
+void plan_distributed(const MegatronModel& model, StagePlan& plan) {
+  for (const MegatronChunk& chunk : plan.chunks) {
+    for (const MegatronParameters& parameters : optimizer_buffers(chunk)) {
+      const FlatLayout layout = flat_layout(flat_parameters(model, parameters), {});
+      StagePlan::BufferState buffer{parameters[0]->tensor.dtype, layout.end, plan.optimizer.storage_bytes.size()};
+      for (const OptimizerKind& kind : kOptimizerKinds) {
+        const size_t storage = add_storage(plan.optimizer, layout.end, DType::kFp32);
+        for (size_t p = 0; p < parameters.size(); ++p) {
+          plan.optimizer.tensors.push_back({parameters[p], kind.role, DType::kFp32, storage, layout.begin[p]});
+        }
+      }
+      plan.buffers.push_back(buffer);
+    }
+  }
+}
+
+}  // namespace
+
+StagePlan plan_stage(const MegatronModel& model, int pp, MegatronNaming naming, MegatronOptimizerForm optimizer,
+                     int64_t step, const std::function<DType(const std::string& key)>& dtype) {
+  StagePlan plan;
+  for (int chunk = 0; chunk < model.layout.virtual_pipeline_model_parallel_size; ++chunk) {
+    plan.chunks.push_back(plan_chunk(model, pp, chunk, naming, dtype));
+  }
+  for (const MegatronChunk& chunk : plan.chunks) {
+    for (const MegatronParameter& parameter : chunk) {
+      add_tensor(plan.model, parameter, TensorRole::kParam, *to_core_dtype(parameter.tensor.dtype));
+    }
+  }
+  if (optimizer == MegatronOptimizerForm::kByPosition) plan_by_position(model, step, plan);
+  if (optimizer == MegatronOptimizerForm::kDistributed) plan_distributed(model, plan);
+  return plan;
+}
+
+}  // namespace ms::convert

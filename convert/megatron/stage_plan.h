@@ -1,0 +1,69 @@
+// What the ranks of one pipeline stage hold in a Megatron tree that is to be written: parameters by Megatron's names,
+// in the order in which it registers them, and where each one's weight and optimizer state lie in the rank's files.
+//
+// The ranks of a stage differ in their elements only, so one plan serves them all. Sources: as tree.h and
+// optimizer_order.h; megatron/core/optimizer/{optimizer,distrib_optimizer}.py for what is stored.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/megatron/flat_layout.h"
+#include "convert/megatron/model.h"
+#include "convert/megatron/names.h"
+#include "convert/megatron/optimizer_order.h"
+#include "core/sharded_tensor.h"
+
+namespace ms::convert {
+
+// How the optimizer state is kept.
+enum class MegatronOptimizerForm : uint8_t {
+  kNone,
+  kByPosition,   // of the mixed-precision (or fp32) optimizer: in model_optim_rng.pt
+  kDistributed,  // in distrib_optim.pt
+};
+
+// The rank's part of a parameter (its boxes by ckpt/layout.h, back to back) fills elements of a storage.
+struct StageTensor {
+  const MegatronParameter* parameter = nullptr;
+  core::TensorRole role = core::TensorRole::kParam;
+  core::DType dtype = core::DType::kFp32;
+  size_t storage = 0;
+  int64_t first = 0;
+};
+
+struct StageFile {
+  std::vector<int64_t> storage_bytes;
+  std::vector<std::pair<size_t, std::string>> contents;  // of storages that no tensor fills
+  std::vector<StageTensor> tensors;
+};
+
+struct StagePlan {
+  // By position: storages in the model's file.
+  struct PositionState {
+    const MegatronParameter* parameter = nullptr;
+    std::optional<size_t> master;  // nothing: its weight is fp32, and its own master
+    size_t exp_avg = 0, exp_avg_sq = 0, step = 0;
+  };
+  // Distributed: storages in the optimizer's file, by kind as kOptimizerKinds.
+  struct BufferState {
+    SafetensorsDType dtype = SafetensorsDType::kF32;  // of the weights
+    int64_t elements = 0;
+    size_t first_storage = 0;
+  };
+
+  std::vector<MegatronChunk> chunks;  // the storage of a parameter's weight is its index, counted over all chunks
+  std::vector<std::vector<PositionState>> groups;
+  std::vector<BufferState> buffers;
+  StageFile model, optimizer;
+};
+
+// model: without chunks. dtype: of a canonical parameter. step: updates that the optimizer has made.
+StagePlan plan_stage(const MegatronModel& model, int pp, MegatronNaming naming, MegatronOptimizerForm optimizer,
+                     int64_t step, const std::function<core::DType(const std::string& key)>& dtype);
+
+}  // namespace ms::convert

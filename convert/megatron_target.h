@@ -1,0 +1,42 @@
+// A Megatron tree of --ckpt-format torch as the target of a conversion: which parts of which tensors go where in which
+// rank's file, and the ckpt::Sink that writes them (megatron.h reads such a tree).
+//
+// Every rank's file holds all that Megatron expects there, also what others hold the same: norms on every
+// tensor-parallel rank, the copy of tied word embeddings on the last stage.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/layout.h"
+#include "ckpt/sink.h"
+#include "convert/megatron/args.h"
+#include "convert/megatron/names.h"
+
+namespace ms::convert {
+
+struct MegatronTargetOptions {
+  std::string root;                          // iter_0000100, or release, is made in it, and then the tracker
+  ckpt::ModelLayout layout;                  // tensor- and pipeline-parallel sizes; virtual stages
+  int64_t make_vocab_size_divisible_by = 0;  // 0: as the model says
+  MegatronNaming naming = MegatronNaming::kLocal;
+  MegatronArgsForm args = MegatronArgsForm::kNamespace;
+  bool with_optimizer = false;
+  bool use_distributed_optimizer = false;
+};
+
+struct MegatronTarget {
+  ckpt::ShardTable shards;
+  std::unique_ptr<ckpt::Sink> sink;
+};
+
+// dtype: of a canonical parameter's weights; optimizer state is fp32. Appends to `decisions` what is not simply copied,
+// one sentence each. Throws kInvalidArgument (a layout that the model cannot have; an iteration that is there already),
+// kUnsupported (optimizer state that is not Adam's, or not of all parameters).
+MegatronTarget make_megatron_target(const ckpt::Source& source, const MegatronTargetOptions& options,
+                                    const std::function<core::DType(const std::string& key)>& dtype,
+                                    std::vector<std::string>& decisions);
+
+}  // namespace ms::convert

@@ -1,0 +1,43 @@
+// A folder of files of torch.save as a ckpt::Sink: what a checkpoint of Megatron's is made of.
+//
+// What is in each file is planned beforehand (torch_writer.h); targets go to places in its storages. The folder is
+// filled under a temporary name and appears whole or not at all; files are made with their first write and durable with
+// their last, so that few are open at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/sink.h"
+
+namespace ms::convert {
+
+struct ArchiveFile {
+  std::string path;  // in the folder: "mp_rank_00/model_optim_rng.pt"
+  std::vector<int64_t> storage_bytes;
+  std::function<std::string()> pickle;                   // asked for when the file is begun
+  std::vector<std::pair<size_t, std::string>> contents;  // of storages that no target fills
+};
+
+struct ArchivePlace {
+  int32_t file = 0;
+  int32_t storage = 0;
+  int64_t offset_bytes = 0;
+};
+
+struct ArchiveSinkOptions {
+  std::filesystem::path folder;  // to be made; its parent is made if absent
+  std::vector<ArchiveFile> files;
+  std::vector<ArchivePlace> places;  // of the targets; what no target fills of a storage is zeros
+  std::function<void()> committed;   // when the folder is there for good; may be empty
+};
+
+// begin() throws kInvalidArgument if the folder exists, kIo if there is not enough space. commit() returns the folder.
+std::unique_ptr<ckpt::Sink> make_archive_sink(ArchiveSinkOptions options);
+
+}  // namespace ms::convert

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""megatron-core's own loading code, strict, reads the trees that msckpt convert writes, model and optimizer, and finds every
+element where it belongs (MS_PEERS_PYTHON; skipped without).
+
+The sources are the trees of tests/data/megatron, whose values are known by name and index. Models and optimizers are built by
+megatron-core from the args of what we wrote, in processes under gloo on the CPU (make_megatron_tree.py).
+"""
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../../bench/peers"), os.path.join(HERE, "../data")]
+import peers  # noqa: E402
+
+peers.need("torch", "megatron.core")
+import torch  # noqa: E402
+import make_megatron_tree as megatron  # noqa: E402
+
+TREES = pathlib.Path(HERE).parent / "data" / "megatron"
+# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer.
+CASES = [
+    ("swiglu_tp2_pp2_distributed", 1, 3, None, 1, False),
+    ("swiglu_tp2_pp2_distributed", 2, 1, None, 2, True),
+    ("tied_pp2_distributed", 2, 2, None, 1, True),
+    ("tied_pp2_distributed", 1, 2, None, 1, False),
+    ("gelu_vpp2_fp32", 1, 2, 1, 1, False),
+    ("gelu_vpp2_fp32", 2, 1, None, 2, True),
+    ("qk_norm_tp2_bf16", 1, 1, None, 1, False),
+]
+STEPS = 3
+
+
+def wanted(args, pieces, name, role):
+    """What belongs there; zeros where the vocabulary is padded."""
+    values = pieces.values(name, role)
+    for key, index in pieces.of[name]:
+        if key in ("embedding.word_embeddings.weight", "output_layer.weight"):
+            values[torch.from_numpy(index >= args.vocab_size * args.hidden_size)] = 0
+    return values
+
+
+def check(what, seen, values):
+    assert torch.equal(seen.float().reshape(values.shape), values), f"{what}: other values"
+
+
+def load_rank(args, folder):
+    chunks, all_pieces, optimizer = megatron.build_rank(args)
+    place = folder / megatron.rank_folder(args)
+    torch.serialization.add_safe_globals([argparse.Namespace])
+    state = torch.load(place / "model_optim_rng.pt", weights_only=True)
+    for i, chunk in enumerate(chunks):
+        chunk.load_state_dict(state["model" if len(chunks) == 1 else f"model{i}"], strict=True)
+    optimizer.load_state_dict(state["optimizer"])
+    inner = optimizer.chained_optimizers[0]
+    if args.use_distributed_optimizer:
+        first = megatron.parallel_state.get_data_parallel_rank() == 0
+        # Transformer Engine's Adam, which it expects, keeps the step in the groups; PyTorch's beside the moments.
+        steps = {main: held.pop("step") for main, held in inner.optimizer.state.items()}
+        with torch.no_grad():
+            inner.load_parameter_state_from_dp_zero(torch.load(place / "distrib_optim.pt", weights_only=True) if first else None)
+        for main, step in steps.items():
+            inner.optimizer.state[main]["step"] = step
+    for pieces in all_pieces:
+        for name, parameter in pieces.parameters.items():
+            check(name, parameter, wanted(args, pieces, name, "param" if args.bf16 else "master"))
+            check_state(args, inner, pieces, name, parameter)
+    for group in inner.optimizer.param_groups:
+        assert group["betas"] == (0.9, 0.999) and group["eps"] == 1e-8, group
+        assert group["max_lr"] == 1e-3 and group["min_lr"] == 1e-4, group
+    assert state["opt_param_scheduler"]["num_steps"] == args.consumed_train_samples == 28
+    assert state["iteration"] == megatron.ITERATION
+
+
+def check_state(args, inner, pieces, name, parameter):
+    if args.use_distributed_optimizer:
+        if parameter not in inner.model_param_group_index_map:
+            return  # another data-parallel rank's
+        part = inner._get_model_param_range_map(parameter)["param"]
+        tensors = inner._get_main_param_and_optimizer_states(parameter)
+        for key, role in (("param", "master"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
+            check(f"{key} of {name}", tensors[key], wanted(args, pieces, name, role).flatten()[part.start:part.end])
+        assert tensors["step"].item() == STEPS
+        return
+    main = getattr(parameter, "main_param", parameter)
+    check(f"master of {name}", main, wanted(args, pieces, name, "master"))
+    state = inner.optimizer.state[main]
+    for role in ("exp_avg", "exp_avg_sq"):
+        check(f"{role} of {name}", state[role], wanted(args, pieces, name, role))
+    assert state["step"].item() == STEPS
+    others = [other["step"].data_ptr() for other in inner.optimizer.state.values()]
+    assert len(set(others)) == len(others), "parameters that share their step"
+
+
+def main():
+    for tree, tp, pp, per_chunk, dp, distributed in CASES:
+        with tempfile.TemporaryDirectory() as work:
+            root = os.path.join(work, "mg")
+            flags = ["--target-tensor-parallel-size", tp, "--target-pipeline-parallel-size", pp]
+            flags += ["--num-layers-per-virtual-pipeline-stage", per_chunk] if per_chunk else []
+            flags += ["--use-distributed-optimizer"] if distributed else []
+            made = pathlib.Path(peers.run("msckpt", "convert", "--load-dir", TREES / tree, "--save-dir", root,
+                                          "--save-model-type", "mg", *flags))
+            first = sorted(made.glob("mp_rank_00*"))[0]
+            args = torch.load(first / "model_optim_rng.pt", weights_only=False)["args"]
+            assert (args.tensor_model_parallel_size, args.pipeline_model_parallel_size) == (tp, pp)
+            args.data_parallel_size = dp
+            args.decoder_first_pipeline_num_layers = None
+            megatron.run_ranks(args, lambda: load_rank(args, made), f"{tree} at TP {tp} PP {pp}")
+            print(f"{tree} at TP {tp} PP {pp}{' virtual' if per_chunk else ''} DP {dp}"
+                  f"{' distributed' if distributed else ''}: megatron-core finds all of it")
+
+
+if __name__ == "__main__":
+    main()
