@@ -16,6 +16,7 @@ namespace ms::tools {
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   for (std::string& arg : args) {
+    if (arg == "--") break;  // another program's
     if (arg.rfind("--", 0) != 0) continue;
     const auto name_end = static_cast<std::ptrdiff_t>(std::min(arg.find('='), arg.size()));
     std::replace(arg.begin(), arg.begin() + name_end, '_', '-');

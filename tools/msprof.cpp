@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/comm/launcher.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/log.h"
@@ -27,6 +28,7 @@
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/query/sql.h"
+#include "profile/record/launch.h"
 #include "profile/report/csv_report.h"
 #include "profile/report/hta_tables.h"
 #include "profile/report/html_report.h"
@@ -52,7 +54,7 @@ struct Flags {
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
   bool short_names = false, table = false;
   std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto", compat,
-                                       last_step = "keep";
+                                       last_step = "keep", level;
   std::string instance, data_load, where, columns, against, time_range;
   std::string max_exposed_comm, max_exposed_memory, max_idle, max_bubble, max_slow_rank, min_overlap,
       min_parallel_efficiency, max_step_ms, max_slowdown;
@@ -411,6 +413,37 @@ int run_convert(const Flags& flags) {
   return finish(flags, store);
 }
 
+// Runs the command, and shows the page of analyze. The exit code is the program's, or that of analyze.
+int run_record(Flags flags, const std::vector<std::string>& arguments) {
+  const std::filesystem::path folder = flags.output.empty() ? "profile_dir" : flags.output;
+  const auto traces = [&] {
+    std::error_code absent;
+    const std::filesystem::directory_iterator entries(folder, absent);
+    return std::count_if(begin(entries), end(entries),
+                         [](const auto& e) { return e.path().extension() == ".mstrace"; });
+  };
+  if (traces() > 0) {
+    throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " holds traces already; give a new folder with -o"));
+  }
+  RecordOptions options{folder, parse_list(flags.rank, "--rank"), 0, -1, flags.level, flags.inputs};
+  if (const std::vector<int64_t> steps = parse_list(flags.step, "--step"); !steps.empty()) {
+    options.first_step = steps.front();
+    options.last_step = steps.back();
+  }
+  const int code = run_recorded(recorded_command(options, ms::core::library_of_ours("libmsuite_record.so")));
+  if (code != 0) ms::core::log_error("msprof", cat(flags.inputs.front(), " ended with exit code ", code));
+  if (traces() == 0) {
+    if (code != 0) return code;
+    throw Error(
+        ErrorCode::kNotFound,
+        cat(folder.string(), " holds no trace: the program called no MPI_Init, or none of its ranks was asked for"));
+  }
+  flags.inputs = {folder.string()};
+  flags.rank = flags.step = {};
+  const int analyzed = run_analysis(kVerbs[0], flags, arguments);
+  return code != 0 ? code : analyzed;
+}
+
 void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("input", flags.inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
   verb.add_option("--rank", flags.rank, "Only these ranks: 0-3,8");
@@ -425,9 +458,13 @@ void add_input_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }
 
-void add_output_flags(CLI::App& verb, Flags& flags) {
+void add_json_flags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--json", flags.json, "Print JSON, schema msprof/1");
   verb.add_flag("--pretty", flags.pretty, "JSON over several lines");
+}
+
+void add_output_flags(CLI::App& verb, Flags& flags) {
+  add_json_flags(verb, flags);
   verb.add_option("--csv", flags.csv, "Write a CSV file for each section into this folder, and print the paths");
   verb.add_option("--step", flags.step, "Only these steps: 10-12");
 }
@@ -512,8 +549,7 @@ int run(const std::vector<std::string>& args) {
   for (CLI::App* verb : {question, events}) {
     add_input_flags(*verb, flags);
     verb->add_option("--step", flags.step, "Only these steps: 10-12");
-    verb->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
-    verb->add_flag("--pretty", flags.pretty, "JSON over several lines");
+    add_json_flags(*verb, flags);
     verb->add_flag("--table", flags.table, "Print a table for people, not CSV");
   }
   events->add_option("--where", flags.where, "Conditions: cat=kernel,name~nccl,dur>1000");
@@ -526,8 +562,7 @@ int run(const std::vector<std::string>& args) {
   CLI::App* check = app.add_subcommand("check", "thresholds for pipelines: exit 10 when one is broken");
   check->footer("Example: msprof check traces --max-exposed-comm 20% --max-slow-rank 1.05");
   add_input_flags(*check, flags);
-  check->add_flag("--json", flags.json, "Print JSON, schema msprof/1");
-  check->add_flag("--pretty", flags.pretty, "JSON over several lines");
+  add_json_flags(*check, flags);
   check->add_option("--step", flags.step, "Only these steps: 10-12");
   check->add_option("--max-exposed-comm", flags.max_exposed_comm, "Exposed communication of the span, worst rank: 20%");
   check->add_option("--max-exposed-memory", flags.max_exposed_memory, "Exposed copies of the span, worst rank");
@@ -556,8 +591,19 @@ int run(const std::vector<std::string>& args) {
     verb->add_option("--format", flags.format,
                      "In a folder: json or perfetto-trace, each also with .gz or .zst, or mstrace");
   }
+  CLI::App* record = app.add_subcommand(
+      "record", "run a program and record it: mstrain by its --profile flags, any other MPI program by its MPI calls");
+  record->footer("Example: msprof record -o traces -- mpirun -n 4 ./solver input.txt");
+  record->add_option("command", flags.inputs, "The program as you would start it, behind --")->required();
+  record->add_option("-o,--output", flags.output, "Folder of the traces: profile_dir");
+  record->add_option("--rank", flags.rank, "Only these ranks: 0-3,8");
+  record->add_option("--step", flags.step, "Of mstrain: only these iterations: 10-12");
+  record->add_option("--level", flags.level, "level0, level1 (MPI calls by name), or level2 of mstrain")
+      ->check(CLI::IsMember({"level0", "level1", "level2"}));
+  add_json_flags(*record, flags);
 
   if (!ms::tools::parse(app, args)) return 0;
+  if (record->parsed()) return run_record(flags, args);
   if (diff->parsed()) return run_diff(flags, args);
   if (path->parsed()) return run_critical_path(flags, args);
   if (utilisation->parsed()) return run_mfu(flags, args);

@@ -42,11 +42,15 @@ bool started_by_a_rank() {
   return named;
 }
 
-std::unique_ptr<RankSession> load_mpi_session() {
+std::filesystem::path library_of_ours(std::string_view name) {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path library = program.parent_path().parent_path() / "lib/msuite/libmsuite_mpi.so";
-  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays till the end
+  return program.parent_path().parent_path() / "lib/msuite" / name;
+}
+
+std::unique_ptr<RankSession> load_mpi_session() {
+  void* const handle =
+      ::dlopen(library_of_ours("libmsuite_mpi.so").c_str(), RTLD_NOW | RTLD_LOCAL);  // stays till the end
   void* const make = handle != nullptr ? ::dlsym(handle, "msuite_make_mpi_session") : nullptr;
   if (make == nullptr) {
     throw Error(ErrorCode::kUnsupported, cat("started as a rank of MPI, but ", ::dlerror()));

@@ -2,7 +2,9 @@
 // on machines without.
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "core/comm/transport.h"
 
@@ -15,6 +17,9 @@ bool launched_by_mpi();
 // on one rank only, whose MPI_Init would wait for the others. (`exec` in the script makes the program the rank.)
 bool started_by_a_rank();
 
+// lib/msuite/<name> beside the folder of the program.
+std::filesystem::path library_of_ours(std::string_view name);
+
 class RankSession {
  public:
   virtual ~RankSession() = default;
@@ -24,8 +29,7 @@ class RankSession {
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
-// The MpiSession (mpi_transport.h) of lib/msuite/libmsuite_mpi.so, beside the folder of the program. Throws
-// kUnsupported if that cannot be loaded.
+// The MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if that cannot be loaded.
 std::unique_ptr<RankSession> load_mpi_session();
 
 }  // namespace ms::core

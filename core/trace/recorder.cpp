@@ -497,8 +497,8 @@ void Recorder::comm(const CommEvent& event) {
     out.correlation = launch(log, event.start_ns, event.start_ns, 0);
   }
   log.queue.push(out);
-  if (options_.level == Level::kLevel0) return;
-  const int64_t wait_ns = std::clamp<int64_t>(event.wait_ns, 0, out.dur_ns);
+  if (options_.level == Level::kLevel0 || event.wait_ns < 0) return;
+  const int64_t wait_ns = std::min(event.wait_ns, out.dur_ns);
   Event part;
   part.kind = EventKind::kCommDetail;
   part.lane = group.lane;

@@ -47,9 +47,9 @@ struct CommEvent {
   int64_t sequence = 0;           // the group's own operation counter
   int64_t in_elements = 0, out_elements = 0;
   DType dtype = DType::kFp32;
-  int peer = -1;                     // world rank, for send (destination) and recv (source)
+  int peer = -1;                     // world rank: of a send the destination, of a recv the source, else the root
   int64_t start_ns = 0, end_ns = 0;  // now_ns()
-  int64_t wait_ns = 0;               // level1: from start until the last peer's data had arrived
+  int64_t wait_ns = -1;              // level1: from start until the last peer's data had arrived; < 0: unknown
   bool blocking = true;
 };
 

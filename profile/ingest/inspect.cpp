@@ -64,6 +64,7 @@ class Inspector {
     const Side side = trace_.side(i);
     if (side == Side::kDeviceNoWork || side == Side::kDeviceSync) return;  // they lie across the work by design
     const Events& events = trace_.events;
+    if (trace_.comms[events.comm[i]].async) return;  // as long as they are under way, and several may be
     const int64_t ts = events.ts[i], end = events.end(i);
     std::vector<int64_t>& open = open_[events.lane[i]];
     while (!open.empty() && open.back() <= ts) open.pop_back();

@@ -350,6 +350,8 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
         if (send || receive) {
           comm.source = send ? trace_.rank : peer;
           comm.destination = send ? peer : trace_.rank;
+        } else {
+          comm.source = peer;
         }
         comm.async = (flag & format::kIsAsync) != 0;
       } else if (kind == static_cast<uint8_t>(EventKind::kMemory)) {

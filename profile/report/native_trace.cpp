@@ -114,11 +114,8 @@ class Writer {
     }
     if (kind == EventKind::kComm) {
       const CommArgs& comm = trace_.comms[events.comm[i]];
-      const bool send = trace_.names[comm.op] == "send", receive = trace_.names[comm.op] == "recv";
-      event.values = {comm.sequence, comm.in_elements, comm.out_elements,
-                      send      ? comm.destination
-                      : receive ? comm.source
-                                : -1};
+      const bool send = trace_.names[comm.op] == "send";
+      event.values = {comm.sequence, comm.in_elements, comm.out_elements, send ? comm.destination : comm.source};
       event.ref = intern_comm({text(comm.op), text(comm.group), text(comm.ranks), text(comm.dtype)});
       if (comm.async) event.flags |= format::kIsAsync;
     }

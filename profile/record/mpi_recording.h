@@ -1,0 +1,121 @@
+// What the library that msprof record puts in front of an MPI program (preload.cpp) knows and writes: one native trace
+// a rank. MPI itself is called by its profiling names (PMPI_*, MPI-3.1 chapter 14), which the program's calls do not
+// use.
+//
+//   collective, message      communication of its group, from the call to its completion (a request: to the call that
+//                            saw it complete)
+//   time outside MPI         a kernel of that name, of the thread that called MPI_Init
+//   every call by its name   a host span, at level1
+//
+// The environment says where and what: kPathVariable (a folder; without it nothing is recorded), kRanksVariable (a list
+// 0-3,8; empty: all), kLevelVariable (level0, level1). What goes wrong here is one warning and never the program's
+// failure.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/trace/recorder.h"
+
+namespace ms::profile {
+
+inline constexpr const char* kPathVariable = "MSUITE_RECORD_PATH";
+inline constexpr const char* kRanksVariable = "MSUITE_RECORD_RANKS";
+inline constexpr const char* kLevelVariable = "MSUITE_RECORD_LEVEL";
+
+// One operation as the program asked for it. Counts are elements of `type`; root and peer are ranks of `comm`, where
+// MPI_PROC_NULL is no operation.
+struct MpiOperation {
+  const char* op = "";  // "allreduce", "send", ..; empty: a call that moves nothing
+  MPI_Comm comm = MPI_COMM_NULL;
+  int64_t in_count = 0, out_count = 0;
+  MPI_Datatype type = MPI_BYTE;
+  int peer = MPI_ANY_SOURCE;  // of a message, and the root of a rooted collective
+  int tag = MPI_ANY_TAG;      // of a message
+  int64_t sequence = 0;       // of a collective: how many came before it; MpiRecording::number
+};
+
+class MpiRecording {
+ public:
+  static MpiRecording& instance();
+
+  // After MPI is initialised and before it is finalised, by all ranks: opens and closes the trace, and measures the
+  // clocks against rank 0's.
+  void begin();
+  void end();
+  bool active() const { return recorder_.active(); }
+
+  // A new communicator, made by a call on `parent`. Its name is the same on all its members: parent's, how many were
+  // made of it before, and its first world rank.
+  void add_communicator(MPI_Comm parent, MPI_Comm made);
+  void forget_communicator(MPI_Comm comm);
+
+  // Gives a collective its place among those of its communicator. When it is called: its members agree on that order.
+  void number(MpiOperation& operation);
+  // start_ns, end_ns: core::trace::now_ns(). status: of a completed receive, else null.
+  // fruitless: a poll that found nothing. Of many in a row one span is made, and no time between them.
+  void add_call(const char* name, int64_t start_ns, int64_t end_ns, bool fruitless);
+  void add_operation(const MpiOperation& operation, int64_t start_ns, int64_t end_ns, const MPI_Status* status,
+                     bool blocking);
+  // A request that was made at start_ns and completes later; persistent: it has not begun, and may do so many times.
+  void post(MPI_Request request, const MpiOperation& operation, int64_t start_ns, bool persistent);
+  void start(MPI_Request request, int64_t start_ns);
+  // request: its value before the call that completed it.
+  void complete(MPI_Request request, const MPI_Status* status, int64_t end_ns);
+  void forget_request(MPI_Request request);
+
+ private:
+  struct Group {
+    std::string name;
+    std::vector<int> members;  // world ranks
+    std::vector<int> peers;    // world ranks that messages go to: the members, or those of the other side
+    int64_t sequence = 0, children = 0;
+  };
+  struct Posted {
+    MpiOperation operation;
+    int64_t start_ns = 0;  // 0: a persistent one that has not begun
+    bool persistent = false;
+  };
+
+  MpiRecording() = default;
+  Group& group_of(MPI_Comm comm);  // with mutex_
+  void measure_clock();
+  void end_polling();
+
+  core::trace::Recorder recorder_;
+  bool calls_ = false;  // level1
+  std::mutex mutex_;
+  std::unordered_map<MPI_Comm, Group> groups_;
+  // Of one handle the oldest comes first: Open MPI gives every request that is complete when it is made the same one.
+  std::unordered_map<MPI_Request, std::deque<Posted>> requests_;
+};
+
+// A call of the program, from construction to destruction. Calls that MPI makes of itself meanwhile are not recorded.
+class MpiCall {
+ public:
+  explicit MpiCall(const char* name) : MpiCall(name, {}) {}
+  MpiCall(const char* name, const MpiOperation& operation);
+  ~MpiCall();
+  MpiCall(const MpiCall&) = delete;
+  MpiCall& operator=(const MpiCall&) = delete;
+
+  bool records() const { return records_; }
+  int64_t start_ns() const { return start_ns_; }
+  void set_status(const MPI_Status* status) { status_ = status; }  // of a receive; must outlive the call
+  void set_fruitless(bool fruitless) { fruitless_ = fruitless; }
+
+ private:
+  const char* name_;
+  MpiOperation operation_;
+  const MPI_Status* status_ = nullptr;
+  bool records_, fruitless_ = false;
+  int64_t start_ns_ = 0;
+};
+
+}  // namespace ms::profile
