@@ -38,8 +38,9 @@ struct ArrayPart {
 
 class ArrayParts {
  public:
-  // stream: of which size() is known. Bytes from `begin` on are cut into pieces of `piece_bytes`; threads - 1 threads
-  // begin to read them at once, and the caller is the other one. own: EventColumns::expect_own.
+  // stream: of which size() is known. It and path must outlive this. Bytes from `begin` on are cut into pieces of
+  // `piece_bytes`; threads - 1 threads begin to read them at once, and the caller is the other one. own:
+  // EventColumns::expect_own.
   ArrayParts(const ByteStream& stream, const std::string& path, int64_t begin, int64_t piece_bytes, int threads,
              bool own = false);
   ~ArrayParts();

@@ -392,9 +392,10 @@ TEST_F(RecorderTest, SpansLieBetweenTheClockReadingsAroundThem) {
   recorder.start(options);
   std::vector<std::pair<int64_t, int64_t>> around;
   for (int i = 0; i < 200; ++i) {
+    const std::string name = cat("outer ", i);
     const int64_t before = now_ns();
     {
-      Span outer(&recorder, Category::kUserAnnotation, cat("outer ", i));
+      Span outer(&recorder, Category::kUserAnnotation, name);
       Span op(&recorder, Category::kCpuOp, "op");
       Span kernel(&recorder, Category::kKernel, "kernel");
     }

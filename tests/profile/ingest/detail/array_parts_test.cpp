@@ -158,15 +158,16 @@ TEST(ArrayParts, PartsAreTakenOver) {
     text += cat(i == 0 ? "" : ", ", R"({"ph": "X", "name": "n)", i % 10, R"(", "ts": )", i,
                 R"(, "dur": 1, "cat": "kernel", "pid": "p", "tid": -549452224, "args": {"device": 0, "stream": 7}})");
   }
-  const test::TextStream stream(text + "]");
+  text += "]";
+  const test::TextStream stream(text);
   const int64_t piece = static_cast<int64_t>(text.size()) / 4;
-  ArrayParts parts(stream, "a.json", 0, piece, 2);
+  const std::string path = "a.json";
+  ArrayParts parts(stream, path, 0, piece, 2);
   // Whoever has read the first piece stands at the first event behind the cut.
   int64_t at = static_cast<int64_t>(text.find("{\"ph\"", static_cast<size_t>(piece)));
   int64_t events = 0, taken = 0;
   RankTrace trace;
   ImportStats stats;
-  const std::string path = "a.json";
   FileIssues issues(stats, path);
   EventColumns whole(trace, issues);
   EXPECT_EQ(parts.next(), piece);
@@ -191,7 +192,8 @@ TEST(ArrayParts, WhereNoEventBeginsNoneIsTaken) {
   const std::string text =
       cat(R"([{"ph": "X", "ts": 1, "args": {"x": [)", nasty_events(random, 50), R"(]}}, {"ph": "X", "ts": 2}])");
   const test::TextStream stream(text);
-  ArrayParts parts(stream, "a.json", 0, 500, 2);
+  const std::string path = "a.json";
+  ArrayParts parts(stream, path, 0, 500, 2);
   const auto real = static_cast<int64_t>(text.rfind("{\"ph\""));
   EXPECT_EQ(parts.take(real), nullptr) << "those inside the arguments began before it, and were wrong";
 }
