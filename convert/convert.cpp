@@ -11,6 +11,7 @@
 #include "ckpt/native_sink.h"
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"
+#include "convert/dcp.h"
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
 #include "convert/megatron.h"
@@ -188,6 +189,8 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
       return open_megatron(options.load_dir, megatron, report.decisions);
     case Format::kMegatronDist:
       return open_megatron_dist(options.load_dir, megatron, report.decisions);
+    case Format::kDcp:
+      return open_dcp(options.load_dir, {options.hf_cfg_dir, options.drop_optimizer}, report.decisions);
     case Format::kNative:
       break;
   }
@@ -197,8 +200,9 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
 // Options that say nothing of this target.
 void refuse_options_of_others(const ConvertOptions& options, Format to) {
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
-  if (to == Format::kMegatronDist) {
-    throw Error(ErrorCode::kUnsupported, "--save-model-type dist: torch_dist checkpoints are read, not written yet");
+  if (to == Format::kMegatronDist || to == Format::kDcp) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("--save-model-type ", format_name(to), ": such checkpoints are read, not written yet"));
   }
   if (to != Format::kNative && (options.compress || options.write_path)) {
     refuse("--compress and --write-path are of checkpoints of ours, not of a ", format_name(to), " result");
@@ -284,8 +288,10 @@ Format parse_format(const std::string& text, const std::string& flag) {
   if (text == "hf") return Format::kHuggingFace;
   if (text == "mg") return Format::kMegatron;
   if (text == "dist") return Format::kMegatronDist;
+  if (text == "dcp") return Format::kDcp;
   if (text == "ms") return Format::kNative;
-  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected hf, mg, dist or ms"));
+  throw Error(ErrorCode::kInvalidArgument,
+              cat(flag, " ", detail::printable(text), ": expected hf, mg, dist, dcp or ms"));
 }
 
 MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag) {

@@ -33,8 +33,9 @@ struct ConvertOptions {
   std::optional<MegatronArgsForm> mg_args;            // none: a Namespace
   bool use_distributed_optimizer = false;             // optimizer state in distrib_optim.pt
   int64_t make_vocab_size_divisible_by = 0;           // x TP; 0: as the model says
-  std::string hf_cfg_dir;  // config.json and tokenizer files of a Hugging Face target; empty: the source's
-  bool compress = false;   // a native target
+  // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP source.
+  std::string hf_cfg_dir;
+  bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // of a native target; none: the fastest that works
   bool drop_optimizer = false;
   bool dry_run = false;
@@ -60,7 +61,7 @@ struct ConvertReport {
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
 nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
-// "hf", "mg", "dist" or "ms"; throws kInvalidArgument naming `flag`.
+// "hf", "mg", "dist", "dcp" or "ms"; throws kInvalidArgument naming `flag`.
 Format parse_format(const std::string& text, const std::string& flag);
 // "local" or "te"; "namespace", "dict" or "omit". Throw kInvalidArgument naming `flag`.
 MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag);

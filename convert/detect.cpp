@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ckpt/reader.h"
+#include "convert/dcp.h"
 #include "convert/huggingface.h"
 #include "convert/megatron.h"
 #include "convert/megatron/iterations.h"
@@ -25,7 +26,6 @@ using core::ErrorCode;
 std::string foreign_format(const fs::path& folder) {
   if (fs::exists(folder / "latest_universal") || fs::exists(folder / "zero")) return "a DeepSpeed universal checkpoint";
   if (fs::exists(folder / "latest")) return "a DeepSpeed checkpoint (latest)";
-  if (fs::exists(folder / ".metadata")) return "a PyTorch DCP checkpoint (.metadata, and not Megatron's metadata.json)";
   return "";
 }
 
@@ -41,6 +41,8 @@ std::string_view format_name(Format format) {
       return "mg";
     case Format::kMegatronDist:
       return "dist";
+    case Format::kDcp:
+      return "dcp";
   }
   return "";
 }
@@ -65,6 +67,7 @@ Detection detect_format(const std::string& path) {
         ErrorCode::kCorruptData,
         cat(torn[0].string(), ": no metadata.json, which Megatron writes when all is there: that save was cut short"));
   }
+  if (const std::string sign = dcp_sign(path); !sign.empty()) return {Format::kDcp, sign};
   if (const std::string foreign = foreign_format(folder); !foreign.empty()) {
     throw Error(ErrorCode::kUnsupported, cat(path, ": this is ", foreign, ", which is not supported yet"));
   }
@@ -79,14 +82,13 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
   const std::string text = cat(path, ": format ", format_name(found.format), " (", found.rule, ")");
   core::log(found.format == Format::kNative ? core::LogLevel::kDebug : core::LogLevel::kInfo, "convert.detect", text);
   if (found.format == Format::kHuggingFace) return open_huggingface(path);
-  if (found.format == Format::kMegatron || found.format == Format::kMegatronDist) {
-    std::vector<std::string> decisions;
-    auto source = found.format == Format::kMegatron ? open_megatron(path, {}, decisions)
-                                                    : open_megatron_dist(path, {}, decisions);
-    for (const std::string& decision : decisions) core::log_info("convert.mg", decision);
-    return source;
-  }
-  return ckpt::open_native(path);
+  if (found.format == Format::kNative) return ckpt::open_native(path);
+  std::vector<std::string> decisions;
+  auto source = found.format == Format::kMegatron       ? open_megatron(path, {}, decisions)
+                : found.format == Format::kMegatronDist ? open_megatron_dist(path, {}, decisions)
+                                                        : open_dcp(path, {}, decisions);
+  for (const std::string& decision : decisions) core::log_info("convert.source", decision);
+  return source;
 }
 
 }  // namespace ms::convert

@@ -8,9 +8,9 @@
 
 namespace ms::convert {
 
-enum class Format { kNative, kHuggingFace, kMegatron, kMegatronDist };
+enum class Format { kNative, kHuggingFace, kMegatron, kMegatronDist, kDcp };
 
-std::string_view format_name(Format format);  // "ms", "hf", "mg", "dist": as --load-model-type has it
+std::string_view format_name(Format format);  // "ms", "hf", "mg", "dist", "dcp": as --load-model-type has it
 
 struct Detection {
   Format format = Format::kNative;

@@ -179,8 +179,9 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")
       ->required();
   convert->add_option("--save-dir", flags.save_dir, "Folder to make; the path made is printed");
-  convert->add_option("--load-model-type", flags.load_model_type,
-                      "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist) or ms, instead of looking");
+  convert->add_option(
+      "--load-model-type", flags.load_model_type,
+      "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist), dcp (PyTorch) or ms, instead of looking");
   convert->add_option("--save-model-type", flags.save_model_type, "hf, mg or ms (hf of a ms source, else ms)");
   convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
                       "TP of a ms or mg result (1)");
@@ -209,7 +210,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
                    "The vocabulary of a mg result is padded to a multiple of this x TP (as the model says)")
       ->check(CLI::PositiveNumber);
   convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
-                      "config.json and tokenizer files of a hf result come from here");
+                      "config.json and tokenizer files of a hf result come from here; of a dcp source the config.json");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
   add_memory(convert);
   add_writing(convert);

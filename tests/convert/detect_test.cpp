@@ -39,13 +39,20 @@ TEST(DetectTest, OpenSourceGivesTheModel) {
 }
 
 TEST(DetectTest, ForeignFormatsAreNamed) {
-  const std::pair<const char*, const char*> cases[] = {
-      {".metadata", "DCP"}, {"latest", "DeepSpeed"}, {"latest_universal", "universal"}};
+  const std::pair<const char*, const char*> cases[] = {{"latest", "DeepSpeed"}, {"latest_universal", "universal"}};
   for (const auto& [file, format] : cases) {
     const test::TemporaryFolder folder;
     write_file(folder / file, "");
     EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr(format)) << file;
   }
+}
+
+TEST(DetectTest, PlainDcp) {
+  const std::string folder = core::cat(MS_TEST_DATA, "/dcp_fsdp");
+  EXPECT_EQ(detect_format(folder).format, Format::kDcp);
+  const test::TemporaryFolder without_config;
+  std::filesystem::copy_file(folder + "/.metadata", without_config / ".metadata");
+  EXPECT_EQ(detect_format(without_config.path().string()).format, Format::kDcp);
 }
 
 TEST(DetectTest, MegatronTorchDist) {

@@ -1,0 +1,40 @@
+// Tensors under Hugging Face's names, whatever they lie in, as a ckpt::Source: a folder of safetensors or .bin files,
+// or a checkpoint that FSDP wrote of the same model.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/source.h"
+#include "convert/huggingface_config.h"
+#include "convert/tensor_file.h"
+#include "core/sharded_tensor.h"
+
+namespace ms::convert {
+
+struct NamedTensors {
+  struct Place {
+    int32_t file = 0;  // of `files`
+    size_t index = 0;  // in the file
+  };
+  using Table = std::map<std::string, Place, std::less<>>;  // by name
+
+  std::string where;  // begins messages
+  std::vector<std::unique_ptr<TensorFile>> files;
+  // Weights, and optimizer state under the names of the weights that it is of. Every role has every tensor of the
+  // model.
+  std::map<core::TensorRole, Table> tables;
+};
+
+// info: what the source says besides its model and family, which come from config.
+//
+// A stored lm_head of a tied model must equal the embedding and is left out; rotary buffers are ignored. Throws
+// kCorruptData (a tensor is missing, or has another shape than config says), kUnsupported (a tensor that the family
+// does not have, an element type).
+std::unique_ptr<ckpt::Source> make_mapped_source(NamedTensors tensors, const HfConfig& config,
+                                                 ckpt::CheckpointInfo info);
+
+}  // namespace ms::convert

@@ -1,0 +1,168 @@
+// A checkpoint that FSDP2 and torch.distributed.checkpoint wrote of a model of transformers: every element of weights
+// and moments, against what torch itself gathers of it, and what is refused.
+#include "convert/dcp.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <span>
+
+#include "convert/convert.h"
+#include "convert/detect.h"
+#include "convert/huggingface.h"
+#include "core/error.h"
+#include "core/io/file.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::ErrorCode;
+using core::TensorRole;
+using testing::Contains;
+using testing::HasSubstr;
+
+// Made by tests/data/make_dcp_fsdp.py.
+const std::string kFolder = cat(MS_TEST_DATA, "/dcp_fsdp");
+std::string expected(std::string_view role) { return cat(kFolder, "/expected/", role); }
+
+std::vector<std::byte> whole(ckpt::Source& source, const std::string& key, TensorRole role) {
+  const ckpt::ShardTable& shards = source.shards();
+  const auto tensor = shards.find(key, role);
+  if (!tensor) return {};
+  const core::Dims shape(shards.global_shape(*tensor).begin(), shards.global_shape(*tensor).end());
+  std::vector<std::byte> all(static_cast<size_t>(shards.tensor_bytes(*tensor)));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (shards.tensor_of(i) != *tensor) continue;
+    source.read_into(static_cast<int32_t>(i), core::Dims(shape.size(), 0), shards.extents(i), all.data(), shape,
+                     shards.offsets(i));
+  }
+  return all;
+}
+
+void expect_equal(ckpt::Source& source, TensorRole role, const std::string& folder) {
+  const auto wanted = open_huggingface(folder);
+  EXPECT_EQ(wanted->shards().num_tensors(), 10U);
+  for (size_t t = 0; t < wanted->shards().num_tensors(); ++t) {
+    const std::string key(wanted->shards().key(static_cast<int32_t>(t)));
+    const auto bytes = whole(*wanted, key, TensorRole::kParam);
+    EXPECT_FALSE(bytes.empty());
+    EXPECT_EQ(whole(source, key, role), bytes) << core::role_name(role) << " of " << key;
+  }
+}
+
+// The fixture, changed by a test.
+class ChangedDcp : public testing::Test {
+ protected:
+  ChangedDcp() {
+    fs::copy(kFolder, folder_.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  }
+  // Of the same length.
+  void rename(const std::string& from, const std::string& to, size_t times = SIZE_MAX) {
+    ASSERT_EQ(from.size(), to.size());
+    std::string metadata = test::read_file(folder_ / ".metadata");
+    size_t done = 0;
+    for (size_t at = 0; done < times && (at = metadata.find(from, at)) != std::string::npos; ++done) {
+      metadata.replace(at, from.size(), to);
+    }
+    ASSERT_GT(done, 0U);
+    test::write_file(folder_ / ".metadata", metadata);
+  }
+  std::unique_ptr<ckpt::Source> open(bool drop_optimizer = false) {
+    return open_dcp(folder_.path().string(), {expected("param"), drop_optimizer}, decisions_);
+  }
+  void expect(ErrorCode code, const std::string& part) {
+    const test::Thrown thrown = test::thrown_by([&] { open(); });
+    EXPECT_EQ(thrown.code, code) << thrown.text;
+    EXPECT_THAT(thrown.text, HasSubstr(part));
+    EXPECT_EQ(thrown.text.find('\n'), std::string::npos);
+  }
+  const test::TemporaryFolder folder_;
+  std::vector<std::string> decisions_;
+};
+
+TEST(Dcp, AllThatTorchGathers) {
+  EXPECT_EQ(detect_format(kFolder).rule, ".metadata of PyTorch DCP");
+  std::vector<std::string> decisions;
+  const auto source = open_dcp(kFolder, {expected("param"), false}, decisions);
+  expect_equal(*source, TensorRole::kParam, expected("param"));
+  expect_equal(*source, TensorRole::kExpAvg, expected("exp_avg"));
+  expect_equal(*source, TensorRole::kExpAvgSq, expected("exp_avg_sq"));
+  EXPECT_EQ(source->info().common.at("step"), 3);
+  EXPECT_EQ(source->info().iteration, 3);
+  EXPECT_THAT(decisions, Contains(HasSubstr("neither weights nor moments are skipped, as \"epoch\"")));
+}
+
+TEST(Dcp, ThroughANativeCheckpointToHuggingFace) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options;
+  options.load_dir = kFolder;
+  options.hf_cfg_dir = expected("param");
+  options.save_model_type = Format::kNative;
+  options.target_tensor_parallel_size = 2;
+  options.save_dir = folder / "native";
+  EXPECT_EQ(convert_checkpoint(options).from, Format::kDcp);
+  options.load_dir = options.save_dir;
+  options.save_dir = folder / "hf";
+  options.save_model_type = Format::kHuggingFace;
+  options.target_tensor_parallel_size = 1;
+  options.drop_optimizer = true;
+  convert_checkpoint(options);
+  EXPECT_EQ(test::read_file(folder / "hf/model.safetensors"),
+            test::read_file(expected("param") + "/model.safetensors"));
+}
+
+TEST(Dcp, WithoutAConfigThereIsNoModel) {
+  std::vector<std::string> decisions;
+  const test::Thrown thrown = test::thrown_by([&] { open_dcp(kFolder, {}, decisions); });
+  EXPECT_EQ(thrown.code, ErrorCode::kNotFound);
+  EXPECT_THAT(thrown.text, HasSubstr("--hf-cfg-dir"));
+}
+
+TEST_F(ChangedDcp, ThePrefixIsWhateverStandsBeforeTheEmbedding) {
+  for (const char* part : {"model.", "lm_head."}) {
+    rename(cat("model.", part), cat("mymod.", part));
+    rename(cat("optim.state.", part), cat("mysgd.state.", part));
+  }
+  const auto source = open();
+  expect_equal(*source, TensorRole::kParam, expected("param"));
+  expect_equal(*source, TensorRole::kExpAvg, expected("exp_avg"));
+}
+
+TEST_F(ChangedDcp, OptimizerStateIsLeftOutWhenAsked) {
+  const auto source = open(true);
+  expect_equal(*source, TensorRole::kParam, expected("param"));
+  EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));
+  EXPECT_EQ(source->info().iteration, 0);
+  EXPECT_THAT(decisions_, Contains("optimizer state is left out"));
+}
+
+TEST_F(ChangedDcp, AMomentThatIsMissing) {
+  rename("model.norm.weight.exp_avg_sq", "model.norm.weight.otherthing");
+  expect(ErrorCode::kCorruptData, "exp_avg_sq of model.norm.weight is missing");
+  EXPECT_NO_THROW(open(true));
+}
+
+TEST_F(ChangedDcp, AnotherModelThanConfigSays) {
+  rename("embed_tokens", "embed_tokenz");
+  expect(ErrorCode::kUnsupported, "no tensor is called model.embed_tokens.weight");
+}
+
+TEST_F(ChangedDcp, ATensorThatTheFamilyDoesNotHave) {
+  rename("model.model.norm.weight", "model.model.mean.weight");
+  expect(ErrorCode::kCorruptData, "tensor model.norm.weight is missing");
+}
+
+TEST_F(ChangedDcp, WhatWrappersPutIntoNamesIsLeftOut) {
+  for (const char* part : {"model.", "lm_head."}) rename(cat("optim.state.", part), cat("x._orig_mod.", part));
+  expect_equal(*open(), TensorRole::kExpAvgSq, expected("exp_avg_sq"));
+}
+
+TEST(Dcp, MegatronsIsNone) { EXPECT_EQ(dcp_sign(cat(MS_TEST_DATA, "/megatron_dist/iter_0000003")), ""); }
+
+}  // namespace
+}  // namespace ms::convert
