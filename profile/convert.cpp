@@ -28,7 +28,8 @@ constexpr Form kForms[] = {{ExportFormat::kJson, "json", {}, Compression::kNone}
 
 const Form& form_of(ExportFormat format) { return kForms[static_cast<size_t>(format)]; }
 
-void write(const std::vector<const RankTrace*>& ranks, const std::string& path, ExportFormat format) {
+void write(const std::vector<const RankTrace*>& ranks, const std::string& path, ExportFormat format,
+           std::span<const uint32_t> critical = {}) {
   if (format == ExportFormat::kNative) {
     if (ranks.size() == 1) return write_native_trace(*ranks[0], path);
     throw core::Error(core::ErrorCode::kInvalidArgument,
@@ -36,7 +37,7 @@ void write(const std::vector<const RankTrace*>& ranks, const std::string& path, 
   }
   OutputFile out(path, form_of(format).compression);
   if (form_of(format).name.starts_with("json")) {
-    write_chrome_trace(ranks, out);
+    write_chrome_trace(ranks, out, critical);
   } else {
     write_perfetto_trace(ranks, out);
   }
@@ -78,6 +79,15 @@ void convert_merged(const Store& store, const std::string& out_path, ExportForma
   std::vector<const RankTrace*> ranks;
   for (const auto& trace : store.ranks) ranks.push_back(trace.get());
   write(ranks, out_path, format);
+}
+
+void convert_with_path(const RankTrace& trace, std::span<const uint32_t> critical, const std::string& out_path,
+                       ExportFormat format) {
+  if (!form_of(format).name.starts_with("json")) {
+    throw core::Error(core::ErrorCode::kInvalidArgument,
+                      core::cat(out_path, ": only JSON can mark a path: give .json, .json.gz or .json.zst"));
+  }
+  write({&trace}, out_path, format, critical);
 }
 
 std::vector<std::string> convert_ranks(const Store& store, const std::string& folder, ExportFormat format) {

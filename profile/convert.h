@@ -1,6 +1,8 @@
 // Traces into other formats, as files: what `msprof convert` and mstrain's --profile-format do.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +27,10 @@ void convert_file(const std::string& trace_path, const std::string& out_path, Ex
 // Writes all ranks of a store into one file on one clock, process id = rank. Throws kInvalidArgument for several ranks
 // and the native format, of which a file is of one rank.
 void convert_merged(const Store& store, const std::string& out_path, ExportFormat format);
+// Writes a rank as Chrome JSON in which a critical path is marked: critical as write_chrome_trace has it. Throws
+// kInvalidArgument for other formats.
+void convert_with_path(const RankTrace& trace, std::span<const uint32_t> critical, const std::string& out_path,
+                       ExportFormat format);
 // Writes one file a rank, rank_%05d.<format>, into a folder (made if missing), and returns the paths.
 std::vector<std::string> convert_ranks(const Store& store, const std::string& folder, ExportFormat format);
 

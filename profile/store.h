@@ -130,6 +130,8 @@ struct FileInfo {
   bool truncated = false;
 };
 
+class ClassRules;
+
 struct RankTrace {
   int rank = -1;        // -1: not known yet
   int file_rank = -1;   // what the file itself says, -1: nothing
@@ -159,8 +161,9 @@ struct RankTrace {
   int64_t negative_dur = 0;
   int64_t json_bytes = -1;
 
-  int64_t first_ts = 0, last_end = 0;  // of events; set by finish_trace
-  std::string meta;                    // of our recorder (FORMAT.md), JSON text; empty: recorded by another
+  int64_t first_ts = 0, last_end = 0;             // of events; set by finish_trace
+  std::string meta;                               // of our recorder (FORMAT.md), JSON text; empty: recorded by another
+  std::shared_ptr<const ClassRules> class_rules;  // of the user (class_rules.h); null: none
 
   Side side(size_t event) const { return categories[events.category[event]].side; }
   // The index of a category, added if it is new. At most 256: further ones share the last.

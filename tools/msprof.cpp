@@ -22,9 +22,12 @@
 #include "core/path_list.h"
 #include "core/signals.h"
 #include "profile/analysis/check.h"
+#include "profile/analysis/counter_tracks.h"
 #include "profile/analysis/hta_breakdown.h"
 #include "profile/analysis/hta_rounding.h"
+#include "profile/analysis/operators.h"
 #include "profile/analysis/results.h"
+#include "profile/class_rules.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/query/sql.h"
@@ -54,7 +57,8 @@ struct Flags {
   bool json = false, pretty = false, strict = false, force = false, per_step = false, merge = false;
   bool short_names = false, table = false;
   std::string csv, rank, step, output, format = "json.gz", style = "cluster", align = "auto", compat,
-                                       last_step = "keep", level;
+                                       last_step = "keep", level, rank_from_name, class_rules, collapsed, counters,
+                                       overlay;
   std::string instance, data_load, where, columns, against, time_range;
   std::string max_exposed_comm, max_exposed_memory, max_idle, max_bubble, max_slow_rank, min_overlap,
       min_parallel_efficiency, max_step_ms, max_slowdown;
@@ -145,6 +149,8 @@ Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
   options.ranks = parse_list(flags.rank, "--rank");
   options.threads = flags.threads;
   options.force = flags.force;
+  options.rank_from_name = flags.rank_from_name;
+  if (!flags.class_rules.empty()) options.class_rules = std::make_shared<ClassRules>(flags.class_rules);
   Store store = load(inputs, options);
   for (const auto& [kind, issue] : store.stats.issues()) {
     const std::string line = cat(kind, ": ", issue.count, " (", issue.example, "); ", issue.advice);
@@ -209,10 +215,29 @@ AnalysisOptions analysis_options(const Flags& flags) {
   return options;
 }
 
+// What a verb writes beside its tables.
+void write_extras(const Flags& flags, Store& store) {
+  const std::vector<int64_t> steps = parse_list(flags.step, "--step");
+  if (!flags.collapsed.empty()) {
+    std::string lines;
+    for (const auto& trace : store.ranks) {
+      const std::string rank = store.ranks.size() > 1 ? cat("rank ", trace->rank, ";") : "";
+      for (const std::string& line : collapsed_stacks(*trace, view_devices(*trace, steps))) {
+        lines += cat(rank, line, "\n");
+      }
+    }
+    ms::core::write_text_atomically(flags.collapsed, lines);
+  }
+  if (!flags.counters.empty()) {
+    for (const auto& trace : store.ranks) add_counter_tracks(*trace, view_devices(*trace, steps));
+    convert_merged(store, flags.counters, export_format_of_path(flags.counters));
+  }
+}
+
 int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::string>& arguments) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
-  const Store store = load_inputs(flags, inputs);
+  Store store = load_inputs(flags, inputs);
   const bool tensorboard = flags.style == "tensorboard";
   const unsigned sections =
       tensorboard ? unsigned{kTensorboardSteps} : verb.sections | (flags.per_step ? kPerStep : 0u);
@@ -236,6 +261,7 @@ int run_analysis(const Verb& verb, const Flags& flags, const std::vector<std::st
   } else {
     print(tables_text(store, results, flags.top));
   }
+  write_extras(flags, store);
   return finish(flags, store);
 }
 
@@ -276,6 +302,9 @@ int run_critical_path(const Flags& flags, const std::vector<std::string>& argume
   if (inputs.empty()) return 0;  // the link before has failed and said why
   const Store store = load_inputs(flags, inputs);
   const bool window = flags.annotation || !flags.compat.empty() || !flags.instance.empty() || !flags.data_load.empty();
+  if (store.ranks.size() > 1 && !flags.overlay.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "critical-path --overlay: of one rank; choose it by --rank");
+  }
   if (store.ranks.size() > 1 && !window) return run_job_path(flags, store, arguments);
   if (!flags.step.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -294,6 +323,11 @@ int run_critical_path(const Flags& flags, const std::vector<std::string>& argume
   const RankTrace& trace = *store.ranks[0];
   const CriticalPath path = critical_path(trace, view_devices(trace), options);
   if (!path.success) ms::core::log_warning("profile", cat("no critical path: ", path.problem));
+  if (!flags.overlay.empty()) {
+    std::vector<uint32_t> events;
+    for (const PathEvent& on_path : path.events) events.push_back(on_path.event);
+    convert_with_path(trace, events, flags.overlay, export_format_of_path(flags.overlay));
+  }
   if (flags.json) {
     print(json_report(store, path, {"critical-path", arguments, flags.top, flags.pretty}));
   } else if (!flags.csv.empty()) {
@@ -455,6 +489,10 @@ void add_input_flags(CLI::App& verb, Flags& flags) {
                   "keep, or drop what each rank does from the start of its last step on")
       ->check(CLI::IsMember({"keep", "drop"}));
   verb.add_flag("--strict", flags.strict, "Exit 3 if any data was lost");
+  verb.add_option("--class-rules", flags.class_rules,
+                  "JSON list of {\"name\": REGEX, \"class\": COMPUTATION|COMMUNICATION|MEMORY}, before our own rules");
+  verb.add_option("--rank-from-name", flags.rank_from_name,
+                  "Of which rank a file is: the first group of this expression in its path, whatever the file says");
   verb.add_flag("--force", flags.force, "Accept files that contradict each other");
 }
 
@@ -494,6 +532,14 @@ int run(const std::vector<std::string>& args) {
     if (verb.sections & (kRanks | kLinks | kPipeline | kPop)) {
       command->add_option("--align", flags.align, "Clocks of ranks: auto, none, offset or linear");
     }
+    if (verb.sections & kOperators) {
+      command->add_option("--collapsed", flags.collapsed,
+                          "Write call stacks with the device time below them, for flame graphs");
+    }
+    if (verb.sections & (kQueues | kMemory)) {
+      command->add_option("--counters", flags.counters,
+                          "Write the trace as Chrome JSON with tracks of queue lengths and copy bandwidths");
+    }
     if (verb.sections & kIdle) {
       command->add_option("--consecutive-kernel-delay-ns", flags.consecutive_kernel_delay_ns,
                           "Shorter gaps behind a launch in time are kernel_wait");
@@ -527,6 +573,7 @@ int run(const std::vector<std::string>& args) {
       "--annotation", flags.annotation,
       "Of one rank (the first): part of the name of the window's annotation, ProfilerStep; empty: everything");
   path->add_option("--instance", flags.instance, "Which of them by start, from 0, or a range A-B");
+  path->add_option("--overlay", flags.overlay, "Write the trace of the rank as Chrome JSON with the path marked in it");
   path->add_option("--data-load", flags.data_load, "Regular expression for the names of data loading");
   add_compat_flag(*path, flags);
   CLI::App* utilisation = app.add_subcommand("mfu", "FLOP/s, share of the peak, FLOPs per byte; which time they cover");

@@ -67,8 +67,7 @@ Part part_of(const RankTrace& trace, size_t event, bool has_overlap) {
                                      : Part::kNone;
   }
   if (!is_device_work(trace.side(event))) return Part::kNone;
-  return class_of_name(trace.names[trace.events.name[event]]) == DeviceClass::kCommunication ? Part::kCommunication
-                                                                                             : Part::kComputing;
+  return class_of(trace, event) == DeviceClass::kCommunication ? Part::kCommunication : Part::kComputing;
 }
 
 }  // namespace

@@ -527,9 +527,7 @@ class Builder {
     }
     const Side side = trace_.side(edge.event);
     if (!on_device(side)) return loading_.count(edge.event) != 0 ? PathBound::kDataLoading : PathBound::kHost;
-    if (events_.comm[edge.event] != 0 || class_of_name(name(edge.event)) == DeviceClass::kCommunication) {
-      return PathBound::kCommunication;
-    }
+    if (class_of(trace_, edge.event) == DeviceClass::kCommunication) return PathBound::kCommunication;
     return side == Side::kDeviceCopy && !options_.hta ? PathBound::kMemory : PathBound::kComputing;
   }
 

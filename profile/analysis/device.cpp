@@ -91,12 +91,35 @@ int32_t step_at(const std::vector<Step>& steps, int64_t ts) {
   return kNoStep;
 }
 
-}  // namespace
+// The classes of a trace's device events; each name is looked at once.
+class Classes {
+ public:
+  explicit Classes(const RankTrace& trace) : trace_(trace) {}
 
-std::string_view device_class_name(DeviceClass device_class) {
-  constexpr std::string_view kNames[] = {"COMPUTATION", "COMMUNICATION", "MEMORY"};
-  return kNames[static_cast<size_t>(device_class)];
-}
+  DeviceClass operator()(size_t event) {
+    if (trace_.side(event) == Side::kDeviceCopy) return DeviceClass::kMemory;
+    const bool calls = trace_.events.comm[event] != 0;
+    if (calls && trace_.class_rules == nullptr) return DeviceClass::kCommunication;
+    const auto [entry, added] = by_name_.try_emplace(trace_.events.name[event]);
+    if (added) {
+      const std::string& name = trace_.names[trace_.events.name[event]];
+      if (trace_.class_rules != nullptr) entry->second.asked = trace_.class_rules->find(name);
+      entry->second.ours = class_of_name(name);
+    }
+    if (entry->second.asked) return *entry->second.asked;
+    return calls ? DeviceClass::kCommunication : entry->second.ours;
+  }
+
+ private:
+  struct OfName {
+    std::optional<DeviceClass> asked;
+    DeviceClass ours = DeviceClass::kComputation;
+  };
+  const RankTrace& trace_;
+  std::unordered_map<NameId, OfName> by_name_;
+};
+
+}  // namespace
 
 DeviceClass class_of_name(std::string_view name) {
   const std::string text = lower(name);
@@ -115,6 +138,8 @@ DeviceClass class_of_name(std::string_view name) {
   return DeviceClass::kComputation;
 }
 
+DeviceClass class_of(const RankTrace& trace, size_t event) { return Classes(trace)(event); }
+
 DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_numbers) {
   DeviceView view;
   const auto wanted = [&](int64_t number) {
@@ -124,7 +149,7 @@ DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_nu
   std::erase_if(view.steps, [&](const Step& step) { return !wanted(step.number); });
 
   const LaunchIndex launches(trace);
-  std::unordered_map<NameId, DeviceClass> by_name;
+  Classes classes(trace);
   const Events& events = trace.events;
   for (size_t i = 0; i < events.size(); ++i) {
     const Side side = trace.side(i);
@@ -134,15 +159,7 @@ DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_nu
     device.launch = launches.find(events.correlation[i]);
     device.step = step_at(view.steps, device.launch == kNoLaunch ? events.ts[i] : events.ts[device.launch]);
     if (device.step == kNoStep && !step_numbers.empty()) continue;
-    if (side == Side::kDeviceCopy) {
-      device.device_class = DeviceClass::kMemory;
-    } else if (events.comm[i] != 0) {
-      device.device_class = DeviceClass::kCommunication;
-    } else {
-      const auto [entry, added] = by_name.try_emplace(events.name[i]);
-      if (added) entry->second = class_of_name(trace.names[events.name[i]]);
-      device.device_class = entry->second;
-    }
+    device.device_class = classes(i);
     view.devices.push_back(device);
   }
   return view;

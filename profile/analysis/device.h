@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "profile/analysis/intervals.h"
+#include "profile/class_rules.h"
 #include "profile/store.h"
 
 namespace ms::profile {
 
-enum class DeviceClass : uint8_t { kComputation, kCommunication, kMemory };
-inline constexpr int kNumDeviceClasses = 3;
-std::string_view device_class_name(DeviceClass device_class);  // "COMPUTATION", ...
-
-// Class by the kernel's name alone (rules 2 to 4 of traces.md 4.4).
+// The class of a device event: copies by their category, what the user's rules say, calls of a communicator, and the
+// rest by name (traces.md 4.4).
+DeviceClass class_of(const RankTrace& trace, size_t event);
 DeviceClass class_of_name(std::string_view name);
 
 // A training iteration, from its annotation "ProfilerStep#N" or "iteration N".

@@ -8,19 +8,6 @@
 namespace ms::profile {
 namespace {
 
-const char* kind_of(std::string_view name) {
-  for (const char* kind : {"HtoD", "DtoH", "DtoD", "HtoH", "Memset"}) {
-    if (name.find(kind) != std::string_view::npos) return kind;
-  }
-  constexpr std::pair<std::string_view, const char*> kLong[] = {{"HostToDevice", "HtoD"},   {"DeviceToHost", "DtoH"},
-                                                                {"DeviceToDevice", "DtoD"}, {"HostToHost", "HtoH"},
-                                                                {"memset", "Memset"},       {"FillBuffer", "Memset"}};
-  for (const auto& [word, kind] : kLong) {
-    if (name.find(word) != std::string_view::npos) return kind;
-  }
-  return "other";
-}
-
 struct Block {
   int64_t bytes = 0;
   NameId owner = 0;
@@ -45,11 +32,24 @@ std::vector<LiveBlock> owners_of(const RankTrace& trace, const Blocks& blocks) {
 
 }  // namespace
 
+const char* copy_kind(std::string_view name) {
+  for (const char* kind : {"HtoD", "DtoH", "DtoD", "HtoH", "Memset"}) {
+    if (name.find(kind) != std::string_view::npos) return kind;
+  }
+  constexpr std::pair<std::string_view, const char*> kLong[] = {{"HostToDevice", "HtoD"},   {"DeviceToHost", "DtoH"},
+                                                                {"DeviceToDevice", "DtoD"}, {"HostToHost", "HtoH"},
+                                                                {"memset", "Memset"},       {"FillBuffer", "Memset"}};
+  for (const auto& [word, kind] : kLong) {
+    if (name.find(word) != std::string_view::npos) return kind;
+  }
+  return "other";
+}
+
 std::map<std::string, MemoryOperation> memory_operations(const RankTrace& trace, const DeviceView& view) {
   std::map<std::string, MemoryOperation> out;
   for (const DeviceEvent& device : view.devices) {
     if (device.device_class != DeviceClass::kMemory) continue;
-    MemoryOperation& operation = out[kind_of(trace.names[trace.events.name[device.event]])];
+    MemoryOperation& operation = out[copy_kind(trace.names[trace.events.name[device.event]])];
     ++operation.count;
     operation.ns += trace.events.dur[device.event];
     const int64_t bytes = trace.details[trace.events.details[device.event]].bytes;

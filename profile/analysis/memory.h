@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,11 +12,14 @@
 
 namespace ms::profile {
 
+// HtoD, DtoH, DtoD, HtoH, Memset or other, by the name of a copy.
+const char* copy_kind(std::string_view name);
+
 struct MemoryOperation {
   int64_t count = 0, ns = 0;
   int64_t bytes = -1;  // -1: no event of the kind carries them
 };
-// By kind: HtoD, DtoH, DtoD, HtoH, Memset, other. Bandwidth is bytes over ns.
+// By copy_kind. Bandwidth is bytes over ns.
 std::map<std::string, MemoryOperation> memory_operations(const RankTrace& trace, const DeviceView& view);
 
 struct LiveBlock {

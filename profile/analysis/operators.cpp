@@ -139,11 +139,18 @@ std::vector<std::string> collapsed_stacks(const RankTrace& trace, const DeviceVi
       }
     }
   }
+  const auto frame_of = [&](uint32_t i) {
+    std::string frame = trace.names[events.name[i]];
+    for (char& c : frame) {
+      if (c == ';' || c == '\n' || c == '\r') c = c == ';' ? ':' : ' ';
+    }
+    return frame;
+  };
   const auto outer_of = [&](size_t lane, int64_t ts) {
     std::string prefix;
     if (lane == main_lane) return prefix;
     for (const uint32_t i : around) {
-      if (events.ts[i] <= ts && ts < events.end(i)) prefix += trace.names[events.name[i]] + ";";
+      if (events.ts[i] <= ts && ts < events.end(i)) prefix += frame_of(i) + ";";
     }
     return prefix;
   };
@@ -156,19 +163,13 @@ std::vector<std::string> collapsed_stacks(const RankTrace& trace, const DeviceVi
       const auto found = kernels.find(i);
       if (found == kernels.end()) continue;
       std::string path = outer_of(lane, events.ts[open.front()]);
-      for (const uint32_t frame : open) path += trace.names[events.name[frame]] + ";";
-      for (const uint32_t kernel : found->second) ns[path + trace.names[events.name[kernel]]] += events.dur[kernel];
+      for (const uint32_t frame : open) path += frame_of(frame) + ";";
+      for (const uint32_t kernel : found->second) ns[path + frame_of(kernel)] += events.dur[kernel];
     }
     open.clear();
   }
   std::vector<std::string> out;
-  for (const auto& [path, sum] : ns) {
-    std::string line = path;
-    for (char& c : line) {
-      if (c == '\n' || c == '\r') c = ' ';
-    }
-    out.push_back(core::cat(line, " ", sum));
-  }
+  for (const auto& [path, sum] : ns) out.push_back(core::cat(path, " ", sum));
   return out;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -19,6 +18,7 @@
 #include "profile/ingest/inspect.h"
 #include "profile/ingest/mstrace.h"
 #include "profile/ingest/perfetto.h"
+#include "profile/ingest/rank_of_path.h"
 #include "profile/ingest/sniff.h"
 
 namespace ms::profile {
@@ -66,9 +66,7 @@ bool is_perfetto_name(std::string path) {
   return path.ends_with(".perfetto-trace") || path.ends_with(".pftrace");
 }
 
-std::optional<int> rank_in_name(const std::string& path);
-
-void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats& stats) {
+void find_traces(const std::string& folder, const RankOfPath& rank_of, std::vector<Input>& out, ImportStats& stats) {
   std::vector<std::string> paths, profiles;
   std::error_code error;
   if (!ascend_output_folder(folder).empty()) {
@@ -100,7 +98,7 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
     const Format format = format_of(path);
     if (format == Format::kNative) {
       out.push_back({path, false, false});
-      found_ranks.insert(rank_in_name(path).value_or(-1));
+      found_ranks.insert(rank_of(path).value_or(-1));
       native = true;
       ++found;
     } else if (is_json_name(path)) {
@@ -116,7 +114,7 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
   for (const std::vector<std::string>* form : {&texts, &perfettos}) {
     std::set<int> of_form;
     for (const std::string& path : *form) {
-      const std::optional<int> rank = rank_in_name(path);
+      const std::optional<int> rank = rank_of(path);
       if (!profiles.empty() || (rank ? found_ranks.count(*rank) != 0 : native)) {
         stats.add("skipped_files", path);
         continue;
@@ -131,22 +129,6 @@ void find_traces(const std::string& folder, std::vector<Input>& out, ImportStats
     throw Error(ErrorCode::kNotFound,
                 cat(folder, ": no trace in this folder (rank_*.mstrace, *.json, *.json.gz, *.perfetto-trace)"));
   }
-}
-
-// rank-3, rank_00003, worker3: digits after the word; of the last such word in the file's name.
-std::optional<int> rank_in_name(const std::string& path) {
-  std::string name = fs::path(path).filename().string();
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const std::string_view word : {"rank", "worker"}) {
-    size_t at = name.rfind(word);
-    if (at == std::string::npos) continue;
-    at += word.size();
-    if (at < name.size() && (name[at] == '-' || name[at] == '_')) ++at;
-    size_t end = at;
-    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
-    if (end > at && end - at <= 9) return std::stoi(name.substr(at, end - at));
-  }
-  return std::nullopt;
 }
 
 std::string all_of(ByteStream& stream) {
@@ -271,6 +253,7 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
 
 Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  const RankOfPath rank_of(options.rank_from_name);
   Store store;
   std::vector<Input> inputs;
   for (const std::string& path : paths) {
@@ -278,7 +261,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) throw Error(ErrorCode::kNotFound, cat(path, ": no such file or folder"));
     if (fs::is_directory(status)) {
-      find_traces(path, inputs, store.stats);
+      find_traces(path, rank_of, inputs, store.stats);
     } else {
       inputs.push_back({path, true, false});
     }
@@ -306,11 +289,16 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
       continue;
     }
     RankTrace& trace = *one.trace;
-    if (trace.rank < 0) trace.rank = rank_in_name(one.file.path).value_or(loaded.size() == 1 ? 0 : -1);
+    const bool asked = rank_of.is_asked_for();
+    if (trace.rank < 0 || asked) trace.rank = rank_of(one.file.path).value_or(loaded.size() == 1 && !asked ? 0 : -1);
     if (trace.rank < 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  cat(one.file.path, ": of which rank? Neither the file nor its name (rank_N) says"));
+                  asked ? cat(one.file.path, ": no rank in its name by --rank-from-name ", options.rank_from_name)
+                        : cat(one.file.path,
+                              ": of which rank? Neither the file nor its name (rank_N) says; "
+                              "--rank-from-name REGEX may"));
     }
+    trace.class_rules = options.class_rules;
     one.file.rank = trace.rank;
     store.stats.merge(one.stats);
     store.files.push_back(one.file);

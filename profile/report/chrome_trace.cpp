@@ -60,19 +60,21 @@ class RankWriter {
  public:
   // origin: of ts 0, in common time.
   RankWriter(const RankTrace& trace, OutputFile& out, bool merged, const CommonClock& clock, int64_t origin,
-             uint32_t correlation_base)
+             uint32_t correlation_base, std::span<const uint32_t> critical)
       : trace_(trace),
         out_(out),
         names_(trace),
         merged_(merged),
         origin_(origin),
         base_(correlation_base),
-        clock_(clock) {}
+        clock_(clock),
+        critical_(critical) {}
 
   void write(bool& first) {
     first_ = &first;
     write_metadata();
     for (size_t i = 0; i < trace_.events.size(); ++i) write_slice(i);
+    for (size_t n = 1; n < critical_.size(); ++n) write_critical_flow(n);
     for (const MemoryChange& change : trace_.memory) write_memory(change);
     for (const CounterSample& sample : trace_.counters) write_counter(sample);
   }
@@ -186,6 +188,10 @@ class RankWriter {
       }
       if (details.stack != 0) argument("Call stack", json_string(stack_text(details.stack)));
     }
+    if (next_critical_ < critical_.size() && critical_[next_critical_] == i) {
+      argument("critical", 1);
+      ++next_critical_;
+    }
     const std::string at = place(events.lane[i]), ts = time(events.ts[i]);
     emit(cat("{\"ph\": \"X\", \"cat\": ", names_[trace_.categories[events.category[i]].name], ", \"name\": ", name,
              ", ", at, ", \"ts\": ", ts, ", \"dur\": ", microseconds(events.dur[i]), ", \"args\": {", args, "}}"));
@@ -197,6 +203,17 @@ class RankWriter {
       emit(cat("{\"ph\": \"f\", \"bp\": \"e\", \"cat\": \"ac2g\", \"name\": \"ac2g\", \"id\": ", correlation, ", ", at,
                ", \"ts\": ", ts, "}"));
     }
+  }
+
+  // From inside the slice before, near its end, to the start of this one.
+  void write_critical_flow(size_t n) {
+    const Events& events = trace_.events;
+    const uint32_t from = critical_[n - 1], to = critical_[n];
+    const int64_t leaves = std::max(events.ts[from], std::min(events.end(from) - 1, events.ts[to]));
+    constexpr std::string_view kFlow = "\"cat\": \"critical_path\", \"name\": \"critical_path\", \"id\": ";
+    emit(cat("{\"ph\": \"s\", ", kFlow, n, ", ", place(events.lane[from]), ", \"ts\": ", time(leaves), "}"));
+    emit(cat("{\"ph\": \"f\", \"bp\": \"e\", ", kFlow, n, ", ", place(events.lane[to]),
+             ", \"ts\": ", time(events.ts[to]), "}"));
   }
 
   void write_memory(const MemoryChange& change) {
@@ -222,6 +239,8 @@ class RankWriter {
   int64_t origin_;
   uint32_t base_;
   const CommonClock& clock_;
+  std::span<const uint32_t> critical_;
+  size_t next_critical_ = 0;
   bool* first_ = nullptr;
 };
 
@@ -256,7 +275,8 @@ std::string own_key(const RankTrace& trace, int64_t origin) {
 
 }  // namespace
 
-void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out) {
+void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out,
+                        std::span<const uint32_t> critical) {
   MS_CHECK(!ranks.empty(), "no rank to write");
   const bool merged = ranks.size() > 1;
   const ExportClock clock = export_clock(ranks);
@@ -272,7 +292,9 @@ void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& 
   uint32_t correlation_base = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const RankTrace* trace = ranks[r];
-    RankWriter(*trace, out, merged, clock.ranks[r], clock.origin, correlation_base).write(first);
+    RankWriter(*trace, out, merged, clock.ranks[r], clock.origin, correlation_base,
+               r == 0 ? critical : std::span<const uint32_t>())
+        .write(first);
     uint32_t largest = 0;
     for (const uint32_t id : trace->events.correlation) largest = std::max(largest, id);
     correlation_base += largest;

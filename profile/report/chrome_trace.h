@@ -5,6 +5,8 @@
 // Group Name" keep ours. ts and dur have three decimals: nothing is rounded.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,9 @@
 
 namespace ms::profile {
 
-// One rank by its own clock, or several (merged) by rank 0's, process id = rank. ranks is not empty.
-void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out);
+// One rank by its own clock, or several (merged) by rank 0's, process id = rank. ranks is not empty. critical: events
+// of the first rank (a critical path), ascending: they get "critical": 1, and a flow from each to the next.
+void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out,
+                        std::span<const uint32_t> critical = {});
 
 }  // namespace ms::profile

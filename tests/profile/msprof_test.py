@@ -144,6 +144,46 @@ def check_convert(traces, folder):
     expect("one rank into one file", run("convert", traces, "--rank", "1", "-o", os.path.join(folder, "one.json.gz"))[0] == 0)
 
 
+def check_extras(traces, folder):
+    """What verbs write beside their tables."""
+    path = os.path.join(folder, "extra.json")
+    status, out, err = run("critical-path", traces, "--rank", "0", "--annotation", "", "--overlay", path, "--json")
+    expect("--overlay", status == 0, err)
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    marked = [e["name"] for e in events if e.get("args", {}).get("critical") == 1]
+    wanted = [e["name"] for e in json.loads(out)["result"]["events"]]
+    expect("the events of the path are marked", marked == wanted and len(marked) > 2, (marked, wanted))
+    flows = [e["ph"] for e in events if e.get("cat") == "critical_path"]
+    expect("a flow from each to the next", flows == ["s", "f"] * (len(marked) - 1), flows)
+    status, _, err = run("critical-path", traces, "--overlay", path)
+    expect("--overlay of two ranks", status == 2 and one_line(err) and "choose it by --rank" in err, (status, err))
+
+    path = os.path.join(folder, "stacks")
+    expect("--collapsed", run("ops", traces, "--collapsed", path)[0] == 0)
+    with open(path, encoding="utf-8") as file:
+        stacks = file.read().splitlines()
+    expect("stacks of both ranks", {line[:7] for line in stacks} == {"rank 0;", "rank 1;"}
+           and all(line.rsplit(" ", 1)[1].isdigit() for line in stacks), stacks)
+
+    path = os.path.join(folder, "counters.json")
+    expect("--counters", run("queue", traces, "--counters", path)[0] == 0)
+    with open(path, encoding="utf-8") as file:
+        tracks = {e["name"] for e in json.load(file)["traceEvents"] if e["ph"] == "C"}
+    expect("a track for each stream", "queue length, stream 7" in tracks, tracks)
+
+    path = os.path.join(folder, "rules.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump([{"name": "gemm", "class": "COMMUNICATION"}], file)
+    rank = json.loads(run("breakdown", traces, "--class-rules", path, "--json")[1])["result"]["ranks"][1]["breakdown"]
+    expect("--class-rules", rank["computing_us"] < 1200.0 < rank["computing_us"] + rank["communication_us"], rank)
+    files = [os.path.join(traces, name) for name in sorted(os.listdir(traces)) if name.endswith(".mstrace")]
+    ranks = json.loads(run("info", *files, "--rank-from-name", r"rank_0000(\d)", "--json")[1])["result"]["ranks"]
+    expect("--rank-from-name", [r["rank"] for r in ranks] == [0, 1], ranks)
+    status, _, err = run("info", *files, "--rank-from-name", "node(1)")
+    expect("a name that does not say", status == 2 and one_line(err) and "no rank in its name" in err, (status, err))
+
+
 def check_questions(traces, folder):
     status, out, err = run("query", traces, "SELECT rank, class, sum(dur) ns FROM events WHERE class IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -260,6 +300,7 @@ def main():
         check_csv(traces, os.path.join(folder, "csv"))
         check_inputs(traces, folder)
         check_convert(traces, folder)
+        check_extras(traces, folder)
         check_questions(traces, folder)
         check_round_trip(traces, folder)
         check_identity(traces, folder)

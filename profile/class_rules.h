@@ -1,0 +1,34 @@
+// A user's own rules for the class of a kernel (--class-rules), before ours (traces.md 4.4): libraries rename their
+// kernels, and a breakdown that does not know the new names counts communication as computing.
+//
+//   [{"name": "^mycomm_", "class": "COMMUNICATION"}, {"name": "stage_copy", "class": "MEMORY"}]
+//
+// The first rule whose expression (ECMAScript, case-insensitive) is found in a name counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ms::profile {
+
+enum class DeviceClass : uint8_t { kComputation, kCommunication, kMemory };
+inline constexpr int kNumDeviceClasses = 3;
+std::string_view device_class_name(DeviceClass device_class);  // "COMPUTATION", ...
+
+class ClassRules {
+ public:
+  // Throws kNotFound, kIo, kCorruptData for what is no such list.
+  explicit ClassRules(const std::string& path);
+  std::optional<DeviceClass> find(std::string_view name) const;  // nothing: no rule speaks of it
+
+ private:
+  std::vector<std::pair<std::regex, DeviceClass>> rules_;
+};
+
+}  // namespace ms::profile
