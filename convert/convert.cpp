@@ -146,6 +146,7 @@ Target megatron_target(const ckpt::Source& source, const ConvertOptions& options
   asked.args = options.mg_args.value_or(asked.args);
   asked.with_optimizer = with_optimizer;
   asked.use_distributed_optimizer = options.use_distributed_optimizer;
+  asked.write_path = options.write_path;
   MegatronTarget made = make_megatron_target(source, asked, dtype_of(options, dtypes), report.decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
@@ -204,8 +205,11 @@ void refuse_options_of_others(const ConvertOptions& options, Format to) {
     throw Error(ErrorCode::kUnsupported,
                 cat("--save-model-type ", format_name(to), ": such checkpoints are read, not written yet"));
   }
-  if (to != Format::kNative && (options.compress || options.write_path)) {
-    refuse("--compress and --write-path are of checkpoints of ours, not of a ", format_name(to), " result");
+  if (to != Format::kNative && options.compress) {
+    refuse("--compress is of checkpoints of ours, not of a ", format_name(to), " result");
+  }
+  if (to == Format::kHuggingFace && options.write_path) {
+    refuse("--write-path is of a ms or mg result, not of a ", format_name(to), " one");
   }
   if (to != Format::kMegatron && (options.target_norm_naming || options.mg_args || options.use_distributed_optimizer ||
                                   options.make_vocab_size_divisible_by != 0)) {

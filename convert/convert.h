@@ -36,7 +36,7 @@ struct ConvertOptions {
   // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP source.
   std::string hf_cfg_dir;
   bool compress = false;                      // a native target
-  std::optional<core::WritePath> write_path;  // of a native target; none: the fastest that works
+  std::optional<core::WritePath> write_path;  // of a native or Megatron target; none: the fastest that works
   bool drop_optimizer = false;
   bool dry_run = false;
   ckpt::ExecuteOptions execute;

@@ -70,6 +70,7 @@ class TargetPlanner {
     if (fs::exists(sink.folder)) {
       throw Error(ErrorCode::kInvalidArgument, cat(sink.folder.string(), " is there already; give another --save-dir"));
     }
+    sink.write_path = options_.write_path;
     sink.committed = [root = fs::path(options_.root), iteration = state->iteration] {
       core::write_text_atomically((root / kMegatronTracker).string(),
                                   iteration == 0 ? kMegatronRelease : std::to_string(iteration));

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "ckpt/sink.h"
 #include "convert/megatron/args.h"
 #include "convert/megatron/names.h"
+#include "core/io/bulk_writer.h"
 
 namespace ms::convert {
 
@@ -25,6 +27,7 @@ struct MegatronTargetOptions {
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
   bool use_distributed_optimizer = false;
+  std::optional<core::WritePath> write_path;  // none: the fastest that works
 };
 
 struct MegatronTarget {

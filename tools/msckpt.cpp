@@ -125,7 +125,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
     verb->add_flag("--compress", flags.compress,
                    "Byte shuffle and zstd in a result of ours: 1.2 times smaller in fp32");
     verb->add_option("--write-path", flags.write_path,
-                     "io_uring, direct, buffered or auto: how a result of ours is written")
+                     "io_uring, direct, buffered or auto: how a result of ours, or a mg one, is written")
         ->check(CLI::IsMember({"auto", "io_uring", "direct", "buffered"}));
   };
 

@@ -24,8 +24,11 @@ json to_json(PickleValue value) {
   if (value.is(PickleKind::kBool)) return value.boolean();
   if (value.is(PickleKind::kInt)) return value.integer();
   if (value.is(PickleKind::kFloat)) return value.real();
-  if (value.is(PickleKind::kString)) return std::string(value.text());
-  return nullptr;
+  if (!value.is(PickleKind::kString)) return nullptr;
+  // A pickle may hold a text that is no UTF-8, JSON may not: what changes when it is cleaned is left out.
+  json text = std::string(value.text());
+  const std::string clean = text.dump(-1, ' ', false, json::error_handler_t::ignore);
+  return json::parse(clean) == text ? text : json();
 }
 
 MegatronArg to_arg(const json& value) {

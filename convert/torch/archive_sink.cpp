@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/io/atomic_directory.h"
 #include "core/io/file.h"
+#include "core/log.h"
 
 namespace ms::convert {
 namespace {
@@ -36,12 +37,17 @@ class ArchiveSink final : public ckpt::Sink {
  private:
   struct Output {
     core::File file;
+    std::unique_ptr<core::BulkWriter> bulk;
     std::unique_ptr<TorchWriter> writer;
     std::once_flag begun;
     std::atomic<int64_t> remaining{0};  // elements
 
     TorchWriter::Output put() const {
-      return [this](std::span<const std::byte> bytes, int64_t at) { file.pwrite(bytes, at); };
+      return [this](std::span<const std::byte> bytes, int64_t at) {
+        core::BulkWriter::Batch batch(*bulk);
+        bulk->submit(bytes, at, batch);
+        bulk->wait(batch);
+      };
     }
   };
   void begin_file(size_t index);
@@ -49,6 +55,7 @@ class ArchiveSink final : public ckpt::Sink {
 
   ArchiveSinkOptions options_;
   bool made_parent_ = false, committed_ = false;
+  core::WritePath write_path_ = core::WritePath::kBuffered;
   std::unique_ptr<core::AtomicDirectory> directory_;
   std::vector<std::unique_ptr<Output>> outputs_;  // of the files
   std::vector<int8_t> item_sizes_;                // of the targets
@@ -75,6 +82,9 @@ void ArchiveSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& tar
     throw Error(ErrorCode::kIo, cat(parent.string(), ": the checkpoint takes ", bytes, " bytes, but only ", room,
                                     " are free. Make room or save elsewhere."));
   }
+  const core::WritePathChoice choice = core::choose_write_path(parent.string(), options_.write_path);
+  core::log_debug("convert.write", cat("writing by ", choice.why));
+  write_path_ = choice.path;
   directory_ = std::make_unique<core::AtomicDirectory>(options_.folder.string() + core::temporary_suffix());
   for (const ArchiveFile& file : options_.files) {
     fs::path folder = directory_->path();
@@ -87,7 +97,11 @@ void ArchiveSink::begin_file(size_t index) {
   Output& output = *outputs_[index];
   output.writer = std::make_unique<TorchWriter>(plan.pickle(), plan.storage_bytes);
   output.file = core::File::create((directory_->path() / plan.path).string());
-  output.file.preallocate(output.writer->size_bytes());
+  const int64_t size_bytes = output.writer->size_bytes();
+  output.file.preallocate(size_bytes);
+  const std::byte last{};  // of its final size also where nothing can be preallocated
+  output.file.pwrite({&last, 1}, size_bytes - 1);
+  output.bulk = std::make_unique<core::BulkWriter>(output.file, write_path_);
   for (const auto& [storage, bytes] : plan.contents) {
     output.writer->write(output.put(), storage, 0, std::as_bytes(std::span(bytes)));
   }
@@ -106,6 +120,7 @@ void ArchiveSink::write(int32_t target, int64_t first, int64_t count, const std:
 void ArchiveSink::finish_file(Output& output) {
   output.writer->finish(output.put());
   output.writer.reset();
+  output.bulk.reset();
   output.file.fsync();
   output.file.close();
 }

@@ -9,11 +9,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/sink.h"
+#include "core/io/bulk_writer.h"
 
 namespace ms::convert {
 
@@ -33,11 +35,13 @@ struct ArchivePlace {
 struct ArchiveSinkOptions {
   std::filesystem::path folder;  // to be made; its parent is made if absent
   std::vector<ArchiveFile> files;
-  std::vector<ArchivePlace> places;  // of the targets; what no target fills of a storage is zeros
-  std::function<void()> committed;   // when the folder is there for good; may be empty
+  std::vector<ArchivePlace> places;           // of the targets; what no target fills of a storage is zeros
+  std::optional<core::WritePath> write_path;  // none: the fastest that works there
+  std::function<void()> committed;            // when the folder is there for good; may be empty
 };
 
-// begin() throws kInvalidArgument if the folder exists, kIo if there is not enough space. commit() returns the folder.
+// begin() throws kInvalidArgument if the folder exists, kIo if there is not enough space, kUnsupported if
+// the write path does not work there. commit() returns the folder.
 std::unique_ptr<ckpt::Sink> make_archive_sink(ArchiveSinkOptions options);
 
 }  // namespace ms::convert

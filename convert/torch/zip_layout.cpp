@@ -6,6 +6,8 @@ namespace ms::convert {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+// Of records from this size on: what lies so is written past the page cache without a copy.
+constexpr int64_t kLargeAlignment = 4096, kLargeBytes = 64 << 10;
 constexpr int64_t kLocalBytes = 30, kExtraHead = 4, kEnd64Bytes = 56;
 constexpr uint16_t kVersion = 20, kVersion64 = 45;  // of the format, needed to read it
 constexpr uint16_t kFirstDay = 0x0021;              // 1980-01-01
@@ -42,7 +44,8 @@ void ZipLayout::add(std::string name, int64_t bytes) {
   MS_CHECK(bytes >= 0 && name.size() < UINT16_MAX, "a record of ", bytes, " bytes");
   const int64_t extras = (is_wide(bytes) ? kExtraHead + 16 : 0) + kExtraHead;
   const int64_t least = end_ + kLocalBytes + static_cast<int64_t>(name.size()) + extras;
-  const int64_t at = (least + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t alignment = bytes < kLargeBytes ? kAlignment : kLargeAlignment;
+  const int64_t at = (least + alignment - 1) / alignment * alignment;
   records_.push_back({std::move(name), end_, at, bytes});
   end_ = at + bytes;
 }

@@ -329,30 +329,26 @@ TEST(MegatronTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
   const auto before = files_of(folder / "mg");
   ConvertOptions options = to_megatron(data("megatron/tied_pp2_distributed"), folder / "mg", 1, 2);
   options.use_distributed_optimizer = true;
-  int failures = 0;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
-    for (int nth = 0;; nth = nth < 4 ? nth + 1 : nth * 2) {
+    int failures = 0;
+    for (const int nth : {0, 1, 2, 3, 5, 8, 16, 64}) {
       SCOPED_TRACE(core::cat(static_cast<int>(kind), " ", nth));
-      try {
+      try {  // what looks for the fastest way of writing takes another if one fails
         const test::SickDisk disk(kind, nth, ENOSPC);
         convert_checkpoint(options);
       } catch (const core::Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
         ++failures;
-        if (fs::exists(folder / "mg/iter_0000007")) {  // whole, and only the tracker is the old one
-          EXPECT_FALSE(check_all_values(*open(folder / "mg/iter_0000007")).empty());
-          fs::remove_all(folder / "mg/iter_0000007");
-        }
-        ASSERT_TRUE(files_of(folder / "mg") == before);
-        continue;
       }
-      fs::remove_all(folder / "mg/iter_0000007");
-      test::write_file(folder / "mg/latest_checkpointed_iteration.txt", "release");
-      break;
+      if (fs::exists(folder / "mg/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
+        EXPECT_FALSE(check_all_values(*open(folder / "mg/iter_0000007")).empty());
+        fs::remove_all(folder / "mg/iter_0000007");
+        test::write_file(folder / "mg/latest_checkpointed_iteration.txt", "release");
+      }
+      ASSERT_TRUE(files_of(folder / "mg") == before);
     }
+    EXPECT_GT(failures, 0) << static_cast<int>(kind);
   }
-  EXPECT_GT(failures, 12);
-  EXPECT_TRUE(files_of(folder / "mg") == before);
 }
 
 TEST(MegatronTargetTest, AStopLeavesNothing) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -42,6 +43,53 @@ TEST(MegatronProgress, TheStepOfAnOptimizerInAnother) {
   EXPECT_EQ(info_of(dict(text("optimizer") + inner)).common.at("step"), 7);
   EXPECT_EQ(info_of(dict(text("optimizer") + "](" + inner + "e")).common.at("step"), 7) << "chained";
   EXPECT_FALSE(info_of(dict(text("optimizer") + "N")).common.contains("step"));
+}
+
+TEST(MegatronProgress, SettingsAndBack) {
+  const std::string group = dict(text("betas") + "G\x3f\xec\xcc\xcc\xcc\xcc\xcc\xcd" +  // 0.9, 0.95
+                                 "G\x3f\xee\x66\x66\x66\x66\x66\x66\x86" + text("eps") +
+                                 "G\x3e\x45\x79\x8e\xe2\x30\x8c\x3a" + text("step") + "K\x03");  // 1e-8
+  const auto info = info_of(dict(text("optimizer") + dict(text("param_groups") + "](" + group + "e")));
+  const auto settings = adam_settings(info);
+  ASSERT_TRUE(settings.has_value());
+  EXPECT_EQ(settings->beta1, 0.9);
+  EXPECT_EQ(settings->beta2, 0.95);
+  EXPECT_EQ(settings->eps, 1e-8);
+  EXPECT_FALSE(adam_settings({}).has_value());
+  std::map<std::string, MegatronArg> args;
+  for (auto& [name, value] : megatron_progress_args(info)) args.emplace(name, value);
+  EXPECT_EQ(args.at("consumed_train_samples"), MegatronArg(int64_t{24}));
+  EXPECT_EQ(args.at("adam_beta2"), MegatronArg(0.95));
+  EXPECT_EQ(args.at("seq_length"), MegatronArg());
+}
+
+TEST(MegatronProgress, OnlyAWholeScheduleIsWritten) {
+  ckpt::CheckpointInfo info;
+  EXPECT_TRUE(megatron_scheduler(info).is_null());
+  nlohmann::json& schedule = info.common["opt_param_scheduler"];
+  schedule = {{"max_lr", 1e-3},
+              {"min_lr", 1e-4},
+              {"lr_warmup_steps", 8.0},
+              {"lr_decay_steps", 400},
+              {"num_steps", 28},
+              {"start_wd", 0.1},
+              {"end_wd", 0.1},
+              {"wd_incr_steps", 400},
+              {"wd_incr_style", "constant"},
+              {"lr_decay_style", "cosine"},
+              {"init_lr", 0.0}};
+  const nlohmann::json whole = megatron_scheduler(info);
+  EXPECT_EQ(whole.size(), 10u);
+  EXPECT_TRUE(whole.at("lr_warmup_steps").is_number_integer());
+  schedule["lr_decay_style"] = 3;
+  EXPECT_TRUE(megatron_scheduler(info).is_null());
+  schedule.erase("lr_decay_style");
+  EXPECT_TRUE(megatron_scheduler(info).is_null());
+}
+
+TEST(MegatronProgress, TextsThatAreNoUtf8AreNotKept) {
+  const auto info = info_of(dict(text("opt_param_scheduler") + dict(text("lr_decay_style") + text("\xff\xfe"))));
+  EXPECT_NO_THROW(info.common.dump());
 }
 
 }  // namespace
