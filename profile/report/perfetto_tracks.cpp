@@ -22,6 +22,9 @@ PerfettoTracks::PerfettoTracks(const RankTrace& trace, bool merged, PerfettoSequ
   const auto host = std::find_if(trace.lanes.begin(), trace.lanes.end(), [](const Lane& lane) { return !lane.device; });
   if (home_ == 0 && host != trace.lanes.end()) home_ = host->process;
   if (merged) home_ = trace.rank;
+  for (const Lane& lane : trace.lanes) {
+    if (!lane.device && lane.process_name != 0) process_names_.try_emplace(lane.process, lane.process_name);
+  }
 }
 
 // Of a process, thread, device or stream.
@@ -41,9 +44,8 @@ uint64_t PerfettoTracks::process(int64_t id) {
   const auto [entry, added] = processes_.try_emplace(merged_ ? home_ : id, last_uuid_ + 1);
   if (!added) return entry->second;
   ++last_uuid_;
-  const auto lane = std::find_if(trace_.lanes.begin(), trace_.lanes.end(),
-                                 [id](const Lane& l) { return !l.device && l.process == id && l.process_name != 0; });
-  std::string name = lane == trace_.lanes.end() ? std::string() : trace_.names[lane->process_name];
+  const auto named = process_names_.find(id);
+  std::string name = named == process_names_.end() ? std::string() : trace_.names[named->second];
   if (name.empty() && !trace_.meta.empty()) name = "mstrain";
   if (merged_) name = cat("rank ", trace_.rank);
   std::string track;

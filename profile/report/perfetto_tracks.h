@@ -48,7 +48,8 @@ class PerfettoTracks {
   PerfettoSequence& out_;
   uint64_t& last_uuid_;
   int64_t home_ = 0;  // the process that is the rank
-  std::map<int64_t, uint64_t> processes_, devices_;
+  std::map<int64_t, NameId> process_names_;
+  std::map<int64_t, uint64_t> processes_, devices_;  // tracks
   std::vector<LaneTracks> lanes_;
   std::map<std::pair<uint16_t, NameId>, uint64_t> counters_;
 };
