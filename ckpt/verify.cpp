@@ -466,11 +466,13 @@ std::string difference_text(const ValueDifference& values) {
              values.first_b);
 }
 
-std::vector<Difference> diff_sources(Source& a, Source& b) {
+std::vector<Difference> diff_sources(Source& a, Source& b, bool weights_only) {
   const ShardTable &first = a.shards(), &second = b.shards();
+  const auto wanted = [&](core::TensorRole role) { return !weights_only || role == core::TensorRole::kParam; };
   std::vector<Difference> differences;
   for (size_t t = 0; t < first.num_tensors(); ++t) {
     const auto tensor = static_cast<int32_t>(t);
+    if (!wanted(first.role(tensor))) continue;
     const auto found = second.find(first.key(tensor), first.role(tensor));
     std::string text;
     if (!found) {
@@ -490,7 +492,7 @@ std::vector<Difference> diff_sources(Source& a, Source& b) {
   }
   for (size_t t = 0; t < second.num_tensors(); ++t) {
     const auto tensor = static_cast<int32_t>(t);
-    if (!first.find(second.key(tensor), second.role(tensor))) {
+    if (wanted(second.role(tensor)) && !first.find(second.key(tensor), second.role(tensor))) {
       differences.push_back({std::string(second.key(tensor)), second.role(tensor), "only in the second"});
     }
   }

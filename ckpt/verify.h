@@ -55,6 +55,7 @@ std::string difference_text(const ValueDifference& values);
 
 // Compares two checkpoints of any layouts by the logical hashes of their tensors, and by value where those differ; what
 // a format does not store is computed by reading the tensor. Empty: the same tensors with the same values.
-std::vector<Difference> diff_sources(Source& a, Source& b);
+// weights_only: optimizer state is not looked at.
+std::vector<Difference> diff_sources(Source& a, Source& b, bool weights_only = false);
 
 }  // namespace ms::ckpt

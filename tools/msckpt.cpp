@@ -119,6 +119,9 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   add_paths(verify, "Checkpoint roots (the newest is taken) or directories, or - for a list of them on stdin");
   verify->add_flag("--fast", flags.fast, "Only manifest, file sizes and coverage");
   verify->add_flag("--all", flags.all, "Every checkpoint of a root");
+  verify->add_option("--against", flags.against,
+                     "Instead: that they hold the same as this checkpoint, whatever formats and layouts they all have");
+  add_drop_optimizer(*verify, flags);
   add_threads(verify);
 
   const auto add_writing = [&](CLI::App* verb) {

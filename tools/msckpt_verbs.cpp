@@ -212,10 +212,51 @@ void print_verified(const Flags& flags, const fs::path& path, const VerifyReport
   }
 }
 
+json differences_json(const std::vector<Difference>& differences) {
+  json list = json::array();
+  for (const Difference& difference : differences) {
+    list.push_back(
+        {{"tensor", difference.tensor}, {"role", core::role_name(difference.role)}, {"text", difference.text}});
+  }
+  return list;
+}
+
+// Whether two checkpoints of any formats and layouts hold the same.
+bool holds_the_same(const Flags& flags, const std::string& path) {
+  const auto source = open_source(path), other = open_source(flags.against);
+  const auto differences = diff_sources(*source, *other, flags.drop_optimizer);
+  for (const Difference& difference : differences) {
+    core::log_error("msckpt.verify", cat(path, ": ", difference.tensor, " (", core::role_name(difference.role),
+                                         "), against ", flags.against, ": ", difference.text));
+  }
+  if (flags.json) {
+    print_json({{"schema", kJsonSchema},
+                {"verb", "verify"},
+                {"path", path},
+                {"against", flags.against},
+                {"ok", differences.empty()},
+                {"tensors", source->shards().num_tensors()},
+                {"differences", differences_json(differences)}});
+  } else if (differences.empty()) {
+    core::log_info("msckpt.verify",
+                   cat(path, ": the same as ", flags.against, flags.drop_optimizer ? " in all weights" : ""));
+    print(path + "\n");
+  }
+  return differences.empty();
+}
+
 }  // namespace
 
 int run_verify(const Flags& flags) {
   bool damaged = false;
+  if (!flags.against.empty()) {
+    if (flags.team != nullptr)
+      throw Error(ErrorCode::kInvalidArgument, "verify --against: by one process, not under mpirun");
+    for (const std::string& path : core::expand_path_list(flags.paths, std::cin)) {
+      damaged = !holds_the_same(flags, path) || damaged;
+    }
+    return damaged ? core::exit_code(ErrorCode::kCorruptData) : 0;
+  }
   for (const std::string& given : agreed_list(flags, [&] { return core::expand_path_list(flags.paths, std::cin); })) {
     const auto list = [&] {
       std::vector<std::string> paths;
@@ -279,11 +320,8 @@ int run_diff(const Flags& flags) {
   if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff wants two paths, not ", paths.size()));
   const auto a = open_source(paths[0]), b = open_source(paths[1]);
   const auto differences = diff_sources(*a, *b);
-  json list = json::array();
   std::string text;
   for (const Difference& difference : differences) {
-    list.push_back(
-        {{"tensor", difference.tensor}, {"role", core::role_name(difference.role)}, {"text", difference.text}});
     text += cat(difference.tensor, " (", core::role_name(difference.role), "): ", difference.text, "\n");
   }
   if (flags.json) {
@@ -291,7 +329,7 @@ int run_diff(const Flags& flags) {
                 {"verb", "diff"},
                 {"paths", paths},
                 {"equal", differences.empty()},
-                {"differences", std::move(list)}});
+                {"differences", differences_json(differences)}});
   } else {
     print(text);
   }

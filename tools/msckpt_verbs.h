@@ -20,7 +20,7 @@ struct Flags {
   bool json = false, tensors = false, fast = false, all = false, dry_run = false, drop_optimizer = false,
        compress = false, resume = false;
   std::string write_path = "auto";
-  std::string load_dir, save_dir, tensor;
+  std::string load_dir, save_dir, tensor, against;
   ckpt::Retention retention;
   std::vector<double> weights;
   ckpt::ModelLayout target;

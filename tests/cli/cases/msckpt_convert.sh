@@ -13,6 +13,8 @@ msckpt convert --load-dir ms --save-dir mg --save-model-type mg --target-pipelin
 cat mg/latest_checkpointed_iteration.txt && echo && ls mg/release
 msckpt convert --load-dir mg --save-dir from_mg --save-model-type hf 2>/dev/null
 cmp hf/model.safetensors from_mg/model.safetensors && echo equal
+msckpt verify mg --against hf 2>/dev/null && echo verified
+msckpt verify hf --against "$MS_SOURCE/tests/data/hf_qwen2_tiny" 2>/dev/null; echo "exit $?"
 msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
 test -e other || echo nothing written
 
