@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/signals.h"
@@ -68,9 +69,17 @@ RecordedCommand recorded_command(const RecordOptions& options, const std::filesy
                      {"MSUITE_RECORD_RANKS", list_of(options.ranks, "")},
                      {"MSUITE_RECORD_LEVEL", options.level.empty() ? "level1" : options.level}};
   if (!is_launcher_of_open_mpi(out.words.front())) return out;
+  const auto variables = std::exchange(out.environment, {});  // the launcher itself is not recorded
+  // Open MPI refuses -x where this list is used already.
+  constexpr const char* kList = "OMPI_MCA_mca_base_env_list";
+  if (const char* const given = std::getenv(kList)) {
+    std::string list = given;
+    for (const auto& [name, value] : variables) list += cat(";", name, "=", value);
+    out.environment = {{kList, std::move(list)}};
+    return out;
+  }
   std::vector<std::string> flags;
-  for (const auto& [name, value] : out.environment) flags.insert(flags.end(), {"-x", cat(name, "=", value)});
-  out.environment.clear();  // the launcher itself is not recorded
+  for (const auto& [name, value] : variables) flags.insert(flags.end(), {"-x", cat(name, "=", value)});
   out.words.insert(out.words.begin() + 1, flags.begin(), flags.end());
   return out;
 }

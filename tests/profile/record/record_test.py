@@ -55,7 +55,9 @@ def check_operations():
 
 
 def check_blame():
+    os.environ["OMPI_MCA_mca_base_env_list"] = "OF_THE_USER=1"  # beside which mpirun takes no -x
     status, _, err = run("record", "-o", "slow", "--level", "level0", "--", *MPIRUN, PROGRAM, "--slow", "2")
+    del os.environ["OMPI_MCA_mca_base_env_list"]
     expect("a slow program is recorded", status == 0, err)
     slow = json.loads(run("ranks", "slow", "--json")[1])["result"]["cross_rank"]["slow_ranks"]
     expect("the slow rank is named", [rank["rank"] for rank in slow] == [2], slow)
