@@ -12,7 +12,7 @@ inline constexpr uint32_t kTracePacket = 1;  // of Trace
 namespace packet {
 inline constexpr uint32_t kClockSnapshot = 6, kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kInternedData = 12,
                           kSequenceFlags = 13, kStateCleared = 41, kPreviousPacketDropped = 42, kPackedPackets = 50,
-                          kTimestampClock = 58, kDefaults = 59, kTrackDescriptor = 60;
+                          kZstdPackets = 133, kTimestampClock = 58, kDefaults = 59, kTrackDescriptor = 60;
 }
 inline constexpr uint64_t kStateCleared = 1, kNeedsState = 2;  // of kSequenceFlags
 

@@ -76,6 +76,7 @@ bool read_packet(std::string_view bytes, Packet& packet) {
         packet.event = in.bytes();
         break;
       case fields::kPackedPackets:
+      case fields::kZstdPackets:
         packet.packed = true;
         break;
       default:

@@ -283,6 +283,7 @@ TEST_F(DamagedPerfetto, LosesAsLittleAsPossible) {
            Case{good_ + unknown_field + fixed + good_, "", 2},  // fields of a trace that nobody knows
            Case{good_ + packet("\x0a\x02\x08\x01"), "skipped_packets", 1},
            Case{good_ + packet("\x92\x03\x02xx"), "packed_packets", 1},
+           Case{good_ + packet("\xaa\x08\x02xx"), "packed_packets", 1},
        }) {
     const Store store = read(one.bytes);
     EXPECT_EQ(store.ranks[0]->events.size(), one.events) << one.kind;
