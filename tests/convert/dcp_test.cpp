@@ -13,6 +13,7 @@
 #include "convert/huggingface.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -30,28 +31,14 @@ using testing::HasSubstr;
 const std::string kFolder = cat(MS_TEST_DATA, "/dcp_fsdp");
 std::string expected(std::string_view role) { return cat(kFolder, "/expected/", role); }
 
-std::vector<std::byte> whole(ckpt::Source& source, const std::string& key, TensorRole role) {
-  const ckpt::ShardTable& shards = source.shards();
-  const auto tensor = shards.find(key, role);
-  if (!tensor) return {};
-  const core::Dims shape(shards.global_shape(*tensor).begin(), shards.global_shape(*tensor).end());
-  std::vector<std::byte> all(static_cast<size_t>(shards.tensor_bytes(*tensor)));
-  for (size_t i = 0; i < shards.size(); ++i) {
-    if (shards.tensor_of(i) != *tensor) continue;
-    source.read_into(static_cast<int32_t>(i), core::Dims(shape.size(), 0), shards.extents(i), all.data(), shape,
-                     shards.offsets(i));
-  }
-  return all;
-}
-
 void expect_equal(ckpt::Source& source, TensorRole role, const std::string& folder) {
   const auto wanted = open_huggingface(folder);
   EXPECT_EQ(wanted->shards().num_tensors(), 10U);
   for (size_t t = 0; t < wanted->shards().num_tensors(); ++t) {
     const std::string key(wanted->shards().key(static_cast<int32_t>(t)));
-    const auto bytes = whole(*wanted, key, TensorRole::kParam);
+    const auto bytes = test::whole_tensor(*wanted, key, TensorRole::kParam);
     EXPECT_FALSE(bytes.empty());
-    EXPECT_EQ(whole(source, key, role), bytes) << core::role_name(role) << " of " << key;
+    EXPECT_EQ(test::whole_tensor(source, key, role), bytes) << core::role_name(role) << " of " << key;
   }
 }
 

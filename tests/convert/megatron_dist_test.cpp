@@ -9,6 +9,7 @@
 
 #include "convert/tensor_file.h"
 #include "core/error.h"
+#include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -23,20 +24,6 @@ using testing::HasSubstr;
 // Made by tests/data/make_megatron_dist.py: TP 2 PP 2, a vocabulary of 29 padded to 32.
 std::string data_folder() { return core::cat(MS_TEST_DATA, "/megatron_dist"); }
 constexpr const char* kIteration = "iter_0000003";
-
-std::vector<std::byte> whole(ckpt::Source& source, const std::string& key, TensorRole role) {
-  const ckpt::ShardTable& shards = source.shards();
-  const auto tensor = shards.find(key, role);
-  if (!tensor) return {};
-  const core::Dims shape(shards.global_shape(*tensor).begin(), shards.global_shape(*tensor).end());
-  std::vector<std::byte> all(static_cast<size_t>(shards.tensor_bytes(*tensor)));
-  for (size_t i = 0; i < shards.size(); ++i) {
-    if (shards.tensor_of(i) != *tensor) continue;
-    source.read_into(static_cast<int32_t>(i), core::Dims(shape.size(), 0), shards.extents(i), all.data(), shape,
-                     shards.offsets(i));
-  }
-  return all;
-}
 
 TEST(DistSourceTest, AllThatMegatronReadsInIt) {
   std::vector<std::string> decisions;
@@ -56,7 +43,7 @@ TEST(DistSourceTest, AllThatMegatronReadsInIt) {
     std::vector<std::byte> bytes(tensor.end - tensor.begin);
     expected->read(tensor.begin, bytes);
     if (key == "embedding.word_embeddings.weight" || key == "output_layer.weight") bytes.resize(bytes.size() / 32 * 29);
-    EXPECT_EQ(whole(*source, key, core::parse_role(role)), bytes) << tensor.name;
+    EXPECT_EQ(test::whole_tensor(*source, key, core::parse_role(role)), bytes) << tensor.name;
   }
 }
 
