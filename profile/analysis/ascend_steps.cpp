@@ -56,7 +56,7 @@ std::vector<Window> windows_of(const RankTrace& trace, const DeviceView& view) {
 enum class Part : uint8_t { kNone, kComputing, kCommunication, kFree };
 
 // What a lane contributes: the vendor's overlap lanes where they are, else tasks and collectives.
-Part part_of(const RankTrace& trace, size_t event, bool has_overlap) {
+Part part_of(const RankTrace& trace, DeviceClasses& classes, size_t event, bool has_overlap) {
   const Lane& lane = trace.lanes[trace.events.lane[event]];
   if (has_overlap) {
     if (trace.names[lane.process_name] != "Overlap Analysis") return Part::kNone;
@@ -67,7 +67,7 @@ Part part_of(const RankTrace& trace, size_t event, bool has_overlap) {
                                      : Part::kNone;
   }
   if (!is_device_work(trace.side(event))) return Part::kNone;
-  return class_of(trace, event) == DeviceClass::kCommunication ? Part::kCommunication : Part::kComputing;
+  return classes(event) == DeviceClass::kCommunication ? Part::kCommunication : Part::kComputing;
 }
 
 }  // namespace
@@ -80,6 +80,7 @@ std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& v
   });
   if (!has_overlap && view.devices.empty()) return trace.ascend->steps;
   std::vector<AscendStep> out;
+  DeviceClasses classes(trace);
   for (const Window& window : windows_of(trace, view)) {
     std::vector<Interval> computing, communication;
     int64_t first = INT64_MAX, last = INT64_MIN, first_work = INT64_MAX, bubble = 0;
@@ -87,7 +88,7 @@ std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& v
       if (events.ts[i] < window.start || events.ts[i] >= window.end) continue;
       if (is_device_work(trace.side(i)) && trace.names[events.name[i]].starts_with("hcom_receive"))
         bubble += events.dur[i];
-      const Part part = part_of(trace, i, has_overlap);
+      const Part part = part_of(trace, classes, i, has_overlap);
       if (part == Part::kNone) continue;
       first = std::min(first, events.ts[i]);
       last = std::max(last, events.end(i));

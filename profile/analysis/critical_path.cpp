@@ -72,7 +72,7 @@ class Graph {
 class Builder {
  public:
   Builder(const RankTrace& trace, const DeviceView& view, const PathOptions& options)
-      : trace_(trace), events_(trace.events), view_(view), options_(options), graph_(trace) {}
+      : trace_(trace), events_(trace.events), view_(view), options_(options), classes_(trace), graph_(trace) {}
 
   CriticalPath build() {
     find_window();
@@ -513,7 +513,7 @@ class Builder {
     return std::move(out_);
   }
 
-  PathBound bound_of(const Edge& edge) const {
+  PathBound bound_of(const Edge& edge) {
     switch (edge.type) {
       case PathEdge::kKernelKernelDelay:
         return PathBound::kKernelKernel;
@@ -527,7 +527,7 @@ class Builder {
     }
     const Side side = trace_.side(edge.event);
     if (!on_device(side)) return loading_.count(edge.event) != 0 ? PathBound::kDataLoading : PathBound::kHost;
-    if (class_of(trace_, edge.event) == DeviceClass::kCommunication) return PathBound::kCommunication;
+    if (classes_(edge.event) == DeviceClass::kCommunication) return PathBound::kCommunication;
     return side == Side::kDeviceCopy && !options_.hta ? PathBound::kMemory : PathBound::kComputing;
   }
 
@@ -535,6 +535,7 @@ class Builder {
   const Events& events_;
   const DeviceView& view_;
   const PathOptions& options_;
+  DeviceClasses classes_;
   Graph graph_;
   CriticalPath out_;
   std::vector<std::vector<uint32_t>> threads_;

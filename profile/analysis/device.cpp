@@ -91,34 +91,6 @@ int32_t step_at(const std::vector<Step>& steps, int64_t ts) {
   return kNoStep;
 }
 
-// The classes of a trace's device events; each name is looked at once.
-class Classes {
- public:
-  explicit Classes(const RankTrace& trace) : trace_(trace) {}
-
-  DeviceClass operator()(size_t event) {
-    if (trace_.side(event) == Side::kDeviceCopy) return DeviceClass::kMemory;
-    const bool calls = trace_.events.comm[event] != 0;
-    if (calls && trace_.class_rules == nullptr) return DeviceClass::kCommunication;
-    const auto [entry, added] = by_name_.try_emplace(trace_.events.name[event]);
-    if (added) {
-      const std::string& name = trace_.names[trace_.events.name[event]];
-      if (trace_.class_rules != nullptr) entry->second.asked = trace_.class_rules->find(name);
-      entry->second.ours = class_of_name(name);
-    }
-    if (entry->second.asked) return *entry->second.asked;
-    return calls ? DeviceClass::kCommunication : entry->second.ours;
-  }
-
- private:
-  struct OfName {
-    std::optional<DeviceClass> asked;
-    DeviceClass ours = DeviceClass::kComputation;
-  };
-  const RankTrace& trace_;
-  std::unordered_map<NameId, OfName> by_name_;
-};
-
 }  // namespace
 
 DeviceClass class_of_name(std::string_view name) {
@@ -138,7 +110,20 @@ DeviceClass class_of_name(std::string_view name) {
   return DeviceClass::kComputation;
 }
 
-DeviceClass class_of(const RankTrace& trace, size_t event) { return Classes(trace)(event); }
+DeviceClass DeviceClasses::operator()(size_t event) {
+  if (trace_.side(event) == Side::kDeviceCopy) return DeviceClass::kMemory;
+  const bool calls = trace_.events.comm[event] != 0;
+  if (calls && trace_.class_rules == nullptr) return DeviceClass::kCommunication;
+  const auto [entry, added] = by_name_.try_emplace(trace_.events.name[event]);
+  OfName& of_name = entry->second;
+  if (added) {
+    const std::string& name = trace_.names[trace_.events.name[event]];
+    if (trace_.class_rules != nullptr) of_name.asked = trace_.class_rules->find(name);
+    of_name.ours = class_of_name(name);
+  }
+  if (of_name.asked) return *of_name.asked;
+  return calls ? DeviceClass::kCommunication : of_name.ours;
+}
 
 DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_numbers) {
   DeviceView view;
@@ -149,7 +134,7 @@ DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_nu
   std::erase_if(view.steps, [&](const Step& step) { return !wanted(step.number); });
 
   const LaunchIndex launches(trace);
-  Classes classes(trace);
+  DeviceClasses classes(trace);
   const Events& events = trace.events;
   for (size_t i = 0; i < events.size(); ++i) {
     const Side side = trace.side(i);

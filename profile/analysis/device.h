@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "profile/analysis/intervals.h"
@@ -17,8 +18,20 @@
 namespace ms::profile {
 
 // The class of a device event: copies by their category, what the user's rules say, calls of a communicator, and the
-// rest by name (traces.md 4.4).
-DeviceClass class_of(const RankTrace& trace, size_t event);
+// rest by name (traces.md 4.4). Each name is looked at once.
+class DeviceClasses {
+ public:
+  explicit DeviceClasses(const RankTrace& trace) : trace_(trace) {}  // not owned
+  DeviceClass operator()(size_t event);
+
+ private:
+  struct OfName {
+    std::optional<DeviceClass> asked;  // by the user's rules
+    DeviceClass ours = DeviceClass::kComputation;
+  };
+  const RankTrace& trace_;
+  std::unordered_map<NameId, OfName> by_name_;
+};
 DeviceClass class_of_name(std::string_view name);
 
 // A training iteration, from its annotation "ProfilerStep#N" or "iteration N".
