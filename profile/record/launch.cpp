@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/signals.h"
+#include "profile/record/variables.h"
 
 namespace ms::profile {
 namespace {
@@ -65,9 +66,9 @@ RecordedCommand recorded_command(const RecordOptions& options, const std::filesy
   const char* const before = std::getenv("LD_PRELOAD");
   out.environment = {{"LD_PRELOAD", cat(library.string(), before != nullptr && *before != '\0' ? ":" : "",
                                         before != nullptr ? before : "")},
-                     {"MSUITE_RECORD_PATH", folder},
-                     {"MSUITE_RECORD_RANKS", list_of(options.ranks, "")},
-                     {"MSUITE_RECORD_LEVEL", options.level.empty() ? "level1" : options.level}};
+                     {kPathVariable, folder},
+                     {kRanksVariable, list_of(options.ranks, "")},
+                     {kLevelVariable, options.level.empty() ? "level1" : options.level}};
   if (!is_launcher_of_open_mpi(out.words.front())) return out;
   const auto variables = std::exchange(out.environment, {});  // the launcher itself is not recorded
   // Open MPI refuses -x where this list is used already.

@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "profile/record/variables.h"
 
 namespace ms::profile {
 namespace {
@@ -214,6 +215,15 @@ void MpiRecording::end_polling() {
   polling = {};
 }
 
+const std::string& MpiRecording::message_group(Group& group, int tag) {
+  const int tag_group = tag < kTagGroups ? tag : kTagGroups + tag % kTagGroups;
+  const auto [at, added] = group.of_tags.try_emplace(tag_group);
+  if (added) {
+    at->second = cat(group.name, " tag ", tag % kTagGroups, tag < kTagGroups ? "" : cat(" of ", kTagGroups));
+  }
+  return at->second;
+}
+
 void MpiRecording::add_operation(const MpiOperation& operation, int64_t start_ns, int64_t end_ns,
                                  const MPI_Status* status, bool blocking) {
   const bool message = is_message(operation);
@@ -229,18 +239,15 @@ void MpiRecording::add_operation(const MpiOperation& operation, int64_t start_ns
   }
   if (operation.comm == MPI_COMM_NULL || (message && peer < 0)) return;  // MPI_PROC_NULL, or cancelled
   core::trace::CommEvent event;
-  std::string name;
   {
     const std::lock_guard lock(mutex_);
-    const Group& group = group_of(operation.comm);
-    name = message ? cat(group.name, " tag ", tag % kTagGroups, tag < kTagGroups ? "" : cat(" of ", kTagGroups))
-                   : group.name;
+    Group& group = group_of(operation.comm);
+    event.group = message ? message_group(group, tag) : group.name;
     if (peer >= 0 && static_cast<size_t>(peer) < group.peers.size())
       event.peer = group.peers[static_cast<size_t>(peer)];
     event.ranks = &group.members;  // stays where it is: of a map of nodes, and no call uses a freed communicator
   }
   event.op = operation.op;
-  event.group = name;
   event.sequence = operation.sequence;
   event.in_elements = elements(in_count, operation.type);
   event.out_elements = elements(out_count, operation.type);

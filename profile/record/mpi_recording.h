@@ -7,8 +7,7 @@
 //   time outside MPI         a kernel of that name, of the thread that called MPI_Init
 //   every call by its name   a host span, at level1
 //
-// The environment says where and what: kPathVariable (a folder; without it nothing is recorded), kRanksVariable (a list
-// 0-3,8; empty: all), kLevelVariable (level0, level1). What goes wrong here is one warning and never the program's
+// Where and what, the environment says (variables.h). What goes wrong here is one warning and never the program's
 // failure.
 #pragma once
 
@@ -24,10 +23,6 @@
 #include "core/trace/recorder.h"
 
 namespace ms::profile {
-
-inline constexpr const char* kPathVariable = "MSUITE_RECORD_PATH";
-inline constexpr const char* kRanksVariable = "MSUITE_RECORD_RANKS";
-inline constexpr const char* kLevelVariable = "MSUITE_RECORD_LEVEL";
 
 // One operation as the program asked for it. Counts are elements of `type`; root and peer are ranks of `comm`, where
 // MPI_PROC_NULL is no operation.
@@ -76,6 +71,7 @@ class MpiRecording {
     std::vector<int> members;  // world ranks
     std::vector<int> peers;    // world ranks that messages go to: the members, or those of the other side
     int64_t sequence = 0, children = 0;
+    std::unordered_map<int, std::string> of_tags;  // names of the groups of its messages, by group of tags
   };
   struct Posted {
     MpiOperation operation;
@@ -85,6 +81,7 @@ class MpiRecording {
 
   MpiRecording() = default;
   Group& group_of(MPI_Comm comm);  // with mutex_
+  const std::string& message_group(Group& group, int tag);
   void measure_clock();
   void end_polling();
 

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "profile/record/preload.h"
+#include "profile/record/variables.h"
 
 namespace {
 
