@@ -199,7 +199,7 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
 }
 
 // Options that say nothing of this target.
-void refuse_options_of_others(const ConvertOptions& options, Format to) {
+void refuse_options_of_others(const ConvertOptions& options, Format from, Format to) {
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
   if (to == Format::kMegatronDist || to == Format::kDcp) {
     throw Error(ErrorCode::kUnsupported,
@@ -217,6 +217,10 @@ void refuse_options_of_others(const ConvertOptions& options, Format to) {
         "--target-norm-naming, --mg-args, --use-distributed-optimizer and --make-vocab-size-divisible-by are of a mg "
         "result, not of a ",
         format_name(to), " one");
+  }
+  if (!options.hf_cfg_dir.empty() && to != Format::kHuggingFace && from != Format::kDcp) {
+    refuse("--hf-cfg-dir is of a hf result or a dcp source, and this goes from ", format_name(from), " to ",
+           format_name(to));
   }
   if (to == Format::kHuggingFace &&
       (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
@@ -256,7 +260,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
-  refuse_options_of_others(options, report.to);
+  refuse_options_of_others(options, report.from, report.to);
   const std::unique_ptr<ckpt::Source> source = open_from(options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const std::map<std::string, core::DType> dtypes = target_dtypes(*source, options.dtype);

@@ -121,7 +121,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   verify->add_flag("--all", flags.all, "Every checkpoint of a root");
   verify->add_option("--against", flags.against,
                      "Instead: that they hold the same as this checkpoint, whatever formats and layouts they all have");
-  add_drop_optimizer(*verify, flags);
+  verify->add_flag("--drop-optimizer", flags.drop_optimizer, "With --against: weights only");
   add_threads(verify);
 
   const auto add_writing = [&](CLI::App* verb) {
@@ -176,7 +176,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   add_threads(merge);
 
   CLI::App* convert = add_verb(
-      "convert", "turn a Hugging Face folder, a Megatron tree or a checkpoint of ours into another of these formats",
+      "convert", "turn a Hugging Face folder, a checkpoint of Megatron or FSDP or one of ours into another format",
       run_convert);
   convert
       ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")

@@ -249,9 +249,12 @@ bool holds_the_same(const Flags& flags, const std::string& path) {
 
 int run_verify(const Flags& flags) {
   bool damaged = false;
+  const auto refuse = [](const char* text) { throw Error(ErrorCode::kInvalidArgument, text); };
+  if (flags.against.empty() && flags.drop_optimizer) refuse("verify --drop-optimizer: of --against only");
   if (!flags.against.empty()) {
-    if (flags.team != nullptr)
-      throw Error(ErrorCode::kInvalidArgument, "verify --against: by one process, not under mpirun");
+    if (flags.team != nullptr) refuse("verify --against: by one process, not under mpirun");
+    if (flags.fast || flags.all)
+      refuse("verify --against compares every value of one checkpoint: without --fast, --all");
     for (const std::string& path : core::expand_path_list(flags.paths, std::cin)) {
       damaged = !holds_the_same(flags, path) || damaged;
     }
