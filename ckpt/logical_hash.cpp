@@ -1,6 +1,7 @@
 #include "ckpt/logical_hash.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <string>
 
@@ -11,8 +12,10 @@
 namespace ms::ckpt {
 namespace {
 
-uint64_t mixed(const std::byte* cell, size_t size_bytes, uint64_t index) {
-  uint64_t m = kernels::xxh3(cell, size_bytes) ^ (index * 0x9E3779B97F4A7C15u);
+constexpr int64_t kCellsAtOnce = 64;
+
+uint64_t mixed(uint64_t cell_xxh3, uint64_t index) {
+  uint64_t m = cell_xxh3 ^ (index * 0x9E3779B97F4A7C15u);
   m ^= m >> 32;
   m *= 0xD6E8FEB86659FD93u;
   m ^= m >> 32;
@@ -21,16 +24,19 @@ uint64_t mixed(const std::byte* cell, size_t size_bytes, uint64_t index) {
 
 int64_t last_axis(const core::Dims& shape) { return shape.empty() ? 1 : shape.back(); }
 
-}  // namespace
-
-void LogicalPartial::merge(const LogicalPartial& other) {
-  sum += other.sum;
-  pieces.insert(pieces.end(), other.pieces.begin(), other.pieces.end());
-  bytes.insert(bytes.end(), other.bytes.begin(), other.bytes.end());
+// So many whole cells of 64 elements of a row.
+uint64_t sum_of_cells(const std::byte* data, size_t cell_bytes, size_t cells, uint64_t first_index) {
+  std::array<uint64_t, kCellsAtOnce> hashes;
+  kernels::xxh3_each(data, cell_bytes, cells, hashes.data());
+  uint64_t sum = 0;
+  for (size_t i = 0; i < cells; ++i) sum += mixed(hashes[i], first_index + i);
+  return sum;
 }
 
-void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
-                 LogicalPartial& partial) {
+// after: told the end of every cell, or run of them, or part of one, that has been added.
+template <class After>
+void add_cells(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+               LogicalPartial& partial, const After& after) {
   const int64_t item = core::size_of(shard.dtype);
   const int64_t width = last_axis(shard.global_shape);
   const int64_t cells_per_row = (width + kLogicalCell - 1) / kLogicalCell;
@@ -55,11 +61,15 @@ void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count,
       const int64_t cell = column / kLogicalCell;
       const int64_t cell_begin = cell * kLogicalCell;
       const int64_t cell_end = std::min(cell_begin + kLogicalCell, width);
-      const int64_t stop = std::min(cell_end, end);
+      int64_t stop = std::min(cell_end, end);
       const auto cell_index = static_cast<uint64_t>(row * cells_per_row + cell);
+      const int64_t whole = column == cell_begin ? std::min((end - column) / kLogicalCell, kCellsAtOnce) : 0;
+      if (whole > 0) stop = column + whole * kLogicalCell;
       const auto size_bytes = static_cast<size_t>((stop - column) * item);
-      if (column == cell_begin && stop == cell_end) {
-        sum += mixed(data, size_bytes, cell_index);
+      if (whole > 0) {
+        sum += sum_of_cells(data, static_cast<size_t>(kLogicalCell * item), static_cast<size_t>(whole), cell_index);
+      } else if (column == cell_begin && stop == cell_end) {  // the last of a row, shorter
+        sum += mixed(kernels::xxh3(data, size_bytes), cell_index);
       } else {
         partial.pieces.push_back(
             {cell_index, static_cast<uint32_t>(column - cell_begin), static_cast<uint32_t>(stop - column)});
@@ -67,11 +77,39 @@ void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count,
       }
       data += size_bytes;
       column = stop;
+      after(data);
     }
     first += taken;
     count -= taken;
   }
   partial.sum += sum;
+}
+
+}  // namespace
+
+void LogicalPartial::merge(const LogicalPartial& other) {
+  sum += other.sum;
+  pieces.insert(pieces.end(), other.pieces.begin(), other.pieces.end());
+  bytes.insert(bytes.end(), other.bytes.begin(), other.bytes.end());
+}
+
+void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                 LogicalPartial& partial) {
+  add_cells(shard, first, count, data, partial, [](const std::byte*) {});
+}
+
+uint64_t hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                    LogicalPartial& partial) {
+  // The second hash of a piece finds it in the first-level cache.
+  constexpr std::ptrdiff_t kPiece = std::ptrdiff_t{16} << 10;
+  const std::byte *hashed = data, *const end = data + count * core::size_of(shard.dtype);
+  kernels::Xxh3 hash;
+  add_cells(shard, first, count, data, partial, [&](const std::byte* added) {
+    if (added - hashed < kPiece && added != end) return;
+    hash.update(hashed, static_cast<size_t>(added - hashed));
+    hashed = added;
+  });
+  return hash.digest();
 }
 
 uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const LogicalPartial& partial) {
@@ -105,7 +143,7 @@ uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const
       cell.insert(cell.end(), bytes, bytes + piece.count * item);
     }
     MS_CHECK(cell.size() == want * item, "cell ", index, " has ", cell.size(), " bytes, not ", want * item);
-    sum += mixed(cell.data(), cell.size(), index);
+    sum += mixed(kernels::xxh3(cell.data(), cell.size()), index);
   }
   std::string identity = core::cat(core::dtype_name(dtype), "|");
   for (size_t axis = 0; axis < global_shape.size(); ++axis) {

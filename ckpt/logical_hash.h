@@ -36,6 +36,10 @@ struct LogicalPartial {
 void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                  LogicalPartial& partial);
 
+// Both hashes of a chunk, in one pass over the memory: adds the elements, and returns the XXH3 of their bytes.
+uint64_t hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                    LogicalPartial& partial);
+
 // The hash of the whole tensor. Throws kInternal if pieces do not make whole cells: a part is missing or came twice.
 uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const LogicalPartial& partial);
 

@@ -23,7 +23,6 @@
 #include "core/io/file.h"
 #include "core/io/hdf5.h"
 #include "core/io/json.h"
-#include "kernels/checksum.h"
 
 namespace ms::ckpt {
 namespace {
@@ -283,7 +282,8 @@ class Verifier {
         if (box.compressed) continue;
         return false;
       }
-      const uint64_t seen = kernels::xxh3(chunk.data(), chunk.size());
+      LogicalPartial own;
+      const uint64_t seen = hash_chunk(shard, begin / item, count / item, chunk.data(), own);
       const uint64_t expected = hashes[static_cast<size_t>(begin / kChunkBytes)];
       if (seen != expected) {
         add({entry.name, tensor_name(b), at, at + count,
@@ -291,7 +291,7 @@ class Verifier {
                  core::hex16(seen))});
         good = false;
       } else {
-        add_logical(shard, begin / item, count / item, chunk.data(), partial);
+        partial.merge(own);
       }
       std::lock_guard lock(mutex_);
       done_ += count;

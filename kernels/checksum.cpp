@@ -1,8 +1,10 @@
 #include "kernels/checksum.h"
 
+#define XXH_STATIC_LINKING_ONLY  // what its state is made of
 #include <xxhash.h>
 
 #include <array>
+#include <cstddef>
 
 #include "kernels/detail/xxh3.h"
 #include "kernels/isa.h"
@@ -15,6 +17,27 @@ uint64_t xxh3(const void* data, size_t size_bytes) {
 #endif
   return XXH3_64bits(data, size_bytes);
 }
+
+void xxh3_each(const void* data, size_t piece_bytes, size_t pieces, uint64_t* hashes) {
+#if defined(__x86_64__)
+  if (active_isa() != Isa::kScalar) return detail::xxh3_each_avx2(data, piece_bytes, pieces, hashes);
+#endif
+  const auto* at = static_cast<const std::byte*>(data);
+  for (size_t i = 0; i < pieces; ++i, at += piece_bytes) hashes[i] = XXH3_64bits(at, piece_bytes);
+}
+
+static_assert(sizeof(XXH3_state_t) <= sizeof(Xxh3) && alignof(XXH3_state_t) <= alignof(Xxh3));
+
+Xxh3::Xxh3() : state_{} { XXH3_64bits_reset(reinterpret_cast<XXH3_state_t*>(state_.data())); }
+
+void Xxh3::update(const void* data, size_t size_bytes) {
+#if defined(__x86_64__)
+  if (active_isa() != Isa::kScalar) return detail::xxh3_update_avx2(state_.data(), data, size_bytes);
+#endif
+  XXH3_64bits_update(reinterpret_cast<XXH3_state_t*>(state_.data()), data, size_bytes);
+}
+
+uint64_t Xxh3::digest() const { return XXH3_64bits_digest(reinterpret_cast<const XXH3_state_t*>(state_.data())); }
 
 namespace {
 

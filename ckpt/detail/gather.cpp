@@ -24,9 +24,15 @@ using core::trace::Span;
 RankFileRecord describe(const SaveJob& job) {
   RankFileRecord record;
   for (size_t i = 0; i < job.boxes.size(); ++i) {
-    record.boxes.push_back({job.boxes[i], {}, 0, hashes_of(job, i), false, {}});
-    add_logical(job.boxes[i], 0, core::num_elements(job.boxes[i].local_shape), job.data[i],
-                record.logical.emplace_back());
+    const core::ShardedTensor& tensor = job.boxes[i];
+    BoxRecord& box = record.boxes.emplace_back();
+    box.tensor = tensor;
+    LogicalPartial& logical = record.logical.emplace_back();
+    const int64_t item = core::size_of(tensor.dtype), elements = core::num_elements(tensor.local_shape);
+    for (int64_t first = 0; first < elements; first += kChunkBytes / item) {
+      const int64_t count = std::min(kChunkBytes / item, elements - first);
+      box.chunk_xxh3.push_back(hash_chunk(tensor, first, count, job.data[i] + first * item, logical));
+    }
   }
   return record;
 }

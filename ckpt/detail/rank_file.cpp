@@ -216,9 +216,8 @@ void RankFile::hash(BoxRecord& box, int64_t first, int64_t count, const std::byt
   const int64_t begin = first * item, size = count * item;
   MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, bytes_of(box.tensor) - begin), box.tensor.key,
            ": bytes ", begin, " + ", size, " are not a chunk");
-  box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = kernels::xxh3(data, static_cast<size_t>(size));
   LogicalPartial partial;
-  add_logical(box.tensor, first, count, data, partial);
+  box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = hash_chunk(box.tensor, first, count, data, partial);
   const auto index = &box - record_.boxes.data();
   std::lock_guard lock(mutex_);
   cut_cells_.take(static_cast<int32_t>(index), partial);

@@ -9,6 +9,9 @@ namespace ms::kernels::detail {
 
 #if defined(__x86_64__)
 uint64_t xxh3_avx2(const void* data, size_t size_bytes);
+void xxh3_each_avx2(const void* data, size_t piece_bytes, size_t pieces, uint64_t* hashes);
+// Of XXH3_state_t, which is the same for every instruction set.
+void xxh3_update_avx2(void* state, const void* data, size_t size_bytes);
 #endif
 
 }  // namespace ms::kernels::detail

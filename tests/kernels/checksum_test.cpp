@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,35 @@ TEST(ChecksumTest, Xxh3IsTheLibrarysOnEveryInstructionSet) {
 #endif
   }
   EXPECT_EQ(xxh3(nullptr, 0), 0x2d06800538d394c2u);  // of the empty string, as the specification's test vectors have it
+}
+
+TEST(ChecksumTest, Xxh3OfPiecesIsThatOfTheWhole) {
+  std::mt19937_64 random(6);
+  std::vector<unsigned char> bytes(70000);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+  for (int round = 0; round < 200; ++round) {
+    const size_t size = random() % bytes.size(), most = 1 + random() % (round % 2 == 0 ? 300 : 20000);
+    Xxh3 hash;
+    for (size_t at = 0; at < size;) {
+      const size_t count = std::min(size - at, random() % (most + 1));
+      hash.update(bytes.data() + at, count);
+      at += count;
+    }
+    ASSERT_EQ(hash.digest(), XXH3_64bits(bytes.data(), size)) << size;
+  }
+}
+
+TEST(ChecksumTest, Xxh3OfEachPiece) {
+  std::mt19937_64 random(7);
+  std::vector<unsigned char> bytes(40000);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+  for (const size_t size : {1, 16, 100, 128, 200, 256, 512}) {
+    std::vector<uint64_t> hashes(1 + random() % 70);
+    xxh3_each(bytes.data() + 3, size, hashes.size(), hashes.data());
+    for (size_t i = 0; i < hashes.size(); ++i) {
+      ASSERT_EQ(hashes[i], XXH3_64bits(bytes.data() + 3 + i * size, size)) << size;
+    }
+  }
 }
 
 TEST(ChecksumTest, Crc32cIsCastagnolis) {
