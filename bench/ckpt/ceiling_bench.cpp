@@ -1,5 +1,6 @@
-// What a save of so many bytes cannot do without, one thread's: copying them, both hashes of them (chunks and logical),
-// writing them past the page cache with fsync. bench/train/save_cost.py holds the trainer's saves against it.
+// What a save of so many bytes does, one thread's: copying them, both hashes of them (chunks and logical) one after the
+// other and in one pass as the saver takes them, writing them past the page cache with fsync. bench/train/save_cost.py
+// holds the trainer's saves against it.
 //
 //   bench.ckpt.ceiling FOLDER [BYTES]     1 GiB; prints JSON, seconds; medians of five
 //   bench.ckpt.ceiling FOLDER BYTES PERIOD     only writes them, every PERIOD seconds, until it is killed: what the
@@ -61,7 +62,7 @@ int run(const fs::path& file_path, int64_t bytes) {
   std::memset(to.data(), 1, to.size_bytes());
   const core::ShardedTensor tensor{"w", core::TensorRole::kParam, core::DType::kFp32, {bytes / 4}, {0}, {bytes / 4}, 0};
   const core::WritePath path = path_for(file_path);
-  std::vector<double> copy_s, hash_s, write_s;
+  std::vector<double> copy_s, hash_s, hash_one_pass_s, write_s;
   uint64_t hash = 0;
   for (int round = 0; round < 5; ++round) {
     copy_s.push_back(bench::seconds([&] { std::memcpy(to.data(), from.data(), from.size_bytes()); }));
@@ -74,12 +75,21 @@ int run(const fs::path& file_path, int64_t bytes) {
       }
       hash += partial.sum;
     }));
+    hash_one_pass_s.push_back(bench::seconds([&] {
+      ckpt::LogicalPartial partial;
+      for (int64_t at = 0; at < bytes; at += ckpt::kChunkBytes) {
+        const int64_t size = std::min(ckpt::kChunkBytes, bytes - at);
+        hash += ckpt::hash_chunk(tensor, at / 4, size / 4, to.data() + at, partial);
+      }
+      hash += partial.sum;
+    }));
     write_s.push_back(bench::seconds([&] { write(file_path, path, to); }));
     fs::remove(file_path);
   }
   const nlohmann::json result = {{"bytes", bytes},
                                  {"copy_s", bench::median(copy_s)},
                                  {"hash_s", bench::median(hash_s)},
+                                 {"hash_one_pass_s", bench::median(hash_one_pass_s)},
                                  {"write_s", bench::median(write_s)},
                                  {"write_path", core::write_path_name(path)},
                                  {"hash", hash}};

@@ -5,17 +5,20 @@ processes that do nothing but write the same bytes as often, in turn.
   MS_BUILD=build bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [--size small|large]
       [--folder DIR] [-- MSTRAIN FLAGS]
 
-Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state (and of what
-writing the bytes costs the training even if others do it, who copy and hash nothing: where all cores compute, no saver can
-cost less), its blocking part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves
-take. The ceilings are measured in the same run by as many processes as there are ranks (bench.ckpt.ceiling). Flags behind
--- go to the saving runs (--ckpt-lazy-snapshot, ..).
+Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state (hashing twice,
+for its chunks and for its tensors; the saver does both in one pass, told beside it; and what writing the bytes costs the
+training even if others do it, who copy and hash nothing: where all cores compute, no saver can cost less), its blocking
+part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves take. within_a_run: the
+same by each save's own neighbourhood, which a machine that changes its speed from minute to minute does not blur: the
+median and its 95 % interval. The ceilings are measured in the same run by as many processes as there are ranks
+(bench.ckpt.ceiling). Flags behind -- go to the saving runs (--ckpt-lazy-snapshot, ..).
 
   --size small: 3 M parameters, so that saves take little of the disk. large: 75 M and short steps; with --interval 1 or
   2 saves take much of it.
 """
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -48,6 +51,25 @@ def steps_seconds(said, last):
     return (at[last] - at[FIRST]) % 86400
 
 
+def costs_within(said, last, interval):
+    """Seconds that each save costs by its own neighbourhood: the steps from the save until its commit, and what lies between
+    them, by as many of the steps from there to the next save (a machine that gets slower for a while does so for both)."""
+    at = {int(i): seconds_of_day(t) for t, i in re.findall(r"^I ([\d:.]+) \S+ train.step\] iteration +(\d+)/", said, re.M)}
+    committed = {int(i): seconds_of_day(t) for t, i in re.findall(r"^I ([\d:.]+) \S+ ckpt.commit\] saved iteration (\d+) ", said, re.M)}
+    costs = []
+    for save in range(FIRST + 1, last - interval + 1):
+        if save % interval != 0 or save not in committed:
+            continue
+        touched = next((n for n in range(1, interval) if at[save + n] >= committed[save]), None)
+        if touched is None:
+            continue  # it lasts from save to save: nothing to compare with
+        steps = [at[step] - at[step - 1] for step in range(save + touched + 1, save + interval + 1)]
+        if save > FIRST + interval:  # those before it, back to where the save before had long been done
+            steps += [at[step] - at[step - 1] for step in range(save - interval + touched + 1, save + 1)]
+        costs.append(at[save + touched] - at[save] - touched * statistics.median(steps))
+    return costs
+
+
 def ceiling_bench(build):
     return os.path.join(build, "bench", "bench.ckpt.ceiling")
 
@@ -57,7 +79,18 @@ def ceilings(build, folder, size, processes):
     command = [ceiling_bench(build), folder, str(size // processes)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     said = [json.loads(process.communicate()[0]) for process in running]
-    return {key: max(one[key] for one in said) for key in ("copy_s", "hash_s", "write_s")}
+    return {key: max(one[key] for one in said) for key in ("copy_s", "hash_s", "hash_one_pass_s", "write_s")}
+
+
+def spread(prefix, costs, interval_s, copy_and_hash_s):
+    """The median and its 95 % interval, by order statistics."""
+    if len(costs) < 6:
+        return {}
+    costs, half = sorted(costs), math.sqrt(len(costs))
+    low, high = max(0, int(len(costs) / 2 - half)), min(len(costs) - 1, math.ceil(len(costs) / 2 + half))
+    cost = statistics.median(costs)
+    return {prefix + "saves": len(costs), prefix + "cost_s": [round(each, 4) for each in (costs[low], cost, costs[high])],
+            prefix + "ratio": round(1 + cost / interval_s, 4), prefix + "cost_over_copy_and_hash": round(cost / copy_and_hash_s, 3)}
 
 
 def main():
@@ -77,7 +110,7 @@ def main():
     place.make_data(200000)
     last = FIRST + given.steps
     common = [*SIZES[given.size], "--train-iters", str(last), "--use-distributed-optimizer"]
-    plain, saving, beside, blocking, waited, state = [], [], [], [], [], 0
+    plain, saving, beside, within, blocking, waited, state = [], [], [], [], [], [], 0
     saves = len([step for step in range(FIRST + 1, last + 1) if step % given.interval == 0])
 
     def run(*flags):
@@ -91,6 +124,7 @@ def main():
             plain.append(run()[1])
             ran, wall = run("--save", "root", "--save-interval", str(given.interval), "--save-keep-last", "2", *given.flags)
             saving.append(wall)
+            within += costs_within(ran.stderr, last, given.interval)
             blocking += [float(ms) / 1e3 for ms in re.findall(r"snapshot: \d+ MB in ([\d.e+-]+) ms", ran.stderr)]
             waited += [float(ms) / 1e3 for ms in re.findall(r"having waited ([\d.e+-]+) ms", ran.stderr)]
             newest = [name for name in sorted(os.listdir(place.path("root"))) if name.startswith("iter_")][-1]
@@ -119,6 +153,9 @@ def main():
                           "cost_of_a_save_s": round(cost, 4),
                           "copy_and_hash_s": round(copy_and_hash, 4),
                           "cost_over_copy_and_hash": round(cost / copy_and_hash, 3),
+                          "cost_over_copy_and_hash_in_one_pass": round(
+                              cost / (ceiling["copy_s"] + ceiling["hash_one_pass_s"]), 3),
+                          **spread("within_a_run_", within, interval_s, copy_and_hash),
                           "cost_of_writing_alone_s": round(writing, 4),
                           "cost_over_copy_hash_and_writing": round(cost / (copy_and_hash + max(writing, 0)), 3),
                           "blocking_s": round(statistics.median(blocking), 5),
