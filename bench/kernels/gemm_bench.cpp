@@ -67,8 +67,8 @@ void run(benchmark::State& state, const GemmImplementation& implementation, cons
 
 }  // namespace
 
-void register_gemm() {
-  const auto model = bench::shapes("llama_124m");
+void register_gemm(const std::string& shapes) {
+  const auto model = bench::shapes(shapes);
   const int64_t tokens = model["tokens"];
   for (const auto* implementation : gemm_implementations()) {
     if (implementation->name == "naive") continue;
@@ -90,6 +90,7 @@ void register_gemm() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  ms::kernels::register_gemm();
+  ms::kernels::register_gemm("llama_124m");
+  ms::kernels::register_gemm("gemm_cases");
   benchmark::RunSpecifiedBenchmarks();
 }

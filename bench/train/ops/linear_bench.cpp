@@ -41,8 +41,8 @@ void run(benchmark::State& state, const std::string& pass, int threads, int64_t 
 
 }  // namespace
 
-void register_linear() {
-  const auto model = bench::shapes("llama_124m");
+void register_linear(const std::string& shapes) {
+  const auto model = bench::shapes(shapes);
   const int64_t tokens = model["tokens"];
   for (const auto& layer : model["linear"]) {
     for (const char* pass : {"fwd", "dgrad", "wgrad"}) {
@@ -63,6 +63,7 @@ void register_linear() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  ms::ops::register_linear();
+  ms::ops::register_linear("llama_124m");
+  ms::ops::register_linear("gemm_cases");
   benchmark::RunSpecifiedBenchmarks();
 }
