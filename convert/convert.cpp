@@ -1,5 +1,6 @@
 #include "convert/convert.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"
 #include "convert/dcp.h"
+#include "convert/dcp_target.h"
 #include "convert/detail/printable.h"
 #include "convert/huggingface.h"
 #include "convert/megatron.h"
@@ -42,16 +44,18 @@ std::map<std::string, core::DType> target_dtypes(const ckpt::Source& source, std
   return dtypes;
 }
 
+bool is_megatron(Format format) { return format == Format::kMegatron || format == Format::kMegatronDist; }
+
 // The optimizer state that is carried over. Says what is left out, or refuses to leave it out.
 std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const ConvertOptions& options,
                                               ConvertReport& report) {
   std::vector<core::TensorRole> roles = {core::TensorRole::kParam};
   std::set<std::string> dropped;
-  const bool to_native = report.to == Format::kNative, to_megatron = report.to == Format::kMegatron;
+  const bool to_native = report.to == Format::kNative, to_adam = is_megatron(report.to) || report.to == Format::kDcp;
   for (const core::TensorRole role :
        {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer}) {
     if (!ckpt::has_role(source, role)) continue;
-    const bool has_place = to_native || (to_megatron && role != core::TensorRole::kBuffer);
+    const bool has_place = to_native || (to_adam && role != core::TensorRole::kBuffer);
     if (has_place && !options.drop_optimizer) {
       roles.push_back(role);
     } else {
@@ -62,9 +66,11 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
   std::string names;
   for (const std::string& name : dropped) names += cat(names.empty() ? "" : ", ", name);
   if (!options.drop_optimizer) {
-    throw Error(ErrorCode::kUnsupported, cat(options.load_dir, " holds optimizer state (", names, "), which ",
-                                             to_megatron ? "a Megatron tree cannot" : "a Hugging Face folder cannot",
-                                             "; give --drop-optimizer to leave it out"));
+    throw Error(ErrorCode::kUnsupported,
+                cat(options.load_dir, " holds optimizer state (", names, "), which ",
+                    report.to == Format::kHuggingFace ? std::string("a Hugging Face folder")
+                                                      : cat("a ", format_name(report.to), " checkpoint"),
+                    " cannot; give --drop-optimizer to leave it out"));
   }
   report.decisions.push_back(cat("optimizer state is left out: ", names));
   return roles;
@@ -136,49 +142,72 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   return target;
 }
 
+// A tree, or torch_dist.
 Target megatron_target(const ckpt::Source& source, const ConvertOptions& options,
                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
   MegatronTargetOptions asked;
   asked.root = options.save_dir;
   asked.layout = target_layout(source, options);
   asked.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
-  asked.naming = options.target_norm_naming.value_or(asked.naming);
+  const bool dist = report.to == Format::kMegatronDist;
+  asked.naming = options.target_norm_naming.value_or(dist ? MegatronNaming::kTransformerEngine : asked.naming);
   asked.args = options.mg_args.value_or(asked.args);
   asked.with_optimizer = with_optimizer;
   asked.use_distributed_optimizer = options.use_distributed_optimizer;
   asked.write_path = options.write_path;
-  MegatronTarget made = make_megatron_target(source, asked, dtype_of(options, dtypes), report.decisions);
+  const auto make = dist ? make_megatron_dist_target : make_megatron_tree_target;
+  MegatronTarget made = make(source, asked, dtype_of(options, dtypes), report.decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
 
-Target huggingface_target(const ckpt::Source& source, const ConvertOptions& options,
-                          const std::map<std::string, core::DType>& dtypes, Format from) {
-  Target target;
-  target.info = source.info();
-  const json& extra = target.info.model_extra;
-  HfSinkOptions sink;
-  sink.folder = options.save_dir;
-  sink.max_shard_size_bytes = options.max_shard_size_bytes;
-  json original = extra.value("hf_config", json());
+// The config.json of the result. copy_from: the folder that came with it, if there is one.
+json result_config(const ckpt::Source& source, const ConvertOptions& options, core::DType dtype, Format from,
+                   std::string* copy_from) {
+  const ckpt::CheckpointInfo& info = source.info();
+  json original = info.model_extra.value("hf_config", json());
   if (!options.hf_cfg_dir.empty()) {
     const HfConfig given = read_hf_config(options.hf_cfg_dir);
-    if (!same_model(given.model, target.info.model)) {
+    if (!same_model(given.model, info.model)) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",
                       options.load_dir));
     }
     original = given.original;
-    sink.copy_from = options.hf_cfg_dir;
+    *copy_from = options.hf_cfg_dir;
   } else if (from == Format::kHuggingFace) {
-    sink.copy_from = options.load_dir;
+    *copy_from = options.load_dir;
   }
-  sink.config =
-      make_hf_config(target.info.model, original, dtype_of(options, dtypes)("embedding.word_embeddings.weight"));
-  sink.generation_config = extra.value("hf_generation_config", json());
+  return make_hf_config(info.model, original, dtype);
+}
+
+constexpr const char* kEmbedding = "embedding.word_embeddings.weight";
+
+Target huggingface_target(const ckpt::Source& source, const ConvertOptions& options,
+                          const std::map<std::string, core::DType>& dtypes, Format from) {
+  Target target;
+  target.info = source.info();
+  HfSinkOptions sink;
+  sink.folder = options.save_dir;
+  sink.max_shard_size_bytes = options.max_shard_size_bytes;
+  sink.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), from, &sink.copy_from);
+  sink.generation_config = target.info.model_extra.value("hf_generation_config", json());
   const Family& family = find_family(sink.config.at("model_type").get<std::string>());
   target.shards = hf_targets(family, target.info.model, dtype_of(options, dtypes));
   target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
   return target;
+}
+
+Target dcp_target(const ckpt::Source& source, const ConvertOptions& options,
+                  const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+  DcpTargetOptions asked;
+  asked.folder = options.save_dir;
+  asked.data_parallel_size = options.target_data_parallel_size;
+  asked.with_optimizer = with_optimizer;
+  asked.write_path = options.write_path;
+  std::string copy_from;
+  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, &copy_from);
+  DcpTarget made = make_dcp_target(source, asked, dtype_of(options, dtypes), report.decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
 
 std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertReport& report) {
@@ -201,33 +230,33 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
 // Options that say nothing of this target.
 void refuse_options_of_others(const ConvertOptions& options, Format from, Format to) {
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
-  if (to == Format::kMegatronDist || to == Format::kDcp) {
-    throw Error(ErrorCode::kUnsupported,
-                cat("--save-model-type ", format_name(to), ": such checkpoints are read, not written yet"));
-  }
   if (to != Format::kNative && options.compress) {
     refuse("--compress is of checkpoints of ours, not of a ", format_name(to), " result");
   }
   if (to == Format::kHuggingFace && options.write_path) {
-    refuse("--write-path is of a ms or mg result, not of a ", format_name(to), " one");
+    refuse("--write-path is of a ms, mg, dist or dcp result, not of a ", format_name(to), " one");
   }
-  if (to != Format::kMegatron && (options.target_norm_naming || options.mg_args || options.use_distributed_optimizer ||
-                                  options.make_vocab_size_divisible_by != 0)) {
+  if (!is_megatron(to) && (options.target_norm_naming || options.mg_args || options.use_distributed_optimizer ||
+                           options.make_vocab_size_divisible_by != 0)) {
     refuse(
-        "--target-norm-naming, --mg-args, --use-distributed-optimizer and --make-vocab-size-divisible-by are of a mg "
-        "result, not of a ",
+        "--target-norm-naming, --mg-args, --use-distributed-optimizer and --make-vocab-size-divisible-by are of a "
+        "mg or dist result, not of a ",
         format_name(to), " one");
   }
-  if (!options.hf_cfg_dir.empty() && to != Format::kHuggingFace && from != Format::kDcp) {
-    refuse("--hf-cfg-dir is of a hf result or a dcp source, and this goes from ", format_name(from), " to ",
+  const bool has_config = to == Format::kHuggingFace || to == Format::kDcp || from == Format::kDcp;
+  if (!options.hf_cfg_dir.empty() && !has_config) {
+    refuse("--hf-cfg-dir is of a hf result, or a dcp source or result, and this goes from ", format_name(from), " to ",
            format_name(to));
   }
-  if (to == Format::kHuggingFace &&
-      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
-       options.num_layers_per_virtual_pipeline_stage != 0)) {
-    refuse(
-        "a Hugging Face folder has no parallel layout; leave --target-tensor-parallel-size, "
-        "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
+  if (to != Format::kDcp && options.target_data_parallel_size != 1) {
+    refuse("--target-data-parallel-size is of a dcp result, not of a ", format_name(to), " one");
+  }
+  const bool has_layout = to == Format::kNative || is_megatron(to);
+  if (!has_layout && (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
+                      options.num_layers_per_virtual_pipeline_stage != 0)) {
+    refuse("a ", to == Format::kHuggingFace ? "Hugging Face folder" : "dcp checkpoint",
+           " has no parallel layout; leave --target-tensor-parallel-size, "
+           "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
   }
 }
 
@@ -246,7 +275,6 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   }
   const Format other = report.from == Format::kNative ? Format::kHuggingFace : Format::kNative;
   report.to = options.save_model_type.value_or(other);
-  const auto is_megatron = [](Format format) { return format == Format::kMegatron || format == Format::kMegatronDist; };
   if (options.true_vocab_size != 0 && !is_megatron(report.from)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size is of Megatron checkpoints, and ", options.load_dir,
                                                  " is ", format_name(report.from), ", which has no padding"));
@@ -263,11 +291,21 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   refuse_options_of_others(options, report.from, report.to);
   const std::unique_ptr<ckpt::Source> source = open_from(options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
-  const std::map<std::string, core::DType> dtypes = target_dtypes(*source, options.dtype);
-  note_casts(*source, dtypes, report);
-  Target target = report.to == Format::kNative     ? native_target(*source, options, dtypes, roles)
-                  : report.to == Format::kMegatron ? megatron_target(*source, options, dtypes, roles.size() > 1, report)
-                                                   : huggingface_target(*source, options, dtypes, report.from);
+  const bool masters_are_weights =
+      report.to == Format::kDcp && std::find(roles.begin(), roles.end(), core::TensorRole::kMaster) != roles.end();
+  if (masters_are_weights && options.dtype.value_or(core::DType::kFp32) != core::DType::kFp32) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("--dtype ", core::dtype_name(*options.dtype),
+                    ": the weights of a dcp checkpoint with optimizer state "
+                    "are the fp32 master weights; leave --dtype out, or give --drop-optimizer"));
+  }
+  const auto dtypes = target_dtypes(*source, masters_are_weights ? std::optional(core::DType::kFp32) : options.dtype);
+  if (!masters_are_weights) note_casts(*source, dtypes, report);
+  const bool with_optimizer = roles.size() > 1;
+  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes, roles)
+                  : is_megatron(report.to)     ? megatron_target(*source, options, dtypes, with_optimizer, report)
+                  : report.to == Format::kDcp  ? dcp_target(*source, options, dtypes, with_optimizer, report)
+                                               : huggingface_target(*source, options, dtypes, report.from);
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);

@@ -23,20 +23,22 @@ struct ConvertOptions {
   std::string save_dir;
   std::optional<Format> load_model_type;  // none: detected
   std::optional<Format> save_model_type;  // none: hf of a native checkpoint, else ms
-  int target_tensor_parallel_size = 1;    // of a native or Megatron target
+  int target_tensor_parallel_size = 1;    // of a native or Megatron target (a tree, or torch_dist)
   int target_pipeline_parallel_size = 1;
+  int target_data_parallel_size = 1;                  // of a dcp target: ranks of FSDP
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk a stage
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
   int64_t true_vocab_size = 0;                        // of a Megatron source; 0: as it says itself
-  std::optional<MegatronNaming> target_norm_naming;   // of a Megatron target, as the next three; none: local
+  std::optional<MegatronNaming> target_norm_naming;   // of a Megatron target, as the next three; none: local, of
+                                                      // torch_dist Transformer Engine's
   std::optional<MegatronArgsForm> mg_args;            // none: a Namespace
-  bool use_distributed_optimizer = false;             // optimizer state in distrib_optim.pt
+  bool use_distributed_optimizer = false;             // whose state is written
   int64_t make_vocab_size_divisible_by = 0;           // x TP; 0: as the model says
   // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP source.
   std::string hf_cfg_dir;
   bool compress = false;                      // a native target
-  std::optional<core::WritePath> write_path;  // of a native or Megatron target; none: the fastest that works
+  std::optional<core::WritePath> write_path;  // of all but a Hugging Face target; none: the fastest that works
   bool drop_optimizer = false;
   bool dry_run = false;
   ckpt::ExecuteOptions execute;
@@ -54,7 +56,7 @@ struct ConvertReport {
   double seconds = 0;
 };
 
-// Optimizer state goes into a native or Megatron target, unless drop_optimizer.
+// Optimizer state goes into every target but a Hugging Face one, unless drop_optimizer.
 // Throws kInvalidArgument (contradicting options; a target that holds a model already), kUnsupported (optimizer state
 // for a Hugging Face target without drop_optimizer; a model no family can hold), and what reading, planning and writing
 // throw.

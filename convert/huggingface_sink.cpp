@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <filesystem>
 
-#include "convert/detail/printable.h"
+#include "convert/detail/transposed.h"
 #include "convert/huggingface.h"
 #include "convert/name_map.h"
 #include "convert/safetensors.h"
@@ -50,9 +49,7 @@ class HuggingFaceSink : public ckpt::Sink {
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
   // Whole rows, where a row is not larger than a chunk: a transposed matrix takes them as columns.
   int64_t chunk_elements(const core::ShardedTensor& target) const override {
-    const int64_t chunk = ckpt::Sink::chunk_elements(target);
-    const int64_t row = target.local_shape.size() == 2 ? target.local_shape[1] : 1;
-    return row > 0 && row <= chunk ? chunk / row * row : chunk;
+    return detail::chunk_of_whole_rows(target, ckpt::Sink::chunk_elements(target));
   }
   std::filesystem::path commit() override;
 
@@ -75,9 +72,6 @@ class HuggingFaceSink : public ckpt::Sink {
     int64_t offset_bytes = 0;
     int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
   };
-  void write_transposed(const Placement& place, int64_t item, int64_t columns, int64_t first, int64_t count,
-                        const std::byte* data);
-
   std::string path_of(const std::string& name) const { return (folder_ / name).string(); }
   std::string temporary_of(const std::string& name) const { return cat(path_of(name), ".tmp-", ::getpid()); }
   void copy_tokenizer_files() const;
@@ -181,24 +175,15 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
 void HuggingFaceSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
   const Placement& place = placements_.at(static_cast<size_t>(target));
   const int64_t item = item_sizes_[static_cast<size_t>(target)];
+  core::File& file = files_[place.file].file;
+  const int64_t columns = row_elements_[static_cast<size_t>(target)];
   if (place.transposed_columns > 0) {
-    return write_transposed(place, item, row_elements_[static_cast<size_t>(target)], first, count, data);
+    detail::put_transposed(
+        data, item, columns, first, count, place.transposed_columns,
+        [&](int64_t offset, std::span<const std::byte> run) { file.pwrite(run, place.offset_bytes + offset); });
+    return;
   }
-  files_[place.file].file.pwrite(std::span(data, static_cast<size_t>(count * item)), place.offset_bytes + first * item);
-}
-
-// Rows of `columns` elements become columns of the stored matrix: each of ours is a short run of a stored row.
-void HuggingFaceSink::write_transposed(const Placement& place, int64_t item, int64_t columns, int64_t first,
-                                       int64_t count, const std::byte* data) {
-  MS_CHECK(first % columns == 0 && count % columns == 0, "a transposed matrix is written in whole rows");
-  const int64_t first_row = first / columns, rows = count / columns;
-  std::vector<std::byte> run(static_cast<size_t>(rows * item));
-  for (int64_t column = 0; column < columns; ++column) {
-    for (int64_t row = 0; row < rows; ++row) {
-      std::memcpy(run.data() + row * item, data + (row * columns + column) * item, static_cast<size_t>(item));
-    }
-    files_[place.file].file.pwrite(run, place.offset_bytes + (column * place.transposed_columns + first_row) * item);
-  }
+  file.pwrite(std::span(data, static_cast<size_t>(count * item)), place.offset_bytes + first * item);
 }
 
 void HuggingFaceSink::copy_tokenizer_files() const {

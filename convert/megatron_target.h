@@ -1,8 +1,9 @@
-// A Megatron tree of --ckpt-format torch as the target of a conversion: which parts of which tensors go where in which
-// rank's file, and the ckpt::Sink that writes them (megatron.h reads such a tree).
+// A Megatron checkpoint as the target of a conversion: which parts of which tensors go where in which file, and the
+// ckpt::Sink that writes them.
 //
-// Every rank's file holds all that Megatron expects there, also what others hold the same: norms on every
-// tensor-parallel rank, the copy of tied word embeddings on the last stage.
+// A tree of --ckpt-format torch (megatron.h reads it): every rank's file holds all that Megatron expects there, also
+// what others hold the same: norms on every tensor-parallel rank, the copy of tied word embeddings on the last stage.
+// torch_dist (megatron_dist.h): every element once, in the file of the first rank that has it.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ struct MegatronTargetOptions {
   MegatronNaming naming = MegatronNaming::kLocal;
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
-  bool use_distributed_optimizer = false;
+  bool use_distributed_optimizer = false;     // its state, and not that of the mixed-precision one
   std::optional<core::WritePath> write_path;  // none: the fastest that works
 };
 
@@ -38,8 +39,14 @@ struct MegatronTarget {
 // dtype: of a canonical parameter's weights; optimizer state is fp32. Appends to `decisions` what is not simply copied,
 // one sentence each. Throws kInvalidArgument (a layout that the model cannot have; an iteration that is there already),
 // kUnsupported (optimizer state that is not Adam's, or not of all parameters).
-MegatronTarget make_megatron_target(const ckpt::Source& source, const MegatronTargetOptions& options,
-                                    const std::function<core::DType(const std::string& key)>& dtype,
-                                    std::vector<std::string>& decisions);
+MegatronTarget make_megatron_tree_target(const ckpt::Source& source, const MegatronTargetOptions& options,
+                                         const std::function<core::DType(const std::string& key)>& dtype,
+                                         std::vector<std::string>& decisions);
+// The same of torch_dist. Keys are megatron-core's by default, the layers stacked; optimizer state is kept by
+// parameter. options.naming: which modules have an _extra_state, those of megatron-core's own layers or Transformer
+// Engine's too.
+MegatronTarget make_megatron_dist_target(const ckpt::Source& source, const MegatronTargetOptions& options,
+                                         const std::function<core::DType(const std::string& key)>& dtype,
+                                         std::vector<std::string>& decisions);
 
 }  // namespace ms::convert

@@ -185,14 +185,19 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   convert->add_option(
       "--load-model-type", flags.load_model_type,
       "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist), dcp (PyTorch) or ms, instead of looking");
-  convert->add_option("--save-model-type", flags.save_model_type, "hf, mg or ms (hf of a ms source, else ms)");
+  convert->add_option("--save-model-type", flags.save_model_type,
+                      "hf, mg, dist, dcp or ms (hf of a ms source, else ms)");
   convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
-                      "TP of a ms or mg result (1)");
+                      "TP of a ms, mg or dist result (1)");
   convert->add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size,
-                      "PP of a ms or mg result (1)");
+                      "PP of a ms, mg or dist result (1)");
+  convert
+      ->add_option("--target-data-parallel-size", flags.target.data_parallel_size,
+                   "Ranks of FSDP that a dcp result is cut for, a file for each (1)")
+      ->check(CLI::Range(1, 1 << 20));
   convert
       ->add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
-                   "Layers in each chunk of a ms or mg result's stages (one chunk)")
+                   "Layers in each chunk of a ms, mg or dist result's stages (one chunk)")
       ->check(CLI::PositiveNumber);
   convert->add_option("--dtype", flags.dtype, "fp32, bf16 or fp16 for all weights (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
@@ -202,18 +207,20 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->check(CLI::PositiveNumber);
   convert->add_option(
       "--target-norm-naming", flags.target_norm_naming,
-      "Norms of a mg result are called as by megatron-core's own layers, local, or Transformer Engine's, "
-      "te (local)");
-  convert->add_option("--mg-args", flags.mg_args,
-                      "What args of a mg result are: namespace, dict or omit (namespace, as Megatron wants it)");
+      "Norms of a mg result are called as by megatron-core's own layers, local, or Transformer Engine's, te (local); "
+      "whose modules have a state of their own in a dist result (te)");
+  convert->add_option(
+      "--mg-args", flags.mg_args,
+      "What args of a mg or dist result are: namespace, dict or omit (namespace, as Megatron wants it)");
   convert->add_flag("--use-distributed-optimizer", flags.use_distributed_optimizer,
-                    "Optimizer state of a mg result goes into distrib_optim.pt");
+                    "Optimizer state of a mg or dist result is the distributed optimizer's");
   convert
       ->add_option("--make-vocab-size-divisible-by", flags.make_vocab_size_divisible_by,
-                   "The vocabulary of a mg result is padded to a multiple of this x TP (as the model says)")
+                   "The vocabulary of a mg or dist result is padded to a multiple of this x TP (as the model says)")
       ->check(CLI::PositiveNumber);
-  convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
-                      "config.json and tokenizer files of a hf result come from here; of a dcp source the config.json");
+  convert->add_option(
+      "--hf-cfg-dir", flags.hf_cfg_dir,
+      "config.json and tokenizer files of a hf result come from here; of a dcp source or result the config.json");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
   add_memory(convert);
   add_writing(convert);

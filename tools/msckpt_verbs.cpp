@@ -561,6 +561,7 @@ int run_convert(const Flags& flags) {
   }
   options.target_tensor_parallel_size = flags.target.tensor_model_parallel_size;
   options.target_pipeline_parallel_size = flags.target.pipeline_model_parallel_size;
+  options.target_data_parallel_size = flags.target.data_parallel_size;
   options.num_layers_per_virtual_pipeline_stage = flags.num_layers_per_virtual_pipeline_stage;
   if (!flags.dtype.empty()) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");

@@ -23,7 +23,8 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
-constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.", kState = "optimizer.state.";
+constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.", kState = "optimizer.state.",
+                           kDistributedMaster = "optimizer.state.param.";
 
 struct Name {
   std::string key;  // without what tells the role
@@ -78,13 +79,20 @@ class DistSource final : public ckpt::Source {
       const std::string key = spec.key;
       specs_.emplace(key, std::move(spec));
     }
-    bool dropped = false;
+    // The distributed optimizer's masters of an fp32 model are its weights.
+    const bool all_fp32 = std::all_of(reader_.tensors().begin(), reader_.tensors().end(), [](const auto& entry) {
+      return entry.first.starts_with(kOptimizer) || entry.second.dtype == SafetensorsDType::kF32;
+    });
+    bool dropped = false, same = false;
     for (const auto& [key, tensor] : reader_.tensors()) {
       const bool drop = options.drop_optimizer && key.starts_with(kOptimizer);
-      if (!drop) add_tensor(key, tensor);
+      const bool is_weight = all_fp32 && key.starts_with(kDistributedMaster);
+      if (!drop && !is_weight) add_tensor(key, tensor);
       dropped = dropped || drop;
+      same = same || (is_weight && !drop);
     }
     if (dropped) decisions.push_back("optimizer state is left out");
+    if (same) decisions.push_back("master weights of fp32 weights are these themselves, and left out");
     check_all_there();
     note_objects(decisions);
     add_megatron_progress(common.root(), args, info_);

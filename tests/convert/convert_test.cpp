@@ -195,8 +195,6 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   asked = options(folder / "ms", folder / "ms2");
   asked.save_model_type = Format::kNative;
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("msckpt reshard"));
-  asked.save_model_type = Format::kMegatronDist;
-  EXPECT_THAT(error_of(asked, ErrorCode::kUnsupported), HasSubstr("not written yet"));
   asked.save_model_type = Format::kHuggingFace;
   asked.use_distributed_optimizer = true;
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--use-distributed-optimizer"));

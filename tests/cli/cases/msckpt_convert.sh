@@ -14,6 +14,10 @@ cat mg/latest_checkpointed_iteration.txt && echo && ls mg/release
 msckpt convert --load-dir mg --save-dir from_mg --save-model-type hf 2>/dev/null
 cmp hf/model.safetensors from_mg/model.safetensors && echo equal
 msckpt verify mg --against hf 2>/dev/null && echo verified
+msckpt convert --load-dir mg --save-dir dist --save-model-type dist --target-tensor-parallel-size 2 2>/dev/null
+cat dist/latest_checkpointed_iteration.txt && echo && ls -A dist/release
+msckpt convert --load-dir dist --save-dir dcp --save-model-type dcp --target-data-parallel-size 3 2>/dev/null
+ls -A dcp && msckpt verify dcp --against hf 2>/dev/null && echo verified
 msckpt verify hf --against "$MS_SOURCE/tests/data/hf_qwen2_tiny" 2>/dev/null; echo "exit $?"
 msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
 test -e other || echo nothing written

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -32,9 +33,10 @@ class ArchiveSinkTest : public ::testing::Test {
     ArchiveSinkOptions options;
     options.folder = folder_ / "root/made";
     options.files.push_back(
-        {"deep/er/a.pt", {kLarge * 4, 40, 4}, [] { return pickle(); }, {{2, std::string("\0\0\x80\x3f", 4)}}});
-    options.files.push_back({"b.pt", {}, [] { return make_pickle([](PickleWriter& p) { p.text("nothing"); }); }, {}});
-    options.places = {{0, 0, 0}, {0, 1, 8}};
+        {"deep/er/a.pt", {{0, {kLarge * 4, 40, 4}, [] { return pickle(); }, {{2, std::string("\0\0\x80\x3f", 4)}}}}});
+    options.files.push_back(
+        {"b.pt", {{0, {}, [] { return make_pickle([](PickleWriter& p) { p.text("nothing"); }); }, {}}}});
+    options.places = {{0, 0, 0, 0, 0}, {0, 0, 1, 8, 0}};
     options.committed = [this] { ++committed_; };
     return options;
   }
@@ -103,6 +105,45 @@ TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
     committed_ = 0;
     fs::remove_all(folder_ / "root");
   }
+}
+
+// Of a file of two: the first without targets, the second a transposed matrix; and a text behind them.
+TEST_F(ArchiveSinkTest, ArchivesSideBySide) {
+  ArchiveSinkOptions asked;
+  asked.folder = folder_ / "made";
+  const auto tensor = [](core::Dims shape) {
+    return make_pickle([&](PickleWriter& p) {
+      p.dict([&] {
+        p.text("it");
+        write_torch_tensor(p, {.storage_elements = core::num_elements(shape), .shape = shape});
+      });
+    });
+  };
+  const Archive first{0, {4}, [&] { return tensor({1}); }, {{0, std::string("\0\0\x80\x3f", 4)}}};
+  const Archive second{4096, {24}, [&] { return tensor({3, 2}); }, {}};
+  asked.files.push_back({"both", {first, second}});
+  asked.places = {{0, 1, 0, 0, 2}};
+  asked.texts.emplace_back("note", [this] {
+    EXPECT_FALSE(fs::exists(folder_ / "made"));
+    return std::string("behind");
+  });
+  const auto sink = make_archive_sink(std::move(asked));
+  const ckpt::ShardTable table = {
+      core::ShardedTensor{"matrix", core::TensorRole::kParam, core::DType::kFp32, {2, 3}, {0, 0}, {2, 3}}};
+  sink->begin({}, table);
+  EXPECT_EQ(sink->chunk_elements(table[0]) % 3, 0) << "whole rows";
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
+  sink->write(0, 3, 3, bytes_of(rows) + 3 * 4);
+  sink->write(0, 0, 3, bytes_of(rows));
+  sink->commit();
+  EXPECT_EQ(test::read_file(folder_ / "made/note"), "behind");
+  ArchiveRange range = ArchiveRange::whole(folder_ / "made/both");
+  const int64_t size = range.bytes;
+  range.bytes = TorchWriter(tensor({1}), std::array<int64_t, 1>{4}).size_bytes();
+  EXPECT_EQ(read(TorchFile(range), "it"), std::vector<float>{1});
+  range.at = 4096;
+  range.bytes = size - 4096;
+  EXPECT_EQ(read(TorchFile(range), "it"), (std::vector<float>{1, 4, 2, 5, 3, 6}));
 }
 
 TEST_F(ArchiveSinkTest, AFolderThatIsThereStays) {

@@ -1,6 +1,4 @@
 // Megatron trees of ours: against those of megatron-core, in other layouts, from and to other formats, on sick disks.
-#include "convert/megatron_target.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +13,7 @@
 #include "convert/torch/torch_file.h"
 #include "core/error.h"
 #include "tests/convert/megatron/check_values.h"
+#include "tests/support/files_of.h"
 #include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -25,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using core::ErrorCode;
 using test::check_all_values;
+using test::files_of;
 using test::read_file;
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -47,15 +47,6 @@ ConvertOptions to_megatron(const std::string& from, const std::string& to, int t
   options.target_pipeline_parallel_size = pp;
   options.num_layers_per_virtual_pipeline_stage = layers_per_chunk;
   return options;
-}
-
-// All files of a folder, by path.
-std::map<std::string, std::string> files_of(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) files[fs::relative(entry.path(), folder).string()] = read_file(entry.path().string());
-  }
-  return files;
 }
 
 struct Layout {

@@ -12,14 +12,14 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../../bench/peers"), os.path.join(HERE, "../data")]
+sys.path[:0] = [os.path.join(HERE, "../../../bench/peers"), os.path.join(HERE, "../../data")]
 import peers  # noqa: E402
 
 peers.need("torch", "megatron.core")
 import torch  # noqa: E402
 import make_megatron_tree as megatron  # noqa: E402
 
-TREES = pathlib.Path(HERE).parent / "data" / "megatron"
+TREES = pathlib.Path(HERE).parents[1] / "data" / "megatron"
 # Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer.
 CASES = [
     ("swiglu_tp2_pp2_distributed", 1, 3, None, 1, False),

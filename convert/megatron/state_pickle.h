@@ -1,0 +1,35 @@
+// The parts of Megatron's pickled dictionaries that its formats have in common: args, the optimizer's groups, the
+// schedule.
+//
+// Sources: megatron/training/checkpointing.py (generate_state_dict, load_checkpoint), megatron/core/optimizer/
+// {optimizer,distrib_optimizer,optimizer_param_scheduler}.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "convert/megatron/target_state.h"
+#include "convert/torch/pickle_writer.h"
+
+namespace ms::convert {
+
+// checkpoint_version: the order of queries, keys and values is today's.
+inline constexpr double kMegatronCheckpointVersion = 3.0;
+
+// A key and its value in a dictionary.
+void pickle_entry(PickleWriter& pickle, std::string_view key, bool value);
+void pickle_entry(PickleWriter& pickle, std::string_view key, int64_t value);
+void pickle_entry(PickleWriter& pickle, std::string_view key, double value);
+void pickle_none(PickleWriter& pickle, std::string_view key);
+
+// The entries args and opt_param_scheduler; nothing where the state has none.
+void write_megatron_args(PickleWriter& pickle, const MegatronTargetState& state);
+void write_megatron_scheduler(PickleWriter& pickle, const MegatronTargetState& state);
+
+// The entry param_groups: of parameters with weight decay, and without. counts: how many each has, which are then
+// listed by number in `params`; empty: no such lists.
+void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, std::span<const size_t> counts);
+
+}  // namespace ms::convert

@@ -1,0 +1,186 @@
+#include "convert/megatron/target_state.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "convert/megatron/iterations.h"
+#include "convert/megatron/optimizer_order.h"
+#include "core/error.h"
+#include "core/io/file.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::DType;
+using core::Error;
+using core::ErrorCode;
+using core::TensorRole;
+
+constexpr const char* kEmbedding = "embedding.word_embeddings.weight";
+
+class StatePlanner {
+ public:
+  StatePlanner(const ckpt::Source& source, const MegatronTargetOptions& options, const MegatronModel& model,
+               const WeightDType& dtype, std::vector<std::string>& decisions)
+      : source_(source), options_(options), model_(model), dtype_(dtype), decisions_(decisions) {}
+
+  MegatronTargetState plan() {
+    state_.iteration = source_.info().iteration;
+    state_.args_form = options_.args;
+    state_.naming = options_.naming;
+    state_.scheduler = megatron_scheduler(source_.info());
+    if (options_.with_optimizer) plan_optimizer();
+    add_args();
+    describe();
+    return std::move(state_);
+  }
+
+ private:
+  void plan_optimizer();
+  void add_args();
+  void describe();
+  void say(const auto&... parts) { decisions_.push_back(cat(parts...)); }
+
+  const ckpt::Source& source_;
+  const MegatronTargetOptions& options_;
+  const MegatronModel& model_;
+  const WeightDType& dtype_;
+  std::vector<std::string>& decisions_;
+  MegatronTargetState state_;
+};
+
+void StatePlanner::plan_optimizer() {
+  state_.optimizer =
+      options_.use_distributed_optimizer ? MegatronOptimizerForm::kDistributed : MegatronOptimizerForm::kByPosition;
+  const nlohmann::json& common = source_.info().common;
+  state_.step = common.is_object() ? common.value("step", state_.iteration) : state_.iteration;
+  if (const auto settings = adam_settings(source_.info())) {
+    state_.adam = *settings;
+  } else {
+    say("Adam's betas and epsilon are not said by the source: Megatron's defaults, ", state_.adam.beta1, ", ",
+        state_.adam.beta2, " and ", state_.adam.eps, ", are written");
+  }
+  if (state_.scheduler.is_null()) {
+    say("the source has no whole learning-rate schedule, so opt_param_scheduler is left out; Megatron loads the "
+        "optimizer only with it");
+  }
+  for (const ckpt::ParameterSpec& spec : model_.specs) {
+    for (const OptimizerKind& moment : kMoments) {
+      if (source_.shards().find(spec.key, moment.role)) continue;
+      throw Error(ErrorCode::kUnsupported,
+                  cat("the optimizer state has no ", moment.key, " of ", spec.key,
+                      ", and Megatron keeps Adam's of all parameters; give --drop-optimizer to leave it out"));
+    }
+  }
+}
+
+void StatePlanner::add_args() {
+  const ckpt::ModelLayout& layout = model_.layout;
+  const int tp = layout.tensor_model_parallel_size, pp = layout.pipeline_model_parallel_size;
+  const int vpp = layout.virtual_pipeline_model_parallel_size;
+  const DType weights = dtype_(kEmbedding);
+  MegatronArgList& args = state_.args;
+  args = megatron_args(model_.padded);
+  for (auto& argument : megatron_progress_args(source_.info())) args.push_back(std::move(argument));
+  // megatron/training/tokenizer: this one has a token for the end of a document besides.
+  const bool null_tokenizer = std::any_of(args.begin(), args.end(), [](const auto& argument) {
+    return argument.first == "tokenizer_type" && argument.second == MegatronArg("NullTokenizer");
+  });
+  for (auto& [name, value] : args) {
+    if (null_tokenizer && name == "vocab_size") value = model_.config.vocab_size - 1;
+  }
+  const MegatronArg none;
+  const MegatronArgList of_tree = {
+      {"padded_vocab_size", model_.padded.padded_vocab_size(tp)},
+      {"tensor_model_parallel_size", int64_t{tp}},
+      {"pipeline_model_parallel_size", int64_t{pp}},
+      {"virtual_pipeline_model_parallel_size", vpp > 1 ? MegatronArg(int64_t{vpp}) : none},
+      {"num_layers_per_virtual_pipeline_stage",
+       vpp > 1 ? MegatronArg(model_.config.num_layers / (int64_t{pp} * vpp)) : none},
+      {"expert_model_parallel_size", int64_t{1}},
+      {"context_parallel_size", int64_t{1}},
+      {"data_parallel_size", int64_t{1}},
+      {"world_size", int64_t{tp} * pp},
+      {"bf16", weights == DType::kBf16},
+      {"fp16", weights == DType::kFp16},
+      {"params_dtype", from_core_dtype(weights)},
+      {"transformer_impl", options_.naming == MegatronNaming::kLocal ? "local" : "transformer_engine"},
+      {"optimizer", "adam"},
+      {"use_distributed_optimizer", state_.optimizer == MegatronOptimizerForm::kDistributed},
+      {"overlap_grad_reduce", false},
+      {"ddp_bucket_size", none},
+      {"no_save_rng", true},
+      {"no_save_optim", state_.optimizer == MegatronOptimizerForm::kNone},
+  };
+  args.insert(args.end(), of_tree.begin(), of_tree.end());
+}
+
+void StatePlanner::describe() {
+  const int tp = model_.layout.tensor_model_parallel_size;
+  const int64_t vocab = model_.config.vocab_size, padded = model_.padded.padded_vocab_size(tp);
+  if (padded > vocab) {
+    say("the vocabulary of ", vocab, " rows is padded with ", padded - vocab, " rows of zeros to ", padded,
+        ", a multiple of --make-vocab-size-divisible-by ", model_.padded.make_vocab_size_divisible_by, " x TP ", tp);
+  }
+  if (model_.config.post_norm)
+    say("norms behind attention and MLP have the names of MindSpeed-LLM; megatron-core has none");
+  if (!megatron_knows_rope_scaling(model_.config)) {
+    say("rope_scaling_type ", model_.config.rope_scaling_type,
+        " with these settings is in args as MindSpeed-LLM has it; Megatron cannot scale so");
+  }
+  if (state_.iteration == 0) {
+    say("the source has no iteration, so it goes to ", kMegatronRelease, ", from which Megatron loads weights only");
+  } else {
+    say("states of random generators are not carried over: load it with --no-load-rng");
+  }
+  if (state_.args_form == MegatronArgsForm::kOmit) {
+    say("args are left out: what shape the model has is then said nowhere, and msckpt cannot read the checkpoint");
+  }
+}
+
+}  // namespace
+
+MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTargetOptions& options) {
+  MegatronModel model;
+  model.config = source.info().model;
+  model.padded = model.config;
+  if (options.make_vocab_size_divisible_by > 0) {
+    model.padded.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
+  }
+  model.layout = options.layout;
+  ckpt::validate_layout(model.layout, model.config);
+  model.specs = ckpt::parameter_specs(model.config);
+  return model;
+}
+
+MegatronTargetState plan_target_state(const ckpt::Source& source, const MegatronTargetOptions& options,
+                                      const MegatronModel& model, const WeightDType& dtype,
+                                      std::vector<std::string>& decisions) {
+  return StatePlanner(source, options, model, dtype, decisions).plan();
+}
+
+TensorRole filled_from(const ckpt::Source& source, bool with_optimizer, const std::string& key, TensorRole role,
+                       DType dtype) {
+  const bool has_master = with_optimizer && source.shards().find(key, TensorRole::kMaster).has_value();
+  if (role == TensorRole::kMaster && !has_master) return TensorRole::kParam;
+  if (role == TensorRole::kParam && dtype == DType::kFp32 && has_master) return TensorRole::kMaster;
+  return role;
+}
+
+// Megatron has no iteration 0: what was not trained is a release.
+void place_iteration(const MegatronTargetOptions& options, int64_t iteration, ArchiveSinkOptions& sink) {
+  const fs::path root = options.root;
+  sink.folder = root / (iteration == 0 ? kMegatronRelease : megatron_iteration_folder(iteration));
+  if (fs::exists(sink.folder)) {
+    throw Error(ErrorCode::kInvalidArgument, cat(sink.folder.string(), " is there already; give another --save-dir"));
+  }
+  sink.write_path = options.write_path;
+  sink.committed = [root, iteration] {
+    core::write_text_atomically((root / kMegatronTracker).string(),
+                                iteration == 0 ? kMegatronRelease : std::to_string(iteration));
+  };
+}
+
+}  // namespace ms::convert
