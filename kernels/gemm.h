@@ -56,7 +56,7 @@ std::span<const GemmImplementation* const> gemm_implementations();
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
 // Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives zeros, or leaves C with accumulate).
-// Keeps packing buffers per thread, up to 6 MiB (plus m * 2048 * 4 bytes for a 16-bit C).
+// Keeps packing buffers per thread, up to 4 MiB (plus m * 2048 * 4 bytes for a 16-bit C).
 // Throws std::invalid_argument if accumulate is asked of a 16-bit C, or bf16 is mixed with fp16.
 void gemm(const GemmProblem& problem);
 

@@ -1,6 +1,8 @@
 // Memory a kernel needs inside one call, kept by the thread: grown when a call needs more, never shared, never zeroed.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -20,15 +22,20 @@ class ScratchBuffer {
     const size_t bytes = (static_cast<size_t>(n) * sizeof(float) + 63) / 64 * 64;
     if (bytes > capacity_) {
       std::free(data_);
-      capacity_ = 0;
-      data_ = std::aligned_alloc(64, bytes);
-      if (data_ == nullptr) throw std::bad_alloc();
-      capacity_ = bytes;
+      const bool large = bytes >= kHugePage;
+      capacity_ = large ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
+      data_ = std::aligned_alloc(large ? kHugePage : 64, capacity_);
+      if (data_ == nullptr) {
+        capacity_ = 0;
+        throw std::bad_alloc();
+      }
+      if (large) ::madvise(data_, capacity_, MADV_HUGEPAGE);  // only a hint
     }
     return static_cast<float*>(data_);
   }
 
  private:
+  static constexpr size_t kHugePage = size_t{2} << 20;
   void* data_ = nullptr;
   size_t capacity_ = 0;
 };

@@ -117,7 +117,7 @@ void causal_attention(const AttentionShape& shape, const T* q, const T* k, const
   float* queries = values + keys_padded * padded;   // [kQueryBlock][d], times scale
   float* sums = queries + kQueryBlock * padded;     // [kQueryBlock][padded]
   float* scores = sums + kQueryBlock * padded;      // [kQueryBlock][kKeyBlock]
-  pack<kTileColumns, kTileColumns>(k, shape.kv_stride, true, shape.seq, d, k_strips);
+  pack<kTileColumns>(k, shape.kv_stride, true, shape.seq, d, k_strips);
   copy_rows(v, shape.kv_stride, shape.seq, d, padded, 1.0F, values);
   fill(values + shape.seq * padded, (keys_padded - shape.seq) * padded, 0.0F);  // 0 * NaN would not be 0
   fill(queries, kQueryBlock * d, 0.0F);
@@ -203,8 +203,8 @@ void causal_attention_backward(const AttentionShape& shape, int64_t heads, const
   float* dq_sums = gradients + kQueryBlock * padded;
   float* scores = dq_sums + kQueryBlock * padded;
   float* dp = scores + kQueryBlock * kKeyBlock;
-  pack<kTileColumns, kTileColumns>(k, shape.kv_stride, true, seq, d, k_strips);
-  pack<kTileColumns, kTileColumns>(v, shape.kv_stride, true, seq, d, v_strips);
+  pack<kTileColumns>(k, shape.kv_stride, true, seq, d, k_strips);
+  pack<kTileColumns>(v, shape.kv_stride, true, seq, d, v_strips);
   copy_rows(k, shape.kv_stride, seq, d, padded, 1.0F, keys_rows);
   fill(keys_rows + seq * padded, (keys_padded - seq) * padded, 0.0F);
   fill(dk_sums, keys_padded * padded, 0.0F);

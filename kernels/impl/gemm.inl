@@ -4,24 +4,24 @@
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
 
-constexpr int64_t kPackRows = (kTileRows + 7) / 8 * 8;  // a strip of A is padded to whole 8 x 8 transposes
-// Panels: a strip of B (kDepth x kTileColumns) stays in L1, a block of A (kBlockRows x kDepth) in L2, the panel of B
-// (kDepth x kBlockColumns) in L3. kDepth also fixes the order of summation: never make it depend on the problem.
-// 384 against 256 and 192, AVX2 on Zen 3, layers of 768: 3 to 6 % faster (fewer passes over C).
+// Panels: a strip of A (kTileRows x kDepth) stays in L1 while the strips of a block of B (kDepth x kBlockColumns, in
+// L2) pass by; the panel of A (kPanelRows x kDepth) lies in L3. kDepth also fixes the order of summation: never make it
+// depend on the problem. 384 against 256 and 192, AVX2 on Zen 3, layers of 768: 3 to 6 % faster (fewer passes over C).
 constexpr int64_t kDepth = 384;
-constexpr int64_t kBlockRows = 96 / kTileRows * kTileRows;
-constexpr int64_t kBlockColumns = 2048 / kTileColumns * kTileColumns;
+constexpr int64_t kBlockColumns = 384 / kTileColumns * kTileColumns;
+constexpr int64_t kPanelRows = 1536 / kTileRows * kTileRows;
+constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // of a 16-bit C: its sums are kept in fp32
 
 // One packed strip of A times one of B. rows <= kTileRows, columns <= kTileColumns: edges go through a buffer, so that
 // every element sees the same arithmetic.
 inline void packed_tile(int64_t depth, const float* a, const float* b, int64_t rows, int64_t columns, bool accumulate,
                         float* c, int64_t ldc) {
   if (rows == kTileRows && columns == kTileColumns) {
-    micro_tile_rows<kTileRows>(depth, a, 1, kPackRows, b, kTileColumns, accumulate, c, ldc);
+    micro_tile_rows<kTileRows>(depth, a, 1, kTileRows, b, kTileColumns, accumulate, c, ldc);
     return;
   }
   alignas(64) float edge[kTileRows * kTileColumns];
-  micro_tile_rows<kTileRows>(depth, a, 1, kPackRows, b, kTileColumns, false, edge, kTileColumns);
+  micro_tile_rows<kTileRows>(depth, a, 1, kTileRows, b, kTileColumns, false, edge, kTileColumns);
   for (int64_t i = 0; i < rows; ++i) {
     float* target = c + i * ldc;
     const float* source = edge + i * kTileColumns;
@@ -33,27 +33,30 @@ inline void packed_tile(int64_t depth, const float* a, const float* b, int64_t r
   }
 }
 
-// packed_a, packed_b: room for one block each (gemm_tiles_workspace).
+// packed_a, packed_b: room for a panel and a block.
 template <class A, class B>
 void gemm_panel(const GemmProblem& problem, const A* a, const B* b, int64_t columns, bool accumulate, float* c,
                 int64_t ldc, float* packed_a, float* packed_b) {
   const int64_t m = problem.m, k = problem.k;
-  for (int64_t depth_begin = 0; depth_begin < k; depth_begin += kDepth) {
-    const int64_t depth = k - depth_begin < kDepth ? k - depth_begin : kDepth;
-    const bool add = accumulate || depth_begin > 0;
-    const B* b_block = problem.transpose_b ? b + depth_begin : b + depth_begin * problem.ldb;
-    pack<kTileColumns, kTileColumns>(b_block, problem.ldb, problem.transpose_b, columns, depth, packed_b);
-    for (int64_t row_begin = 0; row_begin < m; row_begin += kBlockRows) {
-      const int64_t rows = m - row_begin < kBlockRows ? m - row_begin : kBlockRows;
-      const A* a_block =
+  for (int64_t row_begin = 0; row_begin < m; row_begin += kPanelRows) {
+    const int64_t rows = m - row_begin < kPanelRows ? m - row_begin : kPanelRows;
+    for (int64_t depth_begin = 0; depth_begin < k; depth_begin += kDepth) {
+      const int64_t depth = k - depth_begin < kDepth ? k - depth_begin : kDepth;
+      const bool add = accumulate || depth_begin > 0;
+      const A* a_panel =
           problem.transpose_a ? a + depth_begin * problem.lda + row_begin : a + row_begin * problem.lda + depth_begin;
-      pack<kTileRows, kPackRows>(a_block, problem.lda, !problem.transpose_a, rows, depth, packed_a);
-      for (int64_t j = 0; j < columns; j += kTileColumns) {
-        const float* b_strip = packed_b + j * depth;
+      pack<kTileRows>(a_panel, problem.lda, !problem.transpose_a, rows, depth, packed_a);
+      for (int64_t block = 0; block < columns; block += kBlockColumns) {
+        const int64_t width = columns - block < kBlockColumns ? columns - block : kBlockColumns;
+        const B* b_block =
+            problem.transpose_b ? b + block * problem.ldb + depth_begin : b + depth_begin * problem.ldb + block;
+        pack<kTileColumns>(b_block, problem.ldb, problem.transpose_b, width, depth, packed_b);
         for (int64_t i = 0; i < rows; i += kTileRows) {
-          const float* a_strip = packed_a + i / kTileRows * kPackRows * depth;
-          packed_tile(depth, a_strip, b_strip, rows - i < kTileRows ? rows - i : kTileRows,
-                      columns - j < kTileColumns ? columns - j : kTileColumns, add, c + (row_begin + i) * ldc + j, ldc);
+          for (int64_t j = 0; j < width; j += kTileColumns) {
+            packed_tile(depth, packed_a + i * depth, packed_b + j * depth, rows - i < kTileRows ? rows - i : kTileRows,
+                        width - j < kTileColumns ? width - j : kTileColumns, add, c + (row_begin + i) * ldc + block + j,
+                        ldc);
+          }
         }
       }
     }
@@ -74,17 +77,16 @@ void gemm_tiles_typed(const GemmProblem& problem, GemmScratch& scratch) {
   const int64_t m = problem.m, n = problem.n, k = problem.k;
   const auto* a = static_cast<const A*>(problem.a);
   const auto* b = static_cast<const B*>(problem.b);
-  float* packed_a = scratch.packed_a(kBlockRows / kTileRows * kPackRows * kDepth);
-  const int64_t widest = n < kBlockColumns ? (n + kTileColumns - 1) / kTileColumns * kTileColumns : kBlockColumns;
-  float* packed_b = scratch.packed_b(widest * (k < kDepth ? k : kDepth));
-  for (int64_t column_begin = 0; column_begin < n; column_begin += kBlockColumns) {
-    const int64_t columns = n - column_begin < kBlockColumns ? n - column_begin : kBlockColumns;
+  const int64_t depth = k < kDepth ? k : kDepth;
+  float* packed_a = scratch.packed_a(packed_floats<kTileRows>(m < kPanelRows ? m : kPanelRows, depth));
+  float* packed_b = scratch.packed_b(packed_floats<kTileColumns>(n < kBlockColumns ? n : kBlockColumns, depth));
+  if (problem.c_type == GemmType::kFp32) {
+    gemm_panel(problem, a, b, n, problem.accumulate, static_cast<float*>(problem.c), problem.ldc, packed_a, packed_b);
+    return;
+  }
+  for (int64_t column_begin = 0; column_begin < n; column_begin += kPanelColumns) {
+    const int64_t columns = n - column_begin < kPanelColumns ? n - column_begin : kPanelColumns;
     const B* b_panel = problem.transpose_b ? b + column_begin * problem.ldb : b + column_begin;
-    if (problem.c_type == GemmType::kFp32) {
-      gemm_panel(problem, a, b_panel, columns, problem.accumulate, static_cast<float*>(problem.c) + column_begin,
-                 problem.ldc, packed_a, packed_b);
-      continue;
-    }
     float* sums = scratch.sums(m * columns);
     gemm_panel(problem, a, b_panel, columns, false, sums, columns, packed_a, packed_b);
     if (problem.c_type == GemmType::kBf16) {
