@@ -84,7 +84,7 @@ def main():
                       os.path.join(work, f"ms{written}"))
             peers.run("msckpt", "convert", "--load-dir", os.path.join(work, f"ms{written}"), "--save-dir", folder,
                       "--save-model-type", "dcp", "--target-data-parallel-size", written)
-            mp.spawn(load, (ranks, os.path.join(work, f"meeting{written}"), folder), ranks)
+            mp.start_processes(load, (ranks, os.path.join(work, f"meeting{written}"), folder), ranks, start_method="fork")
             print(f"written for {written}, loaded on {ranks} ranks{' under FSDP2' if ranks > 1 else ''}: model and AdamW as they were")
         for model in ("hf_llama_tiny", "hf_gpt2_tiny", "hf_gemma2_tiny"):
             weights_alone(model, work)

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "tests/convert/megatron/check_values.h"
 #include "tests/support/files_of.h"
+#include "tests/support/killed.h"
 #include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -242,6 +243,29 @@ TEST(DistTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
     }
     EXPECT_GT(failures, 0) << static_cast<int>(kind);
   }
+}
+
+// At any moment: what is there under its final name is whole, and the tracker names what is there.
+TEST(DistTargetTest, AKillLeavesNothingOrAllOfIt) {
+  int nth = 0, whole = 0;
+  for (bool through = false; !through; nth += 1 + nth / 4) {
+    SCOPED_TRACE(nth);
+    const test::TemporaryFolder folder;
+    const ConvertOptions options = to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist");
+    through = test::survives(nth, [&] { convert_checkpoint(options); });
+    if (fs::exists(folder / "dist/iter_0000007")) {
+      ++whole;
+      EXPECT_FALSE(check_all_values(*open(folder / "dist/iter_0000007")).empty());
+    } else {
+      EXPECT_FALSE(through);
+    }
+    if (fs::exists(folder / "dist/latest_checkpointed_iteration.txt")) {
+      EXPECT_FALSE(check_all_values(*open(folder / "dist")).empty());
+    }
+    ASSERT_LT(nth, 10'000);
+  }
+  EXPECT_GT(nth, 30) << "there are more calls than that";
+  EXPECT_GT(whole, 0);
 }
 
 TEST(DistTargetTest, AStopLeavesNothing) {
