@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 #include "ckpt/commit.h"
 #include "ckpt/reader.h"
 #include "ckpt/writer.h"
 #include "convert/detect.h"
 #include "convert/huggingface.h"
+#include "core/affinity.h"
 #include "core/comm/agree.h"
 #include "core/comm/mpi_transport.h"
 #include "core/comm/single_transport.h"
@@ -130,9 +130,23 @@ void read_configuration(const CommandLine& line, core::ConfigFields& fields, tra
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }
 
-int threads_per_rank(const train::TrainerConfig& config, int local_ranks) {
-  if (config.training.threads_per_rank > 0) return config.training.threads_per_rank;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, local_ranks));
+// Collective. What --threads-per-rank says, or the cores of this rank; warns if a rank has fewer cores than threads.
+int threads_per_rank(const train::TrainerConfig& config, core::Communicator& world) {
+  std::vector<core::RankCpus> cpus;
+  for (const std::string& text : world.allgather_strings(core::encode(core::cpus_of_this_thread()))) {
+    cpus.push_back(core::decode_rank_cpus(text));
+  }
+  std::vector<int> threads;
+  for (size_t rank = 0; rank < cpus.size(); ++rank) {
+    const int wanted = config.training.threads_per_rank;
+    threads.push_back(wanted > 0 ? wanted : std::max(1, core::cores_of_rank(cpus, rank)));
+  }
+  if (const std::string shortage = core::explain_shortage(cpus, threads); !shortage.empty() && world.rank() == 0) {
+    core::log_warning("mstrain", shortage);
+  }
+  const int own = threads[static_cast<size_t>(world.rank())];
+  core::log_debug("mstrain", core::cat("compute threads: ", own));
+  return own;
 }
 
 int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
@@ -147,11 +161,9 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
     return 0;
   }
   std::unique_ptr<core::Transport> transport;
-  int local_ranks = 1;
   if (core::launched_by_mpi()) {
     session.emplace(threads_that_send(line));
     transport = session->transport();
-    local_ranks = session->local_size();
   } else {
     transport = std::make_unique<core::SingleTransport>();
   }
@@ -188,7 +200,7 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
     return 0;
   }
   if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());
-  core::ThreadPool pool(threads_per_rank(config, local_ranks));
+  core::ThreadPool pool(threads_per_rank(config, world));
   train::Trainer trainer(config, endpoint, pool, &recorder,
                          {.open_source = open_source,
                           .convert_trace =
