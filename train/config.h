@@ -186,7 +186,8 @@ struct TrainingConfig {
           "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
     field("recompute_num_layers", &C::recompute_num_layers,
           "Layers to recompute (block), or layers per group (uniform)");
-    field("threads_per_rank", &C::threads_per_rank, "Compute threads of a rank; 0: the cores it may run on, divided by the ranks that share them");
+    field("threads_per_rank", &C::threads_per_rank,
+          "Compute threads of a rank; 0: the cores it may run on, divided by the ranks that share them");
     field("deterministic", &C::deterministic,
           "Results do not depend on --threads-per-rank either; two runs of one layout are always equal");
   }
