@@ -14,10 +14,15 @@
 #include "ckpt/reader.h"
 #include "convert/dcp.h"
 #include "convert/dcp_target.h"
+#include "convert/deepspeed.h"
+#include "convert/deepspeed/universal_target.h"
 #include "convert/detail/printable.h"
+#include "convert/gguf_target.h"
 #include "convert/huggingface.h"
+#include "convert/lora.h"
 #include "convert/megatron.h"
 #include "convert/megatron_dist.h"
+#include "convert/meta.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -51,7 +56,8 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
                                               ConvertReport& report) {
   std::vector<core::TensorRole> roles = {core::TensorRole::kParam};
   std::set<std::string> dropped;
-  const bool to_native = report.to == Format::kNative, to_adam = is_megatron(report.to) || report.to == Format::kDcp;
+  const bool to_native = report.to == Format::kNative,
+             to_adam = is_megatron(report.to) || report.to == Format::kDcp || report.to == Format::kUniversal;
   for (const core::TensorRole role :
        {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer}) {
     if (!ckpt::has_role(source, role)) continue;
@@ -68,8 +74,9 @@ std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const 
   if (!options.drop_optimizer) {
     throw Error(ErrorCode::kUnsupported,
                 cat(options.load_dir, " holds optimizer state (", names, "), which ",
-                    report.to == Format::kHuggingFace ? std::string("a Hugging Face folder")
-                                                      : cat("a ", format_name(report.to), " checkpoint"),
+                    report.to == Format::kHuggingFace
+                        ? std::string("a Hugging Face folder")
+                        : cat("a ", format_name(report.to), report.to == Format::kGguf ? " file" : " checkpoint"),
                     " cannot; give --drop-optimizer to leave it out"));
   }
   report.decisions.push_back(cat("optimizer state is left out: ", names));
@@ -210,6 +217,43 @@ Target dcp_target(const ckpt::Source& source, const ConvertOptions& options,
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
 
+Target universal_target(const ckpt::Source& source, const ConvertOptions& options,
+                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+  UniversalTargetOptions asked;
+  asked.root = options.save_dir;
+  std::string copy_from;
+  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, &copy_from);
+  asked.with_optimizer = with_optimizer;
+  asked.write_path = options.write_path;
+  UniversalTarget made = make_universal_target(source, asked, dtype_of(options, dtypes), report.decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
+Target gguf_target(const ckpt::Source& source, const ConvertOptions& options,
+                   const std::map<std::string, core::DType>& dtypes, ConvertReport& report) {
+  GgufTargetOptions asked;
+  asked.folder = options.save_dir;
+  asked.config =
+      result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, &asked.tokenizer_folder);
+  asked.q8_0 = options.q8_0;
+  GgufTarget made = make_gguf_target(source, asked, dtype_of(options, dtypes), report.decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
+// Adam's state is of the weights without the adapter.
+std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
+                                        ConvertReport& report) {
+  const bool trained =
+      ckpt::has_role(*source, core::TensorRole::kMaster) || ckpt::has_role(*source, core::TensorRole::kExpAvg);
+  if (trained && !options.drop_optimizer) {
+    throw Error(ErrorCode::kUnsupported, cat(options.load_dir,
+                                             " holds optimizer state, which is not of the weights that --lora "
+                                             "makes; give --drop-optimizer to leave it out"));
+  }
+  return merge_lora(std::move(source), options.lora, options.dtype == core::DType::kFp32 || options.q8_0,
+                    report.decisions);
+}
+
 std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertReport& report) {
   const MegatronOptions megatron{.true_vocab_size = options.true_vocab_size, .drop_optimizer = options.drop_optimizer};
   switch (report.from) {
@@ -221,6 +265,14 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
       return open_megatron_dist(options.load_dir, megatron, report.decisions);
     case Format::kDcp:
       return open_dcp(options.load_dir, {options.hf_cfg_dir, options.drop_optimizer}, report.decisions);
+    case Format::kDeepSpeed:
+      return open_deepspeed(options.load_dir, {options.hf_cfg_dir, options.drop_optimizer}, report.decisions);
+    case Format::kUniversal:
+      return open_universal(options.load_dir, {options.hf_cfg_dir, options.drop_optimizer}, report.decisions);
+    case Format::kMeta:
+      return open_meta(options.load_dir, options.hf_cfg_dir, report.decisions);
+    case Format::kGguf:
+      throw Error(ErrorCode::kUnsupported, cat(options.load_dir, ": gguf files are written, not read"));
     case Format::kNative:
       break;
   }
@@ -230,11 +282,15 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertRe
 // Options that say nothing of this target.
 void refuse_options_of_others(const ConvertOptions& options, Format from, Format to) {
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
+  if (to == Format::kDeepSpeed || to == Format::kMeta) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("--save-model-type ", format_name(to), ": such checkpoints are read, not written"));
+  }
   if (to != Format::kNative && options.compress) {
     refuse("--compress is of checkpoints of ours, not of a ", format_name(to), " result");
   }
-  if (to == Format::kHuggingFace && options.write_path) {
-    refuse("--write-path is of a ms, mg, dist or dcp result, not of a ", format_name(to), " one");
+  if ((to == Format::kHuggingFace || to == Format::kGguf) && options.write_path) {
+    refuse("--write-path is of a ms, mg, dist, dcp or ucp result, not of a ", format_name(to), " one");
   }
   if (!is_megatron(to) && (options.target_norm_naming || options.mg_args || options.use_distributed_optimizer ||
                            options.make_vocab_size_divisible_by != 0)) {
@@ -243,10 +299,17 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
         "mg or dist result, not of a ",
         format_name(to), " one");
   }
-  const bool has_config = to == Format::kHuggingFace || to == Format::kDcp || from == Format::kDcp;
+  const auto says_no_model = [](Format format) {
+    return format == Format::kDcp || format == Format::kDeepSpeed || format == Format::kUniversal ||
+           format == Format::kMeta;
+  };
+  const bool has_config = to == Format::kHuggingFace || to == Format::kGguf || says_no_model(to) || says_no_model(from);
   if (!options.hf_cfg_dir.empty() && !has_config) {
-    refuse("--hf-cfg-dir is of a hf result, or a dcp source or result, and this goes from ", format_name(from), " to ",
-           format_name(to));
+    refuse("--hf-cfg-dir is of a hf or gguf result, or of a dcp, ds, ucp or meta source or result, and this goes from ",
+           format_name(from), " to ", format_name(to));
+  }
+  if (to != Format::kGguf && options.q8_0) {
+    refuse("--dtype q8_0 is of a gguf result, not of a ", format_name(to), " one");
   }
   if (to != Format::kDcp && options.target_data_parallel_size != 1) {
     refuse("--target-data-parallel-size is of a dcp result, not of a ", format_name(to), " one");
@@ -254,7 +317,7 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
   const bool has_layout = to == Format::kNative || is_megatron(to);
   if (!has_layout && (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
                       options.num_layers_per_virtual_pipeline_stage != 0)) {
-    refuse("a ", to == Format::kHuggingFace ? "Hugging Face folder" : "dcp checkpoint",
+    refuse("a ", to == Format::kHuggingFace ? std::string("Hugging Face folder") : cat(format_name(to), " result"),
            " has no parallel layout; leave --target-tensor-parallel-size, "
            "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
   }
@@ -289,7 +352,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
   refuse_options_of_others(options, report.from, report.to);
-  const std::unique_ptr<ckpt::Source> source = open_from(options, report);
+  std::unique_ptr<ckpt::Source> source = open_from(options, report);
+  if (!options.lora.empty()) source = with_lora(std::move(source), options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const bool masters_are_weights =
       report.to == Format::kDcp && std::find(roles.begin(), roles.end(), core::TensorRole::kMaster) != roles.end();
@@ -302,10 +366,12 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto dtypes = target_dtypes(*source, masters_are_weights ? std::optional(core::DType::kFp32) : options.dtype);
   if (!masters_are_weights) note_casts(*source, dtypes, report);
   const bool with_optimizer = roles.size() > 1;
-  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes, roles)
-                  : is_megatron(report.to)     ? megatron_target(*source, options, dtypes, with_optimizer, report)
-                  : report.to == Format::kDcp  ? dcp_target(*source, options, dtypes, with_optimizer, report)
-                                               : huggingface_target(*source, options, dtypes, report.from);
+  Target target = report.to == Format::kNative      ? native_target(*source, options, dtypes, roles)
+                  : is_megatron(report.to)          ? megatron_target(*source, options, dtypes, with_optimizer, report)
+                  : report.to == Format::kDcp       ? dcp_target(*source, options, dtypes, with_optimizer, report)
+                  : report.to == Format::kUniversal ? universal_target(*source, options, dtypes, with_optimizer, report)
+                  : report.to == Format::kGguf      ? gguf_target(*source, options, dtypes, report)
+                                                    : huggingface_target(*source, options, dtypes, report.from);
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
@@ -335,9 +401,13 @@ Format parse_format(const std::string& text, const std::string& flag) {
   if (text == "mg") return Format::kMegatron;
   if (text == "dist") return Format::kMegatronDist;
   if (text == "dcp") return Format::kDcp;
+  if (text == "ds") return Format::kDeepSpeed;
+  if (text == "ucp") return Format::kUniversal;
+  if (text == "meta") return Format::kMeta;
+  if (text == "gguf") return Format::kGguf;
   if (text == "ms") return Format::kNative;
   throw Error(ErrorCode::kInvalidArgument,
-              cat(flag, " ", detail::printable(text), ": expected hf, mg, dist, dcp or ms"));
+              cat(flag, " ", detail::printable(text), ": expected hf, mg, dist, dcp, ds, ucp, meta, gguf or ms"));
 }
 
 MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag) {

@@ -35,11 +35,14 @@ struct ConvertOptions {
   std::optional<MegatronArgsForm> mg_args;            // none: a Namespace
   bool use_distributed_optimizer = false;             // whose state is written
   int64_t make_vocab_size_divisible_by = 0;           // x TP; 0: as the model says
-  // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP source.
+  // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP or
+  // DeepSpeed source.
   std::string hf_cfg_dir;
   bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // of all but a Hugging Face target; none: the fastest that works
   bool drop_optimizer = false;
+  std::string lora;   // folder of an adapter of PEFT that is merged into the weights; empty: none
+  bool q8_0 = false;  // matrices of a gguf target in blocks of 8 bits
   bool dry_run = false;
   ckpt::ExecuteOptions execute;
 };
@@ -63,7 +66,7 @@ struct ConvertReport {
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
 nlohmann::json to_json(const ConvertReport& report);  // {"schema": "msckpt/1", "verb": "convert", ...}
-// "hf", "mg", "dist", "dcp" or "ms"; throws kInvalidArgument naming `flag`.
+// "hf", "mg", "dist", "dcp", "ds", "ucp", "meta", "gguf" or "ms"; throws kInvalidArgument naming `flag`.
 Format parse_format(const std::string& text, const std::string& flag);
 // "local" or "te"; "namespace", "dict" or "omit". Throw kInvalidArgument naming `flag`.
 MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag);

@@ -12,13 +12,9 @@
 #include <vector>
 
 #include "ckpt/source.h"
+#include "convert/hf_named.h"
 
 namespace ms::convert {
-
-struct DcpOptions {
-  std::string hf_cfg_dir;       // of the config.json that says the model; empty: the checkpoint's folder
-  bool drop_optimizer = false;  // its state is not looked at
-};
 
 // "a .metadata of PyTorch DCP"; empty if `folder` is none, or Megatron's.
 std::string dcp_sign(const std::string& folder);
@@ -26,7 +22,7 @@ std::string dcp_sign(const std::string& folder);
 // What was not simply taken over is appended to `decisions`, one sentence each. Throws kNotFound (no config.json),
 // kCorruptData (a tensor or a part of one is missing, damaged, or of another shape than config.json says; the embedding
 // under several names), kUnsupported (no tensor of this family; weights of a type we do not compute with).
-std::unique_ptr<ckpt::Source> open_dcp(const std::string& folder, const DcpOptions& options,
+std::unique_ptr<ckpt::Source> open_dcp(const std::string& folder, const HfNamedOptions& options,
                                        std::vector<std::string>& decisions);
 
 }  // namespace ms::convert

@@ -7,6 +7,7 @@
 
 #include "convert/dcp.h"
 #include "convert/detail/printable.h"
+#include "convert/hf_named.h"
 #include "convert/mapped_source.h"
 #include "convert/torch/dcp_reader.h"
 #include "convert/torch/dcp_tensors.h"
@@ -22,40 +23,14 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
-constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
 constexpr std::pair<std::string_view, TensorRole> kMoments[] = {{".exp_avg", TensorRole::kExpAvg},
                                                                 {".exp_avg_sq", TensorRole::kExpAvgSq}};
 
-std::string without_wrappers(std::string_view key) {
-  std::string out(key);
-  for (const std::string_view wrapper : kWrappers) {
-    for (size_t at = out.find(wrapper); at != std::string::npos; at = out.find(wrapper, at)) {
-      if (at == 0 || out[at - 1] == '.') {
-        out.erase(at, wrapper.size());
-      } else {
-        ++at;
-      }
-    }
-  }
-  return out;
-}
-
-// What stands before `ending` in the keys that end in it, as a whole word.
-std::vector<std::string> prefixes_of(const std::map<std::string, size_t>& keys, const std::string& ending) {
-  std::vector<std::string> out;
-  for (const auto& [key, index] : keys) {
-    if (!key.ends_with(ending)) continue;
-    const std::string prefix = key.substr(0, key.size() - ending.size());
-    if (prefix.empty() || prefix.ends_with('.')) out.push_back(prefix);
-  }
-  return out;
-}
-
 class DcpCheckpoint {
  public:
-  DcpCheckpoint(const std::string& folder, const DcpOptions& options, std::vector<std::string>& decisions)
+  DcpCheckpoint(const std::string& folder, const HfNamedOptions& options, std::vector<std::string>& decisions)
       : reader_(std::make_shared<DcpReader>(folder)),
-        config_(read_config(folder, options.hf_cfg_dir)),
+        config_(config_of_named(folder, options.hf_cfg_dir, "DCP")),
         decisions_(decisions) {
     tensors_.where = folder;
     tensors_.files.push_back(open_dcp_tensors(reader_));
@@ -84,24 +59,23 @@ class DcpCheckpoint {
   }
 
  private:
-  static HfConfig read_config(const std::string& folder, const std::string& asked) {
-    const fs::path path = fs::path(asked.empty() ? folder : asked) / "config.json";
-    if (asked.empty() && !fs::exists(path)) {
-      throw Error(ErrorCode::kNotFound,
-                  cat(folder,
-                      ": DCP does not say what model it holds; give the folder of its config.json by "
-                      "--hf-cfg-dir"));
-    }
-    return read_hf_config(asked.empty() ? path.string() : asked);
-  }
-
   const TensorFile& file() const { return *tensors_.files[0]; }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [key, index] : keys_) names.push_back(key);
+    return names;
+  }
 
   // Moments under "<what the program calls them>.<name of the weight>.exp_avg".
   void find_optimizer() {
-    const auto prefixes = prefixes_of(keys_, cat(embedding_, kMoments[0].first));
+    const std::string moment = cat(embedding_, kMoments[0].first);
+    const auto prefixes = prefixes_before(names(), moment);
     if (prefixes.empty()) return;
-    if (prefixes.size() > 1) refuse_several(cat(embedding_, kMoments[0].first), prefixes);
+    if (prefixes.size() > 1) {
+      throw Error(ErrorCode::kCorruptData, cat(tensors_.where, ": ", moment, " is there several times: under ",
+                                               printable(prefixes[0]), " and under ", printable(prefixes[1])));
+    }
     optimizer_ = prefixes[0];
     for (const auto& [key, index] : keys_) {
       if (!key.starts_with(*optimizer_)) continue;
@@ -115,30 +89,13 @@ class DcpCheckpoint {
   }
 
   void find_weights() {
-    std::string name = embedding_;
-    auto prefixes = prefixes_of(keys_, name);
-    if (prefixes.empty() && config_.family->prefix_is_optional) {
-      name = config_.family->before[0].hf;
-      prefixes = prefixes_of(keys_, name);
-    }
-    if (prefixes.empty()) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(tensors_.where, ": no tensor is called ", embedding_, ", as in a ", config_.family->model_type,
-                      " model of transformers; its ", keys_.size(), " tensors begin with ",
-                      keys_.empty() ? std::string("none") : printable(keys_.begin()->first)));
-    }
-    if (prefixes.size() > 1) refuse_several(name, prefixes);
+    const std::string prefix = prefix_of_family(names(), *config_.family, tensors_.where);
     for (const auto& [key, index] : keys_) {
       const bool of_optimizer = optimizer_ && key.starts_with(*optimizer_) && !optimizer_->empty();
-      if (!key.starts_with(prefixes[0]) || of_optimizer || used_.contains(index)) continue;
-      tensors_.tables[TensorRole::kParam].emplace(key.substr(prefixes[0].size()), NamedTensors::Place{0, index});
+      if (!key.starts_with(prefix) || of_optimizer || used_.contains(index)) continue;
+      tensors_.tables[TensorRole::kParam].emplace(key.substr(prefix.size()), NamedTensors::Place{0, index});
       used_.insert(index);
     }
-  }
-
-  [[noreturn]] void refuse_several(const std::string& name, const std::vector<std::string>& prefixes) const {
-    throw Error(ErrorCode::kCorruptData, cat(tensors_.where, ": ", name, " is there several times: under ",
-                                             printable(prefixes[0]), " and under ", printable(prefixes[1])));
   }
 
   void say_what_is_skipped() const {
@@ -193,7 +150,7 @@ std::string dcp_sign(const std::string& folder) {
   return plain ? ".metadata of PyTorch DCP" : "";
 }
 
-std::unique_ptr<ckpt::Source> open_dcp(const std::string& folder, const DcpOptions& options,
+std::unique_ptr<ckpt::Source> open_dcp(const std::string& folder, const HfNamedOptions& options,
                                        std::vector<std::string>& decisions) {
   return DcpCheckpoint(folder, options, decisions).source();
 }

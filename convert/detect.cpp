@@ -5,11 +5,13 @@
 
 #include "ckpt/reader.h"
 #include "convert/dcp.h"
+#include "convert/deepspeed.h"
 #include "convert/huggingface.h"
 #include "convert/megatron.h"
 #include "convert/megatron/iterations.h"
 #include "convert/megatron/tree.h"
 #include "convert/megatron_dist.h"
+#include "convert/meta.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -21,13 +23,6 @@ namespace fs = std::filesystem;
 using core::cat;
 using core::Error;
 using core::ErrorCode;
-
-// Formats of others that we know by sight only, so that the answer is not "nothing here".
-std::string foreign_format(const fs::path& folder) {
-  if (fs::exists(folder / "latest_universal") || fs::exists(folder / "zero")) return "a DeepSpeed universal checkpoint";
-  if (fs::exists(folder / "latest")) return "a DeepSpeed checkpoint (latest)";
-  return "";
-}
 
 }  // namespace
 
@@ -43,6 +38,14 @@ std::string_view format_name(Format format) {
       return "dist";
     case Format::kDcp:
       return "dcp";
+    case Format::kDeepSpeed:
+      return "ds";
+    case Format::kUniversal:
+      return "ucp";
+    case Format::kMeta:
+      return "meta";
+    case Format::kGguf:
+      return "gguf";
   }
   return "";
 }
@@ -59,6 +62,7 @@ Detection detect_format(const std::string& path) {
     if (fs::exists(folder / "config.json")) return {Format::kHuggingFace, cat("config.json and ", weights)};
     throw Error(ErrorCode::kNotFound, cat(path, ": ", weights, " without a config.json; the model's shape is in that"));
   }
+  if (const std::string sign = meta_sign(path); !sign.empty()) return {Format::kMeta, sign};
   if (const std::string sign = megatron_sign(folder); !sign.empty()) return {Format::kMegatron, sign};
   if (const std::string sign = megatron_dist_sign(path); !sign.empty()) return {Format::kMegatronDist, sign};
   if (const auto torn = megatron_iterations(folder, [](const fs::path& inner) { return is_dcp(inner.string()); });
@@ -68,13 +72,15 @@ Detection detect_format(const std::string& path) {
         cat(torn[0].string(), ": no metadata.json, which Megatron writes when all is there: that save was cut short"));
   }
   if (const std::string sign = dcp_sign(path); !sign.empty()) return {Format::kDcp, sign};
-  if (const std::string foreign = foreign_format(folder); !foreign.empty()) {
-    throw Error(ErrorCode::kUnsupported, cat(path, ": this is ", foreign, ", which is not supported yet"));
-  }
+  if (const std::string sign = deepspeed_sign(path); !sign.empty()) return {Format::kDeepSpeed, sign};
+  if (const std::string sign = universal_sign(path); !sign.empty()) return {Format::kUniversal, sign};
   throw Error(ErrorCode::kNotFound,
               cat(path,
                   ": no checkpoint in it (looked for manifest.json, iter_*/manifest.json, mp_rank_*, "
-                  "iter_*/mp_rank_*, .metadata, model.safetensors and pytorch_model.bin, and their indices)"));
+                  "iter_*/mp_rank_*, .metadata, latest, latest_universal, *_model_states.pt, params.json with "
+                  "consolidated.00.pth, model.safetensors and "
+                  "pytorch_model.bin, "
+                  "and their indices)"));
 }
 
 std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
@@ -86,7 +92,10 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
   std::vector<std::string> decisions;
   auto source = found.format == Format::kMegatron       ? open_megatron(path, {}, decisions)
                 : found.format == Format::kMegatronDist ? open_megatron_dist(path, {}, decisions)
-                                                        : open_dcp(path, {}, decisions);
+                : found.format == Format::kDcp          ? open_dcp(path, {}, decisions)
+                : found.format == Format::kDeepSpeed    ? open_deepspeed(path, {}, decisions)
+                : found.format == Format::kUniversal    ? open_universal(path, {}, decisions)
+                                                        : open_meta(path, "", decisions);
   for (const std::string& decision : decisions) core::log_info("convert.source", decision);
   return source;
 }

@@ -8,17 +8,17 @@
 
 namespace ms::convert {
 
-enum class Format { kNative, kHuggingFace, kMegatron, kMegatronDist, kDcp };
+enum class Format { kNative, kHuggingFace, kMegatron, kMegatronDist, kDcp, kDeepSpeed, kUniversal, kMeta, kGguf };
 
-std::string_view format_name(Format format);  // "ms", "hf", "mg", "dist", "dcp": as --load-model-type has it
+std::string_view format_name(
+    Format format);  // "ms", "hf", "mg", "dist", "dcp", "ds", "ucp", "meta", "gguf": as in --load-model-type
 
 struct Detection {
   Format format = Format::kNative;
   std::string rule;  // "config.json and model.safetensors"
 };
 
-// Throws kNotFound if there is nothing at `path` or nothing we know, kUnsupported for a format that we recognise and
-// cannot read (DCP of others than Megatron, DeepSpeed), naming what was seen.
+// Throws kNotFound if there is nothing at `path` or nothing we know, kCorruptData for a save that was cut short.
 Detection detect_format(const std::string& path);
 
 // Opens whatever is there; a foreign format is said in the log with the rule that fired. Throws what detect_format and

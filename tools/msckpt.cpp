@@ -182,11 +182,11 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")
       ->required();
   convert->add_option("--save-dir", flags.save_dir, "Folder to make; the path made is printed");
-  convert->add_option(
-      "--load-model-type", flags.load_model_type,
-      "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist), dcp (PyTorch) or ms, instead of looking");
+  convert->add_option("--load-model-type", flags.load_model_type,
+                      "hf, mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist), dcp (PyTorch), ds (DeepSpeed), "
+                      "ucp (its universal checkpoints), meta (consolidated.*.pth) or ms, instead of looking");
   convert->add_option("--save-model-type", flags.save_model_type,
-                      "hf, mg, dist, dcp or ms (hf of a ms source, else ms)");
+                      "hf, mg, dist, dcp, ucp, gguf or ms (hf of a ms source, else ms)");
   convert->add_option("--target-tensor-parallel-size", flags.target.tensor_model_parallel_size,
                       "TP of a ms, mg or dist result (1)");
   convert->add_option("--target-pipeline-parallel-size", flags.target.pipeline_model_parallel_size,
@@ -199,7 +199,8 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
                    "Layers in each chunk of a ms, mg or dist result's stages (one chunk)")
       ->check(CLI::PositiveNumber);
-  convert->add_option("--dtype", flags.dtype, "fp32, bf16 or fp16 for all weights (as the source has them)");
+  convert->add_option("--dtype", flags.dtype,
+                      "fp32, bf16 or fp16 for all weights, of a gguf result q8_0 too (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
   convert
       ->add_option("--true-vocab-size", flags.true_vocab_size,
@@ -218,9 +219,10 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->add_option("--make-vocab-size-divisible-by", flags.make_vocab_size_divisible_by,
                    "The vocabulary of a mg or dist result is padded to a multiple of this x TP (as the model says)")
       ->check(CLI::PositiveNumber);
-  convert->add_option(
-      "--hf-cfg-dir", flags.hf_cfg_dir,
-      "config.json and tokenizer files of a hf result come from here; of a dcp source or result the config.json");
+  convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
+                      "config.json and tokenizer files of a hf or gguf result come from here; of a dcp, ds, ucp or "
+                      "meta source, and a dcp or ucp result, the config.json");
+  convert->add_option("--lora", flags.lora, "Folder of a LoRA adapter of PEFT that is merged into the weights");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
   add_memory(convert);
   add_writing(convert);

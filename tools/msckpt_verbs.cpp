@@ -563,7 +563,9 @@ int run_convert(const Flags& flags) {
   options.target_pipeline_parallel_size = flags.target.pipeline_model_parallel_size;
   options.target_data_parallel_size = flags.target.data_parallel_size;
   options.num_layers_per_virtual_pipeline_stage = flags.num_layers_per_virtual_pipeline_stage;
-  if (!flags.dtype.empty()) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
+  options.q8_0 = flags.dtype == "q8_0";
+  if (!flags.dtype.empty() && !options.q8_0) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
+  options.lora = flags.lora;
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
   options.true_vocab_size = flags.true_vocab_size;
   if (!flags.target_norm_naming.empty()) {

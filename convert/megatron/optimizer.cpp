@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <map>
 
 #include "ckpt/execute.h"
 #include "convert/megatron/flat_layout.h"
 #include "convert/megatron/optimizer_order.h"
+#include "convert/torch/adam_state.h"
 #include "convert/torch/torch_types.h"
 #include "core/error.h"
 
@@ -30,23 +30,6 @@ constexpr uint64_t kProofElements = 4096;  // at each end of a parameter
 }
 
 bool is_fp32(const MegatronParameter& parameter) { return parameter.tensor.dtype == SafetensorsDType::kF32; }
-
-// A count in a pickle, or a scalar tensor.
-std::optional<int64_t> number(const TorchFile& file, PickleValue value) {
-  if (value.is(PickleKind::kInt)) return value.integer();
-  if (value.is(PickleKind::kFloat)) return std::llround(value.real());
-  const auto tensor = file.tensor(value);
-  if (!tensor || tensor->elements() != 1) return std::nullopt;
-  if (tensor->dtype == SafetensorsDType::kI64) {
-    int64_t whole = 0;
-    file.read(*tensor, 0, std::as_writable_bytes(std::span(&whole, 1)));
-    return whole;
-  }
-  if (tensor->dtype != SafetensorsDType::kF32) return std::nullopt;
-  float real = 0;
-  file.read(*tensor, 0, std::as_writable_bytes(std::span(&real, 1)));
-  return std::isfinite(real) ? std::optional<int64_t>(std::llround(real)) : std::nullopt;
-}
 
 // One rank's state.
 class RankState {
@@ -310,7 +293,7 @@ std::optional<int64_t> find_step(const TorchFile& file, PickleValue inner) {
   const auto state = inner.find("state");
   if (state && state->is(PickleKind::kDict)) {
     for (const auto& [index, value] : state->pairs()) {
-      if (const auto step = value.find("step")) return number(file, *step);
+      if (const auto step = value.find("step")) return read_count(file, *step);
     }
   }
   return std::nullopt;

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "convert/torch/adam_state.h"
+
 namespace ms::convert {
 namespace {
 
@@ -63,23 +65,6 @@ std::optional<PickleValue> first_group(PickleValue optimizer) {
   return std::nullopt;
 }
 
-bool is_number(PickleValue value) { return value.is(PickleKind::kInt) || value.is(PickleKind::kFloat); }
-
-// The step, and Adam's settings.
-void add_group(PickleValue group, json& common) {
-  if (const auto step = group.find("step"); step && is_number(*step) && step->real() >= 0 && step->real() < 1e15) {
-    common["step"] = std::llround(step->real());
-  }
-  const auto set = [&](const char* name, PickleValue value) {
-    if (is_number(value)) common["config"]["optimizer"][name] = value.real();
-  };
-  if (const auto betas = group.find("betas"); betas && betas->is(PickleKind::kTuple) && betas->items().size() == 2) {
-    set("adam_beta1", betas->items()[0]);
-    set("adam_beta2", betas->items()[1]);
-  }
-  if (const auto eps = group.find("eps")) set("adam_eps", *eps);
-}
-
 }  // namespace
 
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info) {
@@ -92,7 +77,7 @@ void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::Ch
       info.common["config"][setting.group][setting.name] = to_json(*value);
   }
   if (const auto optimizer = state.find("optimizer")) {
-    if (const auto group = first_group(*optimizer)) add_group(*group, info.common);
+    if (const auto group = first_group(*optimizer)) add_adam_group(*group, info.common);
   }
   const auto scheduler = state.find("opt_param_scheduler");
   if (!scheduler || !scheduler->is(PickleKind::kDict)) return;

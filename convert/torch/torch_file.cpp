@@ -40,14 +40,6 @@ struct TorchFile::Records {
   std::vector<std::unique_ptr<std::once_flag>> checked;
 };
 
-bool is_torch_zip(const std::string& path) {
-  const core::File file = core::File::open_read(path);
-  std::array<std::byte, 4> magic{};
-  if (file.size_bytes() < static_cast<int64_t>(magic.size())) return false;
-  file.pread(magic, 0);
-  return std::memcmp(magic.data(), "PK\3\4", magic.size()) == 0;
-}
-
 uint64_t TorchTensor::elements() const {
   uint64_t count = 1;
   for (const uint64_t length : shape) count *= length;
@@ -62,7 +54,18 @@ bool TorchTensor::is_dense() const {
   return true;
 }
 
-TorchFile::TorchFile(ArchiveRange range) : archive_(std::move(range)) {
+TorchFile::TorchFile(ArchiveRange range)
+    : TorchFile(range, is_legacy_torch_file(range) ? read_legacy_torch_file(range) : LegacyTorchFile()) {}
+
+TorchFile::TorchFile(ArchiveRange range, LegacyTorchFile legacy)
+    : archive_(legacy.pickle ? ZipReader(std::move(range), std::move(legacy.records)) : ZipReader(std::move(range))) {
+  records_ = std::make_unique<Records>(archive_.entries().size());
+  for (auto& flag : records_->checked) flag = std::make_unique<std::once_flag>();
+  if (legacy.pickle) {
+    prefix_ = "archive/";
+    pickle_ = std::move(legacy.pickle);
+    return;
+  }
   if (archive_.entries().empty()) throw Error(ErrorCode::kCorruptData, cat(where(), ": an archive without records"));
   const std::string& first = archive_.entries()[0].name;
   prefix_ = first.substr(0, first.find('/') + 1);
@@ -79,8 +82,6 @@ TorchFile::TorchFile(ArchiveRange range) : archive_(std::move(range)) {
   if (!data)
     throw Error(ErrorCode::kCorruptData, cat(where(), ": no record ", prefix_, "data.pkl: not a file of torch.save"));
   pickle_ = std::make_unique<Pickle>(archive_.read_all(*data, kMaxPickleBytes), cat(where(), ":data.pkl"));
-  records_ = std::make_unique<Records>(archive_.entries().size());
-  for (auto& flag : records_->checked) flag = std::make_unique<std::once_flag>();
 }
 
 TorchFile::~TorchFile() = default;

@@ -1,4 +1,5 @@
-// A file of torch.save (PyTorch 1.6 and later): a pickle and the storages that its tensors are views of.
+// A file of torch.save: a pickle and the storages that its tensors are views of, in an archive or, before PyTorch 1.6,
+// one behind the other (legacy_file.h).
 //
 // Nothing in it is executed (pickle.h). What a tensor claims is checked against the record that it names: PyTorch's
 // torch/_utils.py (_rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_parameter), torch/_tensor.py
@@ -15,13 +16,11 @@
 #include <vector>
 
 #include "convert/safetensors.h"
+#include "convert/torch/legacy_file.h"
 #include "convert/torch/pickle.h"
 #include "convert/torch/zip_reader.h"
 
 namespace ms::convert {
-
-// True if the file begins as a ZIP archive does. Throws kNotFound, kIo.
-bool is_torch_zip(const std::string& path);
 
 // A view of a storage, in elements.
 struct TorchTensor {
@@ -37,7 +36,7 @@ struct TorchTensor {
 
 class TorchFile {
  public:
-  // Throws kNotFound, kIo, kCorruptData; kUnsupported for a file of torch before 1.6 or of a big-endian machine.
+  // Throws kNotFound, kIo, kCorruptData; kUnsupported for a file of a big-endian machine.
   explicit TorchFile(ArchiveRange range);
   explicit TorchFile(const std::string& path) : TorchFile(ArchiveRange::whole(path)) {}
   ~TorchFile();
@@ -60,6 +59,7 @@ class TorchFile {
 
  private:
   struct Records;
+  TorchFile(ArchiveRange range, LegacyTorchFile legacy);  // without a pickle: an archive
   TorchTensor view(PickleValue storage, PickleValue offset, PickleValue size, PickleValue stride,
                    std::optional<SafetensorsDType> dtype) const;
   void check_record(size_t record) const;

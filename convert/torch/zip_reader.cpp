@@ -45,6 +45,11 @@ ZipReader::ZipReader(ArchiveRange range) : range_(std::move(range)) {
   find_data(directory.at);
 }
 
+ZipReader::ZipReader(ArchiveRange range, std::vector<Entry> entries)
+    : range_(std::move(range)), entries_(std::move(entries)) {
+  for (size_t i = 0; i < entries_.size(); ++i) by_name_.emplace(entries_[i].name, i);
+}
+
 std::string ZipReader::read_text(int64_t at, int64_t size_bytes) const {
   std::string text(static_cast<size_t>(size_bytes), '\0');
   range_.file->pread(std::as_writable_bytes(std::span(text)), range_.at + at);

@@ -45,6 +45,8 @@ class ZipReader {
   // Throws kNotFound, kIo; kCorruptData for what is no such archive, kUnsupported for one that is packed, encrypted or
   // in several parts.
   explicit ZipReader(ArchiveRange range);
+  // Of a file that is no such archive, but whose parts are known.
+  ZipReader(ArchiveRange range, std::vector<Entry> entries);
 
   const std::string& where() const { return range_.where; }
   const ArchiveRange& range() const { return range_; }

@@ -38,13 +38,22 @@ TEST(DetectTest, OpenSourceGivesTheModel) {
   EXPECT_EQ(source->info().iteration, 0);
 }
 
-TEST(DetectTest, ForeignFormatsAreNamed) {
-  const std::pair<const char*, const char*> cases[] = {{"latest", "DeepSpeed"}, {"latest_universal", "universal"}};
-  for (const auto& [file, format] : cases) {
-    const test::TemporaryFolder folder;
-    write_file(folder / file, "");
-    EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kUnsupported), HasSubstr(format)) << file;
-  }
+TEST(DetectTest, DeepSpeedByItsPointersOrFiles) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path().string();
+  std::filesystem::create_directories(folder / "zero");
+  write_file(folder / "mp_rank_00_model_states.pt", "");
+  EXPECT_EQ(detect_format(path).format, Format::kUniversal);
+  EXPECT_EQ(detect_format(path).rule, "zero/ and mp_rank_00_model_states.pt");
+  std::filesystem::remove(folder / "zero");
+  EXPECT_EQ(detect_format(path).format, Format::kDeepSpeed);
+  EXPECT_EQ(detect_format(path).rule, "mp_rank_00_model_states.pt");
+  write_file(folder / "latest_universal", "");
+  EXPECT_EQ(detect_format(path).rule, "mp_rank_00_model_states.pt");
+  std::filesystem::remove(folder / "mp_rank_00_model_states.pt");
+  EXPECT_EQ(detect_format(path).rule, "latest_universal");
+  write_file(folder / "latest", "");  // of both, the one that the other was made of
+  EXPECT_EQ(detect_format(path).format, Format::kDeepSpeed);
 }
 
 TEST(DetectTest, PlainDcp) {

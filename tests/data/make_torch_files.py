@@ -58,6 +58,8 @@ def main():
     tensors["parameter"] = torch.nn.Parameter(counted((3,), torch.float32))
     torch.save(tensors, folder / "state_dict.pt")
     torch.save(tensors, folder / "protocol4.pt", pickle_protocol=4)
+    few = counted((2, 3), torch.float32)
+    torch.save({"a": few, "b": few[1], "c": counted((5,), torch.bfloat16)}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     # As Megatron's model_optim_rng.pt: a dictionary of everything.
     torch.save({"args": argparse.Namespace(num_layers=2, lr=1e-3, name="tiny", params_dtype=torch.bfloat16), "iteration": 100,
                 "model": tensors, "flags": {True, False} - {False}, "big": 1 << 80, "negative": -5, "none": None,

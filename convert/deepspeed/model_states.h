@@ -1,0 +1,91 @@
+// What DeepSpeed's model states say of a model, and the tensors gathered of it: what checkpoints of ZeRO's partitions
+// and universal ones have in common.
+//
+// Source: deepspeed/runtime/engine.py (_common_checkpoint_state, _get_zero_param_shapes, _get_shared_params).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ckpt/source.h"
+#include "convert/deepspeed/files.h"
+#include "convert/huggingface_config.h"
+#include "convert/mapped_source.h"
+#include "convert/torch/torch_pieces.h"
+
+namespace ms::convert {
+
+// Adam's moments as DeepSpeed calls them.
+struct DeepSpeedMoment {
+  const char* name;
+  core::TensorRole role;
+};
+inline constexpr DeepSpeedMoment kDeepSpeedMoments[] = {{"exp_avg", core::TensorRole::kExpAvg},
+                                                        {"exp_avg_sq", core::TensorRole::kExpAvgSq}};
+
+class DeepSpeedModel {
+ public:
+  struct Weight {
+    std::string name;  // the family's
+    std::vector<uint64_t> shape;
+    uint64_t elements = 0;
+  };
+
+  // Reads the model states, in which `decisions` are found (kept). Throws what open_deepspeed does.
+  DeepSpeedModel(DeepSpeedFiles files, HfConfig config, std::vector<std::string>& decisions);
+
+  const DeepSpeedFiles& files() const { return files_; }
+  const std::string& where() const { return where_; }
+  // What the optimizer has, by group, in the order in which ZeRO makes it flat.
+  const std::vector<std::vector<Weight>>& trained() const { return trained_; }
+  // True if the weights themselves are in the model states: then they are the params, and fp32 ones their masters.
+  bool has_weights() const { return has_weights_; }
+  // The model states hold optimizer state that is not ZeRO's.
+  bool has_other_optimizer() const { return has_other_optimizer_; }
+  std::string name_of(std::string_view key) const;  // the family's, of a name in the checkpoint
+
+  TorchPieces& pieces() { return *pieces_; }
+  ckpt::CheckpointInfo& info() { return info_; }
+  void say(std::string decision) { decisions_.push_back(std::move(decision)); }
+
+  // The fp32 values of a weight: its master, or if the model states do not hold it the weight. Throws kCorruptData if
+  // it does not round to the weight, at both ends: then they are of another step, or misplaced.
+  void add_fp32(const Weight& weight, std::vector<TorchPieces::Run> runs);
+  void add(core::TensorRole role, const Weight& weight, std::vector<TorchPieces::Run> runs);
+  // Throws kUnsupported if a weight of the model has no tensor of this role, as one that was frozen has not.
+  void require_all(core::TensorRole role) const;
+  void drop(core::TensorRole role) { tables_.erase(role); }
+
+  std::unique_ptr<ckpt::Source> source() &&;
+
+ private:
+  void read(const TorchFile& file);
+  void read_shapes(const TorchFile& file);
+  void read_frozen();
+  void read_module(const TorchFile& file, PickleValue module);
+  std::vector<Weight> named_shapes(PickleValue dict, const std::string& where) const;
+  bool rounds_to_weight(const Weight& weight, size_t fp32, size_t stored) const;
+
+  DeepSpeedFiles files_;
+  std::string where_;
+  HfConfig config_;
+  std::vector<std::string>& decisions_;
+  std::unique_ptr<TorchPieces> pieces_;
+  ckpt::CheckpointInfo info_;
+  std::string prefix_;  // of names
+  std::vector<std::vector<Weight>> trained_;
+  std::vector<std::pair<std::string, std::string>> shared_;  // another name of a weight, and its own
+  bool has_weights_ = false, has_other_optimizer_ = false;
+  std::map<core::TensorRole, NamedTensors::Table> tables_;
+};
+
+// A member of a dictionary. Throws kCorruptData if there is none.
+PickleValue deepspeed_member(const TorchFile& file, PickleValue dict, std::string_view key);
+
+}  // namespace ms::convert

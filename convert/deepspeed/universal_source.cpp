@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "convert/deepspeed.h"
+#include "convert/deepspeed/files.h"
+#include "convert/deepspeed/model_states.h"
+#include "convert/detail/printable.h"
+#include "convert/torch/adam_state.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using detail::printable;
+
+// A tensor of a file: {"param": tensor, ..}, or, of ZeRO 3, the bare tensor.
+PickleValue held_by(const TorchFile& file) {
+  const PickleValue root = file.root();
+  if (!root.is(PickleKind::kDict)) return root;
+  if (const auto expert = root.find("is_expert_param"); expert && expert->is(PickleKind::kBool) && expert->boolean()) {
+    throw Error(ErrorCode::kUnsupported, cat(file.where(), ": weights of experts are not supported"));
+  }
+  return deepspeed_member(file, root, "param");
+}
+
+class UniversalCheckpoint {
+ public:
+  UniversalCheckpoint(const std::string& path, const HfNamedOptions& options, std::vector<std::string>& decisions)
+      : model_(find_universal_files(deepspeed_folder(path, kUniversalLatest)),
+               config_of_named(path, options.hf_cfg_dir, "a universal checkpoint"), decisions),
+        zero_(model_.files().folder / kUniversalZero) {
+    if (model_.files().folder.string() != path) {
+      model_.say(cat(kUniversalLatest, " names ", model_.files().folder.filename().string()));
+    }
+    if (options.drop_optimizer) model_.say("optimizer state is left out");
+    if (!options.drop_optimizer || !model_.has_weights()) read_tensors(!options.drop_optimizer);
+  }
+
+  std::unique_ptr<ckpt::Source> source() && { return std::move(model_).source(); }
+
+ private:
+  void read_tensors(bool with_moments);
+  void read_settings();
+  void add(const std::string& folder, const char* file, std::optional<core::TensorRole> role);
+
+  DeepSpeedModel model_;
+  fs::path zero_;
+  std::map<std::string, const DeepSpeedModel::Weight*> trained_;  // by name
+};
+
+void UniversalCheckpoint::read_tensors(bool with_moments) {
+  for (const auto& group : model_.trained()) {
+    for (const DeepSpeedModel::Weight& weight : group) trained_.emplace(weight.name, &weight);
+  }
+  std::vector<std::string> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(zero_, error), end; !error && entry != end; entry.increment(error)) {
+    if (fs::exists(entry->path() / "fp32.pt")) folders.push_back(entry->path().filename().string());
+  }
+  std::sort(folders.begin(), folders.end());
+  if (folders.empty()) {
+    throw Error(ErrorCode::kCorruptData, cat(zero_.string(), ": no folder of a weight, with its fp32.pt, in it"));
+  }
+  const auto has_moment = [&](const std::string& folder) { return fs::exists(zero_ / folder / "exp_avg.pt"); };
+  if (with_moments && std::none_of(folders.begin(), folders.end(), has_moment)) {
+    model_.say("there is no optimizer state");
+    with_moments = false;
+  }
+  for (const std::string& folder : folders) {
+    add(folder, "fp32.pt", std::nullopt);
+    if (!with_moments || !has_moment(folder)) continue;
+    for (const DeepSpeedMoment& moment : kDeepSpeedMoments) add(folder, cat(moment.name, ".pt").c_str(), moment.role);
+  }
+  if (!with_moments) return model_.drop(core::TensorRole::kMaster);
+  for (const DeepSpeedMoment& moment : kDeepSpeedMoments) model_.require_all(moment.role);
+  read_settings();
+  const auto stepped = [&](const std::string& folder) { return fs::exists(zero_ / folder / "step.pt"); };
+  if (const auto found = std::find_if(folders.begin(), folders.end(), stepped); found != folders.end()) {
+    const TorchFile file((zero_ / *found / "step.pt").string());
+    if (const auto step = read_count(file, file.root())) model_.info().common["step"] = *step;
+  }
+}
+
+// role: none of the fp32 weight.
+void UniversalCheckpoint::add(const std::string& folder, const char* name, std::optional<core::TensorRole> role) {
+  const TorchFile file((zero_ / folder / name).string());
+  const auto tensor = file.tensor(held_by(file));
+  if (!tensor) throw Error(ErrorCode::kCorruptData, cat(file.where(), ": holds no tensor"));
+  DeepSpeedModel::Weight weight{model_.name_of(folder), tensor->shape, tensor->elements()};
+  const auto known = trained_.find(weight.name);  // a bare tensor is flat
+  if (known != trained_.end() && tensor->shape.size() == 1 && known->second->elements == weight.elements) {
+    weight.shape = known->second->shape;
+  }
+  TorchPieces& pieces = model_.pieces();
+  std::vector<TorchPieces::Run> runs = {{pieces.add_view(pieces.add_file(file.where()), *tensor), 0, weight.elements}};
+  if (role) {
+    model_.add(*role, weight, std::move(runs));
+  } else {
+    model_.add_fp32(weight, std::move(runs));
+  }
+}
+
+void UniversalCheckpoint::read_settings() {
+  const fs::path path = zero_ / "optimizer_state.pt";
+  if (!fs::exists(path)) return;
+  const TorchFile file(path.string());
+  if (const auto groups = file.root().find("param_groups");
+      groups && groups->is(PickleKind::kList) && !groups->items().empty()) {
+    add_adam_group(groups->items()[0], model_.info().common);
+  }
+  const auto inner = file.root().find("optimizer_state_dict");  // of ZeRO 3
+  const auto state = inner ? inner->find("state") : std::nullopt;
+  if (!state || !state->is(PickleKind::kDict) || state->pairs().empty()) return;
+  const auto step = state->pairs()[0].second.find("step");
+  if (const auto count = step ? read_count(file, *step) : std::nullopt) model_.info().common["step"] = *count;
+}
+
+}  // namespace
+
+std::string universal_sign(const std::string& folder) {
+  if (fs::exists(fs::path(folder) / kUniversalLatest)) return kUniversalLatest;
+  const std::string states = first_model_states(folder);
+  return !states.empty() && fs::is_directory(fs::path(folder) / kUniversalZero) ? cat(kUniversalZero, "/ and ", states)
+                                                                                : "";
+}
+
+std::unique_ptr<ckpt::Source> open_universal(const std::string& path, const HfNamedOptions& options,
+                                             std::vector<std::string>& decisions) {
+  return UniversalCheckpoint(path, options, decisions).source();
+}
+
+}  // namespace ms::convert

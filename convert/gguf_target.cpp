@@ -1,0 +1,228 @@
+#include "convert/gguf_target.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "convert/gguf/architecture.h"
+#include "convert/gguf/layout.h"
+#include "convert/gguf/tokenizer.h"
+#include "convert/name_map.h"
+#include "core/error.h"
+#include "core/io/atomic_directory.h"
+#include "core/io/file.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::DType;
+using core::Error;
+using core::ErrorCode;
+
+constexpr uint32_t kQuantizationVersion = 2;
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+// Where a target goes, and what is done to it on the way.
+struct Place {
+  size_t tensor = 0;
+  int64_t first = 0;          // element of the tensor
+  int64_t columns = 1;        // of a row
+  int64_t head_rows = 0;      // rows are put into another order within heads of so many; 0: not
+  bool centred_on_1 = false;  // 1 is added
+};
+
+struct Plan {
+  std::vector<GgufTensor> tensors;
+  std::vector<Place> places;  // of the targets
+  std::vector<float> rope_factors;
+  GgufValues values;
+};
+
+// llama.cpp's numbers of what the matrices are.
+uint32_t file_type(GgufType type) {
+  switch (type) {
+    case GgufType::kF32:
+      return 0;
+    case GgufType::kF16:
+      return 1;
+    case GgufType::kQ8_0:
+      return 7;
+    case GgufType::kBF16:
+      return 32;
+  }
+  return 0;
+}
+
+GgufType type_of(DType dtype) {
+  return dtype == DType::kBf16 ? GgufType::kBF16 : dtype == DType::kFp16 ? GgufType::kF16 : GgufType::kF32;
+}
+
+DType dtype_of(GgufType type) {
+  return type == GgufType::kBF16 ? DType::kBf16 : type == GgufType::kF16 ? DType::kFp16 : DType::kFp32;
+}
+
+class GgufSink final : public ckpt::Sink {
+ public:
+  GgufSink(const std::string& folder, Plan plan)
+      : folder_(folder), path_((folder_ / "model.gguf").string()), plan_(std::move(plan)) {
+    if (fs::exists(path_)) throw Error(ErrorCode::kInvalidArgument, cat(path_, " is there already; give a new folder"));
+  }
+  ~GgufSink() override {
+    if (committed_ || !file_.is_open()) return;
+    std::error_code ignored;
+    fs::remove(temporary(), ignored);
+    if (made_folder_) fs::remove(folder_, ignored);  // only if empty
+  }
+
+  void begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targets) override {
+    MS_CHECK(plan_.places.size() == targets.size(), plan_.places.size(), " places of ", targets.size(), " targets");
+    layout_ = lay_out_gguf(plan_.values, plan_.tensors);
+    made_folder_ = !fs::exists(folder_);
+    core::make_directories_durably(folder_);
+    if (const int64_t room = core::available_bytes(folder_.string()); room < layout_.file_bytes) {
+      throw Error(ErrorCode::kIo, cat(folder_.string(), ": the file takes ", layout_.file_bytes, " bytes, but only ",
+                                      room, " are free. Make room or save elsewhere."));
+    }
+    file_ = core::File::create(temporary());
+    file_.preallocate(layout_.file_bytes);
+    const std::byte last{};  // of its final size also where nothing can be preallocated
+    file_.pwrite({&last, 1}, layout_.file_bytes - 1);
+    file_.pwrite(std::as_bytes(std::span(layout_.header)), 0);
+    if (!plan_.rope_factors.empty()) {
+      const auto found = std::find_if(plan_.tensors.begin(), plan_.tensors.end(),
+                                      [](const GgufTensor& tensor) { return tensor.name == kRopeFactors; });
+      file_.pwrite(std::as_bytes(std::span(plan_.rope_factors)),
+                   layout_.offsets[static_cast<size_t>(found - plan_.tensors.begin())]);
+    }
+  }
+
+  void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override {
+    const Place& place = plan_.places[static_cast<size_t>(target)];
+    const GgufType type = plan_.tensors[place.tensor].type;
+    const int64_t item = core::size_of(dtype_of(type));
+    std::vector<std::byte> ordered, changed;
+    if (place.head_rows > 0) {
+      ordered.resize(static_cast<size_t>(count * item));
+      order_rows(place, item, count, data, ordered.data());
+      data = ordered.data();
+    }
+    std::span<const std::byte> bytes(data, static_cast<size_t>(count * item));
+    if (place.centred_on_1) {
+      changed.assign(bytes.begin(), bytes.end());
+      for (int64_t i = 0; i < count; ++i) {
+        float value = 0;
+        std::memcpy(&value, changed.data() + i * item, sizeof value);
+        value += 1.0f;
+        std::memcpy(changed.data() + i * item, &value, sizeof value);
+      }
+      bytes = changed;
+    } else if (type == GgufType::kQ8_0) {
+      std::vector<float> values(static_cast<size_t>(count));
+      std::memcpy(values.data(), data, values.size() * sizeof(float));
+      changed.resize(static_cast<size_t>(gguf_bytes(type, count)));
+      quantize_q8_0(values.data(), count, changed.data());
+      bytes = changed;
+    }
+    file_.pwrite(bytes, layout_.offsets[place.tensor] + gguf_bytes(type, place.first + first));
+  }
+
+  // Whole heads where they are put into another order, and whole blocks.
+  int64_t chunk_elements(const core::ShardedTensor& target) const override {
+    const int64_t rows = target.key.ends_with("linear_qkv.weight") ? unit_rows_ : 1;
+    const int64_t unit = target.local_shape.size() == 2 ? target.local_shape[1] * rows : kQ8Block;
+    const int64_t chunk = ckpt::Sink::chunk_elements(target);
+    return std::max<int64_t>(1, chunk / unit) * unit;
+  }
+  int64_t scratch_bytes() const override { return 3 * (int64_t{8} << 20); }
+
+  fs::path commit() override {
+    file_.fsync();
+    file_.close();
+    core::rename_durably(temporary(), path_);
+    committed_ = true;
+    return path_;
+  }
+
+  void set_unit_rows(int64_t rows) { unit_rows_ = rows; }
+
+ private:
+  std::string temporary() const { return cat(path_, ".tmp-", ::getpid()); }
+
+  // Row j of half h of a head becomes its row 2 j + h.
+  static void order_rows(const Place& place, int64_t item, int64_t count, const std::byte* in, std::byte* out) {
+    const int64_t row_bytes = place.columns * item, rows = count / place.columns, half = place.head_rows / 2;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t head = row / place.head_rows, within = row % place.head_rows;
+      const int64_t to = head * place.head_rows + within % half * 2 + within / half;
+      std::memcpy(out + to * row_bytes, in + row * row_bytes, static_cast<size_t>(row_bytes));
+    }
+  }
+
+  fs::path folder_;
+  std::string path_;
+  Plan plan_;
+  GgufLayout layout_;
+  core::File file_;
+  int64_t unit_rows_ = 1;
+  bool made_folder_ = false, committed_ = false;
+};
+
+}  // namespace
+
+GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions& options,
+                            const std::function<DType(const std::string& key)>& dtype,
+                            std::vector<std::string>& decisions) {
+  const core::TransformerConfig& model = source.info().model;
+  const Family& family = find_family(options.config.at("model_type").get<std::string>());
+  const std::string_view architecture = gguf_architecture(family, model);
+  Plan plan;
+  GgufTarget target;
+  GgufType most = GgufType::kF32;
+  int64_t unquantized = 0;
+  bool permutes = false;
+  for_each_tensor(family, model, [&](const MappedTensor& mapped) {
+    GgufTensor tensor{gguf_tensor_name(family, mapped.name), {mapped.shape.begin(), mapped.shape.end()}};
+    if (mapped.transposed) std::reverse(tensor.shape.begin(), tensor.shape.end());
+    const bool matrix = tensor.shape.size() == 2 && !tensor.name.starts_with("position_embd");
+    if (matrix) {
+      tensor.type = type_of(dtype(mapped.key));
+      if (options.q8_0) tensor.type = tensor.shape[1] % kQ8Block == 0 ? GgufType::kQ8_0 : GgufType::kF16;
+      unquantized += options.q8_0 && tensor.type != GgufType::kQ8_0 ? 1 : 0;
+      if (plan.tensors.empty()) most = tensor.type;
+    }
+    const bool ordered = gguf_permutes_heads(architecture, tensor.name);
+    permutes = permutes || ordered;
+    const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+    const bool norm = tensor.name.ends_with("norm.weight");
+    for (const TensorPiece& piece : mapped.pieces) {
+      plan.places.push_back({plan.tensors.size(), piece.row * columns, columns, ordered ? model.kv_channels : 0,
+                             norm && model.apply_layernorm_1p});
+      target.shards.push_back({mapped.key, core::TensorRole::kParam, dtype_of(tensor.type), mapped.global_shape,
+                               piece.offset, piece.extent});
+    }
+    plan.tensors.push_back(std::move(tensor));
+  });
+  plan.rope_factors = gguf_rope_factors(model);
+  if (!plan.rope_factors.empty()) {
+    plan.tensors.push_back({kRopeFactors, {static_cast<int64_t>(plan.rope_factors.size())}, GgufType::kF32});
+  }
+  plan.values.set("general.architecture", architecture);
+  plan.values.set("general.file_type", file_type(options.q8_0 ? GgufType::kQ8_0 : most));
+  plan.values.set("general.quantization_version", kQuantizationVersion);
+  add_gguf_model(architecture, model, plan.values, decisions);
+  add_gguf_tokenizer(options.tokenizer_folder, architecture, model.vocab_size, plan.values, decisions);
+  if (permutes) decisions.push_back("rows of q and k are put into the order of neighbouring rotary pairs");
+  if (model.apply_layernorm_1p) decisions.push_back("1 is added to the weights of norms");
+  if (unquantized > 0) decisions.push_back(cat(unquantized, " matrices whose rows are no multiple of 32 are f16"));
+  auto sink = std::make_unique<GgufSink>(options.folder, std::move(plan));
+  if (permutes) sink->set_unit_rows(model.kv_channels);
+  target.sink = std::move(sink);
+  return target;
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,67 @@
+#include "convert/gguf/architecture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "convert/huggingface_config.h"
+#include "convert/name_map.h"
+#include "core/error.h"
+#include "tests/support/thrown.h"
+
+namespace ms::convert {
+namespace {
+
+using core::ErrorCode;
+using testing::HasSubstr;
+
+TEST(GgufArchitecture, NamesOfTensors) {
+  const auto name = [](const char* family, const char* hf) { return gguf_tensor_name(find_family(family), hf); };
+  EXPECT_EQ(name("llama", "model.embed_tokens.weight"), "token_embd.weight");
+  EXPECT_EQ(name("llama", "lm_head.weight"), "output.weight");
+  EXPECT_EQ(name("llama", "model.layers.12.post_attention_layernorm.weight"), "blk.12.ffn_norm.weight");
+  EXPECT_EQ(name("gemma2", "model.layers.0.post_attention_layernorm.weight"), "blk.0.post_attention_norm.weight");
+  EXPECT_EQ(name("gemma2", "model.layers.0.pre_feedforward_layernorm.weight"), "blk.0.ffn_norm.weight");
+  EXPECT_EQ(name("glm4", "model.layers.0.post_mlp_layernorm.weight"), "blk.0.post_ffw_norm.weight");
+  EXPECT_EQ(name("qwen2", "model.layers.3.self_attn.k_proj.bias"), "blk.3.attn_k.bias");
+  EXPECT_EQ(name("gpt2", "transformer.h.1.attn.c_attn.bias"), "blk.1.attn_qkv.bias");
+  EXPECT_EQ(name("gpt2", "transformer.ln_f.bias"), "output_norm.bias");
+}
+
+// Every tensor of every family that has an architecture has a name, and one of its own.
+TEST(GgufArchitecture, AllTensorsHaveNames) {
+  for (const char* model : {"llama", "mistral", "qwen2", "qwen3", "phi3", "glm4", "gpt2"}) {
+    const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_", model, "_tiny"));
+    EXPECT_NE(gguf_architecture(*config.family, config.model), "");
+    std::set<std::string> names;
+    size_t tensors = 0;
+    for_each_tensor(*config.family, config.model, [&](const MappedTensor& mapped) {
+      names.insert(gguf_tensor_name(*config.family, mapped.name));
+      ++tensors;
+    });
+    EXPECT_EQ(names.size(), tensors) << model;
+  }
+}
+
+TEST(GgufArchitecture, WhatLlamaCppCannotComputeIsRefused) {
+  const HfConfig gemma = read_hf_config(core::cat(MS_TEST_DATA, "/hf_gemma2_tiny"));
+  const test::Thrown scale = test::thrown_by([&] { gguf_architecture(*gemma.family, gemma.model); });
+  EXPECT_EQ(scale.code, ErrorCode::kUnsupported);
+  EXPECT_THAT(scale.text, HasSubstr("query_pre_attn_scalar 12 with heads of 8"));
+  const HfConfig glm = read_hf_config(core::cat(MS_TEST_DATA, "/hf_glm_tiny"));
+  EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*glm.family, glm.model); }).text,
+              HasSubstr("those of these families can be written: llama, mistral"));
+}
+
+TEST(GgufArchitecture, RopeFactorsOfLlama3Alone) {
+  const HfConfig scaled = read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama3_tiny"));
+  const std::vector<float> factors = gguf_rope_factors(scaled.model);
+  ASSERT_EQ(factors.size(), 8U);
+  EXPECT_EQ(factors.front(), 1.0f);  // short waves stay
+  EXPECT_EQ(factors.back(), 8.0f);   // long ones are stretched whole
+  EXPECT_TRUE(gguf_rope_factors(read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama_tiny")).model).empty());
+}
+
+}  // namespace
+}  // namespace ms::convert
