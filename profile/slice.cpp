@@ -37,6 +37,7 @@ void keep_within(RankTrace& trace, const Within& within) {
   keep(events.external, wanted);
   keep(events.comm, wanted);
   keep(events.details, wanted);
+  if (trace.keep_file_order) keep(events.file_order, wanted);
   std::erase_if(trace.memory, [&](const MemoryChange& m) { return !within(m.ts, m.ts); });
   std::erase_if(trace.counters, [&](const CounterSample& c) { return !within(c.ts, c.ts); });
   finish_trace(trace);

@@ -29,6 +29,11 @@ void permute(Column<T>& column, const Column<uint32_t>& order) {
 
 void finish_trace(RankTrace& trace) {
   Events& events = trace.events;
+  if (trace.keep_file_order) {
+    while (events.file_order.size() < events.size()) {
+      events.file_order.push_back(static_cast<uint32_t>(events.file_order.size()));
+    }
+  }
   if (!std::is_sorted(events.ts.begin(), events.ts.end())) {
     const Column<uint32_t> order = order_by_start(events.ts);
     permute(events.ts, order);
@@ -40,6 +45,7 @@ void finish_trace(RankTrace& trace) {
     permute(events.external, order);
     permute(events.comm, order);
     permute(events.details, order);
+    if (trace.keep_file_order) permute(events.file_order, order);
   }
   std::stable_sort(trace.memory.begin(), trace.memory.end(), [](auto& a, auto& b) { return a.ts < b.ts; });
   std::stable_sort(trace.counters.begin(), trace.counters.end(), [](auto& a, auto& b) { return a.ts < b.ts; });

@@ -66,12 +66,14 @@ struct CommArgs {
 
 struct Details {
   int64_t flops = -1, bytes = -1;  // -1: unknown
+  double gb_per_s = 0;             // of a copy, as its file says it, who knew its length better; 0: nothing said
   uint32_t stack = 0;              // index of RankTrace::stacks
   NameId dims = 0, types = 0;      // JSON text
   int32_t wait_stream = -1;        // of a stream wait event: the stream that waits
   uint32_t wait_correlation = 0;   // of an event synchronisation: the cudaEventRecord it waits for
   uint8_t sync_kind = 0;           // SyncKind
   bool unsigned_stream = false;    // of a synchronisation of all streams: written as 2^32 - 1 instead of -1
+  bool names_stream = false;       // of a Triton operator, on a thread: its arguments name a stream nevertheless
 };
 
 enum class SyncKind : uint8_t { kNone, kContext, kStream, kEvent, kStreamWaitEvent };
@@ -85,6 +87,7 @@ struct Events {
   Column<uint32_t> external;     // Kineto's "External id" of a device event and of what communicates, 0: none
   Column<uint32_t> comm;         // index of RankTrace::comms, 0: none
   Column<uint32_t> details;      // index of RankTrace::details, 0: none
+  Column<uint32_t> file_order;   // its place among the events of its file; empty unless RankTrace::keep_file_order
 
   size_t size() const { return ts.size(); }
   int64_t end(size_t i) const { return ts[i] + dur[i]; }
@@ -164,6 +167,7 @@ struct RankTrace {
   int64_t first_ts = 0, last_end = 0;             // of events; set by finish_trace
   std::string meta;                               // of our recorder (FORMAT.md), JSON text; empty: recorded by another
   std::shared_ptr<const ClassRules> class_rules;  // of the user (class_rules.h); null: none
+  bool keep_file_order = false;                   // fill Events::file_order, for who sorts less stably than we
 
   Side side(size_t event) const { return categories[events.category[event]].side; }
   // The index of a category, added if it is new. At most 256: further ones share the last.

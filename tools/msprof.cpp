@@ -23,7 +23,7 @@
 #include "core/signals.h"
 #include "profile/analysis/check.h"
 #include "profile/analysis/counter_tracks.h"
-#include "profile/analysis/hta_breakdown.h"
+#include "profile/analysis/hta_results.h"
 #include "profile/analysis/hta_rounding.h"
 #include "profile/analysis/operators.h"
 #include "profile/analysis/results.h"
@@ -144,12 +144,13 @@ void parse_time_range(const std::string& text, SliceOptions& options) {
   options.to_ns = static_cast<int64_t>(to * 1000);
 }
 
-Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs) {
+Store load_inputs(const Flags& flags, const std::vector<std::string>& inputs, bool keep_file_order = false) {
   LoadOptions options;
   options.ranks = parse_list(flags.rank, "--rank");
   options.threads = flags.threads;
   options.force = flags.force;
   options.rank_from_name = flags.rank_from_name;
+  options.keep_file_order = keep_file_order;
   if (!flags.class_rules.empty()) options.class_rules = std::make_shared<ClassRules>(flags.class_rules);
   Store store = load(inputs, options);
   for (const auto& [kind, issue] : store.stats.issues()) {
@@ -180,27 +181,31 @@ int finish(const Flags& flags, const Store& store) {
   return ms::core::exit_code(ErrorCode::kCorruptData);
 }
 
-int run_hta_breakdown(Flags flags, const std::vector<std::string>& arguments) {
+// breakdown and analyze, counted as another tool counts.
+int run_hta(const Verb& verb, Flags flags, const std::vector<std::string>& arguments) {
   const bool keep_last_step = flags.last_step == "keep";
   flags.last_step = "keep";  // it is dropped as HTA drops it, not as load_inputs does
+  const std::string name = verb.name;
+  const bool page = name == "analyze";
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
-  if (flags.per_step || !flags.step.empty()) {
+  const Flags unset;
+  if (flags.per_step || !flags.step.empty() || !flags.collapsed.empty() || !flags.counters.empty() ||
+      flags.align != unset.align || flags.queue_limit != unset.queue_limit || flags.top != unset.top) {
     throw Error(ErrorCode::kInvalidArgument,
-                "breakdown --compat hta: of whole traces; leave out --per-step and --step");
+                cat(name, " --compat hta: tables of whole traces; leave out --step, --per-step, --top, --align, ",
+                    "--queue-limit, --collapsed and --counters"));
   }
-  const Store store = load_inputs(flags, inputs);
-  std::vector<HtaRank> ranks;
-  for (const auto& trace : store.ranks) {
-    round_as_hta(*trace);
-    if (const auto found = hta_breakdown(*trace, keep_last_step)) ranks.push_back({trace->rank, *found});
-  }
+  Store store = load_inputs(flags, inputs, /*keep_file_order=*/true);
+  const HtaResults results = hta_results(store, keep_last_step, flags.consecutive_kernel_delay_ns);
+  const std::vector<DataTable> tables = page ? hta_tables(results) : hta_breakdown_tables(results);
+  const ReportOptions options{name, arguments, flags.top, flags.pretty};
   if (flags.json) {
-    print(json_report(store, hta_tables(ranks), {"breakdown", arguments, flags.top, flags.pretty}));
+    print(page ? json_report(store, results, options) : json_report(store, tables, options));
   } else if (!flags.csv.empty()) {
-    for (const std::string& file : write_csv(hta_tables(ranks), flags.csv)) print(cat(file, "\n"));
+    for (const std::string& file : write_csv(tables, flags.csv)) print(cat(file, "\n"));
   } else {
-    print(tables_text(hta_tables(ranks)));
+    print(tables_text(tables));
   }
   return finish(flags, store);
 }
@@ -549,8 +554,8 @@ int run(const std::vector<std::string>& args) {
     }
     if (name == "breakdown") {
       command->add_flag("--per-step", flags.per_step, "A row for each step");
-      add_compat_flag(*command, flags);
     }
+    if (name == "breakdown" || name == "analyze") add_compat_flag(*command, flags);
     if (name == "steps") {
       command->add_option("--style", flags.style, "cluster (Ascend's columns) or tensorboard (time by role)")
           ->check(CLI::IsMember({"cluster", "tensorboard"}));
@@ -660,9 +665,7 @@ int run(const std::vector<std::string>& args) {
   if (check->parsed()) return run_check(flags, args);
   if (slice->parsed() || convert->parsed()) return run_convert(flags);
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });
-  if (std::string_view(chosen->second->name) == "breakdown" && !flags.compat.empty()) {
-    return run_hta_breakdown(flags, args);
-  }
+  if (!flags.compat.empty()) return run_hta(*chosen->second, flags, args);
   return run_analysis(*chosen->second, flags, args);
 }
 

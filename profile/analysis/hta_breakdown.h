@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "profile/store.h"
+#include "profile/analysis/hta_frame.h"
 
 namespace ms::profile {
 
@@ -14,11 +14,7 @@ struct HtaBreakdown {  // times in ns, whole microseconds where the trace was ro
   int64_t overlap = 0, communication = 0;
 };
 
-// trace: after round_as_hta. keep_last_step: its include_last_profiler_step. Nothing without events on streams.
-//
-// Events are those on a stream, synchronisation included; with several steps, of those with a correlation only what a
-// host event launched that starts before the last step, or, when that is kept, up to its end. Rounding makes short
-// events negative, and they count so.
-std::optional<HtaBreakdown> hta_breakdown(const RankTrace& trace, bool keep_last_step);
+// Nothing without events on streams, synchronisation included. Rounding makes short events negative, and they count so.
+std::optional<HtaBreakdown> hta_breakdown(const HtaFrame& frame);
 
 }  // namespace ms::profile

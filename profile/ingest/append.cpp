@@ -40,7 +40,9 @@ void append_trace(RankTrace& trace, const RankTrace& more) {
   uint32_t correlation_base = 0;  // the second file's correlations are its own
   for (const uint32_t c : trace.events.correlation) correlation_base = std::max(correlation_base, c);
   Events& events = trace.events;
+  const auto first = static_cast<uint32_t>(events.size());
   for (size_t i = 0; i < more.events.size(); ++i) {
+    if (trace.keep_file_order) events.file_order.push_back(first + more.events.file_order[i]);
     events.ts.push_back(more.events.ts[i]);
     events.dur.push_back(more.events.dur[i]);
     events.name.push_back(name[more.events.name[i]]);

@@ -269,6 +269,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
   if (inputs.empty()) throw Error(ErrorCode::kInvalidArgument, "no input: give trace files or folders that hold them");
 
   std::vector<Loaded> loaded(inputs.size());
+  for (const Loaded& one : loaded) one.trace->keep_file_order = options.keep_file_order;
   read_all(inputs, loaded, options.threads);
   const auto failed = std::count_if(loaded.begin(), loaded.end(), [](const Loaded& l) { return l.error.has_value(); });
   if (failed > 0 && static_cast<size_t>(failed) == loaded.size()) throw *loaded[0].error;

@@ -16,6 +16,7 @@ struct LoadOptions {
   bool force = false;          // accept two files of one rank that overlap in time, and different world sizes
   std::string rank_from_name;  // rank_of_path.h; not empty: it alone says of which rank a file is
   std::shared_ptr<const ClassRules> class_rules;  // null: none
+  bool keep_file_order = false;                   // RankTrace's
 };
 
 // inputs: files and folders. A folder is searched recursively (symbolic links not followed), files in it that are no

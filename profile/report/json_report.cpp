@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "profile/report/json_hta.h"
 #include "profile/report/json_job.h"
 #include "profile/report/json_sections.h"
 #include "profile/report/json_writer.h"
@@ -170,6 +171,14 @@ std::string json_report(const Store& store, const JobPath& path, const ReportOpt
   json.key("runtime_us").us(path.runtime_ns);
   json.key("pieces").value(static_cast<int64_t>(path.pieces.size()));
   write_tables(json, path_tables(path, options.top));
+  return close_report(json);
+}
+
+std::string json_report(const Store& store, const HtaResults& hta, const ReportOptions& options) {
+  JsonWriter json(options.pretty);
+  open_report(json, store, {}, options);
+  json.key("hta");
+  write_hta(json, hta);
   return close_report(json);
 }
 

@@ -7,6 +7,7 @@
 #include "profile/analysis/check.h"
 #include "profile/analysis/critical_path.h"
 #include "profile/analysis/diff.h"
+#include "profile/analysis/hta_results.h"
 #include "profile/analysis/results.h"
 #include "profile/report/data_table.h"
 #include "profile/store.h"
@@ -26,6 +27,7 @@ std::string json_report(const Store& store, const Diff& diff, const ReportOption
 // Of the first rank of the store.
 std::string json_report(const Store& store, const CriticalPath& path, const ReportOptions& options);
 std::string json_report(const Store& store, const JobPath& path, const ReportOptions& options);
+std::string json_report(const Store& store, const HtaResults& hta, const ReportOptions& options);
 
 // Rows as objects, and thresholds.
 std::string json_report(const Store& store, const std::vector<DataTable>& tables, const ReportOptions& options);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Holistic Trace Analysis reads what mstrain --profile-format json and msprof convert write, and its temporal breakdown and overlap
-are those of msprof breakdown --compat hta (MS_PEERS_PYTHON; skipped without).
+are those of msprof breakdown --compat hta, its idle times and queue lengths those of msprof analyze --compat hta (MS_PEERS_PYTHON; skipped without).
 
   hta_test.py MAKE_TRACE
 
@@ -51,6 +51,31 @@ def compatible(folder, last="keep"):
     return {row["rank"]: ([row[c.replace("(us)", "_us")] for c in COLUMNS], overlap[row["rank"]]) for row in told["temporal_breakdown"]}
 
 
+def their_streams(folder, keep_last=True):
+    """{(rank, stream, kind or statistic): value}"""
+    analyzer = TraceAnalysis(trace_dir=folder, include_last_profiler_step=keep_last)
+    idle = analyzer.get_idle_time_breakdown(ranks=[0, 1], visualize=False)[0]
+    out = {(int(r["rank"]), int(r["stream"]), r["idle_category"]): float(r["idle_time"]) for _, r in idle.iterrows()}
+    queues = analyzer.get_queue_length_summary(ranks=[0, 1])
+    for (rank, stream), row in (queues["queue_length"].iterrows() if queues is not None else ()):
+        out.update({(int(rank), int(stream), word): float(value) for word, value in row.items()})
+    return out
+
+
+def our_streams(folder, last="keep"):
+    told = msprof("analyze", folder, "--compat", "hta", "--last-step", last, "--json")["hta"]
+    out = {(r["rank"], r["stream"], r["idle_category"]): r["idle_time"] for r in told["idle_time_breakdown"]}
+    for row in told["queue_length_summary"]:
+        out.update({(row["rank"], row["stream"], word): value for word, value in row.items() if word not in ("rank", "stream")})
+    return out
+
+
+def same_streams(place, what, hta, ours):
+    place.expect(set(hta) == set(ours) and hta, f"{what}: {sorted(set(hta) ^ set(ours))}")
+    for key in hta:
+        place.expect(abs(hta[key] - ours[key]) <= 1e-5, f"{what}: {key}: HTA {hta[key]}, msprof {ours[key]}")
+
+
 def exact(folder):
     out = {}
     for rank in msprof("breakdown", folder, "--json")["ranks"]:
@@ -79,6 +104,9 @@ def main():
         same(place, "known times, --compat", hta, compatible(converted))
         same(place, "known times, --compat, native", hta, compatible(made))
 
+        same_streams(place, "known times", their_streams(converted), our_streams(converted))
+        same_streams(place, "known times, last step dropped", their_streams(converted, False), our_streams(converted, "drop"))
+
         place.make_data()
         for level, flags in (("level0", []), ("level1", ["--profile-with-cpu"])):
             ran = place.run("--train-iters", "5", "--tensor-model-parallel-size", "2", "--profile", "--profile-step-start", "2",
@@ -97,6 +125,7 @@ def main():
             hta = theirs(folder)
             same(place, level, hta, compatible(folder))
             same(place, level + ", native", hta, compatible(native))
+            same_streams(place, level, their_streams(folder), our_streams(folder))
             same(place, level + ", without the last step", theirs(folder, False), compatible(native, "drop"))
 
 

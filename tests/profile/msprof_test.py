@@ -226,6 +226,12 @@ def check_questions(traces, folder):
     expect("--last-step drop", [[r["breakdown"][k] for k in keys] for r in kept] == [[r["breakdown"][k] for k in keys] for r in two], kept)
     hta = json.loads(run("breakdown", traces, "--compat", "hta", "--last-step", "drop", "--json")[1])["result"]["temporal_breakdown"]
     expect("--last-step drop --compat hta", [r["compute_time_us"] for r in hta] == [800.0, 800.0], hta)
+    hta = json.loads(run("analyze", traces, "--compat", "hta", "--json")[1])["result"]["hta"]
+    expect("analyze --compat hta", hta["profiler_steps"] == [10, 11, 12] and hta["queue_length_summary"][0]["count"] == 12, hta)
+    status, out, _ = run("analyze", traces, "--compat", "hta")
+    expect("analyze --compat hta, for people", status == 0 and "host_wait" in out and "As Holistic Trace Analysis counts" in out, out)
+    status, out, err = run("analyze", traces, "--compat", "hta", "--align", "none")
+    expect("analyze --compat hta refuses what it would ignore", status == 2 and out == "" and one_line(err), (status, err))
     expect("a range that is none: exit 2", run("info", traces, "--time-range", "5-1")[0] == 2)
 
     for verb, what in (("ranks", "cross_rank"), ("pop", "pop"), ("links", "cross_rank"), ("pipeline", "pipeline")):

@@ -29,7 +29,7 @@ constexpr std::array<PhaseUse, 256> kPhases = [] {
 }();
 
 // What the arguments of operators with this name are good for.
-enum NameFlag : uint8_t { kKnownName = 1, kHasFlopsName = 2, kCommunicatesName = 4, kMemoryName = 8 };
+enum NameFlag : uint8_t { kKnownName = 1, kHasFlopsName = 2, kCommunicatesName = 4, kMemoryName = 8, kTritonName = 16 };
 
 uint8_t flags_of_name(std::string_view name) {
   uint8_t flags = kKnownName;
@@ -43,6 +43,7 @@ uint8_t flags_of_name(std::string_view name) {
     flags |= kCommunicatesName;
   }
   if (name == "[memory]") flags |= kMemoryName;
+  if (name.starts_with("triton")) flags |= kTritonName;
   return flags;
 }
 
@@ -87,7 +88,7 @@ bool EventColumns::wants_arguments(const ScannedEvent& event) {
   const CategoryRef category = category_of(event.cat);
   if (category.side == Side::kPython) return false;
   if (category.side != Side::kOperator && category.side != Side::kAnnotation) return true;
-  return (name_flags(names_.of(event.name)) & (kHasFlopsName | kCommunicatesName)) != 0;
+  return (name_flags(names_.of(event.name)) & (kHasFlopsName | kCommunicatesName | kTritonName)) != 0;
 }
 
 std::optional<int64_t> EventColumns::time_of(const Value& value, std::string_view missing, const ScannedEvent& event) {
@@ -178,8 +179,11 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
   if (device) {
     details.flops = integer(event, Arg::kFlops, -1);
     details.bytes = integer(event, Arg::kBytes, -1);
-    any = details.flops >= 0 || details.bytes >= 0;
+    const std::string_view bandwidth = event.get(Arg::kBandwidth).text();
+    std::from_chars(bandwidth.data(), bandwidth.data() + bandwidth.size(), details.gb_per_s);
+    any = details.flops >= 0 || details.bytes >= 0 || details.gb_per_s != 0;
   }
+  if ((flags & kTritonName) != 0 && integer(event, Arg::kStream, -1) >= 0) any = details.names_stream = true;
   if (side == Side::kDeviceSync) {
     details.sync_kind = static_cast<uint8_t>(sync_kind_of_name(event.get(Arg::kSyncKind).text()));
     details.unsigned_stream = integer(event, Arg::kStream, -1) == int64_t{UINT32_MAX};

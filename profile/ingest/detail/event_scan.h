@@ -71,6 +71,7 @@ enum class Arg : uint8_t {
   kCallStack,
   kTaskType,
   kConnectionId,
+  kBandwidth,
   kCount
 };
 

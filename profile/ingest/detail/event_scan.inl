@@ -248,6 +248,8 @@ MS_SCAN_INLINE uint8_t argument_of(const char* key, uint32_t size) {
       MS_TRY(kGroupName, "Process Group Name") break;
     case 19:
       MS_TRY(kGroupRanks, "Process Group Ranks") break;
+    case 23:
+      MS_TRY(kBandwidth, "memory bandwidth (GB/s)") break;
     case 33:
       MS_TRY(kWaitOnCorrelation, "wait_on_cuda_event_record_corr_id") break;
     default:

@@ -16,7 +16,7 @@ class HtaBreakdownTest : public testing::Test {
  protected:
   std::optional<HtaBreakdown> of(test::TraceMaker& maker) {
     const Store store = load({maker.finish()}, {});
-    return hta_breakdown(*store.ranks[0], /*keep_last_step=*/true);
+    return hta_breakdown(hta_frames(store.ranks, /*keep_last_step=*/true)[0]);
   }
   test::TemporaryFolder folder_;
 };
@@ -48,12 +48,12 @@ TEST_F(HtaBreakdownTest, AKernelLaunchedAfterTheLastStepDoesNotCount) {
   maker.kernel("gemm", 2100, 2300, 2);
   maker.kernel("gemm", 2500, 9000, 3);
   const Store store = load({maker.finish()}, {});
-  const auto breakdown = hta_breakdown(*store.ranks[0], /*keep_last_step=*/true);
+  const auto breakdown = hta_breakdown(hta_frames(store.ranks, /*keep_last_step=*/true)[0]);
   ASSERT_TRUE(breakdown.has_value());
   EXPECT_EQ(breakdown->kernel, 2100);
   EXPECT_EQ(breakdown->compute, 300);
   EXPECT_EQ(breakdown->idle, 1800);
-  EXPECT_EQ(hta_breakdown(*store.ranks[0], /*keep_last_step=*/false)->kernel, 100);
+  EXPECT_EQ(hta_breakdown(hta_frames(store.ranks, /*keep_last_step=*/false)[0])->kernel, 100);
 }
 
 TEST_F(HtaBreakdownTest, WhatANameSays) {
@@ -65,7 +65,8 @@ TEST_F(HtaBreakdownTest, WhatANameSays) {
     {"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "ts": 50, "dur": 1, "args": {"stream": 7}},
     {"ph": "X", "cat": "cuda_sync", "name": "Context Sync", "ts": 60, "dur": 2, "args": {"stream": 4294967295}},
     {"ph": "X", "cat": "cuda_sync", "name": "Context Sync", "ts": 70, "dur": 9, "args": {"stream": -1}}])");
-  const auto breakdown = hta_breakdown(*load({folder_ / "trace.json"}, {}).ranks[0], true);
+  const Store store = load({folder_ / "trace.json"}, {});
+  const auto breakdown = hta_breakdown(hta_frames(store.ranks, true)[0]);
   ASSERT_TRUE(breakdown.has_value());
   EXPECT_EQ(breakdown->kernel, 62'000) << "the last of them is on no stream";
   EXPECT_EQ(breakdown->compute, 13'000);
@@ -80,7 +81,7 @@ TEST_F(HtaBreakdownTest, OurCollectivesAreThoseOfTheExportAndTimesCountFromItsFi
   maker.comm("allreduce", "dp", {0}, 30'700, 60'200);
   const Store store = load({maker.finish()}, {});
   round_as_hta(*store.ranks[0]);
-  const auto breakdown = hta_breakdown(*store.ranks[0], /*keep_last_step=*/true);
+  const auto breakdown = hta_breakdown(hta_frames(store.ranks, /*keep_last_step=*/true)[0]);
   ASSERT_TRUE(breakdown.has_value());
   EXPECT_EQ(breakdown->compute, 30'000) << "whole microseconds after the first event";
   EXPECT_EQ(breakdown->communication, 29'000) << "59.5 us after it is rounded down";
