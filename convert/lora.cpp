@@ -69,9 +69,9 @@ class Adapter {
     for (size_t i = 0; i < file_->size(); ++i) add((*file_)[i], i);
     for (auto& [weight, change] : changes_) {
       if (!change.a && !change.b) continue;
-      if (!change.a || !change.b || change.a->rows != change.b->columns) {
+      if (!change.a || !change.b || change.a->rows != change.b->columns || change.a->rows == 0) {
         throw Error(ErrorCode::kCorruptData,
-                    cat(file_->path(), ": ", printable(weight), " has not both of A and B, of one rank"));
+                    cat(file_->path(), ": ", printable(weight), " has not both of A and B, of one rank above 0"));
       }
       change.scale = scale_of(weight, change.a->rows);
     }

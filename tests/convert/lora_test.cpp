@@ -227,6 +227,9 @@ TEST_F(Lora, WhatIsRefused) {
   refused(ErrorCode::kCorruptData, "does not fit that weight's shape");
   adapter_.erase("base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight");
   refused(ErrorCode::kCorruptData, "has not both of A and B");
+  adapter_["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"] = {{0, 16}, {}};
+  adapter_["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"] = {{64, 0}, {}};
+  refused(ErrorCode::kCorruptData, "of one rank above 0");
 }
 
 }  // namespace
