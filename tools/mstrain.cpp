@@ -132,21 +132,24 @@ void read_configuration(const CommandLine& line, core::ConfigFields& fields, tra
 
 // Collective. What --threads-per-rank says, or the cores of this rank; warns if a rank has fewer cores than threads.
 int threads_per_rank(const train::TrainerConfig& config, core::Communicator& world) {
+  const core::RankCpus own = core::cpus_of_this_thread();
+  int64_t mine[] = {own.place, own.count};
+  std::vector<int64_t> all(static_cast<size_t>(2 * world.size()));
+  world.allgather(core::TensorView(mine, core::DType::kInt64, {2}),
+                  core::TensorView(all.data(), core::DType::kInt64, {2 * world.size()}));
   std::vector<core::RankCpus> cpus;
-  for (const std::string& text : world.allgather_strings(core::encode(core::cpus_of_this_thread()))) {
-    cpus.push_back(core::decode_rank_cpus(text));
-  }
+  for (size_t i = 0; i < all.size(); i += 2) cpus.push_back({all[i], all[i + 1]});
+  const std::vector<int> cores = core::cores_of_ranks(cpus);
   std::vector<int> threads;
-  for (size_t rank = 0; rank < cpus.size(); ++rank) {
-    const int wanted = config.training.threads_per_rank;
-    threads.push_back(wanted > 0 ? wanted : std::max(1, core::cores_of_rank(cpus, rank)));
+  for (const int of_rank : cores) {
+    threads.push_back(config.training.threads_per_rank > 0 ? config.training.threads_per_rank : std::max(1, of_rank));
   }
-  if (const std::string shortage = core::explain_shortage(cpus, threads); !shortage.empty() && world.rank() == 0) {
+  if (const std::string shortage = core::explain_shortage(cores, threads); !shortage.empty() && world.rank() == 0) {
     core::log_warning("mstrain", shortage);
   }
-  const int own = threads[static_cast<size_t>(world.rank())];
-  core::log_debug("mstrain", core::cat("compute threads: ", own));
-  return own;
+  const int count = threads[static_cast<size_t>(world.rank())];
+  core::log_debug("mstrain", core::cat("compute threads: ", count));
+  return count;
 }
 
 int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
