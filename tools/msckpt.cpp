@@ -128,7 +128,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
     verb->add_flag("--compress", flags.compress,
                    "Byte shuffle and zstd in a result of ours: 1.2 times smaller in fp32");
     verb->add_option("--write-path", flags.write_path,
-                     "io_uring, direct, buffered or auto: how a result of ours, or a mg one, is written")
+                     "io_uring, direct, buffered or auto: how a ms, mg, dist, dcp or ucp result is written")
         ->check(CLI::IsMember({"auto", "io_uring", "direct", "buffered"}));
   };
 
@@ -176,7 +176,8 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   add_threads(merge);
 
   CLI::App* convert = add_verb(
-      "convert", "turn a Hugging Face folder, a checkpoint of Megatron or FSDP or one of ours into another format",
+      "convert",
+      "turn a model's folder or checkpoint (Hugging Face, Megatron, FSDP, DeepSpeed, Meta, ours) into another format",
       run_convert);
   convert
       ->add_option("--load-dir", flags.load_dir, "Folder to read; its format is told by content; - reads it from stdin")

@@ -5,16 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <filesystem>
 
 #include "convert/convert.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
+#include "tests/convert/conversions.h"
 #include "tests/convert/megatron/check_values.h"
 #include "tests/convert/tensors_of.h"
 #include "tests/convert/whole_tensor.h"
-#include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -162,32 +161,16 @@ TEST(DcpTargetTest, WhatDoesNotGo) {
 }
 
 TEST(DcpTargetTest, ASickDiskOrAStopLeavesNothing) {
-  using Kind = test::SickDisk::Kind;
   const test::TemporaryFolder folder;
-  ConvertOptions options = to_dcp(data("megatron/swiglu_tp2_pp2_distributed"), folder / "dcp", 2);
-  for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
-    int failures = 0;
-    for (const int nth : {0, 1, 2, 3, 5, 64}) {
-      SCOPED_TRACE(cat(static_cast<int>(kind), " ", nth));
-      try {  // what looks for the fastest way of writing takes another if one fails
-        const test::SickDisk disk(kind, nth, ENOSPC);
-        convert_checkpoint(options);
-      } catch (const core::Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
-        ++failures;
-      }
-      if (fs::exists(folder / "dcp")) {
-        EXPECT_FALSE(test::check_all_values(*open_source(folder / "dcp")).empty());
-        fs::remove_all(folder / "dcp");
-      }
-      ASSERT_TRUE(fs::is_empty(folder.path()));
+  const ConvertOptions options = to_dcp(data("megatron/swiglu_tp2_pp2_distributed"), folder / "dcp", 2);
+  test::expect_survives_sick_disk(options, [&] {
+    if (fs::exists(folder / "dcp")) {
+      EXPECT_FALSE(test::check_all_values(*open_source(folder / "dcp")).empty());
+      fs::remove_all(folder / "dcp");
     }
-    EXPECT_GT(failures, 0) << static_cast<int>(kind);
-  }
-  int asked = 0;
-  options.execute.stopped = [&] { return ++asked > 20; };
-  EXPECT_EQ(test::code_of([&] { convert_checkpoint(options); }), ErrorCode::kIo);
-  EXPECT_TRUE(fs::is_empty(folder.path()));
+    ASSERT_TRUE(fs::is_empty(folder.path()));
+  });
+  test::expect_stop_leaves_nothing(options, folder.path());
 }
 
 }  // namespace

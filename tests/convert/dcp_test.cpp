@@ -13,7 +13,7 @@
 #include "convert/huggingface.h"
 #include "core/error.h"
 #include "core/io/file.h"
-#include "tests/convert/whole_tensor.h"
+#include "tests/convert/conversions.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -30,17 +30,6 @@ using testing::HasSubstr;
 // Made by tests/data/make_dcp_fsdp.py.
 const std::string kFolder = cat(MS_TEST_DATA, "/dcp_fsdp");
 std::string expected(std::string_view role) { return cat(kFolder, "/expected/", role); }
-
-void expect_equal(ckpt::Source& source, TensorRole role, const std::string& folder) {
-  const auto wanted = open_huggingface(folder);
-  EXPECT_EQ(wanted->shards().num_tensors(), 10U);
-  for (size_t t = 0; t < wanted->shards().num_tensors(); ++t) {
-    const std::string key(wanted->shards().key(static_cast<int32_t>(t)));
-    const auto bytes = test::whole_tensor(*wanted, key, TensorRole::kParam);
-    EXPECT_FALSE(bytes.empty());
-    EXPECT_EQ(test::whole_tensor(source, key, role), bytes) << core::role_name(role) << " of " << key;
-  }
-}
 
 // The fixture, changed by a test.
 class ChangedDcp : public testing::Test {
@@ -76,9 +65,9 @@ TEST(Dcp, AllThatTorchGathers) {
   EXPECT_EQ(detect_format(kFolder).rule, ".metadata of PyTorch DCP");
   std::vector<std::string> decisions;
   const auto source = open_dcp(kFolder, {expected("param"), false}, decisions);
-  expect_equal(*source, TensorRole::kParam, expected("param"));
-  expect_equal(*source, TensorRole::kExpAvg, expected("exp_avg"));
-  expect_equal(*source, TensorRole::kExpAvgSq, expected("exp_avg_sq"));
+  test::expect_equals_folder(*source, TensorRole::kParam, expected("param"));
+  test::expect_equals_folder(*source, TensorRole::kExpAvg, expected("exp_avg"));
+  test::expect_equals_folder(*source, TensorRole::kExpAvgSq, expected("exp_avg_sq"));
   EXPECT_EQ(source->info().common.at("step"), 3);
   EXPECT_EQ(source->info().iteration, 3);
   EXPECT_THAT(decisions, Contains(HasSubstr("neither weights nor moments are skipped, as \"epoch\"")));
@@ -116,13 +105,13 @@ TEST_F(ChangedDcp, ThePrefixIsWhateverStandsBeforeTheEmbedding) {
     rename(cat("optim.state.", part), cat("mysgd.state.", part));
   }
   const auto source = open();
-  expect_equal(*source, TensorRole::kParam, expected("param"));
-  expect_equal(*source, TensorRole::kExpAvg, expected("exp_avg"));
+  test::expect_equals_folder(*source, TensorRole::kParam, expected("param"));
+  test::expect_equals_folder(*source, TensorRole::kExpAvg, expected("exp_avg"));
 }
 
 TEST_F(ChangedDcp, OptimizerStateIsLeftOutWhenAsked) {
   const auto source = open(true);
-  expect_equal(*source, TensorRole::kParam, expected("param"));
+  test::expect_equals_folder(*source, TensorRole::kParam, expected("param"));
   EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));
   EXPECT_EQ(source->info().iteration, 0);
   EXPECT_THAT(decisions_, Contains("optimizer state is left out"));
@@ -146,7 +135,7 @@ TEST_F(ChangedDcp, ATensorThatTheFamilyDoesNotHave) {
 
 TEST_F(ChangedDcp, WhatWrappersPutIntoNamesIsLeftOut) {
   for (const char* part : {"model.", "lm_head."}) rename(cat("optim.state.", part), cat("x._orig_mod.", part));
-  expect_equal(*open(), TensorRole::kExpAvgSq, expected("exp_avg_sq"));
+  test::expect_equals_folder(*open(), TensorRole::kExpAvgSq, expected("exp_avg_sq"));
 }
 
 TEST(Dcp, MegatronsIsNone) { EXPECT_EQ(dcp_sign(cat(MS_TEST_DATA, "/megatron_dist/iter_0000003")), ""); }

@@ -13,7 +13,7 @@
 #include "convert/huggingface.h"
 #include "convert/torch/zip_reader.h"
 #include "core/error.h"
-#include "tests/convert/whole_tensor.h"
+#include "tests/convert/conversions.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -33,29 +33,18 @@ std::string expected(const std::string& name, std::string_view role) {
   return cat(kRoot, "/expected/", name, "/", role);
 }
 
-// fp32: the role that holds what zero_to_fp32 calls the weights.
-void expect_equal(ckpt::Source& source, TensorRole role, const std::string& folder) {
-  const auto wanted = open_huggingface(folder);
-  EXPECT_GT(wanted->shards().num_tensors(), 5U);
-  for (size_t t = 0; t < wanted->shards().num_tensors(); ++t) {
-    const std::string key(wanted->shards().key(static_cast<int32_t>(t)));
-    const auto bytes = test::whole_tensor(*wanted, key, TensorRole::kParam);
-    EXPECT_FALSE(bytes.empty());
-    EXPECT_EQ(test::whole_tensor(source, key, role), bytes) << core::role_name(role) << " of " << key;
-  }
-}
-
 std::unique_ptr<ckpt::Source> open_case(const std::string& name, std::vector<std::string>& decisions,
                                         bool drop_optimizer = false) {
   return open_deepspeed(cat(kRoot, "/", name), {expected(name, "param"), drop_optimizer}, decisions);
 }
 
+// fp32: the role that holds what zero_to_fp32 calls the weights.
 void expect_all(const std::string& name, TensorRole fp32) {
   std::vector<std::string> decisions;
   const auto source = open_case(name, decisions);
-  expect_equal(*source, fp32, expected(name, "param"));
-  expect_equal(*source, TensorRole::kExpAvg, expected(name, "exp_avg"));
-  expect_equal(*source, TensorRole::kExpAvgSq, expected(name, "exp_avg_sq"));
+  test::expect_equals_folder(*source, fp32, expected(name, "param"));
+  test::expect_equals_folder(*source, TensorRole::kExpAvg, expected(name, "exp_avg"));
+  test::expect_equals_folder(*source, TensorRole::kExpAvgSq, expected(name, "exp_avg_sq"));
   EXPECT_EQ(source->info().iteration, 3);
   EXPECT_EQ(source->info().common.at("step"), 3);
   EXPECT_THAT(decisions, Contains("latest names global_step3"));

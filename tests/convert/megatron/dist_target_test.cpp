@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <set>
 
@@ -11,10 +10,10 @@
 #include "convert/megatron_dist.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
+#include "tests/convert/conversions.h"
 #include "tests/convert/megatron/check_values.h"
 #include "tests/support/files_of.h"
 #include "tests/support/killed.h"
-#include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -166,18 +165,7 @@ TEST(DistTargetTest, HuggingFaceThroughTwoCheckpointsComesBackByteForByte) {
     second.make_vocab_size_divisible_by = 64;  // the last rank has padding only
     convert_checkpoint(second);
     EXPECT_EQ(open(at + "/dist2")->info().model.vocab_size, 67);
-    ConvertOptions back;
-    back.load_dir = at + "/dist2";
-    back.save_dir = at + "/hf";
-    back.save_model_type = Format::kHuggingFace;
-    back.hf_cfg_dir = data(model);
-    if (std::string(model) == "hf_llama_tiny_sharded") back.max_shard_size_bytes = 8'000;
-    convert_checkpoint(back);
-    for (const auto& entry : fs::directory_iterator(data(model))) {
-      const std::string name = entry.path().filename().string();
-      if (name == "reference.json" || name == "generation_config.json") continue;  // no part of the model
-      EXPECT_TRUE(read_file(core::cat(at, "/hf/", name)) == read_file(entry.path().string())) << name;
-    }
+    test::expect_folder_comes_back(at + "/dist2", data(model), at + "/hf");
   }
 }
 
@@ -218,31 +206,18 @@ TEST(DistTargetTest, AnIterationIsNeverWrittenInto) {
 }
 
 TEST(DistTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
-  using Kind = test::SickDisk::Kind;
   const test::TemporaryFolder folder;
   convert_checkpoint(to_dist(data("hf_llama_tiny"), folder / "dist"));
   const auto before = files_of(folder / "dist");
   const ConvertOptions options = to_dist(data("megatron/tied_pp2_distributed"), folder / "dist", 1, 2);
-  for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
-    int failures = 0;
-    for (const int nth : {0, 1, 2, 3, 5, 8, 16, 64}) {
-      SCOPED_TRACE(core::cat(static_cast<int>(kind), " ", nth));
-      try {  // what looks for the fastest way of writing takes another if one fails
-        const test::SickDisk disk(kind, nth, ENOSPC);
-        convert_checkpoint(options);
-      } catch (const core::Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
-        ++failures;
-      }
-      if (fs::exists(folder / "dist/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
-        EXPECT_FALSE(check_all_values(*open(folder / "dist/iter_0000007")).empty());
-        fs::remove_all(folder / "dist/iter_0000007");
-        test::write_file(folder / "dist/latest_checkpointed_iteration.txt", "release");
-      }
-      ASSERT_TRUE(files_of(folder / "dist") == before);
+  test::expect_survives_sick_disk(options, [&] {
+    if (fs::exists(folder / "dist/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
+      EXPECT_FALSE(check_all_values(*open(folder / "dist/iter_0000007")).empty());
+      fs::remove_all(folder / "dist/iter_0000007");
+      test::write_file(folder / "dist/latest_checkpointed_iteration.txt", "release");
     }
-    EXPECT_GT(failures, 0) << static_cast<int>(kind);
-  }
+    ASSERT_TRUE(files_of(folder / "dist") == before);
+  });
 }
 
 // At any moment: what is there under its final name is whole, and the tracker names what is there.
@@ -270,13 +245,7 @@ TEST(DistTargetTest, AKillLeavesNothingOrAllOfIt) {
 
 TEST(DistTargetTest, AStopLeavesNothing) {
   const test::TemporaryFolder folder;
-  ConvertOptions options = to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist");
-  int asked = 0;
-  options.execute.stopped = [&] { return ++asked > 20; };
-  const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
-  EXPECT_EQ(thrown.code, ErrorCode::kIo);
-  EXPECT_THAT(thrown.text, HasSubstr("interrupted"));
-  EXPECT_TRUE(fs::is_empty(folder.path()));
+  test::expect_stop_leaves_nothing(to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist"), folder.path());
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -12,9 +11,9 @@
 #include "convert/megatron.h"
 #include "convert/torch/torch_file.h"
 #include "core/error.h"
+#include "tests/convert/conversions.h"
 #include "tests/convert/megatron/check_values.h"
 #include "tests/support/files_of.h"
-#include "tests/support/sick_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -232,18 +231,7 @@ TEST(MegatronTargetTest, HuggingFaceThroughTwoTreesComesBackByteForByte) {
     second.make_vocab_size_divisible_by = 8;
     convert_checkpoint(second);
     EXPECT_EQ(open(at + "/mg2")->info().model.vocab_size, 67);
-    ConvertOptions back;
-    back.load_dir = at + "/mg2";
-    back.save_dir = at + "/hf";
-    back.save_model_type = Format::kHuggingFace;
-    back.hf_cfg_dir = data(model);
-    if (std::string(model) == "hf_llama_tiny_sharded") back.max_shard_size_bytes = 8'000;
-    convert_checkpoint(back);
-    for (const auto& entry : fs::directory_iterator(data(model))) {
-      const std::string name = entry.path().filename().string();
-      if (name == "reference.json" || name == "generation_config.json") continue;  // no part of the model
-      EXPECT_TRUE(read_file(core::cat(at, "/hf/", name)) == read_file(entry.path().string())) << name;
-    }
+    test::expect_folder_comes_back(at + "/mg2", data(model), at + "/hf");
   }
 }
 
@@ -314,43 +302,24 @@ TEST(MegatronTargetTest, AnIterationIsNeverWrittenInto) {
 }
 
 TEST(MegatronTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
-  using Kind = test::SickDisk::Kind;
   const test::TemporaryFolder folder;
   convert_checkpoint(to_megatron(data("hf_llama_tiny"), folder / "mg"));
   const auto before = files_of(folder / "mg");
   ConvertOptions options = to_megatron(data("megatron/tied_pp2_distributed"), folder / "mg", 1, 2);
   options.use_distributed_optimizer = true;
-  for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
-    int failures = 0;
-    for (const int nth : {0, 1, 2, 3, 5, 8, 16, 64}) {
-      SCOPED_TRACE(core::cat(static_cast<int>(kind), " ", nth));
-      try {  // what looks for the fastest way of writing takes another if one fails
-        const test::SickDisk disk(kind, nth, ENOSPC);
-        convert_checkpoint(options);
-      } catch (const core::Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
-        ++failures;
-      }
-      if (fs::exists(folder / "mg/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
-        EXPECT_FALSE(check_all_values(*open(folder / "mg/iter_0000007")).empty());
-        fs::remove_all(folder / "mg/iter_0000007");
-        test::write_file(folder / "mg/latest_checkpointed_iteration.txt", "release");
-      }
-      ASSERT_TRUE(files_of(folder / "mg") == before);
+  test::expect_survives_sick_disk(options, [&] {
+    if (fs::exists(folder / "mg/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
+      EXPECT_FALSE(check_all_values(*open(folder / "mg/iter_0000007")).empty());
+      fs::remove_all(folder / "mg/iter_0000007");
+      test::write_file(folder / "mg/latest_checkpointed_iteration.txt", "release");
     }
-    EXPECT_GT(failures, 0) << static_cast<int>(kind);
-  }
+    ASSERT_TRUE(files_of(folder / "mg") == before);
+  });
 }
 
 TEST(MegatronTargetTest, AStopLeavesNothing) {
   const test::TemporaryFolder folder;
-  ConvertOptions options = to_megatron(data("megatron/qk_norm_tp2_bf16"), folder / "mg");
-  int asked = 0;
-  options.execute.stopped = [&] { return ++asked > 20; };
-  const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
-  EXPECT_EQ(thrown.code, ErrorCode::kIo);
-  EXPECT_THAT(thrown.text, HasSubstr("interrupted"));
-  EXPECT_TRUE(fs::is_empty(folder.path()));
+  test::expect_stop_leaves_nothing(to_megatron(data("megatron/qk_norm_tp2_bf16"), folder / "mg"), folder.path());
 }
 
 TEST(MegatronTargetTest, LayoutsThatDoNotGo) {
