@@ -74,51 +74,155 @@ RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank) {
   return {rank % tp, rank / tp % dp, rank / (tp * dp)};
 }
 
-std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config) {
-  const int64_t hidden = config.hidden_size, ffn = config.ffn_hidden_size, head = config.kv_channels;
-  const TpRule fc1_rule = config.gated() ? TpRule::kGatedRows : TpRule::kRows;
-  const bool qkv_bias = config.add_bias_linear || config.add_qkv_bias;
-  std::vector<ParameterSpec> specs;
-  int64_t layer = -1;
-  std::string prefix;
-  const auto add = [&](std::string_view name, core::Dims shape, TpRule rule) {
-    specs.push_back({cat(prefix, name), std::move(shape), rule, layer, false});
-  };
-  // weight, bias: names of a norm's parameters.
-  const auto add_norm = [&](std::string_view weight, std::string_view bias, int64_t size) {
-    add(weight, {size}, TpRule::kReplicated);
-    if (config.has_layer_norm()) add(bias, {size}, TpRule::kReplicated);
-  };
-  const bool tied = !config.untie_embeddings_and_output_weights;
-  add("embedding.word_embeddings.weight", {config.vocab_size, hidden}, TpRule::kVocabRows);
-  specs.back().is_tied_embedding = tied;
-  if (config.has_learned_positions()) {
-    add("embedding.position_embeddings.weight", {config.max_position_embeddings, hidden}, TpRule::kReplicated);
-  }
-  for (layer = 0; layer < config.num_layers; ++layer) {
-    prefix = cat("decoder.layers.", layer, ".");
-    add_norm("self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
-    add("self_attention.linear_qkv.weight", {config.qkv_rows(), hidden}, TpRule::kRows);
-    if (qkv_bias) add("self_attention.linear_qkv.bias", {config.qkv_rows()}, TpRule::kRows);
-    if (config.qk_layernorm) {
-      add_norm("self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", head);
-      add_norm("self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", head);
+namespace {
+
+// The parameters of a model, one after another.
+class SpecList {
+ public:
+  explicit SpecList(const core::TransformerConfig& config) : config_(config) {}
+
+  std::vector<ParameterSpec> make() {
+    const int64_t hidden = config_.hidden_size;
+    const bool tied = !config_.untie_embeddings_and_output_weights;
+    add("embedding.word_embeddings.weight", {config_.vocab_size, hidden}, TpRule::kVocabRows);
+    specs_.back().is_tied_embedding = tied;
+    if (config_.has_learned_positions()) {
+      add("embedding.position_embeddings.weight", {config_.max_position_embeddings, hidden}, TpRule::kReplicated);
     }
-    add("self_attention.linear_proj.weight", {hidden, config.num_attention_heads * head}, TpRule::kColumns);
-    if (config.add_bias_linear) add("self_attention.linear_proj.bias", {hidden}, TpRule::kReplicated);
-    if (config.post_norm) add_norm("post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", hidden);
-    add_norm("mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", hidden);
-    add("mlp.linear_fc1.weight", {config.fc1_rows(), hidden}, fc1_rule);
-    if (config.add_bias_linear) add("mlp.linear_fc1.bias", {config.fc1_rows()}, fc1_rule);
-    add("mlp.linear_fc2.weight", {hidden, ffn}, TpRule::kColumns);
-    if (config.add_bias_linear) add("mlp.linear_fc2.bias", {hidden}, TpRule::kReplicated);
-    if (config.post_norm) add_norm("post_mlp_layernorm.weight", "post_mlp_layernorm.bias", hidden);
+    const std::vector<bool> with_experts = config_.layers_with_experts();
+    if (static_cast<int64_t>(with_experts.size()) != config_.num_layers ||
+        config_.mtp_num_layers > config_.num_layers) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--moe-layer-freq ", config_.moe_layer_freq, " and --mtp-num-layers ", config_.mtp_num_layers,
+                      " are not of a model of ", config_.num_layers, " layers"));
+    }
+    for (layer_ = 0; layer_ < config_.num_layers; ++layer_) {
+      prefix_ = cat("decoder.layers.", layer_, ".");
+      add_layer(with_experts[static_cast<size_t>(layer_)]);
+    }
+    prefix_.clear();
+    add_norm("decoder.final_layernorm.weight", "decoder.final_layernorm.bias", hidden);
+    if (!tied) add("output_layer.weight", {config_.vocab_size, hidden}, TpRule::kVocabRows);
+    for (int64_t k = 0; k < config_.mtp_num_layers; ++k) {  // megatron/core/transformer/multi_token_prediction.py
+      prefix_ = cat("mtp.layers.", k, ".");
+      add_norm("enorm.weight", "enorm.bias", hidden);
+      add_norm("hnorm.weight", "hnorm.bias", hidden);
+      add("eh_proj.weight", {hidden, 2 * hidden}, TpRule::kRows);
+      prefix_ += "transformer_layer.";
+      add_layer(with_experts.back());
+      prefix_ = cat("mtp.layers.", k, ".");
+      add_norm("final_layernorm.weight", "final_layernorm.bias", hidden);
+    }
+    return std::move(specs_);
   }
-  prefix.clear();
-  add_norm("decoder.final_layernorm.weight", "decoder.final_layernorm.bias", hidden);
-  if (!tied) add("output_layer.weight", {config.vocab_size, hidden}, TpRule::kVocabRows);
-  return specs;
-}
+
+ private:
+  void add(std::string_view name, core::Dims shape, TpRule rule) {
+    specs_.push_back({cat(prefix_, name), std::move(shape), rule, layer_, false});
+  }
+  // weight, bias: names of a norm's parameters.
+  void add_norm(std::string_view weight, std::string_view bias, int64_t size) {
+    add(weight, {size}, TpRule::kReplicated);
+    if (config_.has_layer_norm()) add(bias, {size}, TpRule::kReplicated);
+  }
+
+  void add_layer(bool has_experts) {
+    const int64_t hidden = config_.hidden_size;
+    if (config_.multi_latent_attention) {
+      add_latent_attention();
+    } else {
+      add_attention();
+    }
+    add("self_attention.linear_proj.weight", {hidden, config_.proj_columns()}, TpRule::kColumns);
+    if (config_.add_bias_linear) add("self_attention.linear_proj.bias", {hidden}, TpRule::kReplicated);
+    if (config_.post_norm) add_norm("post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", hidden);
+    if (has_experts) {
+      add_experts();
+    } else {
+      add_mlp();
+    }
+    if (config_.post_norm) add_norm("post_mlp_layernorm.weight", "post_mlp_layernorm.bias", hidden);
+  }
+
+  void add_attention() {
+    const int64_t hidden = config_.hidden_size, head = config_.kv_channels;
+    add_norm("self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    add("self_attention.linear_qkv.weight", {config_.qkv_rows(), hidden}, TpRule::kRows);
+    if (config_.add_bias_linear || config_.add_qkv_bias) {
+      add("self_attention.linear_qkv.bias", {config_.qkv_rows()}, TpRule::kRows);
+    }
+    if (!config_.qk_layernorm) return;
+    add_norm("self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", head);
+    add_norm("self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", head);
+  }
+
+  void add_latent_attention() {
+    const int64_t hidden = config_.hidden_size, query_rank = config_.q_lora_rank, rank = config_.kv_lora_rank;
+    const auto add_rank_norm = [&](const char* weight, const char* bias, int64_t size) {
+      if (config_.qk_layernorm) add_norm(weight, bias, size);
+    };
+    add_norm("input_layernorm.weight", "input_layernorm.bias", hidden);
+    if (query_rank > 0) {
+      add("self_attention.linear_q_down_proj.weight", {query_rank, hidden}, TpRule::kReplicated);
+      add_rank_norm("self_attention.linear_q_up_proj.layer_norm_weight",
+                    "self_attention.linear_q_up_proj.layer_norm_bias", query_rank);
+      add("self_attention.linear_q_up_proj.weight", {config_.latent_query_rows(), query_rank}, TpRule::kRows);
+    } else {
+      add("self_attention.linear_q_proj.weight", {config_.latent_query_rows(), hidden}, TpRule::kRows);
+    }
+    add("self_attention.linear_kv_down_proj.weight", {rank + config_.qk_pos_emb_head_dim, hidden}, TpRule::kReplicated);
+    add_rank_norm("self_attention.linear_kv_up_proj.layer_norm_weight",
+                  "self_attention.linear_kv_up_proj.layer_norm_bias", rank);
+    add("self_attention.linear_kv_up_proj.weight", {config_.latent_key_value_rows(), rank}, TpRule::kRows);
+  }
+
+  void add_mlp() {
+    const int64_t hidden = config_.hidden_size;
+    add_norm("mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", hidden);
+    add("mlp.linear_fc1.weight", {config_.fc1_rows(), hidden}, fc1_rule());
+    if (config_.add_bias_linear) add("mlp.linear_fc1.bias", {config_.fc1_rows()}, fc1_rule());
+    add("mlp.linear_fc2.weight", {hidden, config_.ffn_hidden_size}, TpRule::kColumns);
+    if (config_.add_bias_linear) add("mlp.linear_fc2.bias", {hidden}, TpRule::kReplicated);
+  }
+
+  void add_experts() {
+    const int64_t hidden = config_.hidden_size, experts = config_.num_experts;
+    const int64_t shared = config_.moe_shared_expert_intermediate_size;
+    add_norm("pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
+    add("mlp.router.weight", {experts, hidden}, TpRule::kReplicated);
+    if (config_.moe_router_enable_expert_bias) {
+      add("mlp.router.expert_bias", {experts}, TpRule::kReplicated);
+      specs_.back().is_buffer = true;
+    }
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      const std::string name = cat("mlp.experts.local_experts.", expert);
+      for (const bool first : {true, false}) {
+        if (first) {
+          add(cat(name, ".linear_fc1.weight"), {config_.expert_fc1_rows(), hidden}, fc1_rule());
+        } else {
+          add(cat(name, ".linear_fc2.weight"), {hidden, config_.moe_ffn_hidden_size}, TpRule::kColumns);
+        }
+        specs_.back().expert = expert;
+        specs_.back().num_experts = experts;
+      }
+    }
+    if (shared == 0) return;
+    add("mlp.shared_experts.linear_fc1.weight", {(config_.gated() ? 2 : 1) * shared, hidden}, fc1_rule());
+    add("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, TpRule::kColumns);
+    if (config_.moe_shared_expert_gate) add("mlp.shared_experts.gate_weight", {1, hidden}, TpRule::kReplicated);
+  }
+
+  TpRule fc1_rule() const { return config_.gated() ? TpRule::kGatedRows : TpRule::kRows; }
+
+  const core::TransformerConfig& config_;
+  std::vector<ParameterSpec> specs_;
+  int64_t layer_ = -1;
+  std::string prefix_;
+};
+
+}  // namespace
+
+std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config) { return SpecList(config).make(); }
 
 std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
                                                const core::TransformerConfig& config) {
@@ -236,8 +340,18 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   };
   const char* tp_flag = "--tensor-model-parallel-size";
   divides(config.num_attention_heads, "--num-attention-heads", tp, tp_flag);
+  const std::vector<bool> with_experts = config.layers_with_experts();
+  if (std::find(with_experts.begin(), with_experts.end(), false) != with_experts.end()) {
+    divides(config.ffn_hidden_size, "--ffn-hidden-size", tp, tp_flag);
+  }
+  if (config.has_experts()) {
+    divides(config.num_experts, "--num-experts", layout.expert_model_parallel_size, "--expert-model-parallel-size");
+    divides(config.moe_ffn_hidden_size, "--moe-ffn-hidden-size", layout.expert_tensor_parallel_size,
+            "--expert-tensor-parallel-size");
+    divides(config.moe_shared_expert_intermediate_size, "--moe-shared-expert-intermediate-size", tp, tp_flag);
+  }
+  if (config.multi_latent_attention) return;
   divides(config.qkv_rows(), "the number of QKV rows", tp, tp_flag);
-  divides(config.ffn_hidden_size, "--ffn-hidden-size", tp, tp_flag);
   if (config.query_groups() % tp != 0 && tp % config.query_groups() != 0) {
     refuse("--num-query-groups ", config.query_groups(), " and ", tp_flag, " ", tp, ": neither divides the other");
   }
@@ -437,6 +551,7 @@ std::vector<core::ShardedTensor> shards_of_rank(const ModelLayout& layout, const
   const auto specs = parameter_specs(config);
   for (const RoleSpec& role : roles) {
     for (const ParameterSpec& spec : specs) {
+      if (!has_role(spec, role.role)) continue;
       for (auto& shard : shards_of_parameter(spec, config, layout, rank, role)) shards.push_back(std::move(shard));
     }
   }
@@ -448,10 +563,12 @@ ShardList shards_of_checkpoint(const ModelLayout& layout, const core::Transforme
   validate_layout(layout, config);
   std::vector<core::TensorRole> names;
   for (const RoleSpec& role : roles) names.push_back(role.role);
-  return shards_of_checkpoint(layout, config, parameter_specs(config), names, [&](size_t, core::TensorRole role) {
-    const auto found = std::find_if(roles.begin(), roles.end(), [&](const RoleSpec& r) { return r.role == role; });
-    return std::optional(found->dtype);
-  });
+  const std::vector<ParameterSpec> specs = parameter_specs(config);
+  const auto dtype_of = [&](size_t spec, core::TensorRole role) -> std::optional<core::DType> {
+    if (!has_role(specs[spec], role)) return std::nullopt;
+    return std::find_if(roles.begin(), roles.end(), [&](const RoleSpec& r) { return r.role == role; })->dtype;
+  };
+  return shards_of_checkpoint(layout, config, specs, names, dtype_of);
 }
 
 namespace {

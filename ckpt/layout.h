@@ -72,17 +72,22 @@ struct ParameterSpec {
   bool is_tied_embedding = false;  // also held, as a replica, by the last stage
   int64_t expert = -1;             // global expert index of an expert's parameter
   int64_t num_experts = 0;         // of its layer
+  bool is_buffer = false;          // not trained: role kBuffer and no other (a router's expert_bias)
 };
 
-// Every parameter of the model, in model order: embedding, layers, final norm, output layer.
+inline bool has_role(const ParameterSpec& spec, core::TensorRole role) {
+  return spec.is_buffer == (role == core::TensorRole::kBuffer);
+}
+
+// Every parameter of the model, in model order: embedding, layers, final norm, output layer, multi-token prediction
+// (mtp.layers.K, on the last stage).
 // Names are Megatron core's with Transformer Engine (norm weights fused into the linear layer behind them); norms
-// behind attention and MLP are post_self_attn_layernorm and post_mlp_layernorm. config: resolved.
+// behind attention and MLP are post_self_attn_layernorm and post_mlp_layernorm. Experts are counted over the whole
+// layer: mlp.experts.local_experts.E.linear_fc1.weight, each a tensor of its own. config: resolved.
 std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config);
 
-// The spec of a parameter that parameter_specs does not list, by Megatron core's name: mixtures of experts
-// (mlp.router, mlp.experts.local_experts.E, mlp.shared_experts), multi-latent attention (linear_q_down_proj, ..,
-// linear_kv_up_proj) and multi-token prediction (mtp.layers.K, on the last stage). num_experts is left 0. Nothing for
-// an unknown name.
+// The same by name, for a checkpoint whose model does not say that it has such parameters: those of experts, latent
+// attention and multi-token prediction. num_experts is left 0. Nothing for an unknown name.
 std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
                                                const core::TransformerConfig& config);
 

@@ -103,10 +103,15 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
   plan.layout = layout;
   const core::TransformerConfig& model = plan.info.model;
   const ShardTable& shards = source.shards();
-  // A model of more layers than there are shards cannot be whole; this also bounds the list of its parameters.
-  if (model.num_layers < 1 || model.num_layers > static_cast<int64_t>(shards.size()) || model.num_attention_heads < 1 ||
-      model.query_groups() < 1 || model.kv_channels < 1 || model.make_vocab_size_divisible_by < 1 ||
-      model.vocab_size < 1 || model.hidden_size < 1 || model.ffn_hidden_size < 1) {
+  // A model of more layers, or experts, than there are shards cannot be whole; this also bounds the list of its
+  // parameters.
+  const auto most = static_cast<int64_t>(shards.size());
+  const std::vector<bool> with_experts = model.layers_with_experts();
+  const auto expert_layers = std::max<int64_t>(1, std::count(with_experts.begin(), with_experts.end(), true));
+  if (model.num_layers < 1 || model.num_layers > most || model.num_experts < 0 ||
+      model.num_experts > most / expert_layers || model.num_attention_heads < 1 || model.query_groups() < 1 ||
+      model.kv_channels < 1 || model.make_vocab_size_divisible_by < 1 || model.vocab_size < 1 ||
+      model.hidden_size < 1 || model.ffn_hidden_size < 1) {
     throw Error(ErrorCode::kCorruptData, cat("the checkpoint's model has ", model.num_layers, " layers of hidden size ",
                                              model.hidden_size, ", but there are ", shards.size(), " shards"));
   }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "ckpt/layout.h"
@@ -23,6 +24,7 @@
 #include "convert/megatron.h"
 #include "convert/megatron_dist.h"
 #include "convert/meta.h"
+#include "convert/user_family.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -38,8 +40,9 @@ using nlohmann::json;
 std::map<std::string, core::DType> target_dtypes(const ckpt::Source& source, std::optional<core::DType> asked) {
   std::map<std::string, core::DType> dtypes;
   for (const core::ShardedTensor& shard : source.shards()) {
-    if (shard.role != core::TensorRole::kParam) continue;
-    const core::DType dtype = asked.value_or(shard.dtype);
+    const bool is_buffer = shard.role == core::TensorRole::kBuffer;  // a router's bias decides: it keeps its type
+    if (shard.role != core::TensorRole::kParam && !is_buffer) continue;
+    const core::DType dtype = is_buffer ? shard.dtype : asked.value_or(shard.dtype);
     const auto [at, is_new] = dtypes.emplace(shard.key, dtype);
     if (!is_new && at->second != dtype) {
       throw Error(ErrorCode::kUnsupported, cat(shard.key, " comes in parts of ", core::dtype_name(at->second), " and ",
@@ -55,14 +58,14 @@ bool is_megatron(Format format) { return format == Format::kMegatron || format =
 std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const ConvertOptions& options,
                                               ConvertReport& report) {
   std::vector<core::TensorRole> roles = {core::TensorRole::kParam};
+  if (ckpt::has_role(source, core::TensorRole::kBuffer)) roles.push_back(core::TensorRole::kBuffer);
   std::set<std::string> dropped;
   const bool to_native = report.to == Format::kNative,
              to_adam = is_megatron(report.to) || report.to == Format::kDcp || report.to == Format::kUniversal;
   for (const core::TensorRole role :
-       {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq, core::TensorRole::kBuffer}) {
+       {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq}) {
     if (!ckpt::has_role(source, role)) continue;
-    const bool has_place = to_native || (to_adam && role != core::TensorRole::kBuffer);
-    if (has_place && !options.drop_optimizer) {
+    if ((to_native || to_adam) && !options.drop_optimizer) {
       roles.push_back(role);
     } else {
       dropped.emplace(core::role_name(role));
@@ -118,6 +121,22 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
   layout.virtual_pipeline_model_parallel_size = ckpt::virtual_pipeline_size(
       source.info().model, layout.pipeline_model_parallel_size, options.num_layers_per_virtual_pipeline_stage);
+  layout.num_layer_list = options.num_layer_list;
+  if (!source.info().model.has_experts()) {
+    if (options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          cat("--target-expert-parallel-size and --expert-tensor-parallel-size are of models with experts, and ",
+              options.load_dir, " has none"));
+    }
+    return layout;
+  }
+  layout.expert_model_parallel_size = options.target_expert_parallel_size;
+  layout.expert_tensor_parallel_size = options.expert_tensor_parallel_size.value_or(layout.tensor_model_parallel_size);
+  // As few data-parallel ranks as hold all experts.
+  const int tp = layout.tensor_model_parallel_size;
+  const int expert_ranks = layout.expert_model_parallel_size * layout.expert_tensor_parallel_size;
+  layout.data_parallel_size = std::lcm(tp, expert_ranks) / tp;
   return layout;
 }
 
@@ -131,6 +150,7 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
   const auto specs = ckpt::parameter_specs(target.info.model);
   ckpt::ShardList list = ckpt::shards_of_checkpoint(
       layout, target.info.model, specs, roles, [&](size_t spec, core::TensorRole role) -> std::optional<core::DType> {
+        if (!ckpt::has_role(specs[spec], role)) return std::nullopt;
         if (role != core::TensorRole::kParam) {
           const auto tensor = source.shards().find(specs[spec].key, role);
           return tensor ? std::optional(source.shards().dtype(*tensor)) : std::nullopt;
@@ -152,6 +172,7 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
 // A tree, or torch_dist.
 Target megatron_target(const ckpt::Source& source, const ConvertOptions& options,
                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+  require_dense_model(source.info().model, options.load_dir, "such a mg result is not written yet");
   MegatronTargetOptions asked;
   asked.root = options.save_dir;
   asked.layout = target_layout(source, options);
@@ -169,11 +190,11 @@ Target megatron_target(const ckpt::Source& source, const ConvertOptions& options
 
 // The config.json of the result. copy_from: the folder that came with it, if there is one.
 json result_config(const ckpt::Source& source, const ConvertOptions& options, core::DType dtype, Format from,
-                   std::string* copy_from) {
+                   const Family* named, std::string* copy_from) {
   const ckpt::CheckpointInfo& info = source.info();
   json original = info.model_extra.value("hf_config", json());
   if (!options.hf_cfg_dir.empty()) {
-    const HfConfig given = read_hf_config(options.hf_cfg_dir);
+    const HfConfig given = read_hf_config(options.hf_cfg_dir, named);
     if (!same_model(given.model, info.model)) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",
@@ -184,21 +205,22 @@ json result_config(const ckpt::Source& source, const ConvertOptions& options, co
   } else if (from == Format::kHuggingFace) {
     *copy_from = options.load_dir;
   }
-  return make_hf_config(info.model, original, dtype);
+  return make_hf_config(info.model, original, dtype, named);
 }
 
-constexpr const char* kEmbedding = "embedding.word_embeddings.weight";
+const std::string kEmbedding(kWordEmbeddings);
 
 Target huggingface_target(const ckpt::Source& source, const ConvertOptions& options,
-                          const std::map<std::string, core::DType>& dtypes, Format from) {
+                          const std::map<std::string, core::DType>& dtypes, Format from, const Family* named) {
   Target target;
   target.info = source.info();
   HfSinkOptions sink;
   sink.folder = options.save_dir;
   sink.max_shard_size_bytes = options.max_shard_size_bytes;
-  sink.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), from, &sink.copy_from);
+  sink.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), from, named, &sink.copy_from);
   sink.generation_config = target.info.model_extra.value("hf_generation_config", json());
-  const Family& family = find_family(sink.config.at("model_type").get<std::string>());
+  sink.family = named;
+  const Family& family = named != nullptr ? *named : find_family(sink.config.at("model_type").get<std::string>());
   target.shards = hf_targets(family, target.info.model, dtype_of(options, dtypes));
   target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
   return target;
@@ -206,23 +228,27 @@ Target huggingface_target(const ckpt::Source& source, const ConvertOptions& opti
 
 Target dcp_target(const ckpt::Source& source, const ConvertOptions& options,
                   const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+  require_dense_model(source.info().model, options.load_dir, "such a dcp result is not written yet");
   DcpTargetOptions asked;
   asked.folder = options.save_dir;
   asked.data_parallel_size = options.target_data_parallel_size;
   asked.with_optimizer = with_optimizer;
   asked.write_path = options.write_path;
   std::string copy_from;
-  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, &copy_from);
+  asked.config =
+      result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, nullptr, &copy_from);
   DcpTarget made = make_dcp_target(source, asked, dtype_of(options, dtypes), report.decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
 
 Target universal_target(const ckpt::Source& source, const ConvertOptions& options,
                         const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+  require_dense_model(source.info().model, options.load_dir, "such a ucp result is not written yet");
   UniversalTargetOptions asked;
   asked.root = options.save_dir;
   std::string copy_from;
-  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, &copy_from);
+  asked.config =
+      result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, nullptr, &copy_from);
   asked.with_optimizer = with_optimizer;
   asked.write_path = options.write_path;
   UniversalTarget made = make_universal_target(source, asked, dtype_of(options, dtypes), report.decisions);
@@ -231,10 +257,11 @@ Target universal_target(const ckpt::Source& source, const ConvertOptions& option
 
 Target gguf_target(const ckpt::Source& source, const ConvertOptions& options,
                    const std::map<std::string, core::DType>& dtypes, ConvertReport& report) {
+  require_dense_model(source.info().model, options.load_dir, "such a gguf result is not written yet");
   GgufTargetOptions asked;
   asked.folder = options.save_dir;
-  asked.config =
-      result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, &asked.tokenizer_folder);
+  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, nullptr,
+                               &asked.tokenizer_folder);
   asked.q8_0 = options.q8_0;
   GgufTarget made = make_gguf_target(source, asked, dtype_of(options, dtypes), report.decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
@@ -243,6 +270,7 @@ Target gguf_target(const ckpt::Source& source, const ConvertOptions& options,
 // Adam's state is of the weights without the adapter.
 std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
                                         ConvertReport& report) {
+  require_dense_model(source->info().model, options.load_dir, "--lora does not change such a model yet");
   const bool trained =
       ckpt::has_role(*source, core::TensorRole::kMaster) || ckpt::has_role(*source, core::TensorRole::kExpAvg);
   if (trained && !options.drop_optimizer) {
@@ -254,11 +282,11 @@ std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, co
                     report.decisions);
 }
 
-std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, ConvertReport& report) {
+std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, const Family* named, ConvertReport& report) {
   const MegatronOptions megatron{.true_vocab_size = options.true_vocab_size, .drop_optimizer = options.drop_optimizer};
   switch (report.from) {
     case Format::kHuggingFace:
-      return open_huggingface(options.load_dir);
+      return open_huggingface(options.load_dir, named);
     case Format::kMegatron:
       return open_megatron(options.load_dir, megatron, report.decisions);
     case Format::kMegatronDist:
@@ -316,10 +344,12 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
   }
   const bool has_layout = to == Format::kNative || is_megatron(to);
   if (!has_layout && (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
-                      options.num_layers_per_virtual_pipeline_stage != 0)) {
+                      options.num_layers_per_virtual_pipeline_stage != 0 || !options.num_layer_list.empty() ||
+                      options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size)) {
     refuse("a ", to == Format::kHuggingFace ? std::string("Hugging Face folder") : cat(format_name(to), " result"),
            " has no parallel layout; leave --target-tensor-parallel-size, "
-           "--target-pipeline-parallel-size and --num-layers-per-virtual-pipeline-stage out");
+           "--target-pipeline-parallel-size, --target-expert-parallel-size, --expert-tensor-parallel-size, "
+           "--num-layer-list and --num-layers-per-virtual-pipeline-stage out");
   }
 }
 
@@ -352,7 +382,14 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
   refuse_options_of_others(options, report.from, report.to);
-  std::unique_ptr<ckpt::Source> source = open_from(options, report);
+  const bool has_names = report.from == Format::kHuggingFace || report.to == Format::kHuggingFace;
+  if (!options.name_map.empty() && !has_names) {
+    throw Error(ErrorCode::kInvalidArgument, "--name-map is of Hugging Face folders, and there is none");
+  }
+  std::optional<UserFamily> user_family;
+  if (!options.name_map.empty()) user_family.emplace(options.name_map);
+  const Family* named = user_family ? &user_family->family() : nullptr;
+  std::unique_ptr<ckpt::Source> source = open_from(options, named, report);
   if (!options.lora.empty()) source = with_lora(std::move(source), options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const bool masters_are_weights =
@@ -365,13 +402,15 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   }
   const auto dtypes = target_dtypes(*source, masters_are_weights ? std::optional(core::DType::kFp32) : options.dtype);
   if (!masters_are_weights) note_casts(*source, dtypes, report);
-  const bool with_optimizer = roles.size() > 1;
+  const bool with_optimizer = std::any_of(roles.begin(), roles.end(), [](core::TensorRole role) {
+    return role != core::TensorRole::kParam && role != core::TensorRole::kBuffer;
+  });
   Target target = report.to == Format::kNative      ? native_target(*source, options, dtypes, roles)
                   : is_megatron(report.to)          ? megatron_target(*source, options, dtypes, with_optimizer, report)
                   : report.to == Format::kDcp       ? dcp_target(*source, options, dtypes, with_optimizer, report)
                   : report.to == Format::kUniversal ? universal_target(*source, options, dtypes, with_optimizer, report)
                   : report.to == Format::kGguf      ? gguf_target(*source, options, dtypes, report)
-                                                    : huggingface_target(*source, options, dtypes, report.from);
+                                                    : huggingface_target(*source, options, dtypes, report.from, named);
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);

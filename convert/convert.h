@@ -27,6 +27,9 @@ struct ConvertOptions {
   int target_pipeline_parallel_size = 1;
   int target_data_parallel_size = 1;                  // of a dcp target: ranks of FSDP
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk a stage
+  std::vector<int64_t> num_layer_list;                // of each stage; empty: evenly
+  int target_expert_parallel_size = 1;                // of a model with experts, as the next
+  std::optional<int> expert_tensor_parallel_size;     // none: target_tensor_parallel_size
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
   int64_t true_vocab_size = 0;                        // of a Megatron source; 0: as it says itself
@@ -38,6 +41,7 @@ struct ConvertOptions {
   // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP or
   // DeepSpeed source.
   std::string hf_cfg_dir;
+  std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
   bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // of all but a Hugging Face target; none: the fastest that works
   bool drop_optimizer = false;

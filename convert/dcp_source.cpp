@@ -38,7 +38,7 @@ class DcpCheckpoint {
       const auto [at, is_new] = keys_.emplace(without_wrappers(file()[i].name), i);
       if (!is_new) throw Error(ErrorCode::kCorruptData, cat(folder, ": two tensors are ", printable(at->first)));
     }
-    embedding_ = cat(config_.family->prefix, config_.family->before[0].hf);
+    embedding_ = cat(config_.family->prefix, embedding_name(*config_.family));
     find_optimizer();
     find_weights();
     if (options.drop_optimizer && optimizer_) {

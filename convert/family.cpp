@@ -1,5 +1,6 @@
 #include "convert/family.h"
 
+#include <algorithm>
 #include <array>
 
 #include "convert/detail/printable.h"
@@ -11,8 +12,9 @@ namespace ms::convert {
 namespace {
 
 // In the order in which a model without a config.json is offered to them.
-constexpr std::array<const Family*, 9> kFamilies = {&kLlama,  &kMistral, &kQwen2, &kQwen3, &kPhi3,
-                                                    &kGemma2, &kGlm,     &kGlm4,  &kGpt2};
+constexpr std::array<const Family*, 15> kFamilies = {&kLlama,    &kMistral, &kQwen2,      &kQwen3,      &kPhi3,
+                                                     &kGemma2,   &kGlm,     &kGlm4,       &kMixtral,    &kQwen2Moe,
+                                                     &kQwen3Moe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kGpt2};
 
 // The model as the family's config.json would give it back.
 core::TransformerConfig as_told_by(const Family& family, const core::TransformerConfig& model) {
@@ -27,6 +29,13 @@ core::TransformerConfig as_told_by(const Family& family, const core::Transformer
     told.group_query_attention = model.group_query_attention;
   }
   if (told.kv_channels == 0) told.kv_channels = told.hidden_size / told.num_attention_heads;
+  told.moe_layer_freq = model.moe_layer_freq;
+  if (!family.shared_experts_key.empty() && model.moe_ffn_hidden_size > 0 &&
+      model.moe_shared_expert_intermediate_size % model.moe_ffn_hidden_size == 0) {
+    told.moe_shared_expert_intermediate_size = model.moe_shared_expert_intermediate_size;
+  }
+  if (!family.mtp_key.empty()) told.mtp_num_layers = model.mtp_num_layers;
+  told.resolve(told.max_position_embeddings);
   told.untie_embeddings_and_output_weights = model.untie_embeddings_and_output_weights;
   if (!told.gated()) told.bias_gelu_fusion = model.bias_gelu_fusion;
   if (!told.has_rotary_embedding()) return told;
@@ -42,6 +51,12 @@ core::TransformerConfig as_told_by(const Family& family, const core::Transformer
 
 std::span<const Family* const> families() { return kFamilies; }
 
+std::string_view embedding_name(const Family& family) {
+  const auto rule = std::find_if(family.before.begin(), family.before.end(),
+                                 [](const NameRule& each) { return each.canonical == kWordEmbeddings; });
+  return rule->hf;
+}
+
 const Family& find_family(std::string_view model_type) {
   std::string known;
   for (const Family* family : kFamilies) {
@@ -54,7 +69,7 @@ const Family& find_family(std::string_view model_type) {
 
 const Family& family_of_model(const core::TransformerConfig& config) {
   for (const Family* family : kFamilies) {
-    if (same_model(as_told_by(*family, config), config)) return *family;
+    if (can_say_layers(*family, config) && same_model(as_told_by(*family, config), config)) return *family;
   }
   throw core::Error(core::ErrorCode::kUnsupported,
                     "no Hugging Face family that we know can say what this model is: its norms, activation, biases, "

@@ -28,9 +28,16 @@ enum class Part : uint8_t {
 
 enum class Presence : uint8_t {
   kAlways,
-  kQkvBias,      // with add_qkv_bias
-  kQkLayernorm,  // with qk_layernorm
-  kUntied,       // with untie_embeddings_and_output_weights
+  kQkvBias,       // with add_qkv_bias
+  kQkLayernorm,   // with qk_layernorm
+  kUntied,        // with untie_embeddings_and_output_weights
+  kDense,         // in layers without experts
+  kExperts,       // in layers with experts, as the next three
+  kExpertBias,    // with moe_router_enable_expert_bias
+  kShared,        // with shared experts
+  kSharedGate,    // with moe_shared_expert_gate
+  kQueryRank,     // with q_lora_rank
+  kFullRankQuery  // without
 };
 
 // Of the canonical tensor.
@@ -44,9 +51,25 @@ enum class ShapeRule : uint8_t {
   kHiddenByHeads,
   kFc1ByHidden,
   kFc1,
-  kHiddenByFfn
+  kHiddenByFfn,
+  kExpertsByHidden,
+  kExperts,
+  kExpertFc1ByHidden,
+  kHiddenByExpertFfn,
+  kSharedFc1ByHidden,
+  kHiddenBySharedFfn,
+  kOneByHidden,
+  kLatentQueryByHidden,  // latent attention: core/transformer_config.h
+  kQueryRankByHidden,
+  kQueryRank,
+  kLatentQueryByRank,
+  kKeyValueDownByHidden,
+  kKeyValueRank,
+  kKeyValueUpByRank,
+  kHiddenByTwoHidden
 };
 
+// "{expert}" in both names: a tensor for each expert of the layer, by its index.
 struct NameRule {
   std::string_view hf;         // after the family's prefix, and "layers.N." for those inside a layer
   std::string_view canonical;  // after "decoder.layers.N."
@@ -54,7 +77,12 @@ struct NameRule {
   ShapeRule shape = ShapeRule::kHidden;
   Presence presence = Presence::kAlways;
   bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
+  // Another name that files may have for it. Of an expert's: one tensor [experts, rows, columns] of them all, in which
+  // gate and up of each follow one another.
+  std::string_view also = "";
+  bool is_copy = false;  // of what another rule names: canonical is the whole name
 };
+inline constexpr std::string_view kExpertPlaceholder = "{expert}";
 
 // A key of config.json that is a field of ours.
 struct ConfigKey {
@@ -64,6 +92,17 @@ struct ConfigKey {
   std::optional<double> absent = std::nullopt;  // its value where there is no such key; none: the key must be there
   bool null_is_none = false;                    // null means 0, "no such thing", and not that the key is absent
   bool whole_number = false;                    // of a double: written without a fraction
+  bool negated = false;                         // of a bool
+  bool may_be_zero = false;                     // of a size
+  std::string_view also = "";                   // another name that files have for it
+};
+
+// How config.json says which layers have experts.
+enum class ExpertLayers : uint8_t {
+  kNone,
+  kAll,
+  kAfterFirst,  // first_k_dense_replace, moe_layer_freq
+  kSparseStep,  // decoder_sparse_step, mlp_only_layers
 };
 
 // A key that may only have this value: the others mean something we cannot compute.
@@ -89,7 +128,13 @@ struct Family {
   std::string_view prefix = "model.";  // of every tensor but lm_head; where prefix_is_optional, files may lack it
   bool prefix_is_optional = false;
   std::string_view layers = "layers.";
-  std::span<const NameRule> before, layer, after;  // in the order of the model's state_dict
+  std::span<const NameRule> before, layer, after;  // in the order in which transformers writes them
+  ExpertLayers expert_layers = ExpertLayers::kNone;
+  std::string_view shared_experts_key = "";  // how many, each as large as a routed one; "": their size is among keys
+  // Layers that predict further tokens, counted on behind the model's: what they have before and behind a layer's own.
+  std::string_view mtp_key = "";
+  std::span<const NameRule> mtp_before, mtp_after;
+  std::string_view about;  // what its files have of their own, for people
 };
 
 std::span<const Family* const> families();
@@ -99,6 +144,10 @@ const Family& find_family(std::string_view model_type);
 // Throws kUnsupported if none can.
 const Family& family_of_model(const core::TransformerConfig& config);
 
+// Of the word embeddings.
+std::string_view embedding_name(const Family& family);
+
 inline constexpr std::string_view kHfOutput = "lm_head.weight";
+inline constexpr std::string_view kWordEmbeddings = "embedding.word_embeddings.weight";  // canonical
 
 }  // namespace ms::convert

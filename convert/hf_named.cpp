@@ -48,11 +48,11 @@ std::vector<std::string> prefixes_before(std::span<const std::string> names, std
 }
 
 std::string prefix_of_family(std::span<const std::string> names, const Family& family, const std::string& where) {
-  const std::string full = cat(family.prefix, family.before[0].hf);
+  const std::string full = cat(family.prefix, embedding_name(family));
   std::string name = full;
   auto prefixes = prefixes_before(names, name);
   if (prefixes.empty() && family.prefix_is_optional) {
-    name = family.before[0].hf;
+    name = embedding_name(family);
     prefixes = prefixes_before(names, name);
   }
   if (prefixes.empty()) {

@@ -24,7 +24,8 @@ namespace ms::convert {
 // kNotFound (no such folder or file), kCorruptData (a tensor is missing, has another shape than config.json says, or
 // lies in another file than the index says), kUnsupported (a config key, a tensor the family does not have, an element
 // type).
-std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder);
+// family: instead of the one that config.json names; it outlives the source.
+std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family = nullptr);
 
 struct HfSinkOptions {
   std::string folder;                            // made if absent; may not hold a model yet
@@ -32,6 +33,7 @@ struct HfSinkOptions {
   std::string copy_from;                         // folder of tokenizer files to copy; empty: none
   nlohmann::json config;                         // config.json
   nlohmann::json generation_config;              // generation_config.json; null: none
+  const Family* family = nullptr;                // that the targets are of; null: the one that config names
 };
 
 // The targets to give execute(): every box of every tensor, in the order of the state_dict.

@@ -33,13 +33,14 @@ class Keys {
     const auto at = object_.find(key);
     return at == object_.end() || at->is_null() ? nullptr : &*at;
   }
-  int64_t size(const char* key, std::optional<int64_t> absent = std::nullopt, int64_t most = kMaxSize) const {
+  int64_t size(const char* key, std::optional<int64_t> absent = std::nullopt, int64_t most = kMaxSize,
+               int64_t least = 1) const {
     const json* value = find(key);
     if (value == nullptr && absent) return *absent;
     if (value == nullptr) fail(ErrorCode::kCorruptData, key, "is missing");
-    if (!value->is_number_integer() || *value < 1 || *value > most) {
+    if (!value->is_number_integer() || *value < least || *value > most) {
       fail(ErrorCode::kCorruptData, key,
-           cat("is ", detail::printable(value->dump()), "; expected a whole number from 1 to ", most));
+           cat("is ", detail::printable(value->dump()), "; expected a whole number from ", least, " to ", most));
     }
     return value->get<int64_t>();
   }
@@ -193,7 +194,7 @@ void read_activation(const Keys& keys, const Family& family, core::TransformerCo
 
 void read_keys(const Keys& keys, const Family& family, core::TransformerConfig& model) {
   for (const ConfigKey& key : family.keys) {
-    const char* name = key.hf.data();
+    const char* name = keys.find(key.hf.data()) == nullptr && !key.also.empty() ? key.also.data() : key.hf.data();
     if (key.null_is_none && keys.has_null(name)) {
       std::visit([&](auto member) { model.*member = 0; }, key.field);
       continue;
@@ -201,11 +202,12 @@ void read_keys(const Keys& keys, const Family& family, core::TransformerConfig& 
     std::visit(
         [&]<class T>(T core::TransformerConfig::*member) {
           if constexpr (std::is_same_v<T, int64_t>) {
-            const bool is_count = member == &core::TransformerConfig::num_layers;
+            const bool is_count =
+                member == &core::TransformerConfig::num_layers || member == &core::TransformerConfig::num_experts;
             model.*member = keys.size(name, key.absent ? std::optional<int64_t>(*key.absent) : std::nullopt,
-                                      is_count ? kMaxCount : kMaxSize);
+                                      is_count ? kMaxCount : kMaxSize, key.may_be_zero ? 0 : 1);
           } else if constexpr (std::is_same_v<T, bool>) {
-            model.*member = keys.flag(name, key.absent.value_or(0) != 0);
+            model.*member = keys.flag(name, key.absent.value_or(0) != 0) != key.negated;
           } else {
             const bool is_share = member == &core::TransformerConfig::attention_dropout ||
                                   member == &core::TransformerConfig::hidden_dropout;
@@ -233,6 +235,10 @@ void read_heads(const Keys& keys, const Family& family, core::TransformerConfig&
     keys.fail(ErrorCode::kCorruptData, family.groups_key.data(),
               cat("is ", model.query_groups(), ", which does not divide ", heads_key, " ", model.num_attention_heads));
   }
+  if (model.multi_latent_attention) {
+    if (model.group_query_attention) keys.unsupported(family.groups_key.data());
+    return;  // the size of a head is among the family's keys
+  }
   if (model.kv_channels == 0) model.kv_channels = family.default_head_dim;
   if (model.kv_channels != 0) return;
   if (model.hidden_size % model.num_attention_heads != 0) {
@@ -241,6 +247,92 @@ void read_heads(const Keys& keys, const Family& family, core::TransformerConfig&
                   model.num_attention_heads));
   }
   model.kv_channels = model.hidden_size / model.num_attention_heads;
+}
+
+// Which layers have experts, how many are shared, and what chooses them.
+void read_experts(const Keys& keys, const Family& family, core::TransformerConfig& model) {
+  if (!family.mtp_key.empty()) model.mtp_num_layers = keys.size(family.mtp_key.data(), 0, model.num_layers, 0);
+  if (family.expert_layers == ExpertLayers::kNone) return;
+  std::vector<bool> layers(static_cast<size_t>(model.num_layers), true);
+  if (family.expert_layers == ExpertLayers::kAfterFirst) {
+    const int64_t first = keys.size("first_k_dense_replace", 0, kMaxCount, 0);
+    const int64_t step = keys.size("moe_layer_freq", 1, kMaxCount);
+    for (int64_t i = 0; i < model.num_layers; ++i) layers[static_cast<size_t>(i)] = i >= first && i % step == 0;
+  } else if (family.expert_layers == ExpertLayers::kSparseStep) {
+    const int64_t step = keys.size("decoder_sparse_step", 1, kMaxCount);
+    for (int64_t i = 0; i < model.num_layers; ++i) layers[static_cast<size_t>(i)] = (i + 1) % step == 0;
+    const json* dense = keys.find("mlp_only_layers");
+    for (const json& layer : dense == nullptr ? json::array() : *dense) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= model.num_layers) keys.unsupported("mlp_only_layers");
+      layers[layer.get<size_t>()] = false;
+    }
+  }
+  model.moe_layer_freq = "[";
+  for (const bool has : layers) model.moe_layer_freq += has ? "1," : "0,";
+  model.moe_layer_freq.back() = ']';
+  if (!family.shared_experts_key.empty()) {
+    model.moe_shared_expert_intermediate_size =
+        keys.size(family.shared_experts_key.data(), 0, kMaxCount, 0) * model.moe_ffn_hidden_size;
+  }
+  if (keys.text("scoring_func", model.moe_router_score_function) != model.moe_router_score_function) {
+    keys.unsupported("scoring_func");
+  }
+  const std::string without_bias = model.moe_router_num_groups > 1 ? "group_limited_greedy" : "greedy";
+  const std::string method = keys.text("topk_method", model.moe_router_enable_expert_bias ? "noaux_tc" : without_bias);
+  if (method == "greedy") model.moe_router_num_groups = model.moe_router_group_topk = 0;
+  if ((method == "noaux_tc") != model.moe_router_enable_expert_bias ||
+      (method != "noaux_tc" && method != "greedy" && method != "group_limited_greedy")) {
+    keys.unsupported("topk_method");
+  }
+}
+
+// Zeros and ones: layers without and with experts.
+std::optional<int64_t> first_layer_with_experts(const core::TransformerConfig& model) {
+  const std::vector<bool> layers = model.layers_with_experts();
+  const auto first = std::find(layers.begin(), layers.end(), true);
+  if (std::find(first, layers.end(), false) != layers.end()) return std::nullopt;
+  return first - layers.begin();
+}
+
+void write_experts(json& out, const core::TransformerConfig& model, const Family& family) {
+  if (!family.mtp_key.empty()) out[std::string(family.mtp_key)] = model.mtp_num_layers;
+  if (!family.shared_experts_key.empty()) {
+    out[std::string(family.shared_experts_key)] = model.moe_shared_expert_intermediate_size / model.moe_ffn_hidden_size;
+  }
+  if (family.expert_layers == ExpertLayers::kAfterFirst) {
+    out["first_k_dense_replace"] = *first_layer_with_experts(model);
+    out["scoring_func"] = model.moe_router_score_function;
+    const char* without_bias = model.moe_router_num_groups > 0 ? "group_limited_greedy" : "greedy";
+    out["topk_method"] = model.moe_router_enable_expert_bias ? "noaux_tc" : without_bias;
+    if (model.moe_router_num_groups == 0) out["n_group"] = out["topk_group"] = 1;
+  }
+  if (family.expert_layers == ExpertLayers::kSparseStep) {
+    json dense = json::array();
+    const std::vector<bool> layers = model.layers_with_experts();
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (!layers[i]) dense.push_back(i);
+    }
+    out["decoder_sparse_step"] = 1;
+    out["mlp_only_layers"] = dense;
+  }
+}
+
+// FP8 as DeepSeek-V3 has it: E4M3 with a scale a block; anything else is refused.
+void read_quantization(const Keys& keys, std::string_view where, HfConfig& config) {
+  const json* value = keys.find("quantization_config");
+  if (value == nullptr) return;
+  if (!value->is_object()) keys.unsupported("quantization_config");
+  const Keys inner(*value, where);
+  const json* block = inner.find("weight_block_size");
+  const bool is_block = block != nullptr && block->is_array() && block->size() == 2 &&
+                        (*block)[0].is_number_integer() && (*block)[1].is_number_integer() && (*block)[0] > 0 &&
+                        (*block)[1] > 0 && (*block)[0] <= kMaxSize && (*block)[1] <= kMaxSize;
+  if (inner.text("quant_method", "") != "fp8" || inner.text("fmt", "e4m3") != "e4m3" || !is_block) {
+    keys.unsupported("quantization_config");
+  }
+  config.fp8_block_rows = (*block)[0].get<int64_t>();
+  config.fp8_block_columns = (*block)[1].get<int64_t>();
+  config.original.erase("quantization_config");
 }
 
 std::optional<core::DType> config_dtype(const Keys& keys) {
@@ -277,12 +369,14 @@ void set_model_keys(json& out, const core::TransformerConfig& model, const Famil
   for (const ConfigKey& key : family.keys) {
     json& value = out[std::string(key.hf)];
     std::visit([&](auto member) { value = model.*member; }, key.field);
+    if (key.negated) value = !value.get<bool>();
     if (key.null_is_none && value == 0) value = nullptr;
     if (key.whole_number) value = static_cast<int64_t>(value.get<double>());
   }
   for (const RequiredFlag& flag : family.required) out[std::string(flag.hf)] = flag.value;
   out["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
   out.erase("layer_types");  // follows from the windows
+  write_experts(out, model, family);
   if (model.has_rotary_embedding()) write_rope(out, model, family);
   for (const char* id : {"bos_token_id", "eos_token_id"}) {
     if (!out.contains(id)) out[id] = nullptr;  // absent would mean the family's default, which is another model's
@@ -304,14 +398,14 @@ json read_json(const std::string& path, int64_t max_bytes) {
   }
 }
 
-HfConfig parse_hf_config(const json& object, std::string_view where) {
+HfConfig parse_hf_config(const json& object, std::string_view where, const Family* given) {
   if (!object.is_object()) throw Error(ErrorCode::kCorruptData, cat(where, ": expected a JSON object"));
   const Keys keys(object, where);
   HfConfig config;
   config.original = object;
   if (keys.find("model_type") == nullptr) keys.fail(ErrorCode::kCorruptData, "model_type", "is missing");
   try {
-    config.family = &find_family(keys.text("model_type", ""));
+    config.family = given != nullptr ? given : &find_family(keys.text("model_type", ""));
   } catch (const Error& error) {
     throw error.within(where);
   }
@@ -320,13 +414,14 @@ HfConfig parse_hf_config(const json& object, std::string_view where) {
     if (keys.flag(flag.hf.data(), flag.value) != flag.value) keys.unsupported(flag.hf.data());
   }
   if (keys.flag("use_sliding_window", false)) keys.unsupported("use_sliding_window");  // Qwen's: from a layer on
-  if (keys.find("quantization_config") != nullptr) keys.unsupported("quantization_config");
+  read_quantization(keys, where, config);
 
   core::TransformerConfig& model = config.model;
   family.fix(model);
   read_keys(keys, family, model);
   read_heads(keys, family, model);
   read_activation(keys, family, model);
+  read_experts(keys, family, model);
   model.untie_embeddings_and_output_weights = !keys.flag("tie_word_embeddings", family.default_tied);
   if (model.has_rotary_embedding()) {
     model.rotary_base = keys.number("rope_theta", model.rotary_base);
@@ -341,10 +436,10 @@ HfConfig parse_hf_config(const json& object, std::string_view where) {
   return config;
 }
 
-HfConfig read_hf_config(const std::string& path) {
+HfConfig read_hf_config(const std::string& path, const Family* family) {
   const std::string file =
       std::filesystem::is_directory(path) ? (std::filesystem::path(path) / "config.json").string() : path;
-  return parse_hf_config(read_json(file, kMaxConfigBytes), file);
+  return parse_hf_config(read_json(file, kMaxConfigBytes), file, family);
 }
 
 bool same_model(const core::TransformerConfig& a, const core::TransformerConfig& b) {
@@ -358,11 +453,31 @@ bool same_model(const core::TransformerConfig& a, const core::TransformerConfig&
   return a.query_groups() == b.query_groups() && c == b;
 }
 
-json make_hf_config(const core::TransformerConfig& model, const json& original, core::DType dtype) {
+bool can_say_layers(const Family& family, const core::TransformerConfig& model) {
+  if (!model.has_experts()) return family.expert_layers == ExpertLayers::kNone;
+  switch (family.expert_layers) {
+    case ExpertLayers::kNone:
+      return false;
+    case ExpertLayers::kAll:
+      return first_layer_with_experts(model) == 0;
+    case ExpertLayers::kAfterFirst:
+      return first_layer_with_experts(model).has_value();
+    case ExpertLayers::kSparseStep:
+      return true;
+  }
+  return false;
+}
+
+json make_hf_config(const core::TransformerConfig& model, const json& original, core::DType dtype,
+                    const Family* family) {
   json out = original.is_object() ? original : json::object();
   bool kept = false;
-  if (out.contains("model_type")) kept = same_model(parse_hf_config(out, "the stored config.json").model, model);
-  if (!kept) set_model_keys(out, model, family_of_model(model));
+  if (out.contains("model_type")) {
+    core::TransformerConfig said = parse_hf_config(out, "the stored config.json", family).model;
+    if (model.mtp_num_layers == 0) said.mtp_num_layers = 0;
+    kept = same_model(said, model);
+  }
+  if (!kept) set_model_keys(out, model, family != nullptr ? *family : family_of_model(model));
   const char* key = out.contains("dtype") ? "dtype" : "torch_dtype";
   out[key] = torch_name(dtype);
   return out;

@@ -115,7 +115,8 @@ HuggingFaceSink::~HuggingFaceSink() {
 void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) {
   // As huggingface_hub splits (serialization/_base.py), so that the same files come out: greedily, in the order of the
   // state_dict; a tensor above the limit goes into a file of its own, which does not close the one being filled.
-  const Family& family = find_family(options_.config.at("model_type").get<std::string>());
+  const Family& family =
+      options_.family != nullptr ? *options_.family : find_family(options_.config.at("model_type").get<std::string>());
   size_t next = 0;
   size_t number = 0;
   std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // by tensor: target, place within the tensor
@@ -127,8 +128,8 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
     for (const TensorPiece& piece : mapped.pieces) {
       MS_CHECK(next < targets.size(), "targets end before ", mapped.name);
       const core::ShardedTensor target = targets[next];
-      MS_CHECK(target.key == mapped.key && target.role == core::TensorRole::kParam &&
-                   target.global_offset == piece.offset && target.local_shape == piece.extent,
+      MS_CHECK(target.key == mapped.key && target.role == mapped.role && target.global_offset == piece.offset &&
+                   target.local_shape == piece.extent,
                "target ", next, " is not the piece of ", mapped.name);
       entry.dtype = from_core_dtype(target.dtype);
       const int64_t item = core::size_of(target.dtype);
@@ -231,8 +232,7 @@ std::vector<core::ShardedTensor> hf_targets(const Family& family, const core::Tr
   std::vector<core::ShardedTensor> targets;
   for_each_tensor(family, model, [&](const MappedTensor& mapped) {
     for (const TensorPiece& piece : mapped.pieces) {
-      targets.push_back(
-          {mapped.key, core::TensorRole::kParam, dtype(mapped.key), mapped.global_shape, piece.offset, piece.extent});
+      targets.push_back({mapped.key, mapped.role, dtype(mapped.key), mapped.global_shape, piece.offset, piece.extent});
     }
   });
   return targets;

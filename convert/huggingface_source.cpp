@@ -138,8 +138,8 @@ NamedTensors::Table HuggingFaceFolder::open_indexed(const std::string& index_pat
 
 }  // namespace
 
-std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder) {
-  const HfConfig config = read_hf_config((fs::path(folder) / "config.json").string());
+std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family) {
+  const HfConfig config = read_hf_config((fs::path(folder) / "config.json").string(), family);
   HuggingFaceFolder files(folder);
   NamedTensors tensors;
   tensors.where = folder;

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <unordered_set>
 
 #include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
+#include "convert/fp8.h"
 #include "convert/name_map.h"
 #include "core/error.h"
+#include "core/log.h"
 
 namespace ms::convert {
 namespace {
@@ -26,11 +29,14 @@ struct Placement {
   uint64_t offset_bytes = 0;       // of the first element, among those of the file's tensors
   size_t tensor = 0;               // in the file's header
   int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
+  // Of weights in FP8: their scales, and which row of them the shard begins with.
+  std::optional<NamedTensors::Place> scales = std::nullopt;
+  int64_t first_row = 0;
 };
 
 class MappedSource final : public ckpt::Source {
  public:
-  MappedSource(NamedTensors tensors, const HfConfig& config, ckpt::CheckpointInfo info);
+  MappedSource(NamedTensors tensors, HfConfig config, ckpt::CheckpointInfo info);
 
   const ckpt::CheckpointInfo& info() const override { return info_; }
   const ckpt::ShardTable& shards() const override { return shards_; }
@@ -45,14 +51,22 @@ class MappedSource final : public ckpt::Source {
   using Table = NamedTensors::Table;
 
   void add_missing_prefix(Table& table, const Family& family) const;
-  void add_role(core::TensorRole role, const Table& table, const HfConfig& config);
-  void add_tensor(core::TensorRole role, const MappedTensor& mapped, const NamedTensors::Place& found);
-  void check_tied_output(const NamedTensors::Place& output, const NamedTensors::Place& embedding,
-                         const std::string& embedding_name);
+  void add_role(core::TensorRole role, const Table& table);
+  const Table::value_type* find(core::TensorRole role, const Table& table, const MappedTensor& mapped) const;
+  void add_tensor(core::TensorRole role, const MappedTensor& mapped, const Table& table,
+                  const Table::value_type& found);
+  core::DType weight_dtype(core::TensorRole role, const TensorFile& file, const TensorFile::Tensor& tensor,
+                           bool has_scales) const;
+  std::optional<NamedTensors::Place> scales_of(const Table& table, const std::string& name,
+                                               const TensorFile::Tensor& tensor, const core::Dims& shape) const;
+  void check_copy(const Table::value_type& copy, const Table::value_type& of, const char* why) const;
   void read_transposed(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,
                        const core::Dims& extent, std::byte* out) const;
+  void read_scaled(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,
+                   const core::Dims& extent, std::byte* out) const;
 
   NamedTensors tensors_;
+  HfConfig config_;
   ckpt::CheckpointInfo info_;
   ckpt::ShardTable shards_;
   std::vector<Placement> placements_;  // of shards_
@@ -63,45 +77,83 @@ std::string text_of(core::TensorRole role, std::string_view name) {
   return role == core::TensorRole::kParam ? cat("tensor ", name) : cat(core::role_name(role), " of ", name);
 }
 
-MappedSource::MappedSource(NamedTensors tensors, const HfConfig& config, ckpt::CheckpointInfo info)
-    : tensors_(std::move(tensors)), info_(std::move(info)) {
-  for (auto& [role, table] : tensors_.tables) {
-    add_missing_prefix(table, *config.family);
-    add_role(role, table, config);
-  }
-  info_.model = config.model;
-  info_.model_extra["family"] = config.family->model_type;
-  info_.model_extra["hf_config"] = config.original;
+// What config.json says of layers that predict further tokens, which transformers leaves out where it saves a model.
+void drop_absent_mtp(const NamedTensors& tensors, HfConfig& config) {
+  if (config.model.mtp_num_layers == 0 || tensors.tables.empty()) return;
+  const NamedTensors::Table& table = tensors.tables.begin()->second;
+  const std::string first = layer_prefix(*config.family, config.model.num_layers);
+  const auto found = table.lower_bound(first);
+  if (found != table.end() && found->first.starts_with(first)) return;
+  core::log_info("convert.hf", cat(tensors.where, ": ", config.family->mtp_key, " is ", config.model.mtp_num_layers,
+                                   ", but there are no weights of such layers: the model is without"));
+  config.model.mtp_num_layers = 0;
 }
 
-void MappedSource::add_role(core::TensorRole role, const Table& table, const HfConfig& config) {
-  const std::string embedding = cat(config.family->prefix, config.family->before[0].hf);
+MappedSource::MappedSource(NamedTensors tensors, HfConfig config, ckpt::CheckpointInfo info)
+    : tensors_(std::move(tensors)), config_(std::move(config)), info_(std::move(info)) {
+  drop_absent_mtp(tensors_, config_);
+  for (auto& [role, table] : tensors_.tables) {
+    add_missing_prefix(table, *config_.family);
+    add_role(role, table);
+  }
+  info_.model = config_.model;
+  info_.model_extra["family"] = config_.family->model_type;
+  info_.model_extra["hf_config"] = config_.original;
+}
+
+// Under its name, or under the other that it may have; null if it is not there.
+const MappedSource::Table::value_type* MappedSource::find(core::TensorRole role, const Table& table,
+                                                          const MappedTensor& mapped) const {
+  auto found = table.find(mapped.name);
+  if (found == table.end() && !mapped.also.empty()) found = table.find(mapped.also);
+  if (found != table.end()) return &*found;
+  if (mapped.is_copy) return nullptr;
+  throw Error(ErrorCode::kCorruptData,
+              cat(tensors_.where, ": ", text_of(role, mapped.name), " is missing; config.json (model_type ",
+                  config_.family->model_type, ", ", config_.model.num_layers, " layers) asks for it"));
+}
+
+void MappedSource::add_role(core::TensorRole role, const Table& table) {
+  const bool tied = !config_.model.untie_embeddings_and_output_weights;
   std::unordered_set<std::string_view> used;
-  for_each_tensor(*config.family, config.model, [&](const MappedTensor& mapped) {
-    const auto found = table.find(mapped.name);
-    if (found == table.end()) {
-      throw Error(ErrorCode::kCorruptData,
-                  cat(tensors_.where, ": ", text_of(role, mapped.name), " is missing; config.json (model_type ",
-                      config.family->model_type, ", ", config.model.num_layers, " layers) asks for it"));
-    }
+  std::vector<std::pair<const Table::value_type*, std::string>> copies;  // and of which of ours
+  const Table::value_type *embedding = nullptr, *output = nullptr;
+  for_each_tensor(*config_.family, config_.model, [&](const MappedTensor& mapped) {
+    if (role != core::TensorRole::kParam && mapped.role == core::TensorRole::kBuffer) return;
+    const Table::value_type* found = find(role, table, mapped);
+    if (found == nullptr) return;
     used.insert(found->first);
-    add_tensor(role, mapped, found->second);
+    if (mapped.is_copy) {
+      copies.emplace_back(found, mapped.key);
+      return;
+    }
+    if (mapped.key == kWordEmbeddings) embedding = found;
+    if (mapped.name == kHfOutput) output = found;
+    add_tensor(role, mapped, table, *found);
   });
-  for (const auto& [name, found] : table) {
+  for (const auto& [copy, key] : copies) {
+    check_copy(*copy, key == kWordEmbeddings ? *embedding : *output, "layers that predict further tokens share it");
+  }
+  for (const auto& item : table) {
+    const std::string& name = item.first;
     if (used.contains(name) || is_ignored_buffer(name)) continue;
-    if (name == kHfOutput && !config.model.untie_embeddings_and_output_weights) {
-      check_tied_output(found, table.at(embedding), embedding);
+    if (name.ends_with(kScaleSuffix) &&
+        used.contains(std::string_view(name).substr(0, name.size() - kScaleSuffix.size()))) {
+      continue;
+    }
+    if (name == kHfOutput && tied) {
+      check_copy(item, *embedding, "config.json says tie_word_embeddings: true");
       continue;
     }
     throw Error(ErrorCode::kUnsupported,
                 cat(tensors_.where, ": ", text_of(role, printable(name)), " belongs to no part of a ",
-                    config.family->model_type, " model with this config.json"));
+                    config_.family->model_type, " model with this config.json"));
   }
 }
 
 // Files of some families on the hub hold the bare model, whose tensors lack the prefix of the model with its head.
 void MappedSource::add_missing_prefix(Table& table, const Family& family) const {
-  if (!family.prefix_is_optional || !table.contains(family.before[0].hf)) return;
+  if (!family.prefix_is_optional || !table.contains(embedding_name(family))) return;
   Table renamed;
   for (auto& [name, found] : table) {
     const bool bare = name != kHfOutput && !name.starts_with(family.prefix);
@@ -114,49 +166,88 @@ void MappedSource::add_missing_prefix(Table& table, const Family& family) const 
   table = std::move(renamed);
 }
 
-void MappedSource::add_tensor(core::TensorRole role, const MappedTensor& mapped, const NamedTensors::Place& found) {
+core::DType MappedSource::weight_dtype(core::TensorRole role, const TensorFile& file, const TensorFile::Tensor& tensor,
+                                       bool has_scales) const {
+  if (has_scales) return core::DType::kBf16;
+  const auto dtype = to_core_dtype(tensor.dtype);
+  if (dtype == core::DType::kFp32 || dtype == core::DType::kBf16 || dtype == core::DType::kFp16) return *dtype;
+  throw Error(ErrorCode::kUnsupported,
+              cat(file.path(), ": ", text_of(role, tensor.name), " is ", safetensors_dtype_name(tensor.dtype),
+                  "; weights may be F32, BF16 or F16, or F8_E4M3 where config.json has a quantization_config with "
+                  "weight_block_size"));
+}
+
+// Of a weight in FP8: X.weight_scale_inv, one fp32 number a block.
+std::optional<NamedTensors::Place> MappedSource::scales_of(const Table& table, const std::string& name,
+                                                           const TensorFile::Tensor& tensor,
+                                                           const core::Dims& shape) const {
+  if (tensor.dtype != SafetensorsDType::kF8E4M3 || config_.fp8_block_rows == 0) return std::nullopt;
+  const auto found = table.find(cat(name, kScaleSuffix));
+  if (found == table.end()) {
+    throw Error(ErrorCode::kCorruptData, cat(tensors_.where, ": ", printable(name), " is F8_E4M3, but its scales, ",
+                                             printable(cat(name, kScaleSuffix)), ", are missing"));
+  }
+  const TensorFile& file = *tensors_.files[static_cast<size_t>(found->second.file)];
+  const TensorFile::Tensor scales = file[found->second.index];
+  const auto blocks = [](int64_t size, int64_t block) { return static_cast<uint64_t>((size + block - 1) / block); };
+  const std::vector<uint64_t> wanted = {blocks(shape[0], config_.fp8_block_rows),
+                                        blocks(shape.back(), config_.fp8_block_columns)};
+  if (shape.size() != 2 || scales.dtype != SafetensorsDType::kF32 ||
+      !std::equal(scales.shape.begin(), scales.shape.end(), wanted.begin(), wanted.end())) {
+    throw Error(ErrorCode::kCorruptData,
+                cat(file.path(), ": ", printable(found->first), " is ", safetensors_dtype_name(scales.dtype), " ",
+                    std::vector<uint64_t>(scales.shape.begin(), scales.shape.end()), "; a matrix of ", shape,
+                    " in blocks of ", config_.fp8_block_rows, " x ", config_.fp8_block_columns, " has F32 ", wanted));
+  }
+  return found->second;
+}
+
+void MappedSource::add_tensor(core::TensorRole role, const MappedTensor& mapped, const Table& table,
+                              const Table::value_type& item) {
+  const NamedTensors::Place& found = item.second;
   const TensorFile& file = *tensors_.files[static_cast<size_t>(found.file)];
   const TensorFile::Tensor tensor = file[found.index];
+  const bool packed = mapped.expert >= 0 && item.first == mapped.also;
+  core::Dims shape = mapped.shape;
+  if (packed) shape = {config_.model.num_experts, mapped.packed_rows, mapped.shape[1]};
   const auto same_dim = [](uint64_t seen, int64_t wanted) { return seen == static_cast<uint64_t>(wanted); };
-  if (!std::equal(tensor.shape.begin(), tensor.shape.end(), mapped.shape.begin(), mapped.shape.end(), same_dim)) {
-    throw Error(ErrorCode::kCorruptData, cat(file.path(), ": ", text_of(role, mapped.name), " has shape ",
-                                             std::vector<uint64_t>(tensor.shape.begin(), tensor.shape.end()),
-                                             " but config.json says ", mapped.shape));
+  if (!std::equal(tensor.shape.begin(), tensor.shape.end(), shape.begin(), shape.end(), same_dim)) {
+    throw Error(ErrorCode::kCorruptData,
+                cat(file.path(), ": ", text_of(role, printable(item.first)), " has shape ",
+                    std::vector<uint64_t>(tensor.shape.begin(), tensor.shape.end()), " but config.json says ", shape));
   }
-  const auto dtype = to_core_dtype(tensor.dtype);
-  if (dtype != core::DType::kFp32 && dtype != core::DType::kBf16 && dtype != core::DType::kFp16) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(file.path(), ": ", text_of(role, mapped.name), " is ", safetensors_dtype_name(tensor.dtype),
-                    "; weights may be F32, BF16 or F16"));
-  }
+  const auto scales = scales_of(table, item.first, tensor, shape);
+  const core::DType dtype = weight_dtype(role, file, tensor, scales.has_value());
   const int64_t columns = mapped.transposed ? mapped.shape[1] : 0;
+  const int64_t rows = packed ? shape[0] * shape[1] : shape[0];
   const int64_t step =  // between the rows of a piece
-      mapped.transposed ? core::size_of(*dtype) : static_cast<int64_t>(tensor.end - tensor.begin) / mapped.shape[0];
+      mapped.transposed ? core::size_of(dtype) : static_cast<int64_t>(tensor.end - tensor.begin) / rows;
+  const int64_t first_row = packed ? mapped.expert * mapped.packed_rows + mapped.packed_row : 0;
+  const core::TensorRole own_role = mapped.role == core::TensorRole::kBuffer ? mapped.role : role;
   for (const TensorPiece& piece : mapped.pieces) {
-    shards_.push_back({mapped.key, role, *dtype, mapped.global_shape, piece.offset, piece.extent});
-    placements_.push_back({found.file, tensor.begin + static_cast<uint64_t>(piece.row * step), found.index, columns});
+    shards_.push_back({mapped.key, own_role, dtype, mapped.global_shape, piece.offset, piece.extent});
+    placements_.push_back({found.file, tensor.begin + static_cast<uint64_t>((first_row + piece.row) * step),
+                           found.index, columns, scales, piece.row});
   }
 }
 
-void MappedSource::check_tied_output(const NamedTensors::Place& output, const NamedTensors::Place& embedding,
-                                     const std::string& embedding_name) {
-  const TensorFile& output_file = *tensors_.files[static_cast<size_t>(output.file)];
-  const TensorFile& embedding_file = *tensors_.files[static_cast<size_t>(embedding.file)];
-  const TensorFile::Tensor a = output_file[output.index];
-  const TensorFile::Tensor b = embedding_file[embedding.index];
+void MappedSource::check_copy(const Table::value_type& copy, const Table::value_type& of, const char* why) const {
+  const TensorFile& copy_file = *tensors_.files[static_cast<size_t>(copy.second.file)];
+  const TensorFile& file = *tensors_.files[static_cast<size_t>(of.second.file)];
+  const TensorFile::Tensor a = copy_file[copy.second.index];
+  const TensorFile::Tensor b = file[of.second.index];
   bool equal = a.dtype == b.dtype && std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(), b.shape.end());
   const uint64_t size = a.end - a.begin;
   std::vector<std::byte> left(1 << 20), right(1 << 20);
   for (uint64_t done = 0; equal && done < size; done += left.size()) {
     const size_t count = std::min<uint64_t>(left.size(), size - done);
-    output_file.read(a.begin + done, std::span(left).first(count));
-    embedding_file.read(b.begin + done, std::span(right).first(count));
+    copy_file.read(a.begin + done, std::span(left).first(count));
+    file.read(b.begin + done, std::span(right).first(count));
     equal = std::memcmp(left.data(), right.data(), count) == 0;
   }
-  if (!equal) {
-    throw Error(ErrorCode::kCorruptData, cat(output_file.path(), ": ", kHfOutput, " differs from ", embedding_name,
-                                             " but config.json says tie_word_embeddings: true"));
-  }
+  if (equal) return;
+  throw Error(ErrorCode::kCorruptData,
+              cat(copy_file.path(), ": ", copy.first, " differs from ", of.first, " but ", why));
 }
 
 void MappedSource::read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) {
@@ -165,10 +256,42 @@ void MappedSource::read(int32_t shard, const core::Dims& offset, const core::Dim
   const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];
   detail::check_box(meta.local_shape, offset, extent);
   if (place.transposed_columns > 0) return read_transposed(meta, place, offset, extent, out);
+  if (place.scales) return read_scaled(meta, place, offset, extent, out);
   detail::read_dense_box(meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
                          [&](int64_t at, std::span<std::byte> bytes) {
                            file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
                          });
+}
+
+void MappedSource::read_scaled(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,
+                               const core::Dims& extent, std::byte* out) const {
+  const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];
+  const TensorFile& scale_file = *tensors_.files[static_cast<size_t>(place.scales->file)];
+  const TensorFile::Tensor tensor = scale_file[place.scales->index];
+  const auto columns = static_cast<int64_t>(tensor.shape[1]);
+  const int64_t rows_at_once = std::max<int64_t>(1, kScratchBytes / std::max<int64_t>(1, extent[1]));
+  std::vector<std::byte> raw(static_cast<size_t>(std::min(extent[0], rows_at_once) * extent[1]));
+  std::vector<float> scales(static_cast<size_t>(columns));
+  auto* to = reinterpret_cast<kernels::bf16*>(out);
+  int64_t scale_row = -1;
+  for (int64_t row = 0; row < extent[0]; ++row, to += extent[1]) {
+    const int64_t in_scratch = row % rows_at_once;
+    if (in_scratch == 0) {
+      const int64_t rows = std::min(rows_at_once, extent[0] - row);
+      detail::read_dense_box(meta.local_shape, 1, {offset[0] + row, offset[1]}, {rows, extent[1]}, raw.data(),
+                             [&](int64_t at, std::span<std::byte> bytes) {
+                               file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
+                             });
+    }
+    const int64_t wanted = (place.first_row + offset[0] + row) / config_.fp8_block_rows;
+    if (wanted != scale_row) {
+      scale_row = wanted;
+      scale_file.read(tensor.begin + static_cast<uint64_t>(wanted * columns) * sizeof(float),
+                      std::as_writable_bytes(std::span(scales)));
+    }
+    dequantize_row(std::span(raw).subspan(static_cast<size_t>(in_scratch * extent[1]), static_cast<size_t>(extent[1])),
+                   offset[1], scales, config_.fp8_block_columns, to);
+  }
 }
 
 // Our box [rows, columns] is, as stored, [columns, rows]: stored rows are read whole over the box's width, some at

@@ -27,13 +27,21 @@ struct MappedTensor {
   std::string key;          // canonical
   core::Dims global_shape;  // of the canonical tensor
   bool transposed = false;
+  core::TensorRole role = core::TensorRole::kParam;  // or kBuffer
+  bool is_copy = false;                              // of what another tensor is
+  std::string also;                                  // another name that it may have; empty: none
+  // Or, if not negative, a slab of `also`, [experts, packed_rows, columns], from this row on.
+  int64_t expert = -1, packed_row = 0, packed_rows = 0;
   std::vector<TensorPiece> pieces;
 };
 
-// Calls visit for every tensor of a model, in the order of its state_dict. The pieces of all tensors tile the canonical
-// tensors exactly. config: resolved, with the true vocab_size.
+// Calls visit for every tensor of a model, in the order in which transformers writes them. The pieces of all tensors
+// but copies tile the canonical tensors exactly. config: resolved, with the true vocab_size.
 void for_each_tensor(const Family& family, const core::TransformerConfig& config,
                      const std::function<void(const MappedTensor&)>& visit);
+
+// "model.layers.61.": what the tensors of layer `layer` begin with; those behind num_layers predict further tokens.
+std::string layer_prefix(const Family& family, int64_t layer);
 
 // True for a tensor that a folder may hold beyond these and that carries no weights (rotary inv_freq, GPT-2's masks).
 bool is_ignored_buffer(std::string_view hf_name);

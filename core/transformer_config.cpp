@@ -1,6 +1,11 @@
 #include "core/transformer_config.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -15,13 +20,121 @@ constexpr double kMostParameters = int64_t{1} << 53;  // exact in JSON, and coun
 double about_num_parameters(const TransformerConfig& c) {
   const auto hidden = static_cast<double>(c.hidden_size);
   const double heads = static_cast<double>(c.num_attention_heads) + static_cast<double>(c.query_groups());
+  const double experts = static_cast<double>(c.num_experts) * static_cast<double>(c.moe_ffn_hidden_size) +
+                         static_cast<double>(c.moe_shared_expert_intermediate_size);
+  const double latent = static_cast<double>(c.num_attention_heads) *
+                        (static_cast<double>(c.qk_head_dim) + static_cast<double>(c.v_head_dim)) *
+                        (static_cast<double>(c.q_lora_rank) + static_cast<double>(c.kv_lora_rank));
   const double layer = hidden * (2 * heads * static_cast<double>(c.kv_channels) +
-                                 (c.gated() ? 3 : 2) * static_cast<double>(c.ffn_hidden_size));
-  return static_cast<double>(c.num_layers) * layer +
+                                 (c.gated() ? 3 : 2) * (static_cast<double>(c.ffn_hidden_size) + experts)) +
+                       latent;
+  return (static_cast<double>(c.num_layers) + static_cast<double>(c.mtp_num_layers)) * layer +
          hidden * (2 * static_cast<double>(c.vocab_size) + static_cast<double>(c.max_position_embeddings));
 }
 
+// A list of zeros and ones as Python writes it, ([0]*3+[1]*58), of at most `most`: nothing if it is none.
+class LayerList {
+ public:
+  LayerList(std::string_view text, size_t most) : rest_(text), most_(most) {}
+  std::optional<std::vector<bool>> read() {
+    auto list = sum(0);
+    return rest_.empty() ? list : std::nullopt;
+  }
+
+ private:
+  static constexpr int kMaxDepth = 16;
+
+  bool take(char wanted) {
+    while (!rest_.empty() && rest_.front() == ' ') rest_.remove_prefix(1);
+    if (rest_.empty() || rest_.front() != wanted) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  std::optional<int64_t> number() {
+    while (!rest_.empty() && rest_.front() == ' ') rest_.remove_prefix(1);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (error != std::errc() || value < 0) return std::nullopt;
+    rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+    return value;
+  }
+  std::optional<std::vector<bool>> part(int depth) {
+    if (depth > kMaxDepth) return std::nullopt;
+    if (take('(')) {
+      auto inner = sum(depth + 1);
+      return take(')') ? inner : std::nullopt;
+    }
+    std::vector<bool> list;
+    if (!take('[')) return std::nullopt;
+    do {
+      const auto value = number();
+      if (!value || *value > 1 || list.size() == most_) return std::nullopt;
+      list.push_back(*value == 1);
+    } while (take(','));
+    return take(']') ? std::optional(std::move(list)) : std::nullopt;
+  }
+  std::optional<std::vector<bool>> product(int depth) {
+    auto list = part(depth);
+    while (list && take('*')) {
+      const auto times = number();
+      if (!times || static_cast<uint64_t>(*times) > most_ / std::max<size_t>(list->size(), 1)) return std::nullopt;
+      std::vector<bool> repeated;
+      for (int64_t i = 0; i < *times; ++i) repeated.insert(repeated.end(), list->begin(), list->end());
+      list = std::move(repeated);
+    }
+    return list;
+  }
+  std::optional<std::vector<bool>> sum(int depth) {
+    auto list = product(depth);
+    while (list && take('+')) {
+      const auto more = product(depth);
+      if (!more || list->size() + more->size() > most_) return std::nullopt;
+      list->insert(list->end(), more->begin(), more->end());
+    }
+    return list;
+  }
+
+  std::string_view rest_;
+  size_t most_;
+};
+
+std::vector<bool> every(int64_t frequency, int64_t num_layers) {
+  std::vector<bool> layers;
+  for (int64_t layer = 0; layer < num_layers; ++layer) layers.push_back(layer % frequency == 0);
+  return layers;
+}
+
+// The one spelling of such a list.
+std::string layer_freq_text(const std::vector<bool>& layers) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  if (layers[0]) {
+    const auto second = std::find(layers.begin() + 1, layers.end(), true);
+    const int64_t frequency = second - layers.begin();
+    if (every(frequency, num_layers) == layers) return std::to_string(frequency);
+  }
+  std::string text;
+  for (auto run = layers.begin(); run != layers.end();) {
+    const auto end = std::find(run, layers.end(), !*run);
+    text += cat(text.empty() ? "([" : "+[", *run ? 1 : 0, "]*", end - run);
+    run = end;
+  }
+  return text + ")";
+}
+
 }  // namespace
+
+std::vector<bool> TransformerConfig::layers_with_experts() const {
+  if (num_layers < 1 || num_layers > 1 << 20) return {};
+  if (!has_experts()) return std::vector<bool>(static_cast<size_t>(num_layers));
+  int64_t frequency = 0;
+  const char* end = moe_layer_freq.data() + moe_layer_freq.size();
+  const auto [after, error] = std::from_chars(moe_layer_freq.data(), end, frequency);
+  if (error == std::errc() && after == end) {
+    return frequency > 0 ? every(frequency, num_layers) : std::vector<bool>();
+  }
+  const auto list = LayerList(moe_layer_freq, static_cast<size_t>(num_layers)).read();
+  return list && list->size() == static_cast<size_t>(num_layers) ? *list : std::vector<bool>();
+}
 
 void TransformerConfig::resolve(int64_t seq_length) {
   if (hidden_size < 0 || hidden_size > kMostSize) return;  // for validate() to refuse
@@ -31,6 +144,35 @@ void TransformerConfig::resolve(int64_t seq_length) {
   if (rope_scaling_original_max_position_embeddings == 0 &&
       (rope_scaling_type == "llama3" || rope_scaling_type == "yarn")) {
     rope_scaling_original_max_position_embeddings = max_position_embeddings;
+  }
+  const TransformerConfig plain;
+  if (has_experts()) {
+    if (moe_ffn_hidden_size == 0) moe_ffn_hidden_size = ffn_hidden_size;
+    if (const auto layers = layers_with_experts(); !layers.empty()) {
+      moe_layer_freq = layer_freq_text(layers);
+      if (moe_layer_freq == "1") ffn_hidden_size = moe_ffn_hidden_size;  // no layer has the other
+    }
+    if (moe_router_num_groups == 1) moe_router_num_groups = moe_router_group_topk = 0;
+    if (moe_shared_expert_intermediate_size == 0) moe_shared_expert_gate = false;
+  } else {
+    moe_layer_freq = plain.moe_layer_freq;
+    moe_ffn_hidden_size = plain.moe_ffn_hidden_size;
+    moe_router_topk = plain.moe_router_topk;
+    moe_router_score_function = plain.moe_router_score_function;
+    moe_router_pre_softmax = plain.moe_router_pre_softmax;
+    moe_router_enable_expert_bias = plain.moe_router_enable_expert_bias;
+    moe_router_num_groups = plain.moe_router_num_groups;
+    moe_router_group_topk = plain.moe_router_group_topk;
+    moe_router_topk_scaling_factor = plain.moe_router_topk_scaling_factor;
+    moe_shared_expert_intermediate_size = plain.moe_shared_expert_intermediate_size;
+    moe_shared_expert_gate = plain.moe_shared_expert_gate;
+  }
+  if (multi_latent_attention) {
+    group_query_attention = false;
+    num_query_groups = plain.num_query_groups;
+    if (qk_head_dim > 0) kv_channels = qk_head_dim;
+  } else {
+    q_lora_rank = kv_lora_rank = qk_head_dim = qk_pos_emb_head_dim = v_head_dim = 0;
   }
   if (gated()) bias_gelu_fusion = true;  // it is about the GELU of an MLP without a gate: one value for one model
 }
@@ -98,6 +240,80 @@ void TransformerConfig::validate() const {
     if (!(value >= 0)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": at least 0");
   }
   validate_rotary_embedding();
+  validate_experts();
+  validate_latent_attention();
+}
+
+void TransformerConfig::validate_experts() const {
+  const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
+  constexpr int64_t kMostExperts = 1 << 16, kMostInAll = 1 << 18;  // ten times what any model has
+  if (num_experts < 0 || num_experts > kMostExperts) {
+    refuse(ErrorCode::kInvalidArgument, "--num-experts ", num_experts, ": expected 0 to ", kMostExperts);
+  }
+  if (num_experts > kMostInAll / num_layers) {
+    refuse(ErrorCode::kInvalidArgument, "--num-experts ", num_experts, " in --num-layers ", num_layers,
+           ": expected at most ", kMostInAll, " in all");
+  }
+  if (mtp_num_layers < 0 || mtp_num_layers > num_layers) {
+    refuse(ErrorCode::kInvalidArgument, "--mtp-num-layers ", mtp_num_layers, ": expected 0 to --num-layers ",
+           num_layers);
+  }
+  if (add_bias_linear && (has_experts() || multi_latent_attention || mtp_num_layers > 0)) {
+    refuse(ErrorCode::kUnsupported,
+           "--num-experts, --multi-latent-attention and --mtp-num-layers are not supported with biases in all linear "
+           "layers; give --disable-bias-linear");
+  }
+  if (!has_experts()) return;
+  if (layers_with_experts().empty()) {
+    refuse(ErrorCode::kInvalidArgument, "--moe-layer-freq ", moe_layer_freq,
+           ": expected a positive number, or a list of ", num_layers, " zeros and ones such as ([0]*1+[1]*",
+           num_layers - 1, ")");
+  }
+  if (moe_ffn_hidden_size < 1 || moe_ffn_hidden_size > kMostSize) {
+    refuse(ErrorCode::kInvalidArgument, "--moe-ffn-hidden-size is ", moe_ffn_hidden_size,
+           ": give a positive number up to ", kMostSize);
+  }
+  if (moe_router_topk < 1 || moe_router_topk > num_experts) {
+    refuse(ErrorCode::kInvalidArgument, "--moe-router-topk ", moe_router_topk, ": expected 1 to --num-experts ",
+           num_experts);
+  }
+  if (moe_router_score_function != "softmax" && moe_router_score_function != "sigmoid") {
+    refuse(ErrorCode::kInvalidArgument, "--moe-router-score-function ", moe_router_score_function,
+           ": expected softmax or sigmoid");
+  }
+  const bool grouped = moe_router_num_groups != 0 || moe_router_group_topk != 0;
+  if (grouped && (moe_router_num_groups < 1 || num_experts % moe_router_num_groups != 0 || moe_router_group_topk < 1 ||
+                  moe_router_group_topk > moe_router_num_groups)) {
+    refuse(ErrorCode::kInvalidArgument, "--moe-router-num-groups ", moe_router_num_groups,
+           " must divide --num-experts ", num_experts, ", and --moe-router-group-topk ", moe_router_group_topk,
+           " be among them");
+  }
+  if (!(moe_router_topk_scaling_factor > 0)) {
+    refuse(ErrorCode::kInvalidArgument, "--moe-router-topk-scaling-factor ", moe_router_topk_scaling_factor,
+           ": give a positive number");
+  }
+  if (moe_shared_expert_intermediate_size < 0 || moe_shared_expert_intermediate_size > kMostSize) {
+    refuse(ErrorCode::kInvalidArgument, "--moe-shared-expert-intermediate-size is ",
+           moe_shared_expert_intermediate_size, ": expected 0 to ", kMostSize);
+  }
+}
+
+void TransformerConfig::validate_latent_attention() const {
+  if (!multi_latent_attention) return;
+  for (const auto& [value, least, flag] :
+       {std::tuple{q_lora_rank, int64_t{0}, "--q-lora-rank"}, std::tuple{kv_lora_rank, int64_t{1}, "--kv-lora-rank"},
+        std::tuple{qk_head_dim, int64_t{1}, "--qk-head-dim"},
+        std::tuple{qk_pos_emb_head_dim, int64_t{1}, "--qk-pos-emb-head-dim"},
+        std::tuple{v_head_dim, int64_t{1}, "--v-head-dim"}}) {
+    if (value >= least && value <= kMostSize) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--multi-latent-attention: ", flag, " is ", value, ": expected ", least, " to ", kMostSize));
+  }
+  if (add_qkv_bias || group_query_attention) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--multi-latent-attention excludes --add-qkv-bias and "
+                "--group-query-attention");
+  }
 }
 
 void TransformerConfig::validate_rotary_embedding() const {
@@ -142,17 +358,35 @@ void TransformerConfig::validate_rotary_embedding() const {
 }
 
 int64_t TransformerConfig::num_parameters(int tensor_model_parallel_size) const {
-  const int64_t heads = num_attention_heads * kv_channels;
   const int64_t per_norm = has_layer_norm() ? 2 : 1;  // weight, bias
-  int64_t layer = hidden_size * (qkv_rows() + heads + fc1_rows() + ffn_hidden_size);
-  if (add_bias_linear || add_qkv_bias) layer += qkv_rows();
+  const int64_t mlp_matrices = gated() ? 3 : 2;
+  int64_t attention = hidden_size * proj_columns();
+  if (multi_latent_attention) {
+    attention += latent_query_rows() * (q_lora_rank > 0 ? q_lora_rank : hidden_size) + hidden_size * q_lora_rank;
+    attention += hidden_size * (kv_lora_rank + qk_pos_emb_head_dim) + latent_key_value_rows() * kv_lora_rank;
+    if (qk_layernorm) attention += per_norm * (q_lora_rank + kv_lora_rank);
+  } else {
+    attention += hidden_size * qkv_rows();
+    if (add_bias_linear || add_qkv_bias) attention += qkv_rows();
+    if (qk_layernorm) attention += per_norm * 2 * kv_channels;
+  }
+  int64_t layer = attention + per_norm * hidden_size * (post_norm ? 4 : 2);
   if (add_bias_linear) layer += 2 * hidden_size + fc1_rows();
-  layer += per_norm * hidden_size * (post_norm ? 4 : 2);
-  if (qk_layernorm) layer += per_norm * 2 * kv_channels;
+  const int64_t dense = hidden_size * mlp_matrices * ffn_hidden_size;
+  int64_t experts =
+      hidden_size *
+      (mlp_matrices * (num_experts * moe_ffn_hidden_size + moe_shared_expert_intermediate_size) + num_experts);
+  if (moe_shared_expert_gate) experts += hidden_size;
+  int64_t layers = 0;
+  const std::vector<bool> with_experts = layers_with_experts();
+  for (const bool has : with_experts) layers += layer + (has ? experts : dense);
+  if (mtp_num_layers > 0) {  // the last layer's kind, and norms and a projection around it
+    layers += mtp_num_layers *
+              (layer + (with_experts.back() ? experts : dense) + hidden_size * (3 * per_norm + 2 * hidden_size));
+  }
   const int64_t embedding = padded_vocab_size(tensor_model_parallel_size) * hidden_size;
   const int64_t positions = has_learned_positions() ? max_position_embeddings * hidden_size : 0;
-  return num_layers * layer + per_norm * hidden_size + positions +
-         embedding * (untie_embeddings_and_output_weights ? 2 : 1);
+  return layers + per_norm * hidden_size + positions + embedding * (untie_embeddings_and_output_weights ? 2 : 1);
 }
 
 }  // namespace ms::core

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ms::core {
 
@@ -53,6 +54,27 @@ struct TransformerConfig {
   int64_t interleave_sliding_window = 0;
   bool input_embeds_norm = false;
   bool untie_embeddings_and_output_weights = false;
+  // Experts in place of the MLP of some layers.
+  int64_t num_experts = 0;           // 0: a dense model, and the next ones mean nothing
+  std::string moe_layer_freq = "1";  // the layers with experts: each N-th from the first on, or "([0]*3+[1]*58)"
+  int64_t moe_ffn_hidden_size = 0;   // of an expert; 0: ffn_hidden_size
+  int64_t moe_router_topk = 2;
+  std::string moe_router_score_function = "softmax";
+  bool moe_router_pre_softmax = false;         // softmax of all scores, not of the chosen ones
+  bool moe_router_enable_expert_bias = false;  // of the choice only (DeepSeek-V3), an fp32 buffer
+  int64_t moe_router_num_groups = 0;           // 0: no groups
+  int64_t moe_router_group_topk = 0;
+  double moe_router_topk_scaling_factor = 1.0;
+  int64_t moe_shared_expert_intermediate_size = 0;  // of all shared experts together; 0: none
+  bool moe_shared_expert_gate = false;
+  // Latent attention: queries, keys and values from vectors of low rank.
+  bool multi_latent_attention = false;
+  int64_t q_lora_rank = 0;  // 0: queries come from the hidden state
+  int64_t kv_lora_rank = 0;
+  int64_t qk_head_dim = 0;          // elements of a head that are not rotated
+  int64_t qk_pos_emb_head_dim = 0;  // those that are
+  int64_t v_head_dim = 0;
+  int64_t mtp_num_layers = 0;  // layers behind the model that predict further tokens
   double init_method_std = 0.02;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -113,6 +135,28 @@ struct TransformerConfig {
     field("input_embeds_norm", &C::input_embeds_norm, "Embeddings are multiplied by the root of the hidden size");
     field("untie_embeddings_and_output_weights", &C::untie_embeddings_and_output_weights,
           "Own weight for the output layer");
+    field("num_experts", &C::num_experts, "Experts of a layer in place of its MLP; 0: none");
+    field("moe_layer_freq", &C::moe_layer_freq,
+          "Layers with experts: every N-th from the first on, or a list such as ([0]*3+[1]*58)");
+    field("moe_ffn_hidden_size", &C::moe_ffn_hidden_size, "Width of an expert; 0: --ffn-hidden-size");
+    field("moe_router_topk", &C::moe_router_topk, "Experts that a token goes to");
+    field("moe_router_score_function", &C::moe_router_score_function, "softmax or sigmoid");
+    field("moe_router_pre_softmax", &C::moe_router_pre_softmax, "Softmax of all experts' scores, not of the chosen");
+    field("moe_router_enable_expert_bias", &C::moe_router_enable_expert_bias,
+          "A bias of each expert in the choice, moved without a gradient");
+    field("moe_router_num_groups", &C::moe_router_num_groups, "Groups of experts, of which some are chosen; 0: none");
+    field("moe_router_group_topk", &C::moe_router_group_topk, "Groups that a token goes to");
+    field("moe_router_topk_scaling_factor", &C::moe_router_topk_scaling_factor, "Factor of the chosen experts' shares");
+    field("moe_shared_expert_intermediate_size", &C::moe_shared_expert_intermediate_size,
+          "Width of what all tokens go through besides; 0: none");
+    field("moe_shared_expert_gate", &C::moe_shared_expert_gate, "The shared experts' output goes through a gate");
+    field("multi_latent_attention", &C::multi_latent_attention, "Queries, keys and values from vectors of low rank");
+    field("q_lora_rank", &C::q_lora_rank, "Rank of the queries' vector; 0: none");
+    field("kv_lora_rank", &C::kv_lora_rank, "Rank of the keys' and values' vector");
+    field("qk_head_dim", &C::qk_head_dim, "Elements of a query or key head that are not rotated");
+    field("qk_pos_emb_head_dim", &C::qk_pos_emb_head_dim, "Those that are rotated");
+    field("v_head_dim", &C::v_head_dim, "Elements of a value head");
+    field("mtp_num_layers", &C::mtp_num_layers, "Layers behind the model that predict further tokens");
     field("init_method_std", &C::init_method_std, "Standard deviation of the initial weights");
     field("hidden_dropout", &C::hidden_dropout, "Dropout of embeddings and of what attention and MLP add");
     field("attention_dropout", &C::attention_dropout, "Dropout of attention probabilities");
@@ -124,6 +168,12 @@ struct TransformerConfig {
   int64_t qkv_rows() const { return (num_attention_heads + 2 * query_groups()) * kv_channels; }
   bool gated() const { return swiglu || geglu || gelu_tanh; }
   int64_t fc1_rows() const { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
+  bool has_experts() const { return num_experts > 0; }
+  int64_t expert_fc1_rows() const { return (gated() ? 2 : 1) * moe_ffn_hidden_size; }
+  // Rows of latent attention's projections of queries and of the keys' and values' vector; columns of linear_proj.
+  int64_t latent_query_rows() const { return num_attention_heads * (qk_head_dim + qk_pos_emb_head_dim); }
+  int64_t latent_key_value_rows() const { return num_attention_heads * (qk_head_dim + v_head_dim); }
+  int64_t proj_columns() const { return num_attention_heads * (multi_latent_attention ? v_head_dim : kv_channels); }
   bool has_layer_norm() const { return normalization == "LayerNorm"; }
   bool has_learned_positions() const { return position_embedding_type == "learned_absolute"; }
   bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
@@ -137,6 +187,9 @@ struct TransformerConfig {
   // The rotary frequencies depend on max_position_embeddings: they are another model's with another value.
   bool frequencies_follow_max_position() const { return has_rotary_embedding() && rope_scaling_type == "dynamic"; }
 
+  // Of each layer, whether it has experts: what moe_layer_freq says. Empty if that is no such list.
+  std::vector<bool> layers_with_experts() const;
+
   // Fills the fields that default to 0 from the others, and gives fields that mean nothing for this model one value.
   // seq_length: tokens, for max_position_embeddings.
   void resolve(int64_t seq_length);
@@ -149,6 +202,8 @@ struct TransformerConfig {
 
  private:
   void validate_rotary_embedding() const;
+  void validate_experts() const;
+  void validate_latent_attention() const;
 };
 
 }  // namespace ms::core

@@ -1,6 +1,6 @@
 // msckpt: looks at, checks, compares and transforms checkpoints (ckpt/README.md).
 //
-//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, merge, convert, diff, gc
+//   msckpt VERB ... [flags]     verbs: inspect, plan, verify, reshard, merge, convert, families, diff, gc
 //
 // The command line. Results go to stdout (the path made, a table, JSON), everything else to the log.
 
@@ -200,6 +200,18 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->add_option("--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
                    "Layers in each chunk of a ms, mg or dist result's stages (one chunk)")
       ->check(CLI::PositiveNumber);
+  convert
+      ->add_option("--num-layer-list", flags.target.num_layer_list,
+                   "Layers of each stage of a ms or mg result: 3,4,4,3 (evenly)")
+      ->delimiter(',');
+  convert
+      ->add_option("--target-expert-parallel-size", flags.target.expert_model_parallel_size,
+                   "EP of a ms or mg result (1)")
+      ->check(CLI::PositiveNumber);
+  convert
+      ->add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
+                   "Ranks that share an expert of a ms or mg result (TP)")
+      ->check(CLI::PositiveNumber);
   convert->add_option("--dtype", flags.dtype,
                       "fp32, bf16 or fp16 for all weights, of a gguf result q8_0 too (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
@@ -224,11 +236,15 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
                       "config.json and tokenizer files of a hf or gguf result come from here; of a dcp, ds, ucp or "
                       "meta source, and a dcp or ucp result, the config.json");
   convert->add_option("--lora", flags.lora, "Folder of a LoRA adapter of PEFT that is merged into the weights");
+  convert->add_option("--name-map", flags.name_map,
+                      "JSON file: what the tensors of a hf source or result are called, for a family of your own");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
   add_memory(convert);
   add_writing(convert);
   convert->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(convert);
+
+  add_verb("families", "the families of Hugging Face models that convert knows", run_families);
 
   if (!ms::tools::parse(app, args)) return 0;
   const auto chosen = std::find_if(verbs.begin(), verbs.end(), [](const auto& v) { return v.first->parsed(); });

@@ -23,6 +23,7 @@
 #include "ckpt/verify.h"
 #include "convert/convert.h"
 #include "convert/detect.h"
+#include "convert/family.h"
 #include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -542,6 +543,23 @@ int run_merge(const Flags& flags) {
   return 0;
 }
 
+int run_families(const Flags& flags) {
+  nlohmann::json list = nlohmann::json::array();
+  std::string table;
+  for (const convert::Family* family : convert::families()) {
+    list.push_back(
+        {{"model_type", family->model_type}, {"architecture", family->architecture}, {"about", family->about}});
+    const std::string name(family->model_type);
+    table += cat(name, std::string(name.size() < 14 ? 14 - name.size() : 1, ' '), family->about, "\n");
+  }
+  if (flags.json) {
+    print_json({{"schema", "msckpt/1"}, {"verb", "families"}, {"families", list}});
+  } else {
+    print(table);
+  }
+  return 0;
+}
+
 int run_convert(const Flags& flags) {
   namespace convert = ms::convert;
   convert::ConvertOptions options;
@@ -566,6 +584,9 @@ int run_convert(const Flags& flags) {
   options.q8_0 = flags.dtype == "q8_0";
   if (!flags.dtype.empty() && !options.q8_0) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
   options.lora = flags.lora;
+  options.num_layer_list = flags.target.num_layer_list;
+  options.target_expert_parallel_size = flags.target.expert_model_parallel_size;
+  options.expert_tensor_parallel_size = flags.expert_tensor_parallel_size;
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
   options.true_vocab_size = flags.true_vocab_size;
   if (!flags.target_norm_naming.empty()) {
@@ -575,6 +596,7 @@ int run_convert(const Flags& flags) {
   options.use_distributed_optimizer = flags.use_distributed_optimizer;
   options.make_vocab_size_divisible_by = flags.make_vocab_size_divisible_by;
   options.hf_cfg_dir = flags.hf_cfg_dir;
+  options.name_map = flags.name_map;
   options.drop_optimizer = flags.drop_optimizer;
   options.dry_run = flags.dry_run;
   options.execute = execute_options(flags, "convert");

@@ -29,7 +29,7 @@ struct Flags {
   int64_t make_vocab_size_divisible_by = 0;
   bool use_distributed_optimizer = false;
   std::string target_norm_naming, mg_args;
-  std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir, lora;
+  std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir, lora, name_map;
   int64_t mem_mib = 256;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   core::Communicator* team = nullptr;  // of the processes under mpirun
@@ -43,5 +43,6 @@ int run_plan(const Flags& flags);
 int run_reshard(const Flags& flags);
 int run_merge(const Flags& flags);
 int run_convert(const Flags& flags);
+int run_families(const Flags& flags);
 
 }  // namespace ms::tools::msckpt

@@ -116,11 +116,10 @@ void add_what_is_not_built(core::ConfigFields& fields) {
           "standalone-embedding-stage", "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"},
          "this layout is not supported yet");
   refuse(fields,
-         {"num-experts", "moe-router-topk", "moe-grouped-gemm", "moe-router-load-balancing-type", "moe-aux-loss-coeff",
-          "moe-token-dispatcher-type", "moe-permutation-async-comm", "moe-model-type"},
+         {"moe-grouped-gemm", "moe-router-load-balancing-type", "moe-aux-loss-coeff", "moe-token-dispatcher-type",
+          "moe-permutation-async-comm", "moe-model-type"},
          "mixtures of experts are not supported yet");
-  refuse(fields, {"multi-latent-attention", "multi-head-latent-attention", "mtp-num-layers"},
-         "this model is not supported yet");
+  refuse(fields, {"multi-head-latent-attention"}, "this model is not supported yet");
   refuse(fields, {"reset-position-ids", "reset-attention-mask"}, "packed documents see each other here; leave it out");
   refuse(fields, {"mock-data"}, "there is no made-up data; msdata preprocess makes a set from any text");
   refuse(fields, {"lora-r", "lora-alpha", "lora-target-modules", "is-instruction-dataset", "stage", "qlora"},

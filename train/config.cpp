@@ -163,6 +163,17 @@ void validate_local_saving(const CheckpointConfig& checkpoint, int world_size) {
           " x --replication-factor ", factor, " must divide the ", world_size, " ranks");
 }
 
+// msckpt takes these apart and together, but nothing here computes them yet.
+void refuse_models_not_trained(const core::TransformerConfig& model) {
+  const auto refuse = [](const char* flag, const char* what) {
+    throw core::Error(core::ErrorCode::kUnsupported,
+                      core::cat(flag, ": ", what, " not trained yet; msckpt converts and reshards such models"));
+  };
+  if (model.has_experts()) refuse("--num-experts", "mixtures of experts are");
+  if (model.multi_latent_attention) refuse("--multi-latent-attention", "latent attention is");
+  if (model.mtp_num_layers != 0) refuse("--mtp-num-layers", "multi-token prediction is");
+}
+
 void validate_steps(const TrainingConfig& training) {
   require(!training.fp16 || !training.bf16, "--fp16 and --bf16 exclude each other");
   require(!training.loss_scale || training.fp16, "--loss-scale needs --fp16");
@@ -285,6 +296,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(!parallel.sequence_parallel || training.seq_length % tp == 0, "--sequence-parallel: --seq-length ",
           training.seq_length, " is not a multiple of --tensor-model-parallel-size ", tp);
 
+  refuse_models_not_trained(model);
   model.resolve(training.seq_length);
   model.validate();
   require(model.padded_vocab_size(tp) <= kMostSize, "--vocab-size ", model.vocab_size,

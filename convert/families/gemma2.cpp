@@ -29,25 +29,27 @@ constexpr std::array kLayer = {kQuery,
 
 }  // namespace
 
-constinit const Family kGemma2{.model_type = "gemma2",
-                               .architecture = "Gemma2ForCausalLM",
-                               .fix =
-                                   [](C& config) {
-                                     fix_llama_style(config);
-                                     config.swiglu = false;
-                                     config.gelu_tanh = true;
-                                     config.apply_layernorm_1p = true;
-                                     config.post_norm = true;
-                                     config.input_embeds_norm = true;
-                                   },
-                               .keys = kKeys,
-                               .required = kRequired,
-                               .activation_keys = kActivation,
-                               .activation = "gelu_pytorch_tanh",
-                               .default_head_dim = 256,
-                               .default_tied = true,
-                               .before = kLlamaBefore,
-                               .layer = kLayer,
-                               .after = kLlamaAfter};
+constinit const Family kGemma2{
+    .model_type = "gemma2",
+    .architecture = "Gemma2ForCausalLM",
+    .fix =
+        [](C& config) {
+          fix_llama_style(config);
+          config.swiglu = false;
+          config.gelu_tanh = true;
+          config.apply_layernorm_1p = true;
+          config.post_norm = true;
+          config.input_embeds_norm = true;
+        },
+    .keys = kKeys,
+    .required = kRequired,
+    .activation_keys = kActivation,
+    .activation = "gelu_pytorch_tanh",
+    .default_head_dim = 256,
+    .default_tied = true,
+    .before = kLlamaBefore,
+    .layer = kLayer,
+    .after = kLlamaAfter,
+    .about = "GEGLU, norms centred on zero and around both blocks, soft caps, a window in every second layer"};
 
 }  // namespace ms::convert

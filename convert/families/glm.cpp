@@ -42,7 +42,8 @@ constinit const Family kGlm{.model_type = "glm",
                             .default_partial_rotary = 0.5,
                             .before = kLlamaBefore,
                             .layer = kGlmLayer,
-                            .after = kLlamaAfter};
+                            .after = kLlamaAfter,
+                            .about = "half of a head rotated in neighbouring pairs"};
 
 constinit const Family kGlm4{.model_type = "glm4",
                              .architecture = "Glm4ForCausalLM",
@@ -57,6 +58,7 @@ constinit const Family kGlm4{.model_type = "glm4",
                              .default_partial_rotary = 0.5,
                              .before = kLlamaBefore,
                              .layer = kGlm4Layer,
-                             .after = kLlamaAfter};
+                             .after = kLlamaAfter,
+                             .about = "as glm, with norms behind both blocks"};
 
 }  // namespace ms::convert

@@ -48,26 +48,28 @@ constexpr std::array<NameRule, 3> kAfter = {{
 
 }  // namespace
 
-constinit const Family kGpt2{.model_type = "gpt2",
-                             .architecture = "GPT2LMHeadModel",
-                             .fix =
-                                 [](C& config) {
-                                   config.normalization = "LayerNorm";
-                                   config.position_embedding_type = "learned_absolute";
-                                   config.add_bias_linear = true;
-                                 },
-                             .keys = kKeys,
-                             .required = kRequired,
-                             .heads_key = "n_head",
-                             .groups_key = "",
-                             .activation_keys = kActivation,
-                             .activation = "gelu_new",
-                             .default_tied = true,
-                             .prefix = "transformer.",
-                             .prefix_is_optional = true,
-                             .layers = "h.",
-                             .before = kBefore,
-                             .layer = kLayer,
-                             .after = kAfter};
+constinit const Family kGpt2{
+    .model_type = "gpt2",
+    .architecture = "GPT2LMHeadModel",
+    .fix =
+        [](C& config) {
+          config.normalization = "LayerNorm";
+          config.position_embedding_type = "learned_absolute";
+          config.add_bias_linear = true;
+        },
+    .keys = kKeys,
+    .required = kRequired,
+    .heads_key = "n_head",
+    .groups_key = "",
+    .activation_keys = kActivation,
+    .activation = "gelu_new",
+    .default_tied = true,
+    .prefix = "transformer.",
+    .prefix_is_optional = true,
+    .layers = "h.",
+    .before = kBefore,
+    .layer = kLayer,
+    .after = kAfter,
+    .about = "LayerNorm, learned positions, biases; matrices stored [in, out]; the prefix transformer. may be missing"};
 
 }  // namespace ms::convert

@@ -12,14 +12,16 @@ constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {
 
 }  // namespace
 
-constinit const Family kLlama{.model_type = "llama",
-                              .architecture = "LlamaForCausalLM",
-                              .fix = fix_llama_style,
-                              .keys = kKeys,
-                              .required = kRequired,
-                              .activation_keys = kHiddenAct,
-                              .before = kLlamaBefore,
-                              .layer = kLlamaLayer,
-                              .after = kLlamaAfter};
+constinit const Family kLlama{
+    .model_type = "llama",
+    .architecture = "LlamaForCausalLM",
+    .fix = fix_llama_style,
+    .keys = kKeys,
+    .required = kRequired,
+    .activation_keys = kHiddenAct,
+    .before = kLlamaBefore,
+    .layer = kLlamaLayer,
+    .after = kLlamaAfter,
+    .about = "1, 2, 3.x; RoPE scaling linear, dynamic, llama3, yarn, as in every family with rotary embedding"};
 
 }  // namespace ms::convert

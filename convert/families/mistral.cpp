@@ -19,6 +19,7 @@ constinit const Family kMistral{.model_type = "mistral",
                                 .activation_keys = kHiddenAct,
                                 .before = kLlamaBefore,
                                 .layer = kLlamaLayer,
-                                .after = kLlamaAfter};
+                                .after = kLlamaAfter,
+                                .about = "a sliding window"};
 
 }  // namespace ms::convert

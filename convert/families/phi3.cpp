@@ -22,6 +22,7 @@ constinit const Family kPhi3{.model_type = "phi3",
                              .default_partial_rotary = 1.0,
                              .before = kLlamaBefore,
                              .layer = kLayer,
-                             .after = kLlamaAfter};
+                             .after = kLlamaAfter,
+                             .about = "qkv and gate/up in one tensor each"};
 
 }  // namespace ms::convert

@@ -23,7 +23,8 @@ constinit const Family kQwen2{.model_type = "qwen2",
                               .activation_keys = kHiddenAct,
                               .before = kLlamaBefore,
                               .layer = kLlamaLayer,
-                              .after = kLlamaAfter};
+                              .after = kLlamaAfter,
+                              .about = "biases on q, k, v"};
 
 constinit const Family kQwen3{.model_type = "qwen3",
                               .architecture = "Qwen3ForCausalLM",
@@ -38,6 +39,7 @@ constinit const Family kQwen3{.model_type = "qwen3",
                               .default_head_dim = 128,
                               .before = kLlamaBefore,
                               .layer = kLlamaLayer,
-                              .after = kLlamaAfter};
+                              .after = kLlamaAfter,
+                              .about = "norms of q and k, own head size"};
 
 }  // namespace ms::convert

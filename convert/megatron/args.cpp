@@ -12,10 +12,7 @@ using core::Error;
 using core::ErrorCode;
 
 // Members that change what the model computes in a way that nothing here knows.
-constexpr const char* kUnknownModels[] = {"num_experts",
-                                          "multi_latent_attention",
-                                          "mtp_num_layers",
-                                          "squared_relu",
+constexpr const char* kUnknownModels[] = {"squared_relu",
                                           "quick_geglu",
                                           "attention_output_gate",
                                           "experimental_attention_variant",
@@ -143,6 +140,47 @@ int MegatronArgs::size(std::string_view name) const {
   return static_cast<int>(value);
 }
 
+namespace {
+
+// moe_layer_freq is a number or, made of the flag's text, a list; MindSpeed-LLM has first_k_dense_replace besides.
+std::string layers_with_experts(const MegatronArgs& args) {
+  const auto value = args.find("moe_layer_freq");
+  int64_t frequency = 1;
+  if (value && (value->is(PickleKind::kList) || value->is(PickleKind::kTuple))) {
+    std::string list;
+    for (const PickleValue item : value->items()) {
+      const int64_t has = item.is(PickleKind::kInt) ? item.integer() : -1;
+      list += core::cat(list.empty() ? "[" : ",", has);
+    }
+    return list + "]";
+  }
+  if (value && value->is(PickleKind::kString)) return std::string(value->text());
+  if (value) frequency = args.integer("moe_layer_freq").value_or(1);
+  const int64_t dense = args.integer("first_k_dense_replace").value_or(0),
+                layers = args.integer("num_layers").value_or(0);
+  if (dense <= 0 || layers < 1 || layers > 1 << 20 || frequency < 1) return std::to_string(frequency);
+  std::string list;
+  for (int64_t i = 0; i < layers; ++i)
+    list += core::cat(list.empty() ? "[" : ",", i >= dense && i % frequency == 0 ? 1 : 0);
+  return list + "]";
+}
+
+// Members of latent attention that Megatron has under its own names for scaled rotary embeddings; in MindSpeed-LLM's
+// they are those of take_rope_scaling.
+void take_latent_rope(const MegatronArgs& args, core::TransformerConfig& model) {
+  if (!model.multi_latent_attention || model.rope_scaling_type != "none") return;
+  if (args.text("rope_type").value_or("rope") != "yarn") return;
+  model.rope_scaling_type = "yarn";
+  model.rope_scaling_factor = args.real("rotary_scaling_factor").value_or(40.0);
+  model.rope_scaling_original_max_position_embeddings = args.integer("original_max_position_embeddings").value_or(4096);
+  model.rope_scaling_beta_fast = args.real("beta_fast").value_or(32.0);
+  model.rope_scaling_beta_slow = args.real("beta_slow").value_or(1.0);
+  model.rope_scaling_mscale = args.real("mscale").value_or(1.0);
+  model.rope_scaling_mscale_all_dim = args.real("mscale_all_dim").value_or(0.0);
+}
+
+}  // namespace
+
 core::TransformerConfig megatron_model(const MegatronArgs& args) {
   for (const char* name : kUnknownModels) {
     if (!args.is_set(name)) continue;
@@ -150,7 +188,14 @@ core::TransformerConfig megatron_model(const MegatronArgs& args) {
                                              " is set: such a model is not supported yet, only dense GPT models"));
   }
   core::TransformerConfig model;
-  core::TransformerConfig::fields([&](const char* name, auto member, const char*) { take(args, name, model.*member); });
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    if (std::string_view(name) != "moe_layer_freq") take(args, name, model.*member);
+  });
+  model.moe_layer_freq = layers_with_experts(args);
+  if (args.is_set("n_shared_experts") && !args.is_set("moe_shared_expert_intermediate_size")) {
+    model.moe_shared_expert_intermediate_size = args.integer("n_shared_experts").value_or(0) *
+                                                args.integer("moe_ffn_hidden_size").value_or(model.ffn_hidden_size);
+  }
   model.vocab_size = 1;
   take(args, "layernorm_epsilon", model.norm_epsilon);
   if (args.flag("use_rotary_position_embeddings")) model.position_embedding_type = "rope";
@@ -160,6 +205,7 @@ core::TransformerConfig megatron_model(const MegatronArgs& args) {
   if (args.flag("openai_gelu")) model.bias_gelu_fusion = true;  // the same approximation by tanh
   if (!model.group_query_attention) model.num_query_groups = 1;
   take_rope_scaling(args, model);
+  take_latent_rope(args, model);
   try {
     model.resolve(args.integer("seq_length").value_or(0));
     model.validate();
@@ -168,6 +214,14 @@ core::TransformerConfig megatron_model(const MegatronArgs& args) {
     throw Error(lies ? ErrorCode::kCorruptData : error.code(), cat(args.where(), ": args: ", error.what()));
   }
   return model;
+}
+
+void require_dense_model(const core::TransformerConfig& model, std::string_view where, std::string_view what) {
+  const char* kind = model.has_experts()            ? "experts"
+                     : model.multi_latent_attention ? "latent attention"
+                     : model.mtp_num_layers > 0     ? "multi-token prediction"
+                                                    : nullptr;
+  if (kind != nullptr) throw Error(ErrorCode::kUnsupported, cat(where, ": the model has ", kind, ": ", what));
 }
 
 bool megatron_knows_rope_scaling(const core::TransformerConfig& model) {

@@ -47,6 +47,10 @@ class MegatronArgs {
 // model that TransformerConfig cannot say (experts, latent attention, ..), kCorruptData for one that cannot be.
 core::TransformerConfig megatron_model(const MegatronArgs& args);
 
+// Throws kUnsupported for a model with experts, latent attention or multi-token prediction. where begins the message;
+// what: "such checkpoints are read, but not written yet".
+void require_dense_model(const core::TransformerConfig& model, std::string_view where, std::string_view what);
+
 // The value of a member that is written; SafetensorsDType is torch.bfloat16 and the like.
 using MegatronArg = std::variant<std::monostate, bool, int64_t, double, std::string, SafetensorsDType>;
 using MegatronArgList = std::vector<std::pair<std::string, MegatronArg>>;

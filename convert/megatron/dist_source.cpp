@@ -74,6 +74,7 @@ class DistSource final : public ckpt::Source {
     const TorchFile common = open_common(reader_.folder());
     const MegatronArgs args = common_args(common);
     info_.model = megatron_model(args);
+    require_dense_model(info_.model, args.where(), "such torch_dist checkpoints are not read yet");
     set_vocabulary(args, options, decisions);
     for (ckpt::ParameterSpec& spec : ckpt::parameter_specs(info_.model)) {
       const std::string key = spec.key;

@@ -1,6 +1,7 @@
 #include "convert/megatron/model.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "convert/detail/printable.h"
@@ -105,9 +106,9 @@ std::vector<int64_t> layer_list(const MegatronTree& tree, const std::vector<std:
   int64_t sum = 0;
   for (int chunk = 0; chunk < tree.vpp; ++chunk) {
     for (int pp = 0; pp < tree.pp; ++pp) {
-      const size_t first = static_cast<size_t>(pp) * static_cast<size_t>(tree.tp);
+      const size_t first = static_cast<size_t>(pp) * tree.ranks_of_stage();
       const int64_t layers = layers_in(found[first][static_cast<size_t>(chunk)]);
-      for (size_t rank = first; rank < first + static_cast<size_t>(tree.tp); ++rank) {
+      for (size_t rank = first; rank < first + tree.ranks_of_stage(); ++rank) {
         if (const int64_t own = layers_in(found[rank][static_cast<size_t>(chunk)]); own != layers) {
           throw Error(ErrorCode::kCorruptData, cat(tree.ranks[rank].file->where(), ": holds ", own, " layers, but ",
                                                    tree.ranks[first].file->where(), " of the same stage ", layers));
@@ -147,6 +148,57 @@ int64_t padded_rows(const MegatronTree& tree, const std::vector<std::vector<Foun
   return rows;
 }
 
+// Grouped experts of a rank, each as its own: views of a tensor whose memory is experts x inputs x outputs.
+// Source: megatron/core/transformer/moe/experts.py (GroupedMLP).
+void split_grouped_experts(const MegatronRank& rank, int64_t experts, FoundChunk& chunk) {
+  FoundChunk all;
+  for (FoundTensor& found : chunk) {
+    if (!is_grouped_experts(found.parsed)) {
+      all.push_back(std::move(found));
+      continue;
+    }
+    const bool first = found.parsed.rest.back() == '1';
+    const auto count = static_cast<uint64_t>(experts);
+    const TorchTensor& whole = found.tensor;
+    if (whole.shape.size() != 2 || !whole.is_dense() || whole.shape[first ? 1 : 0] % count != 0) {
+      throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(found.name), " of shape ",
+                                               whole.shape, " does not hold ", experts, " experts"));
+    }
+    const uint64_t inputs = first ? whole.shape[0] : whole.shape[0] / count;
+    const uint64_t outputs = first ? whole.shape[1] / count : whole.shape[1];
+    for (uint64_t e = 0; e < count; ++e) {
+      FoundTensor one{cat(found.name, "[", e, "]"), found.parsed, whole};
+      one.parsed.expert = static_cast<int64_t>(e);
+      const std::string layer = one.parsed.rest.substr(0, one.parsed.rest.size() - std::string_view("weight1").size());
+      one.parsed.rest =
+          cat(layer, "local_experts.", kExpertPlaceholder, first ? ".linear_fc1" : ".linear_fc2", ".weight");
+      one.tensor.shape = {outputs, inputs};
+      one.tensor.stride = {1, outputs};
+      one.tensor.offset += e * inputs * outputs;
+      all.push_back(std::move(one));
+    }
+  }
+  chunk = std::move(all);
+}
+
+// megatron-core's own layers cut latent attention's projections down to low rank by rows, Transformer Engine's do not:
+// shapes say which these are.
+void take_down_projections(const std::vector<std::vector<FoundChunk>>& found, MegatronModel& model) {
+  if (!model.config.multi_latent_attention) return;
+  const int tp = model.layout.tensor_model_parallel_size;
+  for (ckpt::ParameterSpec& spec : model.specs) {
+    const size_t at = spec.key.rfind("self_attention.");
+    if (!is_latent_down_projection(spec.key) || spec.global_shape[0] % tp != 0) continue;
+    for (const FoundChunk& chunk : found[0]) {
+      const auto tensor = std::find_if(chunk.begin(), chunk.end(), [&](const FoundTensor& each) {
+        return each.parsed.rest.ends_with(std::string_view(spec.key).substr(at));
+      });
+      if (tensor == chunk.end() || tensor->tensor.shape.empty()) continue;
+      if (tensor->tensor.shape[0] == static_cast<uint64_t>(spec.global_shape[0] / tp)) spec.rule = ckpt::TpRule::kRows;
+    }
+  }
+}
+
 class ChunkMatcher {
  public:
   ChunkMatcher(const MegatronTree& tree, const MegatronModel& model) : tree_(tree), model_(model) {
@@ -157,10 +209,16 @@ class ChunkMatcher {
     const ckpt::LayerRange layers = ckpt::layers_of_chunk(model_.config, model_.layout, rank.pp, chunk);
     std::vector<bool> seen(model_.specs.size());
     MegatronChunk matched;
+    const ExpertGrid& grid = model_.experts;
+    const int64_t experts_each = model_.config.num_experts / grid.blocks();
+    const int64_t first_expert = grid.block_of(rank.tp, rank.ep) * experts_each;
+    if (experts_each > 0) split_grouped_experts(rank, experts_each, found);
     for (FoundTensor& tensor : found) {
       MegatronParameter parameter;
-      const std::string key = tensor.parsed.key(layers.first + tensor.parsed.layer);
+      const std::string key =
+          tensor.parsed.key(layers.first + tensor.parsed.layer, first_expert + tensor.parsed.expert);
       auto spec = spec_of_.find(key);
+      if (spec == spec_of_.end()) spec = spec_of_.find(key_of_model_with_experts(key));
       if (spec == spec_of_.end() && key == kMegatronOutput) {
         parameter.is_tied_copy = true;
         spec = spec_of_.find(std::string(kEmbedding));
@@ -170,6 +228,7 @@ class ChunkMatcher {
                                                  " belongs to no part of the model that its args describe"));
       }
       parameter.spec = spec->second;
+      if (key == kEmbedding && rank.pp > 0 && model_.config.mtp_num_layers > 0) parameter.is_tied_copy = true;
       check_shape(rank, tensor, model_.specs[spec->second]);
       if (!parameter.is_tied_copy) {
         if (seen[spec->second]) {
@@ -188,7 +247,7 @@ class ChunkMatcher {
 
  private:
   void check_shape(const MegatronRank& rank, const FoundTensor& found, const ckpt::ParameterSpec& spec) const {
-    const core::Dims wanted = ckpt::local_shape(spec, model_.padded, tree_.tp);
+    const core::Dims wanted = ckpt::local_shape(spec, model_.padded, model_.cut_of(spec, rank.tp).size);
     const auto same = [](uint64_t seen, int64_t expected) { return seen == static_cast<uint64_t>(expected); };
     if (!std::equal(found.tensor.shape.begin(), found.tensor.shape.end(), wanted.begin(), wanted.end(), same)) {
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(found.name), " has shape ",
@@ -206,7 +265,7 @@ class ChunkMatcher {
   void check_stage(const MegatronRank& rank, int chunk, const std::vector<bool>& seen) const {
     for (size_t s = 0; s < seen.size(); ++s) {
       const ckpt::ParameterSpec& spec = model_.specs[s];
-      const bool wanted = model_.chunk_holds(spec, rank.pp, chunk);
+      const bool wanted = model_.chunk_holds(spec, rank.pp, chunk) && model_.rank_holds(spec, rank.tp, rank.ep);
       if (wanted == seen[s]) continue;
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", spec.key,
                                                wanted ? " is missing" : " is there, but belongs to another stage"));
@@ -231,6 +290,22 @@ bool MegatronModel::chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chu
   return spec.layer >= layers.first && spec.layer < layers.first + layers.count;
 }
 
+bool MegatronModel::rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const {
+  return spec.expert < 0 || spec.expert / (spec.num_experts / experts.blocks()) == experts.block_of(tp, ep);
+}
+
+size_t MegatronModel::spec_on_rank(size_t spec, int tp, int ep) const {
+  if (specs[spec].expert < 0) return spec;
+  constexpr int64_t kSpecsOfExpert = 2;  // ckpt::parameter_specs lists fc1 and fc2 of each
+  const int64_t experts_each = specs[spec].num_experts / experts.blocks();
+  return spec + static_cast<size_t>(experts.block_of(tp, ep) * experts_each * kSpecsOfExpert);
+}
+
+MegatronModel::Cut MegatronModel::cut_of(const ckpt::ParameterSpec& spec, int tp) const {
+  if (spec.expert < 0) return {layout.tensor_model_parallel_size, tp};
+  return {experts.cuts(), experts.cut_of(tp)};
+}
+
 MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_size,
                                   std::vector<std::string>& decisions) {
   const MegatronArgs& args = *tree.ranks[0].args;
@@ -247,6 +322,13 @@ MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_
   model.layout.tensor_model_parallel_size = tree.tp;
   model.layout.pipeline_model_parallel_size = tree.pp;
   model.layout.virtual_pipeline_model_parallel_size = tree.vpp;
+  model.experts = tree.experts;
+  if (model.config.has_experts()) {
+    model.layout.expert_model_parallel_size = tree.experts.blocks();
+    model.layout.expert_tensor_parallel_size = tree.experts.cuts();
+    const int expert_ranks = tree.experts.blocks() * tree.experts.cuts();
+    model.layout.data_parallel_size = std::lcm(tree.tp, expert_ranks) / tree.tp;
+  }
   model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
   try {
     model.config.validate();
@@ -255,6 +337,7 @@ MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_
     throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args: ", error.what()));
   }
   model.specs = ckpt::parameter_specs(model.config);
+  take_down_projections(found, model);
 
   const ChunkMatcher matcher(tree, model);
   for (size_t r = 0; r < tree.ranks.size(); ++r) {

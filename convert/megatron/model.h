@@ -25,12 +25,22 @@ using MegatronChunk = std::vector<MegatronParameter>;
 struct MegatronModel {
   core::TransformerConfig config;
   core::TransformerConfig padded;  // the same, but padded_vocab_size(tp) is what the tree holds
-  ckpt::ModelLayout layout;        // data-parallel size 1; how many layers a chunk has is told by its keys
+  ckpt::ModelLayout layout;        // of few data-parallel ranks; how many layers a chunk has is told by its keys
+  ExpertGrid experts;
   std::vector<ckpt::ParameterSpec> specs;
 
   // Whether chunk `chunk` of stage `pp` has the parameter; of tied embeddings the first, not the copy's.
   bool chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const;
   bool is_last_chunk(int pp, int chunk) const;
+  // Whether a rank of the stage has this expert; of what is no expert's, every rank has it.
+  bool rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const;
+  // The spec of a parameter of the plan that all ranks share (stage_plan.h): of an expert, that of the rank's own.
+  size_t spec_on_rank(size_t spec, int tp, int ep) const;
+  // Into how many parts the parameter is cut, and which of them the rank has.
+  struct Cut {
+    int size = 1, rank = 0;
+  };
+  Cut cut_of(const ckpt::ParameterSpec& spec, int tp) const;
 
   std::vector<std::vector<MegatronChunk>> chunks;  // of each rank of the tree
 };

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <limits>
+#include <optional>
+#include <utility>
 
 #include "core/error.h"
 
@@ -10,7 +13,7 @@ namespace ms::convert {
 namespace {
 
 // Of a name of theirs: who says so today.
-enum class Spelling : uint8_t { kOld, kLocal, kEverybody };
+enum class Spelling : uint8_t { kOld, kLocal, kLocalLatent, kEverybody };
 
 // A name that begins with `theirs` begins with `ours`; the first that fits.
 struct Renaming {
@@ -36,6 +39,8 @@ constexpr Renaming kInLayer[] = {
     {"post_attention_norm.", "mlp.linear_fc1.layer_norm_"},
     {"post_attention_layernorm.", "mlp.linear_fc1.layer_norm_"},
     {"post_attn_norm.", "post_self_attn_layernorm.", Spelling::kEverybody},
+    {"self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_", Spelling::kLocalLatent},
+    {"self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_", Spelling::kLocalLatent},
     {"self_attention.query_key_value.", "self_attention.linear_qkv."},
     {"self_attention.dense.", "self_attention.linear_proj."},
     {"attention.query_key_value.", "self_attention.linear_qkv."},
@@ -47,69 +52,213 @@ constexpr Renaming kInLayer[] = {
 template <size_t N>
 std::string renamed(std::string_view name, const Renaming (&table)[N]) {
   for (const Renaming& renaming : table) {
+    if (renaming.spelling == Spelling::kLocalLatent) continue;  // norms of heads are called so too
     if (name.starts_with(renaming.theirs)) return core::cat(renaming.ours, name.substr(renaming.theirs.size()));
   }
   return std::string(name);
 }
 
 constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kMtpLayers = "mtp.layers.";
+constexpr int64_t kBehindLayers = int64_t{1} << 40;
+constexpr std::string_view kMtpInner = "transformer_layer.";
+constexpr std::string_view kLocalExperts = "mlp.experts.local_experts.";
+
+// The number at the beginning, which ends with the text or at a dot, and where it ends.
+std::optional<std::pair<int64_t, size_t>> leading_number(std::string_view text) {
+  int64_t number = -1;
+  const auto [after, wrong] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto length = static_cast<size_t>(after - text.data());
+  if (wrong != std::errc() || number < 0 || (length < text.size() && text[length] != '.')) return std::nullopt;
+  return std::pair(number, length);
+}
+
+// How long the beginning "mtp.layers.K." of a name is; 0 if it has none.
+size_t mtp_prefix(std::string_view name) {
+  if (!name.starts_with(kMtpLayers)) return 0;
+  const auto number = leading_number(name.substr(kMtpLayers.size()));
+  if (!number || kMtpLayers.size() + number->second >= name.size()) return 0;
+  return kMtpLayers.size() + number->second + 1;
+}
+
+// Of experts one by one, "mlp.experts.local_experts.3.linear_fc1.weight", or grouped as Transformer Engine does it,
+// "mlp.experts.linear_fc1.weight3".
+MegatronName within_layer(std::string_view rest, bool is_canonical) {
+  MegatronName name{-1, is_canonical ? std::string(rest) : renamed(rest, kInLayer)};
+  if (rest.starts_with(kLocalExperts)) {
+    const std::string_view behind = rest.substr(kLocalExperts.size());
+    if (const auto number = leading_number(behind)) {
+      name.expert = number->first;
+      name.rest = core::cat(kLocalExperts, kExpertPlaceholder, behind.substr(number->second));
+    }
+    return name;
+  }
+  for (const std::string_view linear : {"linear_fc1.weight", "linear_fc2.weight"}) {
+    const std::string prefix = core::cat("mlp.experts.", linear);
+    if (!rest.starts_with(prefix)) continue;
+    const auto number = leading_number(rest.substr(prefix.size()));
+    if (!number || prefix.size() + number->second != rest.size()) continue;
+    name.expert = number->first;
+    name.rest = core::cat(kLocalExperts, kExpertPlaceholder, ".", linear);
+  }
+  return name;
+}
 
 // The modules of a layer as their constructors register them: megatron/core/transformer/{transformer_layer,attention,
-// mlp}.py, and behind those MindSpeed-LLM's TransformerLayerWithPostNorm.
+// mlp,multi_latent_attention,moe/moe_layer}.py, and behind those MindSpeed-LLM's TransformerLayerWithPostNorm.
 constexpr std::string_view kRegistration[] = {"input_layernorm.",
                                               "self_attention.linear_proj.",
                                               "self_attention.linear_qkv.",
+                                              "self_attention.linear_q_proj.",
+                                              "self_attention.linear_q_down_proj.",
+                                              "self_attention.linear_q_up_proj.",
+                                              "self_attention.linear_kv_down_proj.",
+                                              "self_attention.linear_kv_up_proj.",
                                               "self_attention.q_layernorm.",
                                               "self_attention.k_layernorm.",
+                                              "self_attention.kv_layernorm.",
                                               "pre_mlp_layernorm.",
                                               "mlp.linear_fc1.",
                                               "mlp.linear_fc2.",
+                                              "mlp.router.",
+                                              "mlp.experts.local_experts.",
+                                              "mlp.experts.linear_fc1.",
+                                              "mlp.experts.linear_fc2.",
+                                              "mlp.shared_experts.gate_weight",
+                                              "mlp.shared_experts.linear_fc1.",
+                                              "mlp.shared_experts.linear_fc2.",
                                               "post_attn_norm.",
                                               "post_mlp_layernorm."};
+constexpr std::string_view kMtpRegistration[] = {"enorm.", "hnorm.", "eh_proj.", "transformer_layer.",
+                                                 "final_layernorm."};
 
 }  // namespace
 
-std::string MegatronName::key(int64_t layer_index) const {
-  return layer < 0 ? rest : core::cat(kLayers, layer_index, ".", rest);
+std::string MegatronName::key(int64_t layer_index, int64_t expert_index) const {
+  std::string name = layer < 0 ? rest : core::cat(kLayers, layer_index, ".", rest);
+  if (const size_t at = name.find(kExpertPlaceholder); expert >= 0 && at != std::string::npos) {
+    name.replace(at, kExpertPlaceholder.size(), std::to_string(expert_index));
+  }
+  return name;
 }
 
-MegatronName parse_megatron_name(std::string_view name) {
-  const std::string outside = renamed(name, kOutside);
-  if (outside.starts_with(kLayers)) {
-    const char* end = outside.data() + outside.size();
-    int64_t layer = -1;
-    const auto [after, wrong] = std::from_chars(outside.data() + kLayers.size(), end, layer);
-    if (wrong == std::errc() && layer >= 0 && after != end && *after == '.') {
-      return {layer, renamed(std::string_view(after + 1, static_cast<size_t>(end - after - 1)), kInLayer)};
+namespace {
+
+MegatronName parse(const std::string& name, bool is_canonical) {
+  if (name.starts_with(kLayers)) {
+    const std::string_view behind = std::string_view(name).substr(kLayers.size());
+    const auto number = leading_number(behind);
+    if (number && number->second < behind.size()) {
+      MegatronName parsed = within_layer(behind.substr(number->second + 1), is_canonical);
+      parsed.layer = number->first;
+      return parsed;
     }
   }
-  return {-1, outside};
-}
-
-MegatronName megatron_name(const MegatronName& canonical, MegatronNaming naming) {
-  if (canonical.layer < 0) return canonical;
-  for (const Renaming& renaming : kInLayer) {
-    const bool is_said = renaming.spelling == Spelling::kEverybody ||
-                         (renaming.spelling == Spelling::kLocal && naming == MegatronNaming::kLocal);
-    if (!is_said || !canonical.rest.starts_with(renaming.ours)) continue;
-    return {canonical.layer, core::cat(renaming.theirs, canonical.rest.substr(renaming.ours.size()))};
+  if (const size_t prefix = mtp_prefix(name); prefix > 0) {
+    const std::string_view behind = std::string_view(name).substr(prefix);
+    for (const std::string_view inner : {kMtpInner, std::string_view("mtp_model_layer.")}) {
+      if (!behind.starts_with(inner)) continue;
+      MegatronName parsed = within_layer(behind.substr(inner.size()), is_canonical);
+      parsed.rest = core::cat(name.substr(0, prefix), kMtpInner, parsed.rest);
+      return parsed;
+    }
   }
-  return canonical;
+  return {-1, name};
 }
 
-int registration_place(std::string_view rest) {
-  const auto found = std::find_if(std::begin(kRegistration), std::end(kRegistration),
-                                  [&](std::string_view module) { return rest.starts_with(module); });
-  return static_cast<int>(found - std::begin(kRegistration));
+// Where in rest the name within a layer begins, also one behind the model; npos if it is in none.
+size_t begin_in_layer(const MegatronName& name) {
+  if (name.layer >= 0) return 0;
+  const size_t prefix = mtp_prefix(name.rest);
+  const bool inner = prefix > 0 && std::string_view(name.rest).substr(prefix).starts_with(kMtpInner);
+  return inner ? prefix + kMtpInner.size() : std::string::npos;
 }
 
+template <size_t N>
+int place_in(std::string_view name, const std::string_view (&table)[N]) {
+  const auto found =
+      std::find_if(std::begin(table), std::end(table), [&](std::string_view each) { return name.starts_with(each); });
+  return static_cast<int>(found - std::begin(table));
+}
+
+}  // namespace
+
+MegatronName parse_megatron_name(std::string_view name) { return parse(renamed(name, kOutside), false); }
+
+MegatronName parse_canonical_name(const std::string& key) { return parse(key, true); }
+
+std::string key_of_model_with_experts(const std::string& key) {
+  constexpr Renaming kAlone[] = {
+      {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+      {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."},
+      {"self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"},
+      {"self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"},
+  };
+  for (const Renaming& renaming : kAlone) {
+    const size_t at = key.find(renaming.theirs);
+    if (at == std::string::npos) continue;
+    return core::cat(key.substr(0, at), renaming.ours, key.substr(at + renaming.theirs.size()));
+  }
+  return key;
+}
+
+bool is_latent_down_projection(std::string_view key) {
+  return key.ends_with("self_attention.linear_q_down_proj.weight") ||
+         key.ends_with("self_attention.linear_kv_down_proj.weight");
+}
+
+bool is_grouped_experts(const MegatronName& name) {
+  return name.rest.ends_with("mlp.experts.weight1") || name.rest.ends_with("mlp.experts.weight2");
+}
+
+MegatronName megatron_name(const MegatronName& canonical, MegatronNaming naming, bool grouped_experts) {
+  const size_t begin = begin_in_layer(canonical);
+  if (begin == std::string::npos) return canonical;
+  MegatronName name = canonical;
+  const std::string prefix = canonical.rest.substr(0, begin);
+  const std::string_view rest = std::string_view(canonical.rest).substr(begin);
+  if (grouped_experts && canonical.expert >= 0) {
+    const std::string_view linear = rest.substr(rest.find(kExpertPlaceholder) + kExpertPlaceholder.size() + 1);
+    name.rest = core::cat(prefix, "mlp.experts.", linear, kExpertPlaceholder);
+    return name;
+  }
+  for (const Renaming& renaming : kInLayer) {
+    const bool is_local = renaming.spelling == Spelling::kLocal || renaming.spelling == Spelling::kLocalLatent;
+    const bool is_said = renaming.spelling == Spelling::kEverybody || (is_local && naming == MegatronNaming::kLocal);
+    if (!is_said || !rest.starts_with(renaming.ours)) continue;
+    name.rest = core::cat(prefix, renaming.theirs, rest.substr(renaming.ours.size()));
+    break;
+  }
+  return name;
+}
+
+RegistrationPlace registration_place(const MegatronName& name) {
+  const size_t begin = begin_in_layer(name);
+  RegistrationPlace place;
+  if (name.layer >= 0) return {name.layer, 0, place_in(name.rest, kRegistration)};
+  if (const size_t prefix = mtp_prefix(name.rest); prefix > 0) {
+    place.layer = kBehindLayers + leading_number(std::string_view(name.rest).substr(kMtpLayers.size()))->first;
+    place.module = place_in(std::string_view(name.rest).substr(prefix), kMtpRegistration);
+    if (begin != std::string::npos) place.within = place_in(std::string_view(name.rest).substr(begin), kRegistration);
+    return place;
+  }
+  if (name.rest.starts_with("embedding.")) place.layer = -1;
+  if (name.rest.starts_with("decoder.")) place.layer = kBehindLayers - 1;
+  if (name.rest == kMegatronOutput) place.layer = std::numeric_limits<int64_t>::max();
+  return place;
+}
+
+// Linear layers of megatron-core's own.
 bool has_extra_state(std::string_view module) {
-  return module.ends_with("self_attention.linear_proj.") || module.ends_with("self_attention.linear_qkv.") ||
-         module.ends_with("mlp.linear_fc1.") || module.ends_with("mlp.linear_fc2.") || module == "output_layer.";
+  if (module.empty()) return false;
+  module.remove_suffix(1);
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  return last.starts_with("linear_") || last == "output_layer" || last == "eh_proj";
 }
 
 bool is_megatron_buffer(std::string_view name) {
-  for (const std::string_view ending : {"_extra_state", "inv_freq", "local_tokens_per_expert"}) {
+  for (const std::string_view ending :
+       {"_extra_state", "inv_freq", "local_tokens_per_expert", "global_tokens_per_expert"}) {
     if (name.ends_with(ending)) return true;
   }
   return false;

@@ -37,14 +37,23 @@ class RankState {
   RankState(const MegatronModel& model, const MegatronRank& rank, const std::vector<MegatronChunk>& chunks)
       : model_(model), rank_(rank), chunks_(chunks) {
     for (const MegatronChunk& chunk : chunks) {
-      for (const MegatronParameter& parameter : chunk) all_fp32_ = all_fp32_ && is_fp32(parameter);
+      for (const MegatronParameter& parameter : chunk) {
+        all_fp32_ = all_fp32_ && (is_fp32(parameter) || model.specs[parameter.spec].is_buffer);
+      }
     }
   }
 
-  std::vector<MegatronState> by_position(PickleValue inner, std::optional<PickleValue> masters);
+  std::vector<MegatronState> by_position(PickleValue inner, std::optional<PickleValue> masters, OptimizerPart part);
   std::vector<MegatronState> by_offset(const TorchFile& file);
 
  private:
+  struct Buffer {
+    std::string name;
+    PickleValue key, tensors;
+  };
+
+  void add_buffers(const TorchFile& file, const std::vector<Buffer>& buffers, OptimizerPart kind,
+                   std::vector<MegatronState>& states) const;
   TorchTensor state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const;
   bool rounds_to_weight(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
                         uint64_t first) const;
@@ -85,7 +94,8 @@ bool RankState::rounds_to_weight(const MegatronParameter& parameter, const Torch
 
 // inner: {state: {i: {exp_avg, ..}}, param_groups: [{params: [i, ..]}]}. masters: a list of tensors for each group, of
 // the parameters that are not fp32.
-std::vector<MegatronState> RankState::by_position(PickleValue inner, std::optional<PickleValue> masters) {
+std::vector<MegatronState> RankState::by_position(PickleValue inner, std::optional<PickleValue> masters,
+                                                  OptimizerPart part) {
   const TorchFile& file = *rank_.file;
   const auto state = inner.find("state"), groups = inner.find("param_groups");
   if (!state || !state->is(PickleKind::kDict) || !groups || !groups->is(PickleKind::kList)) {
@@ -153,7 +163,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
   };
   for (const bool qk_norms_decay : {false, true}) {
     const std::vector<MegatronParameters> partitions =
-        optimizer_groups(model_, chunks_, {.qk_norms_decay = qk_norms_decay, .decoupled_lr = decoupled});
+        optimizer_groups(model_, chunks_, {.qk_norms_decay = qk_norms_decay, .decoupled_lr = decoupled}, part);
     if (partitions.size() != stored.size()) continue;
     std::vector<const Group*> group_of;
     for (const MegatronParameters& parameters : partitions) {
@@ -197,7 +207,11 @@ FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const 
   const std::vector<FlatParameter> flat = flat_parameters(model_, parameters);
   const MegatronArgs& args = *rank_.args;
   const auto elements = static_cast<int64_t>(master.elements());
-  const int64_t dp = int64_t{args.size("data_parallel_size")} * args.size("context_parallel_size");
+  int64_t dp = int64_t{args.size("data_parallel_size")} * args.size("context_parallel_size");
+  if (has_expert_optimizer(model_) && model_.specs[parameters[0]->spec].expert >= 0) {
+    const ExpertGrid& grid = model_.experts;
+    dp = std::max<int64_t>(1, dp * grid.tp / (int64_t{grid.cuts()} * grid.blocks()));
+  }
   const auto layouts = possible_flat_layouts(flat, elements, args.integer("ddp_bucket_size").value_or(0), dp);
   std::string evidence;
   const FlatLayout* chosen = nullptr;
@@ -227,18 +241,22 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
   // A dictionary, or a list of them where optimizers are chained; in each, one entry for a buffer of a chunk.
   std::vector<PickleValue> parts = {file.root()};
   if (file.root().is(PickleKind::kList)) parts = file.root().items();
-  struct Buffer {
-    std::string name;
-    PickleValue key, tensors;
-  };
-  std::vector<Buffer> buffers;
-  for (const PickleValue part : parts) {
-    if (part.is(PickleKind::kNone)) continue;
+  std::vector<MegatronState> states;
+  const bool split = parts.size() > 1;
+  if (split != has_expert_optimizer(model_) || parts.size() > 2) {
+    corrupt(file, cat("holds the state of ", parts.size(), " optimizers, but the model has ",
+                      has_expert_optimizer(model_) ? 2 : 1));
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const PickleValue part = parts[p];
+    if (part.is(PickleKind::kNone)) continue;  // another data-parallel rank's
+    const OptimizerPart kind = !split ? OptimizerPart::kAll : p == 0 ? OptimizerPart::kDense : OptimizerPart::kExperts;
     if (!part.is(PickleKind::kDict)) corrupt(file, "not a dictionary of buffers");
     const auto coalesced = part.find("buckets_coalesced");
     if (!coalesced || !coalesced->is(PickleKind::kBool) || !coalesced->boolean()) {
       unsupported(file, "buckets_coalesced is not set: a layout of before 2024, which is not supported");
     }
+    std::vector<Buffer> buffers;
     for (int64_t index = 0;; ++index) {
       std::optional<PickleValue> entry;
       for (const auto& [key, value] : part.pairs()) {
@@ -248,13 +266,18 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
       if (!entry->is(PickleKind::kDict) || entry->pairs().size() != 1)
         corrupt(file, cat("buffer ", index, " is not of one type"));
       const auto [key, tensors] = entry->pairs()[0];
-      buffers.push_back({cat("buffer ", buffers.size()), key, tensors});
+      buffers.push_back({cat("buffer ", buffers.size(), split && p == 1 ? " of experts" : ""), key, tensors});
     }
+    add_buffers(file, buffers, kind, states);
   }
-  std::vector<MegatronState> states;
+  return states;
+}
+
+void RankState::add_buffers(const TorchFile& file, const std::vector<Buffer>& buffers, OptimizerPart kind,
+                            std::vector<MegatronState>& states) const {
   size_t next = 0;
   for (const MegatronChunk& chunk : chunks_) {
-    for (const MegatronParameters& parameters : optimizer_buffers(chunk)) {
+    for (const MegatronParameters& parameters : optimizer_buffers(model_, chunk, kind)) {
       const SafetensorsDType type = parameters[0]->tensor.dtype;
       if (next == buffers.size()) corrupt(file, cat("holds ", buffers.size(), " buffers, fewer than the weights need"));
       const Buffer& buffer = buffers[next++];
@@ -285,7 +308,6 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
     }
   }
   if (next != buffers.size()) corrupt(file, cat("holds ", buffers.size(), " buffers, but the weights need ", next));
-  return states;
 }
 
 // Of the first parameter.
@@ -320,17 +342,32 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
     const MegatronRank& rank = tree.ranks[r];
     std::optional<PickleValue> value = rank.find("optimizer");
     if (!value) corrupt(*rank.file, "distrib_optim.pt is beside it, but nothing in it");
-    if (value->is(PickleKind::kList) && !value->items().empty()) value = value->items()[0];  // chained
-    const PickleValue inner = value->find("optimizer").value_or(*value);
+    std::vector<PickleValue> parts = {*value};  // of several where optimizers are chained
+    if (value->is(PickleKind::kList) && !value->items().empty()) parts = value->items();
+    const PickleValue inner = parts[0].find("optimizer").value_or(parts[0]);
     if (!optimizer.step) optimizer.step = find_step(*rank.file, inner);
     RankState state(model, rank, model.chunks[r]);
     if (!rank.distributed_optimizer.empty()) {
       optimizer.files.push_back(std::make_unique<TorchFile>(rank.distributed_optimizer));
       optimizer.states.push_back(state.by_offset(*optimizer.files.back()));
-    } else if (rank.args->flag("use_distributed_optimizer")) {
+      continue;
+    }
+    if (rank.args->flag("use_distributed_optimizer")) {
       corrupt(*rank.file, "args.use_distributed_optimizer is True, but distrib_optim.pt beside it is missing");
-    } else {
-      optimizer.states.push_back(state.by_position(inner, value->find("fp32_from_fp16_params")));
+    }
+    if (parts.size() != (has_expert_optimizer(model) ? 2 : 1)) {
+      corrupt(*rank.file, cat("holds the state of ", parts.size(), " optimizers, but the model has ",
+                              has_expert_optimizer(model) ? 2 : 1));
+    }
+    optimizer.states.emplace_back();
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const OptimizerPart kind = parts.size() == 1 ? OptimizerPart::kAll
+                                 : p == 0          ? OptimizerPart::kDense
+                                                   : OptimizerPart::kExperts;
+      for (MegatronState& each : state.by_position(parts[p].find("optimizer").value_or(parts[p]),
+                                                   parts[p].find("fp32_from_fp16_params"), kind)) {
+        optimizer.states.back().push_back(std::move(each));
+      }
     }
   }
   const bool stepped =

@@ -17,14 +17,23 @@ bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
   return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
 }
 
+bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, OptimizerPart part) {
+  if (spec.is_buffer) return false;
+  if (part == OptimizerPart::kAll || !has_expert_optimizer(model)) return true;
+  return (spec.expert >= 0) == (part == OptimizerPart::kExperts);
+}
+
 }  // namespace
 
+bool has_expert_optimizer(const MegatronModel& model) { return model.config.has_experts() && model.experts.ep > 1; }
+
 std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std::span<const MegatronChunk> chunks,
-                                                 const GroupRule& rule) {
+                                                 const GroupRule& rule, OptimizerPart part) {
   std::array<MegatronParameters, 4> groups;
   for (const MegatronChunk& chunk : chunks) {
     for (const MegatronParameter& parameter : chunk) {
       const ckpt::ParameterSpec& spec = model.specs[parameter.spec];
+      if (!is_in(model, spec, part)) continue;
       const bool decays = !is_no_decay(spec) || (rule.qk_norms_decay && is_qk_norm(spec));
       groups[(decays ? 0 : 1) + (rule.decoupled_lr && is_embedding_or_output(spec) ? 2 : 0)].push_back(&parameter);
     }
@@ -36,9 +45,11 @@ std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std
   return found;
 }
 
-std::vector<MegatronParameters> optimizer_buffers(const MegatronChunk& chunk) {
+std::vector<MegatronParameters> optimizer_buffers(const MegatronModel& model, const MegatronChunk& chunk,
+                                                  OptimizerPart part) {
   std::vector<MegatronParameters> buffers;
   for (const MegatronParameter& parameter : chunk) {
+    if (!is_in(model, model.specs[parameter.spec], part)) continue;
     const auto of_type = std::find_if(buffers.begin(), buffers.end(), [&](const MegatronParameters& buffer) {
       return buffer[0]->tensor.dtype == parameter.tensor.dtype;
     });

@@ -32,13 +32,20 @@ struct GroupRule {
   bool decoupled_lr = false;    // --decoupled-lr: word embeddings and output layer have groups of their own
 };
 
+// Megatron has an optimizer of their own for experts that are spread over expert-parallel ranks.
+enum class OptimizerPart : uint8_t { kAll, kDense, kExperts };
+
+// Whether it has such experts, somewhere in the model.
+bool has_expert_optimizer(const MegatronModel& model);
+
 // First those whose weights decay, then those whose do not; each in the order of registration, over all chunks. Groups
 // without parameters are left out.
 std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std::span<const MegatronChunk> chunks,
-                                                 const GroupRule& rule);
+                                                 const GroupRule& rule, OptimizerPart part);
 
 // The buffers of a chunk: by type of weight, in the order in which the types appear.
-std::vector<MegatronParameters> optimizer_buffers(const MegatronChunk& chunk);
+std::vector<MegatronParameters> optimizer_buffers(const MegatronModel& model, const MegatronChunk& chunk,
+                                                  OptimizerPart part);
 
 std::vector<FlatParameter> flat_parameters(const MegatronModel& model, const MegatronParameters& parameters);
 

@@ -58,13 +58,18 @@ class MegatronSource final : public ckpt::Source {
     for (size_t r = 0; r < tree_.ranks.size(); ++r) {
       for (const MegatronChunk& chunk : model_.chunks[r]) {
         for (const MegatronParameter& p : chunk) {
-          weights[r].push_back({&p, core::TensorRole::kParam, tree_.ranks[r].file.get(), p.tensor, p.name, 0});
+          const bool is_buffer = model_.specs[p.spec].is_buffer;
+          weights[r].push_back({&p, is_buffer ? core::TensorRole::kBuffer : core::TensorRole::kParam,
+                                tree_.ranks[r].file.get(), p.tensor, p.name, 0});
         }
       }
     }
     if (add_tensors(core::TensorRole::kParam, weights)) {
-      decisions.push_back("the output layer on the last stage is a copy of the word embeddings, and left out");
+      decisions.push_back(model_.config.mtp_num_layers > 0
+                              ? "the word embeddings on the last stage are a copy, and left out"
+                              : "the output layer on the last stage is a copy of the word embeddings, and left out");
     }
+    add_tensors(core::TensorRole::kBuffer, weights);
     for (const core::TensorRole role :
          {core::TensorRole::kMaster, core::TensorRole::kExpAvg, core::TensorRole::kExpAvgSq}) {
       add_tensors(role, optimizer_.states);
@@ -99,9 +104,10 @@ class MegatronSource final : public ckpt::Source {
   // The state holds the rank's part of its parameter.
   void add_shards(const MegatronRank& rank, const MegatronState& state) {
     const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
-    const int64_t elements = core::num_elements(ckpt::local_shape(spec, model_.padded, tree_.tp));
+    const MegatronModel::Cut cut = model_.cut_of(spec, rank.tp);
+    const int64_t elements = core::num_elements(ckpt::local_shape(spec, model_.padded, cut.size));
     uint64_t first = state.first;
-    for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, tree_.tp, rank.tp, 0, elements)) {
+    for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
       const auto size = static_cast<uint64_t>(core::num_elements(box.extent));
       shards_.push_back({spec.key, state.role, *to_core_dtype(state.tensor.dtype), spec.global_shape,
                          std::move(box.offset), std::move(box.extent)});
@@ -139,13 +145,19 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
     const MegatronRank& rank = tree_.ranks[r];
     for (const MegatronState& state : of_rank[r]) {
       if (state.role != role) continue;
-      const size_t first_holder = state.parameter->spec * tp_size, holder = first_holder + static_cast<size_t>(rank.tp);
+      const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
+      const size_t first_holder = state.parameter->spec * tp_size;
+      const size_t holder = first_holder + static_cast<size_t>(model_.cut_of(spec, rank.tp).rank);
       if (state.parameter->is_tied_copy) {
         tied_copies.emplace_back(&state, holder);
         continue;
       }
+      if (holders[holder] != nullptr) {
+        check_copy(state, holders[holder], "other expert-parallel ranks hold the same");
+        continue;
+      }
       holders[holder] = &state;
-      if (rank.tp > 0 && model_.specs[state.parameter->spec].rule == ckpt::TpRule::kReplicated) {
+      if (holder != first_holder && spec.rule == ckpt::TpRule::kReplicated) {
         check_copy(state, holders[first_holder], "every tensor-parallel rank holds the same");
       } else {
         add_shards(rank, state);
@@ -153,7 +165,9 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
     }
   }
   for (const auto& [copy, holder] : tied_copies) {
-    check_copy(*copy, holders[holder], "args.untie_embeddings_and_output_weights is False");
+    check_copy(*copy, holders[holder],
+               model_.config.mtp_num_layers > 0 ? "args.mtp_num_layers is set"
+                                                : "args.untie_embeddings_and_output_weights is False");
   }
   return !tied_copies.empty();
 }

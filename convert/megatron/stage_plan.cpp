@@ -10,31 +10,33 @@ namespace {
 using core::DType;
 using core::TensorRole;
 
-// The parameters of a chunk, in the order of registration.
+// The parameters of a chunk, in the order of registration; of experts those of the first of the ranks that share them.
 MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, MegatronNaming naming,
                          const std::function<DType(const std::string&)>& dtype) {
   const int64_t first_layer = ckpt::layers_of_chunk(model.config, model.layout, pp, chunk).first;
   struct Placed {
-    std::pair<int64_t, int> place;  // layer, within it
+    RegistrationPlace place;
     MegatronParameter parameter;
   };
   std::vector<Placed> placed;
   const auto add = [&](size_t s, const std::string& key, bool is_tied_copy) {
     const ckpt::ParameterSpec& spec = model.specs[s];
-    MegatronName name = megatron_name(parse_megatron_name(key), naming);
-    const int place = name.layer < 0 ? 0 : registration_place(name.rest);
-    MegatronParameter parameter{s, name.key(name.layer - first_layer), {}, is_tied_copy};
+    const MegatronName name = megatron_name(parse_canonical_name(key), naming);
+    MegatronParameter parameter{s, name.key(name.layer - first_layer, name.expert), {}, is_tied_copy};
     parameter.tensor.dtype = from_core_dtype(dtype(spec.key));
-    for (const int64_t length : ckpt::local_shape(spec, model.padded, model.layout.tensor_model_parallel_size)) {
+    for (const int64_t length : ckpt::local_shape(spec, model.padded, model.cut_of(spec, 0).size)) {
       parameter.tensor.shape.push_back(static_cast<uint64_t>(length));
     }
-    placed.push_back({{is_tied_copy ? model.config.num_layers : spec.layer, place}, std::move(parameter)});
+    placed.push_back({registration_place(name), std::move(parameter)});
   };
   for (size_t s = 0; s < model.specs.size(); ++s) {
-    if (model.chunk_holds(model.specs[s], pp, chunk)) add(s, model.specs[s].key, false);
+    const ckpt::ParameterSpec& spec = model.specs[s];
+    if (model.chunk_holds(spec, pp, chunk) && model.rank_holds(spec, 0, 0)) add(s, spec.key, false);
   }
   if (pp > 0 && model.is_last_chunk(pp, chunk)) {
     for (size_t s = 0; s < model.specs.size(); ++s) {
+      const std::string& key = model.specs[s].key;
+      if (key == kWordEmbeddings && model.config.mtp_num_layers > 0) add(s, key, true);
       if (model.specs[s].is_tied_embedding) add(s, std::string(kMegatronOutput), true);
     }
   }
@@ -59,7 +61,7 @@ size_t add_tensor(StageFile& file, const MegatronParameter& parameter, TensorRol
 }
 
 void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan) {
-  for (const MegatronParameters& group : optimizer_groups(model, plan.chunks, {})) {
+  for (const MegatronParameters& group : optimizer_groups(model, plan.chunks, {}, OptimizerPart::kAll)) {
     std::vector<StagePlan::PositionState>& states = plan.groups.emplace_back();
     for (const MegatronParameter* parameter : group) {
       StagePlan::PositionState state{parameter, {}, 0, 0, 0};
@@ -80,7 +82,7 @@ void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan)
 // One bucket, as without --overlap-grad-reduce, in the layout of megatron-core since 0.13.
 void plan_distributed(const MegatronModel& model, StagePlan& plan) {
   for (const MegatronChunk& chunk : plan.chunks) {
-    for (const MegatronParameters& parameters : optimizer_buffers(chunk)) {
+    for (const MegatronParameters& parameters : optimizer_buffers(model, chunk, OptimizerPart::kAll)) {
       const FlatLayout layout = flat_layout(flat_parameters(model, parameters), {});
       StagePlan::BufferState buffer{parameters[0]->tensor.dtype, layout.end, plan.optimizer.storage_bytes.size()};
       for (const OptimizerKind& kind : kOptimizerKinds) {
@@ -104,7 +106,9 @@ StagePlan plan_stage(const MegatronModel& model, int pp, MegatronNaming naming, 
   }
   for (const MegatronChunk& chunk : plan.chunks) {
     for (const MegatronParameter& parameter : chunk) {
-      add_tensor(plan.model, parameter, TensorRole::kParam, *to_core_dtype(parameter.tensor.dtype));
+      const bool is_buffer = model.specs[parameter.spec].is_buffer;
+      add_tensor(plan.model, parameter, is_buffer ? TensorRole::kBuffer : TensorRole::kParam,
+                 *to_core_dtype(parameter.tensor.dtype));
     }
   }
   if (optimizer == MegatronOptimizerForm::kByPosition) plan_by_position(model, step, plan);

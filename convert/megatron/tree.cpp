@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
+#include <set>
 
 #include "convert/detail/printable.h"
 #include "convert/megatron/iterations.h"
@@ -35,10 +37,11 @@ std::string model_file(const fs::path& folder) {
   return "";
 }
 
-MegatronRank open_rank(const fs::path& folder, int tp, int pp) {
+MegatronRank open_rank(const fs::path& folder, int tp, int pp, int ep) {
   MegatronRank rank;
   rank.tp = tp;
   rank.pp = pp;
+  rank.ep = ep;
   const std::string path = model_file(folder);
   if (path.empty()) {
     throw Error(ErrorCode::kCorruptData, cat((folder / kModelFiles[0]).string(), " is missing"));
@@ -68,21 +71,27 @@ MegatronTree open_iteration(const fs::path& folder) {
   if (names.empty()) throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": no ", kModelFiles[0], " in it"));
   MegatronTree tree;
   tree.folder = folder;
-  const MegatronRank first = open_rank(folder / names[0], 0, 0);
+  const MegatronRank first = open_rank(folder / names[0], 0, 0, 0);
   const MegatronArgs& args = *first.args;
-  if (args.size("expert_model_parallel_size") != 1) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(args.where(), ": args.expert_model_parallel_size is ", args.size("expert_model_parallel_size"),
-                    ": expert parallelism is not supported yet"));
-  }
   tree.tp = args.size("tensor_model_parallel_size");
   tree.pp = args.size("pipeline_model_parallel_size");
   tree.vpp = args.size("virtual_pipeline_model_parallel_size");
+  tree.experts = {tree.tp, args.size("expert_model_parallel_size"), tree.tp, args.flag("moe_tp_extend_ep")};
+  if (args.is_set("expert_tensor_parallel_size")) tree.experts.etp = args.size("expert_tensor_parallel_size");
+  if (tree.tp % tree.experts.etp != 0) {
+    throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.expert_tensor_parallel_size ", tree.experts.etp,
+                                             " does not divide args.tensor_model_parallel_size ", tree.tp));
+  }
+  if (int64_t{tree.tp} * tree.experts.ep > 1 << 20) {
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.expert_model_parallel_size ", tree.experts.ep));
+  }
+  const std::string of_experts = tree.experts.ep == 1 ? "" : cat(" and expert_model_parallel_size ", tree.experts.ep);
   const std::string sizes = cat("args of ", names[0], " say tensor_model_parallel_size ", tree.tp,
-                                " and pipeline_model_parallel_size ", tree.pp);
+                                " and pipeline_model_parallel_size ", tree.pp, of_experts);
+  const std::vector<std::pair<int, int>> places = tree.experts.ranks();
   for (int pp = 0; pp < tree.pp; ++pp) {
-    for (int tp = 0; tp < tree.tp; ++tp) {
-      const std::string name = megatron_rank_folder(tp, pp, tree.pp);
+    for (const auto& [tp, ep] : places) {
+      const std::string name = megatron_rank_folder(tp, pp, tree.pp, ep, tree.experts.ep);
       if (!fs::exists(folder / name)) {
         throw Error(ErrorCode::kCorruptData, cat((folder / name).string(), " is missing: ", sizes));
       }
@@ -93,11 +102,12 @@ MegatronTree open_iteration(const fs::path& folder) {
     throw Error(ErrorCode::kCorruptData, cat((folder / names[0]).string(), " is there, but ", sizes));
   }
   for (int pp = 0; pp < tree.pp; ++pp) {
-    for (int tp = 0; tp < tree.tp; ++tp) {
-      tree.ranks.push_back(open_rank(folder / megatron_rank_folder(tp, pp, tree.pp), tp, pp));
+    for (const auto& [tp, ep] : places) {
+      tree.ranks.push_back(open_rank(folder / megatron_rank_folder(tp, pp, tree.pp, ep, tree.experts.ep), tp, pp, ep));
       const MegatronArgs& own = *tree.ranks.back().args;
-      for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
-                               "virtual_pipeline_model_parallel_size", "num_layers", "hidden_size", "iteration"}) {
+      for (const char* name :
+           {"tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
+            "expert_model_parallel_size", "expert_tensor_parallel_size", "num_layers", "hidden_size", "iteration"}) {
         if (own.integer(name) == args.integer(name)) continue;
         throw Error(ErrorCode::kCorruptData,
                     cat(own.where(), ": args.", name, " is ", own.integer(name).value_or(0), " but ", args.where(),
@@ -110,14 +120,25 @@ MegatronTree open_iteration(const fs::path& folder) {
 
 }  // namespace
 
-std::string megatron_rank_folder(int tp, int pp, int pp_size) {
-  char name[64];
-  if (pp_size > 1) {
-    std::snprintf(name, sizeof name, "mp_rank_%02d_%03d", tp, pp);
-  } else {
-    std::snprintf(name, sizeof name, "mp_rank_%02d", tp);
+std::string megatron_rank_folder(int tp, int pp, int pp_size, int ep, int ep_size) {
+  const auto field = [](const char* format, int value) {
+    char text[32];
+    std::snprintf(text, sizeof text, format, value);
+    return std::string(text);
+  };
+  return cat(field("mp_rank_%02d", tp), pp_size > 1 ? field("_%03d", pp) : "", ep_size > 1 ? field("_%03d", ep) : "");
+}
+
+std::vector<std::pair<int, int>> ExpertGrid::ranks() const {
+  std::set<std::pair<int, int>> places;  // ep, tp
+  // megatron/core/parallel_state.py: tp is fastest among the ranks of a stage; etp, then ep, in the experts' own grid.
+  const int64_t all = tp_extends_ep ? int64_t{tp} * ep : std::lcm(int64_t{tp}, int64_t{etp} * ep);
+  for (int64_t rank = 0; rank < all; ++rank) {
+    places.emplace(tp_extends_ep ? rank / tp : rank / etp % ep, rank % tp);
   }
-  return name;
+  std::vector<std::pair<int, int>> in_order;
+  for (const auto& [ep_rank, tp_rank] : places) in_order.emplace_back(tp_rank, ep_rank);
+  return in_order;
 }
 
 std::optional<PickleValue> MegatronRank::find(std::string_view key) const {

@@ -214,6 +214,44 @@ TEST(Layout, ExpertsAreDealtInBlocksOverTheirOwnGrid) {
   }
 }
 
+// Experts, latent attention, shared experts and a layer behind the model: what the list says is what the config counts.
+TEST(Layout, ParametersOfExpertsAddUpToWhatTheModelCounts) {
+  core::TransformerConfig config = small_model(128);
+  config.add_bias_linear = config.add_qkv_bias = false;
+  config.num_experts = 4;
+  config.moe_ffn_hidden_size = 8;
+  config.moe_layer_freq = "([0]*1+[1]*1)";
+  config.moe_router_enable_expert_bias = true;
+  config.moe_shared_expert_intermediate_size = 12;
+  config.moe_shared_expert_gate = true;
+  config.mtp_num_layers = 2;
+  for (const int64_t rank : {int64_t{-1}, int64_t{0}, int64_t{10}}) {
+    config.multi_latent_attention = rank >= 0;
+    config.q_lora_rank = rank;
+    config.kv_lora_rank = 6;
+    config.qk_head_dim = 8;
+    config.qk_pos_emb_head_dim = 4;
+    config.v_head_dim = 10;
+    config.resolve(16);
+    config.validate();
+    int64_t sum = 0, buffers = 0;
+    for (const ParameterSpec& spec : parameter_specs(config)) {
+      (spec.is_buffer ? buffers : sum) += core::num_elements(spec.global_shape);
+      EXPECT_EQ(spec.expert >= 0, spec.key.find("local_experts") != std::string::npos);
+      const auto by_name = parameter_spec_of(spec.key, spec.global_shape, config);
+      if (!by_name) continue;  // those of a dense model
+      EXPECT_EQ(by_name->rule, spec.rule) << spec.key;
+      EXPECT_EQ(by_name->layer, spec.layer) << spec.key;
+      EXPECT_EQ(by_name->expert, spec.expert) << spec.key;
+    }
+    EXPECT_EQ(sum, config.num_parameters(1)) << rank;
+    EXPECT_EQ(buffers, 3 * 4);
+    const RoleSpec roles[] = {{core::TensorRole::kParam, core::DType::kBf16}, {core::TensorRole::kBuffer}};
+    const ModelLayout layout{2, 2, 2, 0, 1, 4, 1};
+    EXPECT_TRUE(check_coverage(shards_of_checkpoint(layout, config, roles).shards).empty());
+  }
+}
+
 TEST(Layout, RanksAreTpFastestThenDpThenPp) {
   const ModelLayout layout{2, 3, 4, false};
   const RankCoordinates at = coordinates_of_rank(layout, 1 + 2 * 3 + 8 * 2);

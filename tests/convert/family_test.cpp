@@ -6,31 +6,21 @@
 #include <set>
 
 #include "ckpt/layout.h"
+#include "ckpt/plan.h"
 #include "convert/huggingface_config.h"
+#include "convert/name_map.h"
 #include "core/error.h"
 #include "tests/support/thrown.h"
 
 namespace ms::convert {
 namespace {
 
-const char* const kGenuine[] = {"llama", "gpt2", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "glm", "glm4"};
+const char* const kGenuine[] = {"llama",     "gpt2",      "mistral",  "qwen2",       "qwen3",
+                                "gemma2",    "phi3",      "glm",      "glm4",        "mixtral",
+                                "qwen2_moe", "qwen3_moe", "glm4_moe", "deepseek_v2", "deepseek_v3"};
 
 HfConfig genuine(const std::string& name) {
   return read_hf_config(core::cat(MS_TEST_DATA, "/hf_", name, "_tiny/config.json"));
-}
-
-bool is_present(const NameRule& rule, const core::TransformerConfig& model) {
-  switch (rule.presence) {
-    case Presence::kAlways:
-      return true;
-    case Presence::kQkvBias:
-      return model.add_qkv_bias;
-    case Presence::kQkLayernorm:
-      return model.qk_layernorm;
-    case Presence::kUntied:
-      return model.untie_embeddings_and_output_weights;
-  }
-  return false;
 }
 
 TEST(Families, AreFoundByTheirModelType) {
@@ -52,28 +42,28 @@ TEST(Families, RulesNameEveryParameterOfTheModelOnce) {
   for (const char* name : kGenuine) {
     SCOPED_TRACE(name);
     const HfConfig config = genuine(name);
-    std::map<std::string, std::multiset<Part>> parts;
+    // Of each parameter, the boxes that tensors are of it.
+    std::map<std::string, std::vector<core::ShardedTensor>> boxes;
     std::set<std::string> hf_names;
-    const auto take = [&](std::span<const NameRule> rules, const std::string& before_hf, const std::string& before) {
-      for (const NameRule& rule : rules) {
-        if (!is_present(rule, config.model)) continue;
-        EXPECT_TRUE(hf_names.insert(core::cat(before_hf, rule.hf)).second) << rule.hf;
-        parts[core::cat(before, rule.canonical)].insert(rule.part);
+    for_each_tensor(*config.family, config.model, [&](const MappedTensor& mapped) {
+      EXPECT_TRUE(hf_names.insert(mapped.name).second) << mapped.name;
+      if (mapped.is_copy) return;
+      for (const TensorPiece& piece : mapped.pieces) {
+        boxes[mapped.key].push_back(
+            {mapped.key, mapped.role, core::DType::kBf16, mapped.global_shape, piece.offset, piece.extent});
       }
-    };
-    take(config.family->before, "", "");
-    for (int64_t layer = 0; layer < config.model.num_layers; ++layer) {
-      take(config.family->layer, core::cat("layers.", layer, "."), core::cat("decoder.layers.", layer, "."));
+    });
+    const auto specs = ckpt::parameter_specs(config.model);
+    for (const ckpt::ParameterSpec& spec : specs) {
+      const auto& tiles = boxes[spec.key];
+      ASSERT_FALSE(tiles.empty()) << spec.key;
+      EXPECT_EQ(tiles[0].global_shape, spec.global_shape) << spec.key;
+      EXPECT_TRUE(ckpt::has_role(spec, tiles[0].role)) << spec.key;
+      ckpt::ShardTable table;
+      for (const core::ShardedTensor& tile : tiles) table.push_back(tile);
+      EXPECT_TRUE(ckpt::check_coverage(table).empty()) << spec.key;
     }
-    take(config.family->after, "", "");
-    const std::set<std::multiset<Part>> whole = {
-        {Part::kWhole}, {Part::kQkv}, {Part::kQuery, Part::kKey, Part::kValue}, {Part::kGate, Part::kUp}};
-    std::set<std::string> keys;
-    for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(config.model)) {
-      keys.insert(spec.key);
-      EXPECT_TRUE(whole.contains(parts[spec.key])) << spec.key;
-    }
-    EXPECT_EQ(parts.size(), keys.size()) << "a rule for a parameter that the model does not have";
+    EXPECT_EQ(boxes.size(), specs.size()) << "a rule for a parameter that the model does not have";
   }
 }
 
@@ -84,6 +74,10 @@ TEST(Families, AModelWithoutAConfigIsSaidByTheFirstThatCan) {
   EXPECT_EQ(family_of_model(model).model_type, "llama");
   model = genuine("qwen3").model;
   EXPECT_EQ(family_of_model(model).model_type, "qwen3");
+  for (const char* name : kGenuine) {
+    if (!genuine(name).model.has_experts()) continue;
+    EXPECT_EQ(family_of_model(genuine(name).model).model_type, std::string_view(name));
+  }
   model.post_norm = true;
   EXPECT_EQ(test::code_of([&] { family_of_model(model); }), core::ErrorCode::kUnsupported);
 }

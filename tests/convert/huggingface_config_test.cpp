@@ -139,7 +139,8 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsOfTheirFamilies) {
 TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
   for (const char* name :
        {"hf_llama_tiny", "hf_llama3_tiny", "hf_yarn_tiny", "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny",
-        "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny"}) {
+        "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny", "hf_mixtral_tiny",
+        "hf_qwen2_moe_tiny", "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny", "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny"}) {
     const HfConfig genuine = read_hf_config(core::cat(MS_TEST_DATA, "/", name, "/config.json"));
     const json made = make_hf_config(genuine.model, json(), core::DType::kFp32);
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
@@ -174,6 +175,72 @@ TEST(HuggingFaceConfigTest, WhatWeCannotComputeIsRefusedByName) {
   };
   for (const auto& [key, value] : cases) {
     EXPECT_THAT(error_of(with(key, value), ErrorCode::kUnsupported), HasSubstr(key)) << key << " " << value;
+  }
+}
+
+json genuine(const char* name) { return read_json(core::cat(MS_TEST_DATA, "/", name, "/config.json"), 1 << 20); }
+
+TEST(HuggingFaceConfigTest, WhichLayersHaveExperts) {
+  json config = genuine("hf_deepseek_v3_tiny");
+  config["num_hidden_layers"] = 6;
+  config["first_k_dense_replace"] = 3;
+  EXPECT_EQ(parse_hf_config(config, "x").model.moe_layer_freq, "([0]*3+[1]*3)");
+  config["first_k_dense_replace"] = 0;
+  EXPECT_EQ(parse_hf_config(config, "x").model.moe_layer_freq, "1");
+  config["moe_layer_freq"] = 2;
+  EXPECT_EQ(parse_hf_config(config, "x").model.moe_layer_freq, "2");
+  EXPECT_THROW(make_hf_config(parse_hf_config(config, "x").model, json(), core::DType::kBf16), core::Error)
+      << "transformers has no such model, and no key for it";
+  json qwen = genuine("hf_qwen3_moe_tiny");
+  qwen["num_hidden_layers"] = 6;
+  qwen["decoder_sparse_step"] = 2;
+  EXPECT_EQ(parse_hf_config(qwen, "x").model.moe_layer_freq, "([0]*1+[1]*1+[0]*1+[1]*1+[0]*1+[1]*1)");
+  qwen["decoder_sparse_step"] = 1;
+  qwen["mlp_only_layers"] = {0, 1};
+  const core::TransformerConfig model = parse_hf_config(qwen, "x").model;
+  EXPECT_EQ(model.moe_layer_freq, "([0]*2+[1]*4)");
+  EXPECT_EQ(parse_hf_config(make_hf_config(model, json(), core::DType::kBf16), "made").model, model);
+  qwen["mlp_only_layers"] = {6};
+  EXPECT_THAT(error_of(qwen, core::ErrorCode::kUnsupported), HasSubstr("mlp_only_layers"));
+}
+
+TEST(HuggingFaceConfigTest, RoutingThatWeHaveNoWordForIsRefused) {
+  const auto refused = [](const char* name, const char* key, const json& value) {
+    json config = genuine(name);
+    config[key] = value;
+    EXPECT_THAT(error_of(config, core::ErrorCode::kUnsupported), HasSubstr(key)) << name;
+  };
+  refused("hf_deepseek_v3_tiny", "scoring_func", "softmax");
+  refused("hf_deepseek_v3_tiny", "topk_method", "greedy");
+  refused("hf_deepseek_v3_tiny", "norm_topk_prob", false);
+  refused("hf_deepseek_v3_tiny", "rope_interleave", false);
+  refused("hf_deepseek_v3_tiny", "num_key_value_heads", 2);
+  refused("hf_deepseek_v2_tiny", "topk_method", "noaux_tc");
+  refused("hf_deepseek_v2_tiny", "mlp_bias", true);
+  refused("hf_glm4_moe_tiny", "norm_topk_prob", false);
+  refused("hf_qwen3_moe_tiny", "attention_bias", true);
+}
+
+// transformers leaves the layers of multi-token prediction out and says that they are there: both are kept so.
+TEST(HuggingFaceConfigTest, NextTokenLayersThatAreNotThereStayInTheConfig) {
+  const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_glm4_moe_tiny"));
+  ASSERT_EQ(config.model.mtp_num_layers, 1);
+  core::TransformerConfig without = config.model;
+  without.mtp_num_layers = 0;
+  EXPECT_EQ(make_hf_config(without, config.original, core::DType::kBf16), config.original);
+  EXPECT_EQ(make_hf_config(without, json(), core::DType::kBf16).at("num_nextn_predict_layers"), 0);
+}
+
+TEST(HuggingFaceConfigTest, WeightsInFp8HaveBlocks) {
+  json config = genuine("hf_deepseek_v3_tiny");
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 64}}};
+  const HfConfig parsed = parse_hf_config(config, "x");
+  EXPECT_EQ(parsed.fp8_block_rows, 128);
+  EXPECT_EQ(parsed.fp8_block_columns, 64);
+  EXPECT_FALSE(parsed.original.contains("quantization_config")) << "the weights will be bf16";
+  for (const json& wrong : {json{128}, json{0, 128}, json{128, "x"}, json()}) {
+    config["quantization_config"]["weight_block_size"] = wrong;
+    EXPECT_THAT(error_of(config, core::ErrorCode::kUnsupported), HasSubstr("quantization_config")) << wrong;
   }
 }
 
@@ -229,9 +296,10 @@ TEST(HuggingFaceConfigTest, FilesThatAreNoJsonOrTooDeep) {
 }
 
 TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
-  for (const char* name :
-       {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny", "hf_mistral_tiny", "hf_qwen2_tiny",
-        "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny"}) {
+  for (const char* name : {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny",
+                           "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_phi3_tiny",
+                           "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny", "hf_mixtral_tiny", "hf_qwen2_moe_tiny",
+                           "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny", "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny"}) {
     const std::string path = core::cat(MS_TEST_DATA, "/", name, "/config.json");
     const HfConfig config = read_hf_config(path);
     EXPECT_NO_THROW(config.model.validate());
@@ -242,7 +310,8 @@ TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
 
 TEST(HuggingFaceConfigTest, OwnConfigsReadBackAsTheSameModel) {
   for (const Family* family : families()) {
-    if (family->heads_key != "num_attention_heads") continue;  // GPT-2 has names of its own: see above
+    if (family->heads_key != "num_attention_heads") continue;    // GPT-2 has names of its own: see above
+    if (family->expert_layers != ExpertLayers::kNone) continue;  // their keys are more: see above
     json config = with("model_type", family->model_type);
     config["num_key_value_heads"] = 4;
     config["rms_norm_eps"] = 1e-5;

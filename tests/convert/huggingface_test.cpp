@@ -9,6 +9,7 @@
 #include "ckpt/box.h"
 #include "ckpt/layout.h"
 #include "ckpt/plan.h"
+#include "convert/fp8.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
@@ -192,7 +193,9 @@ INSTANTIATE_TEST_SUITE_P(GroupsAndTp, HuggingFaceValuesTest,
                                             ::testing::Values(1, 2, 3, 4)));
 
 TEST(HuggingFaceSourceTest, ShardsTileExactlyTheParametersOfTheModel) {
-  for (const char* name : {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_qwen2_tiny", "hf_qwen3_tiny"}) {
+  for (const char* name :
+       {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_mixtral_tiny",
+        "hf_qwen2_moe_tiny", "hf_glm4_moe_tiny", "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny"}) {
     const auto source = open_huggingface(core::cat(MS_TEST_DATA, "/", name));
     std::map<std::string, std::vector<core::ShardedTensor>> by_key;
     for (const core::ShardedTensor& shard : source->shards()) by_key[shard.key].push_back(shard);
@@ -229,6 +232,95 @@ TEST(HuggingFaceSourceTest, ReadsAnyBoxOfAShard) {
     EXPECT_THROW(source->read(static_cast<int32_t>(s), {1, 0}, whole_extent, nullptr), core::Error);
   }
   EXPECT_THAT(source->describe(0), HasSubstr("model.safetensors:\"model.embed_tokens.weight\""));
+}
+
+// Matrices of a llama in FP8, in blocks that neither its rows nor its columns are a multiple of.
+TEST(HuggingFaceSourceTest, Fp8IsDequantisedBlockByBlock) {
+  constexpr int64_t kBlockRows = 7, kBlockColumns = 10;
+  FakeModel model = fake_llama(4, 2, 6, 1);
+  model.config["quantization_config"] = {
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {kBlockRows, kBlockColumns}}};
+  model.config["dtype"] = "bfloat16";
+  std::vector<SafetensorsEntry> entries;
+  const auto is_fp8 = [](const std::string& name) { return name.find("_proj") != std::string::npos; };
+  for (const auto& [name, shape] : model.shapes) {
+    entries.push_back({name, is_fp8(name) ? SafetensorsDType::kF8E4M3 : SafetensorsDType::kF32, shape});
+    if (!is_fp8(name)) continue;
+    entries.push_back({name + "_scale_inv",
+                       SafetensorsDType::kF32,
+                       {(shape[0] + kBlockRows - 1) / kBlockRows, (shape[1] + kBlockColumns - 1) / kBlockColumns}});
+  }
+  const SafetensorsPreamble preamble = make_safetensors_preamble(entries, {{"format", "pt"}});
+  std::string bytes = preamble.bytes;
+  bytes.resize(preamble.file_size_bytes);
+  std::map<std::string, std::vector<uint8_t>> codes;
+  std::map<std::string, std::vector<float>> scales;
+  for (size_t e = 0; e < entries.size(); ++e) {
+    char* at = bytes.data() + preamble.data_offsets[e];
+    const uint64_t count = entries[e].shape[0] * (entries[e].shape.size() > 1 ? entries[e].shape[1] : 1);
+    if (entries[e].dtype == SafetensorsDType::kF8E4M3) {
+      auto& own = codes[entries[e].name];
+      for (uint64_t i = 0; i < count; ++i) own.push_back(static_cast<uint8_t>(i * 37 % 127 + (i % 2) * 128));
+      std::memcpy(at, own.data(), count);
+    } else if (entries[e].name.ends_with("_scale_inv")) {
+      auto& own = scales[entries[e].name];
+      for (uint64_t i = 0; i < count; ++i) own.push_back(0.01F * static_cast<float>(i + 1));
+      std::memcpy(at, own.data(), count * sizeof(float));
+    }
+  }
+  const TemporaryFolder folder;
+  write_file(folder / "config.json", model.config.dump());
+  write_file(folder / "model.safetensors", bytes);
+  const auto source = open_huggingface(folder.path().string());
+  EXPECT_FALSE(source->info().model_extra.at("hf_config").contains("quantization_config"));
+  const core::ShardedTensor target{"decoder.layers.0.mlp.linear_fc1.weight",
+                                   core::TensorRole::kParam,
+                                   core::DType::kBf16,
+                                   {72, 24},
+                                   {5, 3},
+                                   {60, 17}};  // of gate and of up
+  const std::vector<std::byte> seen = assemble(*source, target);
+  for (int64_t row = 0; row < 60; ++row) {
+    for (int64_t column = 0; column < 17; ++column) {
+      const int64_t r = (row + 5) % 36, c = column + 3;
+      const std::string name = core::cat("model.layers.0.mlp.", row + 5 < 36 ? "gate" : "up", "_proj.weight");
+      const float scale = scales.at(name + "_scale_inv")[static_cast<size_t>(r / kBlockRows * 3 + c / kBlockColumns)];
+      const kernels::bf16 wanted(e4m3_value(codes.at(name)[static_cast<size_t>(r * 24 + c)]) * scale);
+      kernels::bf16 value;
+      std::memcpy(&value, seen.data() + (row * 17 + column) * 2, 2);
+      ASSERT_EQ(value, wanted) << row << " " << column;
+    }
+  }
+  // Scales of another shape; none at all.
+  for (const auto& [from, to] :
+       {std::pair{"[6,3]", "[3,6]"}, std::pair{"gate_proj.weight_scale_inv", "gate_proj.weight_scale_xxx"}}) {
+    std::string changed = bytes;
+    const size_t at = changed.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    changed.replace(at, std::strlen(to), to);
+    write_file(folder / "model.safetensors", changed);
+    EXPECT_THROW(open_huggingface(folder.path().string()), core::Error) << from;
+  }
+}
+
+TEST(HuggingFaceSourceTest, CopiesInNextTokenLayersMustBeCopies) {
+  const TemporaryFolder folder;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(core::cat(MS_TEST_DATA, "/hf_deepseek_v3_tiny/", file), folder / file);
+  }
+  std::filesystem::permissions(folder / "model.safetensors", std::filesystem::perms::owner_all);
+  std::string bytes = read_file(folder / "model.safetensors");
+  const SafetensorsReader reader(folder / "model.safetensors");
+  const auto copy = reader.header()[*reader.header().find("model.layers.2.embed_tokens.weight")];
+  bytes[bytes.size() - reader.header()[reader.header().size() - 1].end + copy.begin] ^= 1;
+  write_file(folder / "model.safetensors", bytes);
+  try {
+    open_huggingface(folder.path().string());
+    FAIL() << "accepted";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.code(), core::ErrorCode::kCorruptData);
+    EXPECT_THAT(error.what(), HasSubstr("model.layers.2.embed_tokens.weight"));
+  }
 }
 
 class HuggingFaceFolderTest : public ::testing::Test {
@@ -397,10 +489,9 @@ HfSinkOptions sink_options(const ckpt::Source& source, const std::string& folder
 }
 
 TEST(HuggingFaceSinkTest, GenuineFoldersComeOutByteForByte) {
-  const std::pair<const char*, int64_t> cases[] = {{"hf_llama_tiny", 5'000'000'000},
-                                                   {"hf_llama_tiny_sharded", 8'000},
-                                                   {"hf_qwen2_tiny", 5'000'000'000},
-                                                   {"hf_qwen3_tiny", 5'000'000'000}};
+  const std::pair<const char*, int64_t> cases[] = {
+      {"hf_llama_tiny", 5'000'000'000}, {"hf_llama_tiny_sharded", 8'000},   {"hf_qwen2_tiny", 5'000'000'000},
+      {"hf_qwen3_tiny", 5'000'000'000}, {"hf_mixtral_tiny", 5'000'000'000}, {"hf_qwen3_moe_tiny_sharded", 8'000}};
   for (const auto& [name, max_shard_size] : cases) {
     const std::string golden = core::cat(MS_TEST_DATA, "/", name);
     const auto source = open_huggingface(golden);

@@ -60,7 +60,7 @@ TEST(Compatibility, WhatChangesNothingIsTakenWithOneNoticeEach) {
 TEST(Compatibility, WhatWouldChangeNumbersOrMemoryIsRefusedByName) {
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
            {"--rampup-batch-size", "4", "4", "100"},
-           {"--num-experts", "8"},
+           {"--moe-grouped-gemm"},
            {"--fp8-format", "hybrid"},
            {"--swap-attention"},
            {"--context-parallel-size", "2"},

@@ -127,6 +127,15 @@ TEST(Config, RefusalsNameTheFlags) {
 }
 
 // Every spelling of a user's own script that has no field here is answered once, and no more than once.
+TEST(Config, ModelsThatAreNotTrainedAreRefusedByTheirFlag) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--num-experts", "8"}, {"--multi-latent-attention"}, {"--mtp-num-layers", "1"}}) {
+    const std::string text = refusal(flags);
+    EXPECT_EQ(text.rfind(flags[0], 0), 0u) << text;
+    EXPECT_NE(text.find("not trained yet"), std::string::npos) << text;
+  }
+}
+
 TEST(Config, OneNoticeForWhatHasNoEffectHere) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();

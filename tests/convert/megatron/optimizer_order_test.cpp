@@ -42,7 +42,7 @@ class OptimizerOrderTest : public ::testing::Test {
 };
 
 TEST_F(OptimizerOrderTest, GroupsGoOverAllChunks) {
-  const auto groups = optimizer_groups(model_, chunks_, {});
+  const auto groups = optimizer_groups(model_, chunks_, {}, OptimizerPart::kAll);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_THAT(names(groups[0]), ElementsAre("word_embeddings.weight", "linear_fc2.weight", "linear_fc2.weight",
                                             "word_embeddings.weight"));
@@ -50,33 +50,37 @@ TEST_F(OptimizerOrderTest, GroupsGoOverAllChunks) {
 }
 
 TEST_F(OptimizerOrderTest, NormsOfQueriesMayDecay) {
-  const auto groups = optimizer_groups(model_, std::span(chunks_).first(1), {.qk_norms_decay = true});
+  const auto groups =
+      optimizer_groups(model_, std::span(chunks_).first(1), {.qk_norms_decay = true}, OptimizerPart::kAll);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_THAT(names(groups[0]), ElementsAre("word_embeddings.weight", "q_layernorm.weight", "linear_fc2.weight"));
 }
 
 TEST_F(OptimizerOrderTest, EmbeddingsWithARateOfTheirOwn) {
-  const auto groups = optimizer_groups(model_, std::span(chunks_).first(1), {.decoupled_lr = true});
+  const auto groups =
+      optimizer_groups(model_, std::span(chunks_).first(1), {.decoupled_lr = true}, OptimizerPart::kAll);
   ASSERT_EQ(groups.size(), 3u);
   EXPECT_THAT(names(groups[2]), ElementsAre("word_embeddings.weight"));
 }
 
 TEST_F(OptimizerOrderTest, ABufferForEachTypeInTheOrderOfTheirFirst) {
   chunks_[0][1].tensor.dtype = SafetensorsDType::kF32;
-  const auto buffers = optimizer_buffers(chunks_[0]);
+  const auto buffers = optimizer_buffers(model_, chunks_[0], OptimizerPart::kAll);
   ASSERT_EQ(buffers.size(), 2u);
   EXPECT_THAT(names(buffers[0]), ElementsAre("word_embeddings.weight", "q_layernorm.weight", "linear_fc2.weight"));
   EXPECT_THAT(names(buffers[1]), ElementsAre("linear_qkv.bias"));
 }
 
 TEST_F(OptimizerOrderTest, EmbeddingsAreSharedBetweenStages) {
-  EXPECT_FALSE(flat_parameters(model_, optimizer_buffers(chunks_[0])[0])[0].is_shared_embedding);
+  EXPECT_FALSE(
+      flat_parameters(model_, optimizer_buffers(model_, chunks_[0], OptimizerPart::kAll)[0])[0].is_shared_embedding);
   model_.layout.pipeline_model_parallel_size = 2;
-  const auto first = flat_parameters(model_, optimizer_buffers(chunks_[0])[0]);
+  const auto first = flat_parameters(model_, optimizer_buffers(model_, chunks_[0], OptimizerPart::kAll)[0]);
   EXPECT_TRUE(first[0].is_shared_embedding);
   EXPECT_EQ(first[0].elements, 64);
   EXPECT_FALSE(first[3].is_shared_embedding);
-  EXPECT_TRUE(flat_parameters(model_, optimizer_buffers(chunks_[1])[0])[1].is_shared_embedding);
+  EXPECT_TRUE(
+      flat_parameters(model_, optimizer_buffers(model_, chunks_[1], OptimizerPart::kAll)[0])[1].is_shared_embedding);
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// GLM-4.5: experts chosen as in DeepSeek-V3, ordinary attention, multi-token prediction (transformers models/glm4_moe).
+#include "convert/families/families.h"
+#include "convert/families/moe_style.h"
+
+namespace ms::convert {
+namespace {
+
+constexpr ConfigKey kQkvBias{"attention_bias", &C::add_qkv_bias, 0.0};
+constexpr ConfigKey kQkNorm{"use_qk_norm", &C::qk_layernorm, 0.0};
+constexpr std::array kKeys = {
+    kHiddenSize,      kIntermediateSize,      kMoeIntermediateSize, kNumHiddenLayers,           kHeadDim,
+    kVocabSize,       kMaxPositionEmbeddings, rms_norm_eps(1e-5),   kInitializerRange,          kRoutedExperts,
+    kExpertsPerToken, kExpertGroups,          kChosenGroups,        routed_scaling_factor(1.0), kQkvBias,
+    kQkNorm,          kAttentionDropout};
+constexpr std::array<RequiredFlag, 1> kRequired = {{{"norm_topk_prob", true}}};
+constexpr auto kLayer = joined(kMoeInputNorm, kMoeMlp, kSharedExperts, kMoeMlpNorm, kMoeAttention);
+
+}  // namespace
+
+constinit const Family kGlm4Moe{.model_type = "glm4_moe",
+                                .architecture = "Glm4MoeForCausalLM",
+                                .fix =
+                                    [](C& config) {
+                                      fix_llama_style(config);
+                                      config.moe_router_score_function = "sigmoid";
+                                      config.moe_router_enable_expert_bias = true;
+                                    },
+                                .keys = kKeys,
+                                .required = kRequired,
+                                .activation_keys = kHiddenAct,
+                                .default_partial_rotary = 0.5,
+                                .before = kMoeBefore,
+                                .layer = kLayer,
+                                .after = kMoeAfter,
+                                .expert_layers = ExpertLayers::kAfterFirst,
+                                .shared_experts_key = "n_shared_experts",
+                                .mtp_key = "num_nextn_predict_layers",
+                                .mtp_before = kMtpBefore,
+                                .mtp_after = kMtpAfter,
+                                .about =
+                                    "first layers dense; experts with a bias in the choice, shared experts; "
+                                    "layers that predict further tokens"};
+
+}  // namespace ms::convert

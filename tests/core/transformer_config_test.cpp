@@ -1,0 +1,113 @@
+#include "core/transformer_config.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/thrown.h"
+
+namespace ms::core {
+namespace {
+
+// A model of experts that is whole.
+TransformerConfig moe_model() {
+  TransformerConfig model;
+  model.num_layers = 6;
+  model.hidden_size = 16;
+  model.ffn_hidden_size = 24;
+  model.num_attention_heads = 4;
+  model.vocab_size = 17;
+  model.max_position_embeddings = 8;
+  model.swiglu = true;
+  model.add_bias_linear = false;
+  model.num_experts = 8;
+  model.moe_ffn_hidden_size = 12;
+  model.moe_layer_freq = "([0]*2+[1]*4)";
+  return model;
+}
+
+TransformerConfig resolved(TransformerConfig model) {
+  model.resolve(8);
+  return model;
+}
+
+TEST(TransformerConfig, ListsOfLayersWithExpertsHaveOneSpelling) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"1", "1"},
+      {"2", "2"},
+      {"9", "6"},  // only the first
+      {"([0]*2+[1]*4)", "([0]*2+[1]*4)"},
+      {"[0,0,1,1,1,1]", "([0]*2+[1]*4)"},
+      {"[0] + [0] + ([1]*2)*2", "([0]*2+[1]*4)"},
+      {"[1]*6", "1"},
+      {"([1,0]*3)", "2"},
+      {"[0,1]*3", "([0]*1+[1]*1+[0]*1+[1]*1+[0]*1+[1]*1)"},
+  };
+  for (const auto& [text, canonical] : cases) {
+    TransformerConfig model = moe_model();
+    model.moe_layer_freq = text;
+    const TransformerConfig once = resolved(model);
+    EXPECT_EQ(once.moe_layer_freq, canonical) << text;
+    EXPECT_EQ(resolved(once), once) << text;
+    EXPECT_EQ(once.layers_with_experts(), model.layers_with_experts()) << text;
+    EXPECT_NO_THROW(once.validate());
+  }
+  for (const char* wrong : {"", "0", "-1", "x", "[1]*5", "[1]*7", "[2]*6", "([1]*6", "[1]*6)",
+                            "[1]*99999999999999999999", "[1,]*3", "[1]*6+", "((((((((((((((((((((((((([1]*6"}) {
+    TransformerConfig model = moe_model();
+    model.moe_layer_freq = wrong;
+    EXPECT_TRUE(model.layers_with_experts().empty()) << wrong;
+    const test::Thrown thrown = test::thrown_by([&] { resolved(model).validate(); });
+    EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument) << wrong;
+    EXPECT_NE(thrown.text.find("--moe-layer-freq"), std::string::npos) << thrown.text;
+  }
+}
+
+TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
+  TransformerConfig dense = moe_model();
+  dense.num_experts = 0;
+  dense.moe_router_topk = 7;
+  dense.moe_router_pre_softmax = true;
+  dense.kv_lora_rank = 32;  // Megatron's default of a model without latent attention
+  TransformerConfig plain = dense;
+  plain.moe_router_topk = 2;
+  plain.moe_router_pre_softmax = false;
+  plain.kv_lora_rank = 0;
+  EXPECT_EQ(resolved(dense), resolved(plain));
+  TransformerConfig all = moe_model();
+  all.moe_layer_freq = "1";
+  EXPECT_EQ(resolved(all).ffn_hidden_size, 12) << "no layer has an MLP of the other size";
+  all.moe_ffn_hidden_size = 0;
+  EXPECT_EQ(resolved(all).moe_ffn_hidden_size, 24);
+}
+
+TEST(TransformerConfig, RefusalsOfExpertsAndLatentAttentionNameTheFlags) {
+  struct Case {
+    const char* flag;
+    void (*break_it)(TransformerConfig&);
+    ErrorCode code = ErrorCode::kInvalidArgument;
+  };
+  const Case cases[] = {
+      {"--num-experts", [](TransformerConfig& m) { m.num_experts = -1; }},
+      {"--num-experts", [](TransformerConfig& m) { m.num_experts = 1 << 30; }},
+      {"--num-layers",
+       [](TransformerConfig& m) { m.num_layers = 1 << 10, m.num_experts = 1 << 10, m.moe_layer_freq = "1"; }},
+      {"--num-experts", [](TransformerConfig& m) { m.add_bias_linear = true; }, ErrorCode::kUnsupported},
+      {"--moe-router-topk", [](TransformerConfig& m) { m.moe_router_topk = 9; }},
+      {"--moe-ffn-hidden-size", [](TransformerConfig& m) { m.moe_ffn_hidden_size = -1; }},
+      {"--moe-router-score-function", [](TransformerConfig& m) { m.moe_router_score_function = "tanh"; }},
+      {"--moe-router-num-groups", [](TransformerConfig& m) { m.moe_router_num_groups = 3; }},
+      {"--moe-router-topk-scaling-factor", [](TransformerConfig& m) { m.moe_router_topk_scaling_factor = 0; }},
+      {"--mtp-num-layers", [](TransformerConfig& m) { m.mtp_num_layers = 7; }},
+      {"--kv-lora-rank", [](TransformerConfig& m) { m.multi_latent_attention = true; }},
+  };
+  EXPECT_NO_THROW(resolved(moe_model()).validate());
+  for (const Case& each : cases) {
+    TransformerConfig model = moe_model();
+    each.break_it(model);
+    const test::Thrown thrown = test::thrown_by([&] { resolved(model).validate(); });
+    EXPECT_EQ(thrown.code, each.code) << each.flag;
+    EXPECT_NE(thrown.text.find(each.flag), std::string::npos) << thrown.text;
+  }
+}
+
+}  // namespace
+}  // namespace ms::core
