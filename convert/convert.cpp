@@ -123,18 +123,28 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
       source.info().model, layout.pipeline_model_parallel_size, options.num_layers_per_virtual_pipeline_stage);
   layout.num_layer_list = options.num_layer_list;
   if (!source.info().model.has_experts()) {
-    if (options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          cat("--target-expert-parallel-size and --expert-tensor-parallel-size are of models with experts, and ",
-              options.load_dir, " has none"));
+    if (options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size || options.moe_tp_extend_ep ||
+        options.moe_grouped_gemm) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--target-expert-parallel-size, --expert-tensor-parallel-size, --moe-tp-extend-ep and "
+                      "--moe-grouped-gemm are of models with experts, and ",
+                      options.load_dir, " has none"));
     }
     return layout;
   }
-  layout.expert_model_parallel_size = options.target_expert_parallel_size;
-  layout.expert_tensor_parallel_size = options.expert_tensor_parallel_size.value_or(layout.tensor_model_parallel_size);
-  // As few data-parallel ranks as hold all experts.
   const int tp = layout.tensor_model_parallel_size;
+  layout.expert_model_parallel_size = options.target_expert_parallel_size;
+  layout.expert_tensor_parallel_size = options.expert_tensor_parallel_size.value_or(tp);
+  if (options.moe_tp_extend_ep) {
+    if (options.expert_tensor_parallel_size.value_or(1) != 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--moe-tp-extend-ep gives each tensor-parallel rank whole experts, so "
+                  "--expert-tensor-parallel-size can only be 1 with it");
+    }
+    layout.expert_model_parallel_size *= tp;
+    layout.expert_tensor_parallel_size = 1;
+  }
+  // As few data-parallel ranks as hold all experts.
   const int expert_ranks = layout.expert_model_parallel_size * layout.expert_tensor_parallel_size;
   layout.data_parallel_size = std::lcm(tp, expert_ranks) / tp;
   return layout;
@@ -172,12 +182,14 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
 // A tree, or torch_dist.
 Target megatron_target(const ckpt::Source& source, const ConvertOptions& options,
                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
-  require_dense_model(source.info().model, options.load_dir, "such a mg result is not written yet");
+  const bool dist = report.to == Format::kMegatronDist;
+  if (dist) require_dense_model(source.info().model, options.load_dir, "such a dist result is not written yet");
   MegatronTargetOptions asked;
   asked.root = options.save_dir;
   asked.layout = target_layout(source, options);
   asked.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
-  const bool dist = report.to == Format::kMegatronDist;
+  asked.moe_grouped_gemm = options.moe_grouped_gemm;
+  asked.moe_tp_extend_ep = options.moe_tp_extend_ep;
   asked.naming = options.target_norm_naming.value_or(dist ? MegatronNaming::kTransformerEngine : asked.naming);
   asked.args = options.mg_args.value_or(asked.args);
   asked.with_optimizer = with_optimizer;
@@ -321,10 +333,10 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
     refuse("--write-path is of a ms, mg, dist, dcp or ucp result, not of a ", format_name(to), " one");
   }
   if (!is_megatron(to) && (options.target_norm_naming || options.mg_args || options.use_distributed_optimizer ||
-                           options.make_vocab_size_divisible_by != 0)) {
+                           options.moe_grouped_gemm || options.make_vocab_size_divisible_by != 0)) {
     refuse(
-        "--target-norm-naming, --mg-args, --use-distributed-optimizer and --make-vocab-size-divisible-by are of a "
-        "mg or dist result, not of a ",
+        "--target-norm-naming, --mg-args, --moe-grouped-gemm, --use-distributed-optimizer and "
+        "--make-vocab-size-divisible-by are of a mg or dist result, not of a ",
         format_name(to), " one");
   }
   const auto says_no_model = [](Format format) {
@@ -343,13 +355,14 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
     refuse("--target-data-parallel-size is of a dcp result, not of a ", format_name(to), " one");
   }
   const bool has_layout = to == Format::kNative || is_megatron(to);
-  if (!has_layout && (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
-                      options.num_layers_per_virtual_pipeline_stage != 0 || !options.num_layer_list.empty() ||
-                      options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size)) {
+  if (!has_layout &&
+      (options.target_tensor_parallel_size != 1 || options.target_pipeline_parallel_size != 1 ||
+       options.num_layers_per_virtual_pipeline_stage != 0 || !options.num_layer_list.empty() ||
+       options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size || options.moe_tp_extend_ep)) {
     refuse("a ", to == Format::kHuggingFace ? std::string("Hugging Face folder") : cat(format_name(to), " result"),
            " has no parallel layout; leave --target-tensor-parallel-size, "
            "--target-pipeline-parallel-size, --target-expert-parallel-size, --expert-tensor-parallel-size, "
-           "--num-layer-list and --num-layers-per-virtual-pipeline-stage out");
+           "--moe-tp-extend-ep, --num-layer-list and --num-layers-per-virtual-pipeline-stage out");
   }
 }
 

@@ -30,11 +30,13 @@ struct ConvertOptions {
   std::vector<int64_t> num_layer_list;                // of each stage; empty: evenly
   int target_expert_parallel_size = 1;                // of a model with experts, as the next
   std::optional<int> expert_tensor_parallel_size;     // none: target_tensor_parallel_size
+  bool moe_tp_extend_ep = false;                      // experts are dealt to target_expert_parallel_size x TP ranks
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
   int64_t true_vocab_size = 0;                        // of a Megatron source; 0: as it says itself
-  std::optional<MegatronNaming> target_norm_naming;   // of a Megatron target, as the next three; none: local, of
+  std::optional<MegatronNaming> target_norm_naming;   // of a Megatron target, as the next four; none: local, of
                                                       // torch_dist Transformer Engine's
+  bool moe_grouped_gemm = false;                      // experts under the names of grouped ones
   std::optional<MegatronArgsForm> mg_args;            // none: a Namespace
   bool use_distributed_optimizer = false;             // whose state is written
   int64_t make_vocab_size_divisible_by = 0;           // x TP; 0: as the model says

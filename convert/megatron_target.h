@@ -22,9 +22,11 @@ namespace ms::convert {
 
 struct MegatronTargetOptions {
   std::string root;                          // iter_0000100, or release, is made in it, and then the tracker
-  ckpt::ModelLayout layout;                  // tensor- and pipeline-parallel sizes; virtual stages
+  ckpt::ModelLayout layout;                  // of as few data-parallel ranks as hold all experts
   int64_t make_vocab_size_divisible_by = 0;  // 0: as the model says
   MegatronNaming naming = MegatronNaming::kLocal;
+  bool moe_grouped_gemm = false;  // experts are grouped (MegatronSpelling), which changes no key of torch_dist
+  bool moe_tp_extend_ep = false;  // the layout's expert-parallel ranks are MindSpeed's, EP x TP of them
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
   bool use_distributed_optimizer = false;     // its state, and not that of the mixed-precision one
@@ -38,7 +40,7 @@ struct MegatronTarget {
 
 // dtype: of a canonical parameter's weights; optimizer state is fp32. Appends to `decisions` what is not simply copied,
 // one sentence each. Throws kInvalidArgument (a layout that the model cannot have; an iteration that is there already),
-// kUnsupported (optimizer state that is not Adam's, or not of all parameters).
+// kUnsupported (optimizer state that is not Adam's, or not of all parameters, or of experts in one tensor).
 MegatronTarget make_megatron_tree_target(const ckpt::Source& source, const MegatronTargetOptions& options,
                                          const std::function<core::DType(const std::string& key)>& dtype,
                                          std::vector<std::string>& decisions);

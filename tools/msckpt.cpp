@@ -212,6 +212,10 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
                    "Ranks that share an expert of a ms or mg result (TP)")
       ->check(CLI::PositiveNumber);
+  convert->add_flag("--moe-tp-extend-ep", flags.moe_tp_extend_ep,
+                    "Experts of a ms or mg result are dealt, whole, to EP x TP ranks");
+  convert->add_flag("--moe-grouped-gemm", flags.moe_grouped_gemm,
+                    "Experts of a mg or dist result are those of grouped layers, named as --target-norm-naming says");
   convert->add_option("--dtype", flags.dtype,
                       "fp32, bf16 or fp16 for all weights, of a gguf result q8_0 too (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");

@@ -593,6 +593,8 @@ int run_convert(const Flags& flags) {
     options.target_norm_naming = convert::parse_norm_naming(flags.target_norm_naming, "--target-norm-naming");
   }
   if (!flags.mg_args.empty()) options.mg_args = convert::parse_args_form(flags.mg_args, "--mg-args");
+  options.moe_tp_extend_ep = flags.moe_tp_extend_ep;
+  options.moe_grouped_gemm = flags.moe_grouped_gemm;
   options.use_distributed_optimizer = flags.use_distributed_optimizer;
   options.make_vocab_size_divisible_by = flags.make_vocab_size_divisible_by;
   options.hf_cfg_dir = flags.hf_cfg_dir;

@@ -27,6 +27,7 @@ struct Flags {
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0, true_vocab_size = 0;
   std::optional<int> expert_tensor_parallel_size;
   int64_t make_vocab_size_divisible_by = 0;
+  bool moe_tp_extend_ep = false, moe_grouped_gemm = false;
   bool use_distributed_optimizer = false;
   std::string target_norm_naming, mg_args;
   std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir, lora, name_map;

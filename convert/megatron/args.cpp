@@ -229,13 +229,56 @@ bool megatron_knows_rope_scaling(const core::TransformerConfig& model) {
                          model.rope_scaling_low_freq_factor == kLlama3LowFactor &&
                          model.rope_scaling_high_freq_factor == kLlama3HighFactor;
   const std::string& type = model.rope_scaling_type;
+  if (model.multi_latent_attention) return type == "none" || type == "yarn";
   return type == "none" || type == "linear" || (type == "llama3" && as_llama3);
 }
 
+namespace {
+
+// Members whose None says that there is no such thing, where ours is 0; the factor's is 1.
+bool is_none(const core::TransformerConfig& model, std::string_view name, const MegatronArg& value) {
+  if (name == "moe_router_topk_scaling_factor") return value == MegatronArg(1.0);
+  for (const std::string_view each : {"num_experts", "mtp_num_layers", "q_lora_rank", "moe_router_num_groups",
+                                      "moe_router_group_topk", "moe_shared_expert_intermediate_size"}) {
+    if (name == each) return value == MegatronArg(int64_t{0});
+  }
+  for (const std::string_view each :
+       {"moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_router_score_function"}) {
+    if (name == each) return !model.has_experts();
+  }
+  return false;
+}
+
+// A number, or of each layer whether it has experts.
+MegatronArg layer_frequency(const core::TransformerConfig& model) {
+  if (model.moe_layer_freq == "1") return int64_t{1};
+  std::vector<int64_t> list;
+  for (const bool has : model.layers_with_experts()) list.push_back(has ? 1 : 0);
+  return list;
+}
+
+// What latent attention's rotary embedding is, by the names of megatron-core's MLATransformerConfig.
+void add_latent_rope(const core::TransformerConfig& model, MegatronArgList& args) {
+  const bool yarn = model.rope_scaling_type == "yarn";
+  args.emplace_back("rope_type", yarn ? "yarn" : "rope");
+  if (!yarn) return;
+  args.emplace_back("rotary_scaling_factor", model.rope_scaling_factor);
+  args.emplace_back("original_max_position_embeddings", model.rope_scaling_original_max_position_embeddings);
+  args.emplace_back("beta_fast", model.rope_scaling_beta_fast);
+  args.emplace_back("beta_slow", model.rope_scaling_beta_slow);
+  args.emplace_back("mscale", model.rope_scaling_mscale);
+  args.emplace_back("mscale_all_dim", model.rope_scaling_mscale_all_dim);
+}
+
+}  // namespace
+
 MegatronArgList megatron_args(const core::TransformerConfig& model) {
   MegatronArgList args;
-  core::TransformerConfig::fields(
-      [&](const char* name, auto member, const char*) { args.emplace_back(name, model.*member); });
+  core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
+    const MegatronArg value =
+        std::string_view(name) == "moe_layer_freq" ? layer_frequency(model) : MegatronArg(model.*member);
+    args.emplace_back(name, is_none(model, name, value) ? MegatronArg() : value);
+  });
   const bool knows_scaling = megatron_knows_rope_scaling(model);
   const bool linear = model.rope_scaling_type == "linear";
   args.emplace_back("add_position_embedding", true);
@@ -243,15 +286,8 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
   args.emplace_back("use_rope_scaling", knows_scaling && model.rope_scaling_type == "llama3");
   args.emplace_back("rotary_seq_len_interpolation_factor",
                     linear ? MegatronArg(model.rope_scaling_factor) : MegatronArg());
-  for (const char* name : {"squared_relu", "apply_query_key_layer_scaling", "multi_latent_attention",
-                           "moe_router_pre_softmax", "moe_grouped_gemm", "moe_router_enable_expert_bias"}) {
-    args.emplace_back(name, false);
-  }
-  for (const char* name :
-       {"num_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_router_score_function",
-        "moe_router_topk_scaling_factor", "moe_shared_expert_intermediate_size", "mtp_num_layers"}) {
-    args.emplace_back(name, std::monostate());
-  }
+  for (const char* name : {"squared_relu", "apply_query_key_layer_scaling"}) args.emplace_back(name, false);
+  if (model.multi_latent_attention) add_latent_rope(model, args);
   return args;
 }
 

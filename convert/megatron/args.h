@@ -52,14 +52,15 @@ core::TransformerConfig megatron_model(const MegatronArgs& args);
 void require_dense_model(const core::TransformerConfig& model, std::string_view where, std::string_view what);
 
 // The value of a member that is written; SafetensorsDType is torch.bfloat16 and the like.
-using MegatronArg = std::variant<std::monostate, bool, int64_t, double, std::string, SafetensorsDType>;
+using MegatronArg =
+    std::variant<std::monostate, bool, int64_t, double, std::string, SafetensorsDType, std::vector<int64_t>>;
 using MegatronArgList = std::vector<std::pair<std::string, MegatronArg>>;
 
 // --mg-args: as what args are written. PyTorch's weights_only loader takes a Namespace only if it is told to.
 enum class MegatronArgsForm : uint8_t { kNamespace, kDict, kOmit };
 
 // The inverse of megatron_model: members that say this model, and those that Megatron's loaders ask for besides, None
-// where a dense GPT has nothing to say. model: resolved.
+// where the model has nothing to say. model: resolved.
 MegatronArgList megatron_args(const core::TransformerConfig& model);
 
 // True if Megatron itself, which knows of two kinds of scaled rotary embeddings, computes what the model says.

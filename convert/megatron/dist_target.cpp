@@ -56,7 +56,7 @@ std::string common_pickle(const MegatronTargetState& state, bool is_fp32) {
             write_torch_tensor(pickle, {.storage = 0, .storage_elements = 1});
           });
         }
-        write_param_groups(pickle, state, {});
+        write_param_groups(pickle, state, OptimizerPart::kAll, {});
       });
     };
     pickle.dict([&] {

@@ -124,6 +124,8 @@ constexpr std::string_view kRegistration[] = {"input_layernorm.",
                                               "mlp.experts.local_experts.",
                                               "mlp.experts.linear_fc1.",
                                               "mlp.experts.linear_fc2.",
+                                              "mlp.experts.weight1",
+                                              "mlp.experts.weight2",
                                               "mlp.shared_experts.gate_weight",
                                               "mlp.shared_experts.linear_fc1.",
                                               "mlp.shared_experts.linear_fc2.",
@@ -211,20 +213,22 @@ bool is_grouped_experts(const MegatronName& name) {
   return name.rest.ends_with("mlp.experts.weight1") || name.rest.ends_with("mlp.experts.weight2");
 }
 
-MegatronName megatron_name(const MegatronName& canonical, MegatronNaming naming, bool grouped_experts) {
+MegatronName megatron_name(const MegatronName& canonical, const MegatronSpelling& spelling) {
+  const bool is_own = spelling.naming == MegatronNaming::kLocal;
   const size_t begin = begin_in_layer(canonical);
   if (begin == std::string::npos) return canonical;
   MegatronName name = canonical;
   const std::string prefix = canonical.rest.substr(0, begin);
   const std::string_view rest = std::string_view(canonical.rest).substr(begin);
-  if (grouped_experts && canonical.expert >= 0) {
+  if (spelling.grouped_experts && canonical.expert >= 0) {
     const std::string_view linear = rest.substr(rest.find(kExpertPlaceholder) + kExpertPlaceholder.size() + 1);
-    name.rest = core::cat(prefix, "mlp.experts.", linear, kExpertPlaceholder);
+    name.rest = is_own ? core::cat(prefix, "mlp.experts.", linear.starts_with("linear_fc1.") ? "weight1" : "weight2")
+                       : core::cat(prefix, "mlp.experts.", linear, kExpertPlaceholder);
     return name;
   }
   for (const Renaming& renaming : kInLayer) {
     const bool is_local = renaming.spelling == Spelling::kLocal || renaming.spelling == Spelling::kLocalLatent;
-    const bool is_said = renaming.spelling == Spelling::kEverybody || (is_local && naming == MegatronNaming::kLocal);
+    const bool is_said = renaming.spelling == Spelling::kEverybody || (is_local && is_own);
     if (!is_said || !rest.starts_with(renaming.ours)) continue;
     name.rest = core::cat(prefix, renaming.theirs, rest.substr(renaming.ours.size()));
     break;

@@ -40,12 +40,18 @@ bool is_grouped_experts(const MegatronName& name);
 // as parts of the linear layer, Transformer Engine's.
 enum class MegatronNaming : uint8_t { kLocal, kTransformerEngine };
 
+struct MegatronSpelling {
+  MegatronNaming naming = MegatronNaming::kLocal;
+  // All experts of a rank in a module: Transformer Engine's grouped linear layers, or megatron-core's own from before
+  // those, with one tensor for the experts' first matrices and one for the second.
+  bool grouped_experts = false;
+};
+
 // Of a canonical name, which stays as it is.
 MegatronName parse_canonical_name(const std::string& key);
 
-// The inverse of parse_megatron_name, in today's names; canonical: of parse_canonical_name. grouped_experts: under the
-// names of Transformer Engine's grouped linear layers.
-MegatronName megatron_name(const MegatronName& canonical, MegatronNaming naming, bool grouped_experts = false);
+// The inverse of parse_megatron_name, in today's names; canonical: of parse_canonical_name.
+MegatronName megatron_name(const MegatronName& canonical, const MegatronSpelling& spelling);
 
 // Where in a chunk Megatron registers a parameter (megatron_name): those of a larger place come later, those of one
 // place in the order of ckpt::parameter_specs.

@@ -38,6 +38,10 @@ enum class OptimizerPart : uint8_t { kAll, kDense, kExperts };
 // Whether it has such experts, somewhere in the model.
 bool has_expert_optimizer(const MegatronModel& model);
 
+// Of groups that Megatron has on every rank, also without parameters: with weight decay and without; of experts, which
+// are matrices all, with it.
+inline size_t num_optimizer_groups(OptimizerPart part) { return part == OptimizerPart::kExperts ? 1 : 2; }
+
 // First those whose weights decay, then those whose do not; each in the order of registration, over all chunks. Groups
 // without parameters are left out.
 std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std::span<const MegatronChunk> chunks,

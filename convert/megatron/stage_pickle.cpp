@@ -7,26 +7,25 @@
 namespace ms::convert {
 namespace {
 
-// Names to tensors; first_storage: of the chunk's first parameter.
-void write_chunk(PickleWriter& pickle, const MegatronChunk& chunk, MegatronNaming naming, bool has_output,
-                 size_t first_storage) {
+// Names to tensors.
+void write_chunk(PickleWriter& pickle, const std::vector<StagePlan::Entry>& chunk, MegatronNaming naming,
+                 bool has_output) {
   const auto module_of = [](std::string_view name) { return name.substr(0, name.rfind('.') + 1); };
   const auto extra_state = [&](std::string_view module) {
     if (naming != MegatronNaming::kLocal || !has_extra_state(module)) return;
     pickle_none(pickle, core::cat(module, "_extra_state"));
   };
   pickle.dict([&] {
-    for (size_t p = 0; p < chunk.size(); ++p) {
-      const MegatronParameter& parameter = chunk[p];
-      const auto elements = static_cast<int64_t>(parameter.tensor.elements());
-      pickle.text(parameter.name);
-      write_torch_tensor(pickle, {.dtype = parameter.tensor.dtype,
-                                  .storage = first_storage + p,
-                                  .storage_elements = elements,
-                                  .shape = {parameter.tensor.shape.begin(), parameter.tensor.shape.end()}});
-      const std::string_view module = module_of(parameter.name);
+    for (size_t e = 0; e < chunk.size(); ++e) {
+      const StagePlan::Entry& entry = chunk[e];
+      pickle.text(entry.name);
+      write_torch_tensor(pickle, {.dtype = entry.dtype,
+                                  .storage = entry.storage,
+                                  .storage_elements = core::num_elements(entry.shape),
+                                  .shape = entry.shape});
+      const std::string_view module = module_of(entry.name);
       if (module == module_of(kMegatronOutput)) continue;  // below, since it may have no parameters
-      if (p + 1 == chunk.size() || module_of(chunk[p + 1].name) != module) extra_state(module);
+      if (e + 1 == chunk.size() || module_of(chunk[e + 1].name) != module) extra_state(module);
     }
     if (has_output) extra_state(module_of(kMegatronOutput));
   });
@@ -40,13 +39,14 @@ void write_state_tensor(PickleWriter& pickle, const MegatronParameter& parameter
 }
 
 // What PyTorch's optimizer says of itself: state and param_groups.
-void write_inner_optimizer(PickleWriter& pickle, const MegatronTargetState& state, const StagePlan& plan) {
+void write_inner_optimizer(PickleWriter& pickle, const MegatronTargetState& state,
+                           const StagePlan::Optimizer& optimizer) {
   pickle.dict([&] {
     if (state.optimizer == MegatronOptimizerForm::kByPosition) {
       int64_t index = 0;
       pickle.text("state");
       pickle.dict([&] {
-        for (const auto& group : plan.groups) {
+        for (const auto& group : optimizer.groups) {
           for (const StagePlan::PositionState& position : group) {
             pickle.integer(index++);
             pickle.dict([&] {
@@ -62,28 +62,22 @@ void write_inner_optimizer(PickleWriter& pickle, const MegatronTargetState& stat
       });
     }
     std::vector<size_t> counts;
-    for (const auto& group : plan.groups) counts.push_back(group.size());
-    write_param_groups(pickle, state, counts);
+    for (const auto& group : optimizer.groups) counts.push_back(group.size());
+    write_param_groups(pickle, state, optimizer.part, counts);
   });
 }
 
-void write_optimizer(PickleWriter& pickle, const MegatronTargetState& state, const StagePlan& plan) {
+void write_one_optimizer(PickleWriter& pickle, const MegatronTargetState& state, const StagePlan::Optimizer& optimizer,
+                         bool is_fp32) {
   const bool by_position = state.optimizer == MegatronOptimizerForm::kByPosition;
-  bool is_fp32 = true;  // megatron-core's FP32Optimizer has no masters, and its state no layer around
-  for (const MegatronChunk& chunk : plan.chunks) {
-    for (const MegatronParameter& parameter : chunk) {
-      is_fp32 = is_fp32 && parameter.tensor.dtype == SafetensorsDType::kF32;
-    }
-  }
-  pickle.text("optimizer");
-  if (by_position && is_fp32) return write_inner_optimizer(pickle, state, plan);
+  if (by_position && is_fp32) return write_inner_optimizer(pickle, state, optimizer);
   pickle.dict([&] {
     pickle.text("optimizer");
-    write_inner_optimizer(pickle, state, plan);
+    write_inner_optimizer(pickle, state, optimizer);
     if (!by_position) return;
     pickle.text("fp32_from_fp16_params");
     pickle.list([&] {
-      for (const auto& group : plan.groups) {
+      for (const auto& group : optimizer.groups) {
         pickle.list([&] {
           for (const StagePlan::PositionState& position : group) {
             if (position.master) write_state_tensor(pickle, *position.parameter, *position.master);
@@ -91,6 +85,42 @@ void write_optimizer(PickleWriter& pickle, const MegatronTargetState& state, con
         });
       }
     });
+  });
+}
+
+// One, or a list of those that are chained.
+void write_optimizer(PickleWriter& pickle, const MegatronTargetState& state, const StagePlan& plan) {
+  const auto write = [&](const StagePlan::Optimizer& one) { write_one_optimizer(pickle, state, one, plan.is_fp32); };
+  pickle.text("optimizer");
+  if (plan.optimizers.size() == 1) return write(plan.optimizers[0]);
+  pickle.list([&] {
+    for (const StagePlan::Optimizer& one : plan.optimizers) write(one);
+  });
+}
+
+// first_storage: of those of this optimizer in the file.
+void write_buffers(PickleWriter& pickle, const StagePlan::Optimizer& optimizer, size_t first_storage) {
+  pickle.dict([&] {
+    pickle_entry(pickle, "buckets_coalesced", true);
+    for (size_t b = 0; b < optimizer.buffers.size(); ++b) {
+      const StagePlan::BufferState& buffer = optimizer.buffers[b];
+      pickle.integer(static_cast<int64_t>(b));
+      pickle.dict([&] {
+        pickle.tuple([&] {  // types of weights and of gradients; Megatron accumulates those of fp16 in fp16
+          write_torch_dtype(pickle, buffer.dtype);
+          write_torch_dtype(pickle, buffer.dtype == SafetensorsDType::kF16 ? buffer.dtype : SafetensorsDType::kF32);
+        });
+        pickle.dict([&] {
+          for (size_t k = 0; k < std::size(kOptimizerKinds); ++k) {
+            pickle.text(kOptimizerKinds[k].key);
+            write_torch_tensor(pickle, {.storage = first_storage + buffer.first_storage + k,
+                                        .storage_elements = buffer.elements,
+                                        .shape = {buffer.elements}});
+          }
+          pickle_entry(pickle, "numel_unpadded", buffer.elements);
+        });
+      });
+    }
   });
 }
 
@@ -102,11 +132,9 @@ std::string model_pickle(const MegatronTargetState& state, const StagePlan& plan
       write_megatron_args(pickle, state);
       pickle_entry(pickle, "checkpoint_version", kMegatronCheckpointVersion);
       pickle_entry(pickle, "iteration", state.iteration);
-      size_t first_storage = 0;
-      for (size_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
-        pickle.text(plan.chunks.size() == 1 ? "model" : core::cat("model", chunk));
-        write_chunk(pickle, plan.chunks[chunk], state.naming, last && chunk + 1 == plan.chunks.size(), first_storage);
-        first_storage += plan.chunks[chunk].size();
+      for (size_t chunk = 0; chunk < plan.entries.size(); ++chunk) {
+        pickle.text(plan.entries.size() == 1 ? "model" : core::cat("model", chunk));
+        write_chunk(pickle, plan.entries[chunk], state.naming, last && chunk + 1 == plan.entries.size());
       }
       if (state.optimizer != MegatronOptimizerForm::kNone) write_optimizer(pickle, state, plan);
       write_megatron_scheduler(pickle, state);
@@ -114,28 +142,18 @@ std::string model_pickle(const MegatronTargetState& state, const StagePlan& plan
   });
 }
 
-std::string optimizer_pickle(const StagePlan& plan) {
+std::string optimizer_pickle(const StagePlan& plan, const std::vector<bool>& held) {
   return make_pickle([&](PickleWriter& pickle) {
-    pickle.dict([&] {
-      pickle_entry(pickle, "buckets_coalesced", true);
-      for (size_t b = 0; b < plan.buffers.size(); ++b) {
-        const StagePlan::BufferState& buffer = plan.buffers[b];
-        pickle.integer(static_cast<int64_t>(b));
-        pickle.dict([&] {
-          pickle.tuple([&] {  // types of weights and of gradients; Megatron accumulates those of fp16 in fp16
-            write_torch_dtype(pickle, buffer.dtype);
-            write_torch_dtype(pickle, buffer.dtype == SafetensorsDType::kF16 ? buffer.dtype : SafetensorsDType::kF32);
-          });
-          pickle.dict([&] {
-            for (size_t k = 0; k < std::size(kOptimizerKinds); ++k) {
-              pickle.text(kOptimizerKinds[k].key);
-              write_torch_tensor(pickle, {.storage = buffer.first_storage + k,
-                                          .storage_elements = buffer.elements,
-                                          .shape = {buffer.elements}});
-            }
-            pickle_entry(pickle, "numel_unpadded", buffer.elements);
-          });
-        });
+    if (plan.optimizers.size() == 1) return write_buffers(pickle, plan.optimizers[0], 0);
+    pickle.list([&] {
+      size_t first_storage = 0;
+      for (size_t i = 0; i < plan.optimizers.size(); ++i) {
+        if (!held[i]) {
+          pickle.none();
+          continue;
+        }
+        write_buffers(pickle, plan.optimizers[i], first_storage);
+        first_storage += plan.optimizers[i].file.storage_bytes.size();
       }
     });
   });

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "convert/megatron/stage_plan.h"
 #include "convert/megatron/target_state.h"
@@ -13,7 +14,8 @@ namespace ms::convert {
 
 // Of model_optim_rng.pt. last: of the last stage, whose last chunk has the output layer's entries.
 std::string model_pickle(const MegatronTargetState& state, const StagePlan& plan, bool last);
-// Of distrib_optim.pt.
-std::string optimizer_pickle(const StagePlan& plan);
+// Of distrib_optim.pt. held: of each of plan.optimizers, whether the rank keeps its state; the storages of those that
+// it does follow one another.
+std::string optimizer_pickle(const StagePlan& plan, const std::vector<bool>& held);
 
 }  // namespace ms::convert

@@ -11,7 +11,7 @@ using core::DType;
 using core::TensorRole;
 
 // The parameters of a chunk, in the order of registration; of experts those of the first of the ranks that share them.
-MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, MegatronNaming naming,
+MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const MegatronSpelling& spelling,
                          const std::function<DType(const std::string&)>& dtype) {
   const int64_t first_layer = ckpt::layers_of_chunk(model.config, model.layout, pp, chunk).first;
   struct Placed {
@@ -21,7 +21,7 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, Megatron
   std::vector<Placed> placed;
   const auto add = [&](size_t s, const std::string& key, bool is_tied_copy) {
     const ckpt::ParameterSpec& spec = model.specs[s];
-    const MegatronName name = megatron_name(parse_canonical_name(key), naming);
+    const MegatronName name = megatron_name(parse_canonical_name(key), spelling);
     MegatronParameter parameter{s, name.key(name.layer - first_layer, name.expert), {}, is_tied_copy};
     parameter.tensor.dtype = from_core_dtype(dtype(spec.key));
     for (const int64_t length : ckpt::local_shape(spec, model.padded, model.cut_of(spec, 0).size)) {
@@ -60,59 +60,102 @@ size_t add_tensor(StageFile& file, const MegatronParameter& parameter, TensorRol
   return storage;
 }
 
-void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan) {
-  for (const MegatronParameters& group : optimizer_groups(model, plan.chunks, {}, OptimizerPart::kAll)) {
-    std::vector<StagePlan::PositionState>& states = plan.groups.emplace_back();
-    for (const MegatronParameter* parameter : group) {
-      StagePlan::PositionState state{parameter, {}, 0, 0, 0};
-      if (parameter->tensor.dtype != SafetensorsDType::kF32) {
-        state.master = add_tensor(plan.model, *parameter, TensorRole::kMaster, DType::kFp32);
+// The weights of a chunk.
+std::vector<StagePlan::Entry> plan_entries(const MegatronModel& model, const MegatronChunk& chunk, StageFile& file) {
+  std::vector<StagePlan::Entry> entries;
+  for (size_t p = 0, behind = 0; p < chunk.size(); p = behind) {  // those of one tensor
+    const MegatronParameter& parameter = chunk[p];
+    behind = p + 1;
+    while (behind < chunk.size() && chunk[behind].name == parameter.name) ++behind;
+    const TensorRole role = model.specs[parameter.spec].is_buffer ? TensorRole::kBuffer : TensorRole::kParam;
+    const DType dtype = *to_core_dtype(parameter.tensor.dtype);
+    const std::vector<uint64_t>& shape = parameter.tensor.shape;
+    StagePlan::Entry entry{parameter.name, parameter.tensor.dtype, {shape.begin(), shape.end()}, 0};
+    if (is_grouped_experts({-1, parameter.name})) {
+      // Experts x inputs x outputs, seen as a matrix (megatron/core/transformer/moe/experts.py, GroupedMLP).
+      const auto count = static_cast<int64_t>(behind - p), outputs = entry.shape[0], inputs = entry.shape[1];
+      entry.shape =
+          parameter.name.back() == '1' ? core::Dims{inputs, count * outputs} : core::Dims{count * inputs, outputs};
+      entry.storage = add_storage(file, count * inputs * outputs, dtype);
+      for (int64_t e = 0; e < count; ++e) {
+        const MegatronParameter& expert = chunk[p + static_cast<size_t>(e)];
+        file.tensors.push_back({&expert, role, dtype, entry.storage, e * inputs * outputs, outputs});
       }
-      state.exp_avg = add_tensor(plan.model, *parameter, TensorRole::kExpAvg, DType::kFp32);
-      state.exp_avg_sq = add_tensor(plan.model, *parameter, TensorRole::kExpAvgSq, DType::kFp32);
-      // One for each: PyTorch's Adam counts in it in place.
-      const auto steps = static_cast<float>(step);
-      state.step = add_storage(plan.model, 1, DType::kFp32);
-      plan.model.contents.emplace_back(state.step, std::string(reinterpret_cast<const char*>(&steps), sizeof steps));
-      states.push_back(state);
+    } else {
+      entry.storage = add_tensor(file, parameter, role, dtype);
     }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan) {
+  for (StagePlan::Optimizer& optimizer : plan.optimizers) {
+    for (const MegatronParameters& group : optimizer_groups(model, plan.chunks, {}, optimizer.part)) {
+      std::vector<StagePlan::PositionState>& states = optimizer.groups.emplace_back();
+      for (const MegatronParameter* parameter : group) {
+        StagePlan::PositionState state{parameter, {}, 0, 0, 0};
+        if (parameter->tensor.dtype != SafetensorsDType::kF32) {
+          state.master = add_tensor(plan.model, *parameter, TensorRole::kMaster, DType::kFp32);
+        }
+        state.exp_avg = add_tensor(plan.model, *parameter, TensorRole::kExpAvg, DType::kFp32);
+        state.exp_avg_sq = add_tensor(plan.model, *parameter, TensorRole::kExpAvgSq, DType::kFp32);
+        // One for each: PyTorch's Adam counts in it in place.
+        const auto steps = static_cast<float>(step);
+        state.step = add_storage(plan.model, 1, DType::kFp32);
+        plan.model.contents.emplace_back(state.step, std::string(reinterpret_cast<const char*>(&steps), sizeof steps));
+        states.push_back(state);
+      }
+    }
+    optimizer.groups.resize(num_optimizer_groups(optimizer.part));
   }
 }
 
 // One bucket, as without --overlap-grad-reduce, in the layout of megatron-core since 0.13.
 void plan_distributed(const MegatronModel& model, StagePlan& plan) {
-  for (const MegatronChunk& chunk : plan.chunks) {
-    for (const MegatronParameters& parameters : optimizer_buffers(model, chunk, OptimizerPart::kAll)) {
-      const FlatLayout layout = flat_layout(flat_parameters(model, parameters), {});
-      StagePlan::BufferState buffer{parameters[0]->tensor.dtype, layout.end, plan.optimizer.storage_bytes.size()};
-      for (const OptimizerKind& kind : kOptimizerKinds) {
-        const size_t storage = add_storage(plan.optimizer, layout.end, DType::kFp32);
-        for (size_t p = 0; p < parameters.size(); ++p) {
-          plan.optimizer.tensors.push_back({parameters[p], kind.role, DType::kFp32, storage, layout.begin[p]});
+  for (StagePlan::Optimizer& optimizer : plan.optimizers) {
+    for (const MegatronChunk& chunk : plan.chunks) {
+      for (const MegatronParameters& parameters : optimizer_buffers(model, chunk, optimizer.part)) {
+        const FlatLayout layout = flat_layout(flat_parameters(model, parameters), {});
+        StagePlan::BufferState buffer{parameters[0]->tensor.dtype, layout.end, optimizer.file.storage_bytes.size()};
+        for (const OptimizerKind& kind : kOptimizerKinds) {
+          const size_t storage = add_storage(optimizer.file, layout.end, DType::kFp32);
+          for (size_t p = 0; p < parameters.size(); ++p) {
+            optimizer.file.tensors.push_back({parameters[p], kind.role, DType::kFp32, storage, layout.begin[p]});
+          }
         }
+        optimizer.buffers.push_back(buffer);
       }
-      plan.buffers.push_back(buffer);
     }
   }
 }
 
 }  // namespace
 
-StagePlan plan_stage(const MegatronModel& model, int pp, MegatronNaming naming, MegatronOptimizerForm optimizer,
-                     int64_t step, const std::function<DType(const std::string& key)>& dtype) {
+StagePlan plan_stage(const MegatronModel& model, int pp, const MegatronSpelling& spelling,
+                     MegatronOptimizerForm optimizer, int64_t step,
+                     const std::function<DType(const std::string& key)>& dtype) {
   StagePlan plan;
   for (int chunk = 0; chunk < model.layout.virtual_pipeline_model_parallel_size; ++chunk) {
-    plan.chunks.push_back(plan_chunk(model, pp, chunk, naming, dtype));
+    plan.chunks.push_back(plan_chunk(model, pp, chunk, spelling, dtype));
   }
   for (const MegatronChunk& chunk : plan.chunks) {
-    for (const MegatronParameter& parameter : chunk) {
-      const bool is_buffer = model.specs[parameter.spec].is_buffer;
-      add_tensor(plan.model, parameter, is_buffer ? TensorRole::kBuffer : TensorRole::kParam,
-                 *to_core_dtype(parameter.tensor.dtype));
-    }
+    plan.entries.push_back(plan_entries(model, chunk, plan.model));
+    plan.is_fp32 = plan.is_fp32 && std::all_of(chunk.begin(), chunk.end(), [&](const MegatronParameter& parameter) {
+                     return parameter.tensor.dtype == SafetensorsDType::kF32 || model.specs[parameter.spec].is_buffer;
+                   });
   }
-  if (optimizer == MegatronOptimizerForm::kByPosition) plan_by_position(model, step, plan);
-  if (optimizer == MegatronOptimizerForm::kDistributed) plan_distributed(model, plan);
+  if (optimizer == MegatronOptimizerForm::kNone) return plan;
+  plan.optimizers.emplace_back();
+  if (has_expert_optimizer(model)) {
+    plan.optimizers[0].part = OptimizerPart::kDense;
+    plan.optimizers.emplace_back().part = OptimizerPart::kExperts;
+  }
+  if (optimizer == MegatronOptimizerForm::kByPosition) {
+    plan_by_position(model, step, plan);
+  } else {
+    plan_distributed(model, plan);
+  }
   return plan;
 }
 

@@ -1,8 +1,9 @@
 // What the ranks of one pipeline stage hold in a Megatron tree that is to be written: parameters by Megatron's names,
 // in the order in which it registers them, and where each one's weight and optimizer state lie in the rank's files.
 //
-// The ranks of a stage differ in their elements only, so one plan serves them all. Sources: as tree.h and
-// optimizer_order.h; megatron/core/optimizer/{optimizer,distrib_optimizer}.py for what is stored.
+// The ranks of a stage differ in their elements only, and in which experts they have (MegatronModel::spec_on_rank), so
+// one plan serves them all. Sources: as tree.h and optimizer_order.h; megatron/core/optimizer/{optimizer,
+// distrib_optimizer}.py for what is stored.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,7 @@ struct StageTensor {
   core::DType dtype = core::DType::kFp32;
   size_t storage = 0;
   int64_t first = 0;
+  int64_t transposed_columns = 0;  // of the stored matrix, whose columns are the part's rows; 0: not transposed
 };
 
 struct StageFile {
@@ -43,27 +45,42 @@ struct StageFile {
 };
 
 struct StagePlan {
+  // Of a chunk's dictionary; it has a storage of its own.
+  struct Entry {
+    std::string name;
+    SafetensorsDType dtype = SafetensorsDType::kF32;
+    core::Dims shape;
+    size_t storage = 0;
+  };
   // By position: storages in the model's file.
   struct PositionState {
     const MegatronParameter* parameter = nullptr;
     std::optional<size_t> master;  // nothing: its weight is fp32, and its own master
     size_t exp_avg = 0, exp_avg_sq = 0, step = 0;
   };
-  // Distributed: storages in the optimizer's file, by kind as kOptimizerKinds.
+  // Distributed: storages in Optimizer::file, by kind as kOptimizerKinds.
   struct BufferState {
     SafetensorsDType dtype = SafetensorsDType::kF32;  // of the weights
     int64_t elements = 0;
     size_t first_storage = 0;
   };
+  struct Optimizer {
+    OptimizerPart part = OptimizerPart::kAll;
+    std::vector<std::vector<PositionState>> groups;
+    std::vector<BufferState> buffers;
+    StageFile file;
+  };
 
-  std::vector<MegatronChunk> chunks;  // the storage of a parameter's weight is its index, counted over all chunks
-  std::vector<std::vector<PositionState>> groups;
-  std::vector<BufferState> buffers;
-  StageFile model, optimizer;
+  std::vector<MegatronChunk> chunks;
+  std::vector<std::vector<Entry>> entries;  // of the chunks
+  std::vector<Optimizer> optimizers;        // none, one, or two: of experts their own
+  bool is_fp32 = true;                      // all that is trained: such weights are their own masters
+  StageFile model;
 };
 
 // model: without chunks. dtype: of a canonical parameter. step: updates that the optimizer has made.
-StagePlan plan_stage(const MegatronModel& model, int pp, MegatronNaming naming, MegatronOptimizerForm optimizer,
-                     int64_t step, const std::function<core::DType(const std::string& key)>& dtype);
+StagePlan plan_stage(const MegatronModel& model, int pp, const MegatronSpelling& spelling,
+                     MegatronOptimizerForm optimizer, int64_t step,
+                     const std::function<core::DType(const std::string& key)>& dtype);
 
 }  // namespace ms::convert

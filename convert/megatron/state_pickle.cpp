@@ -40,6 +40,11 @@ void write_megatron_args(PickleWriter& pickle, const MegatronTargetState& state)
               if constexpr (std::is_same_v<Value, double>) pickle.real(member);
               if constexpr (std::is_same_v<Value, std::string>) pickle.text(member);
               if constexpr (std::is_same_v<Value, SafetensorsDType>) write_torch_dtype(pickle, member);
+              if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
+                pickle.list([&] {
+                  for (const int64_t item : member) pickle.integer(item);
+                });
+              }
             },
             value);
       }
@@ -50,17 +55,19 @@ void write_megatron_args(PickleWriter& pickle, const MegatronTargetState& state)
   pickle.instance("argparse", "Namespace", members);
 }
 
-void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, std::span<const size_t> counts) {
+void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, OptimizerPart part,
+                        std::span<const size_t> counts) {
   const auto of_schedule = [&](const char* key) {
     return state.scheduler.is_null() ? 0 : state.scheduler[key].get<double>();
   };
-  MS_CHECK(counts.empty() || counts.size() == 2, counts.size(), " groups of parameters");
+  const size_t groups = num_optimizer_groups(part);
+  MS_CHECK(counts.empty() || counts.size() == groups, counts.size(), " groups of parameters");
   int64_t index = 0;  // of a parameter
   pickle.text("param_groups");
   pickle.list([&] {
-    for (size_t group = 0; group < 2; ++group) {  // with weight decay, and without
+    for (size_t group = 0; group < groups; ++group) {  // with weight decay, and without
       pickle.dict([&] {
-        pickle_entry(pickle, "is_expert_parallel", false);
+        pickle_entry(pickle, "is_expert_parallel", part == OptimizerPart::kExperts);
         pickle_entry(pickle, "default_config", true);
         pickle_entry(pickle, "wd_mult", group == 0 ? 1.0 : 0.0);
         pickle_entry(pickle, "lr_mult", 1.0);

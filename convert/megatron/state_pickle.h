@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "convert/megatron/optimizer_order.h"
 #include "convert/megatron/target_state.h"
 #include "convert/torch/pickle_writer.h"
 
@@ -28,8 +29,9 @@ void pickle_none(PickleWriter& pickle, std::string_view key);
 void write_megatron_args(PickleWriter& pickle, const MegatronTargetState& state);
 void write_megatron_scheduler(PickleWriter& pickle, const MegatronTargetState& state);
 
-// The entry param_groups: of parameters with weight decay, and without. counts: how many each has, which are then
-// listed by number in `params`; empty: no such lists.
-void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, std::span<const size_t> counts);
+// The entry param_groups: of parameters with weight decay, and without (optimizer_order.h). counts: how many each has,
+// which are then listed by number in `params`; empty: no such lists.
+void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, OptimizerPart part,
+                        std::span<const size_t> counts);
 
 }  // namespace ms::convert

@@ -67,6 +67,7 @@ void StatePlanner::plan_optimizer() {
         "optimizer only with it");
   }
   for (const ckpt::ParameterSpec& spec : model_.specs) {
+    if (spec.is_buffer) continue;
     for (const OptimizerKind& moment : kMoments) {
       if (source_.shards().find(spec.key, moment.role)) continue;
       throw Error(ErrorCode::kUnsupported,
@@ -92,6 +93,7 @@ void StatePlanner::add_args() {
     if (null_tokenizer && name == "vocab_size") value = model_.config.vocab_size - 1;
   }
   const MegatronArg none;
+  const bool experts = model_.config.has_experts();
   const MegatronArgList of_tree = {
       {"padded_vocab_size", model_.padded.padded_vocab_size(tp)},
       {"tensor_model_parallel_size", int64_t{tp}},
@@ -99,10 +101,14 @@ void StatePlanner::add_args() {
       {"virtual_pipeline_model_parallel_size", vpp > 1 ? MegatronArg(int64_t{vpp}) : none},
       {"num_layers_per_virtual_pipeline_stage",
        vpp > 1 ? MegatronArg(model_.config.num_layers / (int64_t{pp} * vpp)) : none},
-      {"expert_model_parallel_size", int64_t{1}},
+      {"expert_model_parallel_size", int64_t{model_.experts.ep}},
+      {"expert_tensor_parallel_size", experts ? MegatronArg(int64_t{model_.experts.cuts()}) : none},
+      {"moe_grouped_gemm", options_.moe_grouped_gemm},
+      {"moe_use_legacy_grouped_gemm", options_.moe_grouped_gemm && options_.naming == MegatronNaming::kLocal},
+      {"moe_tp_extend_ep", options_.moe_tp_extend_ep},
       {"context_parallel_size", int64_t{1}},
-      {"data_parallel_size", int64_t{1}},
-      {"world_size", int64_t{tp} * pp},
+      {"data_parallel_size", int64_t{layout.data_parallel_size}},
+      {"world_size", int64_t{layout.world_size()}},
       {"bf16", weights == DType::kBf16},
       {"fp16", weights == DType::kFp16},
       {"params_dtype", from_core_dtype(weights)},
@@ -151,7 +157,20 @@ MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTa
   }
   model.layout = options.layout;
   ckpt::validate_layout(model.layout, model.config);
+  const int tp = model.layout.tensor_model_parallel_size, ep = model.layout.expert_model_parallel_size;
+  const int etp = model.config.has_experts() ? model.layout.expert_tensor_parallel_size : tp;
+  model.experts = {tp, options.moe_tp_extend_ep ? ep / tp : ep, etp, options.moe_tp_extend_ep};
   model.specs = ckpt::parameter_specs(model.config);
+  for (ckpt::ParameterSpec& spec : model.specs) {
+    if (options.naming != MegatronNaming::kLocal || !is_latent_down_projection(spec.key)) continue;
+    if (spec.global_shape[0] % tp != 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("megatron-core's own layers cut ", spec.key, " by its ", spec.global_shape[0],
+                      " rows, which --target-tensor-parallel-size ", tp,
+                      " does not divide; Transformer Engine's, --target-norm-naming te, do not cut it"));
+    }
+    spec.rule = ckpt::TpRule::kRows;
+  }
   return model;
 }
 

@@ -33,7 +33,8 @@ struct MegatronTargetState {
 // The element type of a canonical parameter's weights in the target.
 using WeightDType = std::function<core::DType(const std::string& key)>;
 
-// Cut as options.layout says; without chunks. Throws kInvalidArgument for a layout that the model cannot have.
+// Cut as options.layout says, latent attention's projections down as by the layers whose names are asked for; without
+// chunks. Throws kInvalidArgument for a layout that the model cannot have.
 MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTargetOptions& options);
 
 // Appends to `decisions` what is not simply copied. Throws kUnsupported for optimizer state that is not Adam's, or not

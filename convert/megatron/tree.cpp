@@ -129,6 +129,13 @@ std::string megatron_rank_folder(int tp, int pp, int pp_size, int ep, int ep_siz
   return cat(field("mp_rank_%02d", tp), pp_size > 1 ? field("_%03d", pp) : "", ep_size > 1 ? field("_%03d", ep) : "");
 }
 
+bool ExpertGrid::keeps_optimizer(int tp_rank, int ep_rank, bool of_experts) const {
+  if (tp_extends_ep) return of_experts || ep_rank == 0;
+  int64_t rank = tp_rank;  // of the stage, as in ranks()
+  while (rank / etp % ep != ep_rank) rank += tp;
+  return rank < (of_experts ? int64_t{etp} * ep : tp);
+}
+
 std::vector<std::pair<int, int>> ExpertGrid::ranks() const {
   std::set<std::pair<int, int>> places;  // ep, tp
   // megatron/core/parallel_state.py: tp is fastest among the ranks of a stage; etp, then ep, in the experts' own grid.

@@ -33,6 +33,9 @@ struct ExpertGrid {
   // How many share an expert, and which of them a rank is.
   int cuts() const { return tp_extends_ep ? 1 : etp; }
   int cut_of(int tp_rank) const { return tp_rank % cuts(); }
+  // Whether a rank writes the state of its distributed optimizer, that of experts or the other: the first of those that
+  // share it.
+  bool keeps_optimizer(int tp_rank, int ep_rank, bool of_experts) const;
   // The pairs (tp, ep) of the ranks that there are, ep slowest. With an etp other than tp not all are.
   std::vector<std::pair<int, int>> ranks() const;
 };

@@ -10,6 +10,8 @@ namespace ms::convert {
 namespace {
 
 using core::cat;
+using core::Error;
+using core::ErrorCode;
 
 class TreePlanner {
  public:
@@ -17,27 +19,38 @@ class TreePlanner {
       : source_(source), options_(options), dtype_(dtype), model_(megatron_target_model(source, options)) {}
 
   MegatronTarget plan(std::vector<std::string>& decisions) {
+    check();
     const auto state =
         std::make_shared<const MegatronTargetState>(plan_target_state(source_, options_, model_, dtype_, decisions));
     describe(*state, decisions);
     MegatronTarget target;
     ArchiveSinkOptions sink;
-    const int tp_size = model_.layout.tensor_model_parallel_size, pp_size = model_.layout.pipeline_model_parallel_size;
+    const int pp_size = model_.layout.pipeline_model_parallel_size;
+    const MegatronSpelling spelling{options_.naming, options_.moe_grouped_gemm};
     for (int pp = 0; pp < pp_size; ++pp) {
-      const auto stage = std::make_shared<const StagePlan>(
-          plan_stage(model_, pp, options_.naming, state->optimizer, state->step, dtype_));
+      const auto stage =
+          std::make_shared<const StagePlan>(plan_stage(model_, pp, spelling, state->optimizer, state->step, dtype_));
       const bool last = pp + 1 == pp_size;
-      for (int tp = 0; tp < tp_size; ++tp) {
-        const std::string folder = megatron_rank_folder(tp, pp, pp_size);
-        add_targets(stage->model, tp, static_cast<int32_t>(sink.files.size()), target.shards, sink.places);
+      for (const auto& [tp, ep] : model_.experts.ranks()) {
+        const std::string folder = megatron_rank_folder(tp, pp, pp_size, ep, model_.experts.ep);
+        add_targets(stage->model, tp, ep, 0, static_cast<int32_t>(sink.files.size()), target.shards, sink.places);
         sink.files.push_back(
             {cat(folder, "/", kMegatronModelFile),
              {{0, stage->model.storage_bytes, [state, stage, last] { return model_pickle(*state, *stage, last); },
                stage->model.contents}}});
         if (state->optimizer != MegatronOptimizerForm::kDistributed) continue;
-        add_targets(stage->optimizer, tp, static_cast<int32_t>(sink.files.size()), target.shards, sink.places);
-        sink.files.push_back({cat(folder, "/", kMegatronOptimizerFile),
-                              {{0, stage->optimizer.storage_bytes, [stage] { return optimizer_pickle(*stage); }, {}}}});
+        Archive archive;
+        std::vector<bool> held;
+        for (const StagePlan::Optimizer& optimizer : stage->optimizers) {
+          held.push_back(model_.experts.keeps_optimizer(tp, ep, optimizer.part == OptimizerPart::kExperts));
+          if (!held.back()) continue;
+          add_targets(optimizer.file, tp, ep, archive.storage_bytes.size(), static_cast<int32_t>(sink.files.size()),
+                      target.shards, sink.places);
+          archive.storage_bytes.insert(archive.storage_bytes.end(), optimizer.file.storage_bytes.begin(),
+                                       optimizer.file.storage_bytes.end());
+        }
+        archive.pickle = [stage, held] { return optimizer_pickle(*stage, held); };
+        sink.files.push_back({cat(folder, "/", kMegatronOptimizerFile), {std::move(archive)}});
       }
     }
     place_iteration(options_, state->iteration, sink);
@@ -46,8 +59,10 @@ class TreePlanner {
   }
 
  private:
+  void check() const;
   void describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const;
-  void add_targets(const StageFile& file, int tp, int32_t index, ckpt::ShardTable& shards,
+  // first_storage: where those of `file` begin in the archive.
+  void add_targets(const StageFile& file, int tp, int ep, size_t first_storage, int32_t index, ckpt::ShardTable& shards,
                    std::vector<ArchivePlace>& places) const;
 
   const ckpt::Source& source_;
@@ -55,6 +70,22 @@ class TreePlanner {
   const WeightDType& dtype_;
   MegatronModel model_;
 };
+
+void TreePlanner::check() const {
+  const ExpertGrid& grid = model_.experts;
+  if (grid.tp % grid.etp != 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        cat("--expert-tensor-parallel-size ", grid.etp, " does not divide --target-tensor-parallel-size ", grid.tp,
+            ": the folders of a mg result could not say which part of an expert is in them; dist can"));
+  }
+  if (options_.moe_grouped_gemm && options_.naming == MegatronNaming::kLocal && options_.with_optimizer) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "--moe-grouped-gemm with --target-norm-naming local puts the experts of a rank into one tensor, for which "
+        "optimizer state is not written; give --target-norm-naming te, or --drop-optimizer to leave it out");
+  }
+}
 
 void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const {
   if (!model_.config.untie_embeddings_and_output_weights && model_.layout.pipeline_model_parallel_size > 1) {
@@ -65,23 +96,34 @@ void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::st
       cat("norms have the names of ",
           local ? "megatron-core's own layers (--transformer-impl local)" : "Transformer Engine's layers",
           "; --target-norm-naming ", local ? "te" : "local", " writes the others"));
+  if (model_.config.has_experts()) {
+    const char* kind = !options_.moe_grouped_gemm ? "one by one (--moe-grouped-gemm groups them)"
+                       : local                    ? "in two tensors a rank, weight1 and weight2"
+                                                  : "grouped as by Transformer Engine's layers";
+    decisions.push_back(cat("experts lie ", kind));
+  }
+  if (model_.config.mtp_num_layers > 0 && model_.layout.pipeline_model_parallel_size > 1) {
+    decisions.push_back("the last stage, which predicts further tokens, gets a copy of the word embeddings");
+  }
   if (state.optimizer == MegatronOptimizerForm::kDistributed) {
     decisions.push_back(
         cat(kMegatronOptimizerFile, " is laid out for runs without --overlap-grad-reduce (one bucket a buffer)"));
   }
 }
 
-void TreePlanner::add_targets(const StageFile& file, int tp, int32_t index, ckpt::ShardTable& shards,
-                              std::vector<ArchivePlace>& places) const {
-  const int tp_size = model_.layout.tensor_model_parallel_size;
+void TreePlanner::add_targets(const StageFile& file, int tp, int ep, size_t first_storage, int32_t index,
+                              ckpt::ShardTable& shards, std::vector<ArchivePlace>& places) const {
   for (const StageTensor& tensor : file.tensors) {
-    const ckpt::ParameterSpec& spec = model_.specs[tensor.parameter->spec];
+    const ckpt::ParameterSpec& spec = model_.specs[model_.spec_on_rank(tensor.parameter->spec, tp, ep)];
     const core::TensorRole role = filled_from(source_, options_.with_optimizer, spec.key, tensor.role, tensor.dtype);
+    const MegatronModel::Cut cut = model_.cut_of(spec, tp);
     const auto elements = static_cast<int64_t>(tensor.parameter->tensor.elements());
     int64_t first = tensor.first;
-    for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, tp_size, tp, 0, elements)) {
-      places.push_back({index, 0, static_cast<int32_t>(tensor.storage), first * core::size_of(tensor.dtype), 0});
-      first += core::num_elements(box.extent);
+    for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
+      places.push_back({index, 0, static_cast<int32_t>(first_storage + tensor.storage),
+                        first * core::size_of(tensor.dtype), tensor.transposed_columns});
+      // Of a transposed part the next box's rows are the next columns.
+      first += tensor.transposed_columns > 0 ? box.extent[0] : core::num_elements(box.extent);
       shards.push_back({spec.key, role, tensor.dtype, spec.global_shape, std::move(box.offset), std::move(box.extent)});
     }
   }

@@ -56,16 +56,19 @@ TEST_P(MegatronTreeTest, EveryElementIsWhereItBelongs) {
   EXPECT_EQ(model.num_layers, GetParam().layers);
   EXPECT_EQ(model.query_groups(), GetParam().query_groups);
   const Sizes sizes = check_all_values(*source);
-  size_t params = 0;
+  size_t tensors = 0;
   for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(model)) {
-    ++params;
-    const auto found = sizes.find({TensorRole::kParam, spec.key});
+    tensors += spec.is_buffer ? 1 : GetParam().roles;
+    const TensorRole role = spec.is_buffer ? TensorRole::kBuffer : TensorRole::kParam;
+    const auto found = sizes.find({role, spec.key});
     ASSERT_NE(found, sizes.end()) << spec.key;
     EXPECT_EQ(found->second, core::num_elements(spec.global_shape)) << spec.key;
-    EXPECT_EQ(source->shards().dtype(*source->shards().find(spec.key, TensorRole::kParam)), GetParam().dtype);
+    EXPECT_EQ(source->shards().dtype(*source->shards().find(spec.key, role)),
+              spec.is_buffer ? core::DType::kFp32 : GetParam().dtype);
   }
-  EXPECT_EQ(sizes.size(), params * GetParam().roles);
+  EXPECT_EQ(sizes.size(), tensors);
   for (const auto& [tensor, elements] : sizes) {
+    if (tensor.first == TensorRole::kBuffer) continue;
     EXPECT_EQ(elements, sizes.at({TensorRole::kParam, tensor.second})) << tensor.second;
   }
   if (GetParam().roles == 1) return;
@@ -96,6 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Trees, MegatronTreeTest,
                                            Tree{"tied_pp2_distributed", core::DType::kBf16, 7, 2, 2, 4},
                                            Tree{"gelu_vpp2_fp32", core::DType::kFp32, 7, 4, 2, 3},
                                            Tree{"qk_norm_tp2_bf16", core::DType::kBf16, 7, 1, 2, 4},
+                                           Tree{"moe_tp2_ep2", core::DType::kBf16, 7, 2, 2, 4},
+                                           Tree{"moe_ep2_distributed", core::DType::kBf16, 7, 2, 2, 4},
+                                           Tree{"moe_latent_tp2_ep2_etp1", core::DType::kBf16, 7, 2, 2, 4},
                                            Tree{"legacy_gpt", core::DType::kBf16, 7, 2, 2, 1},
                                            Tree{"mindspeed_te", core::DType::kBf16, 1, 1, 2, 1}),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -4,7 +4,7 @@
 what their state_dicts return, as megatron/training/checkpointing.py puts them together (megatron.training is not in the
 wheel, so that part is ours).
 
-  make_megatron_tree.py [FOLDER]     default: megatron beside this script
+  make_megatron_tree.py [FOLDER [TREE ...]]     default: megatron beside this script, every tree
 
 Every element is a function of the canonical name of its parameter and its index in the global tensor; what a rank holds of
 which global tensor is asked of megatron-core's sharded_state_dict. tests/convert/megatron/value_pattern.h has the same function.
@@ -32,7 +32,7 @@ os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
 def redirect_cuda():
     """Megatron asks for the GPU by torch.cuda and by the names of tensor types: both lead to the CPU."""
     torch.cuda.current_device = lambda: torch.device("cpu")
-    for name in ("synchronize", "empty_cache", "set_device", "manual_seed", "reset_peak_memory_stats"):
+    for name in ("synchronize", "empty_cache", "set_device", "manual_seed", "reset_peak_memory_stats", "Stream"):
         setattr(torch.cuda, name, lambda *args, **kwargs: None)
     real_tensor = torch.tensor
     torch.tensor = lambda *args, device=None, **kwargs: real_tensor(*args, **kwargs)
@@ -47,12 +47,26 @@ from megatron.core import parallel_state  # noqa: E402
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec, get_gpt_mtp_block_spec  # noqa: E402
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
-from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer import MLATransformerConfig, TransformerConfig, multi_latent_attention  # noqa: E402
+from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
 
 ITERATION, BATCH = 7, 4
+
+
+def let_attention_be_latent():
+    """megatron-core's own attention, which has no parameters, does not know the head sizes that latent attention asks it for; and
+    latent attention asks whether its layers are Transformer Engine's, where that is not installed."""
+    own = DotProductAttention.__init__
+    DotProductAttention.__init__ = lambda self, *args, k_channels=None, v_channels=None, **kwargs: own(self, *args, **kwargs)
+    for name in ("TELinear", "TEColumnParallelLinear"):
+        if not isinstance(getattr(multi_latent_attention, name), type):
+            setattr(multi_latent_attention, name, type(name, (), {}))
+
+
+let_attention_be_latent()
 # What megatron/training/arguments.py holds by default, of what a reader of checkpoints may ask.
 DEFAULTS = dict(
     add_bias_linear=True, add_position_embedding=True, add_qkv_bias=False, apply_layernorm_1p=False,
@@ -65,7 +79,15 @@ DEFAULTS = dict(
     position_embedding_type="learned_absolute", qk_layernorm=False, rope_scaling_factor=8.0, rotary_base=10000,
     rotary_interleaved=False, rotary_percent=1.0, rotary_seq_len_interpolation_factor=None, seq_length=8, squared_relu=False,
     swiglu=False, tensor_model_parallel_size=1, untie_embeddings_and_output_weights=False, use_distributed_optimizer=False,
-    use_rope_scaling=False, virtual_pipeline_model_parallel_size=None, vocab_size=21)
+    expert_tensor_parallel_size=None, moe_layer_freq=1, moe_ffn_hidden_size=None, moe_router_topk=2, moe_shared_expert_intermediate_size=None,
+    moe_router_score_function="softmax", moe_router_enable_expert_bias=False, moe_grouped_gemm=False, q_lora_rank=None,
+    kv_lora_rank=32, qk_head_dim=128, qk_pos_emb_head_dim=64, v_head_dim=128, use_rope_scaling=False, virtual_pipeline_model_parallel_size=None, vocab_size=21)
+EXPERTS = dict(
+    num_experts=4, moe_ffn_hidden_size=6, hidden_size=8, num_attention_heads=2, ffn_hidden_size=10, normalization="RMSNorm",
+    add_bias_linear=False, swiglu=True, position_embedding_type="rope", untie_embeddings_and_output_weights=True)
+LATENT = dict(
+    multi_latent_attention=True, qk_layernorm=True, q_lora_rank=10, kv_lora_rank=6, qk_head_dim=4, qk_pos_emb_head_dim=2,
+    v_head_dim=6)
 TREES = {
     # Stages of one and two layers; on the first several buckets. The boundaries of dp cut through parameters.
     "swiglu_tp2_pp2_distributed": dict(
@@ -85,6 +107,20 @@ TREES = {
         tensor_model_parallel_size=2, num_layers=1, hidden_size=4, num_attention_heads=2, kv_channels=6, ffn_hidden_size=6,
         normalization="RMSNorm", add_bias_linear=False, add_qkv_bias=True, qk_layernorm=True, swiglu=True,
         position_embedding_type="rope", vocab_size=16),
+    # Experts in the second layer, each cut in two, two a rank.
+    "moe_tp2_ep2": dict(
+        EXPERTS, tensor_model_parallel_size=2, expert_model_parallel_size=2, data_parallel_size=2, num_layers=2,
+        moe_layer_freq=[0, 1], moe_shared_expert_intermediate_size=4, group_query_attention=True, num_query_groups=2,
+        make_vocab_size_divisible_by=1, vocab_size=10),
+    # Whole experts on each tensor-parallel rank; latent attention, whose projections down are cut; a bias in the choice; a
+    # layer behind the model.
+    "moe_latent_tp2_ep2_etp1": dict(
+        EXPERTS, **LATENT, tensor_model_parallel_size=2, pipeline_model_parallel_size=2, expert_model_parallel_size=2,
+        expert_tensor_parallel_size=1, num_layers=2, moe_layer_freq=[0, 1], moe_router_score_function="sigmoid",
+        moe_router_enable_expert_bias=True, mtp_num_layers=1, make_vocab_size_divisible_by=1, vocab_size=10),
+    "moe_ep2_distributed": dict(
+        EXPERTS, expert_model_parallel_size=2, data_parallel_size=4, num_layers=2, make_vocab_size_divisible_by=1,
+        vocab_size=10, use_distributed_optimizer=True),
 }
 
 
@@ -110,7 +146,7 @@ def values(role, name, index):
     else:
         z = mix(role, name, index)
         value = 1 + (z & np.uint64(0x7FFFFF)).astype(np.float64) / 2**23
-        sign = 1 if role == "exp_avg_sq" else 1 - 2 * (z >> np.uint64(63)).astype(np.float64)
+        sign = 1 if role != "exp_avg" else 1 - 2 * (z >> np.uint64(63)).astype(np.float64)
     return torch.from_numpy((sign * value).astype(np.float32))
 
 
@@ -118,23 +154,42 @@ class Pieces:
     """Where each parameter of a chunk lies in the global tensors, by megatron-core's word."""
 
     def __init__(self, module):
-        self.of = {}
+        self.of, self.buffers = {}, {n: b for n, b in module.named_buffers() if n.endswith("expert_bias")}
         sharded = module.sharded_state_dict(metadata={"non_homogeneous_layers": True, "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)})
+        self.keys = {part.key for entry in sharded.values() for part in self.parts(entry)}
         parameters = dict(module.named_parameters())
-        for name in parameters:
-            entry = sharded[name]
-            parts = entry.build() if isinstance(entry, ShardedTensorFactory) else [entry]
-            self.of[name] = [self.piece(part) for part in parts]
+        for name in [*parameters, *self.buffers]:
+            self.of[name] = [self.piece(part) for part in self.parts(sharded[name])]
         self.parameters = parameters
 
     @staticmethod
-    def piece(part):
-        assert isinstance(part, ShardedTensor) and part.prepend_axis_num == 0
-        axes = [np.arange(offset, offset + length) for offset, length in zip(part.global_offset, part.local_shape)]
+    def parts(entry):
+        parts = entry.build() if isinstance(entry, ShardedTensorFactory) else [entry]
+        return [part for part in parts if isinstance(part, ShardedTensor)]
+
+    def canonical(self, key, expert):
+        """The name that we have for what megatron-core calls so: of an expert with its index, of a norm that stands alone."""
+        if expert is not None:
+            key = key.replace("mlp.experts.experts.", f"mlp.experts.local_experts.{expert}.")
+        for alone in (False, True):
+            names = ("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.")
+            layer, norm, rest = key.partition(names[alone])
+            if norm:
+                return layer + names[layer + "mlp.router.weight" in self.keys] + rest
+        if any("linear_kv_up_proj" in each for each in self.keys):
+            for theirs, ours in (("q_layernorm.", "linear_q_up_proj.layer_norm_"), ("kv_layernorm.", "linear_kv_up_proj.layer_norm_")):
+                key = key.replace("self_attention." + theirs, "self_attention." + ours)
+        return key
+
+    def piece(self, part):
+        assert isinstance(part, ShardedTensor) and part.prepend_axis_num <= 1
+        expert = part.global_offset[0] if part.prepend_axis_num else None
+        offsets, lengths = part.global_offset[part.prepend_axis_num:], part.global_shape[part.prepend_axis_num:]
+        axes = [np.arange(offset, offset + length) for offset, length in zip(offsets, part.local_shape)]
         index = np.zeros(part.local_shape, np.int64)
-        for axis, length in zip(np.meshgrid(*axes, indexing="ij"), part.global_shape):
+        for axis, length in zip(np.meshgrid(*axes, indexing="ij"), lengths):
             index = index * length + axis
-        return part.key, index
+        return self.canonical(part.key, expert), index
 
     def values(self, name, role):
         return torch.cat([values(role, key, index) for key, index in self.of[name]])
@@ -144,8 +199,14 @@ def build_chunk(args, config, chunk):
     pp, chunks = parallel_state.get_pipeline_model_parallel_rank(), args.virtual_pipeline_model_parallel_size or 1
     first = pp == 0 and chunk == 0
     last = pp == args.pipeline_model_parallel_size - 1 and chunk == chunks - 1
+    spec = get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization)
+    mtp = {}
+    if args.num_experts or args.multi_latent_attention:
+        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization)
+        if args.mtp_num_layers:
+            mtp["mtp_block_spec"] = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)
     return GPTModel(
-        config, get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization),
+        config, spec, **mtp,
         vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings, pre_process=first,
         post_process=last, share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
         position_embedding_type=args.position_embedding_type, rotary_percent=args.rotary_percent,
@@ -154,22 +215,29 @@ def build_chunk(args, config, chunk):
 
 def set_optimizer_state(args, optimizer, all_pieces):
     """Masters and moments; three steps taken (one tensor for all, where AdamW has one for each, to keep the file small)."""
+    for inner in optimizer.chained_optimizers:
+        set_inner_state(args, inner, all_pieces)
+
+
+def set_inner_state(args, inner, all_pieces):
     step = torch.tensor(3.0)
-    inner = optimizer.chained_optimizers[0]
     if args.use_distributed_optimizer:
         inner._init_optimizer_states_with_dummy_values()
         for pieces in all_pieces:
             for name, parameter in pieces.parameters.items():
                 if parameter not in inner.model_param_group_index_map:
-                    continue  # another data-parallel rank's
+                    continue  # another data-parallel rank's, or of another optimizer
                 part = inner._get_model_param_range_map(parameter)["param"]
                 tensors = inner._get_main_param_and_optimizer_states(parameter)
                 for key, role in (("param", "master"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
                     tensors[key].data.copy_(pieces.values(name, role).flatten()[part.start:part.end])
     else:
+        own = {id(main) for group in inner.optimizer.param_groups for main in group["params"]}
         for pieces in all_pieces:
             for name, parameter in pieces.parameters.items():
                 main = getattr(parameter, "main_param", parameter)
+                if id(main) not in own:
+                    continue  # of another optimizer
                 main.data.copy_(pieces.values(name, "master"))
                 inner.optimizer.state[main] = {
                     role: pieces.values(name, role) for role in ("exp_avg", "exp_avg_sq")}
@@ -180,8 +248,21 @@ def set_optimizer_state(args, optimizer, all_pieces):
 def build_rank(args):
     """The rank's chunks, where their parameters lie, and the optimizer: as Megatron begins."""
     kinds = dict(params_dtype=args.params_dtype, bf16=args.bf16)
-    config = TransformerConfig(
-        num_layers=args.num_layers, hidden_size=args.hidden_size, num_attention_heads=args.num_attention_heads,
+    more = {}
+    if args.num_experts:
+        more = dict(num_moe_experts=args.num_experts, moe_ffn_hidden_size=args.moe_ffn_hidden_size, moe_layer_freq=args.moe_layer_freq,
+                    moe_router_topk=args.moe_router_topk, moe_token_dispatcher_type="alltoall",
+                    moe_shared_expert_intermediate_size=args.moe_shared_expert_intermediate_size,
+                    moe_router_score_function=args.moe_router_score_function,
+                    moe_router_enable_expert_bias=args.moe_router_enable_expert_bias, mtp_num_layers=args.mtp_num_layers,
+                    expert_model_parallel_size=args.expert_model_parallel_size,
+                    expert_tensor_parallel_size=args.expert_tensor_parallel_size,
+                    moe_router_load_balancing_type="none")
+    if args.multi_latent_attention:
+        more.update(multi_latent_attention=True, rope_type="rope", **{name: getattr(args, name) for name in LATENT if name not in (
+            "multi_latent_attention", "qk_layernorm")})
+    config = (MLATransformerConfig if args.multi_latent_attention else TransformerConfig)(
+        **more, num_layers=args.num_layers, hidden_size=args.hidden_size, num_attention_heads=args.num_attention_heads,
         num_query_groups=args.num_query_groups if args.group_query_attention else None, kv_channels=args.kv_channels,
         ffn_hidden_size=args.ffn_hidden_size, use_cpu_initialization=True, normalization=args.normalization,
         add_bias_linear=args.add_bias_linear, add_qkv_bias=args.add_qkv_bias, gated_linear_unit=args.swiglu,
@@ -211,7 +292,18 @@ def build_rank(args):
 
 def rank_folder(args):
     name = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
-    return name + (f"_{parallel_state.get_pipeline_model_parallel_rank():03d}" if args.pipeline_model_parallel_size > 1 else "")
+    name += f"_{parallel_state.get_pipeline_model_parallel_rank():03d}" if args.pipeline_model_parallel_size > 1 else ""
+    return name + (f"_{parallel_state.get_expert_model_parallel_rank():03d}" if args.expert_model_parallel_size > 1 else "")
+
+
+def distributed_state(optimizer):
+    """As megatron-core's ChainedOptimizer.save_parameter_state: of each optimizer what its first data-parallel rank has."""
+    states = [inner.get_parameter_state_dp_zero() for inner in optimizer.chained_optimizers]
+    firsts = [torch.distributed.get_rank(inner.data_parallel_group) == 0 for inner in optimizer.chained_optimizers]
+    if not any(firsts):
+        return None
+    states = [state if first else None for state, first in zip(states, firsts)]
+    return states if len(states) > 1 else states[0]
 
 
 def save_rank(args, folder):
@@ -219,9 +311,11 @@ def save_rank(args, folder):
     for pieces in all_pieces:
         for name, parameter in pieces.parameters.items():
             parameter.data.copy_(pieces.values(name, "param" if args.bf16 else "master"))
+        for name, buffer in pieces.buffers.items():
+            buffer.data.copy_(pieces.values(name, "buffer"))
     set_optimizer_state(args, optimizer, all_pieces)
-    distributed = optimizer.chained_optimizers[0].get_parameter_state_dp_zero() if args.use_distributed_optimizer else None
-    if parallel_state.get_data_parallel_rank() != 0:
+    distributed = distributed_state(optimizer) if args.use_distributed_optimizer else None
+    if parallel_state.get_data_parallel_rank() != 0 and parallel_state.get_expert_data_parallel_rank() != 0:
         return
     state = {"args": args, "checkpoint_version": 3.0, "iteration": ITERATION, "num_floating_point_operations_so_far": 1.5e9}
     if len(chunks) == 1:
@@ -248,7 +342,9 @@ def run_rank(rank, args, work, meeting):
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world,
                                          timeout=datetime.timedelta(seconds=120))
     parallel_state.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size,
-                                             args.virtual_pipeline_model_parallel_size)
+                                             args.virtual_pipeline_model_parallel_size,
+                                             expert_model_parallel_size=args.expert_model_parallel_size,
+                                             expert_tensor_parallel_size=args.expert_tensor_parallel_size)
     torch.set_num_threads(1)
     work()
     torch.distributed.barrier()
@@ -337,8 +433,12 @@ def make_legacy(folder, source):
 def main():
     torch.utils.serialization.config.save.storage_alignment = 8  # not 64: small files
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent / "megatron"
+    chosen = sys.argv[2:] or TREES
     for name, settings in TREES.items():
-        make_tree(root / name, settings)
+        if name in chosen:
+            make_tree(root / name, settings)
+    if chosen is not TREES:
+        return
     make_mindspeed(root / "mindspeed_te", root / "qk_norm_tp2_bf16")
     make_legacy(root / "legacy_gpt", root / "tied_pp2_distributed")
 

@@ -48,13 +48,13 @@ TEST(MegatronNamesTest, NamesToWriteAreReadBack) {
   for (const char* name : {"input_layernorm.weight", "pre_mlp_layernorm.bias", "post_attn_norm.weight",
                            "self_attention.linear_qkv.bias", "post_mlp_layernorm.weight"}) {
     const MegatronName canonical = parse_megatron_name("decoder.layers.3." + std::string(name));
-    EXPECT_EQ(megatron_name(canonical, MegatronNaming::kLocal).rest, name);
-    const MegatronName te = megatron_name(canonical, MegatronNaming::kTransformerEngine);
+    EXPECT_EQ(megatron_name(canonical, {MegatronNaming::kLocal}).rest, name);
+    const MegatronName te = megatron_name(canonical, {MegatronNaming::kTransformerEngine});
     EXPECT_EQ(parse_megatron_name(te.key(3)).rest, canonical.rest);
     EXPECT_EQ(te.rest.find("input_layernorm"), std::string::npos);
   }
   const MegatronName outside = parse_megatron_name("language_model.output_layer.weight");
-  EXPECT_EQ(megatron_name(outside, MegatronNaming::kLocal).key(0), "output_layer.weight");
+  EXPECT_EQ(megatron_name(outside, {MegatronNaming::kLocal}).key(0), "output_layer.weight");
 }
 
 TEST(MegatronNamesTest, WhatIsNoNameOfOursComesBack) {

@@ -9,6 +9,7 @@
 #include "ckpt/reader.h"
 #include "convert/convert.h"
 #include "convert/megatron.h"
+#include "convert/megatron/tree.h"
 #include "convert/torch/torch_file.h"
 #include "core/error.h"
 #include "tests/convert/conversions.h"
@@ -54,6 +55,8 @@ struct Layout {
   int64_t layers_per_chunk;
   bool distributed;
   MegatronNaming naming = MegatronNaming::kLocal;
+  int ep = 1, etp = 0;  // 0: TP
+  bool grouped = false, extended = false;
 };
 
 class MegatronLayoutTest : public ::testing::TestWithParam<Layout> {};
@@ -66,19 +69,24 @@ TEST_P(MegatronLayoutTest, EveryElementIsWhereItBelongs) {
   ConvertOptions options = to_megatron(from, folder / "mg", layout.tp, layout.pp, layout.layers_per_chunk);
   options.use_distributed_optimizer = layout.distributed;
   options.target_norm_naming = layout.naming;
+  options.target_expert_parallel_size = layout.ep;
+  if (layout.etp > 0) options.expert_tensor_parallel_size = layout.etp;
+  options.moe_grouped_gemm = layout.grouped;
+  options.moe_tp_extend_ep = layout.extended;
   const ConvertReport report = convert_checkpoint(options);
   EXPECT_EQ(report.path, folder / "mg/iter_0000007");
   EXPECT_EQ(read_file(folder / "mg/latest_checkpointed_iteration.txt"), "7");
   const auto made = open(folder / "mg");
   EXPECT_EQ(check_all_values(*made), wanted);
   EXPECT_EQ(made->info().layout.at("tp"), layout.tp);
+  EXPECT_EQ(made->info().layout.at("ep"), layout.extended ? layout.ep * layout.tp : layout.ep);
   EXPECT_EQ(made->info().layout.at("pp"), layout.pp);
   EXPECT_EQ(made->info().layout.at("vpp"), layout.layers_per_chunk == 0 ? 1 : 2);
   const auto original = open(from);
   EXPECT_EQ(made->info().model, original->info().model);
   EXPECT_EQ(made->info().iteration, 7);
   EXPECT_EQ(made->info().common, original->info().common) << "samples, step, schedule";
-  const std::string rank = layout.pp > 1 ? "mp_rank_00_000" : "mp_rank_00";
+  const std::string rank = megatron_rank_folder(0, 0, layout.pp, 0, layout.ep);
   EXPECT_EQ(fs::exists(folder / "mg/iter_0000007/" + rank + "/distrib_optim.pt"), layout.distributed);
 
   // By a native checkpoint of yet another layout, and back: the same bytes.
@@ -101,11 +109,20 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{"tied_pp2_distributed", 1, 2, 0, false}, Layout{"tied_pp2_distributed", 2, 2, 0, true},
                       Layout{"tied_pp2_distributed", 2, 1, 0, true}, Layout{"gelu_vpp2_fp32", 1, 2, 1, true},
                       Layout{"gelu_vpp2_fp32", 2, 2, 1, false}, Layout{"gelu_vpp2_fp32", 1, 4, 0, false},
-                      Layout{"qk_norm_tp2_bf16", 1, 1, 0, true, MegatronNaming::kTransformerEngine}),
+                      Layout{"qk_norm_tp2_bf16", 1, 1, 0, true, MegatronNaming::kTransformerEngine},
+                      Layout{"moe_tp2_ep2", 2, 2, 0, false, MegatronNaming::kLocal, 2},
+                      Layout{"moe_tp2_ep2", 2, 1, 0, true, MegatronNaming::kTransformerEngine, 4, 1, true},
+                      Layout{"moe_tp2_ep2", 2, 1, 0, true, MegatronNaming::kLocal, 1, 1},
+                      Layout{"moe_ep2_distributed", 2, 2, 0, true, MegatronNaming::kLocal, 2, 0, false, true},
+                      Layout{"moe_latent_tp2_ep2_etp1", 1, 1, 0, true, MegatronNaming::kLocal, 4},
+                      Layout{"moe_latent_tp2_ep2_etp1", 2, 2, 0, false, MegatronNaming::kTransformerEngine, 2, 1,
+                             true}),
     [](const auto& test) {
       const Layout& l = test.param;
       return core::cat(l.tree, "_to_tp", l.tp, "_pp", l.pp, l.layers_per_chunk > 0 ? "_virtual" : "",
-                       l.distributed ? "_distributed" : "");
+                       l.distributed ? "_distributed" : "", l.ep > 1 ? core::cat("_ep", l.ep) : "",
+                       l.etp > 0 ? core::cat("_etp", l.etp) : "", l.grouped ? "_grouped" : "",
+                       l.extended ? "_extended" : "");
     });
 
 // What is in two files of torch.save.
@@ -187,13 +204,18 @@ TEST(MegatronTargetTest, InTheirLayoutTheFilesHoldWhatMegatronWrote) {
   const test::TemporaryFolder folder;
   const Layout layouts[] = {{"tied_pp2_distributed", 1, 2, 0, true},
                             {"gelu_vpp2_fp32", 1, 2, 1, false},
-                            {"qk_norm_tp2_bf16", 2, 1, 0, false}};
+                            {"qk_norm_tp2_bf16", 2, 1, 0, false},
+                            {"moe_tp2_ep2", 2, 1, 0, false, MegatronNaming::kLocal, 2},
+                            {"moe_ep2_distributed", 1, 1, 0, true, MegatronNaming::kLocal, 2},
+                            {"moe_latent_tp2_ep2_etp1", 2, 2, 0, false, MegatronNaming::kLocal, 2, 1}};
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(layout.tree);
     const std::string from = data(core::cat("megatron/", layout.tree)), to = folder / layout.tree;
     ConvertOptions options = to_megatron(from, to, layout.tp, layout.pp, layout.layers_per_chunk);
     options.use_distributed_optimizer = layout.distributed;
-    options.true_vocab_size = layout.tp == 2 ? 16 : 24;  // all rows: those that pad are not zeros there
+    options.target_expert_parallel_size = layout.ep;
+    if (layout.etp > 0) options.expert_tensor_parallel_size = layout.etp;
+    if (layout.ep == 1) options.true_vocab_size = layout.tp == 2 ? 16 : 24;  // all: rows that pad are not zeros there
     convert_checkpoint(options);
     for (const auto& rank : fs::directory_iterator(from + "/iter_0000007")) {
       const std::string ours = core::cat(to, "/iter_0000007/", rank.path().filename().string());
@@ -233,6 +255,28 @@ TEST(MegatronTargetTest, HuggingFaceThroughTwoTreesComesBackByteForByte) {
     EXPECT_EQ(open(at + "/mg2")->info().model.vocab_size, 67);
     test::expect_folder_comes_back(at + "/mg2", data(model), at + "/hf");
   }
+}
+
+// megatron-core's GroupedMLP, and MindSpeed-LLM's.
+TEST(MegatronTargetTest, ExpertsInOneTensor) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options = to_megatron(data("megatron/moe_tp2_ep2"), folder / "mg", 2);
+  options.moe_grouped_gemm = true;
+  options.target_expert_parallel_size = 2;
+  options.target_norm_naming = MegatronNaming::kLocal;
+  const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
+  EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
+  EXPECT_THAT(thrown.text, HasSubstr("--target-norm-naming te"));
+  options.drop_optimizer = true;
+  EXPECT_THAT(convert_checkpoint(options).decisions, Contains(HasSubstr("weight1 and weight2")));
+  const TorchFile file(folder / "mg/iter_0000007/mp_rank_01_001/model_optim_rng.pt");
+  const auto weight = file.root().find("model")->find("decoder.layers.1.mlp.experts.weight1");
+  ASSERT_TRUE(weight);
+  EXPECT_THAT(file.tensor(*weight)->shape, ::testing::ElementsAre(8, 2 * 6)) << "two experts of 2 x 3 rows each";
+  options.moe_grouped_gemm = false;
+  options.save_dir = folder / "one_by_one";
+  convert_checkpoint(options);
+  EXPECT_EQ(check_all_values(*open(folder / "mg")), check_all_values(*open(folder / "one_by_one")));
 }
 
 TEST(MegatronTargetTest, WhatIsNotCopiedIsSaid) {
@@ -330,6 +374,22 @@ TEST(MegatronTargetTest, LayoutsThatDoNotGo) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(test::code_of([&] { convert_checkpoint(to_megatron(data("hf_llama_tiny"), folder / "mg", 1, 1, 1)); }),
             ErrorCode::kInvalidArgument);
+  ConvertOptions dense = to_megatron(data("hf_llama_tiny"), folder / "mg", 1);
+  dense.target_expert_parallel_size = 2;
+  EXPECT_EQ(test::code_of([&] { convert_checkpoint(dense); }), ErrorCode::kInvalidArgument);
+  ConvertOptions experts = to_megatron(data("megatron/moe_tp2_ep2"), folder / "mg", 1);
+  experts.target_expert_parallel_size = 3;
+  EXPECT_EQ(test::code_of([&] { convert_checkpoint(experts); }), ErrorCode::kInvalidArgument);
+  experts.target_expert_parallel_size = 1;
+  experts.expert_tensor_parallel_size = 2;
+  EXPECT_THAT(test::thrown_by([&] { convert_checkpoint(experts); }).text, HasSubstr("does not divide"));
+  experts.moe_tp_extend_ep = true;
+  EXPECT_THAT(test::thrown_by([&] { convert_checkpoint(experts); }).text, HasSubstr("can only be 1 with it"));
+  experts = to_megatron(data("megatron/moe_latent_tp2_ep2_etp1"), folder / "mg", 1, 2);
+  experts.moe_grouped_gemm = true;
+  experts.drop_optimizer = true;
+  experts.save_model_type = Format::kNative;
+  EXPECT_EQ(test::code_of([&] { convert_checkpoint(experts); }), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 

@@ -20,7 +20,7 @@ import torch  # noqa: E402
 import make_megatron_tree as megatron  # noqa: E402
 
 TREES = pathlib.Path(HERE).parents[1] / "data" / "megatron"
-# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer.
+# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer; EP, ETP.
 CASES = [
     ("swiglu_tp2_pp2_distributed", 1, 3, None, 1, False),
     ("swiglu_tp2_pp2_distributed", 2, 1, None, 2, True),
@@ -29,6 +29,11 @@ CASES = [
     ("gelu_vpp2_fp32", 1, 2, 1, 1, False),
     ("gelu_vpp2_fp32", 2, 1, None, 2, True),
     ("qk_norm_tp2_bf16", 1, 1, None, 1, False),
+    ("moe_tp2_ep2", 2, 2, None, 2, False, 2, 2),
+    ("moe_tp2_ep2", 1, 1, None, 4, True, 2, 1),
+    ("moe_ep2_distributed", 2, 1, None, 2, True, 2, 2),
+    ("moe_latent_tp2_ep2_etp1", 2, 1, None, 2, True, 4, 1),
+    ("moe_latent_tp2_ep2_etp1", 1, 2, None, 2, False, 2, 1),
 ]
 STEPS = 3
 
@@ -46,6 +51,34 @@ def check(what, seen, values):
     assert torch.equal(seen.float().reshape(values.shape), values), f"{what}: other values"
 
 
+def optimizer_of(optimizer, parameter):
+    """Of chained optimizers the one that has the parameter, or its part on this data-parallel rank; None if none has."""
+    for inner in optimizer.chained_optimizers:
+        if hasattr(inner, "model_param_group_index_map"):
+            if parameter in inner.model_param_group_index_map:
+                return inner
+        elif any(main is getattr(parameter, "main_param", parameter) for group in inner.optimizer.param_groups
+                 for main in group["params"]):
+            return inner
+    return None
+
+
+def check_all(args, all_pieces, optimizer):
+    for pieces in all_pieces:
+        for name, parameter in pieces.parameters.items():
+            check(name, parameter, wanted(args, pieces, name, "param" if args.bf16 else "master"))
+            inner = optimizer_of(optimizer, parameter)
+            assert inner or args.use_distributed_optimizer, f"{name}: in no optimizer"
+            if inner:
+                check_state(args, inner, pieces, name, parameter)
+        for name, buffer in pieces.buffers.items():
+            check(name, buffer, pieces.values(name, "buffer"))
+    for inner in optimizer.chained_optimizers:
+        for group in inner.optimizer.param_groups:
+            assert group["betas"] == (0.9, 0.999) and group["eps"] == 1e-8, group
+            assert group["max_lr"] == 1e-3 and group["min_lr"] == 1e-4, group
+
+
 def load_rank(args, folder):
     chunks, all_pieces, optimizer = megatron.build_rank(args)
     place = folder / megatron.rank_folder(args)
@@ -54,30 +87,29 @@ def load_rank(args, folder):
     for i, chunk in enumerate(chunks):
         chunk.load_state_dict(state["model" if len(chunks) == 1 else f"model{i}"], strict=True)
     optimizer.load_state_dict(state["optimizer"])
-    inner = optimizer.chained_optimizers[0]
     if args.use_distributed_optimizer:
-        first = megatron.parallel_state.get_data_parallel_rank() == 0
-        # Transformer Engine's Adam, which it expects, keeps the step in the groups; PyTorch's beside the moments.
-        steps = {main: held.pop("step") for main, held in inner.optimizer.state.items()}
-        with torch.no_grad():
-            inner.load_parameter_state_from_dp_zero(torch.load(place / "distrib_optim.pt", weights_only=True) if first else None)
-        for main, step in steps.items():
-            inner.optimizer.state[main]["step"] = step
-    for pieces in all_pieces:
-        for name, parameter in pieces.parameters.items():
-            check(name, parameter, wanted(args, pieces, name, "param" if args.bf16 else "master"))
-            check_state(args, inner, pieces, name, parameter)
-    for group in inner.optimizer.param_groups:
-        assert group["betas"] == (0.9, 0.999) and group["eps"] == 1e-8, group
-        assert group["max_lr"] == 1e-3 and group["min_lr"] == 1e-4, group
+        load_parameter_state(optimizer, place / "distrib_optim.pt")
+    check_all(args, all_pieces, optimizer)
     assert state["opt_param_scheduler"]["num_steps"] == args.consumed_train_samples == 28
     assert state["iteration"] == megatron.ITERATION
 
 
+def load_parameter_state(optimizer, path):
+    # Transformer Engine's Adam, which it expects, keeps the step in the groups; PyTorch's beside the moments.
+    steps = [{main: held.pop("step") for main, held in inner.optimizer.state.items()}
+             for inner in optimizer.chained_optimizers]
+    load = torch.load
+    torch.load = lambda path: load(path, weights_only=True)
+    with torch.no_grad():
+        optimizer.load_parameter_state(path)
+    torch.load = load
+    for inner, of_inner in zip(optimizer.chained_optimizers, steps):
+        for main, step in of_inner.items():
+            inner.optimizer.state[main]["step"] = step
+
+
 def check_state(args, inner, pieces, name, parameter):
     if args.use_distributed_optimizer:
-        if parameter not in inner.model_param_group_index_map:
-            return  # another data-parallel rank's
         part = inner._get_model_param_range_map(parameter)["param"]
         tensors = inner._get_main_param_and_optimizer_states(parameter)
         for key, role in (("param", "master"), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
@@ -95,12 +127,14 @@ def check_state(args, inner, pieces, name, parameter):
 
 
 def main():
-    for tree, tp, pp, per_chunk, dp, distributed in CASES:
+    for tree, tp, pp, per_chunk, dp, distributed, *experts in CASES:
         with tempfile.TemporaryDirectory() as work:
             root = os.path.join(work, "mg")
             flags = ["--target-tensor-parallel-size", tp, "--target-pipeline-parallel-size", pp]
             flags += ["--num-layers-per-virtual-pipeline-stage", per_chunk] if per_chunk else []
             flags += ["--use-distributed-optimizer"] if distributed else []
+            if experts:
+                flags += ["--target-expert-parallel-size", experts[0], "--expert-tensor-parallel-size", experts[1]]
             made = pathlib.Path(peers.run("msckpt", "convert", "--load-dir", TREES / tree, "--save-dir", root,
                                           "--save-model-type", "mg", *flags))
             first = sorted(made.glob("mp_rank_00*"))[0]
@@ -110,7 +144,7 @@ def main():
             args.decoder_first_pipeline_num_layers = None
             megatron.run_ranks(args, lambda: load_rank(args, made), f"{tree} at TP {tp} PP {pp}")
             print(f"{tree} at TP {tp} PP {pp}{' virtual' if per_chunk else ''} DP {dp}"
-                  f"{' distributed' if distributed else ''}: megatron-core finds all of it")
+                  f"{f' EP {experts[0]} ETP {experts[1]}' if experts else ''}{' distributed' if distributed else ''}: megatron-core finds all of it")
 
 
 if __name__ == "__main__":
