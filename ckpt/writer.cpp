@@ -12,6 +12,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/detail/gather.h"
 #include "ckpt/detail/mailbox.h"
+#include "ckpt/detail/retention_thread.h"
 #include "ckpt/detail/save_job.h"
 #include "ckpt/detail/staging.h"
 #include "ckpt/detail/writer_process.h"
@@ -114,6 +115,7 @@ struct Saver::Impl {
   std::vector<Staging> buffers;
   std::unique_ptr<WriterProcess> process;
   Incremental incremental;         // of the writer thread
+  RetentionThread retention;       // the coordinator's, where no process is
   std::vector<int> writers;        // ranks that leave reports
   std::unique_ptr<Gather> gather;  // null: every rank writes its own
   bool moves_messages = false;     // of the gather: this thread does
@@ -311,6 +313,7 @@ void Saver::Impl::carry_out(Save& save) {
   if (!remote) {
     verdict = commit_reported(
         save.job, outcome, [this] { return give_up(); }, options.recorder);
+    if (!is_error(verdict)) retention.committed(save.job.root, verdict.substr(1), save.job.retention);
   }
   std::lock_guard lock(mutex);
   if (is_error(verdict)) {
@@ -464,6 +467,10 @@ void Saver::finish() {
     impl.told_to_stop = lost;
   }
   impl.wait_agreed([&] { return impl.queue.empty(); }, [] { return false; });
+  for (int64_t removing = 1; removing != 0;) {
+    removing = impl.retention.wait(0.5) ? 0 : 1;
+    if (!impl.alone()) removing = impl.comm.allreduce(removing);
+  }
   std::string verdict;
   {
     std::lock_guard lock(impl.mutex);

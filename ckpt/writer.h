@@ -75,7 +75,7 @@ class Saver {
     int compress_threads = 1;             // that do it at a time: up to 32 MiB for each, beside the staging memory
     int nice = 0;                         // of the writer
     std::vector<int> cpus;                // where the writer runs; empty: anywhere
-    Retention retention;                  // applied after each commit
+    Retention retention;                  // applied after each commit, beside the next save
     double timeout_s = 600;               // for a rank that never reports: ends the save, not the run
     std::optional<GatherOptions> gather;  // not with writer_command; comm is then over all ranks of its endpoint
     // A program and its arguments that call run_writer_process with those behind: a process writes. Empty: a thread.
@@ -111,8 +111,8 @@ class Saver {
     bool failed = false;      // one has failed since the last finish(); that is, finish() will throw
   };
   Status status() const;
-  // Called by all ranks: returns when no save is unfinished. Throws the error of the first that failed, the same on all
-  // ranks; those after it count.
+  // Called by all ranks: returns when no save is unfinished, and what a thread committed has replaced is gone. Throws
+  // the error of the first that failed, the same on all ranks; those after it count.
   void finish();
 
   int64_t last_committed() const;           // iteration; rank 0 knows it at once, others after finish(); -1: none

@@ -75,11 +75,13 @@ def ceiling_bench(build):
 
 
 def ceilings(build, folder, size, processes):
-    """Seconds of the slowest of so many processes, each with its share of the bytes."""
-    command = [ceiling_bench(build), folder, str(size // processes)]
+    """Seconds of the slowest of so many processes, each with its share of the bytes; by the rates of shares that no cache holds."""
+    share = size // processes
+    measured = max(share, 256 << 20)
+    command = [ceiling_bench(build), folder, str(measured)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     said = [json.loads(process.communicate()[0]) for process in running]
-    return {key: max(one[key] for one in said) for key in ("copy_s", "hash_s", "hash_one_pass_s", "write_s")}
+    return {key: max(one[key] for one in said) * share / measured for key in ("copy_s", "hash_s", "hash_one_pass_s", "write_s")}
 
 
 def spread(prefix, costs, interval_s, copy_and_hash_s):

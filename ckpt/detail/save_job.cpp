@@ -110,18 +110,13 @@ std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>&
   return commit_generation(job.root, directory, std::move(manifest));
 }
 
-void apply_retention(const SaveJob& job, const std::filesystem::path& path) {
-  if (job.retention.keeps_all()) return;
-  try {
-    const Manifest manifest = check_generation(path);
-    const Generation newest{path, manifest.info.iteration, manifest.attempt};
-    for (const Generation& old : superseded(job.root, newest, job.retention)) {
-      remove_generation(job.root, old);
-      core::log_info("ckpt.retention", cat("removed ", old.path.string()));
-    }
-  } catch (const Error& e) {
-    core::log_warning("ckpt.retention", cat("older checkpoints stay: ", e.what()));
+// Generations that are being removed, by this job's coordinator or by anyone.
+bool something_goes(const std::filesystem::path& root) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().rfind(kTrashPrefix, 0) == 0) return true;
   }
+  return false;
 }
 
 }  // namespace
@@ -163,6 +158,13 @@ RankFile::Options file_options(const SaveJob& job) {
 }
 
 void require_room(const SaveJob& job, int64_t bytes) {
+  // What is on its way out makes room; the other ranks want some as well.
+  const auto give_up_at = Clock::now() + std::chrono::duration<double>(job.timeout_s);
+  const auto writers = static_cast<int64_t>(job.writers.size());
+  while (core::available_bytes(job.temporary.string()) / writers < bytes && something_goes(job.root) &&
+         Clock::now() < give_up_at) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   if (const int64_t room = core::available_bytes(job.temporary.string()); room < bytes) {
     throw Error(ErrorCode::kIo, cat("this rank's part of the checkpoint takes ", bytes, " bytes, but only ", room,
                                     " are free in ", job.root.string()));
@@ -234,7 +236,6 @@ std::string commit_reported(const SaveJob& job, const std::string& own, const st
     return commit(job, reports, directory).string();
   });
   if (is_error(outcome)) return error_text(parse_error(outcome).within(cat("save iteration ", job.info.iteration)));
-  apply_retention(job, outcome.substr(1));
   return outcome;
 }
 

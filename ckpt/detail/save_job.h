@@ -66,7 +66,7 @@ std::string write_part(const SaveJob& job, Incremental& incremental, const PartS
 std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i);
 // How the rank's file is written.
 RankFile::Options file_options(const SaveJob& job);
-// Throws kIo unless there is room for so many bytes.
+// Throws kIo unless there is room for so many bytes, once old generations that are being removed have gone.
 void require_room(const SaveJob& job, int64_t bytes);
 
 // Whether every rank has at least begun: its file or its report is there.
@@ -75,9 +75,9 @@ bool all_have_begun(const SaveJob& job);
 // Leaves the outcome for the coordinator. Throws kIo.
 void leave_report(const SaveJob& job, const std::string& outcome);
 
-// Coordinator: waits for all ranks' reports (own: this rank's outcome), then makes the generation of them and applies
-// the retention, or removes the temporary directory. give_up: asked while waiting; its text ends the save when not
-// empty. The outcome's content is the path of the generation. Never throws.
+// Coordinator: waits for all ranks' reports (own: this rank's outcome), then makes the generation of them, or removes
+// the temporary directory. give_up: asked while waiting; its text ends the save when not empty. The outcome's content
+// is the path of the generation, to which the job's retention is then to be applied (retention_thread.h). Never throws.
 std::string commit_reported(const SaveJob& job, const std::string& own, const std::function<std::string()>& give_up,
                             core::trace::Recorder* recorder);
 

@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "ckpt/detail/assemble.h"
+#include "ckpt/detail/retention_thread.h"
 #include "ckpt/manifest.h"
 #include "ckpt/writer.h"
 #include "core/error.h"
@@ -186,9 +187,12 @@ class Server {
         if (is_error(left)) told = left;  // the trainer has to say it
       }
       tell(told);
-      if (job->job.coordinator())
-        tell(commit_reported(
-            job->job, outcome, [&] { return give_up(job->job); }, nullptr));
+      if (job->job.coordinator()) {
+        const std::string verdict = commit_reported(
+            job->job, outcome, [&] { return give_up(job->job); }, nullptr);
+        if (!is_error(verdict)) retention_.committed(job->job.root, verdict.substr(1), job->job.retention);
+        tell(verdict);
+      }
     }
     reader.join();
   }
@@ -244,6 +248,7 @@ class Server {
   int socket_;
   std::vector<int> memory_;
   Incremental incremental_;
+  RetentionThread retention_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<ReceivedJob>> jobs_;
