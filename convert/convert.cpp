@@ -183,7 +183,6 @@ Target native_target(const ckpt::Source& source, const ConvertOptions& options,
 Target megatron_target(const ckpt::Source& source, const ConvertOptions& options,
                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
   const bool dist = report.to == Format::kMegatronDist;
-  if (dist) require_dense_model(source.info().model, options.load_dir, "such a dist result is not written yet");
   MegatronTargetOptions asked;
   asked.root = options.save_dir;
   asked.layout = target_layout(source, options);

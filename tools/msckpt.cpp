@@ -202,18 +202,18 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
       ->check(CLI::PositiveNumber);
   convert
       ->add_option("--num-layer-list", flags.target.num_layer_list,
-                   "Layers of each stage of a ms or mg result: 3,4,4,3 (evenly)")
+                   "Layers of each stage of a ms, mg or dist result: 3,4,4,3 (evenly)")
       ->delimiter(',');
   convert
       ->add_option("--target-expert-parallel-size", flags.target.expert_model_parallel_size,
-                   "EP of a ms or mg result (1)")
+                   "EP of a ms, mg or dist result (1)")
       ->check(CLI::PositiveNumber);
   convert
       ->add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
-                   "Ranks that share an expert of a ms or mg result (TP)")
+                   "Ranks that share an expert of a ms, mg or dist result (TP)")
       ->check(CLI::PositiveNumber);
   convert->add_flag("--moe-tp-extend-ep", flags.moe_tp_extend_ep,
-                    "Experts of a ms or mg result are dealt, whole, to EP x TP ranks");
+                    "Experts of a ms, mg or dist result are dealt, whole, to EP x TP ranks");
   convert->add_flag("--moe-grouped-gemm", flags.moe_grouped_gemm,
                     "Experts of a mg or dist result are those of grouped layers, named as --target-norm-naming says");
   convert->add_option("--dtype", flags.dtype,

@@ -7,6 +7,7 @@
 #include "ckpt/plan.h"
 #include "convert/detail/printable.h"
 #include "convert/megatron/args.h"
+#include "convert/megatron/dist_keys.h"
 #include "convert/megatron/iterations.h"
 #include "convert/megatron/progress.h"
 #include "convert/megatron_dist.h"
@@ -23,7 +24,7 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
-constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.", kState = "optimizer.state.",
+constexpr std::string_view kOptimizer = "optimizer.", kState = "optimizer.state.",
                            kDistributedMaster = "optimizer.state.param.";
 
 struct Name {
@@ -74,7 +75,6 @@ class DistSource final : public ckpt::Source {
     const TorchFile common = open_common(reader_.folder());
     const MegatronArgs args = common_args(common);
     info_.model = megatron_model(args);
-    require_dense_model(info_.model, args.where(), "such torch_dist checkpoints are not read yet");
     set_vocabulary(args, options, decisions);
     for (ckpt::ParameterSpec& spec : ckpt::parameter_specs(info_.model)) {
       const std::string key = spec.key;
@@ -104,8 +104,9 @@ class DistSource final : public ckpt::Source {
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
     core::Dims at = offset, size = extent;
-    if (place.layer >= 0) {
-      at.insert(at.begin(), place.layer);
+    for (const int64_t stacked : {place.expert, place.layer}) {
+      if (stacked < 0) continue;
+      at.insert(at.begin(), stacked);
       size.insert(size.begin(), 1);
     }
     reader_.read(*place.tensor, *place.chunk, at, size, out);
@@ -120,7 +121,7 @@ class DistSource final : public ckpt::Source {
     const std::string* key = nullptr;  // in the checkpoint
     const DcpReader::Tensor* tensor = nullptr;
     const DcpReader::Chunk* chunk = nullptr;
-    int64_t layer = -1;  // of a stack of layers: which of the chunk's
+    int64_t layer = -1, expert = -1;  // of stacks of such: which of the chunk's
   };
 
   // What is not sharded: a file of its own, or an object beside the tensors.
@@ -164,51 +165,80 @@ class DistSource final : public ckpt::Source {
                                                "Megatron's --dist-ckpt-optim-fully-reshardable keeps it so, and "
                                                "--drop-optimizer leaves it out"));
     }
-    const std::string_view key = name->key;
-    const bool stacked = key.starts_with(kLayers) && key.size() > kLayers.size() &&
-                         (key[kLayers.size()] < '0' || key[kLayers.size()] > '9');
-    if (!stacked) return add_parameter(stored, tensor, name->key, name->role, -1);
-    if (tensor.shape.empty() || tensor.shape[0] != info_.model.num_layers) {
-      throw Error(ErrorCode::kCorruptData, cat(where(stored, tensor), ": shape ", tensor.shape, ", but args say ",
-                                               info_.model.num_layers, " layers"));
-    }
-    for (int64_t layer = 0; layer < tensor.shape[0]; ++layer) {
-      add_parameter(stored, tensor, cat(kLayers, layer, ".", key.substr(kLayers.size())), name->role, layer);
-    }
-  }
-
-  // layer: an index along the first axis of a stack; -1: the tensor is the parameter.
-  void add_parameter(const std::string& stored, const DcpReader::Tensor& tensor, const std::string& key,
-                     TensorRole role, int64_t layer) {
-    const auto found = specs_.find(key);
-    if (found == specs_.end()) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(where(stored, tensor), ": belongs to no part of the model that args describe"));
-    }
-    const ckpt::ParameterSpec& spec = found->second;
-    const size_t skipped = layer < 0 ? 0 : 1;
-    core::Dims shape = without_first(tensor.shape, skipped);
-    const bool padded = spec.rule == ckpt::TpRule::kVocabRows && !shape.empty() && shape[0] == padded_rows_;
-    if (padded) shape[0] = spec.global_shape[0];
-    if (shape != spec.global_shape) {
-      throw Error(ErrorCode::kCorruptData, cat(where(stored, tensor), ": shape ", tensor.shape, ", but args say ",
-                                               spec.global_shape, layer < 0 ? "" : " for each layer"));
+    const StoredDistKey key = parse_dist_key(name->key);
+    const core::TransformerConfig& model = info_.model;
+    const size_t axes = key.axes();
+    if (tensor.shape.size() < axes || (key.stacks_layers && tensor.shape[0] != model.num_layers) ||
+        (key.stacks_experts && tensor.shape[axes - 1] != model.num_experts)) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(where(stored, tensor), ": shape ", tensor.shape, ", but args say ", model.num_layers, " layers",
+                      key.stacks_experts ? cat(" of ", model.num_experts, " experts") : ""));
     }
     const auto dtype = to_core_dtype(tensor.dtype);
     if (!dtype) {
       throw Error(ErrorCode::kUnsupported, cat(where(stored, tensor), ": ", safetensors_dtype_name(tensor.dtype),
                                                ", which no parameter may be"));
     }
-    seen_.emplace(role, key);
-    for (const DcpReader::Chunk& chunk : tensor.chunks) {
-      if (layer >= 0 && (layer < chunk.offset[0] || layer >= chunk.offset[0] + chunk.extent[0])) continue;
-      const core::Dims offset = without_first(chunk.offset, skipped);
-      core::Dims extent = without_first(chunk.extent, skipped);
-      if (padded) extent[0] = std::min(extent[0], shape[0] - offset[0]);
-      if (padded && extent[0] <= 0) continue;
-      shards_.push_back({key, role, *dtype, shape, offset, std::move(extent)});
-      placements_.push_back({&stored, &tensor, &chunk, layer < 0 ? -1 : layer - chunk.offset[0]});
+    const int64_t layers = key.stacks_layers ? model.num_layers : 1,
+                  experts = key.stacks_experts ? model.num_experts : 1;
+    std::vector<const ckpt::ParameterSpec*> parameters;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      for (int64_t expert = 0; expert < experts; ++expert) {
+        parameters.push_back(&parameter_of(stored, tensor, key, layer, expert));
+        seen_.emplace(role_of(*parameters.back(), name->role), parameters.back()->key);
+      }
     }
+    for (const DcpReader::Chunk& chunk : tensor.chunks) {
+      const auto range = [&](bool stacks, size_t axis) {
+        return stacks ? std::pair(chunk.offset[axis], chunk.offset[axis] + chunk.extent[axis])
+                      : std::pair<int64_t, int64_t>(0, 1);
+      };
+      const auto [first_layer, behind_layers] = range(key.stacks_layers, 0);
+      const auto [first_expert, behind_experts] = range(key.stacks_experts, axes - 1);
+      for (int64_t layer = first_layer; layer < behind_layers; ++layer) {
+        for (int64_t expert = first_expert; expert < behind_experts; ++expert) {
+          const ckpt::ParameterSpec& spec = *parameters[static_cast<size_t>(layer * experts + expert)];
+          core::Dims offset = without_first(chunk.offset, axes), extent = without_first(chunk.extent, axes);
+          if (key.half > 0) offset[0] += spec.global_shape[0] / 2;
+          if (spec.rule == ckpt::TpRule::kVocabRows) extent[0] = std::min(extent[0], spec.global_shape[0] - offset[0]);
+          if (!extent.empty() && extent[0] <= 0) continue;  // padding only
+          shards_.push_back(
+              {spec.key, role_of(spec, name->role), *dtype, spec.global_shape, offset, std::move(extent)});
+          placements_.push_back({&stored, &tensor, &chunk, key.stacks_layers ? layer - first_layer : -1,
+                                 key.stacks_experts ? expert - first_expert : -1});
+        }
+      }
+    }
+  }
+
+  static TensorRole role_of(const ckpt::ParameterSpec& spec, TensorRole stored) {
+    return spec.is_buffer ? TensorRole::kBuffer : stored;
+  }
+
+  // What a stored tensor has at a place of its stacks.
+  const ckpt::ParameterSpec& parameter_of(const std::string& stored, const DcpReader::Tensor& tensor,
+                                          const StoredDistKey& key, int64_t layer, int64_t expert) const {
+    const std::string canonical = key.canonical(layer, expert);
+    auto found = specs_.find(canonical);
+    if (found == specs_.end()) found = specs_.find(key_of_model_with_experts(canonical));
+    if (found == specs_.end() || (found->second.is_buffer && stored.starts_with(kOptimizer))) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(where(stored, tensor), ": belongs to no part of the model that args describe"));
+    }
+    const ckpt::ParameterSpec& spec = found->second;
+    core::Dims shape = without_first(tensor.shape, key.axes());
+    if (spec.rule == ckpt::TpRule::kVocabRows && !shape.empty() && shape[0] == padded_rows_)
+      shape[0] = spec.global_shape[0];
+    if (key.half >= 0 && spec.rule == ckpt::TpRule::kGatedRows && !shape.empty()) shape[0] *= 2;
+    if (shape != spec.global_shape) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(where(stored, tensor), ": shape ", tensor.shape, ", but args say ", spec.global_shape,
+                      key.axes() == 0      ? ""
+                      : key.stacks_experts ? " for each expert"
+                                           : " for each layer",
+                      key.half >= 0 ? ", of both halves" : ""));
+    }
+    return spec;
   }
 
   std::string where(const std::string& stored, const DcpReader::Tensor& tensor) const {
@@ -218,11 +248,11 @@ class DistSource final : public ckpt::Source {
 
   // All parameters, in every role that there is, whole.
   void check_all_there() const {
-    std::set<TensorRole> roles = {TensorRole::kParam};
+    std::set<TensorRole> roles = {TensorRole::kParam, TensorRole::kBuffer};
     for (const auto& [role, key] : seen_) roles.insert(role);
     for (const TensorRole role : roles) {
       for (const auto& [key, spec] : specs_) {
-        if (seen_.contains({role, key})) continue;
+        if (!ckpt::has_role(spec, role) || seen_.contains({role, key})) continue;
         throw Error(ErrorCode::kCorruptData,
                     cat(reader_.folder(), ": no ", core::role_name(role), " of ", key, ", for which args ask"));
       }

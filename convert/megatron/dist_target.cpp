@@ -1,7 +1,11 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 
+#include "convert/megatron/dist_keys.h"
+#include "convert/megatron/optimizer_order.h"
 #include "convert/megatron/state_pickle.h"
 #include "convert/megatron/target_state.h"
 #include "convert/megatron_target.h"
@@ -18,16 +22,9 @@ using core::Dims;
 using core::DType;
 using core::TensorRole;
 
-constexpr std::string_view kLayers = "decoder.layers.";
 // dist_checkpointing/core.py (CheckpointingConfig).
 constexpr const char* kCommitMark = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
                                     R"("common_backend": "torch", "common_backend_version": 1})";
-
-// "decoder.layers.3.mlp.linear_fc1.weight" without the layer; other keys as they are.
-std::string stacked_key(const ckpt::ParameterSpec& spec) {
-  if (!spec.key.starts_with(kLayers)) return spec.key;
-  return cat(kLayers, spec.key.substr(spec.key.find('.', kLayers.size()) + 1));
-}
 
 // What each optimizer keeps, and as what: Float16OptimizerWithFloat16Params, FP32Optimizer, and
 // DistributedOptimizer.sharded_param_state_fully_reshardable.
@@ -44,19 +41,30 @@ std::string key_of(TensorRole role, bool distributed, const std::string& key) {
   }
 }
 
-std::string common_pickle(const MegatronTargetState& state, bool is_fp32) {
+// parts: of the optimizers; of several each has its number. The n-th storage is the n-th one's step.
+std::string common_pickle(const MegatronTargetState& state, std::span<const OptimizerPart> parts, bool is_fp32) {
   const bool distributed = state.optimizer == MegatronOptimizerForm::kDistributed;
   return make_pickle([&](PickleWriter& pickle) {
-    const auto inner = [&] {
+    const auto inner = [&](size_t part) {
       pickle.dict([&] {
         if (!distributed) {
           pickle.text("state");
           pickle.dict([&] {
             pickle.text("common_step");
-            write_torch_tensor(pickle, {.storage = 0, .storage_elements = 1});
+            write_torch_tensor(pickle, {.storage = part, .storage_elements = 1});
           });
         }
-        write_param_groups(pickle, state, OptimizerPart::kAll, {});
+        write_param_groups(pickle, state, parts[part], {});
+      });
+    };
+    const auto optimizer = [&](size_t part) {
+      if (!distributed && is_fp32) return inner(part);
+      pickle.dict([&] {
+        pickle.text("optimizer");
+        inner(part);
+        if (!distributed) return;
+        pickle.text("param_state_sharding_type");
+        pickle.text("fully_reshardable");
       });
     };
     pickle.dict([&] {
@@ -74,18 +82,34 @@ std::string common_pickle(const MegatronTargetState& state, bool is_fp32) {
         pickle_entry(pickle, "singleton_local_shards", false);
         pickle_entry(pickle, "chained_optim_avoid_prefix", true);
       });
-      if (state.optimizer == MegatronOptimizerForm::kNone) return;
+      if (parts.empty()) return;
       pickle.text("optimizer");
-      if (!distributed && is_fp32) return inner();
+      if (parts.size() == 1) return optimizer(0);
       pickle.dict([&] {
-        pickle.text("optimizer");
-        inner();
-        if (!distributed) return;
-        pickle.text("param_state_sharding_type");
-        pickle.text("fully_reshardable");
+        for (size_t part = 0; part < parts.size(); ++part) {
+          pickle.integer(static_cast<int64_t>(part));
+          optimizer(part);
+        }
       });
     });
   });
+}
+
+// "3.1"; where nothing is stacked an axis of one.
+std::string place_text(const Dims& numbers, int64_t of_none) {
+  if (numbers.empty()) return std::to_string(of_none);
+  std::string text;
+  for (const int64_t number : numbers) text += cat(text.empty() ? "" : ".", number);
+  return text;
+}
+
+// "decoder.layers.3.mlp.linear_fc1."
+std::string module_of(const std::string& key) { return key.substr(0, key.rfind('.') + 1); }
+
+// What megatron-core's own layers call it, whose norms are modules whatever the key.
+std::string own_name(const std::string& key) {
+  const MegatronName name = parse_canonical_name(key);
+  return megatron_name(name, {MegatronNaming::kLocal}).key(name.layer, name.expert);
 }
 
 class DistPlanner {
@@ -112,12 +136,18 @@ class DistPlanner {
  private:
   void describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const;
   void add_tensors(MegatronOptimizerForm optimizer);
-  void add_parameter(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype, int tp, int32_t file);
-  size_t tensor_of(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype);
+  void add_parameter(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype, const MegatronModel::Cut& cut,
+                     int32_t file);
+  size_t tensor_of(const ckpt::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype);
   void add_extra_states();
   void add_common(const MegatronTargetState& state, ArchiveSinkOptions& sink) const;
-  // Global rank: tensor-parallel ranks are next to each other.
-  int32_t file_of(int tp, int pp) { return layout_.file_of_rank(pp * model_.layout.tensor_model_parallel_size + tp); }
+  // Global rank; in_stage: tensor-parallel ranks are next to each other, and so are those that share an expert.
+  int32_t file_of(int in_stage, int pp) {
+    const ckpt::ModelLayout& layout = model_.layout;
+    return layout_.file_of_rank(pp * layout.tensor_model_parallel_size * layout.data_parallel_size + in_stage);
+  }
+  // The part of the parameter that is written by a rank, the first that has it.
+  std::optional<MegatronModel::Cut> part_of_rank(const ckpt::ParameterSpec& spec, int in_stage) const;
 
   const ckpt::Source& source_;
   const MegatronTargetOptions& options_;
@@ -142,60 +172,73 @@ void DistPlanner::describe(const MegatronTargetState& state, std::vector<std::st
                           " goes by the others'"));
 }
 
+std::optional<MegatronModel::Cut> DistPlanner::part_of_rank(const ckpt::ParameterSpec& spec, int in_stage) const {
+  const ckpt::ModelLayout& layout = model_.layout;
+  if (spec.expert < 0) {
+    const int tp = layout.tensor_model_parallel_size;
+    const int writers = spec.rule == ckpt::TpRule::kReplicated ? 1 : tp;
+    return in_stage < writers ? std::optional(MegatronModel::Cut{tp, in_stage}) : std::nullopt;
+  }
+  const int etp = layout.expert_tensor_parallel_size, ep = layout.expert_model_parallel_size;
+  const bool has = in_stage / etp == spec.expert / (spec.num_experts / ep);
+  return has ? std::optional(MegatronModel::Cut{etp, in_stage % etp}) : std::nullopt;
+}
+
 void DistPlanner::add_tensors(MegatronOptimizerForm optimizer) {
   const ckpt::ModelLayout& layout = model_.layout;
   for (int pp = 0; pp < layout.pipeline_model_parallel_size; ++pp) {
-    for (int tp = 0; tp < layout.tensor_model_parallel_size; ++tp) {
-      const int32_t file = file_of(tp, pp);
+    for (int rank = 0; rank < layout.tensor_model_parallel_size * layout.data_parallel_size; ++rank) {
       const auto each_parameter = [&](const auto& visit) {
         for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
           for (const ckpt::ParameterSpec& spec : model_.specs) {
-            const bool elsewhere = tp > 0 && spec.rule == ckpt::TpRule::kReplicated;
-            if (model_.chunk_holds(spec, pp, chunk) && !elsewhere) visit(spec);
+            if (!model_.chunk_holds(spec, pp, chunk)) continue;
+            if (const auto cut = part_of_rank(spec, rank)) visit(spec, *cut);
           }
         }
       };
-      each_parameter([&](const auto& spec) { add_parameter(spec, TensorRole::kParam, dtype_(spec.key), tp, file); });
+      each_parameter([&](const auto& spec, const auto& cut) {
+        const TensorRole role = spec.is_buffer ? TensorRole::kBuffer : TensorRole::kParam;
+        add_parameter(spec, role, dtype_(spec.key), cut, file_of(rank, pp));
+      });
       if (optimizer == MegatronOptimizerForm::kNone) continue;
       for (const TensorRole role : {TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
-        each_parameter([&](const auto& spec) {
+        each_parameter([&](const auto& spec, const auto& cut) {
           const bool is_master = role == TensorRole::kMaster && !distributed_ && dtype_(spec.key) == DType::kFp32;
-          if (!is_master) add_parameter(spec, role, DType::kFp32, tp, file);
+          if (!is_master && !spec.is_buffer) add_parameter(spec, role, DType::kFp32, cut, file_of(rank, pp));
         });
       }
     }
   }
 }
 
-size_t DistPlanner::tensor_of(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype) {
-  const std::string key = key_of(role, distributed_, stacked_key(spec));
-  const auto found = tensors_.find(key);
+size_t DistPlanner::tensor_of(const ckpt::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype) {
+  const std::string stored = key_of(role, distributed_, key.key);
+  const auto found = tensors_.find(stored);
   if (found != tensors_.end()) return found->second;
   Dims shape = spec.global_shape;
   if (spec.rule == ckpt::TpRule::kVocabRows) {
     shape[0] = model_.padded.padded_vocab_size(model_.layout.tensor_model_parallel_size);
   }
-  if (spec.key.starts_with(kLayers)) shape.insert(shape.begin(), model_.config.num_layers);
-  return tensors_[key] = layout_.add_tensor(key, from_core_dtype(dtype), std::move(shape));
+  shape.insert(shape.begin(), key.stack.begin(), key.stack.end());
+  return tensors_[stored] = layout_.add_tensor(stored, from_core_dtype(dtype), std::move(shape));
 }
 
-void DistPlanner::add_parameter(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype, int tp, int32_t file) {
-  const int tp_size = model_.layout.tensor_model_parallel_size;
-  const size_t tensor = tensor_of(spec, role, dtype);
+void DistPlanner::add_parameter(const ckpt::ParameterSpec& spec, TensorRole role, DType dtype,
+                                const MegatronModel::Cut& cut, int32_t file) {
+  const DistKey key = dist_key(spec, model_.config, options_.naming);
+  const size_t tensor = tensor_of(spec, key, role, dtype);
   const TensorRole from = filled_from(source_, options_.with_optimizer, spec.key, role, dtype);
-  const Dims local = ckpt::local_shape(spec, model_.padded, tp_size);
+  const Dims local = ckpt::local_shape(spec, model_.padded, cut.size);
   const auto add_chunk = [&](Dims offset, Dims extent) {
-    if (spec.key.starts_with(kLayers)) {
-      offset.insert(offset.begin(), spec.layer);
-      extent.insert(extent.begin(), 1);
-    }
+    offset.insert(offset.begin(), key.at.begin(), key.at.end());
+    extent.insert(extent.begin(), key.at.size(), 1);
     return layout_.add_chunk(tensor, std::move(offset), std::move(extent), file);
   };
   std::vector<ckpt::Box> boxes =
-      ckpt::boxes_of_local_range(spec, model_.padded, tp_size, tp, 0, core::num_elements(local));
+      ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, core::num_elements(local));
   if (spec.rule == ckpt::TpRule::kVocabRows) {  // padding belongs to the chunk, and to no box
     Dims offset(local.size(), 0);
-    offset[0] = tp * local[0];
+    offset[0] = cut.rank * local[0];
     const ArchivePlace place = add_chunk(std::move(offset), local);
     places_.insert(places_.end(), boxes.size(), place);
     MS_CHECK(boxes.size() <= 1, boxes.size(), " boxes of vocabulary rows");
@@ -207,7 +250,6 @@ void DistPlanner::add_parameter(const ckpt::ParameterSpec& spec, TensorRole role
   }
 }
 
-// Each a list of one None: what megatron-core has of them where nothing is computed in fp8.
 void DistPlanner::add_extra_states() {
   const std::string nothing = make_pickle([](PickleWriter& pickle) { pickle.list([&] { pickle.none(); }); });
   const bool of_te = options_.naming == MegatronNaming::kTransformerEngine;
@@ -215,18 +257,19 @@ void DistPlanner::add_extra_states() {
   for (int pp = 0; pp < layout.pipeline_model_parallel_size; ++pp) {
     for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
       std::set<std::string> keys;
-      const auto add = [&](const std::string& module, const ckpt::ParameterSpec& spec) {
-        const bool in_layer = spec.key.starts_with(kLayers);
-        keys.insert(cat(module, "_extra_state/shard_", in_layer ? spec.layer : 0, "_",
-                        in_layer ? model_.config.num_layers : 1));
+      const auto add = [&](const std::string& module, const DistKey& key) {
+        keys.insert(cat(module, "_extra_state/shard_", place_text(key.at, 0), "_", place_text(key.stack, 1)));
       };
       for (const ckpt::ParameterSpec& spec : model_.specs) {
         if (!model_.chunk_holds(spec, pp, chunk)) continue;
-        const std::string key = stacked_key(spec), module = key.substr(0, key.rfind('.') + 1);
-        const bool is_norm = module.ends_with("_layernorm.");
-        if ((has_extra_state(module) && key != kMegatronOutput) || (of_te && is_norm)) add(module, spec);
-        if (of_te && module.ends_with("self_attention.linear_proj.")) {
-          add(cat(kLayers, "self_attention.core_attention."), spec);
+        const DistKey key = dist_key(spec, model_.config, options_.naming);
+        const std::string module = module_of(key.key);
+        const bool is_norm = module.ends_with("norm.");
+        const std::string own = of_te ? spec.key : own_name(spec.key);
+        if ((has_extra_state(module_of(own)) && key.key != kMegatronOutput) || (of_te && is_norm)) add(module, key);
+        constexpr std::string_view kProjection = "self_attention.linear_proj.";
+        if (of_te && module.ends_with(kProjection)) {
+          add(cat(module.substr(0, module.size() - kProjection.size()), "self_attention.core_attention."), key);
         }
       }
       for (const std::string& key : keys) layout_.add_object(key, nothing, file_of(0, pp));
@@ -235,15 +278,23 @@ void DistPlanner::add_extra_states() {
 }
 
 void DistPlanner::add_common(const MegatronTargetState& state, ArchiveSinkOptions& sink) const {
+  std::vector<OptimizerPart> parts;
+  if (state.optimizer != MegatronOptimizerForm::kNone) {
+    parts = {OptimizerPart::kAll};
+    if (has_expert_optimizer(model_)) parts = {OptimizerPart::kDense, OptimizerPart::kExperts};
+  }
   Archive archive;
   if (state.optimizer == MegatronOptimizerForm::kByPosition) {
     const auto step = static_cast<float>(state.step);
-    archive.storage_bytes.push_back(sizeof step);
-    archive.contents.emplace_back(0, std::string(reinterpret_cast<const char*>(&step), sizeof step));
+    for (size_t part = 0; part < parts.size(); ++part) {
+      archive.storage_bytes.push_back(sizeof step);
+      archive.contents.emplace_back(part, std::string(reinterpret_cast<const char*>(&step), sizeof step));
+    }
   }
-  const bool is_fp32 = std::all_of(model_.specs.begin(), model_.specs.end(),
-                                   [&](const auto& spec) { return dtype_(spec.key) == DType::kFp32; });
-  archive.pickle = [state, is_fp32] { return common_pickle(state, is_fp32); };
+  const bool is_fp32 = std::all_of(model_.specs.begin(), model_.specs.end(), [&](const auto& spec) {
+    return spec.is_buffer || dtype_(spec.key) == DType::kFp32;
+  });
+  archive.pickle = [state, parts, is_fp32] { return common_pickle(state, parts, is_fp32); };
   sink.files.push_back({"common.pt", {std::move(archive)}});
 }
 

@@ -50,7 +50,8 @@ json config_value(const ckpt::CheckpointInfo& info, const Setting& setting) {
   return found;
 }
 
-// Of the first of param_groups, which have all made as many. An optimizer may hold another, or several.
+// Of the first of param_groups, which have all made as many. An optimizer may hold another, or several, listed or
+// numbered.
 std::optional<PickleValue> first_group(PickleValue optimizer) {
   for (int depth = 0; depth < 4; ++depth) {
     if (const auto groups = optimizer.find("param_groups"); groups && groups->is(PickleKind::kList)) {
@@ -59,6 +60,11 @@ std::optional<PickleValue> first_group(PickleValue optimizer) {
     }
     std::optional<PickleValue> inner = optimizer.find("optimizer");
     if (!inner && optimizer.is(PickleKind::kList) && !optimizer.items().empty()) inner = optimizer.items()[0];
+    if (!inner && optimizer.is(PickleKind::kDict)) {
+      for (const auto& [key, value] : optimizer.pairs()) {
+        if (key.is(PickleKind::kInt) && key.integer() == 0) inner = value;
+      }
+    }
     if (!inner) return std::nullopt;
     optimizer = *inner;
   }

@@ -7,8 +7,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ckpt/layout.h"
+#include "convert/detect.h"
 #include "convert/tensor_file.h"
 #include "core/error.h"
+#include "tests/convert/megatron/check_values.h"
 #include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
@@ -44,6 +47,22 @@ TEST(DistSourceTest, AllThatMegatronReadsInIt) {
     expected->read(tensor.begin, bytes);
     if (key == "embedding.word_embeddings.weight" || key == "output_layer.weight") bytes.resize(bytes.size() / 32 * 29);
     EXPECT_EQ(test::whole_tensor(*source, key, core::parse_role(role)), bytes) << tensor.name;
+  }
+}
+
+// Stacked over layers and experts; and with keys for each expert and each half of linear_fc1.
+TEST(DistSourceTest, ExpertsOfBothKindsOfKeys) {
+  for (const char* name : {"moe_ep2_distributed", "moe_latent_tp2_ep2_etp1"}) {
+    SCOPED_TRACE(name);
+    const auto source = open_source(core::cat(MS_TEST_DATA, "/megatron_dist_experts/", name));
+    const bool has_state = std::string_view(name) == "moe_ep2_distributed";
+    size_t tensors = 0;
+    for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(source->info().model)) {
+      tensors += has_state && !spec.is_buffer ? 4 : 1;
+    }
+    EXPECT_EQ(test::check_all_values(*source).size(), tensors);
+    EXPECT_EQ(source->info().model.num_experts, 2);
+    EXPECT_EQ(source->info().iteration, 7);
   }
 }
 

@@ -306,7 +306,8 @@ def distributed_state(optimizer):
     return states if len(states) > 1 else states[0]
 
 
-def save_rank(args, folder):
+def fill_rank(args):
+    """As build_rank, with what belongs into every element."""
     chunks, all_pieces, optimizer = build_rank(args)
     for pieces in all_pieces:
         for name, parameter in pieces.parameters.items():
@@ -314,6 +315,17 @@ def save_rank(args, folder):
         for name, buffer in pieces.buffers.items():
             buffer.data.copy_(pieces.values(name, "buffer"))
     set_optimizer_state(args, optimizer, all_pieces)
+    return chunks, all_pieces, optimizer
+
+
+def scheduler_state():
+    return {
+        "max_lr": 1e-3, "lr_warmup_steps": 8, "num_steps": ITERATION * BATCH, "lr_decay_style": "cosine", "lr_decay_steps": 400,
+        "min_lr": 1e-4, "start_wd": 0.1, "end_wd": 0.1, "wd_incr_style": "constant", "wd_incr_steps": 400}
+
+
+def save_rank(args, folder):
+    chunks, all_pieces, optimizer = fill_rank(args)
     distributed = distributed_state(optimizer) if args.use_distributed_optimizer else None
     if parallel_state.get_data_parallel_rank() != 0 and parallel_state.get_expert_data_parallel_rank() != 0:
         return
@@ -324,9 +336,7 @@ def save_rank(args, folder):
         for i, chunk in enumerate(chunks):
             state[f"model{i}"] = chunk.state_dict_for_save_checkpoint()
     state["optimizer"] = optimizer.state_dict()
-    state["opt_param_scheduler"] = {
-        "max_lr": 1e-3, "lr_warmup_steps": 8, "num_steps": ITERATION * BATCH, "lr_decay_style": "cosine", "lr_decay_steps": 400,
-        "min_lr": 1e-4, "start_wd": 0.1, "end_wd": 0.1, "wd_incr_style": "constant", "wd_incr_steps": 400}
+    state["opt_param_scheduler"] = scheduler_state()
     state["rng_state"] = [{"random_rng_state": (3, (1, 2), None), "np_rng_state": ("MT19937", np.arange(4, dtype=np.uint32), 4, 0, 0.0),
                            "torch_rng_state": torch.zeros(8, dtype=torch.uint8)}]
     place = folder / f"iter_{ITERATION:07d}" / rank_folder(args)
@@ -350,11 +360,16 @@ def run_rank(rank, args, work, meeting):
     torch.distributed.barrier()
 
 
-def make_tree(folder, settings):
+def make_args(settings):
     args = argparse.Namespace(**{**DEFAULTS, **settings})
     args.kv_channels = args.kv_channels or args.hidden_size // args.num_attention_heads
     multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
     args.padded_vocab_size = -(-args.vocab_size // multiple) * multiple
+    return args
+
+
+def make_tree(folder, settings):
+    args = make_args(settings)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     run_ranks(args, lambda: save_rank(args, folder), folder.name)

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -49,6 +50,8 @@ struct Layout {
   int tp, pp;
   int64_t layers_per_chunk;
   bool distributed;
+  int ep = 1, etp = 0;  // 0: TP
+  bool extended = false;
 };
 
 class DistLayoutTest : public ::testing::TestWithParam<Layout> {};
@@ -61,13 +64,18 @@ TEST_P(DistLayoutTest, EveryElementIsWhereItBelongs) {
   const auto wanted = check_all_values(*original);
   ConvertOptions options = to_dist(from, folder / "dist", layout.tp, layout.pp, layout.layers_per_chunk);
   options.use_distributed_optimizer = layout.distributed;
+  options.target_expert_parallel_size = layout.ep;
+  if (layout.etp > 0) options.expert_tensor_parallel_size = layout.etp;
+  options.moe_tp_extend_ep = layout.extended;
   EXPECT_EQ(convert_checkpoint(options).path, folder / "dist/iter_0000007");
   EXPECT_EQ(read_file(folder / "dist/latest_checkpointed_iteration.txt"), "7");
   size_t files = 0;
   for (const auto& entry : fs::directory_iterator(folder / "dist/iter_0000007")) {
     files += entry.path().extension() == ".distcp" ? 1 : 0;
   }
-  EXPECT_EQ(files, static_cast<size_t>(layout.tp * layout.pp)) << "one for each rank";
+  const int etp = layout.etp > 0 ? layout.etp : layout.tp;
+  const int ranks = layout.extended ? layout.ep * layout.tp : std::max(layout.tp, layout.ep * etp);
+  EXPECT_EQ(files, static_cast<size_t>(ranks * layout.pp)) << "one for each rank that has something of its own";
   const auto made = open(folder / "dist");
   EXPECT_EQ(check_all_values(*made), wanted);
   EXPECT_EQ(made->info().model, original->info().model);
@@ -91,21 +99,22 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Layout{"swiglu_tp2_pp2_distributed", 4, 3, 0, true},
                       Layout{"swiglu_tp2_pp2_distributed", 1, 1, 0, false},
                       Layout{"tied_pp2_distributed", 2, 2, 0, true}, Layout{"gelu_vpp2_fp32", 1, 2, 1, true},
-                      Layout{"gelu_vpp2_fp32", 2, 4, 0, false}, Layout{"qk_norm_tp2_bf16", 2, 1, 0, true}),
+                      Layout{"gelu_vpp2_fp32", 2, 4, 0, false}, Layout{"qk_norm_tp2_bf16", 2, 1, 0, true},
+                      Layout{"moe_tp2_ep2", 2, 1, 0, false, 2}, Layout{"moe_tp2_ep2", 1, 1, 0, true, 4, 3},
+                      Layout{"moe_ep2_distributed", 2, 2, 0, true, 2, 1},
+                      Layout{"moe_ep2_distributed", 2, 1, 0, false, 2, 0, true},
+                      Layout{"moe_latent_tp2_ep2_etp1", 2, 1, 0, true, 2, 2}),
     [](const auto& test) {
       const Layout& l = test.param;
       return core::cat(l.tree, "_to_tp", l.tp, "_pp", l.pp, l.layers_per_chunk > 0 ? "_virtual" : "",
-                       l.distributed ? "_distributed" : "");
+                       l.distributed ? "_distributed" : "", l.ep > 1 ? core::cat("_ep", l.ep) : "",
+                       l.etp > 0 ? core::cat("_etp", l.etp) : "", l.extended ? "_extended" : "");
     });
 
 // Every tensor, box by box, and every object.
-TEST(DistTargetTest, InTheirLayoutThereIsWhatMegatronWrote) {
-  const test::TemporaryFolder folder;
-  ConvertOptions options = to_dist(data("megatron_dist"), folder / "dist", 2, 2);
-  options.use_distributed_optimizer = true;
-  options.target_norm_naming = MegatronNaming::kLocal;
+void expect_as_megatron_wrote(const std::string& genuine_folder, const ConvertOptions& options) {
   const ConvertReport report = convert_checkpoint(options);
-  const DcpReader genuine(data("megatron_dist/iter_0000003")), ours(report.path);
+  const DcpReader genuine(genuine_folder), ours(report.path);
   const auto boxes = [](const DcpReader::Tensor& tensor) {
     std::set<std::pair<core::Dims, core::Dims>> all;
     for (const DcpReader::Chunk& chunk : tensor.chunks) all.emplace(chunk.offset, chunk.extent);
@@ -129,13 +138,30 @@ TEST(DistTargetTest, InTheirLayoutThereIsWhatMegatronWrote) {
     EXPECT_TRUE(file.root().items().at(0).is(PickleKind::kNone));
   }
   EXPECT_EQ(our_objects, genuine_objects);
-  EXPECT_EQ(read_file(report.path + "/metadata.json"), read_file(data("megatron_dist/iter_0000003/metadata.json")));
-  const TorchFile genuine_common(data("megatron_dist/iter_0000003/common.pt")), common(report.path + "/common.pt");
+  EXPECT_EQ(read_file(report.path + "/metadata.json"), read_file(genuine_folder + "/metadata.json"));
+  const TorchFile genuine_common(genuine_folder + "/common.pt"), common(report.path + "/common.pt");
   for (const char* key : {"args", "iteration", "checkpoint_version", "optimizer"}) {
     EXPECT_TRUE(genuine_common.root().find(key)) << key;
     EXPECT_TRUE(common.root().find(key)) << key;
   }
   EXPECT_EQ(common.root().find("content_metadata")->find("distrib_optim_sharding_type")->text(), "fully_reshardable");
+}
+
+TEST(DistTargetTest, InTheirLayoutThereIsWhatMegatronWrote) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options = to_dist(data("megatron_dist"), folder / "dist", 2, 2);
+  options.use_distributed_optimizer = true;
+  options.target_norm_naming = MegatronNaming::kLocal;
+  expect_as_megatron_wrote(data("megatron_dist/iter_0000003"), options);
+}
+
+TEST(DistTargetTest, InTheirLayoutExpertsLieAsMegatronPutsThem) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options = to_dist(data("megatron_dist_experts/moe_ep2_distributed"), folder / "dist");
+  options.target_expert_parallel_size = 2;
+  options.use_distributed_optimizer = true;
+  options.target_norm_naming = MegatronNaming::kLocal;
+  expect_as_megatron_wrote(data("megatron_dist_experts/moe_ep2_distributed/iter_0000007"), options);
 }
 
 TEST(DistTargetTest, TransformerEnginesModulesHaveTheirState) {

@@ -23,7 +23,8 @@ import tree_target_test as tree_test  # noqa: E402
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 
 TREES = pathlib.Path(HERE).parents[1] / "data" / "megatron"
-# Tree; written at TP, PP, layers per virtual stage; loaded at TP, PP, virtual stages, DP; distributed optimizer.
+# Tree; written at TP, PP, layers per virtual stage; loaded at TP, PP, virtual stages, DP; distributed optimizer; of experts the EP
+# and ETP that it is written at, and those that it is loaded at.
 CASES = [
     ("swiglu_tp2_pp2_distributed", (2, 3, None), (1, 1, None, 2), True),
     ("swiglu_tp2_pp2_distributed", (1, 1, None), (2, 3, None, 1), False),
@@ -32,6 +33,11 @@ CASES = [
     ("gelu_vpp2_fp32", (2, 2, 1), (1, 2, 2, 1), True),
     ("gelu_vpp2_fp32", (1, 4, None), (2, 2, None, 1), False),
     ("qk_norm_tp2_bf16", (1, 1, None), (2, 1, None, 1), True),
+    ("moe_tp2_ep2", (2, 1, None), (1, 1, None, 4), True, (2, 1), (4, 1)),
+    ("moe_tp2_ep2", (1, 1, None), (2, 1, None, 2), False, (4, 3), (2, 2)),
+    ("moe_ep2_distributed", (2, 2, None), (1, 1, None, 2), True, (2, 2), (2, 1)),
+    ("moe_latent_tp2_ep2_etp1", (2, 1, None), (1, 1, None, 2), True, (2, 2), (2, 1)),
+    ("moe_latent_tp2_ep2_etp1", (1, 2, None), (2, 1, None, 1), False, (2, 2), (2, 1)),
 ]
 
 
@@ -62,9 +68,9 @@ def load_rank(args, folder):
     metadata = dist_checkpointing.load_content_metadata(preloaded_state_dict=common)
     metadata["dp_cp_group"] = parallel_state.get_data_parallel_group(with_context_parallel=True)
     chunks, all_pieces, optimizer = megatron.build_rank(args)
-    inner = optimizer.chained_optimizers[0]
     if args.use_distributed_optimizer:
-        let_pytorch_count(inner)
+        for inner in optimizer.chained_optimizers:
+            let_pytorch_count(inner)
     names = ["model"] if len(chunks) == 1 else [f"model{i}" for i in range(len(chunks))]
     sharded = {name: bare(args, chunk).sharded_state_dict(metadata=metadata) for name, chunk in zip(names, chunks)}
     sharded["optimizer"] = optimizer.sharded_state_dict(dict(sharded), is_loading=True, metadata=metadata)
@@ -72,26 +78,20 @@ def load_rank(args, folder):
     for name, chunk in zip(names, chunks):
         bare(args, chunk).load_state_dict(state[name], strict=True)
     optimizer.load_state_dict(state["optimizer"])
-    for pieces in all_pieces:
-        for name, parameter in pieces.parameters.items():
-            tree_test.check(name, parameter, tree_test.wanted(args, pieces, name, "param" if args.bf16 else "master"))
-            tree_test.check_state(args, inner, pieces, name, parameter)
-    for group in inner.optimizer.param_groups:
-        assert group["betas"] == (0.9, 0.999) and group["eps"] == 1e-8, group
-        assert group["max_lr"] == 1e-3 and group["min_lr"] == 1e-4, group
+    tree_test.check_all(args, all_pieces, optimizer)
     assert state["opt_param_scheduler"]["num_steps"] == 28
     assert state["iteration"] == megatron.ITERATION
 
 
-def load_with_torch(folder):
-    """All tensors, by PyTorch alone; the weights of the layers, which are stacked, against what belongs there."""
+def load_with_torch(folder, args):
+    """All tensors, by PyTorch alone; the weights of dense layers, which are stacked, against what belongs there."""
     entries = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     state = {key: torch.full(entry.size, float("nan"), dtype=entry.properties.dtype) for key, entry in entries.items()
              if hasattr(entry, "chunks")}
     dcp.load(state, checkpoint_id=folder, no_dist=True)
     for key, tensor in state.items():
         assert not tensor.isnan().any(), key
-        if key.startswith("decoder.layers."):
+        if key.startswith("decoder.layers.") and not args.num_experts:
             for layer, part in enumerate(tensor):
                 name = key.replace("decoder.layers.", f"decoder.layers.{layer}.")
                 role = "param" if tensor.dtype == torch.bfloat16 else "master"
@@ -100,23 +100,29 @@ def load_with_torch(folder):
 
 
 def main():
-    for tree, (tp, pp, per_chunk), (load_tp, load_pp, load_vpp, load_dp), distributed in CASES:
+    for tree, (tp, pp, per_chunk), (load_tp, load_pp, load_vpp, load_dp), distributed, *experts in CASES:
         with tempfile.TemporaryDirectory() as work:
             flags = ["--target-tensor-parallel-size", tp, "--target-pipeline-parallel-size", pp, "--target-norm-naming", "local"]
             flags += ["--num-layers-per-virtual-pipeline-stage", per_chunk] if per_chunk else []
             flags += ["--use-distributed-optimizer"] if distributed else []
+            if experts:
+                (ep, etp), (load_ep, load_etp) = experts
+                flags += ["--target-expert-parallel-size", ep, "--expert-tensor-parallel-size", etp]
             made = pathlib.Path(peers.run("msckpt", "convert", "--load-dir", TREES / tree, "--save-dir", os.path.join(work, "dist"),
                                           "--save-model-type", "dist", *flags))
             args = dist_checkpointing.load_common_state_dict(str(made))["args"]
             assert (args.tensor_model_parallel_size, args.pipeline_model_parallel_size) == (tp, pp)
             args.tensor_model_parallel_size, args.pipeline_model_parallel_size = load_tp, load_pp
             args.virtual_pipeline_model_parallel_size, args.data_parallel_size = load_vpp, load_dp
+            if experts:
+                args.expert_model_parallel_size, args.expert_tensor_parallel_size = load_ep, load_etp
             args.decoder_first_pipeline_num_layers = None
             multiple = args.make_vocab_size_divisible_by * load_tp
             args.padded_vocab_size = -(-args.vocab_size // multiple) * multiple
             megatron.run_ranks(args, lambda: load_rank(args, made), f"{tree} at TP {load_tp} PP {load_pp}")
-            load_with_torch(made)
-            print(f"{tree} of TP {tp} PP {pp} at TP {load_tp} PP {load_pp} DP {load_dp}{' distributed' if distributed else ''}: "
+            load_with_torch(made, args)
+            print(f"{tree} of TP {tp} PP {pp} at TP {load_tp} PP {load_pp} DP {load_dp}{' distributed' if distributed else ''}"
+                  f"{f', EP {ep} ETP {etp} at EP {load_ep} ETP {load_etp}' if experts else ''}: "
                   "megatron-core finds all of it, and so does PyTorch")
 
 
