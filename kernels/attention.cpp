@@ -3,13 +3,21 @@
 namespace ms::kernels {
 namespace {
 
-// Multiples of every register tile, rows and columns (impl/micro_tile.inl); scores of a block stay in L2.
-constexpr int64_t kQueryBlock = 48;
+// Multiples of every register tile, rows and columns (impl/micro_tile.inl). Scores and their gradients, 300 KB, stay in
+// L2, while a block's strips of K, V and dO pass through L1. Against 48 x 192: level up to 4096 positions, 10 to 20 %
+// faster backward from 16384 on or with heads of 128, where K, V and their gradients come from L3 (Cascade Lake).
+constexpr int64_t kQueryBlock = 192;
 constexpr int64_t kKeyBlock = 192;
 constexpr int64_t kHeadPadding = 32;
 
 int64_t padded_head(int64_t d) { return (d + kHeadPadding - 1) / kHeadPadding * kHeadPadding; }
 int64_t padded_keys(int64_t seq) { return (seq + kKeyBlock - 1) / kKeyBlock * kKeyBlock; }
+
+// pack may write that much beyond what it packs; a whole cache line, so that what follows stays aligned.
+constexpr int64_t kPackSlack = 16;
+int64_t operand_floats(const AttentionShape& shape) {
+  return padded_keys(shape.seq) * padded_head(shape.d) + kPackSlack;
+}
 
 }  // namespace
 }  // namespace ms::kernels
@@ -20,13 +28,13 @@ int64_t padded_keys(int64_t seq) { return (seq + kKeyBlock - 1) / kKeyBlock * kK
 namespace ms::kernels {
 
 int64_t attention_workspace(const AttentionShape& shape) {
-  const int64_t padded = padded_head(shape.d);
-  return 2 * padded_keys(shape.seq) * padded + 2 * kQueryBlock * padded + kQueryBlock * kKeyBlock;
+  return 2 * operand_floats(shape) + 2 * kQueryBlock * padded_head(shape.d) + kQueryBlock * kKeyBlock;
 }
 
 int64_t attention_backward_workspace(const AttentionShape& shape) {
   const int64_t padded = padded_head(shape.d);
-  return 5 * padded_keys(shape.seq) * padded + 3 * kQueryBlock * padded + 2 * kQueryBlock * kKeyBlock;
+  return 3 * operand_floats(shape) + 2 * padded_keys(shape.seq) * padded + 5 * (kQueryBlock * padded + kPackSlack) +
+         2 * kQueryBlock * kKeyBlock;
 }
 
 template <class T>

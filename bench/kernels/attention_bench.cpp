@@ -49,16 +49,18 @@ void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
 void register_attention() {
   const auto model = bench::shapes("llama_124m");
   const int64_t hidden = model["hidden_size"], heads = model["num_attention_heads"], d = hidden / heads;
-  for (const int64_t seq :
-       {model["seq_length"].get<int64_t>() / 4, model["seq_length"].get<int64_t>(), int64_t{4096}}) {
+  const auto add = [](int64_t seq, int64_t width) {
     for (const bool backward : {false, true}) {
       const std::string name = "attention/" + std::string(isa_name(active_isa())) + "/seq:" + std::to_string(seq) +
-                               "/d:" + std::to_string(d) + (backward ? "/backward" : "/forward");
+                               "/d:" + std::to_string(width) + (backward ? "/backward" : "/forward");
       benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-        run(state, backward, seq, d);
+        run(state, backward, seq, width);
       })->Unit(benchmark::kMillisecond);
     }
-  }
+  };
+  const int64_t of_model = model["seq_length"];
+  for (const int64_t seq : {of_model / 4, of_model, int64_t{4096}, int64_t{16384}}) add(seq, d);
+  for (const int64_t wider : {80, 128}) add(4096, wider);
 }
 
 }  // namespace ms::kernels

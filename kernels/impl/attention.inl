@@ -2,7 +2,8 @@
 //
 // Tiles of kQueryBlock x kKeyBlock scores. Both are whole numbers of register tiles either way round (scores are a left
 // operand too, plain and transposed), so no product has an edge: operands are copied to fp32 with padding, once per
-// head for K and V, once per block for Q and dO.
+// head for K and V, once per block for Q and dO. Right operands lie in strips of kTileColumns, [strip][step][column].
+// What no query of a register tile sees is not computed: blocks may be large without waste along the diagonal.
 
 #include "kernels/impl/dropout.inl"
 #include "kernels/impl/micro_tile.inl"
@@ -11,16 +12,84 @@
 static_assert(kQueryBlock % kTileRows == 0 && kKeyBlock % kTileRows == 0 && kKeyBlock % kTileColumns == 0);
 static_assert(kHeadPadding % kTileColumns == 0);
 
-// c [rows, columns] (+)= a * b. rows and columns are rounded up to whole tiles: operands and c have room for that.
-// Element (i, p) of a is a[i * a_row + p * a_step]; row p of b's strip j (kTileColumns wide) is at
-// b + j * b_strip + p * b_step.
-MS_INLINE void tile_product(int64_t rows, int64_t columns, int64_t k, const float* a, int64_t a_row, int64_t a_step,
-                            const float* b, int64_t b_step, int64_t b_strip, bool accumulate, float* c, int64_t ldc) {
-  for (int64_t j = 0; j < columns; j += kTileColumns, b += b_strip) {
-    for (int64_t i = 0; i < rows; i += kTileRows) {
-      micro_tile_rows<kTileRows>(k, a + i * a_row, a_row, a_step, b, b_step, accumulate, c + i * ldc + j, ldc);
+struct Range {
+  int64_t begin, end;
+};
+
+// Scores of the queries [0, rows) and the keys [0, keys) of two blocks; query i stands at key i + diagonal.
+struct ScoreBlock {
+  int64_t rows, keys, diagonal, window;
+};
+
+inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+// The keys that one of the queries [first, last] sees; empty ones stand where the next would be.
+MS_INLINE Range keys_of(const ScoreBlock& block, int64_t first, int64_t last) {
+  const int64_t end = clamp(last + block.diagonal + 1, 0, block.keys);
+  return {block.window > 0 ? clamp(first + block.diagonal + 1 - block.window, 0, end) : 0, end};
+}
+
+// The queries that see one of the keys [first, last].
+MS_INLINE Range queries_of(const ScoreBlock& block, int64_t first, int64_t last) {
+  const int64_t begin = clamp(first - block.diagonal, 0, block.rows);
+  return {begin, block.window > 0 ? clamp(last - block.diagonal + block.window, begin, block.rows) : block.rows};
+}
+
+MS_INLINE Range keys_of_tile(const ScoreBlock& block, int64_t row) {
+  const int64_t last = row + kTileRows < block.rows ? row + kTileRows : block.rows;
+  return keys_of(block, row, last - 1);
+}
+
+// c [kQueryBlock, kKeyBlock] = a b^T where a tile has a score that counts. a: rows of a_row; b: strips of keys.
+MS_INLINE void score_product(const ScoreBlock& block, int64_t d, const float* a, int64_t a_row, const float* b,
+                             float* c) {
+  for (int64_t j = 0; j < block.keys; j += kTileColumns, b += d * kTileColumns) {
+    for (int64_t i = 0; i < block.rows; i += kTileRows) {
+      const Range keys = keys_of_tile(block, i);
+      if (j >= keys.end || j + kTileColumns <= keys.begin) continue;
+      micro_tile_rows<kTileRows>(d, a + i * a_row, a_row, 1, b, kTileColumns, false, c + i * kKeyBlock + j, kKeyBlock);
     }
   }
+}
+
+// c [rows, padded] += scores * b over the keys that count. b: strips of padded columns, b_strip apart.
+MS_INLINE void add_weighted_keys(const ScoreBlock& block, const float* scores, int64_t padded, const float* b,
+                                 int64_t b_strip, float* c) {
+  for (int64_t j = 0; j < padded; j += kTileColumns, b += b_strip) {
+    for (int64_t i = 0; i < block.rows; i += kTileRows) {
+      const Range keys = keys_of_tile(block, i);
+      if (keys.begin == keys.end) continue;
+      micro_tile_rows<kTileRows>(keys.end - keys.begin, scores + i * kKeyBlock + keys.begin, kKeyBlock, 1,
+                                 b + keys.begin * kTileColumns, kTileColumns, true, c + i * padded + j, padded);
+    }
+  }
+}
+
+// c [keys, padded] += scores^T * b over the queries that count. b: strips of padded columns, b_strip apart.
+MS_INLINE void add_weighted_queries(const ScoreBlock& block, const float* scores, int64_t padded, const float* b,
+                                    int64_t b_strip, float* c) {
+  for (int64_t j = 0; j < padded; j += kTileColumns, b += b_strip) {
+    for (int64_t i = 0; i < block.keys; i += kTileRows) {
+      const Range queries = queries_of(block, i, i + kTileRows - 1);
+      if (queries.begin == queries.end) continue;
+      micro_tile_rows<kTileRows>(queries.end - queries.begin, scores + queries.begin * kKeyBlock + i, 1, kKeyBlock,
+                                 b + queries.begin * kTileColumns, kTileColumns, true, c + i * padded + j, padded);
+    }
+  }
+}
+
+// What a query sees, widened to whole vectors and to the fours of columns that dropout numbers by.
+MS_INLINE Range in_vectors(Range visible) {
+  constexpr int64_t kStep = kLanes < 4 ? 4 : kLanes;
+  return {visible.begin / kStep * kStep, (visible.end + kStep - 1) / kStep * kStep};
+}
+
+// Zeros before and after what a query sees, as far as register tiles and vectors reach.
+MS_INLINE void clear_around(Range visible, float* row) {
+  constexpr int64_t kReach = kTileRows > kLanes ? kTileRows : kLanes < 4 ? 4 : kLanes;
+  for (int64_t i = clamp(visible.begin - kReach, 0, kKeyBlock); i < visible.begin; ++i) row[i] = 0;
+  const int64_t end = clamp(visible.end + kReach, 0, kKeyBlock);
+  for (int64_t i = visible.end; i < end; ++i) row[i] = 0;
 }
 
 // target [rows, padded] = source (rows of d, stride apart) * factor, columns from d on zero.
@@ -49,24 +118,6 @@ inline void fill(float* target, int64_t n, float value) {
   for (int64_t i = 0; i < n; ++i) target[i] = value;
 }
 
-// Keys of the block at key_begin that the queries [query_begin, query_begin + rows) see, in whole tiles.
-inline int64_t visible_keys(int64_t query_begin, int64_t rows, int64_t key_begin) {
-  const int64_t keys = query_begin + rows - key_begin;
-  return keys >= kKeyBlock ? kKeyBlock : (keys + kTileColumns - 1) / kTileColumns * kTileColumns;
-}
-
-// The keys [begin, end) of a block that one query sees.
-struct Visible {
-  int64_t begin, end;
-};
-
-// query: counted from the block's first key. keys: of the block, in whole tiles.
-inline Visible visible_to(int64_t query, int64_t keys, int64_t window) {
-  const int64_t end = query < 0 ? 0 : query + 1 < keys ? query + 1 : keys;
-  const int64_t begin = window > 0 && query + 1 > window ? query + 1 - window : 0;
-  return {begin < end ? begin : end, end};
-}
-
 // The first key block that the queries from query_begin on see.
 inline int64_t first_key_block(int64_t query_begin, int64_t window) {
   const int64_t first = window > 0 && query_begin + 1 > window ? query_begin + 1 - window : 0;
@@ -86,18 +137,19 @@ MS_INLINE void drop(const Dropout& dropout, int64_t sample, int64_t query, int64
   for (int64_t i = 0; i < keys; i += kLanes) store(x + i, load(x + i) * load(factors + i));
 }
 
-// One step of the online softmax over `keys` scores, of which only the visible count: scores become
-// exp(score - new max), the rest 0; `max` and `sum` move on. Returns the factor that earlier sums shrink by.
-MS_INLINE float softmax_step(float* scores, Visible visible, int64_t keys, float& max_score, float& sum) {
-  for (int64_t i = 0; i < visible.begin; ++i) scores[i] = -std::numeric_limits<float>::infinity();
-  for (int64_t i = visible.end; i < keys; ++i) scores[i] = -std::numeric_limits<float>::infinity();
-  Vec most = load(scores);
-  for (int64_t i = kLanes; i < keys; i += kLanes) most = max(most, load(scores + i));
+// One step of the online softmax over the visible scores, which become exp(score - new max), 0 around them; `max` and
+// `sum` move on. Returns the factor that earlier sums shrink by.
+MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, float& sum) {
+  const auto [begin, end] = in_vectors(visible);
+  for (int64_t i = begin; i < visible.begin; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+  for (int64_t i = visible.end; i < end; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+  Vec most = load(scores + begin);
+  for (int64_t i = begin + kLanes; i < end; i += kLanes) most = max(most, load(scores + i));
   const float block_max = reduce_max(most);
   const float next = block_max > max_score ? block_max : max_score;
   const Vec shift = broadcast(next);
   Vec total = zero();
-  for (int64_t i = 0; i < keys; i += kLanes) {
+  for (int64_t i = begin; i < end; i += kLanes) {
     const Vec p = exp(load(scores + i) - shift);
     store(scores + i, p);
     total = total + p;
@@ -111,47 +163,45 @@ MS_INLINE float softmax_step(float* scores, Visible visible, int64_t keys, float
 template <class T>
 void causal_attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule,
                       T* out, float* lse, float* workspace) {
-  const int64_t d = shape.d, padded = padded_head(d), keys_padded = padded_keys(shape.seq);
-  float* k_strips = workspace;                      // [keys / kTileColumns][d][kTileColumns]
-  float* values = k_strips + keys_padded * padded;  // [keys][padded]
-  float* queries = values + keys_padded * padded;   // [kQueryBlock][d], times scale
-  float* sums = queries + kQueryBlock * padded;     // [kQueryBlock][padded]
-  float* scores = sums + kQueryBlock * padded;      // [kQueryBlock][kKeyBlock]
-  pack<kTileColumns>(k, shape.kv_stride, true, shape.seq, d, k_strips);
-  copy_rows(v, shape.kv_stride, shape.seq, d, padded, 1.0F, values);
-  fill(values + shape.seq * padded, (keys_padded - shape.seq) * padded, 0.0F);  // 0 * NaN would not be 0
+  const int64_t seq = shape.seq, d = shape.d, padded = padded_head(d), operand = operand_floats(shape);
+  float* k_strips = workspace;                   // [keys / kTileColumns][d][kTileColumns]
+  float* v_strips = k_strips + operand;          // [padded / kTileColumns][seq][kTileColumns]
+  float* queries = v_strips + operand;           // [kQueryBlock][d], times scale
+  float* sums = queries + kQueryBlock * padded;  // [kQueryBlock][padded]
+  float* scores = sums + kQueryBlock * padded;   // [kQueryBlock][kKeyBlock]
+  pack<kTileColumns>(k, shape.kv_stride, true, seq, d, k_strips);
+  pack<kTileColumns>(v, shape.kv_stride, false, d, seq, v_strips);
   fill(queries, kQueryBlock * d, 0.0F);
 
-  for (int64_t query = 0; query < shape.seq; query += kQueryBlock) {
-    const int64_t rows = shape.seq - query < kQueryBlock ? shape.seq - query : kQueryBlock;
+  for (int64_t query = 0; query < seq; query += kQueryBlock) {
+    const int64_t rows = seq - query < kQueryBlock ? seq - query : kQueryBlock;
     float row_max[kQueryBlock], row_sum[kQueryBlock];
     fill(row_max, rows, -std::numeric_limits<float>::infinity());
     fill(row_sum, rows, 0.0F);
     fill(sums, kQueryBlock * padded, 0.0F);
     copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, rule.scale, queries);
     for (int64_t key = first_key_block(query, rule.window); key < query + rows; key += kKeyBlock) {
-      const int64_t keys = visible_keys(query, rows, key);
-      tile_product(rows, keys, d, queries, d, 1, k_strips + key * d, kTileColumns, d * kTileColumns, false, scores,
-                   kKeyBlock);
+      const ScoreBlock block{rows, seq - key < kKeyBlock ? seq - key : kKeyBlock, query - key, rule.window};
+      score_product(block, d, queries, d, k_strips + key * d, scores);
       for (int64_t i = 0; i < rows; ++i) {
-        const Visible visible = visible_to(query + i - key, keys, rule.window);
+        const Range visible = keys_of(block, i, i);
         float* row = scores + i * kKeyBlock;
-        if (visible.begin == visible.end) {  // this query sees no key of the block
-          fill(row, keys, 0.0F);
-          continue;
-        }
-        if (rule.softcap > 0) cap_scores(row, keys, rule.softcap);
-        const float factor = softmax_step(row, visible, keys, row_max[i], row_sum[i]);
-        if (rule.dropout.probability > 0) drop(rule.dropout, rule.sample, query + i, key, keys, row);
-        if (factor != 1.0F) {
-          const Vec f = broadcast(factor);
-          for (int64_t j = 0; j < padded; j += kLanes) {
-            store(sums + i * padded + j, load(sums + i * padded + j) * f);
+        if (visible.begin < visible.end) {
+          const auto [first, end] = in_vectors(visible);
+          if (rule.softcap > 0) cap_scores(row + first, end - first, rule.softcap);
+          const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
+          if (rule.dropout.probability > 0)
+            drop(rule.dropout, rule.sample, query + i, key + first, end - first, row + first);
+          if (factor != 1.0F) {
+            const Vec f = broadcast(factor);
+            for (int64_t j = 0; j < padded; j += kLanes) {
+              store(sums + i * padded + j, load(sums + i * padded + j) * f);
+            }
           }
         }
+        clear_around(visible, row);
       }
-      tile_product(rows, padded, keys, scores, kKeyBlock, 1, values + key * padded, padded, kTileColumns, true, sums,
-                   padded);
+      add_weighted_keys(block, scores, padded, v_strips + key * kTileColumns, seq * kTileColumns, sums);
     }
     for (int64_t i = 0; i < rows; ++i) {
       store_rows(sums + i * padded, padded, 1, d, 1.0F / row_sum[i], out + (query + i) * shape.q_stride, 0);
@@ -160,18 +210,18 @@ void causal_attention(const AttentionShape& shape, const T* q, const T* k, const
   }
 }
 
-// scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Outside `visible` both become 0; inside, with
+// scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Around `visible` both become 0; inside, with
 // p = exp(capped score - lse) and f the dropout's factors: scores = p f (for dV), dp = p (dp f - delta) times the
 // softcap's slope 1 - (capped / softcap)^2 (for dQ and dK).
 MS_INLINE void softmax_backward_row(const AttentionRule& rule, const Dropout& dropout, int64_t query, int64_t first_key,
-                                    Visible visible, float lse, float delta, float* scores, float* dp) {
+                                    Range visible, float lse, float delta, float* scores, float* dp) {
   const Vec shift = broadcast(lse), mean = broadcast(delta), one = broadcast(1.0F);
-  const int64_t vectors = (visible.end + kLanes - 1) / kLanes * kLanes;
+  const auto [first, end] = in_vectors(visible);
   const bool drops = dropout.probability > 0;
   float factors[kKeyBlock];
-  if (drops) fill_dropout_factors(dropout, rule.sample, query, first_key, vectors, factors);
+  if (drops) fill_dropout_factors(dropout, rule.sample, query, first_key + first, end - first, factors + first);
   const Vec inverse = broadcast(rule.softcap > 0 ? 1.0F / rule.softcap : 0.0F), cap = broadcast(rule.softcap);
-  for (int64_t i = visible.begin / kLanes * kLanes; i < vectors; i += kLanes) {
+  for (int64_t i = first; i < end; i += kLanes) {
     Vec score = load(scores + i), slope = one;
     if (rule.softcap > 0) {
       const Vec t = tanh(score * inverse);
@@ -182,10 +232,8 @@ MS_INLINE void softmax_backward_row(const AttentionRule& rule, const Dropout& dr
     store(scores + i, p * factor);
     store(dp + i, p * (load(dp + i) * factor - mean) * slope);
   }
-  fill(scores, visible.begin, 0.0F);
-  fill(dp, visible.begin, 0.0F);
-  fill(scores + visible.end, kKeyBlock - visible.end, 0.0F);
-  fill(dp + visible.end, kKeyBlock - visible.end, 0.0F);
+  clear_around(visible, scores);
+  clear_around(visible, dp);
 }
 
 template <class T>
@@ -193,32 +241,36 @@ void causal_attention_backward(const AttentionShape& shape, int64_t heads, const
                                const T* v, const T* out, const float* lse, const AttentionRule& rule, T* dq, T* dk,
                                T* dv, float* workspace) {
   const int64_t seq = shape.seq, d = shape.d, padded = padded_head(d), keys_padded = padded_keys(seq);
-  float* k_strips = workspace;
-  float* v_strips = k_strips + keys_padded * padded;
-  float* keys_rows = v_strips + keys_padded * padded;
-  float* dk_sums = keys_rows + keys_padded * padded;
+  const int64_t operand = operand_floats(shape), of_block = kQueryBlock * padded + kPackSlack;
+  float* k_strips = workspace;            // of keys, for the scores
+  float* v_strips = k_strips + operand;   // of keys
+  float* k_columns = v_strips + operand;  // of columns, for dQ
+  float* dk_sums = k_columns + operand;
   float* dv_sums = dk_sums + keys_padded * padded;
-  float* queries = dv_sums + keys_padded * padded;
-  float* gradients = queries + kQueryBlock * padded;  // dO
-  float* dq_sums = gradients + kQueryBlock * padded;
-  float* scores = dq_sums + kQueryBlock * padded;
+  float* queries = dv_sums + keys_padded * padded;  // [kQueryBlock][d], times scale
+  float* q_columns = queries + of_block;            // strips of columns, for dK
+  float* gradients = q_columns + of_block;          // dO, as Q
+  float* g_columns = gradients + of_block;
+  float* dq_sums = g_columns + of_block;
+  float* scores = dq_sums + of_block;
   float* dp = scores + kQueryBlock * kKeyBlock;
   pack<kTileColumns>(k, shape.kv_stride, true, seq, d, k_strips);
   pack<kTileColumns>(v, shape.kv_stride, true, seq, d, v_strips);
-  copy_rows(k, shape.kv_stride, seq, d, padded, 1.0F, keys_rows);
-  fill(keys_rows + seq * padded, (keys_padded - seq) * padded, 0.0F);
+  pack<kTileColumns>(k, shape.kv_stride, false, d, seq, k_columns);
   fill(dk_sums, keys_padded * padded, 0.0F);
   fill(dv_sums, keys_padded * padded, 0.0F);
-  fill(queries, kQueryBlock * padded, 0.0F);
-  fill(gradients, kQueryBlock * padded, 0.0F);
+  fill(queries, kQueryBlock * d, 0.0F);
+  fill(gradients, kQueryBlock * d, 0.0F);
 
   Dropout dropout = rule.dropout;
   for (int64_t head = 0; head < heads; ++head, q += d, out += d, dout += d, dq += d, lse += seq) {
     for (int64_t query = 0; query < seq; query += kQueryBlock) {
       const int64_t rows = seq - query < kQueryBlock ? seq - query : kQueryBlock;
       const int64_t first = query * shape.q_stride;
-      copy_rows(q + first, shape.q_stride, rows, d, padded, rule.scale, queries);
-      copy_rows(dout + first, shape.q_stride, rows, d, padded, 1.0F, gradients);
+      copy_rows(q + first, shape.q_stride, rows, d, d, rule.scale, queries);
+      copy_rows(dout + first, shape.q_stride, rows, d, d, 1.0F, gradients);
+      pack<kTileColumns>(q + first, shape.q_stride, false, d, rows, q_columns);
+      pack<kTileColumns>(dout + first, shape.q_stride, false, d, rows, g_columns);
       fill(dq_sums, kQueryBlock * padded, 0.0F);
       float delta[kQueryBlock];  // rowsum(dO * O), equal to rowsum(dP * P)
       for (int64_t i = 0; i < rows; ++i) {
@@ -231,26 +283,21 @@ void causal_attention_backward(const AttentionShape& shape, int64_t heads, const
         delta[i] = reduce_add(sum);
       }
       for (int64_t key = first_key_block(query, rule.window); key < query + rows; key += kKeyBlock) {
-        const int64_t keys = visible_keys(query, rows, key);
-        tile_product(rows, keys, d, queries, padded, 1, k_strips + key * d, kTileColumns, d * kTileColumns, false,
-                     scores, kKeyBlock);
-        tile_product(rows, keys, d, gradients, padded, 1, v_strips + key * d, kTileColumns, d * kTileColumns, false, dp,
-                     kKeyBlock);
+        const ScoreBlock block{rows, seq - key < kKeyBlock ? seq - key : kKeyBlock, query - key, rule.window};
+        score_product(block, d, queries, d, k_strips + key * d, scores);
+        score_product(block, d, gradients, d, v_strips + key * d, dp);
         for (int64_t i = 0; i < rows; ++i) {
-          softmax_backward_row(rule, dropout, query + i, key, visible_to(query + i - key, kKeyBlock, rule.window),
-                               lse[query + i], delta[i], scores + i * kKeyBlock, dp + i * kKeyBlock);
+          softmax_backward_row(rule, dropout, query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
+                               scores + i * kKeyBlock, dp + i * kKeyBlock);
         }
-        tile_product(keys, padded, rows, scores, 1, kKeyBlock, gradients, padded, kTileColumns, true,
-                     dv_sums + key * padded, padded);
-        tile_product(keys, padded, rows, dp, 1, kKeyBlock, queries, padded, kTileColumns, true, dk_sums + key * padded,
-                     padded);
-        tile_product(rows, padded, keys, dp, kKeyBlock, 1, keys_rows + key * padded, padded, kTileColumns, true,
-                     dq_sums, padded);
+        add_weighted_queries(block, scores, padded, g_columns, rows * kTileColumns, dv_sums + key * padded);
+        add_weighted_queries(block, dp, padded, q_columns, rows * kTileColumns, dk_sums + key * padded);
+        add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, seq * kTileColumns, dq_sums);
       }
       store_rows(dq_sums, padded, rows, d, rule.scale, dq + first, shape.q_stride);
     }
     dropout.key += kHeadDropoutKeyStep;
   }
-  store_rows(dk_sums, padded, seq, d, 1.0F, dk, shape.kv_stride);
+  store_rows(dk_sums, padded, seq, d, rule.scale, dk, shape.kv_stride);
   store_rows(dv_sums, padded, seq, d, 1.0F, dv, shape.kv_stride);
 }
