@@ -339,6 +339,11 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(!granularity.empty() || training.recompute_num_layers == 0,
           "--recompute-num-layers needs --recompute-granularity full");
 
+  require_one_of("--loss-compute-mode", training.loss_compute_mode, {"default", "chunk"});
+  require(training.loss_chunk_size >= 0, "--loss-chunk-size ", training.loss_chunk_size, ": at least 1 position");
+  if (training.loss_compute_mode == "chunk" && training.loss_chunk_size == 0) training.loss_chunk_size = 1024;
+  if (training.loss_chunk_size > 0) training.loss_compute_mode = "chunk";
+
   require(checkpoint.save_interval >= 0, "--save-interval ", checkpoint.save_interval, ": at least 0");
   require(checkpoint.save_interval == 0 || !checkpoint.save.empty(), "--save-interval needs --save");
   require(checkpoint.ckpt_step == 0 || !checkpoint.load.empty(), "--ckpt-step needs --load");

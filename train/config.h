@@ -144,6 +144,8 @@ struct TrainingConfig {
   std::string recompute_granularity;
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
+  std::string loss_compute_mode = "default";
+  int64_t loss_chunk_size = 0;
   int threads_per_rank = 0;
   bool deterministic = false;
 
@@ -186,6 +188,10 @@ struct TrainingConfig {
           "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
     field("recompute_num_layers", &C::recompute_num_layers,
           "Layers to recompute (block), or layers per group (uniform)");
+    field("loss_compute_mode", &C::loss_compute_mode,
+          "chunk: logits of --loss-chunk-size positions at a time; default: of the whole sequence");
+    field("loss_chunk_size", &C::loss_chunk_size,
+          "Positions whose logits exist at once; 0: all, or 1024 with --loss-compute-mode chunk");
     field("threads_per_rank", &C::threads_per_rank,
           "Compute threads of a rank; 0: the cores it may run on, divided by the ranks that share them");
     field("deterministic", &C::deterministic,

@@ -158,6 +158,24 @@ TEST(Config, DeprecatedSpellingsAreReadAsTheModernOnes) {
   EXPECT_EQ(fields.notices().size(), 2u);
 }
 
+TEST(Config, ChunksOfTheLossAreAskedForByModeOrSize) {
+  const auto chunk = [](std::vector<std::string> flags) {
+    TrainerConfig config;
+    flags.insert(flags.end(), {"--num-layers", "1", "--hidden-size", "8", "--num-attention-heads", "1", "--vocab-size",
+                               "9", "--seq-length", "4", "--max-position-embeddings", "4", "--skip-train"});
+    config.fields().parse_flags(flags);
+    config.resolve_and_validate(1);
+    return std::pair(config.training.loss_compute_mode, config.training.loss_chunk_size);
+  };
+  EXPECT_EQ(chunk({}), std::pair(std::string("default"), int64_t{0}));
+  EXPECT_EQ(chunk({"--loss-compute-mode", "chunk"}), std::pair(std::string("chunk"), int64_t{1024}));
+  EXPECT_EQ(chunk({"--loss-compute-mode", "chunk", "--loss-chunk-size", "7"}),
+            std::pair(std::string("chunk"), int64_t{7}));
+  EXPECT_EQ(chunk({"--loss-chunk-size", "7"}), std::pair(std::string("chunk"), int64_t{7}));
+  EXPECT_THROW(chunk({"--loss-chunk-size", "-1"}), core::Error);
+  EXPECT_THROW(chunk({"--loss-compute-mode", "chunks"}), core::Error);
+}
+
 TEST(Config, FlagsWinOverTheFile) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();

@@ -38,6 +38,11 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
   const bool posts_early = chunks > 1 && state_.config.parallel.overlap_p2p_communication;
   const bool per_token = state_.config.training.calculate_per_token_loss;
   const double total_microbatches = static_cast<double>(microbatches.size()) * state_.groups.dp_cp.size();
+  const auto scale_of = [&](const Microbatch& microbatch) {
+    double tokens = 0;
+    for (float mask : microbatch.loss_mask) tokens += mask;
+    return loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0);
+  };
   std::vector<StageActivations> saved(microbatches.size() * chunks);
   std::vector<double> sums = {0.0, 0.0, 0.0};  // of losses, of tokens, of per-micro-batch means
 
@@ -51,7 +56,8 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     if (action.kind == ScheduleAction::kForward) {
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "forward-microbatch");
       LossValue loss;
-      core::Tensor output = stage_.forward(action.chunk, microbatch, std::move(received), kept, loss, forward_only);
+      core::Tensor output = stage_.forward(action.chunk, microbatch, std::move(received), kept, loss,
+                                           forward_only ? std::nullopt : std::optional(scale_of(microbatch)));
       if (!stage_.is_last_chunk(action.chunk)) {
         links_.send_forward(std::move(output));
       } else {
@@ -61,10 +67,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
       }
     } else {
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "backward-microbatch");
-      double tokens = 0;
-      for (float mask : microbatch.loss_mask) tokens += mask;
-      const double scale = per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0;
-      core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept, scale * loss_scale);
+      core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept);
       if (!stage_.is_first_chunk(action.chunk)) links_.send_backward(std::move(dx));
     }
   }

@@ -19,15 +19,6 @@ int64_t valid_vocab_rows(const RankState& state, const Parameter& weight) {
   return std::clamp<int64_t>(state.config.model.vocab_size - first_vocab_id(state, weight), 0, weight.weight.dim(0));
 }
 
-std::vector<int32_t> sequence_major(const std::vector<int32_t>& batch_major, int64_t batch, int64_t seq) {
-  std::vector<int32_t> ids(batch_major.size());
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t s = 0; s < seq; ++s)
-      ids[static_cast<size_t>(s * batch + b)] = batch_major[static_cast<size_t>(b * seq + s)];
-  }
-  return ids;
-}
-
 Embedding::Embedding(RankState& state, ParameterStore& parameters)
     : state_(state),
       weight_(parameters.at("embedding.word_embeddings.weight")),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "train/data/sampler.h"
 #include "train/model/dropout.h"
@@ -17,8 +18,17 @@ int64_t first_vocab_id(const RankState& state, const Parameter& weight);
 // How many of this rank's rows are of the true vocabulary; the rest is padding.
 int64_t valid_vocab_rows(const RankState& state, const Parameter& weight);
 
-// Token ids sequence-major: [batch, seq] -> [seq * batch], the order of hidden's rows.
-std::vector<int32_t> sequence_major(const std::vector<int32_t>& batch_major, int64_t batch, int64_t seq);
+// What each token has, sequence-major: [batch, seq] -> [seq * batch], the order of hidden's rows.
+template <class T>
+std::vector<T> sequence_major(const std::vector<T>& batch_major, int64_t batch, int64_t seq) {
+  std::vector<T> of_tokens(batch_major.size());
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t s = 0; s < seq; ++s) {
+      of_tokens[static_cast<size_t>(s * batch + b)] = batch_major[static_cast<size_t>(b * seq + s)];
+    }
+  }
+  return of_tokens;
+}
 
 class Embedding {
  public:

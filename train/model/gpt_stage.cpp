@@ -63,20 +63,20 @@ void GptStage::recompute_group(Chunk& layers, int64_t layer, StageActivations& s
 }
 
 core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                               LossValue& loss, bool forward_only) {
+                               LossValue& loss, std::optional<double> loss_scale) {
+  const bool forward_only = !loss_scale;
   const std::span<const int64_t> samples = forward_only ? std::span<const int64_t>() : microbatch.samples;
   core::Tensor hidden = is_first_chunk(chunk) ? embedding_->forward(microbatch, samples) : std::move(input);
   hidden = run_layers(chunks_[static_cast<size_t>(chunk)], std::move(hidden), saved, samples, forward_only);
   if (!is_last_chunk(chunk)) return hidden;
   saved.loss.input = std::move(hidden);
-  loss = loss_->forward(microbatch, saved.loss, forward_only);
+  loss = loss_->forward(microbatch, saved.loss, loss_scale);
   return {};
 }
 
-core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
-                                double loss_scale) {
+core::Tensor GptStage::backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved) {
   Chunk& layers = chunks_[static_cast<size_t>(chunk)];
-  core::Tensor gradient = is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss, loss_scale) : std::move(dy);
+  core::Tensor gradient = is_last_chunk(chunk) ? loss_->backward(microbatch, saved.loss) : std::move(dy);
   for (int64_t i = static_cast<int64_t>(layers.size()) - 1; i >= 0; --i) {
     LayerActivations& kept = saved.layers[static_cast<size_t>(i)];
     if (!kept.complete) recompute_group(layers, i, saved, microbatch.samples);

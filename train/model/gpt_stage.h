@@ -33,13 +33,13 @@ class GptStage {
   core::Dims hidden_shape(int64_t batch, int64_t seq) const;
 
   // input: hidden from the chunk before (ignored by the first). Returns hidden for the next chunk; of the last chunk it
-  // is undefined and `loss` is set. forward_only: nothing is kept.
+  // is undefined and `loss` is set. loss_scale: of the losses' sum whose gradient backward is to start from; none:
+  // evaluation, nothing is kept.
   core::Tensor forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,
-                       LossValue& loss, bool forward_only);
-  // dy: gradient of the output (ignored by the last chunk, which starts from loss_scale). Returns the gradient of the
-  // input; undefined for the first chunk.
-  core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved,
-                        double loss_scale);
+                       LossValue& loss, std::optional<double> loss_scale);
+  // dy: gradient of the output (ignored by the last chunk). Returns the gradient of the input; undefined for the first
+  // chunk.
+  core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved);
 
   // For generation: hidden behind the chunk's layers, and on the last stage the loss head, which has the logits.
   core::Tensor forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input);

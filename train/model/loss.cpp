@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "core/error.h"
 #include "train/model/embedding.h"
@@ -42,70 +43,92 @@ core::Tensor LossHead::logits_of(const core::TensorView& rows) {
   return logits;
 }
 
-LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, bool forward_only) {
+void LossHead::add_losses(const core::TensorView& logits, LossRows& rows, LossValue& loss) {
   ops::Context& ops = state_.ops;
-  const int64_t rows = microbatch.seq * microbatch.batch;
-  saved.normed = norm_.forward(saved.input, saved.norm);
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.logits = logits_of(full.reshaped({rows, full.dim(-1)}));
-  gathered.reset();
-
-  const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
   const int64_t valid = valid_vocab_rows(state_, weight_);
-  saved.max.resize(static_cast<size_t>(rows));
-  saved.sum_exp.resize(static_cast<size_t>(rows));
-  std::vector<float> target(static_cast<size_t>(rows));
-  ops::row_max(ops, saved.logits, valid, saved.max);
-  if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(saved.max), core::ReduceOp::kMax);
-  ops::row_sums(ops, saved.logits, valid, saved.max, labels, first_vocab_id(state_, weight_), saved.sum_exp, target);
+  const size_t n = rows.labels.size();
+  rows.max.resize(n);
+  rows.sum_exp.resize(n);
+  std::vector<float> target(n);
+  ops::row_max(ops, logits, valid, rows.max);
+  if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(rows.max), core::ReduceOp::kMax);
+  ops::row_sums(ops, logits, valid, rows.max, rows.labels, first_vocab_id(state_, weight_), rows.sum_exp, target);
   if (state_.tp_size() > 1) {
-    state_.groups.tp.allreduce(view(saved.sum_exp));
+    state_.groups.tp.allreduce(view(rows.sum_exp));
     state_.groups.tp.allreduce(view(target));
   }
+  for (size_t i = 0; i < n; ++i) {
+    const double mask = rows.mask[i];
+    loss.sum += mask * (std::log(static_cast<double>(rows.sum_exp[i])) + rows.max[i] - target[i]);
+    loss.tokens += mask;
+  }
+}
+
+core::Tensor LossHead::rows_backward(const LossRows& rows, double scale, const core::TensorView& hidden,
+                                     core::Tensor logits) {
+  ops::Context& ops = state_.ops;
+  std::vector<float> row_scale(rows.mask.size());
+  for (size_t i = 0; i < row_scale.size(); ++i) row_scale[i] = static_cast<float>(scale * rows.mask[i]);
+  const double cap = state_.config.model.output_logit_softcapping;
+  core::Tensor capped;
+  if (cap > 0) capped = ops::cast(ops, logits, core::DType::kFp32);  // the next call overwrites them
+  ops::cross_entropy_backward(ops, logits, valid_vocab_rows(state_, weight_), rows.max, rows.sum_exp, rows.labels,
+                              first_vocab_id(state_, weight_), row_scale);
+  if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);
+  capped.reset();
+  core::Tensor dlogits = std::move(logits);
+  if (state_.config.params_dtype() != core::DType::kFp32) {
+    dlogits = ops::cast(ops, dlogits, state_.config.params_dtype());
+  }
+  ops::linear_wgrad(ops, hidden, dlogits, tied_grad_.defined() ? tied_grad_.view() : weight_.main_grad);
+  return ops::linear_dgrad(ops, dlogits, weight_.weight);
+}
+
+LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale) {
+  const int64_t rows = microbatch.seq * microbatch.batch;
+  saved.normed = norm_.forward(saved.input, saved.norm);
+  saved.scale = scale.value_or(0);
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  const core::TensorView hidden = full.reshaped({rows, full.dim(-1)});
+  const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
+  const std::vector<float> mask = sequence_major(microbatch.loss_mask, microbatch.batch, microbatch.seq);
+
+  const bool in_chunks = state_.config.training.loss_chunk_size > 0;
+  const int64_t step = in_chunks ? state_.config.training.loss_chunk_size * microbatch.batch : rows;
+  if (in_chunks && scale) {
+    saved.dnormed = core::Tensor(state_.ops.arena, weight_.weight.dtype(), hidden.shape(), core::MemoryTag::kAct);
+  }
   LossValue loss;
-  for (int64_t b = 0; b < microbatch.batch; ++b) {
-    for (int64_t s = 0; s < microbatch.seq; ++s) {
-      const auto row = static_cast<size_t>(s * microbatch.batch + b);
-      const double mask = microbatch.loss_mask[static_cast<size_t>(b * microbatch.seq + s)];
-      loss.sum += mask * (std::log(static_cast<double>(saved.sum_exp[row])) + saved.max[row] - target[row]);
-      loss.tokens += mask;
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t end = std::min(begin + step, rows);
+    LossRows part;
+    part.labels.assign(labels.begin() + begin, labels.begin() + end);
+    part.mask.assign(mask.begin() + begin, mask.begin() + end);
+    const core::TensorView x = hidden.rows(begin, end);
+    core::Tensor logits = logits_of(x);
+    add_losses(logits, part, loss);
+    if (!scale) continue;
+    if (in_chunks) {
+      const core::Tensor dx = rows_backward(part, *scale, x, std::move(logits));
+      std::memcpy(saved.dnormed.view().rows(begin, end).bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));
+    } else {
+      saved.logits = std::move(logits);
+      saved.rows = std::move(part);
     }
   }
-  if (forward_only) saved = {};
+  if (!scale) saved = {};
   return loss;
 }
 
-core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved, double scale) {
-  ops::Context& ops = state_.ops;
-  const int64_t rows = microbatch.seq * microbatch.batch;
-  std::vector<float> row_scale(static_cast<size_t>(rows));
-  for (int64_t b = 0; b < microbatch.batch; ++b) {
-    for (int64_t s = 0; s < microbatch.seq; ++s) {
-      row_scale[static_cast<size_t>(s * microbatch.batch + b)] =
-          static_cast<float>(scale * microbatch.loss_mask[static_cast<size_t>(b * microbatch.seq + s)]);
-    }
+core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& saved) {
+  core::Tensor dnormed = std::move(saved.dnormed);
+  if (!dnormed.defined()) {
+    core::Tensor gathered;
+    const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+    dnormed = rows_backward(saved.rows, saved.scale, full.reshaped({microbatch.seq * microbatch.batch, full.dim(-1)}),
+                            std::move(saved.logits));
   }
-  const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
-  const double cap = state_.config.model.output_logit_softcapping;
-  core::Tensor capped;
-  if (cap > 0) capped = ops::cast(ops, saved.logits, core::DType::kFp32);  // the next call overwrites them
-  ops::cross_entropy_backward(ops, saved.logits, valid_vocab_rows(state_, weight_), saved.max, saved.sum_exp, labels,
-                              first_vocab_id(state_, weight_), row_scale);
-  if (cap > 0) ops::softcap_backward_inplace(ops, saved.logits, capped, cap);
-  capped.reset();
-  core::Tensor cast;
-  core::TensorView dlogits = saved.logits;
-  if (state_.config.params_dtype() != core::DType::kFp32) {
-    cast = ops::cast(ops, saved.logits, state_.config.params_dtype());
-    saved.logits.reset();
-    dlogits = cast;
-  }
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  ops::linear_wgrad(ops, full.reshaped({rows, full.dim(-1)}), dlogits,
-                    tied_grad_.defined() ? tied_grad_.view() : weight_.main_grad);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dlogits, weight_.weight);
   dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
   dnormed = leave_row_parallel(state_, std::move(dnormed));
   core::Tensor dx = norm_.backward(dnormed, saved.input, saved.norm);

@@ -1,7 +1,13 @@
 // The last stage's end: final norm, output layer and vocabulary-parallel cross entropy, without gathering logits
 // (megatron/core/tensor_parallel/cross_entropy.py): over TP only the row maximum, the sum of exponentials and the
 // target logit are reduced. Vocabulary padding is left out of the softmax, so the loss does not depend on it.
+//
+// With --loss-chunk-size the sequence is taken in chunks, each forward and backward at once (MindSpeed's ChunkLoss):
+// the logits of one chunk are all that ever exist, and what waits for backward is the gradient of the normed hidden.
 #pragma once
+
+#include <optional>
+#include <vector>
 
 #include "train/data/sampler.h"
 #include "train/model/norm.h"
@@ -10,12 +16,21 @@
 
 namespace ms::train {
 
+// Rows of a micro-batch [seq, batch] and what their losses are made of.
+struct LossRows {
+  std::vector<int32_t> labels;
+  std::vector<float> mask;
+  std::vector<float> max, sum_exp;  // of the logits, over the whole vocabulary
+};
+
 struct LossActivations {
   core::Tensor input;  // [seq', batch, hidden]
   core::Tensor normed;
   ops::NormStatistics norm;
-  core::Tensor logits;              // fp32 [seq * batch, vocab / tp], soft-capped
-  std::vector<float> max, sum_exp;  // of each row, over the whole vocabulary
+  double scale = 0;      // of the gradient
+  core::Tensor logits;   // in one piece: fp32 [seq * batch, vocab / tp], soft-capped
+  LossRows rows;         // in one piece: all of them
+  core::Tensor dnormed;  // in chunks: [seq * batch, hidden], not yet summed over TP
 };
 
 struct LossValue {
@@ -27,10 +42,11 @@ class LossHead {
  public:
   LossHead(RankState& state, ParameterStore& parameters);
 
-  // saved.input -> loss. Fills the rest of `saved` unless `forward_only`.
-  LossValue forward(const Microbatch& microbatch, LossActivations& saved, bool forward_only);
-  // Gradient of scale * (sum of unmasked losses) with respect to saved.input. Destroys saved.logits.
-  core::Tensor backward(const Microbatch& microbatch, LossActivations& saved, double scale);
+  // saved.input -> loss. scale: of the unmasked losses' sum, whose gradient backward will be asked for; none:
+  // evaluation, nothing is kept.
+  LossValue forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale);
+  // The gradient with respect to saved.input. Empties `saved`.
+  core::Tensor backward(const Microbatch& microbatch, LossActivations& saved);
 
   // Logits of the last position of a batch of one, gathered over TP: true vocabulary, fp32. hidden as saved.input.
   std::vector<float> last_logits(const core::TensorView& hidden, int64_t position);
@@ -41,6 +57,10 @@ class LossHead {
  private:
   // fp32 logits of rows [n, hidden]: this rank's slice of the vocabulary, soft-capped.
   core::Tensor logits_of(const core::TensorView& rows);
+  // Fills rows.max and rows.sum_exp, adds the rows' losses.
+  void add_losses(const core::TensorView& logits, LossRows& rows, LossValue& loss);
+  // Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over TP.
+  core::Tensor rows_backward(const LossRows& rows, double scale, const core::TensorView& hidden, core::Tensor logits);
 
   RankState& state_;
   Norm norm_;
