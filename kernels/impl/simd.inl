@@ -108,10 +108,6 @@ MS_INLINE float reduce_max(Vec v) { return _mm512_reduce_max_ps(v); }
 MS_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
 }
-MS_INLINE Vec exp2_integral(Vec n) {
-  const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
-}
 #endif
 
 MS_INLINE Vec zero() { return broadcast(0.0F); }
@@ -131,11 +127,15 @@ MS_INLINE void store_partial(T* p, Vec v, int64_t n) {
 }
 
 // e^x, relative error below 2e-7 where the result is normal; 0 below it, inf above, NaN of NaN.
-// Cody-Waite reduction to |r| <= ln(2)/2, degree-6 minimax polynomial (Cephes expf), scaling in two halves so that
-// 2^128 is never formed.
+// Cody-Waite reduction to |r| <= ln(2)/2, degree-6 minimax polynomial (Cephes expf).
 MS_INLINE Vec exp(Vec x) {
-  const Vec low = broadcast(-87.336544F), high = broadcast(88.722839F);
-  const Vec clamped = min(high, max(low, x));  // the order of arguments lets NaN through
+  const Vec low = broadcast(-87.336544F);
+#if MS_ISA == 2
+  // Scaling saturates by itself above, and is masked below: half the instructions of the general form.
+  const Vec clamped = min(broadcast(90.0F), x);  // the order of arguments lets NaN through
+#else
+  const Vec high = broadcast(88.722839F), clamped = min(high, max(low, x));
+#endif
   const Vec n = round(clamped * broadcast(1.44269504F));
   Vec r = fma(n, broadcast(-0.693359375F), clamped);
   r = fma(n, broadcast(2.12194440e-4F), r);
@@ -146,10 +146,14 @@ MS_INLINE Vec exp(Vec x) {
   p = fma(p, r, broadcast(1.6666665459e-1F));
   p = fma(p, r, broadcast(5.0000001201e-1F));
   p = fma(p, r * r, r) + broadcast(1.0F);
-  const Vec half = round(n * broadcast(0.5F));
+#if MS_ISA == 2
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ), p, n);
+#else
+  const Vec half = round(n * broadcast(0.5F));  // in two halves, so that 2^128 is never formed
   const Vec result = p * exp2_integral(half) * exp2_integral(n - half);
   const Vec with_zero = select_less(x, low, zero(), result);
   return select_less(high, x, broadcast(std::numeric_limits<float>::infinity()), with_zero);
+#endif
 }
 
 // Relative error below 3e-7. Odd polynomial up to 0.625 (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond.
