@@ -1,6 +1,7 @@
 // What a save of so many bytes does, one thread's: copying them; both hashes of them (chunks and logical) one after the
 // other by a call of XXH3 for each chunk and cell, and in one pass as the saver takes them; writing them past the page
-// cache with fsync. bench/train/save_cost.py holds the trainer's saves against it.
+// cache with fsync, and removing the file, which is work too where the file system discards what it frees.
+// bench/train/save_cost.py holds the trainer's saves against it.
 //
 //   bench.ckpt.ceiling FOLDER [BYTES]     1 GiB; prints JSON, seconds; medians of five
 //   bench.ckpt.ceiling FOLDER BYTES PERIOD     only writes them, every PERIOD seconds, until it is killed: what the
@@ -65,7 +66,7 @@ int run(const fs::path& file_path, int64_t bytes) {
   std::memset(to.data(), 1, to.size_bytes());
   const core::ShardedTensor tensor{"w", core::TensorRole::kParam, core::DType::kFp32, {bytes / 4}, {0}, {bytes / 4}, 0};
   const core::WritePath path = path_for(file_path);
-  std::vector<double> copy_s, hash_s, hash_one_pass_s, write_s;
+  std::vector<double> copy_s, hash_s, hash_one_pass_s, write_s, remove_s;
   uint64_t hash = 0, cells = 0;
   for (int round = 0; round < 5; ++round) {
     copy_s.push_back(bench::seconds([&] { std::memcpy(to.data(), from.data(), from.size_bytes()); }));
@@ -87,13 +88,14 @@ int run(const fs::path& file_path, int64_t bytes) {
       hash += partial.sum;
     }));
     write_s.push_back(bench::seconds([&] { write(file_path, path, to); }));
-    fs::remove(file_path);
+    remove_s.push_back(bench::seconds([&] { fs::remove(file_path); }));
   }
   const nlohmann::json result = {{"bytes", bytes},
                                  {"copy_s", bench::median(copy_s)},
                                  {"hash_s", bench::median(hash_s)},
                                  {"hash_one_pass_s", bench::median(hash_one_pass_s)},
                                  {"write_s", bench::median(write_s)},
+                                 {"remove_s", bench::median(remove_s)},
                                  {"write_path", core::write_path_name(path)},
                                  {"hash", hash + cells}};
   std::printf("%s\n", result.dump().c_str());

@@ -8,7 +8,8 @@ processes that do nothing but write the same bytes as often, in turn.
 Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state (hashing twice,
 for its chunks and for its tensors; the saver does both in one pass, told beside it; and what writing the bytes costs the
 training even if others do it, who copy and hash nothing: where all cores compute, no saver can cost less), its blocking
-part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves take. within_a_run: the
+part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves take, old ones' removal
+included, which a file system mounted with discard makes as slow as writing. within_a_run: the
 same by each save's own neighbourhood, which a machine that changes its speed from minute to minute does not blur: the
 median and its 95 % interval. The ceilings are measured in the same run by as many processes as there are ranks
 (bench.ckpt.ceiling). Flags behind -- go to the saving runs (--ckpt-lazy-snapshot, ..).
@@ -81,7 +82,7 @@ def ceilings(build, folder, size, processes):
     command = [ceiling_bench(build), folder, str(measured)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
     said = [json.loads(process.communicate()[0]) for process in running]
-    return {key: max(one[key] for one in said) * share / measured for key in ("copy_s", "hash_s", "hash_one_pass_s", "write_s")}
+    return {key: max(one[key] for one in said) * share / measured for key in ("copy_s", "hash_s", "hash_one_pass_s", "write_s", "remove_s")}
 
 
 def spread(prefix, costs, interval_s, copy_and_hash_s):
@@ -102,6 +103,7 @@ def main():
     parser.add_argument("--interval", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--keep", type=int, default=2, help="checkpoints; 0: all of them, and the disk removes none")
     parser.add_argument("--folder", default=None, help="where to save: which disk is measured")
     parser.add_argument("flags", nargs="*")
     given = parser.parse_args()
@@ -124,7 +126,8 @@ def main():
     try:
         for _ in range(given.rounds):
             plain.append(run()[1])
-            ran, wall = run("--save", "root", "--save-interval", str(given.interval), "--save-keep-last", "2", *given.flags)
+            keep = ["--save-keep-last", str(given.keep)] if given.keep > 0 else []
+            ran, wall = run("--save", "root", "--save-interval", str(given.interval), *keep, *given.flags)
             saving.append(wall)
             within += costs_within(ran.stderr, last, given.interval)
             blocking += [float(ms) / 1e3 for ms in re.findall(r"snapshot: \d+ MB in ([\d.e+-]+) ms", ran.stderr)]
@@ -151,7 +154,8 @@ def main():
                           "plain_s": [round(s, 3) for s in plain], "saving_s": [round(s, 3) for s in saving],
                           "beside_writers_s": [round(s, 3) for s in beside],
                           "state_bytes": state, "interval_s": round(interval_s, 3),
-                          "state_per_interval_over_disk": round(ceiling["write_s"] / interval_s, 4),
+                          "state_per_interval_over_disk": round(
+                              (ceiling["write_s"] + (ceiling["remove_s"] if given.keep > 0 else 0)) / interval_s, 4),
                           "cost_of_a_save_s": round(cost, 4),
                           "copy_and_hash_s": round(copy_and_hash, 4),
                           "cost_over_copy_and_hash": round(cost / copy_and_hash, 3),
