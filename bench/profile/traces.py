@@ -10,11 +10,13 @@ since other programs may share the machine; medians over rounds.
   two       the same by two threads: wall time of one thread by that of two (goal: 1.8; only a machine without other load shows
             it, or one where this script comes first: chrt -f 10), and the CPU time of both by that of one
   zcat      .json.gz from disk to every default analysis, by `zcat FILE > /dev/null` (wanted: <= 1.0)
-  hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports, by the whole of ours (wanted: >= 30)
+  hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports, by the whole of ours (wanted: >= 30);
+            the median of three
   memory    peak of that analysis: what each event adds to that of one in fifty of its events (wanted: <= 64 B; names included), and all that
             lies above an empty trace, by the text (wanted: <= 0.35)
   ranks     N ranks of M MB each, grown from the largest of the traces that hold collectives: every default analysis of all, by cores x speed of one alone
-            (wanted: >= 0.9)
+            (wanted: >= 0.9), and what as many processes of one rank each reach of that side by side, by which cores that share their
+            units are judged
 """
 import argparse
 import gzip
@@ -53,6 +55,16 @@ class Run:
         if status != 0:
             sys.exit(f"{' '.join(command)}: status {status}")
         self.cpu_s = usage.ru_utime + usage.ru_stime
+
+
+def side_by_side(commands):
+    """Wall seconds until all have ended, each on a core of its own."""
+    began = time.monotonic()
+    running = [subprocess.Popen(["taskset", "-c", str(core), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+               for core, command in enumerate(commands)]
+    if any([process.wait() != 0 for process in running]):
+        sys.exit("side by side: one has failed")
+    return time.monotonic() - began
 
 
 def peak_bytes(*command):
@@ -148,17 +160,20 @@ def grow(trace, folder, ranks, rank_bytes):
 def many_ranks(trace, ranks, rank_bytes):
     with tempfile.TemporaryDirectory() as folder:
         raw, events = grow(trace, folder, ranks, rank_bytes)
-        one = [Run(MSPROF, "analyze", os.path.join(folder, f"rank-{r}.json.gz"), "--threads", "1", "--json") for r in range(3)]
+        one = [Run(MSPROF, "analyze", os.path.join(folder, f"rank-{r}.json.gz"), "--threads", "1", "--json") for r in range(5)]
         info = subprocess.run([MSPROF, "info", os.path.join(folder, "rank-0.json.gz"), "--json"], check=True, capture_output=True)
         if json.loads(info.stdout)["import"]["files"][0]["events"] != events:
             sys.exit(f"a grown rank should hold {events} events")
+        alone = [(MSPROF, "analyze", os.path.join(folder, f"rank-{core}.json.gz"), "--threads", "1", "--json") for core in range(CORES)]
+        beside = statistics.median(side_by_side(alone) for _ in range(5))
         whole = (MSPROF, "analyze", folder, "--json", "--threads", str(CORES))
         every, peak = Run(*whole), peak_bytes(*whole)
         share = ranks * median(one, "wall_s") / (CORES * every.wall_s)
+        cores = median(one, "wall_s") / beside
         print(f"\n{ranks} ranks x {raw / 1e6:.0f} MB: {every.wall_s:.1f} s wall, {every.cpu_s:.1f} s CPU, "
               f"{ranks * raw / every.wall_s / 1e9:.2f} GB/s; one rank alone {median(one, 'wall_s'):.2f} s; "
               f"speed by {CORES} cores x one {share:.2f} (by CPU seconds {ranks * median(one, 'cpu_s') / every.cpu_s:.2f}); "
-              f"peak {peak / 2**30:.2f} GiB")
+              f"{CORES} processes side by side {cores:.2f}, share of that {share / cores:.2f}; peak {peak / 2**30:.2f} GiB")
 
 
 def main():
@@ -188,12 +203,13 @@ def main():
         for _ in range(given.rounds):
             zcat.append(Run("zcat", trace, cores={0}))
             ours.append(Run(MSPROF, "analyze", trace, "--json", "--threads", "1", cores={0}))
-            loads.append(Run(MSPROF, "breakdown", trace))
+            loads.append(Run(MSPROF, "breakdown", trace, "--threads", "1", cores={0}))
         with gzip.open(trace) as file:
             raw = sum(len(block) for block in iter(lambda: file.read(1 << 20), b""))
         events = events_of(trace)
         simdjson, one, two, two_cpu = timed[trace]
-        hta = hta_seconds(trace)
+        hta = [hta_seconds(trace) for _ in range(3)]
+        hta = None if None in hta else statistics.median(hta)
         peak = peak_of_analysis(trace)
         with tempfile.TemporaryDirectory() as folder:
             few = thinned(trace, folder)

@@ -73,9 +73,8 @@ def bytes_an_event(place, level):
                     str(FIRST + LONG), "--profile-level", level, "--profile-save-path", folder, model=MODEL, limit_s=600)
     if ran.exit != 0:
         sys.exit(str(ran))
-    trace = os.path.join(folder, os.listdir(place.path(folder))[0])
-    info = json.loads(place.tool("msprof", "info", trace, "--json").stdout)
-    return os.path.getsize(place.path(trace, "rank_00000.mstrace")) / info["result"]["ranks"][0]["facts"]["events"]
+    info = json.loads(place.tool("msprof", "info", folder, "--json").stdout)
+    return os.path.getsize(place.path(folder, "rank_00000.mstrace")) / info["result"]["ranks"][0]["facts"]["events"]
 
 
 def interval(values):

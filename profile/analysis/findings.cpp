@@ -90,6 +90,48 @@ HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
   return out;
 }
 
+namespace {
+
+struct Loss {
+  FindingKind kind;
+  int64_t ns;
+  std::string detail;
+};
+
+struct RankLosses {
+  int64_t span_ns = 0;
+  std::vector<Loss> losses;
+};
+
+RankLosses losses_of(const RankTrace& trace, const DeviceView& view) {
+  RankLosses out;
+  const auto add = [&](FindingKind kind, int64_t ns, std::string detail) {
+    out.losses.push_back({kind, ns, std::move(detail)});
+  };
+  const IntervalSet c = time_of(trace, view, DeviceClass::kComputation);
+  const IntervalSet n = time_of(trace, view, DeviceClass::kCommunication);
+  const IntervalSet m = time_of(trace, view, DeviceClass::kMemory);
+  const IntervalSet cn = unite(c, n), busy = unite(cn, m);
+  const Interval span{busy.empty() ? 0 : busy.intervals().front().start,
+                      busy.empty() ? 0 : busy.intervals().back().end};
+  out.span_ns = span.end - span.start;
+  const IntervalSet exposed = subtract(n, c), copies = subtract(m, cn);
+  add(FindingKind::kExposedCommunication, exposed.length(),
+      largest_in(trace, view, DeviceClass::kCommunication, exposed));
+  add(FindingKind::kExposedMemory, copies.length(), largest_in(trace, view, DeviceClass::kMemory, copies));
+  IntervalSet idle = subtract(IntervalSet({span}), busy);
+  for (const auto& [kind, phase] : {std::pair(FindingKind::kDataLoading, HostPhase::kData),
+                                    std::pair(FindingKind::kCheckpoint, HostPhase::kCheckpoint)}) {
+    HostPhases host = host_phases(trace, phase);
+    add(kind, intersect(idle, host.time).length(), std::move(host.longest));
+    idle = subtract(idle, host.time);
+  }
+  add(FindingKind::kIdle, idle.length(), {});
+  return out;
+}
+
+}  // namespace
+
 std::string_view finding_name(FindingKind kind) {
   constexpr std::string_view kNames[] = {
       "exposed_communication", "imbalance",       "data_loading", "checkpoint", "exposed_memory", "idle",
@@ -97,50 +139,39 @@ std::string_view finding_name(FindingKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Imbalance imbalance(const std::vector<RankDevices>& ranks) {
+Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& pool) {
   Imbalance out;
+  out.computing_ns.resize(ranks.size());
+  pool.run_parts(static_cast<int>(ranks.size()), [&](int rank) {
+    const auto& [trace, view] = ranks[static_cast<size_t>(rank)];
+    out.computing_ns[static_cast<size_t>(rank)] = {trace->rank,
+                                                   time_of(*trace, *view, DeviceClass::kComputation).length()};
+  });
   int64_t sum = 0, largest = 0;
-  for (const RankDevices& rank : ranks) {
-    const int64_t ns = time_of(*rank.trace, *rank.view, DeviceClass::kComputation).length();
-    out.computing_ns.emplace_back(rank.trace->rank, ns);
+  for (const auto& [rank, ns] : out.computing_ns) {
     sum += ns;
     if (ns <= largest) continue;
     largest = ns;
-    out.slowest_rank = rank.trace->rank;
+    out.slowest_rank = rank;
   }
   if (largest > 0)
     out.load_balance = static_cast<double>(sum) / static_cast<double>(ranks.size()) / static_cast<double>(largest);
   return out;
 }
 
-std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks) {
+std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool) {
+  std::vector<RankLosses> by_rank(ranks.size());
+  pool.run_parts(static_cast<int>(ranks.size()), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (!ranks[r].view->devices.empty()) by_rank[r] = losses_of(*ranks[r].trace, *ranks[r].view);
+  });
   Losses losses;
   int64_t span_ns = 0;
-  for (const auto& [trace, view] : ranks) {
-    if (view->devices.empty()) continue;
-    const IntervalSet c = time_of(*trace, *view, DeviceClass::kComputation);
-    const IntervalSet n = time_of(*trace, *view, DeviceClass::kCommunication);
-    const IntervalSet m = time_of(*trace, *view, DeviceClass::kMemory);
-    const IntervalSet cn = unite(c, n), busy = unite(cn, m);
-    const Interval span{busy.empty() ? 0 : busy.intervals().front().start,
-                        busy.empty() ? 0 : busy.intervals().back().end};
-    span_ns += span.end - span.start;
-    const IntervalSet exposed = subtract(n, c), copies = subtract(m, cn);
-    losses.add(FindingKind::kExposedCommunication, trace->rank, exposed.length(),
-               largest_in(*trace, *view, DeviceClass::kCommunication, exposed));
-    losses.add(FindingKind::kExposedMemory, trace->rank, copies.length(),
-               largest_in(*trace, *view, DeviceClass::kMemory, copies));
-    IntervalSet idle = subtract(IntervalSet({span}), busy);
-    for (const auto& [kind, phase] : {std::pair(FindingKind::kDataLoading, HostPhase::kData),
-                                      std::pair(FindingKind::kCheckpoint, HostPhase::kCheckpoint)}) {
-      const HostPhases host = host_phases(*trace, phase);
-      losses.add(kind, trace->rank, intersect(idle, host.time).length(), host.longest);
-      idle = subtract(idle, host.time);
-    }
-    losses.add(FindingKind::kIdle, trace->rank, idle.length(), {});
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    span_ns += by_rank[r].span_ns;
+    for (Loss& loss : by_rank[r].losses) losses.add(loss.kind, ranks[r].trace->rank, loss.ns, std::move(loss.detail));
   }
   if (ranks.size() > 1) {
-    const Imbalance even = imbalance(ranks);
     int64_t largest = 0, lost = 0;
     for (const auto& [rank, ns] : even.computing_ns) largest = std::max(largest, ns);
     for (const auto& [rank, ns] : even.computing_ns) lost += largest - ns;

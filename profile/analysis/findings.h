@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "profile/analysis/breakdown.h"
 
 namespace ms::profile {
@@ -49,15 +50,15 @@ struct RankDevices {
   const DeviceView* view = nullptr;
 };
 
-// Findings with lost_ns > 0, largest first (ties: in the order of FindingKind).
-std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks);
-
 // How evenly the ranks compute. load_balance = average computing / largest computing.
 struct Imbalance {
   std::vector<std::pair<int, int64_t>> computing_ns;  // rank, |C|
   double load_balance = 1;
   int slowest_rank = 0;
 };
-Imbalance imbalance(const std::vector<RankDevices>& ranks);
+Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& pool);
+
+// Findings with lost_ns > 0, largest first (ties: in the order of FindingKind). even: of these ranks.
+std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool);
 
 }  // namespace ms::profile

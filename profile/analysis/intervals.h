@@ -43,6 +43,17 @@ class IntervalSet {
     return sum;
   }
 
+  // Of the part within `range`. O(log n + intervals in it).
+  int64_t length_within(const Interval& range) const {
+    auto at = std::upper_bound(intervals_.begin(), intervals_.end(), range.start,
+                               [](int64_t start, const Interval& interval) { return start < interval.end; });
+    int64_t sum = 0;
+    for (; at != intervals_.end() && at->start < range.end; ++at) {
+      sum += std::min(at->end, range.end) - std::max(at->start, range.start);
+    }
+    return sum;
+  }
+
   friend IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
     std::vector<Interval> all(a.intervals_.size() + b.intervals_.size());
     std::merge(a.intervals_.begin(), a.intervals_.end(), b.intervals_.begin(), b.intervals_.end(), all.begin(),

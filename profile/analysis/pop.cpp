@@ -5,15 +5,18 @@
 namespace ms::profile {
 namespace {
 
+struct RankTime {
+  Interval span{INT64_MAX, INT64_MIN};  // of device work, on the clock of the reference
+  IntervalSet busy;                     // any device, on that clock
+  IntervalSet computing;                // on the rank's own
+};
+
 // The runtime of the replay without transfers. What a rank gains at an operation moves all that follows on it; it
 // cannot gain more than the part of the operation that no computing hides, or than what is left of it after the last
 // arrival.
-int64_t ideal_runtime(const std::vector<RankDevices>& ranks, const MatchedComms& comms, const CrossRank& cross,
-                      int64_t first, const std::vector<int64_t>& last) {
+int64_t ideal_runtime(const std::vector<RankDevices>& ranks, const std::vector<RankTime>& times,
+                      const MatchedComms& comms, const CrossRank& cross, int64_t first) {
   const std::vector<RankClock>& clocks = cross.clocks.ranks;
-  std::vector<IntervalSet> computing;
-  for (const RankDevices& rank : ranks)
-    computing.push_back(time_of(*rank.trace, *rank.view, DeviceClass::kComputation));
   struct Step {
     const CommInstance* instance;
     int64_t arrival;
@@ -42,39 +45,49 @@ int64_t ideal_runtime(const std::vector<RankDevices>& ranks, const MatchedComms&
     for (const CommPart& part : step.instance->parts) {
       const RankTrace& trace = *ranks[part.rank].trace;
       const int64_t start = trace.events.ts[part.event], end = trace.events.end(part.event);
-      const int64_t exposed = end - start - intersect(IntervalSet({{start, end}}), computing[part.rank]).length();
+      const int64_t exposed = end - start - times[part.rank].computing.length_within({start, end});
       const int64_t own_start = clocks[part.rank].to_reference(part.start) - gain[part.rank];
       const int64_t own_end = own_start + (part.end - part.start);
       gain[part.rank] += std::clamp<int64_t>(own_end - std::max(ideal_end, own_start), 0, exposed);
     }
   }
   int64_t end = INT64_MIN;
-  for (size_t r = 0; r < ranks.size(); ++r) end = std::max(end, last[r] - gain[r]);
+  for (size_t r = 0; r < ranks.size(); ++r) end = std::max(end, times[r].span.end - gain[r]);
   return end - first;
 }
 
 }  // namespace
 
 std::optional<Pop> pop_efficiencies(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
-                                    const CrossRank& cross) {
-  Pop out;
-  int64_t first = INT64_MAX, end = INT64_MIN, sum = 0, most = 0;
-  std::vector<int64_t> last(ranks.size(), INT64_MIN);
-  std::vector<Interval> busy;
-  for (size_t r = 0; r < ranks.size(); ++r) {
+                                    const CrossRank& cross, core::ThreadPool& pool) {
+  if (std::any_of(ranks.begin(), ranks.end(), [](const RankDevices& rank) { return rank.view->devices.empty(); })) {
+    return std::nullopt;
+  }
+  std::vector<RankTime> times(ranks.size());
+  pool.run_parts(static_cast<int>(ranks.size()), [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
     const RankTrace& trace = *ranks[r].trace;
     const RankClock clock = cross.clocks.reliable ? cross.clocks.ranks[r] : RankClock{};
-    if (ranks[r].view->devices.empty()) return std::nullopt;
+    RankTime& out = times[r];
+    std::vector<Interval> busy;
     for (const DeviceEvent& device : ranks[r].view->devices) {
       const int64_t start = clock.to_reference(unix_time(trace, trace.events.ts[device.event]));
-      const int64_t stop = start + trace.events.dur[device.event];
-      first = std::min(first, start);
-      last[r] = std::max(last[r], stop);
-      busy.push_back({start, stop});
+      busy.push_back({start, start + trace.events.dur[device.event]});
+      out.span = {std::min(out.span.start, busy.back().start), std::max(out.span.end, busy.back().end)};
     }
-    end = std::max(end, last[r]);
-    const int64_t useful = time_of(trace, *ranks[r].view, DeviceClass::kComputation).length();
-    out.useful.emplace_back(trace.rank, useful);
+    out.busy = IntervalSet(std::move(busy));
+    out.computing = time_of(trace, *ranks[r].view, DeviceClass::kComputation);
+  });
+  Pop out;
+  int64_t first = INT64_MAX, end = INT64_MIN, sum = 0, most = 0;
+  std::vector<Interval> busy;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const std::vector<Interval>& own = times[r].busy.intervals();
+    first = std::min(first, times[r].span.start);
+    end = std::max(end, times[r].span.end);
+    busy.insert(busy.end(), own.begin(), own.end());
+    const int64_t useful = times[r].computing.length();
+    out.useful.emplace_back(ranks[r].trace->rank, useful);
     sum += useful;
     most = std::max(most, useful);
   }
@@ -87,7 +100,7 @@ std::optional<Pop> pop_efficiencies(const std::vector<RankDevices>& ranks, const
   out.communication_efficiency = largest / runtime;
   out.parallel_efficiency = average / runtime;
   if (ranks.size() > 1 && cross.clocks.reliable) {
-    const int64_t ideal = std::max(ideal_runtime(ranks, comms, cross, first, last), most);
+    const int64_t ideal = std::max(ideal_runtime(ranks, times, comms, cross, first), most);
     out.serialization_efficiency = largest / static_cast<double>(ideal);
     out.transfer_efficiency = static_cast<double>(ideal) / runtime;
   }

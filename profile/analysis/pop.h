@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "profile/analysis/cross_rank.h"
 
 namespace ms::profile {
@@ -22,6 +23,6 @@ struct Pop {
   int64_t offload_idle = 0;  // time with no rank's device busy
 };
 std::optional<Pop> pop_efficiencies(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
-                                    const CrossRank& cross);
+                                    const CrossRank& cross, core::ThreadPool& pool);
 
 }  // namespace ms::profile

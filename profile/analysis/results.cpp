@@ -96,7 +96,7 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
   if (sections & (kRanks | kLinks | kPipeline | kPop)) {
     comms = match_comms(devices);
     out.cross = cross_rank(devices, comms, options.align);
-    if (sections & kPop) out.pop = pop_efficiencies(devices, comms, out.cross);
+    if (sections & kPop) out.pop = pop_efficiencies(devices, comms, out.cross, pool);
     if (sections & kPipeline) out.pipeline = pipeline(devices, comms, out.cross);
     if (devices.size() > 1 && !out.cross.clocks.reliable) {
       out.warnings.push_back(core::cat("nothing is said across ranks: ", out.cross.clocks.why));
@@ -105,8 +105,8 @@ Results analyze(const Store& store, unsigned sections, const AnalysisOptions& op
     }
   }
   if (sections & kFindings) {
-    out.findings = find_losses(devices);
-    out.imbalance = imbalance(devices);
+    out.imbalance = imbalance(devices, pool);
+    out.findings = find_losses(devices, out.imbalance, pool);
     if (sections & kRanks) blame_waiting(devices, comms, out.cross, out.pipeline, out.findings);
   }
   return out;

@@ -56,6 +56,9 @@ TEST(Intervals, AgreeWithABitmapOnRandomSets) {
     const IntervalSet a(x), b(y);
     const Bitmap p = bitmap_of(x), q = bitmap_of(y);
     expect_same(a, p);
+    for (const Interval& range : y) {
+      EXPECT_EQ(a.length_within(range), intersect(a, IntervalSet({range})).length());
+    }
     expect_same(unite(a, b), combine(p, q, [](bool i, bool j) { return i || j; }));
     expect_same(intersect(a, b), combine(p, q, [](bool i, bool j) { return i && j; }));
     expect_same(subtract(a, b), combine(p, q, [](bool i, bool j) { return i && !j; }));
