@@ -40,7 +40,7 @@ struct MegatronTarget {
 
 // dtype: of a canonical parameter's weights; optimizer state is fp32. Appends to `decisions` what is not simply copied,
 // one sentence each. Throws kInvalidArgument (a layout that the model cannot have; an iteration that is there already),
-// kUnsupported (optimizer state that is not Adam's, or not of all parameters, or of experts in one tensor).
+// kUnsupported (optimizer state that is not Adam's, or not of all parameters).
 MegatronTarget make_megatron_tree_target(const ckpt::Source& source, const MegatronTargetOptions& options,
                                          const std::function<core::DType(const std::string& key)>& dtype,
                                          std::vector<std::string>& decisions);

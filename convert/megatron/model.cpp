@@ -23,6 +23,8 @@ struct FoundTensor {
   std::string name;
   MegatronName parsed;
   TorchTensor tensor;
+  bool is_grouped = false;
+  int64_t in_tensor = 1;
 };
 using FoundChunk = std::vector<FoundTensor>;
 
@@ -167,7 +169,7 @@ void split_grouped_experts(const MegatronRank& rank, int64_t experts, FoundChunk
     const uint64_t inputs = first ? whole.shape[0] : whole.shape[0] / count;
     const uint64_t outputs = first ? whole.shape[1] / count : whole.shape[1];
     for (uint64_t e = 0; e < count; ++e) {
-      FoundTensor one{cat(found.name, "[", e, "]"), found.parsed, whole};
+      FoundTensor one{cat(found.name, "[", e, "]"), found.parsed, whole, true, e == 0 ? experts : 0};
       one.parsed.expert = static_cast<int64_t>(e);
       const std::string layer = one.parsed.rest.substr(0, one.parsed.rest.size() - std::string_view("weight1").size());
       one.parsed.rest =
@@ -239,6 +241,8 @@ class ChunkMatcher {
       }
       parameter.name = std::move(tensor.name);
       parameter.tensor = std::move(tensor.tensor);
+      parameter.is_grouped = tensor.is_grouped;
+      parameter.in_tensor = tensor.in_tensor;
       matched.push_back(std::move(parameter));
     }
     check_stage(rank, chunk, seen);
@@ -278,6 +282,15 @@ class ChunkMatcher {
 };
 
 }  // namespace
+
+std::vector<uint64_t> stored_shape(const MegatronParameter& parameter) {
+  const std::vector<uint64_t>& shape = parameter.tensor.shape;
+  if (!parameter.is_grouped) return shape;
+  const auto experts = static_cast<uint64_t>(parameter.in_tensor);
+  const uint64_t outputs = shape[0], inputs = shape[1];
+  if (parameter.name.find("experts.weight1") != std::string::npos) return {inputs, experts * outputs};
+  return {experts * inputs, outputs};
+}
 
 bool MegatronModel::is_last_chunk(int pp, int chunk) const {
   return pp == layout.pipeline_model_parallel_size - 1 && chunk == layout.virtual_pipeline_model_parallel_size - 1;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,17 @@ struct MegatronParameter {
   std::string name;           // in the file
   TorchTensor tensor;         // of a tree to be written: its type and shape
   bool is_tied_copy = false;  // of the word embeddings, on the last stage
+  bool is_grouped = false;    // of experts that lie in one tensor, turned (names.h, is_grouped_experts)
+  int64_t in_tensor = 1;      // how many lie in its tensor; 0: not the first of grouped experts, which they follow
 };
+
+// Of the first parameter of a tensor: what is stored of it, experts x inputs x outputs seen as a matrix where it is one
+// of several. Source: megatron/core/transformer/moe/experts.py (GroupedMLP).
+std::vector<uint64_t> stored_shape(const MegatronParameter& parameter);
+// All that lie in its tensor.
+inline std::span<const MegatronParameter> all_in_tensor(const MegatronParameter& first) {
+  return {&first, static_cast<size_t>(first.in_tensor)};
+}
 
 // A virtual pipeline stage, in the order of the file, which is the one in which Megatron registers parameters.
 using MegatronChunk = std::vector<MegatronParameter>;

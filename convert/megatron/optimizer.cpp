@@ -31,6 +31,28 @@ constexpr uint64_t kProofElements = 4096;  // at each end of a parameter
 
 bool is_fp32(const MegatronParameter& parameter) { return parameter.tensor.dtype == SafetensorsDType::kF32; }
 
+// A parameter, and where its part of a tensor of optimizer state begins.
+struct StatePart {
+  const MegatronParameter* parameter = nullptr;
+  TorchTensor tensor;
+  uint64_t first = 0;
+};
+
+// The parameters of a tensor of optimizer state, or of its range from `first` on: experts in one tensor each as a view.
+std::vector<StatePart> parts_of(const MegatronParameter& parameter, const TorchTensor& tensor, uint64_t first) {
+  if (!parameter.is_grouped) return {{&parameter, tensor, first}};
+  std::vector<StatePart> parts;
+  const uint64_t outputs = parameter.tensor.shape[0], inputs = parameter.tensor.shape[1];
+  for (const MegatronParameter& expert : all_in_tensor(parameter)) {
+    TorchTensor view = tensor;
+    view.shape = {outputs, inputs};
+    view.stride = {1, outputs};
+    view.offset += first + parts.size() * inputs * outputs;
+    parts.push_back({&expert, std::move(view), 0});
+  }
+  return parts;
+}
+
 // One rank's state.
 class RankState {
  public:
@@ -55,8 +77,9 @@ class RankState {
   void add_buffers(const TorchFile& file, const std::vector<Buffer>& buffers, OptimizerPart kind,
                    std::vector<MegatronState>& states) const;
   TorchTensor state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const;
-  bool rounds_to_weight(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
-                        uint64_t first) const;
+  bool rounds_to_weights(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
+                         uint64_t first) const;
+  bool rounds_to_weight(const TorchFile& file, const StatePart& master) const;
   FlatLayout choose_layout(const MegatronParameters& parameters, const TorchFile& file, const TorchTensor& master,
                            const std::string& name) const;
 
@@ -76,16 +99,22 @@ TorchTensor RankState::state_tensor(const TorchFile& file, PickleValue value, co
   return *tensor;
 }
 
+bool RankState::rounds_to_weights(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
+                                  uint64_t first) const {
+  const std::vector<StatePart> parts = parts_of(parameter, master, first);
+  return std::all_of(parts.begin(), parts.end(), [&](const StatePart& part) { return rounds_to_weight(file, part); });
+}
+
 // At both ends, which no other place of a contiguous range would pass.
-bool RankState::rounds_to_weight(const MegatronParameter& parameter, const TorchFile& file, const TorchTensor& master,
-                                 uint64_t first) const {
-  const core::DType weight = *to_core_dtype(parameter.tensor.dtype), from = *to_core_dtype(master.dtype);
+bool RankState::rounds_to_weight(const TorchFile& file, const StatePart& master) const {
+  const MegatronParameter& parameter = *master.parameter;
+  const core::DType weight = *to_core_dtype(parameter.tensor.dtype), from = *to_core_dtype(master.tensor.dtype);
   const uint64_t elements = parameter.tensor.elements(), count = std::min(elements, kProofElements);
   const auto bytes_of = [&](core::DType dtype) { return count * static_cast<uint64_t>(core::size_of(dtype)); };
   std::vector<std::byte> wanted(bytes_of(weight)), seen(bytes_of(weight)), read(bytes_of(from));
   for (const uint64_t begin : {uint64_t{0}, elements - count}) {
     rank_.file->peek(parameter.tensor, begin, wanted);
-    file.peek(master, first + begin, read);
+    file.peek(master.tensor, master.first + begin, read);
     ckpt::convert_elements(read.data(), from, seen.data(), weight, static_cast<int64_t>(count));
     if (std::memcmp(seen.data(), wanted.data(), seen.size()) != 0) return false;
   }
@@ -148,16 +177,19 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     if (!group.moments.empty()) stored.push_back(std::move(group));
   }
   // By what rule was grouped? Shapes say so, and which group is which.
+  const auto is_of = [](const MegatronParameter& parameter, const TorchTensor& tensor) {
+    return tensor.shape == stored_shape(parameter) && (!parameter.is_grouped || tensor.is_dense());
+  };
   const auto fits = [&](const Group& group, const MegatronParameters& parameters) {
     size_t master = 0;
     if (group.moments.size() != parameters.size()) return false;
     for (size_t i = 0; i < parameters.size(); ++i) {
       const MegatronParameter& parameter = *parameters[i];
       for (const TorchTensor& moment : group.moments[i]) {
-        if (moment.shape != parameter.tensor.shape) return false;
+        if (!is_of(parameter, moment)) return false;
       }
       if (!masters || is_fp32(parameter)) continue;
-      if (master == group.masters.size() || group.masters[master++].shape != parameter.tensor.shape) return false;
+      if (master == group.masters.size() || !is_of(parameter, group.masters[master++])) return false;
     }
     return master == group.masters.size();
   };
@@ -175,6 +207,12 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     }
     if (group_of.size() != partitions.size()) continue;
     std::vector<MegatronState> states;
+    const auto add = [&](const MegatronParameter& parameter, TensorRole role, const TorchTensor& tensor,
+                         const std::string& name) {
+      for (StatePart& one : parts_of(parameter, tensor, 0)) {
+        states.push_back({one.parameter, role, &file, std::move(one.tensor), name, one.first});
+      }
+    };
     for (size_t g = 0; g < partitions.size(); ++g) {
       size_t master = 0;
       for (size_t i = 0; i < partitions[g].size(); ++i) {
@@ -182,17 +220,18 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
         if (masters && !is_fp32(parameter)) {
           const TorchTensor& tensor = group_of[g]->masters[master++];
           const std::string name = cat("fp32_from_fp16_params of ", parameter.name);
-          if (!rounds_to_weight(parameter, file, tensor, 0)) {
+          if (!rounds_to_weights(parameter, file, tensor, 0)) {
             corrupt(file,
                     cat(name, " does not round to the weight: parameters are in another order, or of another step"));
           }
-          states.push_back({&parameter, TensorRole::kMaster, &file, tensor, name, 0});
+          add(parameter, TensorRole::kMaster, tensor, name);
         } else if (!all_fp32_) {
-          states.push_back({&parameter, TensorRole::kMaster, &file, parameter.tensor, parameter.name, 0});
+          for (const MegatronParameter& own : all_in_tensor(parameter)) {
+            states.push_back({&own, TensorRole::kMaster, &file, own.tensor, own.name, 0});
+          }
         }
         for (size_t k = 0; k < 2; ++k) {
-          states.push_back(
-              {&parameter, kMoments[k].role, &file, group_of[g]->moments[i][k], group_of[g]->names[i][k], 0});
+          add(parameter, kMoments[k].role, group_of[g]->moments[i][k], group_of[g]->names[i][k]);
         }
       }
     }
@@ -218,7 +257,7 @@ FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const 
   for (const FlatLayout& layout : layouts) {
     size_t fitting = 0;
     while (fitting < parameters.size() &&
-           rounds_to_weight(*parameters[fitting], file, master, static_cast<uint64_t>(layout.begin[fitting]))) {
+           rounds_to_weights(*parameters[fitting], file, master, static_cast<uint64_t>(layout.begin[fitting]))) {
       ++fitting;
     }
     if (fitting < parameters.size()) {
@@ -294,15 +333,18 @@ void RankState::add_buffers(const TorchFile& file, const std::vector<Buffer>& bu
         const auto value = buffer.tensors.find(kOptimizerKinds[k].key);
         if (!value) unsupported(file, cat("no ", names[k], ": only Adam's state is supported"));
         tensors[k] = state_tensor(file, *value, names[k]);
-        if (tensors[k].shape.size() != 1 || tensors[k].shape != tensors[0].shape) {
+        if (tensors[k].shape.size() != 1 || !tensors[k].is_dense()) corrupt(file, cat(names[k], " is no flat buffer"));
+        if (tensors[k].shape != tensors[0].shape) {
           corrupt(file, cat(names[k], " has shape ", tensors[k].shape, ", and ", names[0], " ", tensors[0].shape));
         }
       }
       const FlatLayout layout = choose_layout(parameters, file, tensors[0], names[0]);
       for (size_t i = 0; i < parameters.size(); ++i) {
         for (size_t k = all_fp32_ ? 1 : 0; k < 3; ++k) {
-          states.push_back({parameters[i], kOptimizerKinds[k].role, &file, tensors[k],
-                            cat(names[k], " of ", parameters[i]->name), static_cast<uint64_t>(layout.begin[i])});
+          for (StatePart& one : parts_of(*parameters[i], tensors[k], static_cast<uint64_t>(layout.begin[i]))) {
+            states.push_back({one.parameter, kOptimizerKinds[k].role, &file, std::move(one.tensor),
+                              cat(names[k], " of ", one.parameter->name), one.first});
+          }
         }
       }
     }

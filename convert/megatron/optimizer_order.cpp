@@ -33,7 +33,7 @@ std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std
   for (const MegatronChunk& chunk : chunks) {
     for (const MegatronParameter& parameter : chunk) {
       const ckpt::ParameterSpec& spec = model.specs[parameter.spec];
-      if (!is_in(model, spec, part)) continue;
+      if (parameter.in_tensor == 0 || !is_in(model, spec, part)) continue;
       const bool decays = !is_no_decay(spec) || (rule.qk_norms_decay && is_qk_norm(spec));
       groups[(decays ? 0 : 1) + (rule.decoupled_lr && is_embedding_or_output(spec) ? 2 : 0)].push_back(&parameter);
     }
@@ -49,7 +49,7 @@ std::vector<MegatronParameters> optimizer_buffers(const MegatronModel& model, co
                                                   OptimizerPart part) {
   std::vector<MegatronParameters> buffers;
   for (const MegatronParameter& parameter : chunk) {
-    if (!is_in(model, model.specs[parameter.spec], part)) continue;
+    if (parameter.in_tensor == 0 || !is_in(model, model.specs[parameter.spec], part)) continue;
     const auto of_type = std::find_if(buffers.begin(), buffers.end(), [&](const MegatronParameters& buffer) {
       return buffer[0]->tensor.dtype == parameter.tensor.dtype;
     });
@@ -67,7 +67,8 @@ std::vector<FlatParameter> flat_parameters(const MegatronModel& model, const Meg
   std::vector<FlatParameter> flat;
   for (const MegatronParameter* parameter : parameters) {
     const bool is_embedding = parameter->is_tied_copy || model.specs[parameter->spec].is_tied_embedding;
-    flat.push_back({static_cast<int64_t>(parameter->tensor.elements()), shared && is_embedding});
+    const int64_t elements = static_cast<int64_t>(parameter->tensor.elements()) * parameter->in_tensor;
+    flat.push_back({elements, shared && is_embedding});
   }
   return flat;
 }

@@ -43,7 +43,7 @@ bool has_expert_optimizer(const MegatronModel& model);
 inline size_t num_optimizer_groups(OptimizerPart part) { return part == OptimizerPart::kExperts ? 1 : 2; }
 
 // First those whose weights decay, then those whose do not; each in the order of registration, over all chunks. Groups
-// without parameters are left out.
+// without parameters are left out. Of several parameters in one tensor the first stands for all, here and below.
 std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std::span<const MegatronChunk> chunks,
                                                  const GroupRule& rule, OptimizerPart part);
 

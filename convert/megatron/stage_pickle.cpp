@@ -32,10 +32,12 @@ void write_chunk(PickleWriter& pickle, const std::vector<StagePlan::Entry>& chun
 }
 
 void write_state_tensor(PickleWriter& pickle, const MegatronParameter& parameter, size_t storage) {
+  const std::vector<uint64_t> stored = stored_shape(parameter);
+  const core::Dims shape(stored.begin(), stored.end());
   write_torch_tensor(pickle, {.dtype = SafetensorsDType::kF32,
                               .storage = storage,
-                              .storage_elements = static_cast<int64_t>(parameter.tensor.elements()),
-                              .shape = {parameter.tensor.shape.begin(), parameter.tensor.shape.end()}});
+                              .storage_elements = core::num_elements(shape),
+                              .shape = shape});
 }
 
 // What PyTorch's optimizer says of itself: state and param_groups.

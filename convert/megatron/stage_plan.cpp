@@ -43,48 +43,52 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.place < b.place; });
   MegatronChunk planned;
   for (Placed& each : placed) planned.push_back(std::move(each.parameter));
+  for (size_t p = 0, behind = 0; p < planned.size(); p = behind) {  // those of one tensor
+    for (behind = p + 1; behind < planned.size() && planned[behind].name == planned[p].name; ++behind) {
+      planned[behind].in_tensor = 0;
+    }
+    planned[p].in_tensor = static_cast<int64_t>(behind - p);
+    for (size_t e = p; e < behind; ++e) planned[e].is_grouped = is_grouped_experts({-1, planned[e].name});
+  }
   return planned;
 }
 
-int64_t elements_of(const MegatronParameter& parameter) { return static_cast<int64_t>(parameter.tensor.elements()); }
+// Of the whole tensor.
+int64_t elements_of(const MegatronParameter& parameter) {
+  return static_cast<int64_t>(parameter.tensor.elements()) * parameter.in_tensor;
+}
 
 size_t add_storage(StageFile& file, int64_t elements, DType dtype) {
   file.storage_bytes.push_back(elements * core::size_of(dtype));
   return file.storage_bytes.size() - 1;
 }
 
+// The parameters of a tensor that begins at element `first` of the storage.
+void add_parts(StageFile& file, const MegatronParameter& parameter, TensorRole role, DType dtype, size_t storage,
+               int64_t first) {
+  if (!parameter.is_grouped) return file.tensors.push_back({&parameter, role, dtype, storage, first});
+  for (const MegatronParameter& expert : all_in_tensor(parameter)) {
+    file.tensors.push_back({&expert, role, dtype, storage, first, static_cast<int64_t>(expert.tensor.shape[0])});
+    first += static_cast<int64_t>(expert.tensor.elements());
+  }
+}
+
 // A tensor with a storage of its own.
 size_t add_tensor(StageFile& file, const MegatronParameter& parameter, TensorRole role, DType dtype) {
   const size_t storage = add_storage(file, elements_of(parameter), dtype);
-  file.tensors.push_back({&parameter, role, dtype, storage, 0});
+  add_parts(file, parameter, role, dtype, storage, 0);
   return storage;
 }
 
 // The weights of a chunk.
 std::vector<StagePlan::Entry> plan_entries(const MegatronModel& model, const MegatronChunk& chunk, StageFile& file) {
   std::vector<StagePlan::Entry> entries;
-  for (size_t p = 0, behind = 0; p < chunk.size(); p = behind) {  // those of one tensor
-    const MegatronParameter& parameter = chunk[p];
-    behind = p + 1;
-    while (behind < chunk.size() && chunk[behind].name == parameter.name) ++behind;
+  for (const MegatronParameter& parameter : chunk) {
+    if (parameter.in_tensor == 0) continue;
     const TensorRole role = model.specs[parameter.spec].is_buffer ? TensorRole::kBuffer : TensorRole::kParam;
-    const DType dtype = *to_core_dtype(parameter.tensor.dtype);
-    const std::vector<uint64_t>& shape = parameter.tensor.shape;
-    StagePlan::Entry entry{parameter.name, parameter.tensor.dtype, {shape.begin(), shape.end()}, 0};
-    if (is_grouped_experts({-1, parameter.name})) {
-      // Experts x inputs x outputs, seen as a matrix (megatron/core/transformer/moe/experts.py, GroupedMLP).
-      const auto count = static_cast<int64_t>(behind - p), outputs = entry.shape[0], inputs = entry.shape[1];
-      entry.shape =
-          parameter.name.back() == '1' ? core::Dims{inputs, count * outputs} : core::Dims{count * inputs, outputs};
-      entry.storage = add_storage(file, count * inputs * outputs, dtype);
-      for (int64_t e = 0; e < count; ++e) {
-        const MegatronParameter& expert = chunk[p + static_cast<size_t>(e)];
-        file.tensors.push_back({&expert, role, dtype, entry.storage, e * inputs * outputs, outputs});
-      }
-    } else {
-      entry.storage = add_tensor(file, parameter, role, dtype);
-    }
-    entries.push_back(std::move(entry));
+    const std::vector<uint64_t> shape = stored_shape(parameter);
+    const size_t storage = add_tensor(file, parameter, role, *to_core_dtype(parameter.tensor.dtype));
+    entries.push_back({parameter.name, parameter.tensor.dtype, {shape.begin(), shape.end()}, storage});
   }
   return entries;
 }
@@ -121,7 +125,7 @@ void plan_distributed(const MegatronModel& model, StagePlan& plan) {
         for (const OptimizerKind& kind : kOptimizerKinds) {
           const size_t storage = add_storage(optimizer.file, layout.end, DType::kFp32);
           for (size_t p = 0; p < parameters.size(); ++p) {
-            optimizer.file.tensors.push_back({parameters[p], kind.role, DType::kFp32, storage, layout.begin[p]});
+            add_parts(optimizer.file, *parameters[p], kind.role, DType::kFp32, storage, layout.begin[p]);
           }
         }
         optimizer.buffers.push_back(buffer);

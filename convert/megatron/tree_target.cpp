@@ -79,12 +79,6 @@ void TreePlanner::check() const {
         cat("--expert-tensor-parallel-size ", grid.etp, " does not divide --target-tensor-parallel-size ", grid.tp,
             ": the folders of a mg result could not say which part of an expert is in them; dist can"));
   }
-  if (options_.moe_grouped_gemm && options_.naming == MegatronNaming::kLocal && options_.with_optimizer) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        "--moe-grouped-gemm with --target-norm-naming local puts the experts of a rank into one tensor, for which "
-        "optimizer state is not written; give --target-norm-naming te, or --drop-optimizer to leave it out");
-  }
 }
 
 void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const {

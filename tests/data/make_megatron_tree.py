@@ -52,6 +52,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # n
 from megatron.core.transformer import MLATransformerConfig, TransformerConfig, multi_latent_attention  # noqa: E402
 from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
+from megatron.core.transformer.moe import grouped_gemm_util  # noqa: E402
 
 ITERATION, BATCH = 7, 4
 
@@ -67,6 +68,7 @@ def let_attention_be_latent():
 
 
 let_attention_be_latent()
+grouped_gemm_util.assert_grouped_gemm_is_available = lambda: None  # which grouped experts need to compute, not to be there
 # What megatron/training/arguments.py holds by default, of what a reader of checkpoints may ask.
 DEFAULTS = dict(
     add_bias_linear=True, add_position_embedding=True, add_qkv_bias=False, apply_layernorm_1p=False,
@@ -118,6 +120,10 @@ TREES = {
         EXPERTS, **LATENT, tensor_model_parallel_size=2, pipeline_model_parallel_size=2, expert_model_parallel_size=2,
         expert_tensor_parallel_size=1, num_layers=2, moe_layer_freq=[0, 1], moe_router_score_function="sigmoid",
         moe_router_enable_expert_bias=True, mtp_num_layers=1, make_vocab_size_divisible_by=1, vocab_size=10),
+    # The experts of a rank in two tensors.
+    "moe_grouped_tp2_ep2_distributed": dict(
+        EXPERTS, tensor_model_parallel_size=2, expert_model_parallel_size=2, data_parallel_size=2, num_layers=1,
+        moe_grouped_gemm=True, make_vocab_size_divisible_by=1, vocab_size=10, use_distributed_optimizer=True),
     "moe_ep2_distributed": dict(
         EXPERTS, expert_model_parallel_size=2, data_parallel_size=4, num_layers=2, make_vocab_size_divisible_by=1,
         vocab_size=10, use_distributed_optimizer=True),
@@ -158,14 +164,18 @@ class Pieces:
         sharded = module.sharded_state_dict(metadata={"non_homogeneous_layers": True, "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)})
         self.keys = {part.key for entry in sharded.values() for part in self.parts(entry)}
         parameters = dict(module.named_parameters())
+        self.grouped = {}  # how a tensor is made of those of its parts
         for name in [*parameters, *self.buffers]:
-            self.of[name] = [self.piece(part) for part in self.parts(sharded[name])]
+            parts = self.parts(sharded[name])
+            self.of[name] = [piece for part in parts for piece in self.pieces(part)]
+            if name.endswith(("experts.weight1", "experts.weight2")):
+                self.grouped[name] = (sharded[name].merge_fn, len(parts))
         self.parameters = parameters
 
     @staticmethod
     def parts(entry):
         parts = entry.build() if isinstance(entry, ShardedTensorFactory) else [entry]
-        return [part for part in parts if isinstance(part, ShardedTensor)]
+        return [part for part in (parts if isinstance(parts, list) else [parts]) if isinstance(part, ShardedTensor)]
 
     def canonical(self, key, expert):
         """The name that we have for what megatron-core calls so: of an expert with its index, of a norm that stands alone."""
@@ -181,18 +191,27 @@ class Pieces:
                 key = key.replace("self_attention." + theirs, "self_attention." + ours)
         return key
 
-    def piece(self, part):
+    def pieces(self, part):
+        """What a part has of which tensors: of several where it is a stack of experts."""
         assert isinstance(part, ShardedTensor) and part.prepend_axis_num <= 1
-        expert = part.global_offset[0] if part.prepend_axis_num else None
-        offsets, lengths = part.global_offset[part.prepend_axis_num:], part.global_shape[part.prepend_axis_num:]
-        axes = [np.arange(offset, offset + length) for offset, length in zip(offsets, part.local_shape)]
-        index = np.zeros(part.local_shape, np.int64)
+        stacked = part.prepend_axis_num or (1 if ".mlp.experts.experts." in part.key else 0)
+        experts = range(part.global_offset[0], part.global_offset[0] + (part.local_shape[0] if not part.prepend_axis_num else 1))
+        offsets, lengths = part.global_offset[stacked:], part.global_shape[stacked:]
+        local = part.local_shape[stacked - part.prepend_axis_num:]
+        axes = [np.arange(offset, offset + length) for offset, length in zip(offsets, local)]
+        index = np.zeros(local, np.int64)
         for axis, length in zip(np.meshgrid(*axes, indexing="ij"), lengths):
             index = index * length + axis
-        return self.canonical(part.key, expert), index
+        return [(self.canonical(part.key, expert), index) for expert in (experts if stacked else [None])]
 
     def values(self, name, role):
-        return torch.cat([values(role, key, index) for key, index in self.of[name]])
+        of_pieces = [values(role, key, index) for key, index in self.of[name]]
+        if name not in self.grouped:
+            return torch.cat(of_pieces)
+        merge, parts = self.grouped[name]
+        experts = len(of_pieces) // parts
+        stacks = [torch.stack(of_pieces[part * experts:(part + 1) * experts]) for part in range(parts)]
+        return merge(stacks if parts > 1 else stacks[0])
 
 
 def build_chunk(args, config, chunk):
@@ -257,6 +276,7 @@ def build_rank(args):
                     moe_router_enable_expert_bias=args.moe_router_enable_expert_bias, mtp_num_layers=args.mtp_num_layers,
                     expert_model_parallel_size=args.expert_model_parallel_size,
                     expert_tensor_parallel_size=args.expert_tensor_parallel_size,
+                    moe_grouped_gemm=args.moe_grouped_gemm, moe_use_legacy_grouped_gemm=args.moe_grouped_gemm,
                     moe_router_load_balancing_type="none")
     if args.multi_latent_attention:
         more.update(multi_latent_attention=True, rope_type="rope", **{name: getattr(args, name) for name in LATENT if name not in (

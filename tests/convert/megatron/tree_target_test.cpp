@@ -114,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{"moe_tp2_ep2", 2, 1, 0, true, MegatronNaming::kTransformerEngine, 4, 1, true},
                       Layout{"moe_tp2_ep2", 2, 1, 0, true, MegatronNaming::kLocal, 1, 1},
                       Layout{"moe_ep2_distributed", 2, 2, 0, true, MegatronNaming::kLocal, 2, 0, false, true},
+                      Layout{"moe_tp2_ep2", 2, 1, 0, false, MegatronNaming::kLocal, 2, 0, true},
+                      Layout{"moe_grouped_tp2_ep2_distributed", 1, 1, 0, true, MegatronNaming::kLocal, 2, 0, true},
                       Layout{"moe_latent_tp2_ep2_etp1", 1, 1, 0, true, MegatronNaming::kLocal, 4},
                       Layout{"moe_latent_tp2_ep2_etp1", 2, 2, 0, false, MegatronNaming::kTransformerEngine, 2, 1,
                              true}),
@@ -207,7 +209,8 @@ TEST(MegatronTargetTest, InTheirLayoutTheFilesHoldWhatMegatronWrote) {
                             {"qk_norm_tp2_bf16", 2, 1, 0, false},
                             {"moe_tp2_ep2", 2, 1, 0, false, MegatronNaming::kLocal, 2},
                             {"moe_ep2_distributed", 1, 1, 0, true, MegatronNaming::kLocal, 2},
-                            {"moe_latent_tp2_ep2_etp1", 2, 2, 0, false, MegatronNaming::kLocal, 2, 1}};
+                            {"moe_latent_tp2_ep2_etp1", 2, 2, 0, false, MegatronNaming::kLocal, 2, 1},
+                            {"moe_grouped_tp2_ep2_distributed", 2, 1, 0, true, MegatronNaming::kLocal, 2, 0, true}};
   for (const Layout& layout : layouts) {
     SCOPED_TRACE(layout.tree);
     const std::string from = data(core::cat("megatron/", layout.tree)), to = folder / layout.tree;
@@ -215,6 +218,7 @@ TEST(MegatronTargetTest, InTheirLayoutTheFilesHoldWhatMegatronWrote) {
     options.use_distributed_optimizer = layout.distributed;
     options.target_expert_parallel_size = layout.ep;
     if (layout.etp > 0) options.expert_tensor_parallel_size = layout.etp;
+    options.moe_grouped_gemm = layout.grouped;
     if (layout.ep == 1) options.true_vocab_size = layout.tp == 2 ? 16 : 24;  // all: rows that pad are not zeros there
     convert_checkpoint(options);
     for (const auto& rank : fs::directory_iterator(from + "/iter_0000007")) {
@@ -263,20 +267,11 @@ TEST(MegatronTargetTest, ExpertsInOneTensor) {
   ConvertOptions options = to_megatron(data("megatron/moe_tp2_ep2"), folder / "mg", 2);
   options.moe_grouped_gemm = true;
   options.target_expert_parallel_size = 2;
-  options.target_norm_naming = MegatronNaming::kLocal;
-  const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
-  EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("--target-norm-naming te"));
-  options.drop_optimizer = true;
   EXPECT_THAT(convert_checkpoint(options).decisions, Contains(HasSubstr("weight1 and weight2")));
   const TorchFile file(folder / "mg/iter_0000007/mp_rank_01_001/model_optim_rng.pt");
   const auto weight = file.root().find("model")->find("decoder.layers.1.mlp.experts.weight1");
   ASSERT_TRUE(weight);
   EXPECT_THAT(file.tensor(*weight)->shape, ::testing::ElementsAre(8, 2 * 6)) << "two experts of 2 x 3 rows each";
-  options.moe_grouped_gemm = false;
-  options.save_dir = folder / "one_by_one";
-  convert_checkpoint(options);
-  EXPECT_EQ(check_all_values(*open(folder / "mg")), check_all_values(*open(folder / "one_by_one")));
 }
 
 TEST(MegatronTargetTest, WhatIsNotCopiedIsSaid) {

@@ -20,7 +20,8 @@ import torch  # noqa: E402
 import make_megatron_tree as megatron  # noqa: E402
 
 TREES = pathlib.Path(HERE).parents[1] / "data" / "megatron"
-# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer; EP, ETP.
+# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer; of experts EP, ETP and
+# whether they are grouped.
 CASES = [
     ("swiglu_tp2_pp2_distributed", 1, 3, None, 1, False),
     ("swiglu_tp2_pp2_distributed", 2, 1, None, 2, True),
@@ -29,11 +30,13 @@ CASES = [
     ("gelu_vpp2_fp32", 1, 2, 1, 1, False),
     ("gelu_vpp2_fp32", 2, 1, None, 2, True),
     ("qk_norm_tp2_bf16", 1, 1, None, 1, False),
-    ("moe_tp2_ep2", 2, 2, None, 2, False, 2, 2),
-    ("moe_tp2_ep2", 1, 1, None, 4, True, 2, 1),
-    ("moe_ep2_distributed", 2, 1, None, 2, True, 2, 2),
-    ("moe_latent_tp2_ep2_etp1", 2, 1, None, 2, True, 4, 1),
-    ("moe_latent_tp2_ep2_etp1", 1, 2, None, 2, False, 2, 1),
+    ("moe_tp2_ep2", 2, 2, None, 2, False, (2, 2, False)),
+    ("moe_tp2_ep2", 1, 1, None, 4, True, (2, 1, False)),
+    ("moe_ep2_distributed", 2, 1, None, 2, True, (2, 2, False)),
+    ("moe_latent_tp2_ep2_etp1", 2, 1, None, 2, True, (4, 1, False)),
+    ("moe_latent_tp2_ep2_etp1", 1, 2, None, 2, False, (2, 1, False)),
+    ("moe_grouped_tp2_ep2_distributed", 1, 1, None, 2, False, (2, 1, True)),
+    ("moe_latent_tp2_ep2_etp1", 2, 1, None, 2, True, (2, 2, True)),
 ]
 STEPS = 3
 
@@ -127,14 +130,18 @@ def check_state(args, inner, pieces, name, parameter):
 
 
 def main():
-    for tree, tp, pp, per_chunk, dp, distributed, *experts in CASES:
+    for tree, tp, pp, per_chunk, dp, distributed, *more in CASES:
         with tempfile.TemporaryDirectory() as work:
             root = os.path.join(work, "mg")
             flags = ["--target-tensor-parallel-size", tp, "--target-pipeline-parallel-size", pp]
             flags += ["--num-layers-per-virtual-pipeline-stage", per_chunk] if per_chunk else []
             flags += ["--use-distributed-optimizer"] if distributed else []
-            if experts:
-                flags += ["--target-expert-parallel-size", experts[0], "--expert-tensor-parallel-size", experts[1]]
+            said = ""
+            if more:
+                ep, etp, grouped = more[0]
+                flags += ["--target-expert-parallel-size", ep, "--expert-tensor-parallel-size", etp]
+                flags += ["--moe-grouped-gemm"] if grouped else []
+                said = f" EP {ep} ETP {etp}{' grouped' if grouped else ''}"
             made = pathlib.Path(peers.run("msckpt", "convert", "--load-dir", TREES / tree, "--save-dir", root,
                                           "--save-model-type", "mg", *flags))
             first = sorted(made.glob("mp_rank_00*"))[0]
@@ -144,7 +151,7 @@ def main():
             args.decoder_first_pipeline_num_layers = None
             megatron.run_ranks(args, lambda: load_rank(args, made), f"{tree} at TP {tp} PP {pp}")
             print(f"{tree} at TP {tp} PP {pp}{' virtual' if per_chunk else ''} DP {dp}"
-                  f"{f' EP {experts[0]} ETP {experts[1]}' if experts else ''}{' distributed' if distributed else ''}: megatron-core finds all of it")
+                  f"{said}{' distributed' if distributed else ''}: megatron-core finds all of it")
 
 
 if __name__ == "__main__":
