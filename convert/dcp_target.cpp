@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "convert/huggingface_config.h"
 #include "convert/megatron/progress.h"
@@ -37,13 +38,15 @@ class DcpPlanner {
     const Family& family = find_family(options_.config.at("model_type").get<std::string>());
     std::optional<MappedTensor> tied_output;
     for_each_tensor(family, model, [&](const MappedTensor& mapped) {
-      tensors_.push_back(mapped.name);
-      add_tensor(mapped, TensorRole::kParam, dtype_(mapped.key));
+      if (mapped.is_copy) return;  // of layers that transformers does not make
+      add_tensor(mapped, mapped.role, dtype_(mapped.key));
       if (model.untie_embeddings_and_output_weights || mapped.key != "embedding.word_embeddings.weight") return;
       tied_output = mapped;
       tied_output->name = kHfOutput;
     });
+    const size_t parameters = tensors_.size();
     if (tied_output) add_tensor(*tied_output, TensorRole::kParam, dtype_(tied_output->key));
+    tensors_.resize(parameters);  // a tied output layer is no parameter of its own
     if (tied_output) say("the tied output layer is written too, as ", kHfOutput, ", since a model's state_dict has it");
     if (options_.with_optimizer) add_optimizer(family, model);
     ArchiveSinkOptions sink;
@@ -61,6 +64,10 @@ class DcpPlanner {
 
  private:
   void add_tensor(const MappedTensor& mapped, TensorRole role, DType dtype);
+  std::vector<ArchivePlace> add_chunks(const std::string& key, const Dims& shape, DType dtype, const DcpPath& path);
+  int64_t rows_each(const Dims& shape) const {
+    return (shape[0] + options_.data_parallel_size - 1) / options_.data_parallel_size;
+  }
   void add_optimizer(const Family& family, const core::TransformerConfig& model);
   void add_group();
   void add_setting(const std::string& name, const std::function<void(PickleWriter&)>& value);
@@ -72,45 +79,80 @@ class DcpPlanner {
   std::vector<std::string>& decisions_;
   std::vector<std::string> tensors_;  // names of the parameters, in the order of the model
   DcpLayout layout_;
+  std::map<std::string, std::vector<ArchivePlace>> chunks_;  // of tensors, by key
   ckpt::ShardTable shards_;
   std::vector<ArchivePlace> places_;  // of shards_
 };
 
+// What a model in memory calls the tensor: experts lie there in one.
+std::string name_in_memory(const MappedTensor& mapped) { return mapped.also.empty() ? mapped.name : mapped.also; }
+
 // torch.chunk's cut along the first axis: as many rows for each rank but the last ones.
-void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType dtype) {
-  const bool is_weight = role == TensorRole::kParam;
-  const char* moment = role == TensorRole::kExpAvg ? "exp_avg" : "exp_avg_sq";
-  const std::string key =
-      is_weight ? cat(kModel, ".", mapped.name) : cat(kOptimizer, ".", kState, ".", mapped.name, ".", moment);
-  const DcpPath path = is_weight ? DcpPath{kModel, mapped.name} : DcpPath{kOptimizer, kState, mapped.name, moment};
-  const size_t tensor = layout_.add_tensor(key, from_core_dtype(dtype), mapped.shape, path);
-  const TensorRole from = filled_from(source_, options_.with_optimizer, mapped.key, role, dtype);
-  const int64_t rows = mapped.shape[0], ranks = options_.data_parallel_size, each = (rows + ranks - 1) / ranks;
-  const int64_t item = core::size_of(dtype), row_bytes = core::num_elements(mapped.shape) / rows * item;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t begin = std::min(rows, rank * each), end = std::min(rows, begin + each);
-    if (begin == end) break;
-    Dims offset(mapped.shape.size(), 0), extent = mapped.shape;
+std::vector<ArchivePlace> DcpPlanner::add_chunks(const std::string& key, const Dims& shape, DType dtype,
+                                                 const DcpPath& path) {
+  const size_t tensor = layout_.add_tensor(key, from_core_dtype(dtype), shape, path);
+  std::vector<ArchivePlace> chunks;
+  for (int rank = 0; rank < options_.data_parallel_size; ++rank) {
+    const int64_t begin = rank * rows_each(shape), end = std::min(shape[0], begin + rows_each(shape));
+    if (begin >= end) break;
+    Dims offset(shape.size(), 0), extent = shape;
     offset[0] = begin;
     extent[0] = end - begin;
-    const ArchivePlace chunk = layout_.add_chunk(tensor, offset, extent, layout_.file_of_rank(rank));
+    chunks.push_back(layout_.add_chunk(tensor, std::move(offset), std::move(extent), layout_.file_of_rank(rank)));
+  }
+  return chunks;
+}
+
+void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType dtype) {
+  const bool is_weight = role == TensorRole::kParam || role == TensorRole::kBuffer;
+  const char* moment = role == TensorRole::kExpAvg ? "exp_avg" : "exp_avg_sq";
+  const std::string name = name_in_memory(mapped);
+  const std::string key = is_weight ? cat(kModel, ".", name) : cat(kOptimizer, ".", kState, ".", name, ".", moment);
+  const DcpPath path = is_weight ? DcpPath{kModel, name} : DcpPath{kOptimizer, kState, name, moment};
+  const bool packed = mapped.expert >= 0;  // [experts, rows, columns], cut between experts
+  const Dims shape =
+      packed ? Dims{source_.info().model.num_experts, mapped.packed_rows, mapped.shape[1]} : mapped.shape;
+  auto found = chunks_.find(key);
+  if (found == chunks_.end()) {
+    found = chunks_.emplace(key, add_chunks(key, shape, dtype, path)).first;
+    if (role == TensorRole::kParam) tensors_.push_back(name);
+  }
+  const std::vector<ArchivePlace>& chunks = found->second;
+  const TensorRole from = filled_from(source_, options_.with_optimizer, mapped.key, role, dtype);
+  const int64_t item = core::size_of(dtype), each = rows_each(shape),
+                row_bytes = core::num_elements(shape) / shape[0] * item;
+  const auto add = [&](const ArchivePlace& place, Dims offset, Dims extent) {
+    places_.push_back(place);
+    shards_.push_back({mapped.key, from, dtype, mapped.global_shape, std::move(offset), std::move(extent)});
+  };
+  if (packed) {
+    const int64_t rank = mapped.expert / each;
     for (const TensorPiece& piece : mapped.pieces) {
-      Dims from_offset = piece.offset, from_extent = piece.extent;
-      ArchivePlace place = chunk;
+      ArchivePlace place = chunks[static_cast<size_t>(rank)];
+      place.offset_bytes =
+          (mapped.expert - rank * each) * row_bytes + (mapped.packed_row + piece.row) * mapped.shape[1] * item;
+      add(place, piece.offset, piece.extent);
+    }
+    return;
+  }
+  for (size_t rank = 0; rank < chunks.size(); ++rank) {
+    const int64_t begin = static_cast<int64_t>(rank) * each, end = std::min(shape[0], begin + each);
+    for (const TensorPiece& piece : mapped.pieces) {
+      Dims offset = piece.offset, extent = piece.extent;
+      ArchivePlace place = chunks[rank];
       if (mapped.transposed) {  // the rows of the stored matrix are our columns
-        from_offset[1] += begin;
-        from_extent[1] = end - begin;
+        offset[1] += begin;
+        extent[1] = end - begin;
         place.offset_bytes = piece.row * item;
-        place.transposed_columns = mapped.shape[1];
+        place.transposed_columns = shape[1];
       } else {
         const int64_t first = std::max(begin, piece.row), last = std::min(end, piece.row + piece.extent[0]);
         if (first >= last) continue;
-        from_offset[0] += first - piece.row;
-        from_extent[0] = last - first;
+        offset[0] += first - piece.row;
+        extent[0] = last - first;
         place.offset_bytes = (first - begin) * row_bytes;
       }
-      places_.push_back(place);
-      shards_.push_back({mapped.key, from, dtype, mapped.global_shape, std::move(from_offset), std::move(from_extent)});
+      add(place, std::move(offset), std::move(extent));
     }
   }
 }
@@ -123,17 +165,19 @@ void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConf
   const std::string step_bytes(reinterpret_cast<const char*>(&counted), sizeof counted);
   for (const TensorRole role : {TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
     for_each_tensor(family, model, [&](const MappedTensor& mapped) {
+      if (mapped.is_copy || mapped.role == TensorRole::kBuffer) return;
       if (!source_.shards().find(mapped.key, role)) {
         throw Error(ErrorCode::kUnsupported,
                     cat("the optimizer state has no ", core::role_name(role), " of ", mapped.key,
                         ", and AdamW's of all parameters is written; give --drop-optimizer to leave it out"));
       }
       add_tensor(mapped, role, DType::kFp32);
-      if (role != TensorRole::kExpAvg) return;
-      const size_t counter = layout_.add_tensor(cat(kOptimizer, ".", kState, ".", mapped.name, ".step"),
-                                                SafetensorsDType::kF32, {}, {kOptimizer, kState, mapped.name, "step"});
-      layout_.add_chunk(counter, {}, {}, layout_.file_of_rank(0), step_bytes);
     });
+  }
+  for (const std::string& name : tensors_) {
+    const size_t counter = layout_.add_tensor(cat(kOptimizer, ".", kState, ".", name, ".step"), SafetensorsDType::kF32,
+                                              {}, {kOptimizer, kState, name, "step"});
+    layout_.add_chunk(counter, {}, {}, layout_.file_of_rank(0), step_bytes);
   }
   add_group();
   if (ckpt::has_role(source_, TensorRole::kMaster)) say("weights are the fp32 master weights, as FSDP keeps them");

@@ -7,6 +7,7 @@
 
 #include "ckpt/plan.h"
 #include "ckpt/shard_table.h"
+#include "convert/detail/printable.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -14,12 +15,14 @@ namespace {
 
 constexpr int64_t kScratchBytes = 4 << 20;
 
-// Rows and columns; a vector is a matrix of one column.
+// Rows and columns; a vector is a matrix of one column, and a stack of matrices one of all their rows.
 struct Area {
   int64_t row = 0, column = 0, rows = 0, columns = 0;
 };
 
+// Of a stack: whole matrices.
 Area area_of(const core::Dims& offset, const core::Dims& extent) {
+  if (extent.size() == 3) return {offset[0] * extent[1], offset[2], extent[0] * extent[1], extent[2]};
   const bool matrix = extent.size() == 2;
   return {offset[0], matrix ? offset[1] : 0, extent[0], matrix ? extent[1] : 1};
 }
@@ -36,8 +39,13 @@ class DcpTensors final : public TensorFile {
     uint64_t at = 0;
     ckpt::ShardTable boxes;
     for (const auto& [name, tensor] : reader_->tensors()) {
-      if (tensor.shape.empty() || tensor.shape.size() > 2) continue;
+      if (tensor.shape.empty() || tensor.shape.size() > 3) continue;
       for (const DcpReader::Chunk& chunk : tensor.chunks) {
+        if (tensor.shape.size() == 3 && chunk.extent[1] != tensor.shape[1]) {
+          throw core::Error(core::ErrorCode::kUnsupported,
+                            core::cat(reader_->describe(chunk.payload), ": ", detail::printable(name),
+                                      " is a stack of matrices cut by their rows, which is not supported yet"));
+        }
         const auto dtype = to_core_dtype(tensor.dtype).value_or(core::DType::kUInt8);  // says nothing of boxes
         boxes.push_back({name, core::TensorRole::kParam, dtype, tensor.shape, chunk.offset, chunk.extent});
       }
@@ -88,7 +96,7 @@ void DcpTensors::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return;
   MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
   const Entry& entry = *std::prev(after);
-  const int64_t columns = entry.shape.size() == 2 ? static_cast<int64_t>(entry.shape[1]) : 1;
+  const int64_t columns = entry.shape.size() > 1 ? static_cast<int64_t>(entry.shape.back()) : 1;
   auto first = static_cast<int64_t>((offset - entry.at) / entry.item);
   auto count = static_cast<int64_t>(out.size() / entry.item);
   std::byte* to = out.data();
@@ -110,6 +118,16 @@ void DcpTensors::read_area(const Entry& entry, const Area& wanted, std::byte* ou
   const auto item = static_cast<int64_t>(entry.item);
   const auto read_part = [&](const DcpReader::Chunk& chunk, const Area& held, const Area& part, std::byte* to) {
     core::Dims offset = {part.row - held.row}, extent = {part.rows};
+    if (chunk.extent.size() == 3) {
+      const int64_t rows = chunk.extent[1];  // of a matrix
+      for (int64_t row = offset[0], end = row + part.rows, count = 0; row < end; row += count) {
+        count = std::min(rows - row % rows, end - row);
+        reader_->read(*entry.tensor, chunk, {row / rows, row % rows, part.column - held.column},
+                      {1, count, part.columns}, to);
+        to += count * part.columns * item;
+      }
+      return;
+    }
     if (matrix) {
       offset.push_back(part.column - held.column);
       extent.push_back(part.columns);

@@ -85,7 +85,8 @@ TEST(DcpTargetTest, WhatPyTorchWroteComesBack) {
 
 TEST(DcpTargetTest, HuggingFaceCutForRanksComesBackByteForByte) {
   const test::TemporaryFolder folder;
-  for (const char* model : {"hf_llama_tiny_sharded", "hf_gpt2_tiny", "hf_gemma2_tiny", "hf_glm_tiny"}) {
+  for (const char* model : {"hf_llama_tiny_sharded", "hf_gpt2_tiny", "hf_gemma2_tiny", "hf_glm_tiny", "hf_mixtral_tiny",
+                            "hf_deepseek_v3_tiny"}) {
     SCOPED_TRACE(model);
     const std::string at = folder / model;
     ConvertOptions first = to_dcp(data(model), at + "/dcp", 3);

@@ -67,7 +67,8 @@ def weights_alone(model, work):
     wanted = transformers.AutoModelForCausalLM.from_pretrained(DATA / model, dtype="auto").state_dict()
     dcp_to_torch_save(folder, os.path.join(work, "all.pt"))
     seen = torch.load(os.path.join(work, "all.pt"), weights_only=True)["model"]
-    assert seen.keys() == wanted.keys(), (seen.keys() ^ wanted.keys())
+    behind = {name for name in seen if ".layers.2." in name}  # layers that predict further tokens, which transformers does not make
+    assert seen.keys() - behind == wanted.keys(), (seen.keys() ^ wanted.keys())
     state = {"model": {name: torch.zeros_like(values) for name, values in wanted.items()}}
     dcp.load(state, checkpoint_id=folder, no_dist=True)
     for name, values in wanted.items():
@@ -86,7 +87,7 @@ def main():
                       "--save-model-type", "dcp", "--target-data-parallel-size", written)
             mp.start_processes(load, (ranks, os.path.join(work, f"meeting{written}"), folder), ranks, start_method="fork")
             print(f"written for {written}, loaded on {ranks} ranks{' under FSDP2' if ranks > 1 else ''}: model and AdamW as they were")
-        for model in ("hf_llama_tiny", "hf_gpt2_tiny", "hf_gemma2_tiny"):
+        for model in ("hf_llama_tiny", "hf_gpt2_tiny", "hf_gemma2_tiny", "hf_mixtral_tiny", "hf_deepseek_v3_tiny"):
             weights_alone(model, work)
 
 
