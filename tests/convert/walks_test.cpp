@@ -1,6 +1,6 @@
 // Random walks through the formats: models of every family, as Hugging Face, Megatron trees, torch_dist, PyTorch DCP
-// and ours, in layouts that change with every step, come back bit for bit, weights and optimizer state. Every element
-// says where it belongs, so that a wrong one is reported with its origin. 60 steps, 600 in `nightly`.
+// and ours, in layouts that change with every step, come back bit for bit, weights and optimizer state.
+// Every element says where it belongs, so that a wrong one is reported with its origin. 60 steps, 600 in `nightly`.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,8 +28,9 @@ using core::DType;
 using core::TensorRole;
 using test::TensorsOfSource;
 
-constexpr const char* kFamilies[] = {"gemma2",  "glm4", "glm",   "gpt2",  "llama3", "llama",
-                                     "mistral", "phi3", "qwen2", "qwen3", "yarn"};
+constexpr const char* kFamilies[] = {"gemma2",      "glm4",    "glm",       "gpt2",      "llama3",  "llama",
+                                     "mistral",     "phi3",    "qwen2",     "qwen3",     "yarn",    "deepseek_v2",
+                                     "deepseek_v3", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe"};
 constexpr int64_t kSteps = 5;  // of the optimizer
 
 // A positive fp32 value that no other number below 8e8 has, and that bf16 rounds down: its upper half.
@@ -40,18 +41,34 @@ uint32_t value_bits(int64_t number) {
 
 // Numbers of the elements of a role: of all tensors in turn. Weights are the upper halves of their masters.
 int64_t first_number(TensorRole role) {
-  return role == TensorRole::kExpAvg ? 100'000'000 : role == TensorRole::kExpAvgSq ? 200'000'000 : 0;
+  return role == TensorRole::kExpAvg     ? 100'000'000
+         : role == TensorRole::kExpAvgSq ? 200'000'000
+         : role == TensorRole::kBuffer   ? 300'000'000
+                                         : 0;
+}
+
+// Four layers; those that are added have experts as the last one had.
+void set_four_layers(core::TransformerConfig& model) {
+  std::vector<bool> experts = model.layers_with_experts();
+  model.num_layers = 4;
+  experts.resize(4, experts.back());
+  if (!model.has_experts()) return;
+  model.moe_layer_freq = "[";
+  for (const bool has : experts) model.moe_layer_freq += has ? "1," : "0,";
+  model.moe_layer_freq.back() = ']';
+  model.resolve(0);
 }
 
 // The state that a walk begins and ends with.
 TensorsOfSource make_state(const core::TransformerConfig& model, DType weights, bool with_optimizer) {
   TensorsOfSource state;
-  std::vector<TensorRole> roles = {TensorRole::kParam};
+  std::vector<TensorRole> roles = {TensorRole::kParam, TensorRole::kBuffer};
   if (with_optimizer && weights != DType::kFp32) roles.push_back(TensorRole::kMaster);
   if (with_optimizer) roles.insert(roles.end(), {TensorRole::kExpAvg, TensorRole::kExpAvgSq});
   for (const TensorRole role : roles) {
     int64_t number = first_number(role);
     for (const ckpt::ParameterSpec& spec : ckpt::parameter_specs(model)) {
+      if (!ckpt::has_role(spec, role)) continue;
       const DType dtype = role == TensorRole::kParam ? weights : DType::kFp32;
       const auto item = static_cast<size_t>(core::size_of(dtype));
       test::TensorOfSource tensor{dtype, spec.global_shape, {}};
@@ -126,11 +143,12 @@ class Walk {
   const auto& one_of(const auto& values) { return values[random_() % std::size(values)]; }
 
  public:
-  explicit Walk(uint64_t seed) : random_(seed) {
-    const char* family = one_of(kFamilies);
+  // family: null for any.
+  explicit Walk(uint64_t seed, const char* family = nullptr) : random_(seed) {
+    if (family == nullptr) family = one_of(kFamilies);
     const HfConfig tiny = read_hf_config(cat(MS_TEST_DATA, "/hf_", family, "_tiny"));
     core::TransformerConfig model = tiny.model;
-    model.num_layers = 4;
+    set_four_layers(model);
     with_optimizer_ = random_() % 3 != 0;
     weights_ = random_() % 3 == 0 ? DType::kFp32 : DType::kBf16;
     // What config.json says is what a folder says; the rest is left to Megatron and to us.
@@ -138,10 +156,11 @@ class Walk {
     fs::create_directory(config_dir_);
     const nlohmann::json config = make_hf_config(model, tiny.original, weights_);
     core::write_text_atomically(cat(config_dir_, "/config.json"), hf_json_text(config));
-    state_ = make_state(model, weights_, with_optimizer_);
     ckpt::CheckpointInfo info;
     info.iteration = kSteps;
     info.model = parse_hf_config(config, "walk").model;
+    state_ = make_state(info.model, weights_, with_optimizer_);
+    has_experts_ = info.model.has_experts();
     info.common = {{"step", kSteps}};
     begin(info);
     said_ =
@@ -182,14 +201,15 @@ class Walk {
     const auto specs = ckpt::parameter_specs(info.model);
     std::vector<TensorRole> roles;
     for (const TensorRole role :
-         {TensorRole::kParam, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
+         {TensorRole::kParam, TensorRole::kBuffer, TensorRole::kMaster, TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
       if (ckpt::has_role(source, role)) roles.push_back(role);
     }
     const ckpt::ModelLayout layout;
-    ckpt::ShardList list =
-        ckpt::shards_of_checkpoint(layout, info.model, specs, roles, [&](size_t spec, TensorRole role) {
-          return state_.at({role, specs[spec].key}).dtype;
-        });
+    ckpt::ShardList list = ckpt::shards_of_checkpoint(layout, info.model, specs, roles,
+                                                      [&](size_t spec, TensorRole role) -> std::optional<DType> {
+                                                        if (!ckpt::has_role(specs[spec], role)) return std::nullopt;
+                                                        return state_.at({role, specs[spec].key}).dtype;
+                                                      });
     ckpt::NativeSinkOptions sink;
     sink.root = folder_ / "0";
     sink.rank_of_target = list.ranks;
@@ -210,18 +230,25 @@ class Walk {
     if (to == Format::kDcp) options.target_data_parallel_size = one_of(std::array{1, 2, 3, 7});
     const bool megatron = to == Format::kMegatron || to == Format::kMegatronDist;
     if (megatron || to == Format::kNative) choose_layout(options);
+    if (has_experts_ && (megatron || to == Format::kNative)) choose_expert_layout(options);
     if (megatron) {
       options.use_distributed_optimizer = random_() % 2 == 0;
       options.make_vocab_size_divisible_by = one_of(std::array{0, 1, 8, 64});
       if (random_() % 2 == 0) options.target_norm_naming = MegatronNaming::kLocal;
       if (random_() % 2 == 0) options.target_norm_naming = MegatronNaming::kTransformerEngine;
       if (random_() % 4 == 0) options.mg_args = MegatronArgsForm::kDict;
+      options.moe_grouped_gemm = has_experts_ && random_() % 2 == 0;
       if (weights_are_masters_) options.dtype = DType::kBf16;
       if (with_optimizer_) weights_are_masters_ = false;
     }
     said_ += cat(" -> ", format_name(to), " TP ", options.target_tensor_parallel_size, " PP ",
                  options.target_pipeline_parallel_size, options.num_layers_per_virtual_pipeline_stage > 0 ? " VPP" : "",
                  options.use_distributed_optimizer ? " distributed" : "", " DP ", options.target_data_parallel_size);
+    if (has_experts_) {
+      said_ +=
+          cat(" EP ", options.target_expert_parallel_size, " ETP ", options.expert_tensor_parallel_size.value_or(0),
+              options.moe_tp_extend_ep ? " extended" : "", options.moe_grouped_gemm ? " grouped" : "");
+    }
     const std::string before = path_;
     path_ = convert_checkpoint(options).path;
     fs::remove_all(before);
@@ -237,10 +264,20 @@ class Walk {
     }
   }
 
+  // Of four experts.
+  void choose_expert_layout(ConvertOptions& options) {
+    const int tp = options.target_tensor_parallel_size;
+    options.target_expert_parallel_size = one_of(std::array{1, 2, 4});
+    if (random_() % 2 == 0) options.expert_tensor_parallel_size = 1;
+    if (random_() % 3 != 0 || options.target_expert_parallel_size * tp > 4) return;
+    options.moe_tp_extend_ep = true;
+    options.expert_tensor_parallel_size.reset();
+  }
+
   std::mt19937_64 random_;
   const test::TemporaryFolder folder_;
   std::string config_dir_, path_, said_;
-  bool with_optimizer_ = false, weights_are_masters_ = false;
+  bool with_optimizer_ = false, weights_are_masters_ = false, has_experts_ = false;
   DType weights_ = DType::kBf16;
   TensorsOfSource state_;
   Format at_ = Format::kNative;
@@ -267,7 +304,7 @@ TEST(Walks, ThroughTheFormatsComeBack) {
 
 // The report itself: of one element that was put elsewhere.
 TEST(Walks, AWrongElementIsReportedWithItsOrigin) {
-  Walk walk(1);
+  Walk walk(1, "llama");
   TensorsOfSource seen = walk.state();
   const auto from = seen.find({TensorRole::kParam, "decoder.layers.1.mlp.linear_fc2.weight"});
   const auto to = seen.find({TensorRole::kParam, "decoder.layers.2.mlp.linear_fc2.weight"});
