@@ -66,6 +66,24 @@ TEST(DistSourceTest, ExpertsOfBothKindsOfKeys) {
   }
 }
 
+TEST(DistSourceTest, ExpertsThatNoModelHas) {
+  for (const auto& [from, to] : {std::pair("mlp.experts.experts.0.", "mlp.experts.experts.9."),
+                                 std::pair("linear_fc1.weight_w", "linear_fc2.weight_w")}) {
+    const test::TemporaryFolder folder;
+    fs::copy(core::cat(MS_TEST_DATA, "/megatron_dist_experts/moe_latent_tp2_ep2_etp1/iter_0000007"), folder.path(),
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    std::string metadata = test::read_file(folder / ".metadata");
+    for (size_t at = 0; (at = metadata.find(from, at)) != std::string::npos; ++at) {
+      metadata.replace(at, std::string_view(to).size(), to);
+    }
+    test::write_file(folder / ".metadata", metadata);
+    std::vector<std::string> decisions;
+    const auto thrown = test::thrown_by([&] { open_megatron_dist(folder.path().string(), {}, decisions); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported) << thrown.text;
+    EXPECT_THAT(thrown.text, HasSubstr("belongs to no part of the model"));
+  }
+}
+
 TEST(DistSourceTest, MoreOfTheVocabularyIfAsked) {
   std::vector<std::string> decisions;
   const std::string path = core::cat(data_folder(), "/", kIteration);
