@@ -41,14 +41,21 @@ struct Gelu {
 template <class Act, class T>
 void activation_of(const T* x, int64_t n, T* y) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(y + i, Act::value(load(x + i)));
+  for (; i + kLanes <= n; i += kLanes) {
+    prefetch_ahead(x + i);
+    store(y + i, Act::value(load(x + i)));
+  }
   if (i < n) store_partial(y + i, Act::value(load_partial(x + i, n - i)), n - i);
 }
 
 template <class Act, class T>
 void activation_backward_of(const T* dy, const T* x, int64_t n, T* dx) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(dx + i, load(dy + i) * Act::slope(load(x + i)));
+  for (; i + kLanes <= n; i += kLanes) {
+    prefetch_ahead(dy + i);
+    prefetch_ahead(x + i);
+    store(dx + i, load(dy + i) * Act::slope(load(x + i)));
+  }
   if (i < n) store_partial(dx + i, load_partial(dy + i, n - i) * Act::slope(load_partial(x + i, n - i)), n - i);
 }
 

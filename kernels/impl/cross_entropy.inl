@@ -23,6 +23,8 @@ inline float row_sum_exp(const float* logits, int64_t n, float max_logit) {
     Vec sum0 = zero(), sum1 = zero();
     int64_t i = begin;
     for (; i + 2 * kLanes <= end; i += 2 * kLanes) {
+      prefetch_ahead(logits + i);
+      prefetch_ahead(logits + i + kLanes);
       sum0 = sum0 + exp(load(logits + i) - shift);
       sum1 = sum1 + exp(load(logits + i + kLanes) - shift);
     }
@@ -42,7 +44,10 @@ inline void row_cross_entropy_backward(float* logits, int64_t n, float max_logit
                                        float scale) {
   const Vec shift = broadcast(max_logit), factor = broadcast(scale / sum_exp);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(logits + i, exp(load(logits + i) - shift) * factor);
+  for (; i + kLanes <= n; i += kLanes) {
+    prefetch_ahead(logits + i);
+    store(logits + i, exp(load(logits + i) - shift) * factor);
+  }
   if (i < n) store_partial(logits + i, exp(load_partial(logits + i, n - i) - shift) * factor, n - i);
   if (label >= 0 && label < n) logits[label] -= scale;
 }

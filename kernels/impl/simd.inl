@@ -126,6 +126,18 @@ MS_INLINE void store_partial(T* p, Vec v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
+// For loops with an exponential to a vector: they fill the reorder buffer before the loads of the next lines are in it.
+// 92 MB from DRAM, of the bandwidth: softmax gradient 68 -> 94 %, sums of exponentials 69 -> 76 %, tanh-GELU 79 -> 87
+// %, its gradient 77 -> 94 % (Cascade Lake).
+template <class T>
+MS_INLINE void prefetch_ahead(const T* p) {
+#if MS_ISA > 0
+  __builtin_prefetch(reinterpret_cast<const char*>(p) + 2048);
+#else
+  (void)p;
+#endif
+}
+
 // e^x, relative error below 2e-7 where the result is normal; 0 below it, inf above, NaN of NaN.
 // Cody-Waite reduction to |r| <= ln(2)/2, degree-6 minimax polynomial (Cephes expf).
 MS_INLINE Vec exp(Vec x) {
