@@ -1,10 +1,12 @@
 // Kernels that memory bounds, on 64 MB and more, against the machine's bandwidth for the same mix of reads and writes:
-// bandwidth/<isa>/<kernel>/threads:<n>. Kernel and yardsticks take turns inside every iteration; %ceiling is the ratio
-// of their medians. Bytes are what a kernel must read and write, each once.
+// bandwidth/<isa>/<kernel>/threads:<n>. Kernel and yardsticks take turns; %ceiling is the median of the ratios of
+// neighbours, the better yardstick (plain stores or streaming ones) each time. Bytes are what a kernel must read and
+// write, each once.
 #include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 
 #include "bench/bench_support.h"
@@ -136,12 +138,19 @@ class Buffers {
   std::array<float*, 7> buffers_{};
 };
 
+// One value of a result, which tells a kernel that computes from one that only moves.
+constexpr int64_t kProbe = 5;
+using Value = std::function<double(const Buffers&)>;
+
 struct Case {
   const char* name;
   Mix mix;        // as the yardstick moves it
   int64_t bytes;  // of the kernel, read and written
   int64_t rows;   // that threads share
   std::function<void(const Buffers&, int64_t begin, int64_t end)> run;
+  Value want;  // by its definition in double, before the kernel runs
+  Value seen = [](const Buffers& x) { return static_cast<double>(x[4][kProbe]); };
+  double tolerance = 1e-5;  // relative
 };
 
 double now_s() {
@@ -159,6 +168,13 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   static Buffers buffers;
   buffers.reset();
   core::ThreadPool pool(threads);
+  const double want = c.want(buffers);
+  c.run(buffers, 0, c.rows);
+  if (!(std::abs(c.seen(buffers) - want) <= c.tolerance * std::abs(want))) {
+    state.SkipWithError("wrong result");
+    return;
+  }
+  buffers.reset();
   Streams streams{};
   for (size_t r = 0; r < kMostReads; ++r) streams.in[r] = buffers[r];
   for (size_t w = 0; w < kMostWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMostReads + w];
@@ -168,29 +184,24 @@ void measure(benchmark::State& state, const Case& c, int threads) {
     pool.parallel_for(n, grain, body);
     return now_s() - start;
   };
-  std::vector<double> kernel_s, plain_s, streamed_s;
+  std::vector<double> kernel_s, ceilings, shares;
   // In place a line is in the cache when it is written: streaming past it gains nothing.
   const bool streams_too = kHasStreamingStores && c.mix.writes > 0 && !c.mix.in_place;
   const Move plain = choose_move<false>(c.mix), streamed = choose_move<true>(c.mix);
   for (auto _ : state) {
-    plain_s.push_back(timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { plain(streams, a, b); }));
+    double yard_s = timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { plain(streams, a, b); });
     if (streams_too) {
-      streamed_s.push_back(timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { streamed(streams, a, b); }));
+      yard_s = std::min(yard_s, timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { streamed(streams, a, b); }));
     }
     kernel_s.push_back(timed(c.rows, 1, [&](int64_t a, int64_t b) { c.run(buffers, a, b); }));
+    ceilings.push_back(yard_bytes / yard_s * 1e-9);
+    shares.push_back(static_cast<double>(c.bytes) / kernel_s.back() * 1e-9 / ceilings.back());
     state.SetIterationTime(kernel_s.back());
-    if (c.mix.in_place) {
-      state.PauseTiming();
-      buffers.reset();
-      state.ResumeTiming();
-    }
+    if (c.mix.in_place) buffers.reset();
   }
-  const double seen = static_cast<double>(c.bytes) / median(kernel_s) * 1e-9;
-  double ceiling = yard_bytes / median(plain_s) * 1e-9;
-  if (!streamed_s.empty()) ceiling = std::max(ceiling, yard_bytes / median(streamed_s) * 1e-9);
-  state.counters["GB/s"] = seen;
-  state.counters["ceiling"] = ceiling;
-  state.counters["%ceiling"] = 100 * seen / ceiling;
+  state.counters["GB/s"] = static_cast<double>(c.bytes) / median(kernel_s) * 1e-9;
+  state.counters["ceiling"] = median(ceilings);
+  state.counters["%ceiling"] = 100 * median(shares);
 }
 
 // One of each element-wise family on flat data, in rows of 4096.
@@ -199,6 +210,26 @@ constexpr int64_t kRow = 4096, kFlatRows = kFloats / kRow;
 constexpr int64_t kNormRows = kFloats / kHidden, kGatedRows = kFloats / (2 * kFfn), kLogitRows = kFloats / kVocab;
 
 int64_t at(int64_t row) { return row * kRow; }
+
+double mean_of(int64_t n, const std::function<double(int64_t)>& value) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += value(i);
+  return sum / static_cast<double>(n);
+}
+
+double silu(double x) { return x / (1 + std::exp(-x)); }
+double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x)));
+}
+double slope(double (*f)(double), double x) { return (f(x + 1e-5) - f(x - 1e-5)) / 2e-5; }
+
+// dx of a norm over a row x with gradient dy, all scales 1. centre: 0 for RMSNorm.
+double norm_gradient(const float* dy, const float* x, double centre, double rstd) {
+  const auto hat = [&](int64_t i) { return (x[i] - centre) * rstd; };
+  const double along = mean_of(kHidden, [&](int64_t i) { return dy[i] * hat(i); });
+  const double dy_mean = centre == 0 ? 0 : mean_of(kHidden, [&](int64_t i) { return static_cast<double>(dy[i]); });
+  return rstd * (dy[kProbe] - dy_mean - hat(kProbe) * along);
+}
 
 std::vector<Case> cases() {
   constexpr int64_t kFlat = 4 * kFlatRows * kRow, kNorm = 4 * kNormRows * kHidden;
@@ -213,37 +244,52 @@ std::vector<Case> cases() {
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          benchmark::DoNotOptimize(sum_of_squares(x[0] + at(a), at(b - a)));
-       }},
+       },
+       [](const Buffers& x) {
+         return kRow * mean_of(kRow, [&](int64_t i) { return static_cast<double>(x[0][i]) * x[0][i]; });
+       },
+       [](const Buffers& x) { return sum_of_squares(x[0], kRow); }},
       {"add",
        {2, 1},
        3 * kFlat,
        kFlatRows,
-       [](const Buffers& x, int64_t a, int64_t b) { add(x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a)); }},
+       [](const Buffers& x, int64_t a, int64_t b) { add(x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a)); },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]) + x[1][kProbe]; }},
       {"accumulate",
        {2, 1, true},
        3 * kFlat,
        kFlatRows,
-       [](const Buffers& x, int64_t a, int64_t b) { accumulate(x[0] + at(a), x[1] + at(a), at(b - a)); }},
+       [](const Buffers& x, int64_t a, int64_t b) { accumulate(x[0] + at(a), x[1] + at(a), at(b - a)); },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]) + x[1][kProbe]; },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); }},
       {"fp32_to_bf16",
        {2, 1},
        kFlat + kFlat / 2,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          convert(x[0] + at(a), reinterpret_cast<bf16*>(x[4]) + at(a), at(b - a));
-       }},
+       },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
+       [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[4])[kProbe])); },
+       0x1p-8},
       {"bf16_to_fp32",
        {1, 2},
        kFlat + kFlat / 2,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          convert(reinterpret_cast<const bf16*>(x[0]) + at(a), x[4] + at(a), at(b - a));
-       }},
+       },
+       [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[0])[kProbe])); }},
       {"rms_norm",
        {1, 1},
        2 * kNorm,
        kNormRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          rms_norm(x[0] + a * kHidden, gamma.data(), 0.0F, b - a, kHidden, 1e-5F, x[4] + a * kHidden, nullptr);
+       },
+       [](const Buffers& x) {
+         return x[0][kProbe] /
+                std::sqrt(mean_of(kHidden, [&](int64_t i) { return static_cast<double>(x[0][i]) * x[0][i]; }) + 1e-5);
        }},
       {"rms_norm_backward",
        {2, 1},
@@ -253,7 +299,8 @@ std::vector<Case> cases() {
          std::vector<float> dgamma(kHidden);
          rms_norm_backward<float>(x[0] + a * kHidden, x[1] + a * kHidden, gamma.data(), 0.0F, rstd.data() + a, nullptr,
                                   b - a, kHidden, x[4] + a * kHidden, dgamma.data());
-       }},
+       },
+       [](const Buffers& x) { return norm_gradient(x[0], x[1], 0, rstd[0]); }},
       {"layer_norm",
        {1, 1},
        2 * kNorm,
@@ -261,7 +308,14 @@ std::vector<Case> cases() {
        [](const Buffers& x, int64_t a, int64_t b) {
          layer_norm<float>(x[0] + a * kHidden, gamma.data(), 0.0F, beta.data(), b - a, kHidden, 1e-5F,
                            x[4] + a * kHidden, nullptr, nullptr);
-       }},
+       },
+       [](const Buffers& x) {
+         const double m = mean_of(kHidden, [&](int64_t i) { return static_cast<double>(x[0][i]); });
+         const double variance = mean_of(kHidden, [&](int64_t i) { return (x[0][i] - m) * (x[0][i] - m); });
+         return (x[0][kProbe] - m) / std::sqrt(variance + 1e-5);
+       },
+       [](const Buffers& x) { return static_cast<double>(x[4][kProbe]); },
+       1e-3 /* the probe may lie near the mean */},
       {"layer_norm_backward",
        {3, 1},
        4 * kNorm,
@@ -271,14 +325,16 @@ std::vector<Case> cases() {
          layer_norm_backward<float>(x[0] + a * kHidden, x[1] + a * kHidden, gamma.data(), 0.0F, mean.data() + a,
                                     rstd.data() + a, x[2] + a * kHidden, b - a, kHidden, x[4] + a * kHidden,
                                     dgamma.data(), dbeta.data());
-       }},
+       },
+       [](const Buffers& x) { return norm_gradient(x[0], x[1], mean[0], rstd[0]) + x[2][kProbe]; }},
       {"swiglu",
        {2, 1},
        3 * kGated,
        kGatedRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          gated_activation(Activation::kSilu, x[0] + a * 2 * kFfn, b - a, kFfn, x[4] + a * kFfn);
-       }},
+       },
+       [](const Buffers& x) { return silu(x[0][kProbe]) * x[0][kFfn + kProbe]; }},
       {"swiglu_backward",
        {3, 2},
        5 * kGated,
@@ -286,6 +342,9 @@ std::vector<Case> cases() {
        [](const Buffers& x, int64_t a, int64_t b) {
          gated_activation_backward(Activation::kSilu, x[0] + a * kFfn, x[1] + a * 2 * kFfn, b - a, kFfn,
                                    x[4] + a * 2 * kFfn);
+       },
+       [](const Buffers& x) {
+         return x[0][kProbe] * static_cast<double>(x[1][kFfn + kProbe]) * slope(silu, x[1][kProbe]);
        }},
       {"gelu_tanh",
        {1, 1},
@@ -293,14 +352,16 @@ std::vector<Case> cases() {
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          activation(Activation::kGeluTanh, x[0] + at(a), at(b - a), x[4] + at(a));
-       }},
+       },
+       [](const Buffers& x) { return gelu_tanh(x[0][kProbe]); }},
       {"gelu_tanh_backward",
        {2, 1},
        3 * kFlat,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          activation_backward(Activation::kGeluTanh, x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a));
-       }},
+       },
+       [](const Buffers& x) { return x[0][kProbe] * slope(gelu_tanh, x[1][kProbe]); }},
       {"rope",
        {1, 1, true},
        2 * kNorm,
@@ -309,7 +370,10 @@ std::vector<Case> cases() {
          for (int64_t row = a; row < b; ++row) {
            rope(RopePairs::kHalves, x[0] + row * kHidden, kHidden / 64, 64, 64, cosine.data(), sine.data(), false);
          }
-       }},
+       },
+       [](const Buffers& x) { return 0.8 * x[0][kProbe] - 0.6 * x[0][32 + kProbe]; },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
+       1e-4},
       {"row_sum_exp",
        {1, 0},
        kLogits,
@@ -318,7 +382,9 @@ std::vector<Case> cases() {
          for (int64_t row = a; row < b; ++row) {
            benchmark::DoNotOptimize(row_sum_exp(x[0] + row * kVocab, kVocab, 1.0F));
          }
-       }},
+       },
+       [](const Buffers& x) { return kVocab * mean_of(kVocab, [&](int64_t i) { return std::exp(x[0][i] - 1.0); }); },
+       [](const Buffers& x) { return static_cast<double>(row_sum_exp(x[0], kVocab, 1.0F)); }},
       {"cross_entropy_backward",
        {1, 1, true},
        2 * kLogits,
@@ -327,14 +393,21 @@ std::vector<Case> cases() {
          for (int64_t row = a; row < b; ++row) {
            row_cross_entropy_backward(x[0] + row * kVocab, kVocab, 1.0F, 4e4F, 17, 1e-3F);
          }
-       }},
+       },
+       [](const Buffers& x) { return 1e-3 * std::exp(x[0][kProbe] - 1.0) / 4e4; },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); }},
       {"adamw",
        {4, 3, true},
        7 * kFlat,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          adamw(x[0] + at(a), x[3] + at(a), x[1] + at(a), x[2] + at(a), nullptr, at(b - a), kAdamw);
-       }},
+       },
+       [](const Buffers& x) {
+         const double g = x[3][kProbe], m = 0.9 * x[1][kProbe] + 0.1 * g, v = 0.95 * x[2][kProbe] + 0.05 * g * g;
+         return x[0][kProbe] - 1e-4 * (m / 0.1 / (std::sqrt(v / 0.05) + 1e-8) + 0.1 * x[0][kProbe]);
+       },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); }},
   };
 }
 
