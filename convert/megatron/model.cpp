@@ -183,6 +183,42 @@ void split_grouped_experts(const MegatronRank& rank, int64_t experts, FoundChunk
   chunk = std::move(all);
 }
 
+// MindSpeed-LLM's latent attention has one linear_qkv, whole on every tensor-parallel rank, for what makes queries of
+// the hidden state, or their vector, and what makes the keys' and values': views of their rows. True if there was such.
+// Source: mindspeed_llm/tasks/checkpoint/convert_hf2mg.py (qkv_type pack_mla).
+bool split_joined_projections(const MegatronRank& rank, const core::TransformerConfig& model, FoundChunk& chunk) {
+  constexpr std::string_view kJoined = "self_attention.linear_qkv.weight", kOf = "linear_qkv.weight";
+  const int64_t queries = model.q_lora_rank > 0 ? model.q_lora_rank : model.latent_query_rows();
+  const int64_t keys = model.kv_lora_rank + model.qk_pos_emb_head_dim;
+  FoundChunk all;
+  bool found_any = false;
+  for (FoundTensor& found : chunk) {
+    if (!found.parsed.rest.ends_with(kJoined)) {
+      all.push_back(std::move(found));
+      continue;
+    }
+    found_any = true;
+    if (found.tensor.shape.size() != 2 || found.tensor.shape[0] != static_cast<uint64_t>(queries + keys)) {
+      throw Error(ErrorCode::kCorruptData,
+                  cat(rank.file->where(), ": tensor ", printable(found.name), " of shape ", found.tensor.shape,
+                      " does not hold the ", queries, " and ", keys, " rows of latent attention"));
+    }
+    const std::string layer = found.parsed.rest.substr(0, found.parsed.rest.size() - kOf.size());
+    FoundTensor first = found, second = std::move(found);
+    first.name += "[queries]";
+    first.parsed.rest = cat(layer, model.q_lora_rank > 0 ? "linear_q_down_proj.weight" : "linear_q_proj.weight");
+    first.tensor.shape[0] = static_cast<uint64_t>(queries);
+    second.name += "[keys and values]";
+    second.parsed.rest = cat(layer, "linear_kv_down_proj.weight");
+    second.tensor.shape[0] = static_cast<uint64_t>(keys);
+    second.tensor.offset += static_cast<uint64_t>(queries) * second.tensor.stride[0];
+    all.push_back(std::move(first));
+    all.push_back(std::move(second));
+  }
+  chunk = std::move(all);
+  return found_any;
+}
+
 // megatron-core's own layers cut latent attention's projections down to low rank by rows, Transformer Engine's do not:
 // shapes say which these are.
 void take_down_projections(const std::vector<std::vector<FoundChunk>>& found, MegatronModel& model) {
@@ -326,7 +362,13 @@ MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_
   model.config = megatron_model(args);
   std::vector<std::vector<FoundChunk>> found;
   int64_t skipped = 0;
-  for (const MegatronRank& rank : tree.ranks) found.push_back(find_chunks(rank, tree.vpp, skipped));
+  for (const MegatronRank& rank : tree.ranks) {
+    found.push_back(find_chunks(rank, tree.vpp, skipped));
+    if (!model.config.multi_latent_attention) continue;
+    for (FoundChunk& chunk : found.back()) {
+      if (split_joined_projections(rank, model.config, chunk)) model.has_joined_projections = true;
+    }
+  }
 
   const int64_t rows = padded_rows(tree, found);
   model.config.vocab_size = true_vocab_size(args, asked_vocab_size, rows, tree.tp);
@@ -351,6 +393,11 @@ MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_
   }
   model.specs = ckpt::parameter_specs(model.config);
   take_down_projections(found, model);
+  for (ckpt::ParameterSpec& spec : model.specs) {
+    if (model.has_joined_projections && spec.key.ends_with("self_attention.linear_q_proj.weight")) {
+      spec.rule = ckpt::TpRule::kReplicated;
+    }
+  }
 
   const ChunkMatcher matcher(tree, model);
   for (size_t r = 0; r < tree.ranks.size(); ++r) {

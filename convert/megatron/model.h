@@ -39,6 +39,7 @@ struct MegatronModel {
   ckpt::ModelLayout layout;        // of few data-parallel ranks; how many layers a chunk has is told by its keys
   ExpertGrid experts;
   std::vector<ckpt::ParameterSpec> specs;
+  bool has_joined_projections = false;  // latent attention is MindSpeed-LLM's, with one linear_qkv for two projections
 
   // Whether chunk `chunk` of stage `pp` has the parameter; of tied embeddings the first, not the copy's.
   bool chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const;

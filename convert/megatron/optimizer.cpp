@@ -380,6 +380,10 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
                                              tree.ranks[0].file->where(), "; distrib_optim.pt may be missing"));
   }
   if (!stored(tree.ranks[0])) return optimizer;
+  if (model.has_joined_projections) {
+    unsupported(*tree.ranks[0].file,
+                "that of latent attention with one linear_qkv is not supported yet; --drop-optimizer leaves it out");
+  }
   for (size_t r = 0; r < tree.ranks.size(); ++r) {
     const MegatronRank& rank = tree.ranks[r];
     std::optional<PickleValue> value = rank.find("optimizer");

@@ -103,6 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Trees, MegatronTreeTest,
                                            Tree{"moe_grouped_tp2_ep2_distributed", core::DType::kBf16, 7, 1, 2, 4},
                                            Tree{"moe_ep2_distributed", core::DType::kBf16, 7, 2, 2, 4},
                                            Tree{"moe_latent_tp2_ep2_etp1", core::DType::kBf16, 7, 2, 2, 4},
+                                           Tree{"mindspeed_latent", core::DType::kBf16, 1, 2, 2, 1},
                                            Tree{"legacy_gpt", core::DType::kBf16, 7, 2, 2, 1},
                                            Tree{"mindspeed_te", core::DType::kBf16, 1, 1, 2, 1}),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -9,7 +9,7 @@ wheel, so that part is ours).
 Every element is a function of the canonical name of its parameter and its index in the global tensor; what a rank holds of
 which global tensor is asked of megatron-core's sharded_state_dict. tests/convert/megatron/value_pattern.h has the same function.
 
-Not genuine, since nothing that runs on a CPU makes them: mindspeed_te, a tree's weights under Transformer Engine's names, in
+Not genuine, since nothing that runs on a CPU makes them: mindspeed_latent, and mindspeed_te, a tree's weights under Transformer Engine's names, in
 the way of MindSpeed-LLM's converter (pickle protocol 4, a defaultdict, weights only, no padding of the vocabulary); legacy_gpt,
 under the names and in the nested dictionaries of the GPT before megatron-core.
 """
@@ -438,6 +438,29 @@ def make_mindspeed(folder, source):
     (folder / "latest_checkpointed_iteration.txt").write_text("1")
 
 
+def make_mindspeed_latent(folder, source):
+    """Latent attention as MindSpeed-LLM has it: one linear_qkv for both projections down, whole on every tensor-parallel rank."""
+    shutil.rmtree(folder, ignore_errors=True)
+    states = {path.parent.name: torch.load(path, weights_only=False)
+              for path in sorted((source / f"iter_{ITERATION:07d}").glob("mp_rank_*/model_optim_rng.pt"))}
+    for name, state in states.items():
+        of_stage = [other["model"] for other_name, other in states.items() if other_name.split("_")[3] == name.split("_")[3]]
+        model = collections.defaultdict(dict)
+        for key, tensor in state["model"].items():
+            if tensor is None or "linear_kv_down_proj" in key:
+                continue
+            if "linear_q_down_proj" in key:
+                keys = key, key.replace("linear_q_down_proj", "linear_kv_down_proj")
+                tensor = torch.cat([other[each] for each in keys for other in of_stage])
+                key = key.replace("linear_q_down_proj", "linear_qkv")
+            model[key] = tensor
+        place = folder / "iter_0000001" / name
+        place.mkdir(parents=True)
+        torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1, "args": state["args"]}, place / "model_optim_rng.pt",
+                   pickle_protocol=4)
+    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+
+
 LEGACY = (("decoder.", "encoder."), ("self_attention.linear_qkv.", "self_attention.query_key_value."),
           ("self_attention.linear_proj.", "self_attention.dense."), ("input_layernorm.", "input_norm."),
           ("pre_mlp_layernorm.", "post_attention_norm."), ("mlp.linear_fc1.", "mlp.dense_h_to_4h."),
@@ -475,6 +498,7 @@ def main():
     if chosen is not TREES:
         return
     make_mindspeed(root / "mindspeed_te", root / "qk_norm_tp2_bf16")
+    make_mindspeed_latent(root / "mindspeed_latent", root / "moe_latent_tp2_ep2_etp1")
     make_legacy(root / "legacy_gpt", root / "tied_pp2_distributed")
 
 
