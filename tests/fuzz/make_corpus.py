@@ -36,6 +36,22 @@ def torch_files():
     seed("dcp_metadata", "dcp.metadata", (DATA / "dcp" / ".metadata").read_bytes())
 
 
+def pickles_of_folders():
+    """Of files in genuine folders, behind the number of the place that the target puts each into."""
+    for reader, files in {
+            "megatron_tree": ["megatron/mindspeed_te/iter_0000001/mp_rank_00/model_optim_rng.pt",
+                              "megatron/legacy_gpt/iter_0000007/mp_rank_00_000/model_optim_rng.pt",
+                              "megatron/tied_pp2_distributed/iter_0000007/mp_rank_00_000/distrib_optim.pt",
+                              "megatron/moe_ep2_distributed/iter_0000007/mp_rank_00_000/model_optim_rng.pt"],
+            "deepspeed": ["deepspeed/zero1/global_step3/mp_rank_00_model_states.pt",
+                          "deepspeed/zero1/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                          "deepspeed/zero3/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"]}.items():
+        for place, file in enumerate(files):
+            with zipfile.ZipFile(DATA / file) as archive:
+                pickle = archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl")))
+            seed(reader, f"{place}.{file.split('/')[1]}.pkl", bytes([place]) + pickle)
+
+
 def safetensors():
     header = json.dumps({
         "__metadata__": {"format": "pt"},
@@ -265,6 +281,7 @@ def from_our_programs(build):
 if __name__ == "__main__":
     safetensors()
     torch_files()
+    pickles_of_folders()
     huggingface()
     small_texts()
     plans()
