@@ -131,10 +131,10 @@ class Place:
     def run(self, *flags, limit_s=LIMIT_S, **how):
         return self.start(*flags, **how).end(limit_s)
 
-    def tool(self, program, *arguments):
+    def tool(self, program, *arguments, cwd=None):
         began = time.monotonic()
         command = [os.path.join(self.bin, program), *arguments]
-        ran = subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ran = subprocess.run(command, cwd=cwd or self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              text=True, errors="replace", timeout=LIMIT_S, check=False)
         return Ran(command, ran.returncode, ran.stdout, ran.stderr, [], time.monotonic() - began)
 
