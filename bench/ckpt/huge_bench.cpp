@@ -7,7 +7,6 @@
 // and 1.
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/ckpt/measure.h"
+#include "bench/ckpt/null_sink.h"
 #include "bench/ckpt/sparse_checkpoint.h"
 #include "ckpt/execute.h"
 #include "ckpt/reader.h"
@@ -101,26 +101,6 @@ ckpt::ModelLayout target_layout(int64_t layers) {
   return layout;
 }
 
-class NullSink final : public ckpt::Sink {
- public:
-  explicit NullSink(const ckpt::RankRuns& ranks) : ranks_(ranks) {}
-  void begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable&) override {}
-  void write(int32_t, int64_t, int64_t count, const std::byte* data) override {
-    bool zero = true;  // the value every element has
-    for (int64_t i = 0; i < 2 * count; i += 4096) zero = zero && data[i] == std::byte{0};
-    if (!zero) wrong_ = true;
-    elements_ += count;
-  }
-  std::filesystem::path commit() override { return "nowhere"; }
-  int32_t file_of(int32_t target) const override { return ranks_[static_cast<size_t>(target)]; }
-  int64_t elements() const { return wrong_ ? -1 : elements_.load(); }
-
- private:
-  const ckpt::RankRuns& ranks_;
-  std::atomic<int64_t> elements_{0};
-  std::atomic<bool> wrong_{false};
-};
-
 int run(const fs::path& folder, int64_t layers, int threads) {
   const auto config = model(layers);
   const pid_t maker = ::fork();  // so that its memory is not counted
@@ -144,7 +124,7 @@ int run(const fs::path& folder, int64_t layers, int threads) {
   const auto source = ckpt::open_native(folder);
   const auto plan = ckpt::plan_reshard(*source, target_layout(layers), {});
   const double planned = seconds();
-  NullSink sink(plan.targets.ranks);
+  bench::NullSink sink([&](int32_t target) { return plan.targets.ranks[static_cast<size_t>(target)]; });
   ckpt::ExecuteOptions options;
   options.threads = threads;
   const auto report = ckpt::execute(*source, sink, plan.info, plan.targets.shards, options);

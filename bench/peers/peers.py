@@ -3,6 +3,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 
 
 def installed(module):
@@ -50,3 +51,36 @@ def write_indexed_dataset(prefix, documents):
         file.write(b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([8]))
         file.write(len(lengths).to_bytes(8, "little") + (len(lengths) + 1).to_bytes(8, "little"))
         file.write(lengths.tobytes() + pointers.tobytes() + numpy.arange(len(lengths) + 1, dtype=numpy.int64).tobytes())
+
+
+class Finished:
+    """A command that ran: exit code, stdout, wall seconds and peak resident memory in MiB."""
+
+    def __init__(self, exit_code, out, seconds, peak_mib):
+        self.exit_code, self.out, self.seconds, self.peak_mib = exit_code, out, seconds, peak_mib
+
+
+def measured(command):
+    """Runs it. A child begins with the peak of who starts it, so only a small process may call this."""
+    begin = time.perf_counter()
+    child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
+    out = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - begin
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return Finished(child.returncode, out, seconds, usage.ru_maxrss / 1024)
+
+
+def in_child(body, *arguments):
+    """Runs body in a process of its own, so that this one stays small."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            body(*arguments)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(f"{body.__name__} failed")
