@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 
@@ -587,6 +588,32 @@ void validate_cut(const ParameterSpec& spec, const ModelLayout& layout) {
   if (spec.rule == TpRule::kColumns) refuse(spec.global_shape[1], "columns", tp);
 }
 
+// The boxes of one rank, in order.
+class RankBoxes {
+ public:
+  void clear() {
+    boxes_.clear();
+    dims_.clear();
+  }
+  void add(size_t spec, size_t axes, const int64_t* offset, const int64_t* extent) {
+    boxes_.push_back({spec, axes});
+    dims_.insert(dims_.end(), offset, offset + axes);
+    dims_.insert(dims_.end(), extent, extent + axes);
+  }
+  template <class Emit>
+  void for_each(const Emit& emit) const {
+    const int64_t* dims = dims_.data();
+    for (const auto& [spec, axes] : boxes_) {
+      emit(spec, std::span(dims, axes), std::span(dims + axes, axes));
+      dims += 2 * axes;
+    }
+  }
+
+ private:
+  std::vector<std::pair<size_t, size_t>> boxes_;  // index of the spec, axes
+  std::vector<int64_t> dims_;                     // offset and extent of each
+};
+
 }  // namespace
 
 ShardList shards_of_checkpoint(
@@ -614,6 +641,7 @@ ShardList shards_of_checkpoint(
   }
   list.shards.reserve(boxes);
   std::vector<size_t> held;
+  std::array<RankBoxes, 2> here;  // whole over the data-parallel ranks, spread over them
   for (int stage = 0; stage < layout.pipeline_model_parallel_size; ++stage) {
     held.clear();
     for (size_t s = 0; s < specs.size(); ++s) {
@@ -622,17 +650,26 @@ ShardList shards_of_checkpoint(
     for (int in_stage = 0; in_stage < tp * dp; ++in_stage) {
       const RankCoordinates at{in_stage % tp, in_stage / tp, stage};
       const int rank = stage * tp * dp + in_stage;
+      // Roles that are cut alike have the same boxes.
+      std::array<bool, 2> listed{};
       for (size_t r = 0; r < roles.size(); ++r) {
-        for (const size_t s : held) {
-          const int32_t tensor = tensors[s * roles.size() + r];
-          if (tensor < 0) continue;
-          const size_t axes = specs[s].global_shape.size();
-          for_each_shard(specs[s], config, layout, at, roles[r], true,
-                         [&](const int64_t* offset, const int64_t* extent, int) {
-                           list.shards.add_shard(tensor, {offset, axes}, {extent, axes});
-                           list.ranks.push_back(rank);
-                         });
+        const bool spread = is_spread(layout, roles[r]);
+        RankBoxes& boxes_here = here[spread ? 1 : 0];
+        if (!std::exchange(listed[spread ? 1 : 0], true)) {
+          boxes_here.clear();
+          for (const size_t s : held) {
+            for_each_shard(specs[s], config, layout, at, roles[r], true,
+                           [&](const int64_t* offset, const int64_t* extent, int) {
+                             boxes_here.add(s, specs[s].global_shape.size(), offset, extent);
+                           });
+          }
         }
+        boxes_here.for_each([&](size_t s, std::span<const int64_t> offset, std::span<const int64_t> extent) {
+          const int32_t tensor = tensors[s * roles.size() + r];
+          if (tensor < 0) return;
+          list.shards.add_shard(tensor, offset, extent);
+          list.ranks.push_back(rank);
+        });
       }
     }
   }
