@@ -19,92 +19,20 @@
 #include "kernels/isa.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
+#include "kernels/yardstick.h"
 #include "tests/support/random_values.h"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace ms::kernels {
 namespace {
 
 constexpr int64_t kHidden = 768, kFfn = 2048, kVocab = 50304;
 constexpr int64_t kFloats = int64_t{22} << 20;  // of each operand: 92 MB
-constexpr int kMostReads = 4, kMostWrites = 3;
 
 // What moves, in streams of equal bytes. in_place: the first writes go where the first reads came from.
 struct Mix {
   int reads, writes;
   bool in_place = false;
 };
-
-struct Streams {
-  std::array<const float*, kMostReads> in;
-  std::array<float*, kMostWrites> out;
-};
-
-#if defined(__x86_64__)
-constexpr bool kHasStreamingStores = true;
-
-template <int kReads, int kWrites, bool kNonTemporal>
-__attribute__((target("avx2"))) void move_streams(const Streams& s, int64_t begin, int64_t end) {
-  __m256 total = _mm256_setzero_ps();
-  for (int64_t i = begin; i < end; i += 8) {
-    __m256 x = _mm256_load_ps(s.in[0] + i);
-#pragma GCC unroll 4
-    for (int r = 1; r < kReads; ++r) x = _mm256_add_ps(x, _mm256_load_ps(s.in[static_cast<size_t>(r)] + i));
-#pragma GCC unroll 4
-    for (int w = 0; w < kWrites; ++w) {
-      float* const target = s.out[static_cast<size_t>(w)] + i;
-      if (kNonTemporal) {
-        _mm256_stream_ps(target, x);
-      } else {
-        _mm256_store_ps(target, x);
-      }
-    }
-    if (kWrites == 0) total = _mm256_add_ps(total, x);
-  }
-  if (kNonTemporal) _mm_sfence();
-  benchmark::DoNotOptimize(total);
-}
-#else
-constexpr bool kHasStreamingStores = false;
-
-template <int kReads, int kWrites, bool kNonTemporal>
-void move_streams(const Streams& s, int64_t begin, int64_t end) {
-  float total = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    float x = 0;
-    for (int r = 0; r < kReads; ++r) x += s.in[static_cast<size_t>(r)][i];
-    for (int w = 0; w < kWrites; ++w) s.out[static_cast<size_t>(w)][i] = x;
-    total += x;
-  }
-  benchmark::DoNotOptimize(total);
-}
-#endif
-
-using Move = void (*)(const Streams&, int64_t begin, int64_t end);
-
-template <bool kNonTemporal>
-Move choose_move(const Mix& mix) {
-  switch (10 * mix.reads + mix.writes) {
-    case 10:
-      return move_streams<1, 0, kNonTemporal>;
-    case 11:
-      return move_streams<1, 1, kNonTemporal>;
-    case 12:
-      return move_streams<1, 2, kNonTemporal>;
-    case 21:
-      return move_streams<2, 1, kNonTemporal>;
-    case 31:
-      return move_streams<3, 1, kNonTemporal>;
-    case 32:
-      return move_streams<3, 2, kNonTemporal>;
-    case 43:
-      return move_streams<4, 3, kNonTemporal>;
-    default:
-      throw std::logic_error("bandwidth: no yardstick for this mix");
-  }
-}
 
 // Operands of every case: seven buffers of kFloats, aligned, touched, of moderate values.
 class Buffers {
@@ -135,7 +63,7 @@ class Buffers {
   float* operator[](size_t i) const { return buffers_[i]; }
 
  private:
-  std::array<float*, 7> buffers_{};
+  std::array<float*, kMostStreamReads + kMostStreamWrites> buffers_{};
 };
 
 // One value of a result, which tells a kernel that computes from one that only moves.
@@ -176,8 +104,8 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   }
   buffers.reset();
   Streams streams{};
-  for (size_t r = 0; r < kMostReads; ++r) streams.in[r] = buffers[r];
-  for (size_t w = 0; w < kMostWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMostReads + w];
+  for (size_t r = 0; r < kMostStreamReads; ++r) streams.in[r] = buffers[r];
+  for (size_t w = 0; w < kMostStreamWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMostStreamReads + w];
   const double yard_bytes = 4.0 * kFloats * (c.mix.reads + c.mix.writes);
   const auto timed = [&](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
     const double start = now_s();
@@ -187,7 +115,8 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   std::vector<double> kernel_s, ceilings, shares;
   // In place a line is in the cache when it is written: streaming past it gains nothing.
   const bool streams_too = kHasStreamingStores && c.mix.writes > 0 && !c.mix.in_place;
-  const Move plain = choose_move<false>(c.mix), streamed = choose_move<true>(c.mix);
+  const MoveStreams plain = stream_mover(c.mix.reads, c.mix.writes, false);
+  const MoveStreams streamed = stream_mover(c.mix.reads, c.mix.writes, true);
   for (auto _ : state) {
     double yard_s = timed(kFloats, 1 << 16, [&](int64_t a, int64_t b) { plain(streams, a, b); });
     if (streams_too) {
