@@ -25,6 +25,7 @@
 #include "core/thread_pool.h"
 #include "profile/convert.h"
 #include "tools/guard.h"
+#include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
 
 namespace {
@@ -43,6 +44,8 @@ Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to st
   --config FILE    JSON with any of the flags (as "num_layers": 8), or a Hugging Face config.json
   --data-path -    reads the data prefix from stdin (as msdata prints it)
   --print-config   prints the resulting configuration as JSON and ends
+  --benchmark      times every operator of a step of the configured model against what the machine can do, and ends;
+                   reads no data and writes nothing. --json: not as a table
   --help, --version
 
 )";
@@ -53,7 +56,7 @@ constexpr int kConfigurationContext = 1001;  // beside the contexts of ProcessGr
 struct CommandLine {
   std::vector<std::string> rest;  // flags for ConfigFields
   std::string config_file;
-  bool help = false, version = false, print_config = false;
+  bool help = false, version = false, print_config = false, benchmark = false, json = false;
 };
 
 CommandLine split_command_line(const std::vector<std::string>& args) {
@@ -66,6 +69,10 @@ CommandLine split_command_line(const std::vector<std::string>& args) {
       line.version = true;
     } else if (arg == "--print-config") {
       line.print_config = true;
+    } else if (arg == "--benchmark") {
+      line.benchmark = true;
+    } else if (arg == "--json") {
+      line.json = true;
     } else if (arg == "--config" && i + 1 < args.size()) {
       line.config_file = args[++i];
     } else if (arg.rfind("--config=", 0) == 0) {
@@ -103,6 +110,8 @@ void read_flags(const CommandLine& line, core::ConfigFields& fields, train::Trai
   if (!rest.empty())
     throw core::Error(core::ErrorCode::kInvalidArgument,
                       core::cat("unexpected argument \"", rest[0], "\"; see --help"));
+  if (line.json && !line.benchmark)
+    throw core::Error(core::ErrorCode::kInvalidArgument, "--json needs --benchmark, whose result it is a form of");
   if (!line.config_file.empty()) load_config_file(line.config_file, fields, config);
 }
 
@@ -204,6 +213,12 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
   }
   if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());
   core::ThreadPool pool(threads_per_rank(config, world));
+  if (line.benchmark) {
+    const train::BenchmarkReport report = train::run_benchmark(config, endpoint, pool);
+    if (report.signal != 0) return 128 + report.signal;
+    if (rank == 0) tools::print(line.json ? report.json().dump(2) + "\n" : report.table());
+    return 0;
+  }
   train::Trainer trainer(config, endpoint, pool, &recorder,
                          {.open_source = open_source,
                           .convert_trace =

@@ -19,7 +19,7 @@ def main():
             for name in group:
                 flag = "--" + name.replace("_", "-")
                 place.expect(f"  {flag}" in text, f"--help names {flag}")
-        for flag in ("--config", "--print-config", "--version", "--eval-only", "--npu-deterministic"):
+        for flag in ("--config", "--print-config", "--benchmark", "--version", "--eval-only", "--npu-deterministic"):
             place.expect(flag in text, f"--help names {flag}")
 
         first = place.run(*SOME, "--print-config")

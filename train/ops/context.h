@@ -1,11 +1,25 @@
 // What every operator needs besides its tensors. Owned by the rank's state, passed by reference, never global.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
 #include "core/arena.h"
+#include "core/sharded_tensor.h"
 #include "core/thread_pool.h"
 #include "core/trace/recorder.h"
 
 namespace ms::ops {
+
+// Is told of every operator that has run, on the thread that called it.
+class OperatorObserver {
+ public:
+  virtual ~OperatorObserver() = default;
+  // name: as in a trace ("rms_norm"). inputs: shapes. flops: -1 when not counted; bytes: read and written.
+  virtual void on_operator(std::string_view name, const std::vector<core::Dims>& inputs, int64_t flops, int64_t bytes,
+                           int64_t dur_ns) = 0;
+};
 
 struct Context {
   core::ThreadPool& pool;
@@ -13,6 +27,7 @@ struct Context {
   core::trace::Recorder* recorder = nullptr;  // may be null
   int64_t flops = 0;                          // 2*m*n*k of every GEMM executed, forward and backward (features.md 9.3)
   bool any_threads = false;                   // no bit of a result may depend on the number of threads
+  OperatorObserver* observer = nullptr;       // may be null; not owned
 };
 
 }  // namespace ms::ops
