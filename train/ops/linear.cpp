@@ -4,28 +4,14 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "train/ops/detail/gemm_operand.h"
 #include "train/ops/detail/op_scope.h"
-#include "train/ops/detail/typed.h"
 
 namespace ms::ops {
 namespace {
 
 using core::Tensor;
 using core::TensorView;
-
-kernels::GemmType gemm_type(const TensorView& x) {
-  if (x.dtype() == core::DType::kBf16) return kernels::GemmType::kBf16;
-  if (x.dtype() == core::DType::kFp16) return kernels::GemmType::kFp16;
-  detail::check_dtype(x, core::DType::kFp32, "GEMM operand");
-  return kernels::GemmType::kFp32;
-}
-
-const void* advance(const void* data, kernels::GemmType type, int64_t elements) {
-  return static_cast<const std::byte*>(data) + elements * kernels::gemm_type_bytes(type);
-}
-
-// Rows and columns that fill whole register tiles of every instruction set (6 or 12 rows, 16 or 32 columns).
-constexpr int64_t kRowGrain = 12, kColumnGrain = 32;
 
 // Splits C's longer side over the pool: each thread then packs the least of the other operand.
 void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::GemmProblem problem, int64_t bytes) {
@@ -34,20 +20,11 @@ void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::Gemm
   context.flops += flops;
   const auto kernel = scope.kernel(flops, bytes);
   if (problem.m >= problem.n) {
-    context.pool.parallel_for(problem.m, kRowGrain, [&](int64_t begin, int64_t end) {
-      kernels::GemmProblem part = problem;
-      part.m = end - begin;
-      part.a = advance(problem.a, problem.a_type, problem.transpose_a ? begin : begin * problem.lda);
-      part.c = const_cast<void*>(advance(problem.c, problem.c_type, begin * problem.ldc));
-      kernels::gemm(part);
-    });
+    context.pool.parallel_for(problem.m, detail::kRowGrain,
+                              [&](int64_t begin, int64_t end) { kernels::gemm(detail::rows_of(problem, begin, end)); });
   } else {
-    context.pool.parallel_for(problem.n, kColumnGrain, [&](int64_t begin, int64_t end) {
-      kernels::GemmProblem part = problem;
-      part.n = end - begin;
-      part.b = advance(problem.b, problem.b_type, problem.transpose_b ? begin * problem.ldb : begin);
-      part.c = const_cast<void*>(advance(problem.c, problem.c_type, begin));
-      kernels::gemm(part);
+    context.pool.parallel_for(problem.n, detail::kColumnGrain, [&](int64_t begin, int64_t end) {
+      kernels::gemm(detail::columns_of(problem, begin, end));
     });
   }
 }
@@ -60,9 +37,9 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
   kernels::GemmProblem problem;
   problem.transpose_b = true;
   problem.m = detail::num_rows(x), problem.n = out, problem.k = in;
-  problem.a = x.bytes(), problem.a_type = gemm_type(x), problem.lda = in;
-  problem.b = weight.bytes(), problem.b_type = gemm_type(weight), problem.ldb = in;
-  problem.c = y.bytes(), problem.c_type = gemm_type(y), problem.ldc = out;
+  problem.a = x.bytes(), problem.a_type = detail::gemm_type(x), problem.lda = in;
+  problem.b = weight.bytes(), problem.b_type = detail::gemm_type(weight), problem.ldb = in;
+  problem.c = y.bytes(), problem.c_type = detail::gemm_type(y), problem.ldc = out;
   parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes());
   return y;
 }
@@ -121,9 +98,9 @@ Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& we
   Tensor dx(context.arena, weight.dtype(), detail::with_last(dy.shape(), in), core::MemoryTag::kAct);
   kernels::GemmProblem problem;
   problem.m = detail::num_rows(dy), problem.n = in, problem.k = out;
-  problem.a = dy.bytes(), problem.a_type = gemm_type(dy), problem.lda = out;
-  problem.b = weight.bytes(), problem.b_type = gemm_type(weight), problem.ldb = in;
-  problem.c = dx.bytes(), problem.c_type = gemm_type(dx), problem.ldc = in;
+  problem.a = dy.bytes(), problem.a_type = detail::gemm_type(dy), problem.lda = out;
+  problem.b = weight.bytes(), problem.b_type = detail::gemm_type(weight), problem.ldb = in;
+  problem.c = dx.bytes(), problem.c_type = detail::gemm_type(dx), problem.ldc = in;
   parallel_gemm(context, scope, problem, dy.size_bytes() + weight.size_bytes() + dx.size_bytes());
   return dx;
 }
@@ -137,8 +114,8 @@ void linear_wgrad(Context& context, const TensorView& x, const TensorView& dy, c
   kernels::GemmProblem problem;
   problem.transpose_a = true;
   problem.m = out, problem.n = in, problem.k = tokens;
-  problem.a = dy.bytes(), problem.a_type = gemm_type(dy), problem.lda = out;
-  problem.b = x.bytes(), problem.b_type = gemm_type(x), problem.ldb = in;
+  problem.a = dy.bytes(), problem.a_type = detail::gemm_type(dy), problem.lda = out;
+  problem.b = x.bytes(), problem.b_type = detail::gemm_type(x), problem.ldb = in;
   problem.c = main_grad.bytes(), problem.ldc = in;
   problem.accumulate = true;
   parallel_gemm(context, scope, problem, x.size_bytes() + dy.size_bytes() + 2 * main_grad.size_bytes());

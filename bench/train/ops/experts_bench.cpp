@@ -1,0 +1,166 @@
+// What a MoE layer does besides its router: experts/<operator>/threads:<n>, in real time.
+//
+// Grouped products take turns with a loop of products, one for each group: `of loop` is the median of the loop's time
+// over theirs. Permutations take turns with copies of as many rows: %copy is the median of the ratios of bytes moved.
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "bench/bench_support.h"
+#include "core/tensor.h"
+#include "tests/support/random_values.h"
+#include "train/ops/grouped_matmul.h"
+#include "train/ops/linear.h"
+#include "train/ops/token_permute.h"
+
+namespace ms::ops {
+namespace {
+
+core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
+  core::Tensor x(arena, core::DType::kFp32, std::move(shape), core::MemoryTag::kTmp);
+  const auto values = test::RandomValues().make(1 << 16);
+  for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = values[static_cast<size_t>(i % (1 << 16))];
+  return x;
+}
+
+double seconds(const std::function<void()>& work) {
+  timespec start{}, end{};
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  work();
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  return static_cast<double>(end.tv_sec - start.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - start.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// Times `work` beside `yardstick`, in turns; returns the median of yardstick's time over work's.
+double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick) {
+  std::vector<double> ratios;
+  for (auto _ : state) {
+    const double other = seconds(yardstick), ours = seconds(work);
+    state.SetIterationTime(ours);
+    ratios.push_back(other / ours);
+  }
+  return median(ratios);
+}
+
+struct Experts {
+  int64_t groups, rows, in, out;
+};
+
+void grouped(benchmark::State& state, const std::string& pass, int threads, const Experts& e) {
+  core::ThreadPool pool(threads);
+  core::Arena arena;
+  Context context{pool, arena};
+  const int64_t tokens = e.groups * e.rows;
+  const auto x = random_tensor(arena, {tokens, e.in}), dy = random_tensor(arena, {tokens, e.out});
+  const auto weight = random_tensor(arena, {e.groups, e.out, e.in});
+  const auto main_grad = random_tensor(arena, {e.groups, e.out, e.in});
+  const auto ends = group_ends(std::vector<int64_t>(static_cast<size_t>(e.groups), e.rows));
+  const auto y = grouped_matmul(context, x, weight, ends, GroupedWeight::kOutIn);
+  double want = 0;
+  for (int64_t i = 0; i < e.in; ++i) want += static_cast<double>(x.data<float>()[i]) * weight.data<float>()[i];
+  if (!(std::abs(y.data<float>()[0] - want) < 1e-4)) {
+    state.SkipWithError("wrong result");
+    return;
+  }
+  const auto together = [&] {
+    if (pass == "fwd") grouped_matmul(context, x, weight, ends, GroupedWeight::kOutIn);
+    if (pass == "dgrad") grouped_matmul_dgrad(context, dy, weight, ends, GroupedWeight::kOutIn);
+    if (pass == "wgrad") grouped_matmul_add_fp32(context, x, dy, ends, main_grad, GroupedWeight::kOutIn);
+  };
+  const auto loop = [&] {
+    for (int64_t group = 0; group < e.groups; ++group) {
+      const auto w = weight.view().rows(group, group + 1).reshaped({e.out, e.in});
+      const auto xs = x.view().rows(group * e.rows, (group + 1) * e.rows);
+      const auto dys = dy.view().rows(group * e.rows, (group + 1) * e.rows);
+      if (pass == "fwd") linear(context, xs, w);
+      if (pass == "dgrad") linear_dgrad(context, dys, w);
+      if (pass == "wgrad") {
+        linear_wgrad(context, xs, dys, main_grad.view().rows(group, group + 1).reshaped({e.out, e.in}));
+      }
+    }
+  };
+  state.counters["of loop"] = in_turns(state, together, loop);
+  bench::report_flops(state, 2.0 * static_cast<double>(tokens * e.out * e.in), threads);
+}
+
+void permuted(benchmark::State& state, const std::string& name, int threads) {
+  constexpr int64_t kTokens = 16384, kTop = 2, kHidden = 2048;  // 134 MB, and twice that permuted
+  core::ThreadPool pool(threads);
+  core::Arena arena;
+  Context context{pool, arena};
+  const auto tokens = random_tensor(arena, {kTokens, kHidden});
+  core::Tensor indices(arena, core::DType::kInt32, {kTokens, kTop}, core::MemoryTag::kTmp);
+  const auto experts = test::RandomValues(1).integers(kTokens * kTop, 0, 63);
+  std::copy(experts.begin(), experts.end(), indices.data<int32_t>());
+  const auto probs = random_tensor(arena, {kTokens, kTop});
+  const core::TensorView p = probs;
+  const PermutedTokens there = token_permute(context, tokens, indices);
+  const int32_t first = there.sorted_indices.data<int32_t>()[0];
+  if (std::memcmp(there.tokens.bytes() + first * kHidden * 4, tokens.bytes(), kHidden * 4) != 0) {
+    state.SkipWithError("wrong result");
+    return;
+  }
+  const int64_t moved = tokens.size_bytes() + there.tokens.size_bytes() * (name == "unpermute_backward" ? 2 : 1);
+  // As many bytes read and written as a copy moves; the target touched before.
+  const core::Tensor target = random_tensor(arena, {kTokens * kTop, kHidden});
+  const auto copy = [&] {
+    pool.parallel_for(kTokens * kTop, 64, [&](int64_t begin, int64_t end) {
+      std::memcpy(target.bytes() + begin * kHidden * 4, there.tokens.bytes() + begin * kHidden * 4,
+                  static_cast<size_t>((end - begin) * kHidden * 4));
+    });
+  };
+  const auto work = [&] {
+    if (name == "permute") token_permute(context, tokens, indices);
+    if (name == "permute_backward") token_permute_backward(context, there.tokens, there.sorted_indices, kTokens);
+    if (name == "unpermute") token_unpermute(context, there.tokens, there.sorted_indices, &p, kTokens);
+    if (name == "unpermute_backward") {
+      token_unpermute_backward(context, tokens, there.tokens, there.sorted_indices, &p);
+    }
+  };
+  work();
+  const double ratio = in_turns(state, work, copy);
+  state.counters["%copy"] = 100 * ratio * static_cast<double>(moved) / static_cast<double>(2 * target.size_bytes());
+}
+
+template <class Run>
+void add(const std::string& name, int iterations, const Run& run) {
+  for (const int threads : {1, 2}) {
+    benchmark::RegisterBenchmark(("experts/" + name + "/threads:" + std::to_string(threads)).c_str(),
+                                 [=](benchmark::State& state) { run(state, threads); })
+        ->Unit(benchmark::kMillisecond)
+        ->UseManualTime()
+        ->Iterations(iterations);
+  }
+}
+
+}  // namespace
+
+void register_experts() {
+  for (const char* pass : {"fwd", "dgrad", "wgrad"}) {
+    for (const Experts& e : {Experts{64, 32, 512, 512}, Experts{64, 32, 768, 2048}, Experts{8, 512, 768, 2048}}) {
+      const std::string name =
+          core::cat("grouped_matmul/", pass, "/groups:", e.groups, "/rows:", e.rows, "/in:", e.in, "/out:", e.out);
+      add(name, 9, [=](benchmark::State& state, int threads) { grouped(state, pass, threads, e); });
+    }
+  }
+  for (const char* name : {"permute", "permute_backward", "unpermute", "unpermute_backward"}) {
+    add(name, 9, [=](benchmark::State& state, int threads) { permuted(state, name, threads); });
+  }
+}
+
+}  // namespace ms::ops
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  ms::core::flush_denormals_in_this_thread();
+  ms::ops::register_experts();
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,18 @@
+// Rows that are gathered, weighted and summed: what tokens go through on their way to experts and back
+// (train/ops/token_permute.h). T: float, bf16 or fp16; arithmetic in fp32.
+#pragma once
+
+#include <cstdint>
+
+namespace ms::kernels {
+
+// y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
+// rows: `count` pointers to h elements, none of them y. weights: `count` factors; null: all 1.
+template <class T>
+void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y);
+
+// Of one row of that sum: drow[i] = weight * dy[i]; returns the weight's gradient, the sum of dy[i] * row[i].
+template <class T>
+float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow);
+
+}  // namespace ms::kernels

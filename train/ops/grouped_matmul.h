@@ -1,0 +1,48 @@
+// One product for each group of rows, all in one call: the linear layers of a rank's experts (features.md 5.9, 7.2 and
+// 10, items 7 and 13; MindSpeed's npu_gmm, npu_gmm_v2 and npu_groupmatmul_add_fp32).
+//
+// Group i of x [m, k] is the rows [ends[i - 1], ends[i]); groups may be empty. weight holds a matrix for each group,
+// all of one shape. x, weight and dy are fp32, bf16 or fp16 alike; products are summed in fp32. The pool shares all
+// groups' products as one amount of work, so small and uneven groups keep every thread busy. Every call adds its 2 m n
+// k to context.flops. With context.any_threads no bit depends on the number of threads.
+//
+// Every function throws kInvalidArgument unless ends are as many as the weight's matrices, do not fall, and end at m.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+#include "train/ops/context.h"
+
+namespace ms::ops {
+
+enum class GroupedWeight : uint8_t {
+  kInOut,  // [groups, k, n]: y = x W, MindSpeed's
+  kOutIn,  // [groups, n, k]: y = x W^T, as train/ops/linear.h stores a weight
+};
+
+// Ends of groups of these sizes: MindSpeed's two forms of group_list, of npu_gmm and of npu_gmm_v2. Throws
+// kInvalidArgument for a negative size.
+std::vector<int64_t> group_ends(std::span<const int64_t> sizes);
+
+// y [m, n] in x's dtype: y[rows of i] = x[rows of i] W_i (+ bias[i]). bias: [groups, n] in x's dtype, or null.
+core::Tensor grouped_matmul(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                            std::span<const int64_t> ends, GroupedWeight layout,
+                            const core::TensorView* bias = nullptr);
+
+// dx [m, k] in dy's dtype: dx[rows of i] = dy[rows of i] W_i^T. dy: [m, n].
+core::Tensor grouped_matmul_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,
+                                  std::span<const int64_t> ends, GroupedWeight layout);
+
+// dW_i = x[rows of i]^T dy[rows of i], in x's dtype and the weight's layout; zeros where a group is empty.
+core::Tensor grouped_matmul_wgrad(Context& context, const core::TensorView& x, const core::TensorView& dy,
+                                  std::span<const int64_t> ends, GroupedWeight layout);
+
+// main_grad_i += x[rows of i]^T dy[rows of i], fused into the products; matrices of empty groups are not touched.
+// main_grad: fp32, the weight's shape and layout. x and dy may differ in dtype if one of them is fp32.
+void grouped_matmul_add_fp32(Context& context, const core::TensorView& x, const core::TensorView& dy,
+                             std::span<const int64_t> ends, const core::TensorView& main_grad, GroupedWeight layout);
+
+}  // namespace ms::ops
