@@ -11,12 +11,12 @@ constexpr int64_t kKeyBlock = 192;
 constexpr int64_t kHeadPadding = 32;
 
 int64_t padded_head(int64_t d) { return (d + kHeadPadding - 1) / kHeadPadding * kHeadPadding; }
-int64_t padded_keys(int64_t seq) { return (seq + kKeyBlock - 1) / kKeyBlock * kKeyBlock; }
+int64_t padded_keys(int64_t keys) { return (keys + kKeyBlock - 1) / kKeyBlock * kKeyBlock; }
 
 // pack may write that much beyond what it packs; a whole cache line, so that what follows stays aligned.
 constexpr int64_t kPackSlack = 16;
 int64_t operand_floats(const AttentionShape& shape) {
-  return padded_keys(shape.seq) * padded_head(shape.d) + kPackSlack;
+  return padded_keys(shape.keys) * padded_head(shape.d) + kPackSlack;
 }
 
 }  // namespace
@@ -33,36 +33,33 @@ int64_t attention_workspace(const AttentionShape& shape) {
 
 int64_t attention_backward_workspace(const AttentionShape& shape) {
   const int64_t padded = padded_head(shape.d);
-  return 3 * operand_floats(shape) + 2 * padded_keys(shape.seq) * padded + 5 * (kQueryBlock * padded + kPackSlack) +
+  return 3 * operand_floats(shape) + 2 * padded_keys(shape.keys) * padded + 5 * (kQueryBlock * padded + kPackSlack) +
          2 * kQueryBlock * kKeyBlock;
 }
 
 template <class T>
-void causal_attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule,
-                      T* out, float* lse, float* workspace) {
-  MS_DISPATCH(causal_attention(shape, q, k, v, rule, out, lse, workspace));
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule, T* out,
+               const SoftmaxStatistics& statistics, float* workspace) {
+  MS_DISPATCH(attention(shape, q, k, v, rule, out, statistics, workspace));
 }
-template void causal_attention(const AttentionShape&, const float*, const float*, const float*, const AttentionRule&,
-                               float*, float*, float*);
-template void causal_attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, const AttentionRule&,
-                               bf16*, float*, float*);
-template void causal_attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, const AttentionRule&,
-                               fp16*, float*, float*);
+template void attention(const AttentionShape&, const float*, const float*, const float*, const AttentionRule&, float*,
+                        const SoftmaxStatistics&, float*);
+template void attention(const AttentionShape&, const bf16*, const bf16*, const bf16*, const AttentionRule&, bf16*,
+                        const SoftmaxStatistics&, float*);
+template void attention(const AttentionShape&, const fp16*, const fp16*, const fp16*, const AttentionRule&, fp16*,
+                        const SoftmaxStatistics&, float*);
 
 template <class T>
-void causal_attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k,
-                               const T* v, const T* out, const float* lse, const AttentionRule& rule, T* dq, T* dk,
-                               T* dv, float* workspace) {
-  MS_DISPATCH(causal_attention_backward(shape, heads, dout, q, k, v, out, lse, rule, dq, dk, dv, workspace));
+void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
+                        const T* out, const float* lse, const AttentionRule* rules, T* dq, T* dk, T* dv,
+                        float* workspace) {
+  MS_DISPATCH(attention_backward(shape, heads, dout, q, k, v, out, lse, rules, dq, dk, dv, workspace));
 }
-template void causal_attention_backward(const AttentionShape&, int64_t, const float*, const float*, const float*,
-                                        const float*, const float*, const float*, const AttentionRule&, float*, float*,
-                                        float*, float*);
-template void causal_attention_backward(const AttentionShape&, int64_t, const bf16*, const bf16*, const bf16*,
-                                        const bf16*, const bf16*, const float*, const AttentionRule&, bf16*, bf16*,
-                                        bf16*, float*);
-template void causal_attention_backward(const AttentionShape&, int64_t, const fp16*, const fp16*, const fp16*,
-                                        const fp16*, const fp16*, const float*, const AttentionRule&, fp16*, fp16*,
-                                        fp16*, float*);
+template void attention_backward(const AttentionShape&, int64_t, const float*, const float*, const float*, const float*,
+                                 const float*, const float*, const AttentionRule*, float*, float*, float*, float*);
+template void attention_backward(const AttentionShape&, int64_t, const bf16*, const bf16*, const bf16*, const bf16*,
+                                 const bf16*, const float*, const AttentionRule*, bf16*, bf16*, bf16*, float*);
+template void attention_backward(const AttentionShape&, int64_t, const fp16*, const fp16*, const fp16*, const fp16*,
+                                 const fp16*, const float*, const AttentionRule*, fp16*, fp16*, fp16*, float*);
 
 }  // namespace ms::kernels

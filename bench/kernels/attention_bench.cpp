@@ -12,7 +12,7 @@ namespace ms::kernels {
 namespace {
 
 void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
-  const AttentionShape shape{seq, d, d, d};
+  const AttentionShape shape{seq, seq, d, d, d, d};
   test::RandomValues random;
   const auto n = seq * d;
   const auto q = random.make(n), k = random.make(n), v = random.make(n), dout = random.make(n);
@@ -20,12 +20,12 @@ void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
   std::vector<float> workspace(static_cast<size_t>(attention_backward_workspace(shape)));
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   const AttentionRule rule{.scale = static_cast<float>(scale)};
-  causal_attention(shape, q.data(), k.data(), v.data(), rule, out.data(), lse.data(), workspace.data());
+  attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data()}, workspace.data());
   // The first 64 rows see nothing of what follows: they are the whole of a shorter sequence.
   const auto head = [&](const std::vector<float>& x) {
     return reference::to_double(std::vector<float>(x.begin(), x.begin() + 64 * d));
   };
-  const auto want = reference::causal_attention(head(q), head(k), head(v), 64, d, {scale});
+  const auto want = reference::attention(head(q), head(k), head(v), d, {scale});
   for (size_t i = 0; i < want.out.size(); ++i) {
     if (!(std::abs(out[i] - want.out[i]) < 1e-5)) {
       state.SkipWithError("wrong result");
@@ -34,10 +34,10 @@ void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
   }
   for (auto _ : state) {
     if (backward) {
-      causal_attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), rule,
-                                dq.data(), dk.data(), dv.data(), workspace.data());
+      attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &rule, dq.data(),
+                         dk.data(), dv.data(), workspace.data());
     } else {
-      causal_attention(shape, q.data(), k.data(), v.data(), rule, out.data(), lse.data(), workspace.data());
+      attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data()}, workspace.data());
     }
   }
   const double pairs = static_cast<double>(seq) * static_cast<double>(seq) / 2;

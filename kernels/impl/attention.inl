@@ -16,23 +16,30 @@ struct Range {
   int64_t begin, end;
 };
 
-// Scores of the queries [0, rows) and the keys [0, keys) of two blocks; query i stands at key i + diagonal.
+// Scores of the queries [0, rows) and the keys [0, keys) of two blocks; query i sees keys from i + first to i + last,
+// and those before prefix.
 struct ScoreBlock {
-  int64_t rows, keys, diagonal, window;
+  int64_t rows, keys, first, last, prefix;
 };
+
+// The block of the queries from `query` on and the keys from `key` on.
+MS_INLINE ScoreBlock block_of(const Visible& visible, int64_t rows, int64_t keys, int64_t query, int64_t key) {
+  return {rows, keys, visible.first + query - key, visible.last + query - key, visible.prefix - key};
+}
 
 inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
 // The keys that one of the queries [first, last] sees; empty ones stand where the next would be.
 MS_INLINE Range keys_of(const ScoreBlock& block, int64_t first, int64_t last) {
-  const int64_t end = clamp(last + block.diagonal + 1, 0, block.keys);
-  return {block.window > 0 ? clamp(first + block.diagonal + 1 - block.window, 0, end) : 0, end};
+  const int64_t after = last + block.last + 1;
+  const int64_t end = clamp(after > block.prefix ? after : block.prefix, 0, block.keys);
+  return {clamp(first + block.first, 0, end), end};
 }
 
 // The queries that see one of the keys [first, last].
 MS_INLINE Range queries_of(const ScoreBlock& block, int64_t first, int64_t last) {
-  const int64_t begin = clamp(first - block.diagonal, 0, block.rows);
-  return {begin, block.window > 0 ? clamp(last - block.diagonal + block.window, begin, block.rows) : block.rows};
+  const int64_t begin = first < block.prefix ? 0 : clamp(first - block.last, 0, block.rows);
+  return {begin, clamp(last - block.first + 1, begin, block.rows)};
 }
 
 MS_INLINE Range keys_of_tile(const ScoreBlock& block, int64_t row) {
@@ -118,12 +125,6 @@ inline void fill(float* target, int64_t n, float value) {
   for (int64_t i = 0; i < n; ++i) target[i] = value;
 }
 
-// The first key block that the queries from query_begin on see.
-inline int64_t first_key_block(int64_t query_begin, int64_t window) {
-  const int64_t first = window > 0 && query_begin + 1 > window ? query_begin + 1 - window : 0;
-  return first / kKeyBlock * kKeyBlock;
-}
-
 // scores -> softcap * tanh(scores / softcap), in whole vectors.
 MS_INLINE void cap_scores(float* scores, int64_t keys, float softcap) {
   const Vec cap = broadcast(softcap), inverse = broadcast(1.0F / softcap);
@@ -137,6 +138,30 @@ MS_INLINE void drop(const Dropout& dropout, int64_t sample, int64_t query, int64
   for (int64_t i = 0; i < keys; i += kLanes) store(x + i, load(x + i) * load(factors + i));
 }
 
+// bias of one query for the keys [first_key, first_key + keys), in whole vectors: what is added to the visible scores,
+// -inf where the mask hides a key, 0 around them.
+MS_INLINE void fill_bias(const ScoreBias& rule, int64_t query, int64_t first_key, Range visible, Range vectors,
+                         float* bias) {
+  const float* values = rule.values == nullptr ? nullptr : rule.values + query * rule.row_stride + first_key;
+  const uint8_t* mask = rule.mask == nullptr ? nullptr : rule.mask + query * rule.mask_stride + first_key;
+  const int64_t position = query + rule.distance - first_key;
+  for (int64_t i = vectors.begin; i < vectors.end; ++i) bias[i] = 0;
+  if (rule.slope != 0) {
+    for (int64_t i = visible.begin; i < visible.end; ++i) {
+      const float apart = std::abs(static_cast<float>(position - i));
+      bias[i] = -rule.slope * (rule.root ? std::sqrt(apart) : apart);
+    }
+  }
+  if (values != nullptr) {
+    for (int64_t i = visible.begin; i < visible.end; ++i) bias[i] += values[i] * rule.factor;
+  }
+  if (mask != nullptr) {
+    for (int64_t i = visible.begin; i < visible.end; ++i) {
+      bias[i] = mask[i] != 0 ? -std::numeric_limits<float>::infinity() : bias[i];
+    }
+  }
+}
+
 // One step of the online softmax over the visible scores, which become exp(score - new max), 0 around them; `max` and
 // `sum` move on. Returns the factor that earlier sums shrink by.
 MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, float& sum) {
@@ -147,41 +172,45 @@ MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, flo
   for (int64_t i = begin + kLanes; i < end; i += kLanes) most = max(most, load(scores + i));
   const float block_max = reduce_max(most);
   const float next = block_max > max_score ? block_max : max_score;
-  const Vec shift = broadcast(next);
+  const bool blind = next == -std::numeric_limits<float>::infinity();  // a mask has hidden all keys so far
+  const Vec shift = broadcast(blind ? 0.0F : next);
   Vec total = zero();
   for (int64_t i = begin; i < end; i += kLanes) {
     const Vec p = exp(load(scores + i) - shift);
     store(scores + i, p);
     total = total + p;
   }
-  const float factor = std::exp(max_score - next);
+  const float factor = blind ? 1.0F : std::exp(max_score - next);
   max_score = next;
   sum = sum * factor + reduce_add(total);
   return factor;
 }
 
 template <class T>
-void causal_attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule,
-                      T* out, float* lse, float* workspace) {
-  const int64_t seq = shape.seq, d = shape.d, padded = padded_head(d), operand = operand_floats(shape);
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, const AttentionRule& rule, T* out,
+               const SoftmaxStatistics& statistics, float* workspace) {
+  const int64_t keys = shape.keys, d = shape.d, padded = padded_head(d), operand = operand_floats(shape);
   float* k_strips = workspace;                   // [keys / kTileColumns][d][kTileColumns]
-  float* v_strips = k_strips + operand;          // [padded / kTileColumns][seq][kTileColumns]
+  float* v_strips = k_strips + operand;          // [padded / kTileColumns][keys][kTileColumns]
   float* queries = v_strips + operand;           // [kQueryBlock][d], times scale
   float* sums = queries + kQueryBlock * padded;  // [kQueryBlock][padded]
   float* scores = sums + kQueryBlock * padded;   // [kQueryBlock][kKeyBlock]
-  pack<kTileColumns>(k, shape.kv_stride, true, seq, d, k_strips);
-  pack<kTileColumns>(v, shape.kv_stride, false, d, seq, v_strips);
+  const bool biased = rule.bias.any();
+  pack<kTileColumns>(k, shape.kv_stride, true, keys, d, k_strips);
+  pack<kTileColumns>(v, shape.kv_stride, false, d, keys, v_strips);
   fill(queries, kQueryBlock * d, 0.0F);
 
-  for (int64_t query = 0; query < seq; query += kQueryBlock) {
-    const int64_t rows = seq - query < kQueryBlock ? seq - query : kQueryBlock;
-    float row_max[kQueryBlock], row_sum[kQueryBlock];
+  for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
+    const int64_t rows = shape.queries - query < kQueryBlock ? shape.queries - query : kQueryBlock;
+    float row_max[kQueryBlock], row_sum[kQueryBlock], bias[kKeyBlock];
     fill(row_max, rows, -std::numeric_limits<float>::infinity());
     fill(row_sum, rows, 0.0F);
     fill(sums, kQueryBlock * padded, 0.0F);
     copy_rows(q + query * shape.q_stride, shape.q_stride, rows, d, d, rule.scale, queries);
-    for (int64_t key = first_key_block(query, rule.window); key < query + rows; key += kKeyBlock) {
-      const ScoreBlock block{rows, seq - key < kKeyBlock ? seq - key : kKeyBlock, query - key, rule.window};
+    const Range seen = keys_of(block_of(rule.visible, rows, keys, query, 0), 0, rows - 1);
+    for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
+      const ScoreBlock block =
+          block_of(rule.visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
       score_product(block, d, queries, d, k_strips + key * d, scores);
       for (int64_t i = 0; i < rows; ++i) {
         const Range visible = keys_of(block, i, i);
@@ -189,6 +218,10 @@ void causal_attention(const AttentionShape& shape, const T* q, const T* k, const
         if (visible.begin < visible.end) {
           const auto [first, end] = in_vectors(visible);
           if (rule.softcap > 0) cap_scores(row + first, end - first, rule.softcap);
+          if (biased) {
+            fill_bias(rule.bias, query + i, key, visible, {first, end}, bias);
+            for (int64_t j = first; j < end; j += kLanes) store(row + j, load(row + j) + load(bias + j));
+          }
           const float factor = softmax_step(row, visible, row_max[i], row_sum[i]);
           if (rule.dropout.probability > 0)
             drop(rule.dropout, rule.sample, query + i, key + first, end - first, row + first);
@@ -201,25 +234,30 @@ void causal_attention(const AttentionShape& shape, const T* q, const T* k, const
         }
         clear_around(visible, row);
       }
-      add_weighted_keys(block, scores, padded, v_strips + key * kTileColumns, seq * kTileColumns, sums);
+      add_weighted_keys(block, scores, padded, v_strips + key * kTileColumns, keys * kTileColumns, sums);
     }
     for (int64_t i = 0; i < rows; ++i) {
-      store_rows(sums + i * padded, padded, 1, d, 1.0F / row_sum[i], out + (query + i) * shape.q_stride, 0);
-      lse[query + i] = row_max[i] + std::log(row_sum[i]);
+      const float inverse = row_sum[i] == 0 ? 0.0F : 1.0F / row_sum[i];
+      store_rows(sums + i * padded, padded, 1, d, inverse, out + (query + i) * shape.q_stride, 0);
+      statistics.lse[query + i] = row_max[i] + std::log(row_sum[i]);
+      if (statistics.max != nullptr) statistics.max[query + i] = row_max[i];
+      if (statistics.sum != nullptr) statistics.sum[query + i] = row_sum[i];
     }
   }
 }
 
 // scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Around `visible` both become 0; inside, with
-// p = exp(capped score - lse) and f the dropout's factors: scores = p f (for dV), dp = p (dp f - delta) times the
-// softcap's slope 1 - (capped / softcap)^2 (for dQ and dK).
-MS_INLINE void softmax_backward_row(const AttentionRule& rule, const Dropout& dropout, int64_t query, int64_t first_key,
-                                    Range visible, float lse, float delta, float* scores, float* dp) {
-  const Vec shift = broadcast(lse), mean = broadcast(delta), one = broadcast(1.0F);
+// p = exp(capped score + bias - lse) and f the dropout's factors: scores = p f (for dV), dp = p (dp f - delta) times
+// the softcap's slope 1 - (capped / softcap)^2 (for dQ and dK).
+MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, int64_t first_key, Range visible,
+                                    float lse, float delta, float* scores, float* dp) {
+  const bool blind = lse == -std::numeric_limits<float>::infinity();  // sees no key: every p is 0
+  const Vec shift = broadcast(blind ? 0.0F : lse), mean = broadcast(delta), one = broadcast(1.0F);
   const auto [first, end] = in_vectors(visible);
-  const bool drops = dropout.probability > 0;
-  float factors[kKeyBlock];
-  if (drops) fill_dropout_factors(dropout, rule.sample, query, first_key + first, end - first, factors + first);
+  const bool drops = rule.dropout.probability > 0, biased = rule.bias.any();
+  float factors[kKeyBlock], bias[kKeyBlock];
+  if (drops) fill_dropout_factors(rule.dropout, rule.sample, query, first_key + first, end - first, factors + first);
+  if (biased) fill_bias(rule.bias, query, first_key, visible, {first, end}, bias);
   const Vec inverse = broadcast(rule.softcap > 0 ? 1.0F / rule.softcap : 0.0F), cap = broadcast(rule.softcap);
   for (int64_t i = first; i < end; i += kLanes) {
     Vec score = load(scores + i), slope = one;
@@ -228,6 +266,7 @@ MS_INLINE void softmax_backward_row(const AttentionRule& rule, const Dropout& dr
       score = cap * t;
       slope = one - t * t;
     }
+    if (biased) score = score + load(bias + i);
     const Vec p = exp(score - shift), factor = drops ? load(factors + i) : one;
     store(scores + i, p * factor);
     store(dp + i, p * (load(dp + i) * factor - mean) * slope);
@@ -237,11 +276,13 @@ MS_INLINE void softmax_backward_row(const AttentionRule& rule, const Dropout& dr
 }
 
 template <class T>
-void causal_attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k,
-                               const T* v, const T* out, const float* lse, const AttentionRule& rule, T* dq, T* dk,
-                               T* dv, float* workspace) {
-  const int64_t seq = shape.seq, d = shape.d, padded = padded_head(d), keys_padded = padded_keys(seq);
+void attention_backward(const AttentionShape& shape, int64_t heads, const T* dout, const T* q, const T* k, const T* v,
+                        const T* out, const float* lse, const AttentionRule* rules, T* dq, T* dk, T* dv,
+                        float* workspace) {
+  const int64_t keys = shape.keys, d = shape.d, padded = padded_head(d), keys_padded = padded_keys(keys);
   const int64_t operand = operand_floats(shape), of_block = kQueryBlock * padded + kPackSlack;
+  const float scale = rules->scale;
+  const Visible& visible = rules->visible;
   float* k_strips = workspace;            // of keys, for the scores
   float* v_strips = k_strips + operand;   // of keys
   float* k_columns = v_strips + operand;  // of columns, for dQ
@@ -254,20 +295,20 @@ void causal_attention_backward(const AttentionShape& shape, int64_t heads, const
   float* dq_sums = g_columns + of_block;
   float* scores = dq_sums + of_block;
   float* dp = scores + kQueryBlock * kKeyBlock;
-  pack<kTileColumns>(k, shape.kv_stride, true, seq, d, k_strips);
-  pack<kTileColumns>(v, shape.kv_stride, true, seq, d, v_strips);
-  pack<kTileColumns>(k, shape.kv_stride, false, d, seq, k_columns);
+  pack<kTileColumns>(k, shape.kv_stride, true, keys, d, k_strips);
+  pack<kTileColumns>(v, shape.kv_stride, true, keys, d, v_strips);
+  pack<kTileColumns>(k, shape.kv_stride, false, d, keys, k_columns);
   fill(dk_sums, keys_padded * padded, 0.0F);
   fill(dv_sums, keys_padded * padded, 0.0F);
   fill(queries, kQueryBlock * d, 0.0F);
   fill(gradients, kQueryBlock * d, 0.0F);
 
-  Dropout dropout = rule.dropout;
-  for (int64_t head = 0; head < heads; ++head, q += d, out += d, dout += d, dq += d, lse += seq) {
-    for (int64_t query = 0; query < seq; query += kQueryBlock) {
-      const int64_t rows = seq - query < kQueryBlock ? seq - query : kQueryBlock;
+  const int64_t next = shape.head_stride;
+  for (int64_t head = 0; head < heads; ++head, q += next, out += next, dout += next, dq += next, lse += shape.queries) {
+    for (int64_t query = 0; query < shape.queries; query += kQueryBlock) {
+      const int64_t rows = shape.queries - query < kQueryBlock ? shape.queries - query : kQueryBlock;
       const int64_t first = query * shape.q_stride;
-      copy_rows(q + first, shape.q_stride, rows, d, d, rule.scale, queries);
+      copy_rows(q + first, shape.q_stride, rows, d, d, scale, queries);
       copy_rows(dout + first, shape.q_stride, rows, d, d, 1.0F, gradients);
       pack<kTileColumns>(q + first, shape.q_stride, false, d, rows, q_columns);
       pack<kTileColumns>(dout + first, shape.q_stride, false, d, rows, g_columns);
@@ -282,22 +323,22 @@ void causal_attention_backward(const AttentionShape& shape, int64_t heads, const
         if (j < d) sum = fma(load_partial(o + j, d - j), load_partial(g + j, d - j), sum);
         delta[i] = reduce_add(sum);
       }
-      for (int64_t key = first_key_block(query, rule.window); key < query + rows; key += kKeyBlock) {
-        const ScoreBlock block{rows, seq - key < kKeyBlock ? seq - key : kKeyBlock, query - key, rule.window};
+      const Range seen = keys_of(block_of(visible, rows, keys, query, 0), 0, rows - 1);
+      for (int64_t key = seen.begin / kKeyBlock * kKeyBlock; key < seen.end; key += kKeyBlock) {
+        const ScoreBlock block = block_of(visible, rows, keys - key < kKeyBlock ? keys - key : kKeyBlock, query, key);
         score_product(block, d, queries, d, k_strips + key * d, scores);
         score_product(block, d, gradients, d, v_strips + key * d, dp);
         for (int64_t i = 0; i < rows; ++i) {
-          softmax_backward_row(rule, dropout, query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
+          softmax_backward_row(rules[head], query + i, key, keys_of(block, i, i), lse[query + i], delta[i],
                                scores + i * kKeyBlock, dp + i * kKeyBlock);
         }
         add_weighted_queries(block, scores, padded, g_columns, rows * kTileColumns, dv_sums + key * padded);
         add_weighted_queries(block, dp, padded, q_columns, rows * kTileColumns, dk_sums + key * padded);
-        add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, seq * kTileColumns, dq_sums);
+        add_weighted_keys(block, dp, padded, k_columns + key * kTileColumns, keys * kTileColumns, dq_sums);
       }
-      store_rows(dq_sums, padded, rows, d, rule.scale, dq + first, shape.q_stride);
+      store_rows(dq_sums, padded, rows, d, scale, dq + first, shape.q_stride);
     }
-    dropout.key += kHeadDropoutKeyStep;
   }
-  store_rows(dk_sums, padded, seq, d, rule.scale, dk, shape.kv_stride);
-  store_rows(dv_sums, padded, seq, d, 1.0F, dv, shape.kv_stride);
+  store_rows(dk_sums, padded, keys, d, scale, dk, shape.kv_stride);
+  store_rows(dv_sums, padded, keys, d, 1.0F, dv, shape.kv_stride);
 }

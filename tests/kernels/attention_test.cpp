@@ -23,7 +23,7 @@ struct Problem {
   std::vector<float> lse, workspace;
 
   Problem(int64_t seq, int64_t d, float size)
-      : shape{seq, d, 2 * d + 3, d + 5}, scale(1 / std::sqrt(static_cast<double>(d))) {
+      : shape{seq, seq, d, 2 * d + 3, d + 5, d}, scale(1 / std::sqrt(static_cast<double>(d))) {
     rule.scale = static_cast<float>(scale);
     test::RandomValues random(static_cast<uint64_t>(seq * 1000 + d));
     q = random.make<T>(seq * shape.q_stride, size), dout = random.make<T>(seq * shape.q_stride);
@@ -36,20 +36,24 @@ struct Problem {
   }
 
   void run() {
+    std::vector<AttentionRule> rules;
     for (int64_t head = 0; head < 2; ++head) {
       AttentionRule of_head = rule;
       of_head.dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
-      causal_attention(shape, q.data() + head * shape.d, k.data(), v.data(), of_head, out.data() + head * shape.d,
-                       lse.data() + head * shape.seq, workspace.data());
+      attention(shape, q.data() + head * shape.d, k.data(), v.data(), of_head, out.data() + head * shape.d,
+                {lse.data() + head * shape.queries}, workspace.data());
+      rules.push_back(of_head);
     }
     std::fill(workspace.begin(), workspace.end(), std::nanf(""));
-    causal_attention_backward(shape, 2, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), rule,
-                              dq.data(), dk.data(), dv.data(), workspace.data());
+    attention_backward(shape, 2, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), rules.data(),
+                       dq.data(), dk.data(), dv.data(), workspace.data());
   }
 
   // The reference's rule for a head.
   reference::AttentionRule reference_rule(int64_t head) const {
-    reference::AttentionRule result{scale, rule.softcap, rule.window, nullptr};
+    const int64_t first = rule.visible.first;
+    reference::AttentionRule result{scale, rule.softcap,
+                                    reference::causal(first == -Visible::kAll ? 0 : static_cast<size_t>(1 - first))};
     if (rule.dropout.probability == 0) return result;
     Dropout dropout = rule.dropout;
     dropout.key += kHeadDropoutKeyStep * static_cast<uint64_t>(head);
@@ -64,7 +68,7 @@ struct Problem {
   // Rows of d out of a strided array, as double.
   Array rows(const std::vector<T>& x, int64_t stride, int64_t head) const {
     Array result;
-    for (int64_t i = 0; i < shape.seq; ++i) {
+    for (int64_t i = 0; i < shape.queries; ++i) {
       for (int64_t e = 0; e < shape.d; ++e)
         result.push_back(to_float(x[static_cast<size_t>(i * stride + head * shape.d + e)]));
     }
@@ -91,9 +95,8 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
     Problem<TypeParam> p(seq, d, 3);
     p.run();
     for (int64_t head = 0; head < 2; ++head) {
-      const auto want =
-          reference::causal_attention(p.rows(p.q, p.shape.q_stride, head), p.rows(p.k, p.shape.kv_stride, 0),
-                                      p.rows(p.v, p.shape.kv_stride, 0), seq, d, p.reference_rule(head));
+      const auto want = reference::attention(p.rows(p.q, p.shape.q_stride, head), p.rows(p.k, p.shape.kv_stride, 0),
+                                             p.rows(p.v, p.shape.kv_stride, 0), d, p.reference_rule(head));
       // A score is a sum of d products of at most 9 * scale; its error is that of its exponential. Weights sum to 1.
       const double score = (static_cast<double>(d) + 2) * roundoff<float>() * 9 * static_cast<double>(d) * p.scale / 3;
       const double bound = 2 * score + (static_cast<double>(seq) / 8 + 16) * roundoff<float>();
@@ -127,13 +130,13 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by
     reference::AttentionGradients want;
     if (by_differences) {
       const auto loss = [&](const Array& a, const Array& b, const Array& c) {
-        return reference::dot(reference::causal_attention(a, b, c, seq, d, of_head).out, g);
+        return reference::dot(reference::attention(a, b, c, d, of_head).out, g);
       };
       want.dq = reference::numeric_gradient([&](const Array& x) { return loss(x, k, v); }, q);
       want.dk = reference::numeric_gradient([&](const Array& x) { return loss(q, x, v); }, k);
       want.dv = reference::numeric_gradient([&](const Array& x) { return loss(q, k, x); }, v);
     } else {
-      want = reference::causal_attention_backward(g, q, k, v, seq, d, of_head);
+      want = reference::attention_backward(g, q, k, v, d, of_head);
     }
     for (size_t i = 0; i < k.size(); ++i) want_k[i] += want.dk[i], want_v[i] += want.dv[i];
     expect_near(p.rows(p.dq, p.shape.q_stride, head), want.dq, bound, roundoff<T>(), "dq");
@@ -147,11 +150,11 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by
 // What a model may ask for between q k^T and the product with v.
 const AttentionRule kRules[] = {
     {},
-    {.window = 1},
-    {.window = 7},
+    {.visible = {.first = 0}},
+    {.visible = {.first = -6}},
     {.softcap = 1.5F},
     {.dropout = {0.3F, 77}, .sample = int64_t{1} << 33},
-    {.softcap = 2, .window = 60, .dropout = {0.1F, 5}, .sample = 3},
+    {.softcap = 2, .visible = {.first = -59}, .dropout = {0.1F, 5}, .sample = 3},
 };
 
 TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
@@ -166,23 +169,109 @@ TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
   for (const auto& [seq, d] : sizes) {
     for (const AttentionRule& rule : kRules) expect_gradients<TypeParam>(seq, d, rule, /*by_differences=*/false);
   }
-  expect_gradients<TypeParam>(500, 16, {.window = 192}, /*by_differences=*/false);
-  expect_gradients<TypeParam>(500, 16, {.window = 300}, /*by_differences=*/false);
+  expect_gradients<TypeParam>(500, 16, {.visible = {.first = -191}}, /*by_differences=*/false);
+  expect_gradients<TypeParam>(500, 16, {.visible = {.first = -299}}, /*by_differences=*/false);
 }
 
 TYPED_TEST(Attention, WindowsAcrossManyBlocks) {
   for (const int64_t window : {1, 48, 191, 192, 193, 300}) {
     Problem<TypeParam> p(500, 16, 3);
-    p.rule.window = window;
+    p.rule.visible.first = 1 - window;
     p.run();
-    const auto want = reference::causal_attention(p.rows(p.q, p.shape.q_stride, 0), p.rows(p.k, p.shape.kv_stride, 0),
-                                                  p.rows(p.v, p.shape.kv_stride, 0), 500, 16, p.reference_rule(0));
+    const auto want = reference::attention(p.rows(p.q, p.shape.q_stride, 0), p.rows(p.k, p.shape.kv_stride, 0),
+                                           p.rows(p.v, p.shape.kv_stride, 0), 16, p.reference_rule(0));
     expect_near(p.rows(p.out, p.shape.q_stride, 0), want.out, 2e-5, roundoff<TypeParam>(), "out");
   }
 }
 
+// Everything that decides what a query sees and what is added to its scores, on other numbers of keys than queries.
+struct Masked {
+  int64_t queries, keys;
+  Visible visible;
+  bool bias = false, mask = false;
+  float slope = 0;
+  bool root = false;
+};
+
+const Masked kMasked[] = {
+    {40, 40, {.last = Visible::kAll}},
+    {30, 71, {.last = 41}},              // causal, the last query beside the last key
+    {71, 30, {.last = -41}},             // the first 41 queries see nothing
+    {50, 50, {.first = -5, .last = 3}},  // a band
+    {50, 50, {.first = 3, .last = 9}},   // of later keys alone
+    {60, 60, {.last = 0, .prefix = 17}},
+    {20, 60, {.last = -70, .prefix = 5}},  // the prefix and nothing else
+    {33, 33, {.last = Visible::kAll}, true},
+    {33, 45, {.last = 12}, false, false, 0.3F},
+    {33, 45, {.last = 12}, true, false, 0.3F, true},
+    {41, 41, {.last = Visible::kAll}, true, true, 0.1F},
+    {200, 420, {.first = -150, .last = 230}, true, true},  // over blocks
+    {420, 200, {.last = -220, .prefix = 195}, false, true, 0.01F},
+    {0, 5, {}},
+    {5, 0, {}},
+};
+
+TYPED_TEST(Attention, MasksAndBiasesOfEveryKind) {
+  constexpr int64_t kD = 12;
+  for (const Masked& c : kMasked) {
+    const AttentionShape shape{c.queries, c.keys, kD, kD, kD, kD};
+    test::RandomValues random(static_cast<uint64_t>(c.queries * 1000 + c.keys));
+    const auto q = random.make<TypeParam>(c.queries * kD, 1.5F), dout = random.make<TypeParam>(c.queries * kD);
+    const auto k = random.make<TypeParam>(c.keys * kD, 1.5F), v = random.make<TypeParam>(c.keys * kD);
+    const auto values = random.make(c.queries * c.keys, 2);
+    std::vector<uint8_t> mask;
+    for (const int32_t bit : random.integers(c.queries * c.keys, 0, 2)) mask.push_back(bit == 0 ? 1 : 0);
+    for (int64_t j = 0; j < c.keys && c.queries > 2; ++j)
+      mask[static_cast<size_t>(2 * c.keys + j)] = 1;  // sees nothing
+    AttentionRule rule{.scale = 0.4F, .visible = c.visible};
+    if (c.bias) rule.bias.values = values.data(), rule.bias.row_stride = c.keys, rule.bias.factor = 0.5F;
+    if (c.mask) rule.bias.mask = mask.data(), rule.bias.mask_stride = c.keys;
+    rule.bias.slope = c.slope, rule.bias.root = c.root, rule.bias.distance = 7;
+
+    const auto keys = static_cast<size_t>(c.keys);
+    reference::AttentionRule want_rule{rule.scale};
+    want_rule.sees = [&](size_t i, size_t j) {
+      const int64_t apart = static_cast<int64_t>(j) - static_cast<int64_t>(i);
+      if (c.mask && mask[i * keys + j] != 0) return false;
+      return (apart >= c.visible.first && apart <= c.visible.last) || static_cast<int64_t>(j) < c.visible.prefix;
+    };
+    want_rule.bias = [&](size_t i, size_t j) {
+      const double apart = std::abs(static_cast<double>(i) + 7 - static_cast<double>(j));
+      return (c.bias ? 0.5 * values[i * keys + j] : 0.0) - c.slope * (c.root ? std::sqrt(apart) : apart);
+    };
+    std::vector<TypeParam> out(q.size(), TypeParam(7.0F)), dq = out, dk(k.size(), TypeParam(7.0F)), dv = dk;
+    std::vector<float> lse(static_cast<size_t>(c.queries)), max = lse, sum = lse;
+    std::vector<float> workspace(
+        static_cast<size_t>(std::max(attention_workspace(shape), attention_backward_workspace(shape))), std::nanf(""));
+    attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data(), max.data(), sum.data()},
+              workspace.data());
+    std::fill(workspace.begin(), workspace.end(), std::nanf(""));
+    attention_backward(shape, 1, dout.data(), q.data(), k.data(), v.data(), out.data(), lse.data(), &rule, dq.data(),
+                       dk.data(), dv.data(), workspace.data());
+
+    using reference::to_double;
+    const std::string what = std::to_string(c.queries) + " x " + std::to_string(c.keys);
+    const auto want = reference::attention(to_double(q), to_double(k), to_double(v), kD, want_rule);
+    expect_near(to_double(out), want.out, 5e-5, roundoff<TypeParam>(), "out of " + what);
+    for (size_t i = 0; i < lse.size(); ++i) {
+      if (want.lse[i] == -INFINITY) {
+        ASSERT_TRUE(lse[i] == -INFINITY && max[i] == -INFINITY && sum[i] == 0) << what << " row " << i;
+      } else {
+        ASSERT_NEAR(lse[i], want.lse[i], 5e-5) << what << " row " << i;
+        ASSERT_NEAR(max[i] + std::log(sum[i]), lse[i], 1e-5) << what << " row " << i;
+      }
+    }
+    const auto gradients =
+        reference::attention_backward(to_double(dout), to_double(q), to_double(k), to_double(v), kD, want_rule);
+    const double bound = 2e-4 + 3 * kD * roundoff<TypeParam>();
+    expect_near(to_double(dq), gradients.dq, bound, roundoff<TypeParam>(), "dq of " + what);
+    expect_near(to_double(dk), gradients.dk, 8 * bound, roundoff<TypeParam>(), "dk of " + what);
+    expect_near(to_double(dv), gradients.dv, 8 * bound, roundoff<TypeParam>(), "dv of " + what);
+  }
+}
+
 TEST(AttentionMemory, GrowsWithTheSequenceNotItsSquare) {
-  const auto floats = [](int64_t seq) { return attention_backward_workspace({seq, 64, 64, 64}); };
+  const auto floats = [](int64_t seq) { return attention_backward_workspace({seq, seq, 64, 64, 64, 64}); };
   EXPECT_LE(floats(65536), 2 * floats(32768));
 }
 

@@ -1,5 +1,5 @@
-// Causal attention of one head: softmax(scale q k^T) v with the matrix written out (Vaswani et al. 2017, equation 1),
-// and what models do in between: a soft cap of scores (Gemma 2), a sliding window (Mistral), dropout of probabilities.
+// Attention of one head: softmax(scale q k^T) v with the matrix written out (Vaswani et al. 2017, equation 1), and what
+// models do in between: a soft cap of scores (Gemma 2), a bias (ALiBi), masks of any form, dropout of probabilities.
 #pragma once
 
 #include "tests/reference/array.h"
@@ -7,36 +7,62 @@
 namespace ms::reference {
 
 struct Attention {
-  Array out;  // [seq, d]
-  Array lse;  // [seq]
+  Array out;  // [queries, d]
+  Array lse;  // [queries]; -inf for one that sees no key, whose out is 0
 };
 
 struct AttentionRule {
   double scale = 1;
   double softcap = 0;                                                 // 0: none
-  int64_t window = 0;                                                 // 0: none
+  std::function<bool(size_t query, size_t key)> sees = nullptr;       // null: causal
+  std::function<double(size_t query, size_t key)> bias = nullptr;     // added after scale and soft cap
   std::function<double(size_t query, size_t key)> dropout = nullptr;  // factor of a probability
 };
 
-// q, k, v: [seq, d].
-inline Attention causal_attention(const Array& q, const Array& k, const Array& v, int64_t seq, int64_t d,
-                                  const AttentionRule& rule) {
-  const auto n = static_cast<size_t>(seq), width = static_cast<size_t>(d), window = static_cast<size_t>(rule.window);
-  Attention result{Array(n * width), Array(n)};
-  for (size_t i = 0; i < n; ++i) {
-    const size_t first = window > 0 && i + 1 > window ? i + 1 - window : 0;
-    Array score(i + 1);
-    double most = -1e300;
-    for (size_t j = first; j <= i; ++j) {
-      for (size_t e = 0; e < width; ++e) score[j] += rule.scale * q[i * width + e] * k[j * width + e];
-      if (rule.softcap > 0) score[j] = rule.softcap * std::tanh(score[j] / rule.softcap);
-      most = std::max(most, score[j]);
+// A query sees itself and the keys before it, `window` in all; 0: all of them.
+inline std::function<bool(size_t, size_t)> causal(size_t window = 0) {
+  return [window](size_t i, size_t j) { return j <= i && (window == 0 || j + window > i); };
+}
+
+// Rows of the matrix, and what backward needs of them.
+struct AttentionRow {
+  Array p;      // probabilities before dropout, 0 where nothing is seen
+  Array slope;  // of the soft cap
+  double lse;
+};
+
+inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size_t d, const AttentionRule& rule) {
+  const size_t keys = k.size() / d;
+  const auto sees = rule.sees ? rule.sees : causal();
+  AttentionRow row{Array(keys), Array(keys, 1.0), 0};
+  double most = -INFINITY, sum = 0;
+  for (size_t j = 0; j < keys; ++j) {
+    double score = 0;
+    for (size_t e = 0; e < d; ++e) score += rule.scale * q[i * d + e] * k[j * d + e];
+    if (rule.softcap > 0) {
+      const double t = std::tanh(score / rule.softcap);
+      score = rule.softcap * t;
+      row.slope[j] = 1 - t * t;
     }
-    double sum = 0;
-    for (size_t j = first; j <= i; ++j) sum += std::exp(score[j] - most);
-    result.lse[i] = most + std::log(sum);
-    for (size_t j = first; j <= i; ++j) {
-      const double p = std::exp(score[j] - result.lse[i]) * (rule.dropout ? rule.dropout(i, j) : 1.0);
+    if (rule.bias) score += rule.bias(i, j);
+    row.p[j] = sees(i, j) ? score : -INFINITY;
+    most = std::max(most, row.p[j]);
+  }
+  for (const double score : row.p) sum += score == -INFINITY ? 0 : std::exp(score - most);
+  row.lse = most + std::log(sum);
+  for (double& p : row.p) p = p == -INFINITY ? 0 : std::exp(p - row.lse);
+  return row;
+}
+
+// q: [queries, d]; k, v: [keys, d].
+inline Attention attention(const Array& q, const Array& k, const Array& v, int64_t d, const AttentionRule& rule) {
+  const auto width = static_cast<size_t>(d);
+  Attention result{Array(q.size()), {}};
+  for (size_t i = 0; i < q.size() / width; ++i) {
+    const AttentionRow row = attention_row(q, k, i, width, rule);
+    result.lse.push_back(row.lse);
+    for (size_t j = 0; j < row.p.size(); ++j) {
+      const double p = row.p[j] * (rule.dropout ? rule.dropout(i, j) : 1.0);
       for (size_t e = 0; e < width; ++e) result.out[i * width + e] += p * v[j * width + e];
     }
   }
@@ -44,38 +70,28 @@ inline Attention causal_attention(const Array& q, const Array& k, const Array& v
 }
 
 struct AttentionGradients {
-  Array dq, dk, dv;  // [seq, d]
+  Array dq, dk, dv;  // shapes of q, k, v
 };
 
 // Gradients of dot(out, dout), by the chain rule over the same matrix: where central differences take too long.
-inline AttentionGradients causal_attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v,
-                                                    int64_t seq, int64_t d, const AttentionRule& rule) {
-  const auto n = static_cast<size_t>(seq), width = static_cast<size_t>(d), window = static_cast<size_t>(rule.window);
-  const Attention forward = causal_attention(q, k, v, seq, d, rule);
+inline AttentionGradients attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v,
+                                             int64_t d, const AttentionRule& rule) {
+  const auto width = static_cast<size_t>(d);
   AttentionGradients result{Array(q.size()), Array(k.size()), Array(v.size())};
-  for (size_t i = 0; i < n; ++i) {
-    const size_t first = window > 0 && i + 1 > window ? i + 1 - window : 0;
-    Array p(i + 1), dp(i + 1), slope(i + 1, 1.0);
+  for (size_t i = 0; i < q.size() / width; ++i) {
+    const AttentionRow row = attention_row(q, k, i, width, rule);
+    Array dp(row.p.size());
     double mean = 0;
-    for (size_t j = first; j <= i; ++j) {
-      double score = 0, product = 0;
-      for (size_t e = 0; e < width; ++e) {
-        score += rule.scale * q[i * width + e] * k[j * width + e];
-        product += dout[i * width + e] * v[j * width + e];
-      }
-      if (rule.softcap > 0) {
-        const double t = std::tanh(score / rule.softcap);
-        score = rule.softcap * t;
-        slope[j] = 1 - t * t;
-      }
+    for (size_t j = 0; j < dp.size(); ++j) {
       const double factor = rule.dropout ? rule.dropout(i, j) : 1.0;
-      p[j] = std::exp(score - forward.lse[i]);
-      dp[j] = product * factor;
-      mean += p[j] * dp[j];
-      for (size_t e = 0; e < width; ++e) result.dv[j * width + e] += p[j] * factor * dout[i * width + e];
+      for (size_t e = 0; e < width; ++e) {
+        dp[j] += factor * dout[i * width + e] * v[j * width + e];
+        result.dv[j * width + e] += row.p[j] * factor * dout[i * width + e];
+      }
+      mean += row.p[j] * dp[j];
     }
-    for (size_t j = first; j <= i; ++j) {
-      const double ds = rule.scale * p[j] * (dp[j] - mean) * slope[j];
+    for (size_t j = 0; j < dp.size(); ++j) {
+      const double ds = rule.scale * row.p[j] * (dp[j] - mean) * row.slope[j];
       for (size_t e = 0; e < width; ++e) {
         result.dq[i * width + e] += ds * k[j * width + e];
         result.dk[j * width + e] += ds * q[i * width + e];

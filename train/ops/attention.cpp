@@ -1,6 +1,7 @@
 #include "train/ops/attention.h"
 
 #include <cstring>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "train/ops/detail/op_scope.h"
@@ -33,13 +34,17 @@ Sizes check_qkv(const TensorView& q, const TensorView& k, const TensorView& v) {
 }
 
 kernels::AttentionShape kernel_shape(const Sizes& sizes) {
-  return {sizes.seq, sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d};
+  return {sizes.seq, sizes.seq, sizes.d, sizes.batch * sizes.heads * sizes.d, sizes.batch * sizes.groups * sizes.d,
+          sizes.d};
 }
 
 // The kernel's rule for a head of a sample. batch: index in the micro-batch, head: of this rank.
 kernels::AttentionRule kernel_rule(const AttentionRule& rule, int64_t batch, int64_t head) {
-  kernels::AttentionRule result{static_cast<float>(rule.scale), static_cast<float>(rule.softcap), rule.window,
-                                rule.dropout, 0};
+  kernels::AttentionRule result;
+  result.scale = static_cast<float>(rule.scale);
+  result.softcap = static_cast<float>(rule.softcap);
+  if (rule.window > 0) result.visible.first = 1 - rule.window;
+  result.dropout = rule.dropout;
   if (rule.dropout.probability > 0) {
     MS_CHECK(batch < static_cast<int64_t>(rule.samples.size()), "attention: no sample numbers for dropout");
     result.sample = rule.samples[static_cast<size_t>(batch)];
@@ -120,10 +125,10 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
                              core::MemoryTag::kTmp);
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], as within a position
         const int64_t group = head / sizes.per_group();
-        kernels::causal_attention(
-            shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d, v.data<T>() + group * sizes.d,
-            kernel_rule(rule, head / sizes.heads, head % sizes.heads), result.out.data<T>() + head * sizes.d,
-            result.lse.data<float>() + head * sizes.seq, workspace.data<float>());
+        kernels::attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
+                           v.data<T>() + group * sizes.d, kernel_rule(rule, head / sizes.heads, head % sizes.heads),
+                           result.out.data<T>() + head * sizes.d, {result.lse.data<float>() + head * sizes.seq},
+                           workspace.data<float>());
       }
     });
   });
@@ -153,13 +158,16 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
     context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
       const Tensor workspace(context.arena, core::DType::kFp32, {kernels::attention_backward_workspace(shape)},
                              core::MemoryTag::kTmp);
+      std::vector<kernels::AttentionRule> rules(static_cast<size_t>(per_group));
       for (int64_t group = begin; group < end; ++group) {
         const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
-        kernels::causal_attention_backward(
+        for (int64_t i = 0; i < per_group; ++i) {
+          rules[static_cast<size_t>(i)] = kernel_rule(rule, group / sizes.groups, group % sizes.groups * per_group + i);
+        }
+        kernels::attention_backward(
             shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv, v.data<T>() + kv,
-            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq,
-            kernel_rule(rule, group / sizes.groups, group % sizes.groups * per_group), result.dq.data<T>() + head,
-            result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace.data<float>());
+            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, rules.data(),
+            result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace.data<float>());
       }
     });
   });

@@ -80,14 +80,14 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
       Array dk(keys.size()), dv(vals.size());
       for (int64_t head = group * kPerGroup; head < (group + 1) * kPerGroup; ++head) {
         const Array queries = head_of(q, batch, head), g = head_of(dout, batch, head);
-        const auto want = reference::causal_attention(queries, keys, vals, kSeq, kD, {scale});
+        const auto want = reference::attention(queries, keys, vals, kD, {scale});
         expect_head(result.out, batch, head, want.out, forward, roundoff<TypeParam>(), "out");
         for (int64_t s = 0; s < kSeq; ++s) {
           ASSERT_NEAR(result.lse.template data<float>()[(batch * kHeads + head) * kSeq + s],
                       want.lse[static_cast<size_t>(s)], forward);
         }
         const auto loss = [&](const Array& a, const Array& b, const Array& c) {
-          return reference::dot(reference::causal_attention(a, b, c, kSeq, kD, {scale}).out, g);
+          return reference::dot(reference::attention(a, b, c, kD, {scale}).out, g);
         };
         expect_head(gradients.dq, batch, head,
                     reference::numeric_gradient([&](const Array& x) { return loss(x, keys, vals); }, queries), backward,
