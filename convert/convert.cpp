@@ -119,8 +119,12 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
   ckpt::ModelLayout layout;
   layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
-  layout.virtual_pipeline_model_parallel_size = ckpt::virtual_pipeline_size(
-      source.info().model, layout.pipeline_model_parallel_size, options.num_layers_per_virtual_pipeline_stage);
+  core::TransformerConfig slots = source.info().model;  // no-op layers are counted with the others
+  slots.num_layers += static_cast<int64_t>(options.extras.noop_layers.size());
+  layout.virtual_pipeline_model_parallel_size =
+      options.extras.dualpipev ? 2
+                               : ckpt::virtual_pipeline_size(slots, layout.pipeline_model_parallel_size,
+                                                             options.num_layers_per_virtual_pipeline_stage);
   layout.num_layer_list = options.num_layer_list;
   if (!source.info().model.has_experts()) {
     if (options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size || options.moe_tp_extend_ep ||
@@ -189,6 +193,7 @@ Target megatron_target(const ckpt::Source& source, const ConvertOptions& options
   asked.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
   asked.moe_grouped_gemm = options.moe_grouped_gemm;
   asked.moe_tp_extend_ep = options.moe_tp_extend_ep;
+  asked.extras = options.extras;
   asked.naming = options.target_norm_naming.value_or(dist ? MegatronNaming::kTransformerEngine : asked.naming);
   asked.args = options.mg_args.value_or(asked.args);
   asked.with_optimizer = with_optimizer;
@@ -240,27 +245,27 @@ Target huggingface_target(const ckpt::Source& source, const ConvertOptions& opti
 }
 
 Target dcp_target(const ckpt::Source& source, const ConvertOptions& options,
-                  const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+                  const std::map<std::string, core::DType>& dtypes, bool with_optimizer, const Family* family,
+                  ConvertReport& report) {
   DcpTargetOptions asked;
   asked.folder = options.save_dir;
   asked.data_parallel_size = options.target_data_parallel_size;
   asked.with_optimizer = with_optimizer;
   asked.write_path = options.write_path;
   std::string copy_from;
-  asked.config =
-      result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, nullptr, &copy_from);
+  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, family, &copy_from);
   DcpTarget made = make_dcp_target(source, asked, dtype_of(options, dtypes), report.decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
 
 Target universal_target(const ckpt::Source& source, const ConvertOptions& options,
-                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, ConvertReport& report) {
+                        const std::map<std::string, core::DType>& dtypes, bool with_optimizer, const Family* family,
+                        ConvertReport& report) {
   require_dense_model(source.info().model, options.load_dir, "such a ucp result is not written yet");
   UniversalTargetOptions asked;
   asked.root = options.save_dir;
   std::string copy_from;
-  asked.config =
-      result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, nullptr, &copy_from);
+  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, family, &copy_from);
   asked.with_optimizer = with_optimizer;
   asked.write_path = options.write_path;
   UniversalTarget made = make_universal_target(source, asked, dtype_of(options, dtypes), report.decisions);
@@ -268,11 +273,11 @@ Target universal_target(const ckpt::Source& source, const ConvertOptions& option
 }
 
 Target gguf_target(const ckpt::Source& source, const ConvertOptions& options,
-                   const std::map<std::string, core::DType>& dtypes, ConvertReport& report) {
+                   const std::map<std::string, core::DType>& dtypes, const Family* family, ConvertReport& report) {
   require_dense_model(source.info().model, options.load_dir, "such a gguf result is not written yet");
   GgufTargetOptions asked;
   asked.folder = options.save_dir;
-  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, nullptr,
+  asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, family,
                                &asked.tokenizer_folder);
   asked.q8_0 = options.q8_0;
   GgufTarget made = make_gguf_target(source, asked, dtype_of(options, dtypes), report.decisions);
@@ -294,8 +299,13 @@ std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, co
                     report.decisions);
 }
 
-std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, const Family* named, ConvertReport& report) {
-  const MegatronOptions megatron{.true_vocab_size = options.true_vocab_size, .drop_optimizer = options.drop_optimizer};
+// extras: of the source.
+std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, const Family* named,
+                                        const PipelineExtras& extras, ConvertReport& report) {
+  const MegatronOptions megatron{.true_vocab_size = options.true_vocab_size,
+                                 .drop_optimizer = options.drop_optimizer,
+                                 .extras = extras,
+                                 .hf_cfg_dir = options.hf_cfg_dir};
   switch (report.from) {
     case Format::kHuggingFace:
       return open_huggingface(options.load_dir, named);
@@ -317,6 +327,24 @@ std::unique_ptr<ckpt::Source> open_from(const ConvertOptions& options, const Fam
       break;
   }
   return ckpt::open_native(options.load_dir);
+}
+
+// Lines that turn a tree into a Hugging Face folder repeat how it was made, since MindSpeed-LLM's converter cannot see
+// it.
+void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) {
+  if (report.from != Format::kMegatron || report.to != Format::kHuggingFace) return;
+  const auto leave_out = [&](const char* flag, auto& option) {
+    const std::remove_reference_t<decltype(option)> none{};
+    if (option == none) return;
+    option = none;
+    report.decisions.push_back(cat(flag, " is taken and changes nothing: the tree says how it was made"));
+  };
+  leave_out("--moe-grouped-gemm", options.moe_grouped_gemm);
+  leave_out("--moe-tp-extend-ep", options.moe_tp_extend_ep);
+  leave_out("--expert-tensor-parallel-size", options.expert_tensor_parallel_size);
+  leave_out("--num-layer-list", options.num_layer_list);
+  leave_out("--num-layers-per-virtual-pipeline-stage", options.num_layers_per_virtual_pipeline_stage);
+  leave_out("--target-norm-naming, which --transformer-impl means,", options.target_norm_naming);
 }
 
 // Options that say nothing of this target.
@@ -343,16 +371,27 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
     return format == Format::kDcp || format == Format::kDeepSpeed || format == Format::kUniversal ||
            format == Format::kMeta;
   };
-  const bool has_config = to == Format::kHuggingFace || to == Format::kGguf || says_no_model(to) || says_no_model(from);
+  const bool has_config = to == Format::kHuggingFace || to == Format::kGguf || says_no_model(to) ||
+                          says_no_model(from) || from == Format::kMegatron;
   if (!options.hf_cfg_dir.empty() && !has_config) {
-    refuse("--hf-cfg-dir is of a hf or gguf result, or of a dcp, ds, ucp or meta source or result, and this goes from ",
-           format_name(from), " to ", format_name(to));
+    refuse(
+        "--hf-cfg-dir is of a hf or gguf result, a mg source, or a dcp, ds, ucp or meta source or result, and this "
+        "goes from ",
+        format_name(from), " to ", format_name(to));
   }
   if (to != Format::kGguf && options.q8_0) {
     refuse("--dtype q8_0 is of a gguf result, not of a ", format_name(to), " one");
   }
   if (to != Format::kDcp && options.target_data_parallel_size != 1) {
     refuse("--target-data-parallel-size is of a dcp result, not of a ", format_name(to), " one");
+  }
+  if (options.extras.any() && from != Format::kMegatron && to != Format::kMegatron) {
+    refuse("--noop-layers and --schedules-method are of a mg result, or of a mg source, and this goes from ",
+           format_name(from), " to ", format_name(to));
+  }
+  if (options.extras.dualpipev && options.num_layers_per_virtual_pipeline_stage != 0) {
+    refuse(
+        "--schedules-method dualpipev gives each stage two chunks: leave --num-layers-per-virtual-pipeline-stage out");
   }
   const bool has_layout = to == Format::kNative || is_megatron(to);
   if (!has_layout &&
@@ -368,7 +407,8 @@ void refuse_options_of_others(const ConvertOptions& options, Format from, Format
 
 }  // namespace
 
-ConvertReport convert_checkpoint(const ConvertOptions& options) {
+ConvertReport convert_checkpoint(const ConvertOptions& asked) {
+  ConvertOptions options = asked;
   ConvertReport report;
   report.dry_run = options.dry_run;
   if (options.load_model_type) {
@@ -394,15 +434,26 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
+  for (std::string& note : notes_on_script_flags(options.script_flags)) report.decisions.push_back(std::move(note));
+  leave_out_what_a_tree_says(options, report);
   refuse_options_of_others(options, report.from, report.to);
   const bool has_names = report.from == Format::kHuggingFace || report.to == Format::kHuggingFace;
   if (!options.name_map.empty() && !has_names) {
     throw Error(ErrorCode::kInvalidArgument, "--name-map is of Hugging Face folders, and there is none");
   }
+  if (!options.name_map.empty() && !options.claims.model_type_hf.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--name-map names a family, and so does --model-type-hf: give one of them");
+  }
   std::optional<UserFamily> user_family;
   if (!options.name_map.empty()) user_family.emplace(options.name_map);
   const Family* named = user_family ? &user_family->family() : nullptr;
-  std::unique_ptr<ckpt::Source> source = open_from(options, named, report);
+  const bool to_tree = report.to == Format::kMegatron;  // else extras are of the source
+  std::unique_ptr<ckpt::Source> source = open_from(options, named, to_tree ? PipelineExtras() : options.extras, report);
+  if (!to_tree) options.extras = {};
+  const Family* said =
+      check_script_claims(options.claims, source->info().model, source->info().model_extra.value("hf_config", json()),
+                          static_cast<int64_t>(asked.extras.noop_layers.size()));
   if (!options.lora.empty()) source = with_lora(std::move(source), options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const bool masters_are_weights =
@@ -418,12 +469,14 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const bool with_optimizer = std::any_of(roles.begin(), roles.end(), [](core::TensorRole role) {
     return role != core::TensorRole::kParam && role != core::TensorRole::kBuffer;
   });
-  Target target = report.to == Format::kNative      ? native_target(*source, options, dtypes, roles)
-                  : is_megatron(report.to)          ? megatron_target(*source, options, dtypes, with_optimizer, report)
-                  : report.to == Format::kDcp       ? dcp_target(*source, options, dtypes, with_optimizer, report)
-                  : report.to == Format::kUniversal ? universal_target(*source, options, dtypes, with_optimizer, report)
-                  : report.to == Format::kGguf      ? gguf_target(*source, options, dtypes, report)
-                                                    : huggingface_target(*source, options, dtypes, report.from, named);
+  Target target = report.to == Format::kNative ? native_target(*source, options, dtypes, roles)
+                  : is_megatron(report.to)     ? megatron_target(*source, options, dtypes, with_optimizer, report)
+                  : report.to == Format::kDcp  ? dcp_target(*source, options, dtypes, with_optimizer, said, report)
+                  : report.to == Format::kUniversal
+                      ? universal_target(*source, options, dtypes, with_optimizer, said, report)
+                  : report.to == Format::kGguf
+                      ? gguf_target(*source, options, dtypes, said, report)
+                      : huggingface_target(*source, options, dtypes, report.from, named != nullptr ? named : said);
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);

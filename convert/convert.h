@@ -12,7 +12,9 @@
 
 #include "ckpt/execute.h"
 #include "convert/detect.h"
+#include "convert/megatron/layer_map.h"
 #include "convert/megatron_target.h"
+#include "convert/script_flags.h"
 #include "core/dtype.h"
 #include "core/io/bulk_writer.h"
 
@@ -33,15 +35,17 @@ struct ConvertOptions {
   bool moe_tp_extend_ep = false;                      // experts are dealt to target_expert_parallel_size x TP ranks
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
   int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
-  int64_t true_vocab_size = 0;                        // of a Megatron source; 0: as it says itself
-  std::optional<MegatronNaming> target_norm_naming;   // of a Megatron target, as the next four; none: local, of
-                                                      // torch_dist Transformer Engine's
-  bool moe_grouped_gemm = false;                      // experts under the names of grouped ones
-  std::optional<MegatronArgsForm> mg_args;            // none: a Namespace
-  bool use_distributed_optimizer = false;             // whose state is written
-  int64_t make_vocab_size_divisible_by = 0;           // x TP; 0: as the model says
+  // Of a mg result; or else of a mg source, where its args do not say it. With dualpipev chunks follow from the layers.
+  PipelineExtras extras;
+  int64_t true_vocab_size = 0;                       // of a Megatron source; 0: as it says itself
+  std::optional<MegatronNaming> target_norm_naming;  // of a Megatron target, as the next four; none: local, of
+                                                     // torch_dist Transformer Engine's
+  bool moe_grouped_gemm = false;                     // experts under the names of grouped ones
+  std::optional<MegatronArgsForm> mg_args;           // none: a Namespace
+  bool use_distributed_optimizer = false;            // whose state is written
+  int64_t make_vocab_size_divisible_by = 0;          // x TP; 0: as the model says
   // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP or
-  // DeepSpeed source.
+  // DeepSpeed source, and the rest of it of a mg source that MindSpeed-LLM's converter wrote.
   std::string hf_cfg_dir;
   std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
   bool compress = false;                      // a native target
@@ -50,6 +54,8 @@ struct ConvertOptions {
   std::string lora;   // folder of an adapter of PEFT that is merged into the weights; empty: none
   bool q8_0 = false;  // matrices of a gguf target in blocks of 8 bits
   bool dry_run = false;
+  ScriptClaims claims;                    // with model_type_hf a hf, dcp, ucp or gguf result is of that family
+  std::vector<std::string> script_flags;  // which of script_flags() were given
   ckpt::ExecuteOptions execute;
 };
 

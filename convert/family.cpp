@@ -67,9 +67,13 @@ const Family& find_family(std::string_view model_type) {
                     core::cat("model_type ", detail::printable(model_type), " is not supported; known: ", known));
 }
 
+bool can_say(const Family& family, const core::TransformerConfig& config) {
+  return can_say_layers(family, config) && same_model(as_told_by(family, config), config);
+}
+
 const Family& family_of_model(const core::TransformerConfig& config) {
   for (const Family* family : kFamilies) {
-    if (can_say_layers(*family, config) && same_model(as_told_by(*family, config), config)) return *family;
+    if (can_say(*family, config)) return *family;
   }
   throw core::Error(core::ErrorCode::kUnsupported,
                     "no Hugging Face family that we know can say what this model is: its norms, activation, biases, "

@@ -144,6 +144,9 @@ const Family& find_family(std::string_view model_type);
 // Throws kUnsupported if none can.
 const Family& family_of_model(const core::TransformerConfig& config);
 
+// Whether the family's config.json can say what this model is.
+bool can_say(const Family& family, const core::TransformerConfig& config);
+
 // Of the word embeddings.
 std::string_view embedding_name(const Family& family);
 

@@ -10,12 +10,17 @@
 #include <vector>
 
 #include "ckpt/source.h"
+#include "convert/megatron/layer_map.h"
 
 namespace ms::convert {
 
 struct MegatronOptions {
   int64_t true_vocab_size = 0;  // 0: args.vocab_size, or all rows
   bool drop_optimizer = false;  // its state is not looked at, so it may be of any kind
+  // Of a tree. What MindSpeed-LLM's pipeline was, where args do not say it; and, where they are not Megatron's but of
+  // MindSpeed-LLM's converter (megatron/converter_args.h), the folder of the whole config.json.
+  PipelineExtras extras;
+  std::string hf_cfg_dir;
 };
 
 // path: the root or an iteration's folder (megatron/tree.h). What was not simply taken over is appended to

@@ -15,6 +15,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/sink.h"
 #include "convert/megatron/args.h"
+#include "convert/megatron/layer_map.h"
 #include "convert/megatron/names.h"
 #include "core/io/bulk_writer.h"
 
@@ -27,6 +28,7 @@ struct MegatronTargetOptions {
   MegatronNaming naming = MegatronNaming::kLocal;
   bool moe_grouped_gemm = false;  // experts are grouped (MegatronSpelling), which changes no key of torch_dist
   bool moe_tp_extend_ep = false;  // the layout's expert-parallel ranks are MindSpeed's, EP x TP of them
+  PipelineExtras extras;          // of a tree
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
   bool use_distributed_optimizer = false;     // its state, and not that of the mixed-precision one

@@ -8,11 +8,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "convert/script_flags.h"
 #include "core/comm/agree.h"
 #include "core/comm/communicator.h"
 #include "core/comm/launcher.h"
@@ -27,6 +29,8 @@ namespace {
 
 using namespace ms::tools::msckpt;
 using ms::core::Error;
+namespace convert = ms::convert;
+namespace core = ms::core;
 
 void add_load_dir(CLI::App& verb, Flags& flags) {
   verb.add_option("--load-dir", flags.load_dir,
@@ -64,6 +68,46 @@ void add_target_flags(CLI::App& verb, Flags& flags) {
 
 void add_drop_optimizer(CLI::App& verb, Flags& flags) {
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
+}
+
+// Flags of the converters that users come from: of the same meaning as one of ours, or of none.
+void add_script_flags(CLI::App& verb, Flags& flags) {
+  const char* group = "Flags of MindSpeed-LLM's and Megatron's script lines";
+  const std::map<std::string, std::string> impls = {{"local", "local"}, {"transformer_engine", "te"}};
+  verb.add_option("--transformer-impl,--saver-transformer-impl", flags.target_norm_naming,
+                  "local or transformer_engine: --target-norm-naming local or te")
+      ->transform(CLI::Transformer(impls))
+      ->check(CLI::IsMember({"local", "te"}))
+      ->group(group);
+  const std::map<std::string, std::string> savers = {{"core", "mg"}, {"mcore", "mg"}, {"megatron", "mg"}};
+  verb.add_option("--saver", flags.save_model_type, "core, mcore or megatron: --save-model-type mg")
+      ->transform(CLI::CheckedTransformer(savers))
+      ->group(group);
+  for (const char* dtype : {"bf16", "fp16"}) {
+    verb.add_flag_callback(
+            core::cat("--", dtype), [&flags, dtype] { flags.dtype = dtype; }, core::cat("--dtype ", dtype))
+        ->group(group);
+  }
+  verb.add_option_function<std::string>(
+          "--model-type", [](const std::string&) {}, "GPT: there are no others")
+      ->check(CLI::IsMember({"GPT"}))
+      ->group(group);
+  verb.add_option("--num-layers", flags.claims.num_layers, "What the model has, or this is an error")->group(group);
+  verb.add_option("--first-k-dense-replace", flags.claims.first_k_dense_replace, "The same")->group(group);
+  verb.add_option("--mtp-num-layers", flags.claims.mtp_num_layers, "The same")->group(group);
+  for (const convert::ScriptFlag& flag : convert::script_flags()) {
+    const std::string help = core::cat(flag.is_refused ? "refused: " : "changes nothing: ", flag.why);
+    const auto take = [&flags, name = flag.name] { flags.script_flags.emplace_back(name); };
+    if (flag.values == 0) {
+      verb.add_flag_callback(flag.name, take, help)->group(group);
+      continue;
+    }
+    CLI::Option* option = verb.add_option_function<std::vector<std::string>>(
+        flag.name, [take](const std::vector<std::string>&) { take(); }, help);
+    option->expected(flag.values == convert::kManyValues ? 1 : flag.values,
+                     flag.values == convert::kManyValues ? CLI::detail::expected_max_vector_size : flag.values);
+    option->group(group);
+  }
 }
 
 using Verb = int (*)(const Flags&);
@@ -205,9 +249,19 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
                    "Layers of each stage of a ms, mg or dist result: 3,4,4,3 (evenly)")
       ->delimiter(',');
   convert
-      ->add_option("--target-expert-parallel-size", flags.target.expert_model_parallel_size,
-                   "EP of a ms, mg or dist result (1)")
+      ->add_option("--target-expert-parallel-size,--target-expert-model-parallel-size",
+                   flags.target.expert_model_parallel_size, "EP of a ms, mg or dist result (1)")
       ->check(CLI::PositiveNumber);
+  convert
+      ->add_option("--noop-layers", flags.extras.noop_layers,
+                   "No-op layers of MindSpeed-LLM's, 2,7, among all layers of a mg result, or of a mg source that does "
+                   "not say so (none)")
+      ->delimiter(',');
+  convert
+      ->add_option_function<std::string>(
+          "--schedules-method", [&flags](const std::string&) { flags.extras.dualpipev = true; },
+          "dualpipev: layers of a mg result lie in a V, two chunks a stage; or of a mg source that does not say so")
+      ->check(CLI::IsMember({"dualpipev"}));
   convert
       ->add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
                    "Ranks that share an expert of a ms, mg or dist result (TP)")
@@ -216,7 +270,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
                     "Experts of a ms, mg or dist result are dealt, whole, to EP x TP ranks");
   convert->add_flag("--moe-grouped-gemm", flags.moe_grouped_gemm,
                     "Experts of a mg or dist result are those of grouped layers, named as --target-norm-naming says");
-  convert->add_option("--dtype", flags.dtype,
+  convert->add_option("--dtype,--params-dtype", flags.dtype,
                       "fp32, bf16 or fp16 for all weights, of a gguf result q8_0 too (as the source has them)");
   convert->add_option("--max-shard-size", flags.max_shard_size, "Largest file of a hf result (5GB)");
   convert
@@ -239,12 +293,16 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   convert->add_option("--hf-cfg-dir", flags.hf_cfg_dir,
                       "config.json and tokenizer files of a hf or gguf result come from here; of a dcp, ds, ucp or "
                       "meta source, and a dcp or ucp result, the config.json");
+  convert->add_option("--model-type-hf", flags.claims.model_type_hf,
+                      "Family of the source and of a hf, dcp, ucp or gguf result, by MindSpeed-LLM's name or that of "
+                      "msckpt families (what the source says, or else the first that can say the model)");
   convert->add_option("--lora", flags.lora, "Folder of a LoRA adapter of PEFT that is merged into the weights");
   convert->add_option("--name-map", flags.name_map,
                       "JSON file: what the tensors of a hf source or result are called, for a family of your own");
   convert->add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
   add_memory(convert);
   add_writing(convert);
+  add_script_flags(*convert, flags);
   convert->add_flag("--dry-run", flags.dry_run, "Only say what would be done");
   add_threads(convert);
 

@@ -597,6 +597,11 @@ int run_convert(const Flags& flags) {
   options.moe_grouped_gemm = flags.moe_grouped_gemm;
   options.use_distributed_optimizer = flags.use_distributed_optimizer;
   options.make_vocab_size_divisible_by = flags.make_vocab_size_divisible_by;
+  options.extras = flags.extras;
+  std::sort(options.extras.noop_layers.begin(), options.extras.noop_layers.end());
+  options.claims = flags.claims;
+  options.script_flags = flags.script_flags;
+  options.claims.add_qkv_bias = std::count(flags.script_flags.begin(), flags.script_flags.end(), "--add-qkv-bias") > 0;
   options.hf_cfg_dir = flags.hf_cfg_dir;
   options.name_map = flags.name_map;
   options.drop_optimizer = flags.drop_optimizer;

@@ -11,6 +11,8 @@
 
 #include "ckpt/layout.h"
 #include "ckpt/retention.h"
+#include "convert/megatron/layer_map.h"
+#include "convert/script_flags.h"
 #include "core/comm/communicator.h"
 
 namespace ms::tools::msckpt {
@@ -31,6 +33,9 @@ struct Flags {
   bool use_distributed_optimizer = false;
   std::string target_norm_naming, mg_args;
   std::string load_model_type, save_model_type, dtype, params_dtype, max_shard_size = "5GB", hf_cfg_dir, lora, name_map;
+  convert::PipelineExtras extras;  // of convert, as the next
+  convert::ScriptClaims claims;
+  std::vector<std::string> script_flags;
   int64_t mem_mib = 256;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   core::Communicator* team = nullptr;  // of the processes under mpirun

@@ -1,8 +1,12 @@
 #include "convert/megatron/args.h"
 
+#include <algorithm>
+#include <charconv>
 #include <type_traits>
 
+#include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/sharded_tensor.h"
 
 namespace ms::convert {
 namespace {
@@ -18,8 +22,6 @@ constexpr const char* kUnknownModels[] = {"squared_relu",
                                           "experimental_attention_variant",
                                           "hybrid_override_pattern",
                                           "window_size",
-                                          "noop_layers",
-                                          "schedules_method",  // MindSpeed's dualpipev: other layers on a stage
                                           "apply_residual_connection_post_layernorm",
                                           "heterogeneous_layers_config_path"};
 
@@ -181,7 +183,74 @@ void take_latent_rope(const MegatronArgs& args, core::TransformerConfig& model) 
 
 }  // namespace
 
-core::TransformerConfig megatron_model(const MegatronArgs& args) {
+namespace {
+
+// Which of the layers that are some have experts: as the model has it, whose layers count no-op layers too.
+void leave_out_noop_layers(const MegatronArgs& args, std::span<const int64_t> noop_layers,
+                           core::TransformerConfig& model) {
+  if (noop_layers.empty()) return;
+  if (noop_layers.back() >= model.num_layers || static_cast<int64_t>(noop_layers.size()) >= model.num_layers) {
+    throw Error(ErrorCode::kCorruptData,
+                cat(args.where(), ": no-op layers ", core::Dims(noop_layers.begin(), noop_layers.end()),
+                    " of args.num_layers ", model.num_layers));
+  }
+  if (model.has_experts() && model.moe_layer_freq != "1") {
+    const std::vector<bool> all = model.layers_with_experts();
+    model.moe_layer_freq.clear();
+    for (size_t slot = 0; slot < all.size(); ++slot) {
+      if (std::binary_search(noop_layers.begin(), noop_layers.end(), static_cast<int64_t>(slot))) continue;
+      model.moe_layer_freq += cat(model.moe_layer_freq.empty() ? "[" : ",", all[slot] ? 1 : 0);
+    }
+    model.moe_layer_freq += "]";
+  }
+  model.num_layers -= static_cast<int64_t>(noop_layers.size());
+}
+
+}  // namespace
+
+PipelineExtras pipeline_extras(const MegatronArgs& args) {
+  PipelineExtras extras;
+  if (const auto method = args.find("schedules_method")) {
+    if (!method->is(PickleKind::kString) || method->text() != "dualpipev") {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(args.where(), ": args.schedules_method is another than dualpipev, which is not supported"));
+    }
+    extras.dualpipev = true;
+  }
+  if (!args.is_set("noop_layers")) return extras;
+  const auto refuse = [&] [[noreturn]] {
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.noop_layers is no list of layers"));
+  };
+  const PickleValue value = *args.find("noop_layers");
+  std::vector<int64_t>& layers = extras.noop_layers;
+  if (value.is(PickleKind::kString)) {
+    const std::string_view text = value.text();
+    for (size_t at = 0; at <= text.size();) {
+      const size_t comma = std::min(text.find(',', at), text.size());
+      int64_t layer = -1;
+      const auto [end, wrong] = std::from_chars(text.data() + at, text.data() + comma, layer);
+      if (wrong != std::errc() || end != text.data() + comma) refuse();
+      layers.push_back(layer);
+      at = comma + 1;
+    }
+  } else {
+    const bool is_call = value.is_call_of("builtins", "set");
+    if (is_call && value.arguments().size() != 1) refuse();
+    const PickleValue list = is_call ? value.arguments()[0] : value;
+    if (!list.is(PickleKind::kSet) && !list.is(PickleKind::kList) && !list.is(PickleKind::kTuple)) refuse();
+    for (const PickleValue item : list.items()) {
+      if (!item.is(PickleKind::kInt)) refuse();
+      layers.push_back(item.integer());
+    }
+  }
+  std::sort(layers.begin(), layers.end());
+  if (layers.empty() || layers.front() < 0 || std::adjacent_find(layers.begin(), layers.end()) != layers.end()) {
+    refuse();
+  }
+  return extras;
+}
+
+core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const int64_t> noop_layers) {
   for (const char* name : kUnknownModels) {
     if (!args.is_set(name)) continue;
     throw Error(ErrorCode::kUnsupported, cat(args.where(), ": args.", name,
@@ -207,6 +276,7 @@ core::TransformerConfig megatron_model(const MegatronArgs& args) {
   take_rope_scaling(args, model);
   take_latent_rope(args, model);
   try {
+    leave_out_noop_layers(args, noop_layers, model);
     model.resolve(args.integer("seq_length").value_or(0));
     model.validate();
   } catch (const Error& error) {

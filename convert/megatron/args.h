@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "convert/megatron/layer_map.h"
 #include "convert/safetensors.h"
 #include "convert/torch/pickle.h"
 #include "core/transformer_config.h"
@@ -34,6 +36,7 @@ class MegatronArgs {
   int size(std::string_view name) const;
 
   const std::string& where() const { return where_; }
+  const std::map<std::string, PickleValue, std::less<>>& members() const { return members_; }
 
  private:
   [[noreturn]] void refuse(std::string_view name, const char* expected) const;
@@ -45,7 +48,11 @@ class MegatronArgs {
 // The model, but for its vocabulary: vocab_size is 1. Members that TransformerConfig has by the same name mean the
 // same; what is spelled otherwise (layernorm_epsilon, use_rope_scaling, ..) is translated. Throws kUnsupported for a
 // model that TransformerConfig cannot say (experts, latent attention, ..), kCorruptData for one that cannot be.
-core::TransformerConfig megatron_model(const MegatronArgs& args);
+// noop_layers: which of args.num_layers are none (layer_map.h).
+core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const int64_t> noop_layers = {});
+
+// noop_layers, in any of the forms that MindSpeed-LLM stores, and schedules_method. Throws kCorruptData, kUnsupported.
+PipelineExtras pipeline_extras(const MegatronArgs& args);
 
 // Throws kUnsupported for a model with experts, latent attention or multi-token prediction. where begins the message;
 // what: "such checkpoints are read, but not written yet".

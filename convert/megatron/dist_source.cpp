@@ -74,6 +74,11 @@ class DistSource final : public ckpt::Source {
       : reader_(choose_folder(path).string()) {
     const TorchFile common = open_common(reader_.folder());
     const MegatronArgs args = common_args(common);
+    if (pipeline_extras(args).any()) {
+      throw Error(ErrorCode::kUnsupported, cat(args.where(),
+                                               ": args.noop_layers or args.schedules_method is set: such "
+                                               "torch_dist checkpoints are not supported, trees are"));
+    }
     info_.model = megatron_model(args);
     set_vocabulary(args, options, decisions);
     for (ckpt::ParameterSpec& spec : ckpt::parameter_specs(info_.model)) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "convert/detail/printable.h"
+#include "convert/megatron/converter_args.h"
 #include "convert/megatron/names.h"
 #include "core/error.h"
 
@@ -244,7 +245,7 @@ class ChunkMatcher {
   }
 
   MegatronChunk match(const MegatronRank& rank, int chunk, FoundChunk found) const {
-    const ckpt::LayerRange layers = ckpt::layers_of_chunk(model_.config, model_.layout, rank.pp, chunk);
+    const std::span<const int64_t> slots = model_.layers.slots(rank.pp, chunk);
     std::vector<bool> seen(model_.specs.size());
     MegatronChunk matched;
     const ExpertGrid& grid = model_.experts;
@@ -253,8 +254,8 @@ class ChunkMatcher {
     if (experts_each > 0) split_grouped_experts(rank, experts_each, found);
     for (FoundTensor& tensor : found) {
       MegatronParameter parameter;
-      const std::string key =
-          tensor.parsed.key(layers.first + tensor.parsed.layer, first_expert + tensor.parsed.expert);
+      const int64_t layer = layer_in_slot(rank, slots, tensor);
+      const std::string key = tensor.parsed.key(layer, first_expert + tensor.parsed.expert);
       auto spec = spec_of_.find(key);
       if (spec == spec_of_.end()) spec = spec_of_.find(key_of_model_with_experts(key));
       if (spec == spec_of_.end() && key == kMegatronOutput) {
@@ -266,7 +267,9 @@ class ChunkMatcher {
                                                  " belongs to no part of the model that its args describe"));
       }
       parameter.spec = spec->second;
-      if (key == kEmbedding && rank.pp > 0 && model_.config.mtp_num_layers > 0) parameter.is_tied_copy = true;
+      if (key == kEmbedding && !MegatronLayerMap::is_first_chunk(rank.pp, chunk) && model_.config.mtp_num_layers > 0) {
+        parameter.is_tied_copy = true;
+      }
       check_shape(rank, tensor, model_.specs[spec->second]);
       if (!parameter.is_tied_copy) {
         if (seen[spec->second]) {
@@ -286,6 +289,17 @@ class ChunkMatcher {
   }
 
  private:
+  // kNoLayer of what is in none.
+  static int64_t layer_in_slot(const MegatronRank& rank, std::span<const int64_t> slots, const FoundTensor& found) {
+    const int64_t slot = found.parsed.layer;
+    if (slot < 0) return MegatronLayerMap::kNoLayer;
+    const int64_t layer = slot < static_cast<int64_t>(slots.size()) ? slots[static_cast<size_t>(slot)] : -1;
+    if (layer >= 0) return layer;
+    throw Error(ErrorCode::kCorruptData,
+                cat(rank.file->where(), ": tensor ", printable(found.name), " is there, but that layer ",
+                    slot < static_cast<int64_t>(slots.size()) ? "is a no-op layer" : "is of another stage"));
+  }
+
   void check_shape(const MegatronRank& rank, const FoundTensor& found, const ckpt::ParameterSpec& spec) const {
     const core::Dims wanted = ckpt::local_shape(spec, model_.padded, model_.cut_of(spec, rank.tp).size);
     const auto same = [](uint64_t seen, int64_t expected) { return seen == static_cast<uint64_t>(expected); };
@@ -328,15 +342,11 @@ std::vector<uint64_t> stored_shape(const MegatronParameter& parameter) {
   return {experts * inputs, outputs};
 }
 
-bool MegatronModel::is_last_chunk(int pp, int chunk) const {
-  return pp == layout.pipeline_model_parallel_size - 1 && chunk == layout.virtual_pipeline_model_parallel_size - 1;
-}
-
 bool MegatronModel::chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const {
-  if (spec.layer < 0) return pp == 0 && chunk == 0;
-  if (spec.layer >= config.num_layers) return is_last_chunk(pp, chunk);
-  const ckpt::LayerRange layers = ckpt::layers_of_chunk(config, layout, pp, chunk);
-  return spec.layer >= layers.first && spec.layer < layers.first + layers.count;
+  if (spec.layer < 0) return MegatronLayerMap::is_first_chunk(pp, chunk);
+  if (spec.layer >= config.num_layers) return layers.is_last_chunk(pp, chunk);
+  const MegatronLayerMap::Place& place = layers.place_of(spec.layer);
+  return place.pp == pp && place.chunk == chunk;
 }
 
 bool MegatronModel::rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const {
@@ -355,11 +365,46 @@ MegatronModel::Cut MegatronModel::cut_of(const ckpt::ParameterSpec& spec, int tp
   return {experts.cuts(), experts.cut_of(tp)};
 }
 
-MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_size,
+namespace {
+
+// The model that args describe, in either of their kinds, but for how its vocabulary is padded.
+void read_args(const MegatronArgs& args, const PipelineExtras& extras, const MegatronOptions& options,
+               MegatronModel& model, std::vector<std::string>& decisions) {
+  if (!are_converter_args(args)) {
+    model.config = megatron_model(args, extras.noop_layers);
+    if (!options.hf_cfg_dir.empty()) {
+      decisions.push_back("args say what the model is: --hf-cfg-dir is not needed to read it");
+    }
+    return;
+  }
+  HfConfig config = read_converter_args(args, extras.noop_layers, options.hf_cfg_dir, decisions);
+  model.config = std::move(config.model);
+  model.hf_config = std::move(config.original);
+}
+
+// Throws kCorruptData for stages that the model cannot be cut into.
+void place_layers(const MegatronTree& tree, MegatronModel& model) {
+  try {
+    model.config.validate();
+    ckpt::ModelLayout matrices = model.layout;
+    if (tree.extras.any()) {  // then the map alone says how layers are dealt
+      matrices.pipeline_model_parallel_size = matrices.virtual_pipeline_model_parallel_size = 1;
+    }
+    ckpt::validate_layout(matrices, model.config);
+    model.layers = MegatronLayerMap(model.config.num_layers, model.layout, tree.extras);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kCorruptData, cat(tree.ranks[0].args->where(), ": args: ", error.what()));
+  }
+}
+
+}  // namespace
+
+MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOptions& options,
                                   std::vector<std::string>& decisions) {
   const MegatronArgs& args = *tree.ranks[0].args;
+  const int64_t asked_vocab_size = options.true_vocab_size;
   MegatronModel model;
-  model.config = megatron_model(args);
+  read_args(args, tree.extras, options, model, decisions);
   std::vector<std::vector<FoundChunk>> found;
   int64_t skipped = 0;
   for (const MegatronRank& rank : tree.ranks) {
@@ -384,13 +429,8 @@ MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_
     const int expert_ranks = tree.experts.blocks() * tree.experts.cuts();
     model.layout.data_parallel_size = std::lcm(tree.tp, expert_ranks) / tree.tp;
   }
-  model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
-  try {
-    model.config.validate();
-    ckpt::validate_layout(model.layout, model.config);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args: ", error.what()));
-  }
+  if (!tree.extras.any()) model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
+  place_layers(tree, model);
   model.specs = ckpt::parameter_specs(model.config);
   take_down_projections(found, model);
   for (ckpt::ParameterSpec& spec : model.specs) {

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/layout.h"
+#include "convert/megatron.h"
+#include "convert/megatron/layer_map.h"
 #include "convert/megatron/tree.h"
 #include "core/transformer_config.h"
 
@@ -37,13 +40,14 @@ struct MegatronModel {
   core::TransformerConfig config;
   core::TransformerConfig padded;  // the same, but padded_vocab_size(tp) is what the tree holds
   ckpt::ModelLayout layout;        // of few data-parallel ranks; how many layers a chunk has is told by its keys
+  MegatronLayerMap layers;
   ExpertGrid experts;
   std::vector<ckpt::ParameterSpec> specs;
+  nlohmann::json hf_config;             // of a tree that MindSpeed-LLM's converter wrote (converter_args.h); else null
   bool has_joined_projections = false;  // latent attention is MindSpeed-LLM's, with one linear_qkv for two projections
 
   // Whether chunk `chunk` of stage `pp` has the parameter; of tied embeddings the first, not the copy's.
   bool chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const;
-  bool is_last_chunk(int pp, int chunk) const;
   // Whether a rank of the stage has this expert; of what is no expert's, every rank has it.
   bool rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const;
   // The spec of a parameter of the plan that all ranks share (stage_plan.h): of an expert, that of the rank's own.
@@ -57,11 +61,10 @@ struct MegatronModel {
   std::vector<std::vector<MegatronChunk>> chunks;  // of each rank of the tree
 };
 
-// asked_vocab_size: as true_vocab_size (args.h). Appends to `decisions` what was not simply taken over, one sentence
-// each. Every rank holds exactly the parameters that its stage has, each of the shape that args say. Throws
-// kCorruptData if not, naming file and tensor; kUnsupported for a checkpoint_version below 2 and for a tensor that no
-// model of ours has.
-MegatronModel read_megatron_model(const MegatronTree& tree, int64_t asked_vocab_size,
+// Appends to `decisions` what was not simply taken over, one sentence each. Every rank holds exactly the parameters
+// that its stage has, each of the shape that args say. Throws kCorruptData if not, naming file and tensor; kUnsupported
+// for a checkpoint_version below 2 and for a tensor that no model of ours has.
+MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOptions& options,
                                   std::vector<std::string>& decisions);
 
 }  // namespace ms::convert

@@ -30,6 +30,7 @@ constexpr Renaming kOutside[] = {
     {"language_model.encoder.layers.", "decoder.layers."},
     {"language_model.transformer.layers.", "decoder.layers."},
     {"word_embeddings_for_head.", "output_layer."},
+    {"final_layernorm.", "decoder.final_layernorm."},  // MindSpeed-LLM's, of models that predict further tokens
 };
 
 constexpr Renaming kInLayer[] = {
@@ -185,7 +186,17 @@ int place_in(std::string_view name, const std::string_view (&table)[N]) {
 
 }  // namespace
 
-MegatronName parse_megatron_name(std::string_view name) { return parse(renamed(name, kOutside), false); }
+MegatronName parse_megatron_name(std::string_view name) {
+  constexpr std::string_view kMtpNorms = "mtp.final_layernorms.";  // MindSpeed-LLM's
+  if (name.starts_with(kMtpNorms)) {
+    const auto number = leading_number(name.substr(kMtpNorms.size()));
+    if (number) {
+      const std::string_view behind = name.substr(kMtpNorms.size() + number->second);
+      return {-1, core::cat(kMtpLayers, number->first, ".final_layernorm", behind)};
+    }
+  }
+  return parse(renamed(name, kOutside), false);
+}
 
 MegatronName parse_canonical_name(const std::string& key) { return parse(key, true); }
 

@@ -22,17 +22,6 @@ constexpr Setting kSettings[] = {{"training", "seq_length"},  {"data", "tokenize
 constexpr const char* kSchedule[] = {"max_lr",    "min_lr",   "lr_warmup_steps", "lr_decay_steps", "lr_decay_style",
                                      "num_steps", "start_wd", "end_wd",          "wd_incr_steps",  "wd_incr_style"};
 
-json to_json(PickleValue value) {
-  if (value.is(PickleKind::kBool)) return value.boolean();
-  if (value.is(PickleKind::kInt)) return value.integer();
-  if (value.is(PickleKind::kFloat)) return value.real();
-  if (!value.is(PickleKind::kString)) return nullptr;
-  // A pickle may hold a text that is no UTF-8, JSON may not: what changes when it is cleaned is left out.
-  json text = std::string(value.text());
-  const std::string clean = text.dump(-1, ' ', false, json::error_handler_t::ignore);
-  return json::parse(clean) == text ? text : json();
-}
-
 MegatronArg to_arg(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<int64_t>();
@@ -73,6 +62,17 @@ std::optional<PickleValue> first_group(PickleValue optimizer) {
 
 }  // namespace
 
+nlohmann::json plain_json(PickleValue value) {
+  if (value.is(PickleKind::kBool)) return value.boolean();
+  if (value.is(PickleKind::kInt)) return value.integer();
+  if (value.is(PickleKind::kFloat)) return value.real();
+  if (!value.is(PickleKind::kString)) return nullptr;
+  // A pickle may hold a text that is no UTF-8, JSON may not: what changes when it is cleaned is left out.
+  json text = std::string(value.text());
+  const std::string clean = text.dump(-1, ' ', false, json::error_handler_t::ignore);
+  return json::parse(clean) == text ? text : json();
+}
+
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info) {
   if (const auto iteration = state.find("iteration"); iteration && iteration->is(PickleKind::kInt)) {
     info.iteration = iteration->integer();
@@ -80,7 +80,7 @@ void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::Ch
   info.common["consumed_train_samples"] = args.integer("consumed_train_samples").value_or(0);
   for (const Setting& setting : kSettings) {
     if (const auto value = args.find(setting.name))
-      info.common["config"][setting.group][setting.name] = to_json(*value);
+      info.common["config"][setting.group][setting.name] = plain_json(*value);
   }
   if (const auto optimizer = state.find("optimizer")) {
     if (const auto group = first_group(*optimizer)) add_adam_group(*group, info.common);
@@ -90,7 +90,7 @@ void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::Ch
   json& common = info.common["opt_param_scheduler"] = json::object();
   for (const auto& [key, value] : scheduler->pairs()) {
     if (!key.is(PickleKind::kString)) continue;
-    if (json known = to_json(value); !known.is_null()) common[std::string(key.text())] = std::move(known);
+    if (json known = plain_json(value); !known.is_null()) common[std::string(key.text())] = std::move(known);
   }
 }
 

@@ -10,6 +10,9 @@
 
 namespace ms::convert {
 
+// A truth value, a number or a text; null for anything else.
+nlohmann::json plain_json(PickleValue value);
+
 // What Adam goes by, besides the schedule.
 struct AdamSettings {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Megatron's defaults

@@ -48,7 +48,7 @@ bool same_bits(const MegatronState& a, const MegatronState& b) {
 class MegatronSource final : public ckpt::Source {
  public:
   MegatronSource(const std::string& path, const MegatronOptions& options, std::vector<std::string>& decisions)
-      : tree_(open_megatron_tree(path)), model_(read_megatron_model(tree_, options.true_vocab_size, decisions)) {
+      : tree_(open_megatron_tree(path, options.extras)), model_(read_megatron_model(tree_, options, decisions)) {
     if (!options.drop_optimizer) {
       optimizer_ = read_megatron_optimizer(tree_, model_, decisions);
     } else if (tree_.ranks[0].find("optimizer") || !tree_.ranks[0].distributed_optimizer.empty()) {
@@ -77,7 +77,14 @@ class MegatronSource final : public ckpt::Source {
     optimizer_.states.clear();
     info_.model = model_.config;
     info_.layout = ckpt::layout_to_json(model_.layout);
+    const PipelineExtras& extras = model_.layers.extras();
+    if (extras.dualpipev) info_.layout["layer_map"] = "dualpipev";
+    if (!extras.noop_layers.empty()) info_.layout["noop_layers"] = extras.noop_layers;
     add_megatron_progress(tree_.ranks[0].file->root(), *tree_.ranks[0].args, info_);
+    if (!model_.hf_config.is_null()) {
+      info_.model_extra["hf_config"] = std::move(model_.hf_config);
+      info_.common.erase("config");  // the converter's defaults, not settings of a run
+    }
     if (optimizer_.step && !info_.common.contains("step")) info_.common["step"] = *optimizer_.step;
   }
 

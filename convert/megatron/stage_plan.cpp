@@ -13,7 +13,6 @@ using core::TensorRole;
 // The parameters of a chunk, in the order of registration; of experts those of the first of the ranks that share them.
 MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const MegatronSpelling& spelling,
                          const std::function<DType(const std::string&)>& dtype) {
-  const int64_t first_layer = ckpt::layers_of_chunk(model.config, model.layout, pp, chunk).first;
   struct Placed {
     RegistrationPlace place;
     MegatronParameter parameter;
@@ -22,7 +21,8 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   const auto add = [&](size_t s, const std::string& key, bool is_tied_copy) {
     const ckpt::ParameterSpec& spec = model.specs[s];
     const MegatronName name = megatron_name(parse_canonical_name(key), spelling);
-    MegatronParameter parameter{s, name.key(name.layer - first_layer, name.expert), {}, is_tied_copy};
+    const int64_t slot = name.layer < 0 ? 0 : model.layers.place_of(name.layer).slot;
+    MegatronParameter parameter{s, name.key(slot, name.expert), {}, is_tied_copy};
     parameter.tensor.dtype = from_core_dtype(dtype(spec.key));
     for (const int64_t length : ckpt::local_shape(spec, model.padded, model.cut_of(spec, 0).size)) {
       parameter.tensor.shape.push_back(static_cast<uint64_t>(length));
@@ -33,7 +33,7 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
     const ckpt::ParameterSpec& spec = model.specs[s];
     if (model.chunk_holds(spec, pp, chunk) && model.rank_holds(spec, 0, 0)) add(s, spec.key, false);
   }
-  if (pp > 0 && model.is_last_chunk(pp, chunk)) {
+  if (model.layout.pipeline_model_parallel_size > 1 && model.layers.is_last_chunk(pp, chunk)) {
     for (size_t s = 0; s < model.specs.size(); ++s) {
       const std::string& key = model.specs[s].key;
       if (key == kWordEmbeddings && model.config.mtp_num_layers > 0) add(s, key, true);

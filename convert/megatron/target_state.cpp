@@ -40,6 +40,7 @@ class StatePlanner {
  private:
   void plan_optimizer();
   void add_args();
+  void add_pipeline_extras();
   void describe();
   void say(const auto&... parts) { decisions_.push_back(cat(parts...)); }
 
@@ -100,7 +101,7 @@ void StatePlanner::add_args() {
       {"pipeline_model_parallel_size", int64_t{pp}},
       {"virtual_pipeline_model_parallel_size", vpp > 1 ? MegatronArg(int64_t{vpp}) : none},
       {"num_layers_per_virtual_pipeline_stage",
-       vpp > 1 ? MegatronArg(model_.config.num_layers / (int64_t{pp} * vpp)) : none},
+       vpp > 1 ? MegatronArg(model_.layers.num_slots() / (int64_t{pp} * vpp)) : none},
       {"expert_model_parallel_size", int64_t{model_.experts.ep}},
       {"expert_tensor_parallel_size", experts ? MegatronArg(int64_t{model_.experts.cuts()}) : none},
       {"moe_grouped_gemm", options_.moe_grouped_gemm},
@@ -121,6 +122,24 @@ void StatePlanner::add_args() {
       {"no_save_optim", state_.optimizer == MegatronOptimizerForm::kNone},
   };
   args.insert(args.end(), of_tree.begin(), of_tree.end());
+  add_pipeline_extras();
+}
+
+// As MindSpeed-LLM has them: no-op layers are counted among the layers, and have no experts.
+void StatePlanner::add_pipeline_extras() {
+  const PipelineExtras& extras = model_.layers.extras();
+  if (extras.dualpipev) state_.args.emplace_back("schedules_method", "dualpipev");
+  const auto& noops = extras.noop_layers;
+  if (noops.empty()) return;
+  std::string text;
+  for (const int64_t layer : noops) text += cat(text.empty() ? "" : ",", layer);
+  state_.args.emplace_back("noop_layers", text);
+  for (auto& [name, value] : state_.args) {
+    if (name == "num_layers") value = model_.layers.num_slots();
+    auto* with_experts = name == "moe_layer_freq" ? std::get_if<std::vector<int64_t>>(&value) : nullptr;
+    if (with_experts == nullptr) continue;
+    for (const int64_t layer : noops) with_experts->insert(with_experts->begin() + layer, 0);
+  }
 }
 
 void StatePlanner::describe() {
@@ -156,7 +175,13 @@ MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTa
     model.padded.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
   }
   model.layout = options.layout;
-  ckpt::validate_layout(model.layout, model.config);
+  ckpt::ModelLayout matrices = model.layout;
+  if (options.extras.any()) {  // then the map alone says how layers are dealt
+    matrices.pipeline_model_parallel_size = matrices.virtual_pipeline_model_parallel_size = 1;
+    matrices.num_layer_list.clear();
+  }
+  ckpt::validate_layout(matrices, model.config);
+  model.layers = MegatronLayerMap(model.config.num_layers, model.layout, options.extras);
   const int tp = model.layout.tensor_model_parallel_size, ep = model.layout.expert_model_parallel_size;
   const int etp = model.config.has_experts() ? model.layout.expert_tensor_parallel_size : tp;
   model.experts = {tp, options.moe_tp_extend_ep ? ep / tp : ep, etp, options.moe_tp_extend_ep};

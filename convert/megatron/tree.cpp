@@ -58,7 +58,35 @@ MegatronRank open_rank(const fs::path& folder, int tp, int pp, int ep) {
   return rank;
 }
 
-MegatronTree open_iteration(const fs::path& folder) {
+// What was asked for goes where args say nothing.
+PipelineExtras extras_of(const MegatronArgs& args, const PipelineExtras& asked) {
+  PipelineExtras extras = pipeline_extras(args);
+  const auto& layers = extras.noop_layers;
+  if (!layers.empty() && !asked.noop_layers.empty() && layers != asked.noop_layers) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--noop-layers ", asked.noop_layers, ", but ", args.where(), ": args.noop_layers is ", layers));
+  }
+  if (layers.empty()) extras.noop_layers = asked.noop_layers;
+  extras.dualpipev = extras.dualpipev || asked.dualpipev;
+  return extras;
+}
+
+// MindSpeed-LLM's converter says only how many layers a chunk has.
+int chunks_of_stage(const MegatronArgs& args, int pp, const PipelineExtras& extras) {
+  if (extras.dualpipev) return 2;
+  const int64_t each = args.integer("num_layers_per_virtual_pipeline_stage").value_or(0);
+  if (args.is_set("virtual_pipeline_model_parallel_size") || each == 0) {
+    return args.size("virtual_pipeline_model_parallel_size");
+  }
+  const int64_t layers = args.integer("num_layers").value_or(0);
+  if (each < 0 || layers < 1 || layers > 1 << 20 || each > layers || layers % (each * pp) != 0) {
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.num_layers_per_virtual_pipeline_stage ", each,
+                                             " does not divide args.num_layers ", layers, " on ", pp, " stages"));
+  }
+  return static_cast<int>(layers / (each * pp));
+}
+
+MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked) {
   if (!holds_ranks(folder)) {
     throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": no mp_rank_* folder in it"));
   }
@@ -75,7 +103,8 @@ MegatronTree open_iteration(const fs::path& folder) {
   const MegatronArgs& args = *first.args;
   tree.tp = args.size("tensor_model_parallel_size");
   tree.pp = args.size("pipeline_model_parallel_size");
-  tree.vpp = args.size("virtual_pipeline_model_parallel_size");
+  tree.extras = extras_of(args, asked);
+  tree.vpp = chunks_of_stage(args, tree.pp, tree.extras);
   tree.experts = {tree.tp, args.size("expert_model_parallel_size"), tree.tp, args.flag("moe_tp_extend_ep")};
   if (args.is_set("expert_tensor_parallel_size")) tree.experts.etp = args.size("expert_tensor_parallel_size");
   if (tree.tp % tree.experts.etp != 0) {
@@ -170,11 +199,11 @@ std::string megatron_sign(const fs::path& folder) {
   return cat(folders[0].filename().string(), "/", first_rank(folders[0]));
 }
 
-MegatronTree open_megatron_tree(const fs::path& path) {
+MegatronTree open_megatron_tree(const fs::path& path, const PipelineExtras& asked) {
   const bool is_iteration = holds_ranks(path);
   const fs::path chosen = is_iteration ? path : choose_megatron_iteration(path, holds_ranks);
   try {
-    return open_iteration(chosen);
+    return open_iteration(chosen, asked);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData) throw;
     const fs::path whole = fs::weakly_canonical(chosen);
@@ -184,7 +213,7 @@ MegatronTree open_megatron_tree(const fs::path& path) {
     for (const fs::path& other : megatron_iterations(whole.parent_path(), holds_ranks)) {
       if (other.filename() == whole.filename()) continue;
       try {
-        open_iteration(other);
+        open_iteration(other, asked);
       } catch (const Error&) {  // no help either
         continue;
       }

@@ -54,6 +54,7 @@ struct MegatronRank {
 struct MegatronTree {
   std::filesystem::path folder;  // of the iteration
   int tp = 1, pp = 1, vpp = 1;
+  PipelineExtras extras;
   ExpertGrid experts;
   std::vector<MegatronRank> ranks;  // stage by stage, each in the order of experts.ranks()
 
@@ -64,8 +65,9 @@ struct MegatronTree {
 std::string megatron_sign(const std::filesystem::path& folder);
 
 // path: a root, or the folder of one iteration. Of a root the iteration that the tracker names, without one the newest.
-// Throws kNotFound; kCorruptData if ranks are missing, too many or contradict each other, naming the newest iteration
-// beside it that is complete; what TorchFile throws.
-MegatronTree open_megatron_tree(const std::filesystem::path& path);
+// asked: what MindSpeed-LLM's pipeline was, for args that do not say so. Throws kNotFound; kInvalidArgument if they say
+// otherwise than asked; kCorruptData if ranks are missing, too many or contradict each other, naming the newest
+// iteration beside it that is complete; what TorchFile throws.
+MegatronTree open_megatron_tree(const std::filesystem::path& path, const PipelineExtras& asked = {});
 
 }  // namespace ms::convert

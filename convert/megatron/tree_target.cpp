@@ -30,7 +30,7 @@ class TreePlanner {
     for (int pp = 0; pp < pp_size; ++pp) {
       const auto stage =
           std::make_shared<const StagePlan>(plan_stage(model_, pp, spelling, state->optimizer, state->step, dtype_));
-      const bool last = pp + 1 == pp_size;
+      const bool last = model_.layers.is_last_chunk(pp, model_.layout.virtual_pipeline_model_parallel_size - 1);
       for (const auto& [tp, ep] : model_.experts.ranks()) {
         const std::string folder = megatron_rank_folder(tp, pp, pp_size, ep, model_.experts.ep);
         add_targets(stage->model, tp, ep, 0, static_cast<int32_t>(sink.files.size()), target.shards, sink.places);
@@ -82,8 +82,19 @@ void TreePlanner::check() const {
 }
 
 void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const {
+  const PipelineExtras& extras = model_.layers.extras();
+  const char* end = extras.dualpipev ? "the second chunk of the first stage" : "the last stage";
+  if (extras.dualpipev) {
+    decisions.push_back(
+        "layers lie in a V, as for MindSpeed-LLM's --schedules-method dualpipev: the first stage has "
+        "the first ones and the last, the final norm and the output layer");
+  }
+  if (!extras.noop_layers.empty()) {
+    decisions.push_back(cat("of ", model_.layers.num_slots(), " layers ", extras.noop_layers.size(),
+                            " are no-op layers, as for MindSpeed-LLM's --noop-layers: they have no weights"));
+  }
   if (!model_.config.untie_embeddings_and_output_weights && model_.layout.pipeline_model_parallel_size > 1) {
-    decisions.push_back(cat("the last stage gets a copy of the word embeddings, ", kMegatronOutput));
+    decisions.push_back(cat(end, " gets a copy of the word embeddings, ", kMegatronOutput));
   }
   const bool local = options_.naming == MegatronNaming::kLocal;
   decisions.push_back(
@@ -97,7 +108,7 @@ void TreePlanner::describe(const MegatronTargetState& state, std::vector<std::st
     decisions.push_back(cat("experts lie ", kind));
   }
   if (model_.config.mtp_num_layers > 0 && model_.layout.pipeline_model_parallel_size > 1) {
-    decisions.push_back("the last stage, which predicts further tokens, gets a copy of the word embeddings");
+    decisions.push_back(cat(end, ", which predicts further tokens, gets a copy of the word embeddings"));
   }
   if (state.optimizer == MegatronOptimizerForm::kDistributed) {
     decisions.push_back(

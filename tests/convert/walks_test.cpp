@@ -1,8 +1,9 @@
 // Random walks through the formats: models of every family, as Hugging Face, Megatron trees, torch_dist, PyTorch DCP
 // and ours, in layouts that change with every step, come back bit for bit, weights and optimizer state.
-// Every element says where it belongs, so that a wrong one is reported with its origin. 60 steps, 600 in `nightly`.
+// Every element says where it belongs, so that a wrong one is reported with its origin. 300 steps, 600 in `nightly`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -230,6 +231,7 @@ class Walk {
     if (to == Format::kDcp) options.target_data_parallel_size = one_of(std::array{1, 2, 3, 7});
     const bool megatron = to == Format::kMegatron || to == Format::kMegatronDist;
     if (megatron || to == Format::kNative) choose_layout(options);
+    if (to == Format::kMegatron && random_() % 2 == 0) choose_pipeline(options);
     if (has_experts_ && (megatron || to == Format::kNative)) choose_expert_layout(options);
     if (megatron) {
       options.use_distributed_optimizer = random_() % 2 == 0;
@@ -243,7 +245,9 @@ class Walk {
     }
     said_ += cat(" -> ", format_name(to), " TP ", options.target_tensor_parallel_size, " PP ",
                  options.target_pipeline_parallel_size, options.num_layers_per_virtual_pipeline_stage > 0 ? " VPP" : "",
-                 options.use_distributed_optimizer ? " distributed" : "", " DP ", options.target_data_parallel_size);
+                 options.extras.dualpipev ? " V" : "", options.use_distributed_optimizer ? " distributed" : "", " DP ",
+                 options.target_data_parallel_size);
+    for (const int64_t layer : options.extras.noop_layers) said_ += cat(" no-op ", layer);
     if (has_experts_) {
       said_ +=
           cat(" EP ", options.target_expert_parallel_size, " ETP ", options.expert_tensor_parallel_size.value_or(0),
@@ -262,6 +266,19 @@ class Walk {
     if (options.target_pipeline_parallel_size == 2 && random_() % 2 == 0) {
       options.num_layers_per_virtual_pipeline_stage = 1;
     }
+  }
+
+  // MindSpeed-LLM's: four layers in as many slots or twice as many, in a V or not.
+  void choose_pipeline(ConvertOptions& options) {
+    const int pp = options.target_pipeline_parallel_size;
+    options.extras.dualpipev = pp > 1 && random_() % 2 == 0;
+    if (options.extras.dualpipev) options.num_layers_per_virtual_pipeline_stage = 0;
+    const bool needs_eight = options.extras.dualpipev && pp == 4;
+    if (!needs_eight && random_() % 3 == 0) return;
+    std::array<int64_t, 8> slots = {0, 1, 2, 3, 4, 5, 6, 7};
+    std::shuffle(slots.begin(), slots.end(), random_);
+    options.extras.noop_layers.assign(slots.begin(), slots.begin() + 4);
+    std::sort(options.extras.noop_layers.begin(), options.extras.noop_layers.end());
   }
 
   // Of four experts.
@@ -289,7 +306,7 @@ TEST(Walks, ThroughTheFormatsComeBack) {
   const char* seed_text = std::getenv("MS_TEST_SEED");
   const uint64_t seed = seed_text != nullptr ? std::strtoull(seed_text, nullptr, 10) : 20261122;
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  const int walks = std::getenv("MS_NIGHTLY") != nullptr ? 120 : 12;
+  const int walks = std::getenv("MS_NIGHTLY") != nullptr ? 120 : 60;
   for (int walk = 0; walk < walks; ++walk) {
     Walk through(seed + static_cast<uint64_t>(walk));
     try {

@@ -140,7 +140,7 @@ TEST(MegatronArgsTest, WhatIsSpelledOtherwise) {
 }
 
 TEST(MegatronArgsTest, WhatWeCannotComputeIsNamed) {
-  for (const char* name : {"squared_relu", "noop_layers", "schedules_method"}) {
+  for (const char* name : {"squared_relu", "window_size", "attention_output_gate"}) {
     const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
     EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
     EXPECT_THAT(thrown.text, HasSubstr(core::cat("a.pt: args.", name, " is set")));
@@ -151,6 +151,41 @@ TEST(MegatronArgsTest, WhatWeCannotComputeIsNamed) {
     EXPECT_EQ(thrown.code, ErrorCode::kCorruptData);
     EXPECT_THAT(thrown.text, HasSubstr("a.pt: args"));
   }
+}
+
+TEST(MegatronArgsTest, PipelinesOfMindSpeedLlm) {
+  const auto extras = [](const Members& members) { return pipeline_extras(Args(members).args); };
+  EXPECT_FALSE(extras({}).any());
+  EXPECT_FALSE(extras({{"noop_layers", nullptr}, {"schedules_method", nullptr}}).any());
+  const PipelineExtras both = extras({{"noop_layers", "7,2,30"}, {"schedules_method", "dualpipev"}});
+  EXPECT_EQ(both.noop_layers, (std::vector<int64_t>{2, 7, 30}));
+  EXPECT_TRUE(both.dualpipev);
+  // A training run keeps a set: as protocol 2 pickles it, and as protocol 4.
+  for (const char* set : {"c__builtin__\nset\n](K\x07K\x02"
+                          "e\x85R",
+                          "\x8f(K\x07K\x02\x90"}) {
+    std::string bytes("\x80\x04}X\x0b\0\0\0noop_layers", 19);
+    const Pickle pickle(bytes + set + "s.", "a.pt");
+    EXPECT_EQ(pipeline_extras(MegatronArgs(pickle.root(), "a.pt")).noop_layers, (std::vector<int64_t>{2, 7}));
+  }
+  for (const Members& lie :
+       {Members{{"noop_layers", "2,2"}}, Members{{"noop_layers", "2,"}}, Members{{"noop_layers", 3}},
+        Members{{"noop_layers", "-1"}}, Members{{"noop_layers", "x"}}}) {
+    EXPECT_EQ(thrown_by([&] { extras(lie); }).code, ErrorCode::kCorruptData);
+  }
+  EXPECT_EQ(thrown_by([&] { extras({{"schedules_method", "dualpipe"}}); }).code, ErrorCode::kUnsupported);
+}
+
+TEST(MegatronArgsTest, NoOpLayersAreNoneOfTheModel) {
+  const auto model = [](const Members& members, const std::vector<int64_t>& noops) {
+    return megatron_model(Args(with(kLlama, members)).args, noops);
+  };
+  EXPECT_EQ(model({{"num_layers", 8}}, {2, 7}).num_layers, 6);
+  const Members experts = {{"num_layers", 8}, {"num_experts", 4}, {"moe_layer_freq", "[0,0,1,1,1,1,1,0]"}};
+  EXPECT_EQ(model(experts, {0, 7}).moe_layer_freq, "([0]*1+[1]*5)");
+  EXPECT_EQ(model({{"num_layers", 4}, {"num_experts", 4}}, {3}).moe_layer_freq, "1");
+  EXPECT_EQ(thrown_by([&] { model({{"num_layers", 2}}, {2}); }).code, ErrorCode::kCorruptData);
+  EXPECT_EQ(thrown_by([&] { model({{"num_layers", 2}}, {0, 1}); }).code, ErrorCode::kCorruptData);
 }
 
 TEST(MegatronArgsTest, TrueVocabulary) {

@@ -25,6 +25,7 @@ MegatronModel model_of_four_layers() {
   model.layout.tensor_model_parallel_size = 2;
   model.layout.pipeline_model_parallel_size = 2;
   model.layout.virtual_pipeline_model_parallel_size = 2;
+  model.layers = MegatronLayerMap(config.num_layers, model.layout, {});
   model.specs = ckpt::parameter_specs(config);
   return model;
 }
@@ -122,6 +123,7 @@ MegatronModel model_of_experts() {
   model.layout.data_parallel_size = 2;
   model.layout.expert_model_parallel_size = 2;
   model.experts.ep = 2;
+  model.layers = MegatronLayerMap(config.num_layers, model.layout, {});
   model.specs = ckpt::parameter_specs(config);
   return model;
 }
