@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 
 #include "convert/detail/printable.h"
@@ -130,6 +131,23 @@ std::vector<int64_t> layer_list(const MegatronTree& tree, const std::vector<std:
   }
   if (std::adjacent_find(list.begin(), list.end(), std::not_equal_to<>()) == list.end()) list.clear();  // even
   return list;
+}
+
+// That so many layers are there as args ask for, before anything is made of that number.
+void check_layers_with_noops(const MegatronTree& tree, const std::vector<std::vector<FoundChunk>>& found,
+                             int64_t num_layers) {
+  int64_t sum = 0;
+  for (size_t rank = 0; rank < found.size(); rank += tree.ranks_of_stage()) {
+    for (const FoundChunk& chunk : found[rank]) {
+      std::set<int64_t> layers;
+      for (const FoundTensor& tensor : chunk) layers.insert(tensor.parsed.layer);
+      sum += static_cast<int64_t>(layers.size()) - static_cast<int64_t>(layers.count(-1));
+    }
+  }
+  if (sum == num_layers) return;
+  throw Error(ErrorCode::kCorruptData,
+              cat(tree.folder.string(), ": its ranks hold ", sum, " layers, but args.num_layers without ",
+                  tree.extras.noop_layers.size(), " no-op layers is ", num_layers));
 }
 
 // Rows of the word embeddings on all ranks.
@@ -429,7 +447,11 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
     const int expert_ranks = tree.experts.blocks() * tree.experts.cuts();
     model.layout.data_parallel_size = std::lcm(tree.tp, expert_ranks) / tree.tp;
   }
-  if (!tree.extras.any()) model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
+  if (tree.extras.any()) {
+    check_layers_with_noops(tree, found, model.config.num_layers);
+  } else {
+    model.layout.num_layer_list = layer_list(tree, found, model.config.num_layers);
+  }
   place_layers(tree, model);
   model.specs = ckpt::parameter_specs(model.config);
   take_down_projections(found, model);

@@ -42,7 +42,8 @@ def pickles_of_folders():
             "megatron_tree": ["megatron/mindspeed_te/iter_0000001/mp_rank_00/model_optim_rng.pt",
                               "megatron/legacy_gpt/iter_0000007/mp_rank_00_000/model_optim_rng.pt",
                               "megatron/tied_pp2_distributed/iter_0000007/mp_rank_00_000/distrib_optim.pt",
-                              "megatron/moe_ep2_distributed/iter_0000007/mp_rank_00_000/model_optim_rng.pt"],
+                              "megatron/moe_ep2_distributed/iter_0000007/mp_rank_00_000/model_optim_rng.pt",
+                              "mindspeed_llm/qwen3_dualpipev_noop/mg/iter_0000001/mp_rank_00_000/model_optim_rng.pt"],
             "deepspeed": ["deepspeed/zero1/global_step3/mp_rank_00_model_states.pt",
                           "deepspeed/zero1/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
                           "deepspeed/zero3/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"]}.items():
