@@ -1,10 +1,8 @@
 #include "train/ops/norm.h"
 
-#include <algorithm>
-
-#include "kernels/elementwise.h"
 #include "kernels/norm.h"
 #include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/sum_over_rows.h"
 #include "train/ops/detail/typed.h"
 
 namespace ms::ops {
@@ -31,30 +29,6 @@ float* make_statistic(Context& context, int64_t rows, Tensor* statistic) {
   if (statistic == nullptr) return nullptr;
   *statistic = Tensor(context.arena, core::DType::kFp32, {rows}, core::MemoryTag::kAct);
   return statistic->data<float>();
-}
-
-// Sums over rows into `sums` (each fp32 [h]): over blocks of rows, then over blocks, both in an order that knows no
-// threads. work(first_row, rows, partials): adds the block's part to partials[i], fp32 [h].
-template <class Work>
-void sum_over_rows(Context& context, int64_t rows, int64_t h, std::initializer_list<const TensorView*> sums,
-                   const Work& work) {
-  const int64_t block_rows = std::max<int64_t>(64, (rows + 31) / 32), blocks = (rows + block_rows - 1) / block_rows;
-  const auto width = static_cast<int64_t>(sums.size()) * h;
-  const Tensor partial =
-      Tensor::zeros(context.arena, core::DType::kFp32, {std::max<int64_t>(blocks, 1), width}, core::MemoryTag::kTmp);
-  context.pool.parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * block_rows;
-      work(first, std::min(block_rows, rows - first), partial.data<float>() + block * width);
-    }
-  });
-  int64_t offset = 0;
-  for (const TensorView* sum : sums) {
-    for (int64_t block = 0; block < blocks; ++block) {
-      kernels::accumulate(sum->data<float>(), partial.data<float>() + block * width + offset, h);
-    }
-    offset += h;
-  }
 }
 
 }  // namespace
@@ -87,7 +61,7 @@ Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorVie
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
-    sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
+    detail::sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
       kernels::rms_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
                                  static_cast<float>(rule.gamma_offset), rstd.data<float>() + first,
@@ -132,7 +106,7 @@ Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorV
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
-    sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
+    detail::sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
       kernels::layer_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
                                    static_cast<float>(rule.gamma_offset), statistics.mean.data<float>() + first,

@@ -1,0 +1,236 @@
+#include "train/ops/dropout_add_norm.h"
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/convert.h"
+#include "kernels/dropout_add.h"
+#include "kernels/elementwise.h"
+#include "kernels/norm.h"
+#include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/sum_over_rows.h"
+#include "train/ops/detail/typed.h"
+
+namespace ms::ops {
+namespace {
+
+using core::Tensor;
+using core::TensorView;
+
+// A row as fp32: itself, or converted into the buffer.
+template <class T>
+const float* as_fp32(const T* row, int64_t h, std::vector<float>& buffer) {
+  if constexpr (std::is_same_v<T, float>) {
+    return row;
+  } else {
+    kernels::convert(row, buffer.data(), h);
+    return buffer.data();
+  }
+}
+
+// A parameter as fp32, or nothing.
+std::vector<float> parameter(const TensorView* x) {
+  if (x == nullptr) return {};
+  std::vector<float> values(static_cast<size_t>(x->size()));
+  detail::with_type(x->dtype(), [&]<class T>() {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = kernels::to_float(x->data<T>()[i]);
+  });
+  return values;
+}
+const float* or_null(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
+
+// What every row of a call shares, checked.
+struct Call {
+  int64_t rows, batch, h;
+  core::DType z_dtype;
+  std::vector<float> weight, bias, rowscale, layerscale;  // empty: none
+
+  float of_row(int64_t row) const { return rowscale.empty() ? 1.0F : rowscale[static_cast<size_t>(row)]; }
+};
+
+void check_parameter(const TensorView* x, int64_t size, const TensorView& x0, const char* what) {
+  if (x == nullptr) return;
+  detail::check_size(*x, size, what);
+  detail::check_dtype(*x, x0.dtype(), what);
+}
+
+Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormRule& rule) {
+  const TensorView& x0 = inputs.x0;
+  MS_CHECK(x0.shape().size() == 3, "dropout_add_norm: x0 is ", core::cat(x0.shape()), ", expected [s, b, h]");
+  const int64_t rows = detail::num_rows(x0), h = x0.dim(2);
+  check_parameter(&inputs.weight, h, x0, "dropout_add_norm: weight");
+  check_parameter(inputs.bias, h, x0, "dropout_add_norm: bias");
+  check_parameter(inputs.rowscale, rows, x0, "dropout_add_norm: rowscale");
+  check_parameter(inputs.layerscale, h, x0, "dropout_add_norm: layerscale");
+  core::DType z_dtype = rule.residual_in_fp32 ? core::DType::kFp32 : x0.dtype();
+  if (inputs.residual != nullptr) {
+    detail::check_shape(*inputs.residual, x0.shape(), "dropout_add_norm: residual");
+    if (rule.residual_in_fp32 && inputs.residual->dtype() != core::DType::kFp32) {
+      throw core::Error(core::ErrorCode::kInvalidArgument,
+                        core::cat("dropout_add_norm: residual_in_fp32, but the residual is ",
+                                  core::dtype_name(inputs.residual->dtype())));
+    }
+    z_dtype = inputs.residual->dtype();
+    MS_CHECK(z_dtype == x0.dtype() || z_dtype == core::DType::kFp32, "dropout_add_norm: residual is ",
+             core::dtype_name(z_dtype), ", x0 ", core::dtype_name(x0.dtype()));
+  }
+  MS_CHECK(rule.dropout.probability == 0 || static_cast<int64_t>(rule.samples.size()) == x0.dim(1),
+           "dropout_add_norm: ", rule.samples.size(), " samples for ", core::cat(x0.shape()));
+  return {rows,
+          x0.dim(1),
+          h,
+          z_dtype,
+          parameter(&inputs.weight),
+          parameter(inputs.bias),
+          parameter(inputs.rowscale),
+          parameter(inputs.layerscale)};
+}
+
+// Dropout's factors of a row, or null.
+const float* factors_of(const Call& call, const DropoutAddNormRule& rule, int64_t row, std::vector<float>& buffer) {
+  if (rule.dropout.probability == 0) return nullptr;
+  kernels::dropout_factors(rule.dropout, rule.samples[static_cast<size_t>(row % call.batch)],
+                           rule.first_position + row / call.batch, 0, call.h, buffer.data());
+  return buffer.data();
+}
+
+// Calls body<T, Z>.
+template <class Body>
+void with_types(core::DType x, core::DType z, const Body& body) {
+  detail::with_type(x, [&]<class T>() {
+    if (z == x) return body.template operator()<T, T>();
+    body.template operator()<T, float>();
+  });
+}
+
+template <class T>
+void store_fp32(const float* row, int64_t h, T* target) {
+  if constexpr (std::is_same_v<T, float>) {
+    std::memcpy(target, row, static_cast<size_t>(h) * sizeof(float));
+  } else {
+    kernels::convert(row, target, h);
+  }
+}
+
+}  // namespace
+
+DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInputs& inputs,
+                                      const DropoutAddNormRule& rule) {
+  const TensorView& x0 = inputs.x0;
+  const bool layer = rule.kind == NormKind::kLayerNorm;
+  const detail::OpScope scope(context, layer ? "ms::dropout_add_layer_norm" : "ms::dropout_add_rms_norm", x0);
+  const Call call = check(inputs, rule);
+  const int64_t rows = call.rows, h = call.h;
+  const auto make = [&](core::DType dtype, core::Dims shape) {
+    return Tensor(context.arena, dtype, std::move(shape), core::MemoryTag::kAct);
+  };
+  DropoutAddNormResult result{make(x0.dtype(), x0.shape()), make(call.z_dtype, x0.shape()), {}, {}};
+  result.statistics.rstd = make(core::DType::kFp32, {rows});
+  if (layer) result.statistics.mean = make(core::DType::kFp32, {rows});
+  if (rule.return_dropout_mask) result.mask = make(core::DType::kUInt8, x0.shape());
+  const int64_t read = x0.size_bytes() + (inputs.residual != nullptr ? inputs.residual->size_bytes() : 0);
+  const auto kernel = scope.kernel(-1, read + result.y.size_bytes() + result.z.size_bytes());
+  const auto offset = static_cast<float>(rule.norm.gamma_offset), epsilon = static_cast<float>(rule.norm.epsilon);
+  const std::vector<float> no_bias(call.bias.empty() && layer ? static_cast<size_t>(h) : 0);
+  const float* beta = call.bias.empty() ? or_null(no_bias) : call.bias.data();
+  with_types(x0.dtype(), call.z_dtype, [&]<class T, class Z>() {
+    context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
+      std::vector<float> factors(static_cast<size_t>(h)), z_row(factors), y_row(factors);
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * h;
+        const float* f = factors_of(call, rule, row, factors);
+        Z* z = result.z.data<Z>() + at;
+        kernels::dropout_add(x0.data<T>() + at, call.of_row(row), or_null(call.layerscale), f,
+                             inputs.residual != nullptr ? inputs.residual->data<Z>() + at : nullptr, h, z);
+        if (rule.return_dropout_mask) {
+          uint8_t* mask = result.mask.data<uint8_t>() + at;
+          for (int64_t i = 0; i < h; ++i) mask[i] = f == nullptr || f[i] != 0 ? 1 : 0;
+        }
+        const float* wide = as_fp32(z, h, z_row);
+        float* rstd = result.statistics.rstd.data<float>() + row;
+        if (layer) {
+          kernels::layer_norm(wide, call.weight.data(), offset, beta, 1, h, epsilon, y_row.data(),
+                              result.statistics.mean.data<float>() + row, rstd);
+        } else {
+          kernels::rms_norm(wide, call.weight.data(), offset, 1, h, epsilon, y_row.data(), rstd);
+          if (beta != nullptr) kernels::add(y_row.data(), beta, h, y_row.data());
+        }
+        store_fp32(y_row.data(), h, result.y.data<T>() + at);
+      }
+    });
+  });
+  return result;
+}
+
+DropoutAddNormGradients dropout_add_norm_backward(Context& context, const TensorView& dy, const TensorView* dz_prenorm,
+                                                  const DropoutAddNormInputs& inputs,
+                                                  const DropoutAddNormResult& forward, const DropoutAddNormRule& rule,
+                                                  const DropoutAddNormSums& sums) {
+  const TensorView& x0 = inputs.x0;
+  const bool layer = rule.kind == NormKind::kLayerNorm;
+  const detail::OpScope scope(
+      context, layer ? "ms::dropout_add_layer_norm_backward" : "ms::dropout_add_rms_norm_backward", dy, x0);
+  const Call call = check(inputs, rule);
+  const int64_t rows = call.rows, h = call.h;
+  detail::check_shape(dy, x0.shape(), "dropout_add_norm_backward: dy");
+  detail::check_dtype(dy, x0.dtype(), "dropout_add_norm_backward: dy");
+  detail::check_shape(forward.z, x0.shape(), "dropout_add_norm_backward: z");
+  detail::check_dtype(forward.z, call.z_dtype, "dropout_add_norm_backward: z");
+  detail::check_size(forward.statistics.rstd, rows, "dropout_add_norm_backward: rstd");
+  if (layer) detail::check_size(forward.statistics.mean, rows, "dropout_add_norm_backward: mean");
+  if (dz_prenorm != nullptr) {
+    detail::check_shape(*dz_prenorm, x0.shape(), "dropout_add_norm_backward: dz_prenorm");
+    detail::check_dtype(*dz_prenorm, call.z_dtype, "dropout_add_norm_backward: dz_prenorm");
+  }
+  const auto make = [&](core::DType dtype, core::Dims shape) {
+    return Tensor(context.arena, dtype, std::move(shape), core::MemoryTag::kAct);
+  };
+  DropoutAddNormGradients result{make(x0.dtype(), x0.shape()), {}, {}};
+  if (inputs.residual != nullptr) result.dresidual = make(call.z_dtype, x0.shape());
+  if (inputs.rowscale != nullptr) result.drowscale = make(core::DType::kFp32, inputs.rowscale->shape());
+  // What nobody wants is summed all the same, into a place of its own.
+  const Tensor unwanted = Tensor::zeros(context.arena, core::DType::kFp32, {h}, core::MemoryTag::kTmp);
+  const auto target = [&](const TensorView* sum, const char* what) {
+    if (sum == nullptr) return &unwanted.view();
+    detail::check_size(*sum, h, what);
+    return sum;
+  };
+  const TensorView* dweight = target(sums.dweight, "dropout_add_norm_backward: dweight");
+  const TensorView* dbias = target(sums.dbias, "dropout_add_norm_backward: dbias");
+  const TensorView* dlayerscale = target(sums.dlayerscale, "dropout_add_norm_backward: dlayerscale");
+  const int64_t moved = dy.size_bytes() + 2 * x0.size_bytes() + forward.z.size_bytes();
+  const auto kernel = scope.kernel(-1, moved + (inputs.residual != nullptr ? forward.z.size_bytes() : 0));
+  const auto offset = static_cast<float>(rule.norm.gamma_offset);
+  with_types(x0.dtype(), call.z_dtype, [&]<class T, class Z>() {
+    const auto work = [&](int64_t first, int64_t count, float* partial) {
+      std::vector<float> factors(static_cast<size_t>(h)), dy_row(factors), z_row(factors), past_row(factors),
+          dz(factors);
+      for (int64_t row = first; row < first + count; ++row) {
+        const int64_t at = row * h;
+        const float* f = factors_of(call, rule, row, factors);
+        const float* gradient = as_fp32(dy.data<T>() + at, h, dy_row);
+        const float* z = as_fp32(forward.z.data<Z>() + at, h, z_row);
+        const float* past = dz_prenorm == nullptr ? nullptr : as_fp32(dz_prenorm->data<Z>() + at, h, past_row);
+        const float* rstd = forward.statistics.rstd.data<float>() + row;
+        if (layer) {
+          kernels::layer_norm_backward(gradient, z, call.weight.data(), offset,
+                                       forward.statistics.mean.data<float>() + row, rstd, past, 1, h, dz.data(),
+                                       partial, partial + h);
+        } else {
+          kernels::rms_norm_backward(gradient, z, call.weight.data(), offset, rstd, past, 1, h, dz.data(), partial);
+          kernels::accumulate(partial + h, gradient, h);
+        }
+        if (inputs.residual != nullptr) store_fp32(dz.data(), h, result.dresidual.data<Z>() + at);
+        const float of_row =
+            kernels::dropout_add_backward(dz.data(), x0.data<T>() + at, call.of_row(row), or_null(call.layerscale), f,
+                                          h, result.dx0.data<T>() + at, partial + 2 * h);
+        if (inputs.rowscale != nullptr) result.drowscale.data<float>()[row] = of_row;
+      }
+    };
+    detail::sum_over_rows(context, rows, h, {dweight, dbias, dlayerscale}, work);
+  });
+  return result;
+}
+
+}  // namespace ms::ops
