@@ -6,36 +6,37 @@
 namespace ms::kernels {
 
 template <class T>
-void activation(Activation kind, const T* x, int64_t n, T* y) {
-  MS_DISPATCH(activation(kind, x, n, y));
+void activation(Activation kind, const T* x, int64_t n, T* y, Stores stores) {
+  MS_DISPATCH(activation(kind, x, n, y, stores));
 }
-template void activation(Activation, const float*, int64_t, float*);
-template void activation(Activation, const bf16*, int64_t, bf16*);
-template void activation(Activation, const fp16*, int64_t, fp16*);
+template void activation(Activation, const float*, int64_t, float*, Stores);
+template void activation(Activation, const bf16*, int64_t, bf16*, Stores);
+template void activation(Activation, const fp16*, int64_t, fp16*, Stores);
 
 template <class T>
-void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx) {
-  MS_DISPATCH(activation_backward(kind, dy, x, n, dx));
+void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx, Stores stores) {
+  MS_DISPATCH(activation_backward(kind, dy, x, n, dx, stores));
 }
-template void activation_backward(Activation, const float*, const float*, int64_t, float*);
-template void activation_backward(Activation, const bf16*, const bf16*, int64_t, bf16*);
-template void activation_backward(Activation, const fp16*, const fp16*, int64_t, fp16*);
+template void activation_backward(Activation, const float*, const float*, int64_t, float*, Stores);
+template void activation_backward(Activation, const bf16*, const bf16*, int64_t, bf16*, Stores);
+template void activation_backward(Activation, const fp16*, const fp16*, int64_t, fp16*, Stores);
 
 template <class T>
-void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y) {
-  MS_DISPATCH(gated_activation(kind, x, rows, f, y));
+void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y, Stores stores) {
+  MS_DISPATCH(gated_activation(kind, x, rows, f, y, stores));
 }
-template void gated_activation(Activation, const float*, int64_t, int64_t, float*);
-template void gated_activation(Activation, const bf16*, int64_t, int64_t, bf16*);
-template void gated_activation(Activation, const fp16*, int64_t, int64_t, fp16*);
+template void gated_activation(Activation, const float*, int64_t, int64_t, float*, Stores);
+template void gated_activation(Activation, const bf16*, int64_t, int64_t, bf16*, Stores);
+template void gated_activation(Activation, const fp16*, int64_t, int64_t, fp16*, Stores);
 
 template <class T>
-void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
-  MS_DISPATCH(gated_activation_backward(kind, dy, x, rows, f, dx));
+void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx,
+                               Stores stores) {
+  MS_DISPATCH(gated_activation_backward(kind, dy, x, rows, f, dx, stores));
 }
-template void gated_activation_backward(Activation, const float*, const float*, int64_t, int64_t, float*);
-template void gated_activation_backward(Activation, const bf16*, const bf16*, int64_t, int64_t, bf16*);
-template void gated_activation_backward(Activation, const fp16*, const fp16*, int64_t, int64_t, fp16*);
+template void gated_activation_backward(Activation, const float*, const float*, int64_t, int64_t, float*, Stores);
+template void gated_activation_backward(Activation, const bf16*, const bf16*, int64_t, int64_t, bf16*, Stores);
+template void gated_activation_backward(Activation, const fp16*, const fp16*, int64_t, int64_t, fp16*, Stores);
 
 void softcap(const float* x, int64_t n, float cap, float* y) { MS_DISPATCH(softcap(x, n, cap, y)); }
 

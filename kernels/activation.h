@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/stores.h"
+
 namespace ms::kernels {
 
 enum class Activation : uint8_t {
@@ -13,17 +15,18 @@ enum class Activation : uint8_t {
 
 // y[i] = act(x[i]).
 template <class T>
-void activation(Activation kind, const T* x, int64_t n, T* y);
+void activation(Activation kind, const T* x, int64_t n, T* y, Stores stores = Stores::kCached);
 // dx[i] = dy[i] * act'(x[i]).
 template <class T>
-void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx);
+void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx, Stores stores = Stores::kCached);
 
 // Rows that hold [gate | up]: y[row, i] = act(x[row, i]) * x[row, f + i]; x: [rows, 2f], y: [rows, f].
 template <class T>
-void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y);
+void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y, Stores stores = Stores::kCached);
 // dx: [rows, 2f], of dy [rows, f]: dgate = dy * up * act'(gate), dup = dy * act(gate).
 template <class T>
-void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx);
+void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx,
+                               Stores stores = Stores::kCached);
 
 // y[i] = cap * tanh(x[i] / cap): soft cap of logits (Gemma 2). y may be x.
 void softcap(const float* x, int64_t n, float cap, float* y);

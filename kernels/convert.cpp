@@ -5,11 +5,23 @@
 
 namespace ms::kernels {
 
-void convert(const float* source, bf16* target, int64_t n) { MS_DISPATCH(convert(source, target, n)); }
-void convert(const bf16* source, float* target, int64_t n) { MS_DISPATCH(convert(source, target, n)); }
-void convert(const float* source, fp16* target, int64_t n) { MS_DISPATCH(convert(source, target, n)); }
-void convert(const fp16* source, float* target, int64_t n) { MS_DISPATCH(convert(source, target, n)); }
-void convert(const bf16* source, fp16* target, int64_t n) { MS_DISPATCH(convert(source, target, n)); }
-void convert(const fp16* source, bf16* target, int64_t n) { MS_DISPATCH(convert(source, target, n)); }
+void convert(const float* source, bf16* target, int64_t n, Stores stores) {
+  MS_DISPATCH(convert(source, target, n, stores));
+}
+void convert(const bf16* source, float* target, int64_t n, Stores stores) {
+  MS_DISPATCH(convert(source, target, n, stores));
+}
+void convert(const float* source, fp16* target, int64_t n, Stores stores) {
+  MS_DISPATCH(convert(source, target, n, stores));
+}
+void convert(const fp16* source, float* target, int64_t n, Stores stores) {
+  MS_DISPATCH(convert(source, target, n, stores));
+}
+void convert(const bf16* source, fp16* target, int64_t n, Stores stores) {
+  MS_DISPATCH(convert(source, target, n, stores));
+}
+void convert(const fp16* source, bf16* target, int64_t n, Stores stores) {
+  MS_DISPATCH(convert(source, target, n, stores));
+}
 
 }  // namespace ms::kernels

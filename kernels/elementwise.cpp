@@ -6,12 +6,12 @@
 namespace ms::kernels {
 
 template <class T>
-void add(const T* a, const T* b, int64_t n, T* out) {
-  MS_DISPATCH(add(a, b, n, out));
+void add(const T* a, const T* b, int64_t n, T* out, Stores stores) {
+  MS_DISPATCH(add(a, b, n, out, stores));
 }
-template void add(const float*, const float*, int64_t, float*);
-template void add(const bf16*, const bf16*, int64_t, bf16*);
-template void add(const fp16*, const fp16*, int64_t, fp16*);
+template void add(const float*, const float*, int64_t, float*, Stores);
+template void add(const bf16*, const bf16*, int64_t, bf16*, Stores);
+template void add(const fp16*, const fp16*, int64_t, fp16*, Stores);
 
 template <class T>
 void accumulate(float* sum, const T* x, int64_t n) {

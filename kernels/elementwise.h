@@ -3,11 +3,13 @@
 
 #include <cstdint>
 
+#include "kernels/stores.h"
+
 namespace ms::kernels {
 
 // out = a + b; out may be a or b.
 template <class T>
-void add(const T* a, const T* b, int64_t n, T* out);
+void add(const T* a, const T* b, int64_t n, T* out, Stores stores = Stores::kCached);
 
 // sum += x
 template <class T>

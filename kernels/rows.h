@@ -4,15 +4,22 @@
 
 #include <cstdint>
 
+#include "kernels/stores.h"
+
 namespace ms::kernels {
+
+// target = row, both of so many bytes; they do not overlap.
+void copy_row(const void* row, int64_t bytes, void* target, Stores stores = Stores::kCached);
 
 // y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
 // rows: `count` pointers to h elements, none of them y. weights: `count` factors; null: all 1.
 template <class T>
-void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y);
+void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
+                      Stores stores = Stores::kCached);
 
 // Of one row of that sum: drow[i] = weight * dy[i]; returns the weight's gradient, the sum of dy[i] * row[i].
 template <class T>
-float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow);
+float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow,
+                                Stores stores = Stores::kCached);
 
 }  // namespace ms::kernels

@@ -133,6 +133,9 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   state.counters["%ceiling"] = 100 * median(shares);
 }
 
+// As operators ask for results of this size.
+constexpr Stores kPast = Stores::kPastCaches;
+
 // One of each element-wise family on flat data, in rows of 4096.
 constexpr int64_t kRow = 4096, kFlatRows = kFloats / kRow;
 // Rows of a model's width, and of its MLP.
@@ -182,7 +185,7 @@ std::vector<Case> cases() {
        {2, 1},
        3 * kFlat,
        kFlatRows,
-       [](const Buffers& x, int64_t a, int64_t b) { add(x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a)); },
+       [](const Buffers& x, int64_t a, int64_t b) { add(x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a), kPast); },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]) + x[1][kProbe]; }},
       {"accumulate",
        {2, 1, true},
@@ -196,7 +199,7 @@ std::vector<Case> cases() {
        kFlat + kFlat / 2,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         convert(x[0] + at(a), reinterpret_cast<bf16*>(x[4]) + at(a), at(b - a));
+         convert(x[0] + at(a), reinterpret_cast<bf16*>(x[4]) + at(a), at(b - a), kPast);
        },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
        [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[4])[kProbe])); },
@@ -206,7 +209,7 @@ std::vector<Case> cases() {
        kFlat + kFlat / 2,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         convert(reinterpret_cast<const bf16*>(x[0]) + at(a), x[4] + at(a), at(b - a));
+         convert(reinterpret_cast<const bf16*>(x[0]) + at(a), x[4] + at(a), at(b - a), kPast);
        },
        [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[0])[kProbe])); }},
       {"rms_norm",
@@ -214,7 +217,7 @@ std::vector<Case> cases() {
        2 * kNorm,
        kNormRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         rms_norm(x[0] + a * kHidden, gamma.data(), 0.0F, b - a, kHidden, 1e-5F, x[4] + a * kHidden, nullptr);
+         rms_norm(x[0] + a * kHidden, gamma.data(), 0.0F, b - a, kHidden, 1e-5F, x[4] + a * kHidden, nullptr, kPast);
        },
        [](const Buffers& x) {
          return x[0][kProbe] /
@@ -227,7 +230,7 @@ std::vector<Case> cases() {
        [](const Buffers& x, int64_t a, int64_t b) {
          std::vector<float> dgamma(kHidden);
          rms_norm_backward<float>(x[0] + a * kHidden, x[1] + a * kHidden, gamma.data(), 0.0F, rstd.data() + a, nullptr,
-                                  b - a, kHidden, x[4] + a * kHidden, dgamma.data());
+                                  b - a, kHidden, x[4] + a * kHidden, dgamma.data(), kPast);
        },
        [](const Buffers& x) { return norm_gradient(x[0], x[1], 0, rstd[0]); }},
       {"layer_norm",
@@ -236,7 +239,7 @@ std::vector<Case> cases() {
        kNormRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          layer_norm<float>(x[0] + a * kHidden, gamma.data(), 0.0F, beta.data(), b - a, kHidden, 1e-5F,
-                           x[4] + a * kHidden, nullptr, nullptr);
+                           x[4] + a * kHidden, nullptr, nullptr, kPast);
        },
        [](const Buffers& x) {
          const double m = mean_of(kHidden, [&](int64_t i) { return static_cast<double>(x[0][i]); });
@@ -253,7 +256,7 @@ std::vector<Case> cases() {
          std::vector<float> dgamma(kHidden), dbeta(kHidden);
          layer_norm_backward<float>(x[0] + a * kHidden, x[1] + a * kHidden, gamma.data(), 0.0F, mean.data() + a,
                                     rstd.data() + a, x[2] + a * kHidden, b - a, kHidden, x[4] + a * kHidden,
-                                    dgamma.data(), dbeta.data());
+                                    dgamma.data(), dbeta.data(), kPast);
        },
        [](const Buffers& x) { return norm_gradient(x[0], x[1], mean[0], rstd[0]) + x[2][kProbe]; }},
       {"swiglu",
@@ -261,7 +264,7 @@ std::vector<Case> cases() {
        3 * kGated,
        kGatedRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         gated_activation(Activation::kSilu, x[0] + a * 2 * kFfn, b - a, kFfn, x[4] + a * kFfn);
+         gated_activation(Activation::kSilu, x[0] + a * 2 * kFfn, b - a, kFfn, x[4] + a * kFfn, kPast);
        },
        [](const Buffers& x) { return silu(x[0][kProbe]) * x[0][kFfn + kProbe]; }},
       {"swiglu_backward",
@@ -270,7 +273,7 @@ std::vector<Case> cases() {
        kGatedRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          gated_activation_backward(Activation::kSilu, x[0] + a * kFfn, x[1] + a * 2 * kFfn, b - a, kFfn,
-                                   x[4] + a * 2 * kFfn);
+                                   x[4] + a * 2 * kFfn, kPast);
        },
        [](const Buffers& x) {
          return x[0][kProbe] * static_cast<double>(x[1][kFfn + kProbe]) * slope(silu, x[1][kProbe]);
@@ -280,7 +283,7 @@ std::vector<Case> cases() {
        2 * kFlat,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         activation(Activation::kGeluTanh, x[0] + at(a), at(b - a), x[4] + at(a));
+         activation(Activation::kGeluTanh, x[0] + at(a), at(b - a), x[4] + at(a), kPast);
        },
        [](const Buffers& x) { return gelu_tanh(x[0][kProbe]); }},
       {"gelu_tanh_backward",
@@ -288,7 +291,7 @@ std::vector<Case> cases() {
        3 * kFlat,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         activation_backward(Activation::kGeluTanh, x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a));
+         activation_backward(Activation::kGeluTanh, x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a), kPast);
        },
        [](const Buffers& x) { return x[0][kProbe] * slope(gelu_tanh, x[1][kProbe]); }},
       {"rope",

@@ -38,103 +38,158 @@ struct Gelu {
   }
 };
 
-template <class Act, class T>
-void activation_of(const T* x, int64_t n, T* y) {
+template <class Act, bool kPastCaches, class T>
+void activation_into(const T* x, int64_t n, T* y) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     prefetch_ahead(x + i);
-    store(y + i, Act::value(load(x + i)));
+    put<kPastCaches>(y + i, Act::value(load(x + i)));
   }
   if (i < n) store_partial(y + i, Act::value(load_partial(x + i, n - i)), n - i);
 }
 
-template <class Act, class T>
-void activation_backward_of(const T* dy, const T* x, int64_t n, T* dx) {
+template <class Act, bool kPastCaches, class T>
+void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     prefetch_ahead(dy + i);
     prefetch_ahead(x + i);
-    store(dx + i, load(dy + i) * Act::slope(load(x + i)));
+    put<kPastCaches>(dx + i, load(dy + i) * Act::slope(load(x + i)));
   }
   if (i < n) store_partial(dx + i, load_partial(dy + i, n - i) * Act::slope(load_partial(x + i, n - i)), n - i);
 }
 
-template <class Act, class T>
-void gated_activation_of(const T* x, int64_t rows, int64_t f, T* y) {
+// One row of a gated activation.
+template <class Act, bool kPastCaches, class T>
+void gated_into(const T* x, int64_t f, T* y) {
   const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    prefetch_ahead(x + i);
+    prefetch_ahead(x + f + i);
+    put<kPastCaches>(y + i, Act::value(load(x + i)) * load(x + f + i));
+  }
+  if (tail > 0) {
+    const Vec gate = load_partial(x + whole, tail);
+    store_partial(y + whole, Act::value(gate) * load_partial(x + f + whole, tail), tail);
+  }
+}
+
+template <class Act, bool kPastCaches, class T>
+void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx) {
+  const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    prefetch_ahead(dy + i);
+    prefetch_ahead(x + i);
+    prefetch_ahead(x + f + i);
+    const Vec d = load(dy + i), gate = load(x + i), up = load(x + f + i);
+    put<kPastCaches>(dx + i, d * up * Act::slope(gate));
+    put<kPastCaches>(dx + f + i, d * Act::value(gate));
+  }
+  if (tail > 0) {
+    const Vec d = load_partial(dy + whole, tail), gate = load_partial(x + whole, tail);
+    const Vec up = load_partial(x + f + whole, tail);
+    store_partial(dx + whole, d * up * Act::slope(gate), tail);
+    store_partial(dx + f + whole, d * Act::value(gate), tail);
+  }
+}
+
+template <class Act, class T>
+void activation_of(const T* x, int64_t n, T* y, Stores stores) {
+  if (streams(stores, y)) return activation_into<Act, true>(x, n, y);
+  activation_into<Act, false>(x, n, y);
+}
+
+template <class Act, class T>
+void activation_backward_of(const T* dy, const T* x, int64_t n, T* dx, Stores stores) {
+  if (streams(stores, dx)) return activation_backward_into<Act, true>(dy, x, n, dx);
+  activation_backward_into<Act, false>(dy, x, n, dx);
+}
+
+template <class Act, class T>
+void gated_activation_of(const T* x, int64_t rows, int64_t f, T* y, Stores stores) {
   for (int64_t row = 0; row < rows; ++row, x += 2 * f, y += f) {
-    for (int64_t i = 0; i < whole; i += kLanes) store(y + i, Act::value(load(x + i)) * load(x + f + i));
-    if (tail > 0) {
-      const Vec gate = load_partial(x + whole, tail);
-      store_partial(y + whole, Act::value(gate) * load_partial(x + f + whole, tail), tail);
+    if (streams(stores, y)) {
+      gated_into<Act, true>(x, f, y);
+    } else {
+      gated_into<Act, false>(x, f, y);
     }
   }
 }
 
 template <class Act, class T>
-void gated_activation_backward_of(const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
-  const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+void gated_activation_backward_of(const T* dy, const T* x, int64_t rows, int64_t f, T* dx, Stores stores) {
   for (int64_t row = 0; row < rows; ++row, dy += f, x += 2 * f, dx += 2 * f) {
-    for (int64_t i = 0; i < whole; i += kLanes) {
-      const Vec d = load(dy + i), gate = load(x + i), up = load(x + f + i);
-      store(dx + i, d * up * Act::slope(gate));
-      store(dx + f + i, d * Act::value(gate));
-    }
-    if (tail > 0) {
-      const Vec d = load_partial(dy + whole, tail), gate = load_partial(x + whole, tail);
-      const Vec up = load_partial(x + f + whole, tail);
-      store_partial(dx + whole, d * up * Act::slope(gate), tail);
-      store_partial(dx + f + whole, d * Act::value(gate), tail);
+    if (streams(stores, dx) && streams(stores, dx + f)) {
+      gated_backward_into<Act, true>(dy, x, f, dx);
+    } else {
+      gated_backward_into<Act, false>(dy, x, f, dx);
     }
   }
 }
 
 template <class T>
-void activation(Activation kind, const T* x, int64_t n, T* y) {
+void activation(Activation kind, const T* x, int64_t n, T* y, Stores stores) {
   switch (kind) {
     case Activation::kSilu:
-      return activation_of<Silu>(x, n, y);
+      activation_of<Silu>(x, n, y, stores);
+      break;
     case Activation::kGelu:
-      return activation_of<Gelu>(x, n, y);
+      activation_of<Gelu>(x, n, y, stores);
+      break;
     case Activation::kGeluTanh:
-      return activation_of<GeluTanh>(x, n, y);
+      activation_of<GeluTanh>(x, n, y, stores);
+      break;
   }
+  finish(stores);
 }
 
 template <class T>
-void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx) {
+void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T* dx, Stores stores) {
   switch (kind) {
     case Activation::kSilu:
-      return activation_backward_of<Silu>(dy, x, n, dx);
+      activation_backward_of<Silu>(dy, x, n, dx, stores);
+      break;
     case Activation::kGelu:
-      return activation_backward_of<Gelu>(dy, x, n, dx);
+      activation_backward_of<Gelu>(dy, x, n, dx, stores);
+      break;
     case Activation::kGeluTanh:
-      return activation_backward_of<GeluTanh>(dy, x, n, dx);
+      activation_backward_of<GeluTanh>(dy, x, n, dx, stores);
+      break;
   }
+  finish(stores);
 }
 
 template <class T>
-void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y) {
+void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y, Stores stores) {
   switch (kind) {
     case Activation::kSilu:
-      return gated_activation_of<Silu>(x, rows, f, y);
+      gated_activation_of<Silu>(x, rows, f, y, stores);
+      break;
     case Activation::kGelu:
-      return gated_activation_of<Gelu>(x, rows, f, y);
+      gated_activation_of<Gelu>(x, rows, f, y, stores);
+      break;
     case Activation::kGeluTanh:
-      return gated_activation_of<GeluTanh>(x, rows, f, y);
+      gated_activation_of<GeluTanh>(x, rows, f, y, stores);
+      break;
   }
+  finish(stores);
 }
 
 template <class T>
-void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx) {
+void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t rows, int64_t f, T* dx,
+                               Stores stores) {
   switch (kind) {
     case Activation::kSilu:
-      return gated_activation_backward_of<Silu>(dy, x, rows, f, dx);
+      gated_activation_backward_of<Silu>(dy, x, rows, f, dx, stores);
+      break;
     case Activation::kGelu:
-      return gated_activation_backward_of<Gelu>(dy, x, rows, f, dx);
+      gated_activation_backward_of<Gelu>(dy, x, rows, f, dx, stores);
+      break;
     case Activation::kGeluTanh:
-      return gated_activation_backward_of<GeluTanh>(dy, x, rows, f, dx);
+      gated_activation_backward_of<GeluTanh>(dy, x, rows, f, dx, stores);
+      break;
   }
+  finish(stores);
 }
 
 inline void softcap(const float* x, int64_t n, float cap, float* y) {

@@ -1,10 +1,20 @@
 // Body of elementwise.h.
 
-template <class T>
-void add(const T* a, const T* b, int64_t n, T* out) {
+template <bool kPastCaches, class T>
+void add_into(const T* a, const T* b, int64_t n, T* out) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(out + i, load(a + i) + load(b + i));
+  for (; i + kLanes <= n; i += kLanes) put<kPastCaches>(out + i, load(a + i) + load(b + i));
   if (i < n) store_partial(out + i, load_partial(a + i, n - i) + load_partial(b + i, n - i), n - i);
+}
+
+template <class T>
+void add(const T* a, const T* b, int64_t n, T* out, Stores stores) {
+  if (streams(stores, out)) {
+    add_into<true>(a, b, n, out);
+  } else {
+    add_into<false>(a, b, n, out);
+  }
+  finish(stores);
 }
 
 template <class T>

@@ -18,6 +18,7 @@
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
 #include "kernels/isa.h"
+#include "kernels/stores.h"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593), not ours

@@ -1,7 +1,19 @@
 // Body of rows.h.
 
-template <class T>
-void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y) {
+inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Stores stores) {
+  int64_t done = 0;
+  if (streams(stores, reinterpret_cast<float*>(target))) {
+    constexpr int64_t kStep = kLanes * static_cast<int64_t>(sizeof(float));
+    for (; done + kStep <= bytes; done += kStep) {
+      put<true>(reinterpret_cast<float*>(target + done), load(reinterpret_cast<const float*>(row + done)));
+    }
+  }
+  std::memcpy(target + done, row + done, static_cast<size_t>(bytes - done));
+  finish(stores);
+}
+
+template <bool kPastCaches, class T>
+void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
   for (int64_t i = 0; i < whole; i += kLanes) {
     Vec sum = zero();
@@ -9,7 +21,7 @@ void weighted_row_sum(const T* const* rows, const float* weights, int64_t count,
       const Vec row = load(rows[r] + i);
       sum = weights != nullptr ? fma(broadcast(weights[r]), row, sum) : sum + row;
     }
-    store(y + i, sum);
+    put<kPastCaches>(y + i, sum);
   }
   if (tail == 0) return;
   Vec sum = zero();
@@ -21,7 +33,17 @@ void weighted_row_sum(const T* const* rows, const float* weights, int64_t count,
 }
 
 template <class T>
-float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow) {
+void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores) {
+  if (streams(stores, y)) {
+    weighted_row_sum_into<true>(rows, weights, count, h, y);
+  } else {
+    weighted_row_sum_into<false>(rows, weights, count, h, y);
+  }
+  finish(stores);
+}
+
+template <bool kPastCaches, class T>
+float weighted_row_sum_backward_into(const T* dy, const T* row, float weight, int64_t h, T* drow) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
   const Vec factor = broadcast(weight);
   Vec sum0 = zero(), sum1 = zero();
@@ -30,13 +52,13 @@ float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t
     const Vec a = load(dy + i), b = load(dy + i + kLanes);
     sum0 = fma(a, load(row + i), sum0);
     sum1 = fma(b, load(row + i + kLanes), sum1);
-    store(drow + i, a * factor);
-    store(drow + i + kLanes, b * factor);
+    put<kPastCaches>(drow + i, a * factor);
+    put<kPastCaches>(drow + i + kLanes, b * factor);
   }
   for (; i < whole; i += kLanes) {
     const Vec a = load(dy + i);
     sum0 = fma(a, load(row + i), sum0);
-    store(drow + i, a * factor);
+    put<kPastCaches>(drow + i, a * factor);
   }
   if (tail > 0) {
     const Vec a = load_partial(dy + whole, tail);
@@ -44,4 +66,12 @@ float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t
     store_partial(drow + whole, a * factor, tail);
   }
   return reduce_add(sum0 + sum1);
+}
+
+template <class T>
+float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow, Stores stores) {
+  const float dweight = streams(stores, drow) ? weighted_row_sum_backward_into<true>(dy, row, weight, h, drow)
+                                              : weighted_row_sum_backward_into<false>(dy, row, weight, h, drow);
+  finish(stores);
+  return dweight;
 }

@@ -35,7 +35,8 @@ MS_INLINE Vec load(const bf16* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 MS_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
-MS_INLINE void store(bf16* p, Vec v) {
+// The halves of eight numbers, rounded to nearest even.
+MS_INLINE __m128i to_bf16(Vec v) {
   const __m256i bits = _mm256_castps_si256(v);
   const __m256i upper = _mm256_srli_epi32(bits, 16);
   const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
@@ -44,13 +45,15 @@ MS_INLINE void store(bf16* p, Vec v) {
   const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
   const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
   const __m256i halves = _mm256_blendv_epi8(rounded, quiet, is_nan);
-  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08));
 }
+MS_INLINE __m128i to_fp16(Vec v) { return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
+MS_INLINE void store(bf16* p, Vec v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_bf16(v)); }
 MS_INLINE Vec load(const fp16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-MS_INLINE void store(fp16* p, Vec v) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
+MS_INLINE void store(fp16* p, Vec v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_fp16(v)); }
+MS_INLINE void stream(float* p, Vec v) { _mm256_stream_ps(p, v); }
+MS_INLINE void stream(bf16* p, Vec v) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), to_bf16(v)); }
+MS_INLINE void stream(fp16* p, Vec v) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), to_fp16(v)); }
 MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 MS_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 MS_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
@@ -84,7 +87,8 @@ MS_INLINE Vec load(const bf16* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 MS_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
-MS_INLINE void store(bf16* p, Vec v) {
+// The halves of sixteen numbers, rounded to nearest even.
+MS_INLINE __m256i to_bf16(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i upper = _mm512_srli_epi32(bits, 16);
   const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
@@ -92,12 +96,15 @@ MS_INLINE void store(bf16* p, Vec v) {
   const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
   const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
   const __m512i halves = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, quiet);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(halves));
+  return _mm512_cvtepi32_epi16(halves);
 }
+MS_INLINE __m256i to_fp16(Vec v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
+MS_INLINE void store(bf16* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16(v)); }
 MS_INLINE Vec load(const fp16* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
-MS_INLINE void store(fp16* p, Vec v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
+MS_INLINE void store(fp16* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_fp16(v)); }
+MS_INLINE void stream(float* p, Vec v) { _mm512_stream_ps(p, v); }
+MS_INLINE void stream(bf16* p, Vec v) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_bf16(v)); }
+MS_INLINE void stream(fp16* p, Vec v) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_fp16(v)); }
 MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 MS_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 MS_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
@@ -111,6 +118,32 @@ MS_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
 #endif
 
 MS_INLINE Vec zero() { return broadcast(0.0F); }
+
+// Whether a row that begins at p is streamed (kernels/stores.h): its vectors must be aligned.
+template <class T>
+MS_INLINE bool streams(Stores stores, const T* p) {
+  return MS_ISA > 0 && stores == Stores::kPastCaches && reinterpret_cast<uintptr_t>(p) % (kLanes * sizeof(T)) == 0;
+}
+
+template <bool kPastCaches, class T>
+MS_INLINE void put(T* p, Vec v) {
+#if MS_ISA > 0
+  if constexpr (kPastCaches) {
+    stream(p, v);
+    return;
+  }
+#endif
+  store(p, v);
+}
+
+// Behind the last put of a call: other threads see the rows once they see what is written after it.
+MS_INLINE void finish(Stores stores) {
+#if MS_ISA > 0
+  if (stores == Stores::kPastCaches) _mm_sfence();
+#else
+  (void)stores;
+#endif
+}
 
 template <class T>
 MS_INLINE Vec load_partial(const T* p, int64_t n) {
@@ -133,6 +166,16 @@ template <class T>
 MS_INLINE void prefetch_ahead(const T* p) {
 #if MS_ISA > 0
   __builtin_prefetch(reinterpret_cast<const char*>(p) + 2048);
+#else
+  (void)p;
+#endif
+}
+
+// For what is read a row from now.
+template <class T>
+MS_INLINE void prefetch(const T* p) {
+#if MS_ISA > 0
+  __builtin_prefetch(p);
 #else
   (void)p;
 #endif

@@ -34,9 +34,10 @@ Tensor activation(Context& context, Activation kind, const TensorView& x) {
   const detail::OpScope scope(context, names_of(kind).plain, x);
   Tensor y(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(x.size(), detail::kGrainElements, [&](int64_t begin, int64_t end) {
-      kernels::activation(kind, x.data<T>() + begin, end - begin, y.data<T>() + begin);
+      kernels::activation(kind, x.data<T>() + begin, end - begin, y.data<T>() + begin, stores);
     });
   });
   return y;
@@ -48,9 +49,11 @@ Tensor activation_backward(Context& context, Activation kind, const TensorView& 
   detail::check_dtype(x, dy.dtype(), "activation_backward: x");
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, 3 * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(x.size(), detail::kGrainElements, [&](int64_t begin, int64_t end) {
-      kernels::activation_backward(kind, dy.data<T>() + begin, x.data<T>() + begin, end - begin, dx.data<T>() + begin);
+      kernels::activation_backward(kind, dy.data<T>() + begin, x.data<T>() + begin, end - begin, dx.data<T>() + begin,
+                                   stores);
     });
   });
   return dx;
@@ -62,9 +65,10 @@ Tensor gated_activation(Context& context, Activation kind, const TensorView& x) 
   const int64_t f = x.dim(-1) / 2;
   Tensor y(context.arena, x.dtype(), detail::with_last(x.shape(), f), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, x.size_bytes() + y.size_bytes());
+  const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(detail::num_rows(x), detail::row_grain(f), [&](int64_t begin, int64_t end) {
-      kernels::gated_activation(kind, x.data<T>() + begin * 2 * f, end - begin, f, y.data<T>() + begin * f);
+      kernels::gated_activation(kind, x.data<T>() + begin * 2 * f, end - begin, f, y.data<T>() + begin * f, stores);
     });
   });
   return y;
@@ -77,10 +81,11 @@ Tensor gated_activation_backward(Context& context, Activation kind, const Tensor
   detail::check_dtype(x, dy.dtype(), "gated_activation_backward: x");
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, dy.size_bytes() + 2 * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(detail::num_rows(x), detail::row_grain(f), [&](int64_t begin, int64_t end) {
       kernels::gated_activation_backward(kind, dy.data<T>() + begin * f, x.data<T>() + begin * 2 * f, end - begin, f,
-                                         dx.data<T>() + begin * 2 * f);
+                                         dx.data<T>() + begin * 2 * f, stores);
     });
   });
   return dx;

@@ -22,18 +22,22 @@ void for_elements(Context& context, int64_t n, const Body& body) {
 void add_to(Context& context, const TensorView& a, const TensorView& b, const TensorView& out) {
   detail::check_size(b, a.size(), "add: b");
   detail::check_dtype(b, a.dtype(), "add: b");
+  // In place a line is in the cache when it is written.
+  const kernels::Stores stores =
+      out.bytes() == a.bytes() ? kernels::Stores::kCached : detail::stores_of(out.size_bytes());
   detail::with_type(a.dtype(), [&]<class T>() {
     for_elements(context, a.size(), [&](int64_t begin, int64_t end) {
-      kernels::add(a.data<T>() + begin, b.data<T>() + begin, end - begin, out.data<T>() + begin);
+      kernels::add(a.data<T>() + begin, b.data<T>() + begin, end - begin, out.data<T>() + begin, stores);
     });
   });
 }
 
 template <class From, class To>
 void convert(Context& context, const TensorView& x, const TensorView& out) {
+  const kernels::Stores stores = detail::stores_of(out.size_bytes());
   for_elements(context, x.size(), [&](int64_t begin, int64_t end) {
     kernels::convert(reinterpret_cast<const From*>(x.bytes()) + begin, reinterpret_cast<To*>(out.bytes()) + begin,
-                     end - begin);
+                     end - begin, stores);
   });
 }
 

@@ -40,10 +40,12 @@ Tensor rms_norm(Context& context, const TensorView& x, const TensorView& gamma, 
   Tensor y(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   float* r = make_statistic(context, rows, rstd);
   const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
       kernels::rms_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(rule.gamma_offset), end - begin, h,
-                        static_cast<float>(rule.epsilon), y.data<T>() + begin * h, r == nullptr ? nullptr : r + begin);
+                        static_cast<float>(rule.epsilon), y.data<T>() + begin * h, r == nullptr ? nullptr : r + begin,
+                        stores);
     });
   });
   return y;
@@ -60,13 +62,14 @@ Tensor rms_norm_backward(Context& context, const TensorView& dy, const TensorVie
   detail::check_size(dgamma, h, "rms_norm_backward: dgamma");
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     detail::sum_over_rows(context, rows, h, {&dgamma}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
       kernels::rms_norm_backward(dy.data<T>() + offset, x.data<T>() + offset, gamma.data<T>(),
                                  static_cast<float>(rule.gamma_offset), rstd.data<float>() + first,
                                  dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, count, h,
-                                 dx.data<T>() + offset, partial);
+                                 dx.data<T>() + offset, partial, stores);
     });
   });
   return dx;
@@ -82,11 +85,12 @@ Tensor layer_norm(Context& context, const TensorView& x, const TensorView& gamma
   float* m = make_statistic(context, rows, statistics == nullptr ? nullptr : &statistics->mean);
   float* r = make_statistic(context, rows, statistics == nullptr ? nullptr : &statistics->rstd);
   const auto kernel = scope.kernel(-1, 2 * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
       kernels::layer_norm(x.data<T>() + begin * h, gamma.data<T>(), static_cast<float>(rule.gamma_offset),
                           beta.data<T>(), end - begin, h, static_cast<float>(rule.epsilon), y.data<T>() + begin * h,
-                          m == nullptr ? nullptr : m + begin, r == nullptr ? nullptr : r + begin);
+                          m == nullptr ? nullptr : m + begin, r == nullptr ? nullptr : r + begin, stores);
     });
   });
   return y;
@@ -105,6 +109,7 @@ Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorV
   detail::check_size(dbeta, h, "layer_norm_backward: dbeta");
   Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, (dresidual != nullptr ? 4 : 3) * x.size_bytes());
+  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     detail::sum_over_rows(context, rows, h, {&dgamma, &dbeta}, [&](int64_t first, int64_t count, float* partial) {
       const int64_t offset = first * h;
@@ -112,7 +117,7 @@ Tensor layer_norm_backward(Context& context, const TensorView& dy, const TensorV
                                    static_cast<float>(rule.gamma_offset), statistics.mean.data<float>() + first,
                                    statistics.rstd.data<float>() + first,
                                    dresidual != nullptr ? dresidual->data<T>() + offset : nullptr, count, h,
-                                   dx.data<T>() + offset, partial, partial + h);
+                                   dx.data<T>() + offset, partial, partial + h, stores);
     });
   });
   return dx;

@@ -1,7 +1,6 @@
 #include "train/ops/token_permute.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -114,6 +113,7 @@ Tensor sum_slots(Context& context, const Slots& slots, const TensorView& rows, c
                  int64_t num_tokens) {
   const int64_t h = rows.dim(1);
   Tensor y(context.arena, rows.dtype(), {num_tokens, h}, core::MemoryTag::kAct);
+  const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(rows.dtype(), [&]<class T>() {
     context.pool.parallel_for(num_tokens, detail::row_grain(h), [&](int64_t begin, int64_t end) {
       std::vector<const T*> terms(static_cast<size_t>(slots.most_per_token()));
@@ -125,7 +125,7 @@ Tensor sum_slots(Context& context, const Slots& slots, const TensorView& rows, c
           weights[count++] = probs != nullptr ? probs->data<float>()[slot] : 1.0F;
         });
         kernels::weighted_row_sum(terms.data(), probs != nullptr ? weights.data() : nullptr,
-                                  static_cast<int64_t>(count), h, y.data<T>() + token * h);
+                                  static_cast<int64_t>(count), h, y.data<T>() + token * h, stores);
       }
     });
   });
@@ -149,9 +149,9 @@ PermutedTokens token_permute(Context& context, const TensorView& tokens, const T
                         Tensor(context.arena, core::DType::kInt32, indices.shape(), core::MemoryTag::kAct)};
   const auto sorted = result.sorted_indices.elements<int32_t>();
   const auto kernel = scope.kernel(-1, tokens.size_bytes() + result.tokens.size_bytes());
+  const kernels::Stores stores = detail::stores_of(result.tokens.size_bytes());
   const auto copy = [&](int64_t token, int64_t row) {
-    std::memcpy(result.tokens.bytes() + row * row_bytes, tokens.bytes() + token * row_bytes,
-                static_cast<size_t>(row_bytes));
+    kernels::copy_row(tokens.bytes() + token * row_bytes, row_bytes, result.tokens.bytes() + row * row_bytes, stores);
   };
   if (padded_mode) {
     const auto named = indices.elements<int32_t>();
@@ -210,6 +210,7 @@ UnpermuteGradients token_unpermute_backward(Context& context, const TensorView& 
     result.dprobs = Tensor(context.arena, core::DType::kFp32, sorted_indices.shape(), core::MemoryTag::kAct);
   }
   const auto kernel = scope.kernel(-1, dy.size_bytes() + 2 * permuted.size_bytes());
+  const kernels::Stores stores = detail::stores_of(permuted.size_bytes());
   detail::with_type(dy.dtype(), [&]<class T>() {
     context.pool.parallel_for(slots.size(), detail::row_grain(h), [&](int64_t begin, int64_t end) {
       for (int64_t slot = begin; slot < end; ++slot) {
@@ -217,14 +218,15 @@ UnpermuteGradients token_unpermute_backward(Context& context, const TensorView& 
         const T* gradient = dy.data<T>() + slots.token_of(slot) * h;
         if (probs == nullptr) {
           if (row < rows)
-            std::memcpy(result.dpermuted.data<T>() + row * h, gradient, static_cast<size_t>(h) * sizeof(T));
+            kernels::copy_row(gradient, h * static_cast<int64_t>(sizeof(T)), result.dpermuted.data<T>() + row * h,
+                              stores);
           continue;
         }
         float& dprob = result.dprobs.data<float>()[slot];
         dprob = row >= rows ? 0
                             : kernels::weighted_row_sum_backward(gradient, permuted.data<T>() + row * h,
                                                                  probs->data<float>()[slot], h,
-                                                                 result.dpermuted.data<T>() + row * h);
+                                                                 result.dpermuted.data<T>() + row * h, stores);
       }
     });
   });

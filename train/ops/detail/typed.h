@@ -1,10 +1,13 @@
 // Choice of the storage type, and the checks and sizes that operators share.
 #pragma once
 
+#include <unistd.h>
+
 #include "core/error.h"
 #include "core/tensor.h"
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"
+#include "kernels/stores.h"
 
 namespace ms::core {
 template <>
@@ -50,6 +53,16 @@ inline void check_size(const core::TensorView& x, int64_t size, const char* what
 
 // Elements that one thread takes at least, for work that moves memory: below it waking a thread costs more.
 inline constexpr int64_t kGrainElements = 16384;
+// Where results of so many bytes go: those that fill half of the last cache would drive out what they came from, and be
+// driven out before they are read.
+inline kernels::Stores stores_of(int64_t bytes) {
+  static const int64_t cache_bytes = [] {
+    const int64_t told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return told > 0 ? told : int64_t{32} << 20;
+  }();
+  return 2 * bytes > cache_bytes ? kernels::Stores::kPastCaches : kernels::Stores::kCached;
+}
+
 inline int64_t row_grain(int64_t row_elements) {
   return row_elements >= kGrainElements ? 1 : kGrainElements / (row_elements > 0 ? row_elements : 1);
 }
