@@ -274,7 +274,6 @@ Target universal_target(const ckpt::Source& source, const ConvertOptions& option
 
 Target gguf_target(const ckpt::Source& source, const ConvertOptions& options,
                    const std::map<std::string, core::DType>& dtypes, const Family* family, ConvertReport& report) {
-  require_dense_model(source.info().model, options.load_dir, "such a gguf result is not written yet");
   GgufTargetOptions asked;
   asked.folder = options.save_dir;
   asked.config = result_config(source, options, dtype_of(options, dtypes)(kEmbedding), report.from, family,

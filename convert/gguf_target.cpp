@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "convert/gguf/architecture.h"
@@ -185,26 +186,36 @@ GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions&
   GgufType most = GgufType::kF32;
   int64_t unquantized = 0;
   bool permutes = false;
+  std::map<std::string, size_t> stacks;  // experts of a layer: [experts, rows, columns]
   for_each_tensor(family, model, [&](const MappedTensor& mapped) {
     GgufTensor tensor{gguf_tensor_name(family, mapped.name), {mapped.shape.begin(), mapped.shape.end()}};
     if (mapped.transposed) std::reverse(tensor.shape.begin(), tensor.shape.end());
-    const bool matrix = tensor.shape.size() == 2 && !tensor.name.starts_with("position_embd");
+    if (tensor.shape.size() == 2 && tensor.shape[0] == 1) tensor.shape.erase(tensor.shape.begin());
+    const bool matrix = tensor.shape.size() == 2 && !gguf_is_exact(tensor.name);
     if (matrix) {
       tensor.type = type_of(dtype(mapped.key));
       if (options.q8_0) tensor.type = tensor.shape[1] % kQ8Block == 0 ? GgufType::kQ8_0 : GgufType::kF16;
-      unquantized += options.q8_0 && tensor.type != GgufType::kQ8_0 ? 1 : 0;
       if (plan.tensors.empty()) most = tensor.type;
     }
     const bool ordered = gguf_permutes_heads(architecture, tensor.name);
     permutes = permutes || ordered;
     const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
     const bool norm = tensor.name.ends_with("norm.weight");
+    size_t at = plan.tensors.size();
+    int64_t first = 0;
+    if (mapped.expert >= 0) {
+      at = stacks.emplace(tensor.name, at).first->second;
+      first = mapped.expert * core::num_elements(tensor.shape);
+    }
     for (const TensorPiece& piece : mapped.pieces) {
-      plan.places.push_back({plan.tensors.size(), piece.row * columns, columns, ordered ? model.kv_channels : 0,
+      plan.places.push_back({at, first + piece.row * columns, columns, ordered ? model.kv_channels : 0,
                              norm && model.apply_layernorm_1p});
       target.shards.push_back({mapped.key, core::TensorRole::kParam, dtype_of(tensor.type), mapped.global_shape,
                                piece.offset, piece.extent});
     }
+    if (at < plan.tensors.size()) return;
+    unquantized += options.q8_0 && matrix && tensor.type != GgufType::kQ8_0 ? 1 : 0;
+    if (mapped.expert >= 0) tensor.shape.insert(tensor.shape.begin(), model.num_experts);
     plan.tensors.push_back(std::move(tensor));
   });
   plan.rope_factors = gguf_rope_factors(model);

@@ -19,9 +19,10 @@ using core::TransformerConfig;
 struct Architecture {
   std::string_view model_type, name;
 };
-constexpr Architecture kArchitectures[] = {{"llama", "llama"}, {"mistral", "llama"}, {"qwen2", "qwen2"},
-                                           {"qwen3", "qwen3"}, {"gemma2", "gemma2"}, {"phi3", "phi3"},
-                                           {"glm4", "glm4"},   {"gpt2", "gpt2"}};
+constexpr Architecture kArchitectures[] = {{"llama", "llama"},        {"mistral", "llama"},     {"qwen2", "qwen2"},
+                                           {"qwen3", "qwen3"},        {"gemma2", "gemma2"},     {"phi3", "phi3"},
+                                           {"glm4", "glm4"},          {"gpt2", "gpt2"},         {"mixtral", "llama"},
+                                           {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"}};
 
 using Name = std::pair<std::string_view, std::string_view>;  // transformers', llama.cpp's
 // Outside layers, after the family's prefix.
@@ -39,6 +40,18 @@ constexpr Name kInLayers[] = {{"input_layernorm", "attn_norm"},
                               {"mlp.up_proj", "ffn_up"},
                               {"mlp.gate_up_proj", "ffn_up"},
                               {"mlp.down_proj", "ffn_down"},
+                              {"block_sparse_moe.gate", "ffn_gate_inp"},
+                              {"block_sparse_moe.experts.w1", "ffn_gate_exps"},
+                              {"block_sparse_moe.experts.w2", "ffn_down_exps"},
+                              {"block_sparse_moe.experts.w3", "ffn_up_exps"},
+                              {"mlp.gate", "ffn_gate_inp"},
+                              {"mlp.experts.gate_proj", "ffn_gate_exps"},
+                              {"mlp.experts.down_proj", "ffn_down_exps"},
+                              {"mlp.experts.up_proj", "ffn_up_exps"},
+                              {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+                              {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                              {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+                              {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
                               {"ln_1", "attn_norm"},
                               {"attn.c_attn", "attn_qkv"},
                               {"attn.c_proj", "attn_output"},
@@ -91,6 +104,16 @@ std::string_view gguf_architecture(const Family& family, const TransformerConfig
       !of_27b) {
     refuse("query_pre_attn_scalar ", model.query_pre_attn_scalar, " with heads of ", model.kv_channels);
   }
+  if (model.has_experts()) {
+    const std::vector<bool> layers = model.layers_with_experts();
+    if (std::find(layers.begin(), layers.end(), false) != layers.end()) {
+      refuse(family.model_type, " with layers without experts");
+    }
+    // Whether the chosen experts' weights add up to 1 is a matter of the architecture there.
+    if (model.moe_router_pre_softmax != (found->name == "qwen2moe")) {
+      refuse("norm_topk_prob ", model.moe_router_pre_softmax ? "false" : "true", " of a ", family.model_type, " model");
+    }
+  }
   return found->name;
 }
 
@@ -104,7 +127,13 @@ std::string gguf_tensor_name(const Family& family, std::string_view hf_name) {
     rest.remove_prefix(layer.size() + 1);
   }
   const size_t dot = rest.rfind('.');
-  const std::string_view kind = rest.substr(dot), base = rest.substr(0, dot);
+  const std::string_view kind = rest.substr(dot);
+  std::string base(rest.substr(0, dot));
+  constexpr std::string_view kExperts = "experts.";
+  if (const size_t at = base.find(kExperts); at != std::string::npos) {  // those of a layer are in one tensor
+    const size_t index = at + kExperts.size();
+    base.erase(index, base.find('.', index) + 1 - index);
+  }
   std::string_view name = layer.empty() ? find(kOutside, base) : find(norms_of(family), base);
   if (name.empty() && !layer.empty()) name = find(kInLayers, base);
   MS_CHECK(!name.empty(), "no name in gguf for ", hf_name);
@@ -127,6 +156,16 @@ void add_gguf_model(std::string_view architecture, const TransformerConfig& mode
   values.set(key("vocab_size"), u32(model.vocab_size));
   const char* epsilon = model.has_layer_norm() ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   values.set(key(epsilon), static_cast<float>(model.norm_epsilon));
+  if (model.has_experts()) {
+    values.set(key("expert_count"), u32(model.num_experts));
+    values.set(key("expert_used_count"), u32(model.moe_router_topk));
+  }
+  if (architecture == "qwen2moe" || architecture == "qwen3moe") {
+    values.set(key("expert_feed_forward_length"), u32(model.moe_ffn_hidden_size));
+  }
+  if (model.moe_shared_expert_intermediate_size > 0) {
+    values.set(key("expert_shared_feed_forward_length"), u32(model.moe_shared_expert_intermediate_size));
+  }
   if (!model.has_rotary_embedding()) return;
   values.set(key("attention.head_count_kv"), u32(model.query_groups()));
   values.set(key("attention.key_length"), u32(model.kv_channels));
@@ -165,6 +204,10 @@ void add_gguf_model(std::string_view architecture, const TransformerConfig& mode
     decisions.push_back(cat("the sliding window of ", window, " is left out: llama.cpp has none in ", architecture,
                             " models, and differs in longer texts"));
   }
+}
+
+bool gguf_is_exact(std::string_view gguf_name) {
+  return gguf_name.starts_with("position_embd") || gguf_name.ends_with(".ffn_gate_inp.weight");
 }
 
 std::vector<float> gguf_rope_factors(const TransformerConfig& model) {

@@ -18,12 +18,15 @@ namespace ms::convert {
 // has, and for a model that it computes otherwise than we do.
 std::string_view gguf_architecture(const Family& family, const core::TransformerConfig& model);
 
-// "blk.3.attn_q.weight" of "model.layers.3.self_attn.q_proj.weight".
+// "blk.3.attn_q.weight" of "model.layers.3.self_attn.q_proj.weight". All experts of a layer have one name.
 std::string gguf_tensor_name(const Family& family, std::string_view hf_name);
 
 // Rows of q and k are in the order of rotary pairs that are neighbours: of ours, two halves of each head, row j of half
 // h is there row 2 j + h.
 bool gguf_permutes_heads(std::string_view architecture, std::string_view gguf_name);
+
+// A matrix that is fp32 in any file: positions, and what chooses experts.
+bool gguf_is_exact(std::string_view gguf_name);
 
 // All that is said of the model besides its tokenizer. Appends to `decisions` what llama.cpp will not do as we do.
 void add_gguf_model(std::string_view architecture, const core::TransformerConfig& model, GgufValues& values,

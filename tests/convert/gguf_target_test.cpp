@@ -126,6 +126,23 @@ TEST_F(GgufTargetTest, Llama) {
   EXPECT_EQ(test::code_of([&] { convert_checkpoint(options(model)); }), ErrorCode::kInvalidArgument);  // it is there
 }
 
+TEST_F(GgufTargetTest, ExpertsOfALayerInOneTensor) {
+  const std::string model = cat(MS_TEST_DATA, "/hf_mixtral_tiny");  // bf16, four experts
+  const Gguf file(convert_checkpoint(options(model)).path);
+  EXPECT_EQ(file.value_of("general.architecture")[0], "llama");
+  EXPECT_EQ(file.value_of("llama.expert_count")[0], "4");
+  EXPECT_EQ(file.value_of("llama.expert_used_count")[0], "2");
+  EXPECT_EQ(file.type("blk.1.ffn_gate_inp.weight"), 0U) << "fp32, whatever the others are";
+  for (const auto& [theirs, ours] :
+       {std::pair("ffn_gate_exps", "w1"), {"ffn_down_exps", "w2"}, {"ffn_up_exps", "w3"}}) {
+    std::string all;
+    for (int expert = 0; expert < 4; ++expert) {
+      all += tensor_of(model, cat("model.layers.1.block_sparse_moe.experts.", expert, ".", ours, ".weight"));
+    }
+    EXPECT_EQ(file.data(cat("blk.1.", theirs, ".weight"), 2), all);
+  }
+}
+
 TEST_F(GgufTargetTest, Tokenizer) {
   std::filesystem::copy(cat(MS_TEST_DATA, "/hf_qwen2_tiny"), folder_ / "model");
   const std::string whole =

@@ -5,6 +5,7 @@ has, with the exact value, q8_0 with the bytes of its own quantization; and the 
 import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -17,12 +18,15 @@ peers.need("gguf", "numpy", "safetensors", "tokenizers", "torch")
 import gguf  # noqa: E402
 import numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
 import tokenizers  # noqa: E402
 from gguf import GGMLQuantizationType as Type  # noqa: E402
 
 DATA = pathlib.Path(HERE).parent / "data"
 FAMILIES = {"llama": "LLAMA", "llama3": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma2": "GEMMA2", "phi3": "PHI3",
-            "glm4": "GLM4", "gpt2": "GPT2"}
+            "glm4": "GLM4", "gpt2": "GPT2", "mixtral": "LLAMA", "qwen2_moe": "QWEN2MOE", "qwen3_moe": "QWEN3MOE"}
+# What transformers calls experts where it has them one by one, and gguf all of a layer.
+EXPERT = re.compile(r"\.experts\.(\d+)\.")
 TYPES = {"fp32": Type.F32, "fp16": Type.F16, "bf16": Type.BF16, "q8_0": Type.Q8_0}
 TEXT = ["the quick brown fox jumps over the lazy dog"] * 3 + ["a dog and a fox"]
 
@@ -30,6 +34,8 @@ TEXT = ["the quick brown fox jumps over the lazy dog"] * 3 + ["a dog and a fox"]
 def model_of(family, work):
     """The tiny model, with a width that q8_0 divides in some matrices, and of Gemma a scale that llama.cpp has."""
     folder = work / family
+    if "moe" in family or family == "mixtral":
+        return folder, make_experts(family, folder)
     shutil.copytree(DATA / f"hf_{family}_tiny", folder)
     os.chmod(folder, 0o755)
     config = json.loads((folder / "config.json").read_text())
@@ -38,6 +44,26 @@ def model_of(family, work):
         os.chmod(folder / "config.json", 0o644)
         (folder / "config.json").write_text(json.dumps(config))
     return folder, config
+
+
+def make_experts(family, folder):
+    """Wide enough for blocks of q8_0, with experts in every layer, since llama.cpp knows no others."""
+    import transformers
+    config = transformers.AutoConfig.from_pretrained(DATA / f"hf_{family}_tiny")
+    config.hidden_size, config.mlp_only_layers = 32, []
+    for size in {"intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"} & set(config.to_dict()):
+        setattr(config, size, 64)
+    torch.manual_seed(1)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return json.loads((folder / "config.json").read_text())
+
+
+def stacked(tensors):
+    """Those of all experts of a layer in one, under a name that gguf's table has."""
+    experts = {}
+    for name in [name for name in tensors if EXPERT.search(name)]:
+        experts.setdefault(EXPERT.sub(".experts.", name), {})[int(EXPERT.search(name)[1])] = tensors.pop(name)
+    return tensors | {name: torch.stack([of[index] for index in sorted(of)]) for name, of in experts.items()}
 
 
 def expected(family, config, name, tensor, gguf_name, wanted):
@@ -49,9 +75,11 @@ def expected(family, config, name, tensor, gguf_name, wanted):
     if FAMILIES[family] == "LLAMA" and (".attn_q." in gguf_name or ".attn_k." in gguf_name):
         heads = config["num_attention_heads"] if ".attn_q." in gguf_name else config["num_key_value_heads"]
         value = value.reshape(heads, 2, value.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(value.shape)
-    if value.ndim == 1 or gguf_name.startswith("position_embd"):
+    if value.ndim == 2 and value.shape[0] == 1:
+        value = value[0]
+    if value.ndim == 1 or gguf_name.startswith("position_embd") or "ffn_gate_inp." in gguf_name:
         wanted = Type.F32
-    elif wanted == Type.Q8_0 and value.shape[1] % 32 != 0:
+    elif wanted == Type.Q8_0 and value.shape[-1] % 32 != 0:
         wanted = Type.F16
     return wanted, gguf.quants.quantize(numpy.ascontiguousarray(value), wanted)
 
@@ -66,7 +94,7 @@ def check_family(family, dtype, work):
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     names = gguf.get_tensor_name_map(arch, layers)
     seen = {tensor.name: tensor for tensor in reader.tensors}
-    for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
+    for name, tensor in stacked(safetensors.torch.load_file(folder / "model.safetensors")).items():
         gguf_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         wanted, value = expected(family, config, name, tensor, gguf_name, TYPES[dtype])
         found = seen.pop(gguf_name)
@@ -85,7 +113,15 @@ def check_values(reader, arch, config):
     pairs = {"block_count": ("num_hidden_layers", "n_layer"), "embedding_length": ("hidden_size", "n_embd"),
              "context_length": ("max_position_embeddings", "n_positions"), "attention.head_count": ("num_attention_heads", "n_head")}
     if arch != "gpt2":
-        pairs |= {"attention.head_count_kv": ("num_key_value_heads",), "feed_forward_length": ("intermediate_size",)}
+        pairs["attention.head_count_kv"] = ("num_key_value_heads",)
+    if arch in ("qwen2moe", "qwen3moe"):
+        pairs["expert_feed_forward_length"] = ("moe_intermediate_size",)
+    elif arch != "gpt2":
+        pairs["feed_forward_length"] = ("intermediate_size",)
+    if arch == "qwen2moe":
+        pairs["expert_shared_feed_forward_length"] = ("shared_expert_intermediate_size",)
+    if "num_experts_per_tok" in config:
+        pairs |= {"expert_count": ("num_experts", "num_local_experts"), "expert_used_count": ("num_experts_per_tok",)}
     for key, names in pairs.items():
         assert value(f"{arch}.{key}") == next(config[name] for name in names if name in config), key
     if arch == "gemma2":

@@ -27,6 +27,10 @@ TEST(GgufArchitecture, NamesOfTensors) {
   EXPECT_EQ(name("qwen2", "model.layers.3.self_attn.k_proj.bias"), "blk.3.attn_k.bias");
   EXPECT_EQ(name("gpt2", "transformer.h.1.attn.c_attn.bias"), "blk.1.attn_qkv.bias");
   EXPECT_EQ(name("gpt2", "transformer.ln_f.bias"), "output_norm.bias");
+  EXPECT_EQ(name("mixtral", "model.layers.3.block_sparse_moe.experts.15.w1.weight"), "blk.3.ffn_gate_exps.weight");
+  EXPECT_EQ(name("qwen3_moe", "model.layers.0.mlp.experts.7.down_proj.weight"), "blk.0.ffn_down_exps.weight");
+  EXPECT_EQ(name("qwen3_moe", "model.layers.0.mlp.gate.weight"), "blk.0.ffn_gate_inp.weight");
+  EXPECT_EQ(name("qwen2_moe", "model.layers.0.mlp.shared_expert.up_proj.weight"), "blk.0.ffn_up_shexp.weight");
 }
 
 // Every tensor of every family that has an architecture has a name, and one of its own.
@@ -52,6 +56,14 @@ TEST(GgufArchitecture, WhatLlamaCppCannotComputeIsRefused) {
   const HfConfig glm = read_hf_config(core::cat(MS_TEST_DATA, "/hf_glm_tiny"));
   EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*glm.family, glm.model); }).text,
               HasSubstr("those of these families can be written: llama, mistral"));
+  const HfConfig dense = read_hf_config(core::cat(MS_TEST_DATA, "/hf_qwen2_moe_tiny"));
+  EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*dense.family, dense.model); }).text,
+              HasSubstr("qwen2_moe with layers without experts, which llama.cpp cannot compute"));
+  HfConfig experts = read_hf_config(core::cat(MS_TEST_DATA, "/hf_qwen3_moe_tiny"));
+  EXPECT_EQ(gguf_architecture(*experts.family, experts.model), "qwen3moe");
+  experts.model.moe_router_pre_softmax = true;
+  EXPECT_THAT(test::thrown_by([&] { gguf_architecture(*experts.family, experts.model); }).text,
+              HasSubstr("norm_topk_prob false of a qwen3_moe model"));
 }
 
 TEST(GgufArchitecture, RopeFactorsOfLlama3Alone) {
