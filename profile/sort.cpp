@@ -5,14 +5,14 @@
 
 namespace ms::profile {
 
-Column<uint32_t> order_by_start(const Column<int64_t>& ts) {
+Column<uint32_t> order_by_start(const Column<int64_t>& ts, const Column<int64_t>& dur) {
   const auto n = static_cast<uint32_t>(ts.size());
   Column<uint32_t> order, merged;
   order.reserve(n);
   for (uint32_t i = 0; i < n; ++i) order.push_back(i);
   std::vector<uint32_t> runs{0};  // where each begins, and the end of the last
   for (uint32_t i = 1; i < n; ++i) {
-    if (ts[i] < ts[i - 1]) runs.push_back(i);
+    if (starts_before(ts, dur, i, i - 1)) runs.push_back(i);
   }
   runs.push_back(n);
   if (runs.size() > 2) merged.resize(n);
@@ -22,7 +22,7 @@ Column<uint32_t> order_by_start(const Column<int64_t>& ts) {
     for (; run + 2 < runs.size(); run += 2) {
       std::merge(order.begin() + runs[run], order.begin() + runs[run + 1], order.begin() + runs[run + 1],
                  order.begin() + runs[run + 2], merged.begin() + runs[run],
-                 [&](uint32_t a, uint32_t b) { return ts[a] < ts[b]; });
+                 [&](uint32_t a, uint32_t b) { return starts_before(ts, dur, a, b); });
       longer.push_back(runs[run + 2]);
     }
     if (run + 1 < runs.size()) {  // an odd one out

@@ -7,7 +7,13 @@
 
 namespace ms::profile {
 
-// The stable order of `ts`: order[i] is the index of the i-th smallest. O(n log runs).
-Column<uint32_t> order_by_start(const Column<int64_t>& ts);
+// Does event b come before a: an earlier start, or at the same one a longer duration, so that a slice precedes what
+// lies within it?
+inline bool starts_before(const Column<int64_t>& ts, const Column<int64_t>& dur, uint32_t b, uint32_t a) {
+  return ts[b] != ts[a] ? ts[b] < ts[a] : dur[b] > dur[a];
+}
+
+// The stable order by it: order[i] is the index of the i-th event. O(n log runs).
+Column<uint32_t> order_by_start(const Column<int64_t>& ts, const Column<int64_t>& dur);
 
 }  // namespace ms::profile

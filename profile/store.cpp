@@ -34,8 +34,10 @@ void finish_trace(RankTrace& trace) {
       events.file_order.push_back(static_cast<uint32_t>(events.file_order.size()));
     }
   }
-  if (!std::is_sorted(events.ts.begin(), events.ts.end())) {
-    const Column<uint32_t> order = order_by_start(events.ts);
+  bool in_order = true;
+  for (uint32_t i = 1; in_order && i < events.size(); ++i) in_order = !starts_before(events.ts, events.dur, i, i - 1);
+  if (!in_order) {
+    const Column<uint32_t> order = order_by_start(events.ts, events.dur);
     permute(events.ts, order);
     permute(events.dur, order);
     permute(events.name, order);

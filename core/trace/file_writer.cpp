@@ -3,16 +3,20 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <bit>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/trace/split_number.h"
 #include "kernels/checksum.h"
 
 namespace ms::core::trace {
 namespace {
 
 constexpr int kCompressionLevel = 3;
+constexpr size_t kBlockBytes = 64;  // what a cut adds to a frame, at most
 
 // Table entries that one chunk uses, renumbered from 0 in order of first use.
 class LocalIndex {
@@ -35,7 +39,7 @@ void put_column(std::string& out, const std::string& column) {
 }
 
 struct Columns {
-  std::string kinds, flags, starts, durs, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
+  std::string kinds, flags, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
 };
 
 // Wraps instead of overflowing, as the sums of the reader do: a converted file may hold any numbers.
@@ -43,21 +47,52 @@ int64_t difference(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
 
+// The largest grid of 2^n ns that all times of a lane lie on: that of the recorder, mostly.
+int grid_of(std::span<const Event> lane) {
+  uint64_t ones = 0;
+  for (const Event& event : lane) ones |= static_cast<uint64_t>(event.start_ns) | static_cast<uint64_t>(event.dur_ns);
+  return std::min(std::countr_zero(ones), kMaxGridBits);
+}
+
 // Starts of one lane as gaps after the previous event's end (leaves that follow each other) or as differences of starts
-// (nested spans), whichever is shorter. The first is relative to the chunk's base.
-std::string encode_starts(std::span<const Event> lane, int64_t base_ns, bool after_end) {
-  std::string out;
-  int64_t previous = base_ns;
+// (nested spans), in steps of its grid. The first is relative to the chunk's base.
+template <class Put>
+void for_each_start(std::span<const Event> lane, int64_t base_ns, int grid, bool after_end, const Put& put) {
+  int64_t previous = base_ns >> grid << grid;
   for (const Event& event : lane) {
-    put_signed(out, difference(event.start_ns, previous));
+    put(difference(event.start_ns, previous) >> grid);
     previous = after_end ? event.start_ns + event.dur_ns : event.start_ns;
   }
-  return out;
+}
+
+int64_t bits_of_starts(std::span<const Event> lane, int64_t base_ns, int grid, bool after_end) {
+  int64_t bits = 0;
+  for_each_start(lane, base_ns, grid, after_end,
+                 [&](int64_t step) { bits += std::bit_width(static_cast<uint64_t>(step < 0 ? ~step : step)); });
+  return bits;
+}
+
+// One zstd frame, of which every part between two cuts has blocks, and so statistics, of its own.
+void append_frame(std::string& out, std::string_view payload, std::span<const size_t> cuts) {
+  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
+  MS_CHECK(context != nullptr, "ZSTD_createCCtx: out of memory");
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kCompressionLevel);
+  const size_t begin = out.size();
+  out.resize(begin + ZSTD_compressBound(payload.size()) + (cuts.size() + 1) * kBlockBytes);
+  ZSTD_outBuffer target{out.data() + begin, out.size() - begin, 0};
+  ZSTD_inBuffer source{payload.data(), 0, 0};
+  for (size_t i = 0; i <= cuts.size(); ++i) {
+    const bool last = i == cuts.size();
+    source.size = last ? payload.size() : cuts[i];
+    const size_t left = ZSTD_compressStream2(context.get(), &target, &source, last ? ZSTD_e_end : ZSTD_e_flush);
+    MS_CHECK(left == 0, "ZSTD_compressStream2: ", ZSTD_isError(left) != 0 ? ZSTD_getErrorName(left) : "no room");
+  }
+  out.resize(begin + target.pos);
 }
 
 }  // namespace
 
-std::string encode_events(std::span<Event> events, const Tables& tables) {
+EncodedEvents encode_events(std::span<Event> events, const Tables& tables) {
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     if (a.lane != b.lane) return a.lane < b.lane;
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
@@ -69,20 +104,22 @@ std::string encode_events(std::span<Event> events, const Tables& tables) {
   LocalIndex strings, stacks, shapes, comms;
   stacks(0);
   Columns columns;
+  SplitWriter starts, durs;
   std::string lanes;
   size_t num_lanes = 0;
   for (size_t begin = 0, end = 0; begin < events.size(); begin = end) {
     const Lane& lane = tables.lanes[events[begin].lane];
     while (end < events.size() && events[end].lane == events[begin].lane) ++end;
     const auto group = events.subspan(begin, end - begin);
-    const std::string by_gap = encode_starts(group, base_ns, true), by_start = encode_starts(group, base_ns, false);
-    const bool after_end = by_gap.size() < by_start.size();
-    columns.starts += after_end ? by_gap : by_start;
+    const int grid = grid_of(group);
+    const bool after_end = bits_of_starts(group, base_ns, grid, true) < bits_of_starts(group, base_ns, grid, false);
+    for_each_start(group, base_ns, grid, after_end, [&](int64_t step) { starts.put(step); });
+    for (const Event& event : group) durs.put(event.dur_ns >> grid);
     put_fixed(lanes, static_cast<uint8_t>(lane.kind));
     put_signed(lanes, lane.id);
     put_varint(lanes, strings(lane.name));
     put_varint(lanes, group.size());
-    put_fixed(lanes, static_cast<uint8_t>(after_end));
+    put_fixed(lanes, static_cast<uint8_t>(grid << 1 | (after_end ? 1 : 0)));
     ++num_lanes;
   }
 
@@ -91,7 +128,6 @@ std::string encode_events(std::span<Event> events, const Tables& tables) {
   for (const Event& event : events) {
     put_fixed(columns.kinds, static_cast<uint8_t>(event.kind));
     put_fixed(columns.flags, event.flags);
-    put_varint(columns.durs, static_cast<uint64_t>(event.dur_ns));
     put_varint(columns.names, strings(event.name));
     if (event.flags & kHasFlops) put_signed(columns.flops, event.values[0]);
     if (event.flags & kHasBytes) put_signed(columns.bytes, event.values[1]);
@@ -144,7 +180,8 @@ std::string encode_events(std::span<Event> events, const Tables& tables) {
     }
   }
 
-  std::string out;
+  EncodedEvents encoded;
+  std::string& out = encoded.payload;
   put_signed(out, base_ns);
   put_varint(out, strings.used().size());
   for (const uint32_t text : strings.used()) {
@@ -157,11 +194,15 @@ std::string encode_events(std::span<Event> events, const Tables& tables) {
   out += shape_table;
   out += comm_table;
   for (const std::string* column :
-       {&columns.kinds, &columns.flags, &columns.starts, &columns.durs, &columns.names, &columns.flops, &columns.bytes,
-        &columns.correlations, &columns.stacks, &columns.shapes, &columns.comms, &columns.memory, &columns.counters}) {
+       {&columns.kinds, &columns.flags, &columns.names, &columns.flops, &columns.bytes, &columns.correlations,
+        &columns.stacks, &columns.shapes, &columns.comms, &columns.memory, &columns.counters}) {
     put_column(out, *column);
   }
-  return out;
+  for (const std::string* column : {&starts.sizes(), &durs.sizes(), &starts.bits(), &durs.bits()}) {
+    encoded.cuts.push_back(out.size());
+    put_column(out, *column);
+  }
+  return encoded;
 }
 
 FileWriter::FileWriter(std::string path, const nlohmann::json& meta) : path_(std::move(path)), meta_(meta.dump()) {
@@ -172,17 +213,17 @@ FileWriter::FileWriter(std::string path, const nlohmann::json& meta) : path_(std
                 cat("create trace: ", e.what(), "; --profile-save-path must be a folder where files can be written"));
   }
   write_all(kFileMagic);
-  write_chunk(ChunkKind::kMeta, meta_, 0);
+  write_chunk(ChunkKind::kMeta, meta_, {}, 0);
 }
 
 void FileWriter::write_events(std::span<Event> events, const Tables& tables) {
   while (!events.empty()) {
     size_t count = std::min(events.size(), kMaxChunkEvents);
-    std::string payload = encode_events(events.first(count), tables);
+    EncodedEvents encoded = encode_events(events.first(count), tables);
     // Long names can make a chunk too large; a single event always fits, strings being cut to kMaxStringBytes.
-    while (payload.size() > kMaxChunkBytes / 2 && count > 1) {
+    while (encoded.payload.size() > kMaxChunkBytes / 2 && count > 1) {
       count /= 2;
-      payload = encode_events(events.first(count), tables);
+      encoded = encode_events(events.first(count), tables);
     }
     int64_t first_ns = events[0].start_ns, last_ns = first_ns;
     for (const Event& event : events.first(count)) {
@@ -190,14 +231,14 @@ void FileWriter::write_events(std::span<Event> events, const Tables& tables) {
       last_ns = std::max(last_ns, event.start_ns + event.dur_ns);
     }
     index_.push_back({offset_, static_cast<int64_t>(count), first_ns, last_ns});
-    write_chunk(ChunkKind::kEvents, payload, static_cast<int64_t>(count));
+    write_chunk(ChunkKind::kEvents, encoded.payload, encoded.cuts, static_cast<int64_t>(count));
     events = events.subspan(count);
   }
 }
 
 void FileWriter::write_clock(int64_t at_ns, int64_t offset_ns, int64_t error_ns) {
   const nlohmann::json clock = {{"at_ns", at_ns}, {"offset_ns", offset_ns}, {"error_ns", error_ns}};
-  write_chunk(ChunkKind::kClock, clock.dump(), 0);
+  write_chunk(ChunkKind::kClock, clock.dump(), {}, 0);
 }
 
 void FileWriter::finish(const nlohmann::json& extra) {
@@ -211,11 +252,11 @@ void FileWriter::finish(const nlohmann::json& extra) {
     for (const IndexEntry& entry : index_)
       chunks.push_back({entry.offset, entry.events, entry.first_ns, entry.last_ns});
   }
-  write_chunk(ChunkKind::kFooter, footer.dump(), 0);
+  write_chunk(ChunkKind::kFooter, footer.dump(), {}, 0);
   file_.close();
 }
 
-void FileWriter::write_chunk(ChunkKind kind, const std::string& payload, int64_t events) {
+void FileWriter::write_chunk(ChunkKind kind, std::string_view payload, std::span<const size_t> cuts, int64_t events) {
   std::string body;
   put_fixed(body, static_cast<uint8_t>(kind));
   put_fixed(body, kFormatVersion);
@@ -225,11 +266,7 @@ void FileWriter::write_chunk(ChunkKind kind, const std::string& payload, int64_t
   put_fixed(body, static_cast<uint64_t>(num_events_));
   put_fixed(body, static_cast<uint32_t>(events));
   put_fixed(body, uint32_t{0});
-  body.resize(kBodyHeaderBytes + ZSTD_compressBound(payload.size()));
-  const size_t stored = ZSTD_compress(body.data() + kBodyHeaderBytes, body.size() - kBodyHeaderBytes, payload.data(),
-                                      payload.size(), kCompressionLevel);
-  MS_CHECK(ZSTD_isError(stored) == 0, "ZSTD_compress: ", ZSTD_getErrorName(stored));
-  body.resize(kBodyHeaderBytes + stored);
+  append_frame(body, payload, cuts);
 
   std::string chunk;
   put_fixed(chunk, kChunkMagic);

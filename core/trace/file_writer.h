@@ -14,8 +14,13 @@
 
 namespace ms::core::trace {
 
-// The payload of an events chunk. Sorts events by (lane, start, longer first) in place; needs only what `tables` say.
-std::string encode_events(std::span<Event> events, const Tables& tables);
+// The payload of an events chunk, and where in it parts of another nature begin, which are compressed each by itself.
+struct EncodedEvents {
+  std::string payload;
+  std::vector<size_t> cuts;  // ascending
+};
+// Sorts events by (lane, start, longer first) in place; needs only what `tables` say.
+EncodedEvents encode_events(std::span<Event> events, const Tables& tables);
 
 // Destroyed before finish() it leaves a file without a footer, which reads as that of a killed run.
 class FileWriter {
@@ -38,7 +43,7 @@ class FileWriter {
   struct IndexEntry {
     int64_t offset, events, first_ns, last_ns;
   };
-  void write_chunk(ChunkKind kind, const std::string& payload, int64_t events);
+  void write_chunk(ChunkKind kind, std::string_view payload, std::span<const size_t> cuts, int64_t events);
   void write_all(std::string_view bytes);
 
   std::string path_, meta_;

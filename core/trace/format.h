@@ -22,10 +22,11 @@ inline constexpr std::string_view kFileMagic = "MSTRACE1";
 inline constexpr uint32_t kChunkMagic = 0x4B43534D;  // "MSCK"
 inline constexpr size_t kChunkPrefixBytes = 16;
 inline constexpr size_t kBodyHeaderBytes = 32;
-inline constexpr uint8_t kFormatVersion = 1;
+inline constexpr uint8_t kFormatVersion = 2;
 inline constexpr size_t kMaxChunkBytes = 1 << 20;  // raw_bytes and body_bytes stay below it
 inline constexpr size_t kMaxChunkEvents = 32768;
 inline constexpr size_t kMaxStringBytes = 16384;  // longer names are cut when recorded
+inline constexpr int kMaxGridBits = 32;           // times of a lane are multiples of 2^n ns; n at most
 
 enum class ChunkKind : uint8_t { kMeta, kEvents, kClock, kFooter };
 

@@ -34,8 +34,8 @@ namespace ms::core::trace {
 namespace {
 
 constexpr auto kDrainPeriod = std::chrono::milliseconds(20);
-constexpr int64_t kWritePeriod_ns = 500'000'000;   // what a killed run may lose
-constexpr int64_t kSamplePeriod_ns = 100'000'000;  // of the perf counters
+constexpr int64_t kWritePeriod_ns = 1'000'000'000;  // what a killed run may lose
+constexpr int64_t kSamplePeriod_ns = 100'000'000;   // of the perf counters
 
 // Stream numbers of traces.md 7.2; further threads add multiples of kStreamsPerThread.
 constexpr int64_t kComputeStream = 7, kCommStream = 20, kMemcpyStream = 21, kStreamsPerThread = 1000;
@@ -203,11 +203,14 @@ struct Recorder::Impl {
     }
     clock->mark();  // after all that has been drained
     for (Event& event : std::span(pending).subspan(known)) {
-      if (!(event.flags & kInTicks)) continue;
-      const int64_t start_ns = clock->ns(event.start_ns);
-      event.dur_ns = clock->ns(event.start_ns + event.dur_ns) - start_ns;
-      event.start_ns = start_ns;
-      event.flags &= static_cast<uint8_t>(~kInTicks);
+      int64_t start_ns = event.start_ns, end_ns = start_ns + event.dur_ns;
+      if (event.flags & kInTicks) {
+        start_ns = clock->ns(start_ns);
+        end_ns = clock->ns(end_ns);
+        event.flags &= static_cast<uint8_t>(~kInTicks);
+      }
+      event.start_ns = start_ns & ~(kResolution_ns - 1);
+      event.dur_ns = (end_ns & ~(kResolution_ns - 1)) - event.start_ns;
     }
   }
 

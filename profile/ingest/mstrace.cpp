@@ -23,6 +23,7 @@ namespace {
 namespace format = core::trace;
 using core::cat;
 using detail::Cursor;
+using detail::SplitCursor;
 using format::ChunkKind;
 using format::EventKind;
 
@@ -93,9 +94,9 @@ class Reader {
         if (offset == bytes_.size()) break;
         continue;
       }
-      if (chunk->version > format::kFormatVersion) {
+      if (chunk->version != format::kFormatVersion) {
         throw core::Error(core::ErrorCode::kUnsupported,
-                          cat(path_, ": trace format ", int{chunk->version}, ", this msprof reads up to ",
+                          cat(path_, ": trace format ", int{chunk->version}, ", this msprof reads ",
                               int{format::kFormatVersion}, ": use the msprof of the msuite that wrote it"));
       }
       ++chunks;
@@ -203,6 +204,7 @@ class Reader {
     uint16_t lane;
     uint64_t count;
     bool after_end;
+    int grid;  // times are multiples of 2^grid ns
   };
 
   std::string_view bytes_;
@@ -267,8 +269,9 @@ bool Reader::read_tables(Cursor& in) {
     const int64_t id = in.svarint();
     const NameId name = text();
     const uint64_t events = in.varint();
-    const bool after_end = in.fixed<uint8_t>() != 0;
-    if (in.ok()) runs_.push_back({lane_of(kind != 0, id, name), events, after_end});
+    const auto mode = in.fixed<uint8_t>();
+    if (mode >> 1 > format::kMaxGridBits) in.take(UINT64_MAX);
+    if (in.ok()) runs_.push_back({lane_of(kind != 0, id, name), events, (mode & 1) != 0, mode >> 1});
   }
   frames_.clear();
   for (uint64_t n = count(); n > 0 && in.ok(); --n) {
@@ -301,11 +304,14 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
     lost(chunk.num_events);
     return;
   }
-  Cursor kinds, flags, starts, durs, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
-  for (Cursor* column : {&kinds, &flags, &starts, &durs, &names, &flops, &bytes, &correlations, &stacks, &shapes,
-                         &comms, &memory, &counters}) {
+  Cursor kinds, flags, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
+  for (Cursor* column :
+       {&kinds, &flags, &names, &flops, &bytes, &correlations, &stacks, &shapes, &comms, &memory, &counters}) {
     *column = Cursor(in.take(in.varint()));
   }
+  std::string_view split[4];  // sizes of starts and durations, bits of both
+  for (std::string_view& column : split) column = in.take(in.varint());
+  SplitCursor starts(split[0], split[2]), durs(split[1], split[3]);
   const auto whole = [&] {
     return in.ok() && kinds.ok() && flags.ok() && starts.ok() && durs.ok() && names.ok() && flops.ok() && bytes.ok() &&
            correlations.ok() && stacks.ok() && shapes.ok() && comms.ok() && memory.ok() && counters.ok();
@@ -317,13 +323,14 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
   uint32_t correlation = 0;
   int64_t address = 0, sequence = 0, done = 0;
   for (const LaneRun& run : runs_) {
-    int64_t previous = base_ns;
+    int64_t previous = base_ns >> run.grid << run.grid;
+    const auto times = [&](int64_t steps) { return static_cast<uint64_t>(steps) << run.grid; };
     for (uint64_t i = 0; i < run.count; ++i) {
       const auto kind = kinds.fixed<uint8_t>();
       const auto flag = flags.fixed<uint8_t>();
       // Sums wrap instead of overflowing: a lying file gives odd times, not undefined behaviour.
-      const auto ts = static_cast<int64_t>(static_cast<uint64_t>(previous) + static_cast<uint64_t>(starts.svarint()));
-      const auto dur = static_cast<int64_t>(durs.varint());
+      const auto ts = static_cast<int64_t>(static_cast<uint64_t>(previous) + times(starts.next()));
+      const auto dur = static_cast<int64_t>(times(durs.next()));
       const uint64_t name = names.varint();
       Details details;
       if (flag & format::kHasFlops) details.flops = flops.svarint();

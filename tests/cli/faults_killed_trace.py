@@ -13,8 +13,8 @@ import time
 import training
 
 LOOP_KILLS, JOB_KILLS = 17, 3
-# At most this much is missing at the end: a chunk is written every half second, and a busy machine comes late.
-LOST_S = 0.5 + 1.5 * training.SLOWER
+# At most this much is missing at the end: a chunk is written every second, and a busy machine comes late.
+LOST_S = 1 + 1.5 * training.SLOWER
 
 
 def check(place, folder, killed_ns, ranks, what):

@@ -105,6 +105,17 @@ def signed(value):
     return varint((value << 1) ^ (value >> 63))
 
 
+def split(values):
+    """The bytes and the packed low bits of core/trace/split_number.h."""
+    sizes, bits, used = bytearray(), 0, 0
+    for value in values:
+        magnitude, low = abs(value), max(0, abs(value).bit_length() - 2)
+        sizes.append((0x80 if value < 0 else 0) | (2 * low + (magnitude >> low)))
+        bits |= (magnitude & ((1 << low) - 1)) << used
+        used += low
+    return bytes(sizes), bits.to_bytes((used + 7) // 8, "little")
+
+
 def traces():
     def chunk(kind, events, payload):
         return struct.pack("<BBH", kind, events, len(payload)) + payload
@@ -112,15 +123,17 @@ def traces():
     def column(payload):
         return varint(len(payload)) + payload
 
-    meta = {"format": 1, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000]}
+    meta = {"format": 2, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000]}
     strings = [b"", b"main", b"gemm", b"allreduce", b"tp", b"[0, 1]", b"fp32", b"stream 7"]
     tables = varint(len(strings)) + b"".join(column(s) for s in strings)
     tables += varint(1) + b"\x01" + signed(7) + varint(7) + varint(2) + b"\x00"  # a lane with two events
     tables += varint(2) + varint(0) + varint(0) + varint(0) + varint(2)          # frames
     tables += varint(1) + varint(2) + varint(6)                                  # shapes
     tables += varint(1) + varint(3) + varint(4) + varint(5) + varint(6)          # communication
-    columns = [b"\x02\x05", b"\x1f\x00", signed(10) + signed(20), varint(5) + varint(9), varint(2) + varint(3), signed(64),
-               signed(32), signed(1), varint(1), varint(0), varint(0) + signed(1) + signed(8) + signed(8) + signed(-1), b"", b""]
+    columns = [b"\x02\x05", b"\x1f\x00", varint(2) + varint(3), signed(64), signed(32), signed(1), varint(1), varint(0),
+               varint(0) + signed(1) + signed(8) + signed(8) + signed(-1), b"", b""]
+    (starts, start_bits), (durs, dur_bits) = split([10, 20]), split([5, 9])
+    columns += [starts, durs, start_bits, dur_bits]
     events = signed(1000) + tables + b"".join(column(c) for c in columns)
     clock = json.dumps({"at_ns": 5, "offset_ns": -3, "error_ns": 2}).encode()
     footer = json.dumps({**meta, "events": 2, "dropped": 1}).encode()
@@ -188,7 +201,7 @@ def any_trace_file():
 
 def own_json():
     """What msprof makes of a native trace, with the key of which it makes one again."""
-    meta = {"format": 1, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000], "dropped": 0}
+    meta = {"format": 2, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000], "dropped": 0}
     clocks = [{"at_ns": 5000, "offset_ns": -3, "error_ns": 2}]
     host, device = {"pid": 7, "tid": 7}, {"pid": 0, "tid": 20}
     events = [{"ph": "M", "name": "thread_name", "ts": 0.0, **host, "args": {"name": "main"}},

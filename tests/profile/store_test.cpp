@@ -23,16 +23,20 @@
 namespace ms::profile {
 namespace {
 
-TEST(OrderByStart, IsTheStableOrder) {
+TEST(OrderByStart, IsTheStableOrderLongerFirst) {
   std::mt19937 random(11);
   for (const size_t n : {0, 1, 2, 3, 17, 1000}) {
     for (const unsigned distinct : {1u, 5u, 100000u}) {
-      Column<int64_t> ts;
-      for (size_t i = 0; i < n; ++i) ts.push_back(static_cast<int64_t>(random() % distinct));
+      Column<int64_t> ts, dur;
+      for (size_t i = 0; i < n; ++i) {
+        ts.push_back(static_cast<int64_t>(random() % distinct));
+        dur.push_back(static_cast<int64_t>(random() % 3));
+      }
       std::vector<uint32_t> wanted(n);
       std::iota(wanted.begin(), wanted.end(), 0u);
-      std::stable_sort(wanted.begin(), wanted.end(), [&](uint32_t a, uint32_t b) { return ts[a] < ts[b]; });
-      EXPECT_THAT(order_by_start(ts), testing::ElementsAreArray(wanted)) << n << " " << distinct;
+      std::stable_sort(wanted.begin(), wanted.end(),
+                       [&](uint32_t a, uint32_t b) { return std::pair(ts[a], -dur[a]) < std::pair(ts[b], -dur[b]); });
+      EXPECT_THAT(order_by_start(ts, dur), testing::ElementsAreArray(wanted)) << n << " " << distinct;
     }
   }
 }

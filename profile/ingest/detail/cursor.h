@@ -1,6 +1,7 @@
 // Reads varints and fixed integers from bytes that may end, or lie, anywhere. Past the end it gives zeros and says so.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -57,6 +58,44 @@ class Cursor {
  private:
   const char* next_ = nullptr;
   const char* end_ = nullptr;
+  bool ok_ = true;
+};
+
+// Numbers of a split column (core/trace/split_number.h).
+class SplitCursor {
+ public:
+  SplitCursor() = default;
+  SplitCursor(std::string_view sizes, std::string_view bits) : sizes_(sizes), bits_(bits) {}
+
+  bool ok() const { return sizes_.ok() && ok_; }
+
+  int64_t next() {
+    const auto byte = sizes_.fixed<uint8_t>();
+    const int code = byte & 0x7f, low = std::max(0, code / 2 - 1);
+    const uint64_t magnitude = static_cast<uint64_t>(code - 2 * low) << low | take_bits(low);
+    return static_cast<int64_t>((byte & 0x80) != 0 ? ~magnitude + 1 : magnitude);
+  }
+
+ private:
+  uint64_t take_bits(int count) {
+    if (count == 0) return 0;
+    const size_t first = at_ / 8, skipped = at_ % 8;
+    if (static_cast<size_t>(count) > 8 * bits_.size() - at_) {
+      ok_ = false;
+      return 0;
+    }
+    at_ += static_cast<size_t>(count);
+    uint64_t value = 0;
+    std::memcpy(&value, bits_.data() + first, std::min<size_t>(8, bits_.size() - first));
+    value >>= skipped;
+    if (skipped + static_cast<size_t>(count) > 64) {
+      value |= static_cast<uint64_t>(static_cast<uint8_t>(bits_[first + 8])) << (64 - skipped);
+    }
+    return value & ((uint64_t{1} << count) - 1);
+  }
+  Cursor sizes_;
+  std::string_view bits_;
+  size_t at_ = 0;  // bit
   bool ok_ = true;
 };
 

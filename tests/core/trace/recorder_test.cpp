@@ -131,7 +131,7 @@ TEST_F(RecorderTest, CommunicationCarriesItsArguments) {
   EXPECT_EQ(all.in_elements, 1000);
   EXPECT_EQ(all.out_elements, 1000);
   EXPECT_EQ(all.source, -1);
-  EXPECT_EQ(trace.events.dur[find(trace, "allreduce(tp)")], 5000);
+  EXPECT_NEAR(static_cast<double>(trace.events.dur[find(trace, "allreduce(tp)")]), 5000, kResolution_ns);
   const profile::CommArgs& send = trace.comms[trace.events.comm[find(trace, "send(pp)")]];
   EXPECT_EQ(send.source, 0);
   EXPECT_EQ(send.destination, 3);
@@ -156,8 +156,8 @@ TEST_F(RecorderTest, LevelOneAddsAmountsAndThePartsOfCommunication) {
   EXPECT_EQ(details(trace, "rms_norm_forward").flops, 640);
   EXPECT_EQ(details(trace, "rms_norm_forward").bytes, 128);
   EXPECT_THAT(names(trace, "gpu_user_annotation"), UnorderedElementsAre("wait", "transfer", "wait", "transfer"));
-  EXPECT_EQ(trace.events.dur[find(trace, "wait")], 2000);
-  EXPECT_EQ(trace.events.dur[find(trace, "transfer")], 3000);
+  EXPECT_NEAR(static_cast<double>(trace.events.dur[find(trace, "wait")]), 2000, kResolution_ns);
+  EXPECT_NEAR(static_cast<double>(trace.events.dur[find(trace, "transfer")]), 3000, kResolution_ns);
   EXPECT_TRUE(trace.counters.empty());
   // The parts are no work of their own.
   EXPECT_EQ(profile::view_devices(trace).devices.size(), 4u);
@@ -238,14 +238,26 @@ TEST_F(RecorderTest, ALaunchOfTheCallerIsNotRepeated) {
   options.with_cpu = true;
   options.save_path = folder_ / "traces";
   recorder.start(options);
-  recorder.span(Category::kRuntime, "submit", 100, 110);
-  recorder.span(Category::kKernel, "gemm", 120, 130);
+  recorder.span(Category::kRuntime, "submit", 96, 112);
+  recorder.span(Category::kKernel, "gemm", 128, 144);
   recorder.stop();
   store_ = profile::load({recorder.path()}, {});
   const RankTrace& trace = *store_.ranks.at(0);
   EXPECT_THAT(names(trace, "cuda_runtime"), UnorderedElementsAre("submit"));
   const profile::DeviceView view = profile::view_devices(trace);
-  EXPECT_EQ(trace.events.ts[view.devices.at(0).launch], 100);
+  EXPECT_EQ(trace.events.ts[view.devices.at(0).launch], 96);
+}
+
+TEST_F(RecorderTest, TimesAreMultiplesOfTheResolution) {
+  Options options;
+  options.with_cpu = options.with_memory = true;
+  options.level = Level::kLevel2;
+  const RankTrace& trace = record(options);
+  ASSERT_GT(trace.events.size(), 0u);
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    EXPECT_EQ(trace.events.ts[i] % kResolution_ns, 0) << i;
+    EXPECT_EQ(trace.events.dur[i] % kResolution_ns, 0) << i;
+  }
 }
 
 TEST_F(RecorderTest, WithMemoryAddsArenaEvents) {
@@ -351,7 +363,8 @@ TEST_F(RecorderTest, ThreadsRecordAtOnceAndNothingIsLost) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&recorder, t] {
       for (int i = 0; i < kSpans; ++i) {
-        recorder.span(Category::kKernel, cat("kernel ", t, " ", i % 50), 1000 + 10 * i, 1005 + 10 * i);
+        recorder.span(Category::kKernel, cat("kernel ", t, " ", i % 50), (1000 + 2 * i) * kResolution_ns,
+                      (1001 + 2 * i) * kResolution_ns);
       }
     });
   }
@@ -364,7 +377,7 @@ TEST_F(RecorderTest, ThreadsRecordAtOnceAndNothingIsLost) {
   std::map<int64_t, int64_t> by_stream;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     ++by_stream[trace.lanes[trace.events.lane[i]].id];
-    EXPECT_EQ(trace.events.dur[i], 5);
+    EXPECT_EQ(trace.events.dur[i], kResolution_ns);
   }
   EXPECT_THAT(by_stream, ElementsAre(std::pair(7, kSpans), std::pair(1007, kSpans), std::pair(2007, kSpans),
                                      std::pair(3007, kSpans)));

@@ -110,6 +110,61 @@ TEST_F(MstraceTest, ManyEventsInChunksOfAtMostAMebibyte) {
   }
 }
 
+// Of any size and sign, nested and not, on grids of their own in each lane, together in one chunk.
+TEST_F(MstraceTest, TimesComeBackToTheNanosecond) {
+  std::mt19937_64 random(5);
+  std::vector<std::pair<int64_t, int64_t>> wanted;
+  TraceMaker maker(folder_.path(), 0, 1);
+  const auto number = [&](int bits) { return static_cast<int64_t>(random() >> (63 - random() % bits)); };
+  for (int i = 0; i < 3000; ++i) {
+    const int64_t sign = random() % 4 == 0 ? -1 : 1;
+    const int64_t start = sign * number(59), dur = number(59);
+    maker.kernel("any", start, start + dur);
+    wanted.emplace_back(start, dur);
+    const int64_t outer = (number(40) & ~15) - 1024, inner = number(8) & ~15;
+    maker.host("on a grid", outer, outer + 512);
+    maker.host("inside", outer + inner % 512, outer + 512);
+    wanted.emplace_back(outer, 512);
+    wanted.emplace_back(outer + inner % 512, 512 - inner % 512);
+  }
+  ASSERT_EQ(read(core::read_text(maker.finish(), 1 << 26)), static_cast<int64_t>(wanted.size()));
+  std::vector<std::pair<int64_t, int64_t>> seen;
+  for (size_t i = 0; i < trace_->events.size(); ++i) seen.emplace_back(trace_->events.ts[i], trace_->events.dur[i]);
+  std::sort(wanted.begin(), wanted.end());
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, wanted);
+  EXPECT_TRUE(stats_.issues().empty());
+}
+
+// What the format page promises of the recorder's times: the bits of a coarser clock are not stored.
+TEST_F(MstraceTest, CoarserTimesTakeFewerBytes) {
+  const auto bytes_of = [&](int64_t grid) {
+    std::mt19937 random(3);
+    TraceMaker maker(folder_.path(), 0, 1);
+    int64_t t = 0;
+    for (int i = 0; i < 8000; ++i) {
+      const int64_t start = t + grid * (1 + static_cast<int64_t>(random() % (16000 / grid)));
+      t = start + grid * (1 + static_cast<int64_t>(random() % (160000 / grid)));
+      maker.kernel(core::cat("kernel ", i % 7), start, t);
+    }
+    return static_cast<double>(core::read_text(maker.finish(), 1 << 26).size()) / 8000;
+  };
+  const double fine = bytes_of(1), coarse = bytes_of(16);
+  EXPECT_NEAR(fine - coarse, 2 * 4 / 8.0, 0.05);  // four bits of the start, four of the duration
+  EXPECT_LT(coarse, 3.5);                         // 10 and 13 bits of noise
+}
+
+// What begins with its parent is recorded before it, perhaps in an earlier chunk.
+TEST_F(MstraceTest, AParentComesBeforeAChildOfTheSameStart) {
+  TraceMaker maker(folder_.path(), 0, 1);
+  maker.host("child", 160, 320);
+  maker.flush();
+  maker.host("parent", 160, 480);
+  ASSERT_EQ(read(core::read_text(maker.finish(), 1 << 20)), 2);
+  EXPECT_EQ(trace_->names[trace_->events.name[0]], "parent");
+  EXPECT_EQ(trace_->names[trace_->events.name[1]], "child");
+}
+
 TEST_F(MstraceTest, LongNamesSplitChunks) {
   TraceMaker maker(folder_.path(), 0, 1);
   for (int64_t i = 0; i < 300; ++i)
@@ -198,7 +253,7 @@ TEST_F(MstraceTest, EncodedEventsThatLie) {
       events[i].stack = tables.intern_stack(tables.intern_stack(0, tables.intern("a")), tables.intern("b"));
     }
   }
-  const std::string payload = core::trace::encode_events(events, tables);
+  const std::string payload = core::trace::encode_events(events, tables).payload;
   std::mt19937 random(7);
   for (int round = 0; round < 4000; ++round) {
     std::string bytes = payload;
