@@ -52,6 +52,11 @@ void finish_trace(RankTrace& trace) {
   std::stable_sort(trace.memory.begin(), trace.memory.end(), [](auto& a, auto& b) { return a.ts < b.ts; });
   std::stable_sort(trace.counters.begin(), trace.counters.end(), [](auto& a, auto& b) { return a.ts < b.ts; });
   std::sort(trace.clocks.begin(), trace.clocks.end(), [](auto& a, auto& b) { return a.at < b.at; });
+  find_bounds(trace);
+}
+
+void find_bounds(RankTrace& trace) {
+  const Events& events = trace.events;
   trace.first_ts = events.size() == 0 ? 0 : events.ts[0];
   trace.last_end = trace.first_ts;
   for (size_t i = 0; i < events.size(); ++i) trace.last_end = std::max(trace.last_end, events.end(i));

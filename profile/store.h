@@ -164,7 +164,7 @@ struct RankTrace {
   int64_t negative_dur = 0;
   int64_t json_bytes = -1;
 
-  int64_t first_ts = 0, last_end = 0;             // of events; set by finish_trace
+  int64_t first_ts = 0, last_end = 0;             // of events; set by find_bounds
   std::string meta;                               // of our recorder (FORMAT.md), JSON text; empty: recorded by another
   std::shared_ptr<const ClassRules> class_rules;  // of the user (class_rules.h); null: none
   bool keep_file_order = false;                   // fill Events::file_order, for who sorts less stably than we
@@ -177,9 +177,11 @@ struct RankTrace {
 // The first time of an event, memory change or counter of a finished trace, if there is any: zero of what is exported.
 std::optional<int64_t> first_time(const RankTrace& trace);
 
-// Sorts events by start (stable) and sets first_ts and last_end. Readers call it last. Memory: 16 bytes an event while
-// it sorts.
+// Sorts events by start, longer first, else stably (sort.h), and finds the bounds. Readers call it last. Memory: 16
+// bytes an event while it sorts.
 void finish_trace(RankTrace& trace);
+// Sets first_ts and last_end by the events, which are in order of their starts.
+void find_bounds(RankTrace& trace);
 
 // Everything that was given to msprof, by rank.
 struct Store {

@@ -31,8 +31,10 @@ std::vector<uint32_t> order_of_file(const RankTrace& trace) {
     if (pseudo && trace.names[trace.categories[trace.events.category[i]].name] == "Trace") continue;
     rows.push_back(i);
   }
+  // Of ours HTA reads the JSON, which is in the order of the store.
   const Column<uint32_t>& place = trace.events.file_order;
-  if (!place.empty()) std::sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) { return place[a] < place[b]; });
+  if (!place.empty() && trace.meta.empty())
+    std::sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) { return place[a] < place[b]; });
   return rows;
 }
 
