@@ -171,7 +171,12 @@ std::string layers_with_experts(const MegatronArgs& args) {
 // they are those of take_rope_scaling.
 void take_latent_rope(const MegatronArgs& args, core::TransformerConfig& model) {
   if (!model.multi_latent_attention || model.rope_scaling_type != "none") return;
-  if (args.text("rope_type").value_or("rope") != "yarn") return;
+  // Megatron's latent attention scales unless told otherwise (MLATransformerConfig); MindSpeed-LLM's, whose args have
+  // a type of their own, does not. By a factor of 1, which Megatron's flag has, nothing is scaled.
+  const bool is_mindspeed = args.members().contains("rope_scaling_type");
+  const auto said = args.text("rope_type");
+  if (said.value_or(is_mindspeed ? "rope" : "yarn") != "yarn") return;
+  if (!said && args.real("rotary_scaling_factor") == 1.0) return;
   model.rope_scaling_type = "yarn";
   model.rope_scaling_factor = args.real("rotary_scaling_factor").value_or(40.0);
   model.rope_scaling_original_max_position_embeddings = args.integer("original_max_position_embeddings").value_or(4096);

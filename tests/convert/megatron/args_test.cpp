@@ -139,6 +139,21 @@ TEST(MegatronArgsTest, WhatIsSpelledOtherwise) {
   EXPECT_EQ(model({{"group_query_attention", false}}).query_groups(), 4);
 }
 
+TEST(MegatronArgsTest, LatentAttentionScalesUnlessToldOtherwise) {
+  const Members latent = {{"multi_latent_attention", true}, {"kv_lora_rank", 8},         {"qk_head_dim", 4},
+                          {"qk_pos_emb_head_dim", 2},       {"v_head_dim", 4},           {"q_lora_rank", nullptr},
+                          {"group_query_attention", false}, {"rope_scaling_factor", 8.0}};
+  const auto model = [&](const Members& more) { return megatron_model(Args(with(with(kLlama, latent), more)).args); };
+  const core::TransformerConfig silent = model({});  // as MLATransformerConfig
+  EXPECT_EQ(silent.rope_scaling_type, "yarn");
+  EXPECT_EQ(silent.rope_scaling_factor, 40);
+  EXPECT_EQ(silent.rope_scaling_original_max_position_embeddings, 4096);
+  EXPECT_EQ(model({{"rope_type", nullptr}, {"rotary_scaling_factor", 4.0}}).rope_scaling_factor, 4);
+  EXPECT_EQ(model({{"rope_type", nullptr}, {"rotary_scaling_factor", 1.0}}).rope_scaling_type, "none");
+  EXPECT_EQ(model({{"rope_type", "rope"}}).rope_scaling_type, "none");
+  EXPECT_EQ(model({{"rope_scaling_type", nullptr}}).rope_scaling_type, "none") << "MindSpeed-LLM's";
+}
+
 TEST(MegatronArgsTest, WhatWeCannotComputeIsNamed) {
   for (const char* name : {"squared_relu", "window_size", "attention_output_gate"}) {
     const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
