@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
+#include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/log.h"
 
 namespace ms::convert {
 namespace {
@@ -81,12 +84,29 @@ bool is_text(PickleKind kind) {
   return kind == PickleKind::kString || kind == PickleKind::kBytes || kind == PickleKind::kLong;
 }
 
+// What a file names that wants something run; no program that saves tensors does.
+bool is_hostile(std::string_view module, std::string_view name) {
+  constexpr std::string_view kModules[] = {"os",  "posix", "nt",    "subprocess", "sys",       "shutil", "socket",
+                                           "pty", "code",  "runpy", "commands",   "importlib", "ctypes", "webbrowser"};
+  constexpr std::string_view kBuiltins[] = {"eval", "exec", "compile", "open", "__import__", "input"};
+  if (module == "builtins" || module == "__builtin__") {
+    return std::find(std::begin(kBuiltins), std::end(kBuiltins), name) != std::end(kBuiltins);
+  }
+  return std::find(std::begin(kModules), std::end(kModules), module) != std::end(kModules);
+}
+
 }  // namespace
 
 Pickle::Pickle(std::string bytes, std::string where) : bytes_(std::move(bytes)), where_(std::move(where)) {
   while (!stopped_) {
     opcode_at_ = at_;
     step(static_cast<uint8_t>(take(1)));
+  }
+  for (const Symbol& symbol : symbols_) {
+    if (!is_hostile(symbol.module, symbol.name)) continue;
+    core::log_warning("convert.pickle", cat(where_, ": names ", detail::printable(cat(symbol.module, ".", symbol.name)),
+                                            ": nothing in it is run here, but do not give it to a program that does"));
+    break;
   }
 }
 

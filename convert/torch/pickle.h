@@ -1,6 +1,8 @@
 // Python pickles of protocols 0x02 to 0x05 as inert trees of values. Nothing is executed: a symbol is a name, a call is
 // a node that holds what would be called with what.
 //
+// A file that names what only an attacker would (os.system) is warned of.
+//
 // Source: the opcodes as CPython's Lib/pickletools.py documents them. Text opcodes of protocol 0, extension codes and
 // out-of-band buffers are refused. The interpreter does not recurse, and holds a few dozen bytes for each byte of the
 // pickle at most.

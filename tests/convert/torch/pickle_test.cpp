@@ -74,6 +74,16 @@ TEST(PickleTest, ASymbolIsOnlyAName) {
   EXPECT_TRUE(old.root().is_symbol("builtins", "set"));
 }
 
+// Lists in lists: no recursion, and an end to how many may wait.
+TEST(PickleTest, DeepNestingIsBounded) {
+  const size_t deep = 500'000;
+  const Pickle pickle("\x80\x02" + std::string(deep, ']') + std::string(deep - 1, 'a') + ".", "test");
+  EXPECT_EQ(pickle.root().items().size(), 1u);
+  EXPECT_THAT(error_of("\x80\x02" + std::string((1 << 20) + 1, ']'), ErrorCode::kCorruptData),
+              HasSubstr("values wait"));
+  EXPECT_THAT(error_of("\x80\x02" + std::string((1 << 20) + 1, '('), ErrorCode::kCorruptData), HasSubstr("marks"));
+}
+
 TEST(PickleTest, AnotherMayFollow) {
   const Pickle pickle("\x80\x02K\x07.rest", "test");
   EXPECT_EQ(pickle.root().integer(), 7);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/torch/torch_writer.h"
 #include "core/error.h"
 #include "kernels/bf16.h"
 #include "tests/support/temporary_folder.h"
@@ -147,6 +148,56 @@ TEST_F(DamagedTorchFileTest, AFlippedBitOfTheDirectoryIsHarmless) {
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
     error_of(bytes);  // an error or not, but no other end than these
   }
+}
+
+// A tensor by the arguments of _rebuild_tensor_v2, of the storage 0.
+struct View {
+  const char* type = "FloatStorage";
+  int32_t numel = 6, offset = 0;
+  std::vector<int32_t> shape = {2, 3}, stride = {3, 1};
+};
+
+std::string pickle_of(const std::vector<View>& views) {
+  const auto text = [](const std::string& value) {
+    return std::string("X") + static_cast<char>(value.size()) + std::string(3, '\0') + value;
+  };
+  const auto integer = [](int32_t value) {
+    std::string bytes = "J";
+    for (int byte = 0; byte < 4; ++byte) bytes += static_cast<char>(static_cast<uint32_t>(value) >> (8 * byte));
+    return bytes;
+  };
+  const auto tuple = [&](const std::vector<int32_t>& values) {
+    std::string bytes = "(";
+    for (const int32_t value : values) bytes += integer(value);
+    return bytes + "t";
+  };
+  std::string bytes = "\x80\x02}(";
+  for (size_t v = 0; v < views.size(); ++v) {
+    const View& view = views[v];
+    bytes += text("w" + std::to_string(v)) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" +
+             view.type + "\n" + text("0") + text("cpu") + integer(view.numel) + "tQ" + integer(view.offset) +
+             tuple(view.shape) + tuple(view.stride) + "\x89" + "ccollections\nOrderedDict\n)RtR";
+  }
+  return bytes + "u.";
+}
+
+TEST_F(DamagedTorchFileTest, ViewsThatLeaveTheirStorage) {
+  const auto error = [&](const std::vector<View>& views) {
+    return error_of(make_torch_archive(pickle_of(views), std::vector<std::string>{std::string(24, 'a')}));
+  };
+  EXPECT_EQ(error({{}}), "");
+  EXPECT_EQ(error({{}, {.shape = {3, 2}, .stride = {1, 3}}}), "") << "a storage that two views share, one turned";
+  EXPECT_THAT(error({{.offset = -1}}), HasSubstr("begins before its storage"));
+  EXPECT_THAT(error({{.offset = 1}}), HasSubstr("reaches element 6"));
+  EXPECT_THAT(error({{.stride = {4, 1}}}), HasSubstr("reaches element 6"));
+  EXPECT_THAT(error({{.stride = {INT32_MAX, INT32_MAX}}}), HasSubstr("reaches element"));
+  EXPECT_NE(error({{.stride = {-3, 1}}}), "");
+  EXPECT_NE(error({{.shape = {-2, 3}}}), "");
+  EXPECT_NE(error({{.shape = {INT32_MAX, INT32_MAX, INT32_MAX}, .stride = {0, 0, 0}}}), "");
+  EXPECT_THAT(error({{.shape = {2}}}), HasSubstr("more sizes than strides, or fewer"));
+  EXPECT_THAT(error({{.numel = 7}}), HasSubstr("should have 7 elements"));
+  EXPECT_NE(error({{.numel = -1}}), "");
+  EXPECT_THAT(error({{}, {.type = "IntStorage"}}), HasSubstr("is seen as two types"));
 }
 
 TEST_F(DamagedTorchFileTest, AFileOfSomethingElse) {

@@ -66,5 +66,53 @@ TEST_F(ZipReaderTest, PackedEntriesAreUnsupported) {
   EXPECT_EQ(opening(bytes).code, ErrorCode::kUnsupported);
 }
 
+// The directory says where entries are, and the bytes there must agree.
+TEST_F(ZipReaderTest, EntriesThatLieInOneAnother) {
+  std::string bytes = good_;
+  const size_t first = bytes.find("PK\1\2"), second = bytes.find("PK\1\2", first + 1);
+  ASSERT_NE(second, std::string::npos);
+  bytes.replace(second + 42, 4, bytes.substr(first + 42, 4));  // both begin where the first does
+  const test::Thrown same = opening(bytes);
+  EXPECT_EQ(same.code, ErrorCode::kCorruptData);
+  EXPECT_THAT(same.text, HasSubstr("it overlaps the next"));
+  bytes = good_;
+  bytes[second + 24] = static_cast<char>(bytes[second + 24] + 100);  // of the sizes, packed and not
+  bytes[second + 20] = static_cast<char>(bytes[second + 20] + 100);
+  EXPECT_THAT(opening(bytes).text, HasSubstr("it overlaps the next"));
+}
+
+TEST_F(ZipReaderTest, LocalHeadersOfSomethingElse) {
+  std::string bytes = good_;
+  bytes[30] = static_cast<char>(bytes[30] ^ 1);  // the first letter of the first name
+  EXPECT_THAT(opening(bytes).text, HasSubstr("its local header has another name"));
+  bytes = good_;
+  bytes[0] = 'Q';
+  EXPECT_THAT(opening(bytes).text, HasSubstr("no local header there"));
+}
+
+TEST_F(ZipReaderTest, CountsAndNamesThatCannotBe) {
+  std::string bytes = good_;
+  const size_t end64 = bytes.find("PK\6\6"), end = bytes.rfind("PK\5\6");
+  ASSERT_NE(end64, std::string::npos);
+  for (const size_t field : {end64 + 24, end64 + 32, end64 + 40, end64 + 48}) {  // entries, bytes, place
+    for (const char value : {'\x7f', '\xff'}) {
+      std::string lie = good_;
+      lie.replace(field, 8, std::string(7, '\xff') + value);
+      if (field == end64 + 24) lie.replace(end64 + 32, 8, std::string(7, '\xff') + value);
+      EXPECT_EQ(opening(lie).code, ErrorCode::kCorruptData) << field - end64;
+    }
+  }
+  bytes.erase(end64, end - end64);  // the old end record alone
+  bytes.replace(bytes.size() - 12, 2, "\xff\xff");
+  EXPECT_EQ(opening(bytes).code, ErrorCode::kCorruptData);
+  std::string upwards = good_;
+  for (size_t at = upwards.find("state_dict/version"); at != std::string::npos;
+       at = upwards.find("state_dict/version", at + 1)) {
+    upwards.replace(at, 18, "state_dict/../pass");
+  }
+  ASSERT_NE(upwards, good_);
+  EXPECT_THAT(opening(upwards).text, HasSubstr("its name is no name"));
+}
+
 }  // namespace
 }  // namespace ms::convert
