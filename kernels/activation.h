@@ -11,9 +11,11 @@ enum class Activation : uint8_t {
   kSilu,      // x * sigmoid(x); gated: SwiGLU (Shazeer 2020)
   kGelu,      // x * Phi(x), the error function's (Hendrycks & Gimpel 2016)
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GPT-2's, and Megatron's fused bias-GELU
+  kFastGelu,  // x * sigmoid(1.702 x): the same paper's
+  kRelu,      // max(x, 0); its slope at 0 is 0
 };
 
-// y[i] = act(x[i]).
+// y[i] = act(x[i]). y may be x.
 template <class T>
 void activation(Activation kind, const T* x, int64_t n, T* y, Stores stores = Stores::kCached);
 // dx[i] = dy[i] * act'(x[i]).

@@ -23,6 +23,19 @@ struct GeluTanh {
   }
 };
 
+struct FastGelu {
+  static MS_INLINE Vec value(Vec x) { return x * sigmoid(broadcast(1.702F) * x); }
+  static MS_INLINE Vec slope(Vec x) {
+    const Vec one = broadcast(1.0F), u = broadcast(1.702F) * x, s = sigmoid(u);
+    return s * fma(u, one - s, one);
+  }
+};
+
+struct Relu {
+  static MS_INLINE Vec value(Vec x) { return select_less(x, zero(), zero(), x); }  // NaN stays
+  static MS_INLINE Vec slope(Vec x) { return select_less(zero(), x, broadcast(1.0F), zero()); }
+};
+
 // The C library's erf, lane by lane: no polynomial of ours is as good, and no model of today runs it in a hot loop.
 struct Gelu {
   static MS_INLINE Vec normal_cdf(Vec x) {
@@ -139,6 +152,12 @@ void activation(Activation kind, const T* x, int64_t n, T* y, Stores stores) {
     case Activation::kGeluTanh:
       activation_of<GeluTanh>(x, n, y, stores);
       break;
+    case Activation::kFastGelu:
+      activation_of<FastGelu>(x, n, y, stores);
+      break;
+    case Activation::kRelu:
+      activation_of<Relu>(x, n, y, stores);
+      break;
   }
   finish(stores);
 }
@@ -154,6 +173,12 @@ void activation_backward(Activation kind, const T* dy, const T* x, int64_t n, T*
       break;
     case Activation::kGeluTanh:
       activation_backward_of<GeluTanh>(dy, x, n, dx, stores);
+      break;
+    case Activation::kFastGelu:
+      activation_backward_of<FastGelu>(dy, x, n, dx, stores);
+      break;
+    case Activation::kRelu:
+      activation_backward_of<Relu>(dy, x, n, dx, stores);
       break;
   }
   finish(stores);
@@ -171,6 +196,12 @@ void gated_activation(Activation kind, const T* x, int64_t rows, int64_t f, T* y
     case Activation::kGeluTanh:
       gated_activation_of<GeluTanh>(x, rows, f, y, stores);
       break;
+    case Activation::kFastGelu:
+      gated_activation_of<FastGelu>(x, rows, f, y, stores);
+      break;
+    case Activation::kRelu:
+      gated_activation_of<Relu>(x, rows, f, y, stores);
+      break;
   }
   finish(stores);
 }
@@ -187,6 +218,12 @@ void gated_activation_backward(Activation kind, const T* dy, const T* x, int64_t
       break;
     case Activation::kGeluTanh:
       gated_activation_backward_of<GeluTanh>(dy, x, rows, f, dx, stores);
+      break;
+    case Activation::kFastGelu:
+      gated_activation_backward_of<FastGelu>(dy, x, rows, f, dx, stores);
+      break;
+    case Activation::kRelu:
+      gated_activation_backward_of<Relu>(dy, x, rows, f, dx, stores);
       break;
   }
   finish(stores);

@@ -61,7 +61,8 @@ TEST(Tanh, SoftcapIsAccurateNearZeroAndFarOut) {
   }
 }
 
-constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh};
+constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kFastGelu,
+                                 Activation::kRelu};
 
 template <class T>
 class Activations : public ::testing::Test {};

@@ -14,6 +14,10 @@ inline double activation(kernels::Activation kind, double x) {
       return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     case kernels::Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case kernels::Activation::kFastGelu:
+      return x / (1 + std::exp(-1.702 * x));
+    case kernels::Activation::kRelu:
+      return x < 0 ? 0 : x;
     case kernels::Activation::kSilu:
       break;
   }

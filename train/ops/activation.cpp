@@ -22,6 +22,10 @@ constexpr Names names_of(Activation kind) {
       return {"ms::gelu", "ms::gelu_backward", "ms::geglu", "ms::geglu_backward"};
     case Activation::kGeluTanh:
       return {"ms::gelu_tanh", "ms::gelu_tanh_backward", "ms::geglu_tanh", "ms::geglu_tanh_backward"};
+    case Activation::kFastGelu:
+      return {"ms::fast_gelu", "ms::fast_gelu_backward", "ms::fast_geglu", "ms::fast_geglu_backward"};
+    case Activation::kRelu:
+      return {"ms::relu", "ms::relu_backward", "ms::reglu", "ms::reglu_backward"};
     case Activation::kSilu:
       break;
   }

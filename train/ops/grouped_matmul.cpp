@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise.h"
 #include "train/ops/detail/gemm_operand.h"
+#include "train/ops/detail/groups.h"
 #include "train/ops/detail/op_scope.h"
 
 namespace ms::ops {
@@ -12,29 +12,6 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 using kernels::GemmProblem;
-
-void check_ends(std::span<const int64_t> ends, int64_t groups, int64_t rows) {
-  int64_t before = 0;
-  bool rises = true;
-  for (const int64_t end : ends) {
-    rises = rises && end >= before;
-    before = end;
-  }
-  if (rises && before == rows && static_cast<int64_t>(ends.size()) == groups) return;
-  throw core::Error(core::ErrorCode::kInvalidArgument,
-                    core::cat("grouped matmul: group ends ", core::cat(core::Dims(ends.begin(), ends.end())), " for ",
-                              groups, " groups of ", rows, " rows; they are sums of the groups' sizes"));
-}
-
-// Calls visit(group, first row, rows) for each group.
-template <class Visit>
-void for_groups(std::span<const int64_t> ends, const Visit& visit) {
-  int64_t begin = 0;
-  for (size_t group = 0; group < ends.size(); ++group) {
-    visit(static_cast<int64_t>(group), begin, ends[group] - begin);
-    begin = ends[group];
-  }
-}
 
 // Pieces of a product along C's longer side, as linear splits it; all pieces of a product take about as long.
 struct Pieces {
@@ -103,7 +80,7 @@ std::vector<GemmProblem> weight_gradients(const TensorView& x, const TensorView&
   const bool in_out = layout == GroupedWeight::kInOut;
   const TensorView &left = in_out ? x : dy, &right = in_out ? dy : x;
   std::vector<GemmProblem> problems;
-  for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
+  detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
     if (rows == 0 && accumulate) return;
     GemmProblem problem;
     problem.transpose_a = true;
@@ -151,14 +128,14 @@ Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& w
   const int64_t k = sizes.k, n = sizes.n;
   detail::check_shape(x, {x.dim(0), k}, "grouped matmul: x");
   detail::check_dtype(weight, x.dtype(), "grouped matmul: weight");
-  check_ends(ends, sizes.groups, x.dim(0));
+  detail::check_ends(ends, sizes.groups, x.dim(0));
   if (bias != nullptr) {
     detail::check_shape(*bias, {sizes.groups, n}, "grouped matmul: bias");
     detail::check_dtype(*bias, x.dtype(), "grouped matmul: bias");
   }
   Tensor y(context.arena, x.dtype(), {x.dim(0), n}, core::MemoryTag::kAct);
   std::vector<GemmProblem> problems;
-  for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
+  detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
     if (rows == 0) return;
     GemmProblem problem;
     problem.transpose_b = layout == GroupedWeight::kOutIn;
@@ -170,16 +147,7 @@ Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& w
     problems.push_back(problem);
   });
   run_all(context, scope, problems, x.size_bytes() + weight.size_bytes() + y.size_bytes());
-  if (bias == nullptr) return y;
-  detail::with_type(y.dtype(), [&]<class T>() {
-    context.pool.parallel_for(y.dim(0), detail::row_grain(n), [&](int64_t begin, int64_t end) {
-      auto group = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin();
-      for (int64_t row = begin; row < end; ++row) {
-        while (row >= ends[static_cast<size_t>(group)]) ++group;
-        kernels::add(y.data<T>() + row * n, bias->data<T>() + group * n, n, y.data<T>() + row * n);
-      }
-    });
-  });
+  if (bias != nullptr) detail::add_group_bias(context, ends, *bias, y);
   return y;
 }
 
@@ -190,10 +158,10 @@ Tensor grouped_matmul_dgrad(Context& context, const TensorView& dy, const Tensor
   const int64_t k = sizes.k, n = sizes.n;
   detail::check_shape(dy, {dy.dim(0), n}, "grouped matmul: dy");
   detail::check_dtype(weight, dy.dtype(), "grouped matmul: weight");
-  check_ends(ends, sizes.groups, dy.dim(0));
+  detail::check_ends(ends, sizes.groups, dy.dim(0));
   Tensor dx(context.arena, dy.dtype(), {dy.dim(0), k}, core::MemoryTag::kAct);
   std::vector<GemmProblem> problems;
-  for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
+  detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
     if (rows == 0) return;
     GemmProblem problem;
     problem.transpose_b = layout == GroupedWeight::kInOut;
@@ -213,7 +181,7 @@ Tensor grouped_matmul_wgrad(Context& context, const TensorView& x, const TensorV
   const detail::OpScope scope(context, "ms::grouped_matmul_wgrad", x, dy);
   check_tokens(x, dy);
   detail::check_dtype(dy, x.dtype(), "grouped matmul: dy");
-  check_ends(ends, static_cast<int64_t>(ends.size()), x.dim(0));
+  detail::check_ends(ends, static_cast<int64_t>(ends.size()), x.dim(0));
   Tensor dw(context.arena, x.dtype(), weight_shape(ends, x, dy, layout), core::MemoryTag::kGrad);
   run_all(context, scope, weight_gradients(x, dy, ends, dw, layout, false),
           x.size_bytes() + dy.size_bytes() + dw.size_bytes());
@@ -224,7 +192,7 @@ void grouped_matmul_add_fp32(Context& context, const TensorView& x, const Tensor
                              const TensorView& main_grad, GroupedWeight layout) {
   const detail::OpScope scope(context, "ms::grouped_matmul_add_fp32", x, dy);
   check_tokens(x, dy);
-  check_ends(ends, static_cast<int64_t>(ends.size()), x.dim(0));
+  detail::check_ends(ends, static_cast<int64_t>(ends.size()), x.dim(0));
   detail::check_shape(main_grad, weight_shape(ends, x, dy, layout), "grouped matmul: main_grad");
   detail::check_dtype(main_grad, core::DType::kFp32, "grouped matmul: main_grad");
   const std::vector<GemmProblem> problems = weight_gradients(x, dy, ends, main_grad, layout, true);

@@ -11,7 +11,8 @@ using reference::Array;
 using reference::kFp32;
 using reference::roundoff;
 
-constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh};
+constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kFastGelu,
+                                 Activation::kRelu};
 
 template <class T>
 class Activations : public ::testing::Test {};

@@ -1,0 +1,106 @@
+// Body of int8_gemm.h, for instructions that multiply kDepth neighbours of k and add them into one 32-bit lane.
+// Included by int8_gemm.cpp only, within the namespace and target region of each.
+//
+// Columns are packed kColumns at a time, [k / kDepth][column][kDepth], zeros behind the last of either.
+
+#if MS_VNNI
+using Int = __m512i;
+using Packed = int8_t;
+constexpr int64_t kLanes = 16, kDepth = 4;
+constexpr int kTileRows = 6;  // 24 sums, 4 of B, 1 of A of 32 registers
+
+MS_INLINE Int load(const void* p) { return _mm512_loadu_si512(p); }
+MS_INLINE void store(int32_t* p, Int v) { _mm512_storeu_si512(p, v); }
+MS_INLINE Int dot(Int sum, Int a, Int b) { return _mm512_dpbusd_epi32(sum, a, b); }
+// The instruction wants one side unsigned: a + 128, which adds 128 times the column's sum; sums begin without it, and
+// wrap around to what is exact.
+MS_INLINE Int spread(const int8_t* a, int64_t count) {
+  uint32_t bytes = 0;
+  std::memcpy(&bytes, a, static_cast<size_t>(count));
+  return _mm512_set1_epi32(static_cast<int32_t>(bytes ^ 0x80808080U));
+}
+constexpr int32_t kOffset = 128;
+#else
+using Int = __m256i;
+using Packed = int16_t;
+constexpr int64_t kLanes = 8, kDepth = 2;
+constexpr int kTileRows = 2;  // 8 sums, 4 of B, 1 of A of 16 registers
+
+MS_INLINE Int load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+MS_INLINE void store(int32_t* p, Int v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+MS_INLINE Int dot(Int sum, Int a, Int b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+MS_INLINE Int spread(const int8_t* a, int64_t count) {
+  const auto low = static_cast<uint16_t>(static_cast<int16_t>(a[0]));
+  const auto high = static_cast<uint16_t>(count > 1 ? static_cast<int16_t>(a[1]) : int16_t{0});
+  return _mm256_set1_epi32(static_cast<int32_t>(static_cast<uint32_t>(high) << 16 | low));
+}
+constexpr int32_t kOffset = 0;
+#endif
+constexpr int kVecs = 4;
+constexpr int64_t kColumns = kVecs * kLanes;
+
+// starts: what the sums of each column begin with.
+inline void pack(int64_t columns, int64_t k, const int8_t* b, int64_t ldb, Packed* packed, int32_t* starts) {
+  const int64_t steps = (k + kDepth - 1) / kDepth;
+  for (int64_t j = 0; j < kColumns; ++j) starts[j] = 0;
+  for (int64_t step = 0; step < steps; ++step, packed += kColumns * kDepth) {
+    for (int64_t p = 0; p < kDepth; ++p) {
+      const bool inside = step * kDepth + p < k;
+      const int8_t* row = b + (step * kDepth + p) * ldb;
+      for (int64_t j = 0; j < kColumns; ++j) {
+        const int8_t value = inside && j < columns ? row[j] : int8_t{0};
+        packed[j * kDepth + p] = value;
+        starts[j] -= kOffset * value;
+      }
+    }
+  }
+}
+
+template <int kRows>
+MS_INLINE void tile(int64_t k, const int8_t* a, int64_t lda, const Packed* packed, const int32_t* starts, int32_t* c,
+                    int64_t ldc) {
+  Int sum[kRows][kVecs];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) sum[i][v] = load(starts + v * kLanes);
+  }
+  for (int64_t p = 0; p < k; p += kDepth, packed += kColumns * kDepth) {
+    Int row[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) row[v] = load(packed + v * kLanes * kDepth);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Int factor = spread(a + i * lda + p, k - p < kDepth ? k - p : kDepth);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) sum[i][v] = dot(sum[i][v], factor, row[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) store(c + i * ldc + v * kLanes, sum[i][v]);
+  }
+}
+
+// packed: room for ((k + kDepth - 1) / kDepth) * kDepth * kColumns elements.
+inline void int8_gemm(int64_t m, int64_t n, int64_t k, const int8_t* a, int64_t lda, const int8_t* b, int64_t ldb,
+                      int32_t* c, int64_t ldc, Packed* packed) {
+  int32_t starts[kColumns];
+  for (int64_t first = 0; first < n; first += kColumns) {
+    const int64_t columns = n - first < kColumns ? n - first : kColumns;
+    pack(columns, k, b + first, ldb, packed, starts);
+    for (int64_t i = 0; i < m; i += kTileRows) {
+      const int64_t rows = m - i < kTileRows ? m - i : kTileRows;
+      if (rows == kTileRows && columns == kColumns) {
+        tile<kTileRows>(k, a + i * lda, lda, packed, starts, c + i * ldc + first, ldc);
+        continue;
+      }
+      for (int64_t row = i; row < i + rows; ++row) {
+        int32_t edge[kColumns];
+        tile<1>(k, a + row * lda, lda, packed, starts, edge, kColumns);
+        for (int64_t j = 0; j < columns; ++j) c[row * ldc + first + j] = edge[j];
+      }
+    }
+  }
+}

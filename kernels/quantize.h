@@ -1,0 +1,18 @@
+// Rows between real numbers and the integers of quantised layers; n elements each, arithmetic in fp32.
+#pragma once
+
+#include <cstdint>
+
+namespace ms::kernels {
+
+// y[i] = (sums[i] + bias[i]) * scale[i] * factor. bias: may be null; its sum with sums[i] fits 32 bits.
+void dequantize_sums(const int32_t* sums, const int32_t* bias, const float* scale, float factor, int64_t n, float* y);
+
+// y[i] = (x[i] + offset[i]) * scale[i]. offset: may be null.
+void dequantize(const int8_t* x, const float* scale, const float* offset, int64_t n, float* y);
+
+// y[i] = x[i] * scale[i] + offset[i], to the nearest integer (ties to even), within [-128, 127]; NaN becomes -128.
+// scale, offset: may be null, which is 1 and 0.
+void quantize(const float* x, const float* scale, const float* offset, int64_t n, int8_t* y);
+
+}  // namespace ms::kernels

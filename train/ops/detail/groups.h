@@ -1,0 +1,63 @@
+// Groups of consecutive rows, as operators over experts take them.
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include "core/error.h"
+#include "core/sharded_tensor.h"
+#include "kernels/elementwise.h"
+#include "train/ops/context.h"
+#include "train/ops/detail/typed.h"
+
+namespace ms::ops::detail {
+
+// Throws kInvalidArgument unless ends are those of so many groups of so many rows.
+inline void check_ends(std::span<const int64_t> ends, int64_t groups, int64_t rows) {
+  int64_t before = 0;
+  bool rises = true;
+  for (const int64_t end : ends) {
+    rises = rises && end >= before;
+    before = end;
+  }
+  if (rises && before == rows && static_cast<int64_t>(ends.size()) == groups) return;
+  throw core::Error(core::ErrorCode::kInvalidArgument,
+                    core::cat("grouped matmul: group ends ", core::cat(core::Dims(ends.begin(), ends.end())), " for ",
+                              groups, " groups of ", rows, " rows; they are sums of the groups' sizes"));
+}
+
+// Calls visit(group, first row, rows) for each group.
+template <class Visit>
+void for_groups(std::span<const int64_t> ends, const Visit& visit) {
+  int64_t begin = 0;
+  for (size_t group = 0; group < ends.size(); ++group) {
+    visit(static_cast<int64_t>(group), begin, ends[group] - begin);
+    begin = ends[group];
+  }
+}
+
+// Calls visit(row, group) for rows [begin, end).
+template <class Visit>
+void for_rows(std::span<const int64_t> ends, int64_t begin, int64_t end, const Visit& visit) {
+  auto group = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin();
+  for (int64_t row = begin; row < end; ++row) {
+    while (row >= ends[static_cast<size_t>(group)]) ++group;
+    visit(row, static_cast<int64_t>(group));
+  }
+}
+
+// y[row] += bias[group of the row]; bias: [groups, n] in y's dtype.
+inline void add_group_bias(Context& context, std::span<const int64_t> ends, const core::TensorView& bias,
+                           const core::TensorView& y) {
+  const int64_t n = y.dim(-1);
+  with_type(y.dtype(), [&]<class T>() {
+    context.pool.parallel_for(y.dim(0), row_grain(n), [&](int64_t begin, int64_t end) {
+      for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
+        T* target = y.data<T>() + row * n;
+        kernels::add(target, bias.data<T>() + group * n, n, target);
+      });
+    });
+  });
+}
+
+}  // namespace ms::ops::detail

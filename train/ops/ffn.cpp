@@ -1,0 +1,91 @@
+#include "train/ops/ffn.h"
+
+#include <vector>
+
+#include "kernels/quantize.h"
+#include "train/ops/activation.h"
+#include "train/ops/detail/groups.h"
+#include "train/ops/detail/op_scope.h"
+#include "train/ops/grouped_matmul.h"
+
+namespace ms::ops {
+namespace {
+
+using core::Tensor;
+using core::TensorView;
+
+void check_widths(const TensorView& w1, const TensorView& w2, const FfnActivation& activation) {
+  MS_CHECK(w1.shape().size() == 3 && w2.shape().size() == 3 && w1.dim(0) == w2.dim(0) &&
+               w1.dim(2) == (activation.gated ? 2 : 1) * w2.dim(1),
+           "ffn: w1 is ", core::cat(w1.shape()), ", w2 ", core::cat(w2.shape()), activation.gated ? ", gated" : "");
+}
+
+Tensor activate(Context& context, const FfnActivation& activation, const TensorView& x) {
+  return activation.gated ? gated_activation(context, activation.kind, x)
+                          : ops::activation(context, activation.kind, x);
+}
+
+// x [m, k] as int8: v * scale + offset of its row's group.
+Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t> ends, const TensorView& scale,
+                 const TensorView* offset) {
+  const detail::OpScope scope(context, "ms::quantize", x);
+  const int64_t k = x.dim(1), groups = static_cast<int64_t>(ends.size());
+  const bool of_group = scale.shape() == core::Dims{groups};
+  if (!of_group) detail::check_shape(scale, {groups, k}, "quant_ffn: scale");
+  detail::check_dtype(scale, core::DType::kFp32, "quant_ffn: scale");
+  if (offset != nullptr) {
+    detail::check_shape(*offset, scale.shape(), "quant_ffn: offset");
+    detail::check_dtype(*offset, core::DType::kFp32, "quant_ffn: offset");
+  }
+  Tensor y(context.arena, core::DType::kInt8, x.shape(), core::MemoryTag::kAct);
+  const auto kernel = scope.kernel(-1, x.size_bytes() + y.size_bytes());
+  context.pool.parallel_for(x.dim(0), detail::row_grain(k), [&](int64_t begin, int64_t end) {
+    std::vector<float> scales(static_cast<size_t>(k)), offsets(scales);
+    int64_t filled = -1;  // the group whose scale and offset these are
+    detail::for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
+      if (group != filled) {
+        for (int64_t i = 0; i < k; ++i) {
+          const int64_t at = of_group ? group : group * k + i;
+          scales[static_cast<size_t>(i)] = scale.data<float>()[at];
+          offsets[static_cast<size_t>(i)] = offset == nullptr ? 0.0F : offset->data<float>()[at];
+        }
+        filled = group;
+      }
+      kernels::quantize(x.data<float>() + row * k, scales.data(), offsets.data(), k,
+                        reinterpret_cast<int8_t*>(y.bytes()) + row * k);
+    });
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor ffn(Context& context, const TensorView& x, const TensorView& w1, const TensorView& w2,
+           std::span<const int64_t> ends, const FfnActivation& activation, const TensorView* b1, const TensorView* b2) {
+  check_widths(w1, w2, activation);
+  const Tensor wide = grouped_matmul(context, x, w1, ends, GroupedWeight::kInOut, b1);
+  return grouped_matmul(context, activate(context, activation, wide), w2, ends, GroupedWeight::kInOut, b2);
+}
+
+Tensor quant_ffn(Context& context, const TensorView& x, const TensorView& w1, const TensorView& w2,
+                 std::span<const int64_t> ends, const FfnActivation& activation, const FfnQuantization& quantization,
+                 const TensorView* b1, const TensorView* b2) {
+  check_widths(w1, w2, activation);
+  QuantGmmRule first, second;
+  first.bias = b1, first.output_dtype = core::DType::kFp32;
+  second.bias = b2, second.output_dtype = quantization.output_dtype;
+  const Tensor wide = quant_gmm(context, x, w1, quantization.deq_scale1, ends, first);
+  const Tensor narrow =
+      quantized(context, activate(context, activation, wide), ends, quantization.scale, quantization.offset);
+  return quant_gmm(context, narrow, w2, quantization.deq_scale2, ends, second);
+}
+
+Tensor weight_quant_ffn(Context& context, const TensorView& x, const TensorView& w1, const TensorView& w2,
+                        std::span<const int64_t> ends, const FfnActivation& activation, const Antiquant& antiquant1,
+                        const Antiquant& antiquant2, const TensorView* b1, const TensorView* b2) {
+  check_widths(w1, w2, activation);
+  const Tensor wide = weight_quant_gmm(context, x, w1, antiquant1, ends, b1);
+  return weight_quant_gmm(context, activate(context, activation, wide), w2, antiquant2, ends, b2);
+}
+
+}  // namespace ms::ops

@@ -1,0 +1,183 @@
+#include "train/ops/quantized_matmul.h"
+
+#include <vector>
+
+#include "kernels/convert.h"
+#include "kernels/int8_gemm.h"
+#include "kernels/quantize.h"
+#include "train/ops/detail/gemm_operand.h"
+#include "train/ops/detail/groups.h"
+#include "train/ops/detail/op_scope.h"
+
+namespace ms::ops {
+namespace {
+
+using core::DType;
+using core::Tensor;
+using core::TensorView;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw core::Error(core::ErrorCode::kInvalidArgument, "quantised matmul: " + why);
+}
+
+const int8_t* bytes_of(const TensorView& x) { return reinterpret_cast<const int8_t*>(x.bytes()); }
+
+struct Sizes {
+  int64_t m, k, n, groups;
+};
+
+Sizes check(const TensorView& x, const TensorView& weight, std::span<const int64_t> ends) {
+  MS_CHECK(x.shape().size() == 2 && weight.shape().size() == 3 && weight.dim(1) == x.dim(1), "quantised matmul: x is ",
+           core::cat(x.shape()), ", weight ", core::cat(weight.shape()));
+  detail::check_dtype(weight, DType::kInt8, "quantised matmul: weight");
+  detail::check_ends(ends, weight.dim(0), x.dim(0));
+  return {x.dim(0), x.dim(1), weight.dim(2), weight.dim(0)};
+}
+
+// Scales and offsets of every k of a group, as rows of n.
+class AntiquantRows {
+ public:
+  AntiquantRows(const Antiquant& antiquant, const Sizes& sizes) : sizes_(sizes), antiquant_(antiquant) {
+    const core::Dims& shape = antiquant.scale.shape();
+    detail::check_dtype(antiquant.scale, DType::kFp32, "weight_quant_gmm: antiquant scale");
+    const bool fits = !shape.empty() && shape.size() <= 3 && shape[0] == sizes.groups &&
+                      (shape.size() == 1 || shape.back() == sizes.n) &&
+                      (shape.size() < 3 || (shape[1] > 0 && sizes.k % shape[1] == 0));
+    if (!fits)
+      refuse(core::cat("an antiquant scale ", core::cat(shape), " for weights of ", sizes.groups, " x ", sizes.k, " x ",
+                       sizes.n));
+    if (antiquant.offset != nullptr) {
+      detail::check_shape(*antiquant.offset, shape, "weight_quant_gmm: antiquant offset");
+      detail::check_dtype(*antiquant.offset, DType::kFp32, "weight_quant_gmm: antiquant offset");
+    }
+    of_slice_ = shape.size() == 3 ? sizes.k / shape[1] : sizes.k;
+  }
+
+  // Weights [begin, end) of k of a group become real numbers, rows of n.
+  void apply(const int8_t* weight, int64_t group, int64_t begin, int64_t end, float* target) const {
+    const auto n = static_cast<size_t>(sizes_.n);
+    std::vector<float> scale, offset;  // of a whole matrix
+    const float *scales = antiquant_.scale.data<float>(),
+                *offsets = antiquant_.offset == nullptr ? nullptr : antiquant_.offset->data<float>();
+    if (antiquant_.scale.shape().size() == 1) {
+      scale.assign(n, scales[group]);
+      if (offsets != nullptr) offset.assign(n, offsets[group]);
+    }
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t slices = sizes_.k / (of_slice_ > 0 ? of_slice_ : 1),
+                    at = (group * slices + p / of_slice_) * sizes_.n;
+      const float* row_scale = scale.empty() ? scales + at : scale.data();
+      const float* row_offset = offsets == nullptr ? nullptr : scale.empty() ? offsets + at : offset.data();
+      kernels::dequantize(weight + p * sizes_.n, row_scale, row_offset, sizes_.n, target + p * sizes_.n);
+    }
+  }
+
+ private:
+  Sizes sizes_;
+  Antiquant antiquant_;
+  int64_t of_slice_;  // of k
+};
+
+// Stores a row of reals in the output's dtype.
+void store_row(const float* row, int64_t n, const TensorView& y, int64_t at) {
+  switch (y.dtype()) {
+    case DType::kInt8:
+      return kernels::quantize(row, nullptr, nullptr, n, reinterpret_cast<int8_t*>(y.bytes()) + at);
+    case DType::kBf16:
+      return kernels::convert(row, y.data<kernels::bf16>() + at, n);
+    case DType::kFp16:
+      return kernels::convert(row, y.data<kernels::fp16>() + at, n);
+    default:
+      std::copy_n(row, n, y.data<float>() + at);
+  }
+}
+
+}  // namespace
+
+Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
+                 std::span<const int64_t> ends, const QuantGmmRule& rule) {
+  const detail::OpScope scope(context, "ms::quant_gmm", x, weight);
+  const Sizes sizes = check(x, weight, ends);
+  const int64_t m = sizes.m, k = sizes.k, n = sizes.n;
+  detail::check_dtype(x, DType::kInt8, "quant_gmm: x");
+  detail::check_shape(scale, {sizes.groups, n}, "quant_gmm: scale");
+  detail::check_dtype(scale, DType::kFp32, "quant_gmm: scale");
+  if (rule.per_token_scale != nullptr) {
+    detail::check_size(*rule.per_token_scale, m, "quant_gmm: per_token_scale");
+    detail::check_dtype(*rule.per_token_scale, DType::kFp32, "quant_gmm: per_token_scale");
+  }
+  if (rule.bias != nullptr) {
+    detail::check_shape(*rule.bias, {sizes.groups, n}, "quant_gmm: bias");
+    detail::check_dtype(*rule.bias, DType::kInt32, "quant_gmm: bias");
+  }
+  const DType out = rule.output_dtype;
+  if (k > kernels::kMostInt8Products) refuse(core::cat(k, " products do not fit 32 bits"));
+  if (out == DType::kInt8 && (rule.per_token_scale != nullptr || rule.activation)) {
+    refuse("an int8 output takes neither a per_token_scale nor an activation");
+  }
+  if (out != DType::kFp32 && out != DType::kBf16 && out != DType::kFp16 && out != DType::kInt8) {
+    refuse(core::cat("no output in ", core::dtype_name(out)));
+  }
+  Tensor y(context.arena, out, {m, n}, core::MemoryTag::kAct);
+  const Tensor sums(context.arena, DType::kInt32, {m, n}, core::MemoryTag::kTmp);
+  const int64_t flops = 2 * m * n * k;
+  context.flops += flops;
+  const auto kernel = scope.kernel(flops, x.size_bytes() + weight.size_bytes() + y.size_bytes());
+  // Threads take columns of every group: they have the same to do whatever the groups' sizes.
+  context.pool.parallel_for(n, 64, [&](int64_t begin, int64_t end) {
+    detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
+      kernels::int8_gemm(rows, end - begin, k, bytes_of(x) + first * k, k, bytes_of(weight) + group * k * n + begin, n,
+                         sums.data<int32_t>() + first * n + begin, n);
+    });
+  });
+  context.pool.parallel_for(m, detail::row_grain(n), [&](int64_t begin, int64_t end) {
+    std::vector<float> real(static_cast<size_t>(n));
+    detail::for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
+      kernels::dequantize_sums(
+          sums.data<int32_t>() + row * n, rule.bias == nullptr ? nullptr : rule.bias->data<int32_t>() + group * n,
+          scale.data<float>() + group * n,
+          rule.per_token_scale == nullptr ? 1.0F : rule.per_token_scale->data<float>()[row], n, real.data());
+      if (rule.activation) kernels::activation(*rule.activation, real.data(), n, real.data());
+      store_row(real.data(), n, y, row * n);
+    });
+  });
+  return y;
+}
+
+Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const Antiquant& antiquant,
+                        std::span<const int64_t> ends, const TensorView* bias) {
+  const detail::OpScope scope(context, "ms::weight_quant_gmm", x, weight);
+  const Sizes sizes = check(x, weight, ends);
+  const int64_t k = sizes.k, n = sizes.n;
+  const AntiquantRows rows_of(antiquant, sizes);
+  if (bias != nullptr) {
+    detail::check_shape(*bias, {sizes.groups, n}, "weight_quant_gmm: bias");
+    detail::check_dtype(*bias, x.dtype(), "weight_quant_gmm: bias");
+  }
+  Tensor y(context.arena, x.dtype(), {sizes.m, n}, core::MemoryTag::kAct);
+  const Tensor real(context.arena, DType::kFp32, {k, n}, core::MemoryTag::kTmp);
+  const int64_t flops = 2 * sizes.m * n * k;
+  context.flops += flops;
+  const auto kernel = scope.kernel(flops, x.size_bytes() + weight.size_bytes() + y.size_bytes());
+  detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
+    if (rows == 0) return;
+    context.pool.parallel_for(k, detail::row_grain(n), [&](int64_t begin, int64_t end) {
+      rows_of.apply(bytes_of(weight) + group * k * n, group, begin, end, real.data<float>());
+    });
+    kernels::GemmProblem problem;
+    problem.m = rows, problem.n = n, problem.k = k;
+    problem.a = x.bytes() + first * k * core::size_of(x.dtype()), problem.a_type = detail::gemm_type(x),
+    problem.lda = k;
+    problem.b = real.bytes(), problem.ldb = n;
+    problem.c = y.bytes() + first * n * core::size_of(y.dtype()), problem.c_type = detail::gemm_type(y),
+    problem.ldc = n;
+    problem.any_split = context.any_threads;
+    context.pool.parallel_for(n, detail::kColumnGrain, [&](int64_t begin, int64_t end) {
+      kernels::gemm(detail::columns_of(problem, begin, end));
+    });
+  });
+  if (bias != nullptr) detail::add_group_bias(context, ends, *bias, y);
+  return y;
+}
+
+}  // namespace ms::ops
