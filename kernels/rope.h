@@ -16,4 +16,17 @@ template <class T>
 void rope(RopePairs pairs, T* x, int64_t heads, int64_t d, int64_t dim, const float* cos, const float* sin,
           bool inverse);
 
+// One head of d elements (even), by tables with an angle for each: y = x * cos + R(x) * sin, where R(x) is [-x2; x1] of
+// the pairs. y is not x.
+template <class T>
+void rotate(RopePairs pairs, const T* x, const T* cos, const T* sin, int64_t d, T* y);
+
+// dx = dy * cos - R(dy * sin). dx is not dy.
+template <class T>
+void rotate_backward(RopePairs pairs, const T* dy, const T* cos, const T* sin, int64_t d, T* dx);
+
+// dcos += dy * x, dsin += dy * R(x); fp32 [d].
+template <class T>
+void rotate_backward_tables(RopePairs pairs, const T* dy, const T* x, int64_t d, float* dcos, float* dsin);
+
 }  // namespace ms::kernels

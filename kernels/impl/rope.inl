@@ -39,3 +39,77 @@ void rope(RopePairs pairs, T* x, int64_t heads, int64_t d, int64_t dim, const fl
   if (pairs == RopePairs::kHalves) return rope_halves(x, heads, d, dim, cos, sin, direction);
   rope_neighbours(x, heads, d, dim, cos, sin, direction);
 }
+
+template <class T>
+MS_INLINE Vec some(const T* p, int64_t count) {
+  return count == kLanes ? load(p) : load_partial(p, count);
+}
+template <class T>
+MS_INLINE void put_some(T* p, Vec v, int64_t count) {
+  if (count == kLanes) {
+    store(p, v);
+  } else {
+    store_partial(p, v, count);
+  }
+}
+
+template <class T>
+void rotate(RopePairs pairs, const T* x, const T* cos, const T* sin, int64_t d, T* y) {
+  const int64_t half = d / 2;
+  if (pairs == RopePairs::kHalves) {
+    for (int64_t i = 0; i < half; i += kLanes) {
+      const int64_t n = half - i < kLanes ? half - i : kLanes;
+      const Vec first = some(x + i, n), second = some(x + half + i, n);
+      put_some(y + i, first * some(cos + i, n) - second * some(sin + i, n), n);
+      put_some(y + half + i, second * some(cos + half + i, n) + first * some(sin + half + i, n), n);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < d; i += 2) {
+    const float first = to_float(x[i]), second = to_float(x[i + 1]);
+    y[i] = T(first * to_float(cos[i]) - second * to_float(sin[i]));
+    y[i + 1] = T(second * to_float(cos[i + 1]) + first * to_float(sin[i + 1]));
+  }
+}
+
+template <class T>
+void rotate_backward(RopePairs pairs, const T* dy, const T* cos, const T* sin, int64_t d, T* dx) {
+  const int64_t half = d / 2;
+  if (pairs == RopePairs::kHalves) {
+    for (int64_t i = 0; i < half; i += kLanes) {
+      const int64_t n = half - i < kLanes ? half - i : kLanes;
+      const Vec first = some(dy + i, n), second = some(dy + half + i, n);
+      put_some(dx + i, first * some(cos + i, n) + second * some(sin + half + i, n), n);
+      put_some(dx + half + i, second * some(cos + half + i, n) - first * some(sin + i, n), n);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < d; i += 2) {
+    const float first = to_float(dy[i]), second = to_float(dy[i + 1]);
+    dx[i] = T(first * to_float(cos[i]) + second * to_float(sin[i + 1]));
+    dx[i + 1] = T(second * to_float(cos[i + 1]) - first * to_float(sin[i]));
+  }
+}
+
+template <class T>
+void rotate_backward_tables(RopePairs pairs, const T* dy, const T* x, int64_t d, float* dcos, float* dsin) {
+  const int64_t half = d / 2;
+  if (pairs == RopePairs::kHalves) {
+    for (int64_t i = 0; i < half; i += kLanes) {
+      const int64_t n = half - i < kLanes ? half - i : kLanes;
+      const Vec g1 = some(dy + i, n), g2 = some(dy + half + i, n), x1 = some(x + i, n), x2 = some(x + half + i, n);
+      put_some(dcos + i, fma(g1, x1, some(dcos + i, n)), n);
+      put_some(dcos + half + i, fma(g2, x2, some(dcos + half + i, n)), n);
+      put_some(dsin + i, some(dsin + i, n) - g1 * x2, n);
+      put_some(dsin + half + i, fma(g2, x1, some(dsin + half + i, n)), n);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < d; i += 2) {
+    const float g1 = to_float(dy[i]), g2 = to_float(dy[i + 1]), x1 = to_float(x[i]), x2 = to_float(x[i + 1]);
+    dcos[i] += g1 * x1;
+    dcos[i + 1] += g2 * x2;
+    dsin[i] -= g1 * x2;
+    dsin[i + 1] += g2 * x1;
+  }
+}

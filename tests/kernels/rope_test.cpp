@@ -65,5 +65,40 @@ TYPED_TEST(Rope, InverseUndoes) {
   }
 }
 
+// Tables with an angle for each element: y = x cos + R(x) sin, its transpose, and the tables' gradients.
+TYPED_TEST(Rope, ByTablesOfAnyAngle) {
+  for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
+    for (const int64_t d : {2, 14, 16, 18, 30, 32, 34, 62, 64, 66, 128}) {
+      test::RandomValues random(static_cast<uint64_t>(d));
+      const auto x = random.make<TypeParam>(d + 1), dy = random.make<TypeParam>(d + 1);
+      const auto cos = random.make<TypeParam>(d + 1), sin = random.make<TypeParam>(d + 1);
+      std::vector<TypeParam> y(static_cast<size_t>(d + 2), TypeParam(9.0F)), dx = y;
+      std::vector<float> dcos(static_cast<size_t>(d + 2), 9), dsin = dcos;
+      rotate(pairs, x.data() + 1, cos.data() + 1, sin.data() + 1, d, y.data() + 1);
+      rotate_backward(pairs, dy.data() + 1, cos.data() + 1, sin.data() + 1, d, dx.data() + 1);
+      rotate_backward_tables(pairs, dy.data() + 1, x.data() + 1, d, dcos.data() + 1, dsin.data() + 1);
+      const auto at = [](const std::vector<TypeParam>& values, int64_t i) {
+        return static_cast<double>(to_float(values[static_cast<size_t>(i + 1)]));
+      };
+      for (int64_t i = 0; i < d; ++i) {
+        const bool first = pairs == RopePairs::kHalves ? i < d / 2 : i % 2 == 0;
+        const int64_t step = pairs == RopePairs::kHalves ? d / 2 : 1, other = first ? i + step : i - step;
+        const double sign = first ? -1 : 1;
+        const double want = at(x, i) * at(cos, i) + sign * at(x, other) * at(sin, i);
+        const double want_dx = at(dy, i) * at(cos, i) - sign * at(dy, other) * at(sin, other);
+        const double bound = 4 * reference::kFp32 + reference::roundoff<TypeParam>();
+        const auto to = static_cast<size_t>(i + 1);
+        ASSERT_NEAR(to_float(y[to]), want, bound * 2) << d << " at " << i;
+        ASSERT_NEAR(to_float(dx[to]), want_dx, bound * 2) << d << " at " << i;
+        ASSERT_NEAR(dcos[to], 9 + at(dy, i) * at(x, i), 20 * reference::kFp32) << d << " at " << i;
+        ASSERT_NEAR(dsin[to], 9 + sign * at(dy, i) * at(x, other), 20 * reference::kFp32) << d << " at " << i;
+      }
+      EXPECT_EQ(y.back(), TypeParam(9.0F));
+      EXPECT_EQ(dx.back(), TypeParam(9.0F));
+      EXPECT_TRUE(dcos.back() == 9 && dsin.back() == 9);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms::kernels

@@ -1,0 +1,155 @@
+#include "train/ops/mindspeed.h"
+
+#include <string>
+
+#include "core/error.h"
+
+namespace ms::ops {
+namespace {
+
+using core::Tensor;
+using core::TensorView;
+
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+  throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(parts...));
+}
+
+}  // namespace
+
+Tensor npu_rms_norm(Context& context, const TensorView& x, const TensorView& gamma, double epsilon, Tensor* rstd) {
+  return rms_norm(context, x, gamma, {epsilon}, rstd);
+}
+
+Tensor npu_swiglu(Context& context, const TensorView& x) { return gated_activation(context, Activation::kSilu, x); }
+
+DropoutAddNormResult npu_dropout_add_layer_norm(Context& context, const DropoutAddNormInputs& inputs,
+                                                DropoutAddNormRule rule) {
+  rule.kind = NormKind::kLayerNorm;
+  return dropout_add_norm(context, inputs, rule);
+}
+
+DropoutAddNormResult npu_dropout_add_rms_norm(Context& context, const DropoutAddNormInputs& inputs,
+                                              DropoutAddNormRule rule) {
+  rule.kind = NormKind::kRmsNorm;
+  return dropout_add_norm(context, inputs, rule);
+}
+
+FusionAttentionResult npu_fusion_attention(Context& context, const TensorView& query, const TensorView& key,
+                                           const TensorView& value, const FusionAttentionRule& rule) {
+  return fusion_attention(context, query, key, value, rule);
+}
+
+FusionAttentionResult npu_ring_attention_update(Context& context, const PartialAttention& prev,
+                                                const PartialAttention& cur, std::span<const int64_t> actual_seq_qlen,
+                                                AttentionLayout layout) {
+  return ring_attention_update(context, prev, cur, layout, actual_seq_qlen);
+}
+
+PermutedTokens npu_fused_moe_token_permute(Context& context, const TensorView& tokens, const TensorView& indices,
+                                           std::optional<int64_t> num_out_tokens, bool padded_mode) {
+  return token_permute(context, tokens, indices, num_out_tokens, padded_mode);
+}
+
+Tensor npu_fused_moe_token_unpermute(Context& context, const TensorView& permuted_tokens,
+                                     const TensorView& sorted_indices, const TensorView* probs, bool padded_mode,
+                                     const core::Dims& restore_shape) {
+  if (padded_mode) {
+    if (restore_shape.size() != 2 || restore_shape[1] != permuted_tokens.dim(-1)) {
+      refuse("token_unpermute: restore_shape ", core::cat(restore_shape), " of rows ",
+             core::cat(permuted_tokens.shape()));
+    }
+    return token_unpermute(context, permuted_tokens, sorted_indices, probs, restore_shape[0], true);
+  }
+  if (!restore_shape.empty()) refuse("token_unpermute: restore_shape is of padded mode");
+  const int64_t num_tokens = probs != nullptr ? probs->dim(0) : sorted_indices.size();
+  return token_unpermute(context, permuted_tokens, sorted_indices, probs, num_tokens);
+}
+
+Tensor npu_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias,
+               std::span<const int64_t> group_list, int group_type, bool gemm_fusion, const TensorView* main_grad) {
+  if (group_type != 0 && group_type != 2) refuse("gmm: group_type ", group_type, "; it may be 0 or 2");
+  if (gemm_fusion != (main_grad != nullptr) || (gemm_fusion && group_type == 0)) {
+    refuse("gmm: gemm_fusion adds a weight's gradient, group_type 2, to a main_grad");
+  }
+  if (group_type == 0) return grouped_matmul(context, x, weight, group_list, GroupedWeight::kInOut, bias);
+  if (bias != nullptr) refuse("gmm: group_type 2 takes no bias");
+  if (!gemm_fusion) return grouped_matmul_wgrad(context, x, weight, group_list, GroupedWeight::kInOut);
+  grouped_matmul_add_fp32(context, x, weight, group_list, *main_grad, GroupedWeight::kInOut);
+  return {};
+}
+
+Tensor npu_gmm_v2(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias,
+                  std::span<const int64_t> group_list, int group_type, bool gemm_fusion, const TensorView* main_grad) {
+  return npu_gmm(context, x, weight, bias, group_ends(group_list), group_type, gemm_fusion, main_grad);
+}
+
+void npu_matmul_add_fp32(Context& context, const TensorView& total_input, const TensorView& grad_output,
+                         const TensorView& main_grad) {
+  linear_wgrad(context, total_input, grad_output, main_grad);
+}
+
+void npu_groupmatmul_add_fp32(Context& context, const TensorView& x, const TensorView& dy,
+                              std::span<const int64_t> group_list, const TensorView& main_grad) {
+  grouped_matmul_add_fp32(context, x, dy, group_list, main_grad, GroupedWeight::kInOut);
+}
+
+Tensor npu_quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
+                     const TensorView* per_token_scale, const TensorView* bias, std::span<const int64_t> group_list,
+                     core::DType output_dtype, int act_type) {
+  QuantGmmRule rule{per_token_scale, bias, output_dtype, {}};
+  switch (act_type) {
+    case 0:
+      break;
+    case 1:
+      rule.activation = Activation::kRelu;
+      break;
+    case 2:
+      rule.activation = Activation::kGeluTanh;
+      break;
+    case 4:
+      rule.activation = Activation::kFastGelu;
+      break;
+    case 5:
+      rule.activation = Activation::kSilu;
+      break;
+    default:
+      refuse("quant_gmm: act_type ", act_type, "; it may be 0, 1, 2, 4 or 5");
+  }
+  return quant_gmm(context, x, weight, scale, group_list, rule);
+}
+
+Tensor npu_quant_gmm_v2(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
+                        const TensorView* per_token_scale, const TensorView* bias, std::span<const int64_t> group_list,
+                        core::DType output_dtype, int act_type) {
+  return npu_quant_gmm(context, x, weight, scale, per_token_scale, bias, group_ends(group_list), output_dtype,
+                       act_type);
+}
+
+Tensor npu_weight_quant_gmm(Context& context, const TensorView& x, const TensorView& weight,
+                            const TensorView& antiquant_scale, const TensorView* antiquant_offset,
+                            const TensorView* bias, std::span<const int64_t> group_list) {
+  return weight_quant_gmm(context, x, weight, {antiquant_scale, antiquant_offset}, group_list, bias);
+}
+
+Tensor npu_ffn(Context& context, const TensorView& x, const TensorView& weight1, const TensorView& weight2,
+               std::string_view activation, std::span<const int64_t> expert_tokens, const TensorView* bias1,
+               const TensorView* bias2) {
+  struct Named {
+    std::string_view name;
+    FfnActivation activation;
+  };
+  static constexpr Named kNames[] = {
+      {"fastgelu", {Activation::kFastGelu, false}}, {"gelu", {Activation::kGelu, false}},
+      {"relu", {Activation::kRelu, false}},         {"silu", {Activation::kSilu, false}},
+      {"geglu", {Activation::kGelu, true}},         {"swiglu", {Activation::kSilu, true}},
+      {"reglu", {Activation::kRelu, true}},
+  };
+  for (const Named& named : kNames) {
+    if (named.name != activation) continue;
+    return ffn(context, x, weight1, weight2, group_ends(expert_tokens), named.activation, bias1, bias2);
+  }
+  refuse("ffn: no activation ", activation);
+}
+
+}  // namespace ms::ops

@@ -1,0 +1,97 @@
+// Operators under MindSpeed's names, with arguments in MindSpeed's order (mindspeed.ops; features.md 10): for who knows
+// them by that name or ports a script. Each is one of ours, whose header says what it promises.
+//
+// The context comes first. Optional tensors are pointers. There is no autograd: a gradient is a function of its own, of
+// our name (grouped_matmul_dgrad, ..), and what it needs is returned. Of the list, npu_rotary_position_embedding is in
+// train/ops/rotary_position_embedding.h under that name; the operators that communicate are not here.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "train/ops/activation.h"
+#include "train/ops/dropout_add_norm.h"
+#include "train/ops/ffn.h"
+#include "train/ops/fusion_attention.h"
+#include "train/ops/grouped_matmul.h"
+#include "train/ops/linear.h"
+#include "train/ops/norm.h"
+#include "train/ops/quantized_matmul.h"
+#include "train/ops/ring_attention.h"
+#include "train/ops/token_permute.h"
+
+namespace ms::ops {
+
+// rstd: receives what backward needs; may be null.
+core::Tensor npu_rms_norm(Context& context, const core::TensorView& x, const core::TensorView& gamma,
+                          double epsilon = 1e-6, core::Tensor* rstd = nullptr);
+
+// Of the last axis, which is the only one.
+core::Tensor npu_swiglu(Context& context, const core::TensorView& x);
+
+// Both scales, the dropout and the flags as in DropoutAddNormRule, whose kind is set.
+DropoutAddNormResult npu_dropout_add_layer_norm(Context& context, const DropoutAddNormInputs& inputs,
+                                                DropoutAddNormRule rule);
+DropoutAddNormResult npu_dropout_add_rms_norm(Context& context, const DropoutAddNormInputs& inputs,
+                                              DropoutAddNormRule rule);
+
+FusionAttentionResult npu_fusion_attention(Context& context, const core::TensorView& query, const core::TensorView& key,
+                                           const core::TensorView& value, const FusionAttentionRule& rule);
+
+FusionAttentionResult npu_ring_attention_update(Context& context, const PartialAttention& prev,
+                                                const PartialAttention& cur,
+                                                std::span<const int64_t> actual_seq_qlen = {},
+                                                AttentionLayout layout = AttentionLayout::kSbh);
+
+PermutedTokens npu_fused_moe_token_permute(Context& context, const core::TensorView& tokens,
+                                           const core::TensorView& indices, std::optional<int64_t> num_out_tokens = {},
+                                           bool padded_mode = false);
+
+// restore_shape: [tokens, h], of padded mode alone and wanted there. Otherwise there are as many tokens as probs has
+// rows, or without probs as there are slots.
+core::Tensor npu_fused_moe_token_unpermute(Context& context, const core::TensorView& permuted_tokens,
+                                           const core::TensorView& sorted_indices,
+                                           const core::TensorView* probs = nullptr, bool padded_mode = false,
+                                           const core::Dims& restore_shape = {});
+
+// group_type 0: y [m, n] of x [m, k] and weight [groups, k, n], rows of x in groups. group_type 2: dW [groups, k, n] of
+// x [m, k] and weight, which is dy [m, n], both in groups of rows; with gemm_fusion it is added to main_grad (fp32,
+// MindSpeed's original_weight.main_grad) instead, and the result is undefined.
+// group_list: ends of the groups; in v2 their sizes. Throws kInvalidArgument for another type, a bias in type 2, and
+// gemm_fusion in type 0 or without main_grad.
+core::Tensor npu_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                     const core::TensorView* bias, std::span<const int64_t> group_list, int group_type = 0,
+                     bool gemm_fusion = false, const core::TensorView* main_grad = nullptr);
+core::Tensor npu_gmm_v2(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                        const core::TensorView* bias, std::span<const int64_t> group_list, int group_type = 0,
+                        bool gemm_fusion = false, const core::TensorView* main_grad = nullptr);
+
+// main_grad (fp32 [out, in]) += grad_output^T total_input; and for groups of rows, main_grad fp32 [groups, k, n] +=
+// x^T dy, group_list their ends.
+void npu_matmul_add_fp32(Context& context, const core::TensorView& total_input, const core::TensorView& grad_output,
+                         const core::TensorView& main_grad);
+void npu_groupmatmul_add_fp32(Context& context, const core::TensorView& x, const core::TensorView& dy,
+                              std::span<const int64_t> group_list, const core::TensorView& main_grad);
+
+// act_type: 0 none, 1 relu, 2 gelu_tanh, 4 fast_gelu, 5 silu; another throws kInvalidArgument.
+core::Tensor npu_quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                           const core::TensorView& scale, const core::TensorView* per_token_scale,
+                           const core::TensorView* bias, std::span<const int64_t> group_list,
+                           core::DType output_dtype = core::DType::kFp16, int act_type = 0);
+core::Tensor npu_quant_gmm_v2(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                              const core::TensorView& scale, const core::TensorView* per_token_scale,
+                              const core::TensorView* bias, std::span<const int64_t> group_list,
+                              core::DType output_dtype = core::DType::kFp16, int act_type = 0);
+
+core::Tensor npu_weight_quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                                  const core::TensorView& antiquant_scale, const core::TensorView* antiquant_offset,
+                                  const core::TensorView* bias, std::span<const int64_t> group_list);
+
+// activation: fastgelu, gelu, relu, silu, geglu, swiglu or reglu; another throws kInvalidArgument. expert_tokens: rows
+// of each expert.
+core::Tensor npu_ffn(Context& context, const core::TensorView& x, const core::TensorView& weight1,
+                     const core::TensorView& weight2, std::string_view activation,
+                     std::span<const int64_t> expert_tokens, const core::TensorView* bias1 = nullptr,
+                     const core::TensorView* bias2 = nullptr);
+
+}  // namespace ms::ops
