@@ -286,7 +286,6 @@ Target gguf_target(const ckpt::Source& source, const ConvertOptions& options,
 // Adam's state is of the weights without the adapter.
 std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
                                         ConvertReport& report) {
-  require_dense_model(source->info().model, options.load_dir, "--lora does not change such a model yet");
   const bool trained =
       ckpt::has_role(*source, core::TensorRole::kMaster) || ckpt::has_role(*source, core::TensorRole::kExpAvg);
   if (trained && !options.drop_optimizer) {

@@ -220,7 +220,7 @@ void LoraSource::locate() {
   std::set<std::string_view> used;
   for_each_tensor(family, info.model, [&](const MappedTensor& mapped) {
     const auto found = adapter_.changes().find(mapped.name);
-    if (found == adapter_.changes().end()) return;
+    if (found == adapter_.changes().end() || mapped.is_copy) return;
     used.insert(found->first);
     check_shape(mapped, found->second);
     for (const TensorPiece& piece : mapped.pieces) {
