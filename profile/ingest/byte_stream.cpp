@@ -25,7 +25,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-constexpr size_t kPackedBytes = size_t{1} << 18;  // of compressed input at a time
+constexpr size_t kPackedBytes = size_t{64} << 10;  // of compressed input at a time
 constexpr int kMaxWrappings = 4;                  // gzip in zstd in gzip ...
 
 // An open file, shared by those who read parts of it.
@@ -250,7 +250,7 @@ class ReadAhead final : public ByteStream {
   }
 
  private:
-  static constexpr size_t kBlockBytes = size_t{1} << 20;
+  static constexpr size_t kBlockBytes = size_t{256} << 10;  // all of them stay in the second-level cache
   struct Block {
     std::vector<char> bytes;
     size_t size = 0;

@@ -29,7 +29,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")  # MS_CHECK stays active, so NDEBUG would only hide the libraries' asserts
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # Debian keeps MPI and HDF5 in folders of their own
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # clusters keep MPI and HDF5 in folders of their own
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)     # else an empty entry keeps room in it, which means the current folder
 find_program(MS_CCACHE ccache)
 if(MS_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${MS_CCACHE}")
