@@ -26,7 +26,7 @@ using core::Error;
 using core::ErrorCode;
 
 constexpr size_t kPackedBytes = size_t{64} << 10;  // of compressed input at a time
-constexpr int kMaxWrappings = 4;                  // gzip in zstd in gzip ...
+constexpr int kMaxWrappings = 4;                   // gzip in zstd in gzip ...
 
 // An open file, shared by those who read parts of it.
 class OpenFile {
