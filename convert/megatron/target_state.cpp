@@ -20,6 +20,13 @@ using core::TensorRole;
 
 constexpr const char* kEmbedding = "embedding.word_embeddings.weight";
 
+// "3,4,4".
+std::string listed(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (const int64_t number : numbers) text += cat(text.empty() ? "" : ",", number);
+  return text;
+}
+
 class StatePlanner {
  public:
   StatePlanner(const ckpt::Source& source, const MegatronTargetOptions& options, const MegatronModel& model,
@@ -113,6 +120,7 @@ void StatePlanner::add_args() {
       {"bf16", weights == DType::kBf16},
       {"fp16", weights == DType::kFp16},
       {"params_dtype", from_core_dtype(weights)},
+      {"num_key_value_heads", model_.config.query_groups()},  // MindSpeed-LLM's way to Hugging Face goes by it alone
       {"transformer_impl", options_.naming == MegatronNaming::kLocal ? "local" : "transformer_engine"},
       {"optimizer", "adam"},
       {"use_distributed_optimizer", state_.optimizer == MegatronOptimizerForm::kDistributed},
@@ -129,11 +137,11 @@ void StatePlanner::add_args() {
 void StatePlanner::add_pipeline_extras() {
   const PipelineExtras& extras = model_.layers.extras();
   if (extras.dualpipev) state_.args.emplace_back("schedules_method", "dualpipev");
+  const auto& each = model_.layout.num_layer_list;
+  if (!each.empty()) state_.args.emplace_back("num_layer_list", listed(each));
   const auto& noops = extras.noop_layers;
   if (noops.empty()) return;
-  std::string text;
-  for (const int64_t layer : noops) text += cat(text.empty() ? "" : ",", layer);
-  state_.args.emplace_back("noop_layers", text);
+  state_.args.emplace_back("noop_layers", listed(noops));
   for (auto& [name, value] : state_.args) {
     if (name == "num_layers") value = model_.layers.num_slots();
     auto* with_experts = name == "moe_layer_freq" ? std::get_if<std::vector<int64_t>>(&value) : nullptr;

@@ -14,6 +14,7 @@
 #include "kernels/bf16.h"
 #include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace ms::convert {
 namespace {
@@ -247,6 +248,26 @@ TEST(ConvertTest, FlagValues) {
   for (const char* bad : {"", "GB", "0", "-1MB", "1TB", "5 GB", "1.5GB", "9223372036854775807GB"}) {
     EXPECT_THROW(parse_size_bytes(bad, "--s"), core::Error) << bad;
   }
+}
+
+// --model-type-hf: of a model that several families can say, and that was no folder.
+TEST(ConvertTest, TheFamilyOfTheResultIsTheOneAskedFor) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options;
+  options.load_dir = core::cat(MS_TEST_DATA, "/megatron/swiglu_tp2_pp2_distributed");
+  options.save_model_type = Format::kHuggingFace;
+  options.drop_optimizer = true;
+  const auto model_type = [&](const std::string& asked) {
+    options.save_dir = folder / ("hf_" + asked);
+    options.claims.model_type_hf = asked;
+    convert_checkpoint(options);
+    return read_json(options.save_dir + "/config.json", 1 << 20).at("model_type").get<std::string>();
+  };
+  EXPECT_EQ(model_type(""), "llama");
+  EXPECT_EQ(model_type("magistral"), "mistral");
+  const test::Thrown thrown = test::thrown_by([&] { model_type("qwen3"); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_THAT(thrown.text, testing::HasSubstr("a config.json of qwen3 cannot say what this model is"));
 }
 
 }  // namespace
