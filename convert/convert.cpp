@@ -449,6 +449,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   const bool to_tree = report.to == Format::kMegatron;  // else extras are of the source
   std::unique_ptr<ckpt::Source> source = open_from(options, named, to_tree ? PipelineExtras() : options.extras, report);
   if (!to_tree) options.extras = {};
+  const bool config_is_used = report.to != Format::kNative && !is_megatron(report.to);
+  if (is_megatron(report.from) && !options.hf_cfg_dir.empty() && !config_is_used &&
+      !source->info().model_extra.contains("hf_config")) {
+    report.decisions.push_back("--hf-cfg-dir is taken and changes nothing: args say what the model is");
+  }
   const Family* said =
       check_script_claims(options.claims, source->info().model, source->info().model_extra.value("hf_config", json()),
                           static_cast<int64_t>(asked.extras.noop_layers.size()));

@@ -390,9 +390,6 @@ void read_args(const MegatronArgs& args, const PipelineExtras& extras, const Meg
                MegatronModel& model, std::vector<std::string>& decisions) {
   if (!are_converter_args(args)) {
     model.config = megatron_model(args, extras.noop_layers);
-    if (!options.hf_cfg_dir.empty()) {
-      decisions.push_back("args say what the model is: --hf-cfg-dir is not needed to read it");
-    }
     return;
   }
   HfConfig config = read_converter_args(args, extras.noop_layers, options.hf_cfg_dir, decisions);
