@@ -306,6 +306,18 @@ std::vector<Case> cases() {
        [](const Buffers& x) { return 0.8 * x[0][kProbe] - 0.6 * x[0][32 + kProbe]; },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
        1e-4},
+      {"rope_neighbours",
+       {1, 1, true},
+       2 * kNorm,
+       kNormRows,
+       [](const Buffers& x, int64_t a, int64_t b) {
+         for (int64_t row = a; row < b; ++row) {
+           rope(RopePairs::kNeighbours, x[0] + row * kHidden, kHidden / 64, 64, 64, cosine.data(), sine.data(), false);
+         }
+       },
+       [](const Buffers& x) { return 0.8 * x[0][kProbe] + 0.6 * x[0][kProbe - 1]; },
+       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
+       1e-4},
       {"row_sum_exp",
        {1, 0},
        kLogits,

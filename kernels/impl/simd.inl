@@ -161,21 +161,22 @@ MS_INLINE void store_partial(T* p, Vec v, int64_t n) {
 
 // For loops with an exponential to a vector: they fill the reorder buffer before the loads of the next lines are in it.
 // 92 MB from DRAM, of the bandwidth: softmax gradient 68 -> 94 %, sums of exponentials 69 -> 76 %, tanh-GELU 79 -> 87
-// %, its gradient 77 -> 94 % (Cascade Lake).
+// %, its gradient 77 -> 94 % (Cascade Lake, 2 KB ahead, into L1). Into L2, which has more lines under way than L1, and
+// 4 KB ahead: SwiGLU 59 -> 71 %, its gradient 73 -> 85 %, tanh-GELU 64 -> 70 % (Zen 4, beside other load).
 template <class T>
 MS_INLINE void prefetch_ahead(const T* p) {
 #if MS_ISA > 0
-  __builtin_prefetch(reinterpret_cast<const char*>(p) + 2048);
+  __builtin_prefetch(reinterpret_cast<const char*>(p) + 4096, 0, 2);
 #else
   (void)p;
 #endif
 }
 
-// For what is read a row from now.
+// For what is read a row from now; into L2, as above: LayerNorm's gradient 65 -> 72 %.
 template <class T>
 MS_INLINE void prefetch(const T* p) {
 #if MS_ISA > 0
-  __builtin_prefetch(p);
+  __builtin_prefetch(p, 0, 2);
 #else
   (void)p;
 #endif
