@@ -3,8 +3,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <stdexcept>
+#include <vector>
 
 #include "kernels/yardstick.h"
 
@@ -46,6 +48,22 @@ void report_flops(benchmark::State& state, double flops, int threads) {
   const auto rate = benchmark::Counter::kIsIterationInvariantRate;
   state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, rate);
   state.counters["%peak"] = benchmark::Counter(100 * flops * 1e-9 / (peak_gflops() * threads), rate);
+}
+
+double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick) {
+  const auto seconds = [](const std::function<void()>& call) {
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::vector<double> ratios;
+  for (auto _ : state) {
+    const double other = seconds(yardstick), ours = seconds(work);
+    state.SetIterationTime(ours);
+    ratios.push_back(other / ours);
+  }
+  std::nth_element(ratios.begin(), ratios.begin() + static_cast<int64_t>(ratios.size() / 2), ratios.end());
+  return ratios[ratios.size() / 2];
 }
 
 }  // namespace ms::bench

@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -16,5 +17,9 @@ double peak_gflops();
 
 // Reports GFLOP/s and percent of `threads` times the peak. flops: of one iteration.
 void report_flops(benchmark::State& state, double flops, int threads = 1);
+
+// Times `work` and `yardstick` in turns, for a benchmark that UseManualTime; returns the median of yardstick's time
+// over work's.
+double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick);
 
 }  // namespace ms::bench

@@ -7,14 +7,14 @@ namespace ms::kernels {
 
 template <class T, class Z>
 void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
-                 int64_t h, Z* z) {
-  MS_DISPATCH(dropout_add(x, rowscale, layerscale, factors, residual, h, z));
+                 int64_t h, Z* z, Z* past_caches) {
+  MS_DISPATCH(dropout_add(x, rowscale, layerscale, factors, residual, h, z, past_caches));
 }
-template void dropout_add(const float*, float, const float*, const float*, const float*, int64_t, float*);
-template void dropout_add(const bf16*, float, const float*, const float*, const bf16*, int64_t, bf16*);
-template void dropout_add(const bf16*, float, const float*, const float*, const float*, int64_t, float*);
-template void dropout_add(const fp16*, float, const float*, const float*, const fp16*, int64_t, fp16*);
-template void dropout_add(const fp16*, float, const float*, const float*, const float*, int64_t, float*);
+template void dropout_add(const float*, float, const float*, const float*, const float*, int64_t, float*, float*);
+template void dropout_add(const bf16*, float, const float*, const float*, const bf16*, int64_t, bf16*, bf16*);
+template void dropout_add(const bf16*, float, const float*, const float*, const float*, int64_t, float*, float*);
+template void dropout_add(const fp16*, float, const float*, const float*, const fp16*, int64_t, fp16*, fp16*);
+template void dropout_add(const fp16*, float, const float*, const float*, const float*, int64_t, float*, float*);
 
 template <class T>
 float dropout_add_backward(const float* dz, const T* x, float rowscale, const float* layerscale, const float* factors,

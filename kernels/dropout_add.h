@@ -7,10 +7,11 @@
 namespace ms::kernels {
 
 // z[i] = x[i] * rowscale * layerscale[i] * factors[i] + residual[i], rounded once. factors: of kernels/dropout.h.
-// z may be residual.
+// z may be residual. past_caches: receives z as well, by streaming stores (kernels/stores.h), while it is read: where z
+// is wanted again at once and is too large to stay; may be null.
 template <class T, class Z>
 void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
-                 int64_t h, Z* z);
+                 int64_t h, Z* z, Z* past_caches = nullptr);
 
 // dx[i] = dz[i] * factors[i] * rowscale * layerscale[i]; dlayerscale[i] += dz[i] * factors[i] * x[i] * rowscale, may be
 // null. Returns rowscale's gradient, the sum of dz[i] * factors[i] * x[i] * layerscale[i].

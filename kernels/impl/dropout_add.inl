@@ -21,15 +21,55 @@ MS_INLINE void store_some(T* p, Vec v, int64_t count) {
 }
 
 template <class T, class Z>
-void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
-                 int64_t h, Z* z) {
-  const Vec scale = broadcast(rowscale);
-  for (int64_t i = 0; i < h; i += kLanes) {
-    const int64_t count = h - i < kLanes ? h - i : kLanes;
-    Vec value = load_some(x + i, count) * scale * load_or_one(layerscale, i, count) * load_or_one(factors, i, count);
-    if (residual != nullptr) value = value + load_some(residual + i, count);
-    store_some(z + i, value, count);
+MS_INLINE Vec dropout_add_value(const T* x, Vec scale, const float* layerscale, const float* factors, const Z* residual,
+                                int64_t i, int64_t count) {
+  const Vec value =
+      load_some(x + i, count) * scale * load_or_one(layerscale, i, count) * load_or_one(factors, i, count);
+  return residual != nullptr ? value + load_some(residual + i, count) : value;
+}
+
+template <bool kPastCaches, class T, class Z>
+MS_INLINE void dropout_add_into(const T* x, Vec scale, const float* layerscale, const float* factors, const Z* residual,
+                                int64_t whole, Z* z, Z* past_caches) {
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    prefetch_ahead(x + i);
+    if (residual != nullptr) prefetch_ahead(residual + i);
+    const Vec value = dropout_add_value(x, scale, layerscale, factors, residual, i, kLanes);
+    store(z + i, value);
+    if (kPastCaches) put<true>(past_caches + i, value);
   }
+}
+
+template <class T, class Z>
+void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
+                 int64_t h, Z* z, Z* past_caches) {
+  const Vec scale = broadcast(rowscale);
+  const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const bool streamed = past_caches != nullptr && streams(Stores::kPastCaches, past_caches);
+  if (streamed) {
+    dropout_add_into<true>(x, scale, layerscale, factors, residual, whole, z, past_caches);
+  } else {
+    dropout_add_into<false>(x, scale, layerscale, factors, residual, whole, z, past_caches);
+  }
+  if (tail > 0) store_partial(z + whole, dropout_add_value(x, scale, layerscale, factors, residual, whole, tail), tail);
+  if (past_caches == nullptr) return;
+  const int64_t done = streamed ? whole : 0;
+  std::memcpy(past_caches + done, z + done, static_cast<size_t>(h - done) * sizeof(Z));
+  finish(Stores::kPastCaches);
+}
+
+// Elements [i, i + count) of a row's gradients; returns their part of rowscale's, lane by lane, added to sum.
+template <class T>
+MS_INLINE Vec dropout_add_backward_step(const float* dz, const T* x, Vec scale, const float* layerscale,
+                                        const float* factors, int64_t i, int64_t count, Vec sum, T* dx,
+                                        float* dlayerscale) {
+  const Vec of_column = load_or_one(layerscale, i, count), value = load_some(x + i, count);
+  const Vec dropped = load_some(dz + i, count) * load_or_one(factors, i, count);  // 0 in lanes beyond count
+  if (dlayerscale != nullptr) {
+    store_some(dlayerscale + i, fma(dropped * value, scale, load_some(dlayerscale + i, count)), count);
+  }
+  store_some(dx + i, dropped * scale * of_column, count);
+  return fma(dropped * value, of_column, sum);
 }
 
 template <class T>
@@ -37,15 +77,10 @@ float dropout_add_backward(const float* dz, const T* x, float rowscale, const fl
                            int64_t h, T* dx, float* dlayerscale) {
   const Vec scale = broadcast(rowscale);
   Vec sum = zero();
-  for (int64_t i = 0; i < h; i += kLanes) {
-    const int64_t count = h - i < kLanes ? h - i : kLanes;
-    const Vec of_column = load_or_one(layerscale, i, count), value = load_some(x + i, count);
-    const Vec dropped = load_some(dz + i, count) * load_or_one(factors, i, count);  // 0 in lanes beyond count
-    sum = fma(dropped * value, of_column, sum);
-    if (dlayerscale != nullptr) {
-      store_some(dlayerscale + i, fma(dropped * value, scale, load_some(dlayerscale + i, count)), count);
-    }
-    store_some(dx + i, dropped * scale * of_column, count);
+  int64_t i = 0;
+  for (; i + kLanes <= h; i += kLanes) {
+    sum = dropout_add_backward_step(dz, x, scale, layerscale, factors, i, kLanes, sum, dx, dlayerscale);
   }
+  if (i < h) sum = dropout_add_backward_step(dz, x, scale, layerscale, factors, i, h - i, sum, dx, dlayerscale);
   return reduce_add(sum);
 }

@@ -20,6 +20,21 @@ MS_INLINE Int spread(const int8_t* a, int64_t count) {
   return _mm512_set1_epi32(static_cast<int32_t>(bytes ^ 0x80808080U));
 }
 constexpr int32_t kOffset = 128;
+
+// kLanes columns of kDepth rows, packed.
+MS_INLINE void pack_lanes(const int8_t* b, int64_t ldb, Packed* packed) {
+  __m128i row[4];
+#pragma GCC unroll 4
+  for (int p = 0; p < 4; ++p) row[p] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + p * ldb));
+  const __m128i low01 = _mm_unpacklo_epi8(row[0], row[1]), high01 = _mm_unpackhi_epi8(row[0], row[1]);
+  const __m128i low23 = _mm_unpacklo_epi8(row[2], row[3]), high23 = _mm_unpackhi_epi8(row[2], row[3]);
+  auto* target = reinterpret_cast<__m128i*>(packed);
+  _mm_storeu_si128(target, _mm_unpacklo_epi16(low01, low23));
+  _mm_storeu_si128(target + 1, _mm_unpackhi_epi16(low01, low23));
+  _mm_storeu_si128(target + 2, _mm_unpacklo_epi16(high01, high23));
+  _mm_storeu_si128(target + 3, _mm_unpackhi_epi16(high01, high23));
+}
+MS_INLINE Int ones() { return _mm512_set1_epi8(1); }
 #else
 using Int = __m256i;
 using Packed = int16_t;
@@ -35,25 +50,45 @@ MS_INLINE Int spread(const int8_t* a, int64_t count) {
   return _mm256_set1_epi32(static_cast<int32_t>(static_cast<uint32_t>(high) << 16 | low));
 }
 constexpr int32_t kOffset = 0;
+
+MS_INLINE void pack_lanes(const int8_t* b, int64_t ldb, Packed* packed) {
+  const __m128i first = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b)));
+  const __m128i second = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(b + ldb)));
+  auto* target = reinterpret_cast<__m128i*>(packed);
+  _mm_storeu_si128(target, _mm_unpacklo_epi16(first, second));
+  _mm_storeu_si128(target + 1, _mm_unpackhi_epi16(first, second));
+}
+MS_INLINE Int ones() { return _mm256_set1_epi16(1); }
 #endif
 constexpr int kVecs = 4;
 constexpr int64_t kColumns = kVecs * kLanes;
 
-// starts: what the sums of each column begin with.
-inline void pack(int64_t columns, int64_t k, const int8_t* b, int64_t ldb, Packed* packed, int32_t* starts) {
-  const int64_t steps = (k + kDepth - 1) / kDepth;
-  for (int64_t j = 0; j < kColumns; ++j) starts[j] = 0;
-  for (int64_t step = 0; step < steps; ++step, packed += kColumns * kDepth) {
+// A step with fewer than kDepth rows or kColumns columns.
+inline void pack_edge(int64_t rows, int64_t columns, const int8_t* b, int64_t ldb, Packed* packed) {
+  for (int64_t j = 0; j < kColumns; ++j) {
     for (int64_t p = 0; p < kDepth; ++p) {
-      const bool inside = step * kDepth + p < k;
-      const int8_t* row = b + (step * kDepth + p) * ldb;
-      for (int64_t j = 0; j < kColumns; ++j) {
-        const int8_t value = inside && j < columns ? row[j] : int8_t{0};
-        packed[j * kDepth + p] = value;
-        starts[j] -= kOffset * value;
-      }
+      packed[j * kDepth + p] = p < rows && j < columns ? b[p * ldb + j] : int8_t{0};
     }
   }
+}
+
+// starts: what the sums of each column begin with, -kOffset times the column's.
+inline void pack(int64_t columns, int64_t k, const int8_t* b, int64_t ldb, Packed* packed, int32_t* starts) {
+  Int sums[kVecs];
+  for (int v = 0; v < kVecs; ++v) sums[v] = Int{};
+  for (int64_t p = 0; p < k; p += kDepth, b += kDepth * ldb, packed += kColumns * kDepth) {
+    if (k - p < kDepth || columns < kColumns) {
+      pack_edge(k - p < kDepth ? k - p : kDepth, columns, b, ldb, packed);
+    } else {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) pack_lanes(b + v * kLanes, ldb, packed + v * kLanes * kDepth);
+    }
+    if (kOffset == 0) continue;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) sums[v] = dot(sums[v], ones(), load(packed + v * kLanes * kDepth));
+  }
+  for (int v = 0; v < kVecs; ++v) store(starts + v * kLanes, sums[v]);
+  for (int64_t j = 0; j < kColumns; ++j) starts[j] *= -kOffset;
 }
 
 template <int kRows>
@@ -65,15 +100,24 @@ MS_INLINE void tile(int64_t k, const int8_t* a, int64_t lda, const Packed* packe
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) sum[i][v] = load(starts + v * kLanes);
   }
-  for (int64_t p = 0; p < k; p += kDepth, packed += kColumns * kDepth) {
+  int64_t p = 0;
+  for (; p + kDepth <= k; p += kDepth, packed += kColumns * kDepth) {
     Int row[kVecs];
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) row[v] = load(packed + v * kLanes * kDepth);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const Int factor = spread(a + i * lda + p, k - p < kDepth ? k - p : kDepth);
+      const Int factor = spread(a + i * lda + p, kDepth);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) sum[i][v] = dot(sum[i][v], factor, row[v]);
+    }
+  }
+  if (p < k) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Int factor = spread(a + i * lda + p, k - p);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) sum[i][v] = dot(sum[i][v], factor, load(packed + v * kLanes * kDepth));
     }
   }
 #pragma GCC unroll 8

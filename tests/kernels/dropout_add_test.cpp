@@ -63,6 +63,25 @@ TYPED_TEST(DropoutAdd, AgreesWithTheDefinitionWhateverIsThere) {
   }
 }
 
+// What goes past the caches is what stays, on an aligned row, one with a tail, and one that is not aligned.
+TYPED_TEST(DropoutAdd, GoesPastTheCachesAsWell) {
+  using T = typename TypeParam::T;
+  using Z = typename TypeParam::Z;
+  for (const int64_t h : {1, 15, 16, 17, 64, 127, 768}) {
+    for (const size_t off : {0, 1}) {
+      const auto x = test::RandomValues(1).make<T>(h);
+      const auto residual = test::RandomValues(2).make<Z>(h);
+      std::vector<Z> memory(static_cast<size_t>(h) + 128, Z(9.0F)), z(static_cast<size_t>(h));
+      Z* past = memory.data();
+      while (reinterpret_cast<uintptr_t>(past) % 64 != 0) ++past;
+      past += off;
+      dropout_add<T, Z>(x.data(), 0.5F, nullptr, nullptr, residual.data(), h, z.data(), past);
+      for (size_t i = 0; i < z.size(); ++i) ASSERT_EQ(to_float(z[i]), to_float(past[i])) << h << " at " << i;
+      EXPECT_EQ(to_float(past[h]), 9.0F) << "written beyond the row";
+    }
+  }
+}
+
 // With nothing but a residual it is the sum, rounded once; in place too.
 TYPED_TEST(DropoutAdd, WithoutFactorsIsASum) {
   using T = typename TypeParam::T;

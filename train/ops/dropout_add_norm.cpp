@@ -1,6 +1,6 @@
 #include "train/ops/dropout_add_norm.h"
 
-#include <cstring>
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
@@ -8,6 +8,7 @@
 #include "kernels/dropout_add.h"
 #include "kernels/elementwise.h"
 #include "kernels/norm.h"
+#include "kernels/rows.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/sum_over_rows.h"
 #include "train/ops/detail/typed.h"
@@ -39,6 +40,9 @@ std::vector<float> parameter(const TensorView* x) {
   return values;
 }
 const float* or_null(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
+
+// Of z, read twice while it is in L1 or L2.
+constexpr int64_t kElementsAtOnce = 4096;
 
 // What every row of a call shares, checked.
 struct Call {
@@ -105,11 +109,11 @@ void with_types(core::DType x, core::DType z, const Body& body) {
 }
 
 template <class T>
-void store_fp32(const float* row, int64_t h, T* target) {
+void store_fp32(const float* row, int64_t h, T* target, kernels::Stores stores) {
   if constexpr (std::is_same_v<T, float>) {
-    std::memcpy(target, row, static_cast<size_t>(h) * sizeof(float));
+    kernels::copy_row(row, h * static_cast<int64_t>(sizeof(float)), target, stores);
   } else {
-    kernels::convert(row, target, h);
+    kernels::convert(row, target, h, stores);
   }
 }
 
@@ -131,32 +135,47 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
   if (rule.return_dropout_mask) result.mask = make(core::DType::kUInt8, x0.shape());
   const int64_t read = x0.size_bytes() + (inputs.residual != nullptr ? inputs.residual->size_bytes() : 0);
   const auto kernel = scope.kernel(-1, read + result.y.size_bytes() + result.z.size_bytes());
+  const kernels::Stores stores = detail::stores_of(result.y.size_bytes() + result.z.size_bytes());
   const auto offset = static_cast<float>(rule.norm.gamma_offset), epsilon = static_cast<float>(rule.norm.epsilon);
   const std::vector<float> no_bias(call.bias.empty() && layer ? static_cast<size_t>(h) : 0);
   const float* beta = call.bias.empty() ? or_null(no_bias) : call.bias.data();
   with_types(x0.dtype(), call.z_dtype, [&]<class T, class Z>() {
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      std::vector<float> factors(static_cast<size_t>(h)), z_row(factors), y_row(factors);
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t at = row * h;
-        const float* f = factors_of(call, rule, row, factors);
-        Z* z = result.z.data<Z>() + at;
-        kernels::dropout_add(x0.data<T>() + at, call.of_row(row), or_null(call.layerscale), f,
-                             inputs.residual != nullptr ? inputs.residual->data<Z>() + at : nullptr, h, z);
-        if (rule.return_dropout_mask) {
-          uint8_t* mask = result.mask.data<uint8_t>() + at;
-          for (int64_t i = 0; i < h; ++i) mask[i] = f == nullptr || f[i] != 0 ? 1 : 0;
+      // A few rows at a time, whose z is read again out of the nearest caches.
+      const bool streams = stores == kernels::Stores::kPastCaches;
+      const int64_t some = std::clamp<int64_t>(kElementsAtOnce / std::max<int64_t>(h, 1), 1, 64);
+      const auto room = static_cast<size_t>(some * h);
+      std::vector<float> factors(static_cast<size_t>(h)), wide_z(room), wide_y(room);
+      std::vector<Z> buffer(streams ? room : 0);
+      for (int64_t first = begin; first < end; first += some) {
+        const int64_t count = std::min(some, end - first), elements = count * h, at = first * h;
+        for (int64_t row = first; row < first + count; ++row) {
+          const float* f = factors_of(call, rule, row, factors);
+          kernels::dropout_add(x0.data<T>() + row * h, call.of_row(row), or_null(call.layerscale), f,
+                               inputs.residual != nullptr ? inputs.residual->data<Z>() + row * h : nullptr, h,
+                               streams ? buffer.data() + (row - first) * h : result.z.data<Z>() + row * h,
+                               streams ? result.z.data<Z>() + row * h : nullptr);
+          if (rule.return_dropout_mask) {
+            uint8_t* mask = result.mask.data<uint8_t>() + row * h;
+            for (int64_t i = 0; i < h; ++i) mask[i] = f == nullptr || f[i] != 0 ? 1 : 0;
+          }
         }
-        const float* wide = as_fp32(z, h, z_row);
-        float* rstd = result.statistics.rstd.data<float>() + row;
+        const float* wide = as_fp32(streams ? buffer.data() : result.z.data<Z>() + at, elements, wide_z);
+        T* y = result.y.data<T>() + at;
+        const bool direct = std::is_same_v<T, float> && (layer || beta == nullptr);
+        float* target = direct ? reinterpret_cast<float*>(y) : wide_y.data();
+        const kernels::Stores target_stores = direct ? stores : kernels::Stores::kCached;
+        float* rstd = result.statistics.rstd.data<float>() + first;
         if (layer) {
-          kernels::layer_norm(wide, call.weight.data(), offset, beta, 1, h, epsilon, y_row.data(),
-                              result.statistics.mean.data<float>() + row, rstd);
+          kernels::layer_norm(wide, call.weight.data(), offset, beta, count, h, epsilon, target,
+                              result.statistics.mean.data<float>() + first, rstd, target_stores);
         } else {
-          kernels::rms_norm(wide, call.weight.data(), offset, 1, h, epsilon, y_row.data(), rstd);
-          if (beta != nullptr) kernels::add(y_row.data(), beta, h, y_row.data());
+          kernels::rms_norm(wide, call.weight.data(), offset, count, h, epsilon, target, rstd, target_stores);
+          for (int64_t row = 0; beta != nullptr && row < count; ++row) {
+            kernels::add(target + row * h, beta, h, target + row * h);
+          }
         }
-        store_fp32(y_row.data(), h, result.y.data<T>() + at);
+        if (!direct) store_fp32(target, elements, y, stores);
       }
     });
   });
@@ -202,6 +221,7 @@ DropoutAddNormGradients dropout_add_norm_backward(Context& context, const Tensor
   const int64_t moved = dy.size_bytes() + 2 * x0.size_bytes() + forward.z.size_bytes();
   const auto kernel = scope.kernel(-1, moved + (inputs.residual != nullptr ? forward.z.size_bytes() : 0));
   const auto offset = static_cast<float>(rule.norm.gamma_offset);
+  const kernels::Stores stores = detail::stores_of(result.dx0.size_bytes());
   with_types(x0.dtype(), call.z_dtype, [&]<class T, class Z>() {
     const auto work = [&](int64_t first, int64_t count, float* partial) {
       std::vector<float> factors(static_cast<size_t>(h)), dy_row(factors), z_row(factors), past_row(factors),
@@ -221,7 +241,7 @@ DropoutAddNormGradients dropout_add_norm_backward(Context& context, const Tensor
           kernels::rms_norm_backward(gradient, z, call.weight.data(), offset, rstd, past, 1, h, dz.data(), partial);
           kernels::accumulate(partial + h, gradient, h);
         }
-        if (inputs.residual != nullptr) store_fp32(dz.data(), h, result.dresidual.data<Z>() + at);
+        if (inputs.residual != nullptr) store_fp32(dz.data(), h, result.dresidual.data<Z>() + at, stores);
         const float of_row =
             kernels::dropout_add_backward(dz.data(), x0.data<T>() + at, call.of_row(row), or_null(call.layerscale), f,
                                           h, result.dx0.data<T>() + at, partial + 2 * h);

@@ -2,12 +2,9 @@
 //
 // Grouped products take turns with a loop of products, one for each group: `of loop` is the median of the loop's time
 // over theirs. Permutations take turns with copies of as many rows: %copy is the median of the ratios of bytes moved.
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 #include "bench/bench_support.h"
 #include "core/tensor.h"
@@ -24,30 +21,6 @@ core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
   const auto values = test::RandomValues().make(1 << 16);
   for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = values[static_cast<size_t>(i % (1 << 16))];
   return x;
-}
-
-double seconds(const std::function<void()>& work) {
-  timespec start{}, end{};
-  clock_gettime(CLOCK_MONOTONIC, &start);
-  work();
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  return static_cast<double>(end.tv_sec - start.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - start.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// Times `work` beside `yardstick`, in turns; returns the median of yardstick's time over work's.
-double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick) {
-  std::vector<double> ratios;
-  for (auto _ : state) {
-    const double other = seconds(yardstick), ours = seconds(work);
-    state.SetIterationTime(ours);
-    ratios.push_back(other / ours);
-  }
-  return median(ratios);
 }
 
 struct Experts {
@@ -87,7 +60,7 @@ void grouped(benchmark::State& state, const std::string& pass, int threads, cons
       }
     }
   };
-  state.counters["of loop"] = in_turns(state, together, loop);
+  state.counters["of loop"] = bench::in_turns(state, together, loop);
   bench::report_flops(state, 2.0 * static_cast<double>(tokens * e.out * e.in), threads);
 }
 
@@ -126,7 +99,7 @@ void permuted(benchmark::State& state, const std::string& name, int threads) {
     }
   };
   work();
-  const double ratio = in_turns(state, work, copy);
+  const double ratio = bench::in_turns(state, work, copy);
   state.counters["%copy"] = 100 * ratio * static_cast<double>(moved) / static_cast<double>(2 * target.size_bytes());
 }
 

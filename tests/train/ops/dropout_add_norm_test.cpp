@@ -182,6 +182,21 @@ TYPED_TEST(DropoutAddNorm, WithoutDropoutItIsAddAndNormBitForBit) {
                          rms_norm(p.ops.context, z, p.weight, p.rule.norm, &rstd)));
 }
 
+// Results larger than half of the last cache (of most machines) go past it.
+TYPED_TEST(DropoutAddNorm, LargeResultsAreNoOther) {
+  Ops ops(2);
+  const auto x = ops.random<TypeParam>({9000, 1, 1033}, 1), residual = ops.random<TypeParam>(x.shape(), 2);
+  const auto gamma = ops.random<TypeParam>({1033}, 3);
+  const core::TensorView past = residual;
+  const DropoutAddNormInputs inputs{x, gamma, &past};
+  DropoutAddNormRule rule;
+  rule.kind = NormKind::kRmsNorm;
+  const auto seen = dropout_add_norm(ops.context, inputs, rule);
+  const auto z = add(ops.context, x, residual);
+  EXPECT_TRUE(same_bytes(seen.z, z));
+  EXPECT_TRUE(same_bytes(seen.y, rms_norm(ops.context, z, gamma, rule.norm, nullptr)));
+}
+
 TYPED_TEST(DropoutAddNorm, MasksAreThoseOfDropoutAndBitsDoNotDependOnThreads) {
   std::vector<Array> results;
   for (const int threads : {1, 3}) {

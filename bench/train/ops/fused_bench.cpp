@@ -1,0 +1,146 @@
+// Operators that stand for several: fused/<operator>/threads:<n>, in real time, in turns with what they replace.
+//
+// `of parts` is the median of the parts' time over theirs: add and norm, the products of the packed documents as one
+// causal sequence, fp32 experts beside int8 ones. Ring attention's update takes turns with copies: %copy.
+#include <cmath>
+#include <cstring>
+
+#include "bench/bench_support.h"
+#include "core/tensor.h"
+#include "tests/support/random_values.h"
+#include "train/ops/dropout_add_norm.h"
+#include "train/ops/elementwise.h"
+#include "train/ops/fusion_attention.h"
+#include "train/ops/grouped_matmul.h"
+#include "train/ops/quantized_matmul.h"
+#include "train/ops/ring_attention.h"
+
+namespace ms::ops {
+namespace {
+
+core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
+  core::Tensor x(arena, core::DType::kFp32, std::move(shape), core::MemoryTag::kTmp);
+  const auto values = test::RandomValues().make(1 << 16);
+  for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = values[static_cast<size_t>(i % (1 << 16))];
+  return x;
+}
+
+core::Tensor random_bytes(core::Arena& arena, core::Dims shape) {
+  core::Tensor x(arena, core::DType::kInt8, std::move(shape), core::MemoryTag::kTmp);
+  const auto values = test::RandomValues().integers(1 << 16, -128, 127);
+  for (int64_t i = 0; i < x.size(); ++i)
+    x.bytes()[i] = static_cast<std::byte>(values[static_cast<size_t>(i % (1 << 16))]);
+  return x;
+}
+
+// Add and RMSNorm of 16384 rows of a model's width, 50 MB each.
+void add_norm(benchmark::State& state, Context& context) {
+  const auto x = random_tensor(context.arena, {16384, 1, 768}), residual = random_tensor(context.arena, x.shape());
+  const auto gamma = random_tensor(context.arena, {768});
+  const core::TensorView past = residual;
+  const DropoutAddNormInputs inputs{x, gamma, &past};
+  DropoutAddNormRule rule;
+  rule.kind = NormKind::kRmsNorm;
+  const auto parts = [&] {
+    const auto z = add(context, x, residual);
+    core::Tensor rstd;
+    return rms_norm(context, z, gamma, rule.norm, &rstd);
+  };
+  if (std::memcmp(dropout_add_norm(context, inputs, rule).y.bytes(), parts().bytes(), 4096) != 0) {
+    return state.SkipWithError("wrong result");
+  }
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
+}
+
+// 8 documents of 512 positions, and one causal sequence of them all: tiles between documents are not visited.
+void packed_documents(benchmark::State& state, Context& context) {
+  const auto q = random_tensor(context.arena, {4096, 4, 64});
+  FusionAttentionRule packed, whole;
+  const std::vector<int64_t> ends = {512, 1024, 1536, 2048, 2560, 3072, 3584, 4096}, end = {4096};
+  for (FusionAttentionRule* rule : {&packed, &whole}) {
+    rule->head_num = 4, rule->layout = AttentionLayout::kTnd, rule->sparse_mode = SparseMode::kLeftUpCausal;
+    rule->scale = 0.125;
+  }
+  packed.actual_seq_qlen = packed.actual_seq_kvlen = ends;
+  whole.actual_seq_qlen = whole.actual_seq_kvlen = end;
+  const auto first = fusion_attention(context, q, q, q, packed), other = fusion_attention(context, q, q, q, whole);
+  if (std::memcmp(first.out.bytes(), other.out.bytes(), 512 * 4 * 64 * 4) != 0)
+    return state.SkipWithError("wrong result");
+  const int64_t before = context.flops;
+  fusion_attention(context, q, q, q, packed);
+  const auto flops = static_cast<double>(context.flops - before);
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { fusion_attention(context, q, q, q, packed); }, [&] { fusion_attention(context, q, q, q, whole); });
+  bench::report_flops(state, flops, context.pool.num_threads());
+}
+
+void ring_update(benchmark::State& state, Context& context) {
+  const auto a = random_tensor(context.arena, {16384, 12, 64}), b = random_tensor(context.arena, a.shape());
+  const auto max = random_tensor(context.arena, {16384, 12}), sum = random_tensor(context.arena, {16384, 12});
+  for (float& value : sum.elements<float>()) value = 1.5F + 0.5F * value;
+  const PartialAttention one{a, max, sum}, two{b, max, sum};
+  const std::vector<int64_t> ends = {16384};
+  const auto update = [&] { return ring_attention_update(context, one, two, AttentionLayout::kTnd, ends); };
+  if (!(std::abs(update().out.data<float>()[7] - 0.5F * (a.data<float>()[7] + b.data<float>()[7])) < 1e-6)) {
+    return state.SkipWithError("wrong result");
+  }
+  const core::Tensor target = random_tensor(context.arena, a.shape());
+  const double ratio = bench::in_turns(
+      state, [&] { update(); }, [&] { cast_into(context, a, target); });
+  state.counters["%copy"] = 100 * ratio * 3 / 2;  // two reads and a write against one of each
+}
+
+void int8_experts(benchmark::State& state, Context& context) {
+  const int64_t groups = 8, rows = 128, in = 768, out = 2048;
+  const auto x = random_tensor(context.arena, {groups * rows, in}),
+             weight = random_tensor(context.arena, {groups, in, out});
+  const auto x8 = random_bytes(context.arena, x.shape()), weight8 = random_bytes(context.arena, weight.shape());
+  const auto scale = random_tensor(context.arena, {groups, out});
+  const auto ends = group_ends(std::vector<int64_t>(static_cast<size_t>(groups), rows));
+  QuantGmmRule rule;
+  rule.output_dtype = core::DType::kFp32;
+  int64_t want = 0;
+  for (int64_t p = 0; p < in; ++p) {
+    want += static_cast<int8_t>(x8.bytes()[p]) * static_cast<int8_t>(weight8.bytes()[p * out]);
+  }
+  const float seen = quant_gmm(context, x8, weight8, scale, ends, rule).data<float>()[0];
+  if (seen != static_cast<float>(want) * scale.data<float>()[0]) return state.SkipWithError("wrong result");
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { quant_gmm(context, x8, weight8, scale, ends, rule); },
+      [&] { grouped_matmul(context, x, weight, ends, GroupedWeight::kInOut); });
+  bench::report_flops(state, 2.0 * static_cast<double>(groups * rows * in * out), context.pool.num_threads());
+}
+
+}  // namespace
+
+void register_fused() {
+  struct Named {
+    const char* name;
+    void (*run)(benchmark::State&, Context&);
+  };
+  for (const Named& named : {Named{"add_rms_norm", add_norm}, Named{"packed_documents", packed_documents},
+                             Named{"ring_attention_update", ring_update}, Named{"quant_gmm", int8_experts}}) {
+    for (const int threads : {1, 2}) {
+      benchmark::RegisterBenchmark(core::cat("fused/", named.name, "/threads:", threads).c_str(),
+                                   [=](benchmark::State& state) {
+                                     core::ThreadPool pool(threads);
+                                     core::Arena arena;
+                                     Context context{pool, arena};
+                                     named.run(state, context);
+                                   })
+          ->Unit(benchmark::kMillisecond)
+          ->UseManualTime()
+          ->Iterations(9);
+    }
+  }
+}
+
+}  // namespace ms::ops
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  ms::core::flush_denormals_in_this_thread();
+  ms::ops::register_fused();
+  benchmark::RunSpecifiedBenchmarks();
+}
