@@ -9,6 +9,25 @@
 #endif
 
 namespace ms::core {
+namespace {
+
+constexpr int kSpins = 2000;  // pauses: 35 us on Zen 4, 75 us on Sapphire Rapids
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    pause_briefly();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
 
 void flush_denormals_in_this_thread() {
 #if defined(__x86_64__)
@@ -28,15 +47,13 @@ ThreadPool::ThreadPool(int num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  start_.notify_all();
+  stop_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
   for (auto& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
   if (n <= 0) return;
   grain = std::max<int64_t>(1, grain);
   const int64_t blocks = (n + grain - 1) / grain;
@@ -48,52 +65,43 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain, const std::function<void
   });
 }
 
-void ThreadPool::run_parts(int parts, const std::function<void(int)>& body) {
+void ThreadPool::run_parts(int parts, FunctionRef<void(int)> body) {
   if (workers_.empty() || parts <= 1) {
     for (int part = 0; part < parts; ++part) body(part);
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    body_ = &body;
-    parts_ = parts;
-    running_ = static_cast<int>(workers_.size());
-    error_ = nullptr;
-    ++generation_;
-  }
-  start_.notify_all();
+  body_ = &body;
+  parts_ = parts;
+  error_ = nullptr;
+  running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
   std::exception_ptr own_error;
   try {
     for (int part = 0; part < parts; part += num_threads()) body(part);
   } catch (...) {
     own_error = std::current_exception();
   }
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return running_ == 0; });
+  for (uint32_t left = running_.load(std::memory_order_acquire); left != 0;
+       left = running_.load(std::memory_order_acquire)) {
+    wait_while(running_, left);
+  }
   body_ = nullptr;
   if (own_error) std::rethrow_exception(own_error);
   if (error_) std::rethrow_exception(error_);
 }
 
 void ThreadPool::work(int thread) {
-  uint64_t seen = 0;
-  while (true) {
-    std::unique_lock lock(mutex_);
-    start_.wait(lock, [&] { return stop_ || generation_ != seen; });
+  for (uint32_t seen = 0;; ++seen) {
+    wait_while(generation_, seen);
     if (stop_) return;
-    seen = generation_;
-    const auto* body = body_;
-    const int parts = parts_;
-    lock.unlock();
-    std::exception_ptr error;
     try {
-      for (int part = thread; part < parts; part += num_threads()) (*body)(part);
+      for (int part = thread; part < parts_; part += num_threads()) (*body_)(part);
     } catch (...) {
-      error = std::current_exception();
+      std::lock_guard lock(error_mutex_);
+      if (!error_) error_ = std::current_exception();
     }
-    lock.lock();
-    if (error && !error_) error_ = error;
-    if (--running_ == 0) done_.notify_one();
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
   }
 }
 

@@ -1,14 +1,18 @@
 // The one pool of compute threads of a rank. Kernels start no threads: the pool splits their rows.
 //
 // The split is static and depends only on n, grain and the number of threads, so results do not depend on timing.
+// A thread that waits, for work or for the others, spins for some 50 microseconds before it sleeps: a step is hundreds
+// of regions, many as short as a wake-up by the kernel. No call allocates.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
-#include <functional>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/function_ref.h"
 
 namespace ms::core {
 
@@ -24,22 +28,22 @@ class ThreadPool {
 
   // Calls body(begin, end) on disjoint ranges that cover [0, n), at most one per thread, each a multiple of grain but
   // the last. Returns when all are done. The first exception of a body is rethrown here. One caller at a time.
-  void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
+  void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
 
   // Calls body(part) for part in [0, parts), part p on thread p % num_threads.
-  void run_parts(int parts, const std::function<void(int part)>& body);
+  void run_parts(int parts, FunctionRef<void(int part)> body);
 
  private:
   void work(int thread);
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable start_, done_;
-  const std::function<void(int)>* body_ = nullptr;
+  // Of the region, written by the caller before it raises generation_.
+  const FunctionRef<void(int)>* body_ = nullptr;
   int parts_ = 0;
-  int running_ = 0;
-  uint64_t generation_ = 0;
   bool stop_ = false;
+  std::atomic<uint32_t> generation_{0};  // of regions; wraps
+  std::atomic<uint32_t> running_{0};     // workers that have not finished it
+  std::mutex error_mutex_;
   std::exception_ptr error_;
 };
 
