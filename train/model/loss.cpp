@@ -29,11 +29,15 @@ Parameter& output_weight(RankState& state, ParameterStore& parameters) {
 LossHead::LossHead(RankState& state, ParameterStore& parameters)
     : state_(state),
       norm_(state, parameters, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias"),
-      weight_(output_weight(state, parameters)) {
-  if (weight_.spec.is_tied_embedding && state.groups.is_first_stage()) {
+      weight_(output_weight(state, parameters)) {}
+
+core::TensorView LossHead::output_gradient() {
+  if (!weight_.spec.is_tied_embedding || !state_.groups.is_first_stage()) return weight_.main_grad;
+  if (!tied_grad_.defined()) {
     tied_grad_ =
-        core::Tensor::zeros(state.ops.arena, core::DType::kFp32, weight_.weight.shape(), core::MemoryTag::kGrad);
+        core::Tensor::zeros(state_.ops.arena, core::DType::kFp32, weight_.weight.shape(), core::MemoryTag::kGrad);
   }
+  return tied_grad_;
 }
 
 core::Tensor LossHead::logits_of(const core::TensorView& rows) {
@@ -80,7 +84,7 @@ core::Tensor LossHead::rows_backward(const LossRows& rows, double scale, const c
   if (state_.config.params_dtype() != core::DType::kFp32) {
     dlogits = ops::cast(ops, dlogits, state_.config.params_dtype());
   }
-  ops::linear_wgrad(ops, hidden, dlogits, tied_grad_.defined() ? tied_grad_.view() : weight_.main_grad);
+  ops::linear_wgrad(ops, hidden, dlogits, output_gradient());
   return ops::linear_dgrad(ops, dlogits, weight_.weight);
 }
 

@@ -61,6 +61,9 @@ class LossHead {
   void add_losses(const core::TensorView& logits, LossRows& rows, LossValue& loss);
   // Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over TP.
   core::Tensor rows_backward(const LossRows& rows, double scale, const core::TensorView& hidden, core::Tensor logits);
+  // Where the weight's gradient is added. A tied weight on one stage has an accumulator of its own, made at the first
+  // use: it then takes the block that the initial values of the embedding were drawn in.
+  core::TensorView output_gradient();
 
   RankState& state_;
   Norm norm_;
