@@ -1,98 +1,145 @@
 #!/usr/bin/env python3
-"""Tokens per second of one mstrain rank and of torch on the same Llama of 124 M parameters, in turns, as ratios.
+"""Time and peak memory of whole training steps: one mstrain rank beside torch at its best, on the same two models.
 
-  torch_speed.py [--threads 2] [--seq-length 256] [--batch 4] [--steps 3] [--rounds 1] [--dtypes fp32 bf16]
+  torch_speed.py [--models gpt2 llama] [--dtypes fp32 bf16] [--shapes 4x64 4x1024 1x4096] [--rounds 3] [--json FILE]
 
-12 layers, hidden 768, 12 heads, MLP 2048, vocabulary 50304, tied: what a step does is forward, backward, clipping and
-AdamW on both sides. fp32 is fp32 on both; bf16 is --bf16 here (bf16 weights and activations, fp32 gradients and master
-weights) and torch.autocast there (fp32 weights). torch runs transformers' model with its fused attention and the
-foreach AdamW. The figure is the median over all steps but the first of each run. The load of the machine is printed:
-with other work on it the best step says more than the median, and threads that spin while they wait suffer most.
-Needs numpy, torch and transformers (exit 77 without); MS_BIN says where mstrain is.
+124 M parameters: 12 layers, hidden 768, 12 heads, vocabulary 50304, tied; GPT-2's block (LayerNorm, biases, GELU, learned
+positions) and Llama's (RMSNorm, SwiGLU of 2048, rotary). A step is forward, backward, clipping and AdamW; bf16 is --bf16
+here and torch.autocast there. Torch's best is the faster of eager and compiled (torch_gpt.py; both with fused attention
+and fused AdamW), chosen in a round of its own; then runs of both alternate. From 1024 tokens on mstrain takes logits in
+chunks and rebuilds outputs that are cheap (LONG). Every run is a process; the first two steps of each do not count. A
+round's ratio is between medians; the table has the median ratio and its range, seconds of a step, the peak of the
+process's memory, and MFU: model FLOPs (causal attention, no recomputation) over the fp32 multiply-adds that `mstrain
+--benchmark` reaches on registers in the same round. With other work on the machine threads that spin while they wait
+suffer most: the load is printed. Needs numpy and torch (exit 77 without); MS_BIN says where mstrain is.
 """
 import argparse
-import contextlib
 import json
 import os
 import pathlib
 import statistics
+import sys
 import tempfile
-import time
 
 import peers
 
-peers.need("numpy", "torch", "transformers")
+peers.need("numpy", "torch")
 
-import numpy  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+LAYERS, HIDDEN, HEADS, VOCABULARY = 12, 768, 12, 50304
+DROPPED = 2  # steps at the start of a run
+FLAGS = ["--num-layers", LAYERS, "--hidden-size", HIDDEN, "--num-attention-heads", HEADS, "--vocab-size", VOCABULARY - 1,
+         "--tokenizer-type", "NullTokenizer", "--make-vocab-size-divisible-by", 128, "--hidden-dropout", 0,
+         "--attention-dropout", 0]
+LONG = ["--loss-chunk-size", 256, "--recompute-norm", "--recompute-activation-function"]
+LLAMA = ["--swiglu", "--ffn-hidden-size", 2048, "--normalization", "RMSNorm", "--position-embedding-type", "rope",
+         "--disable-bias-linear"]
 
 
-def ours(folder, arguments, dtype):
-    metrics = folder / "metrics.jsonl"
+def model_flops(batch, length):
+    """Of a step; both models have as many weights in matrices."""
+    matrices = 12 * LAYERS * HIDDEN ** 2 + VOCABULARY * HIDDEN
+    return batch * length * (6 * matrices + 6 * LAYERS * HIDDEN * length)
+
+
+def flags(case, arguments):
+    return [*FLAGS, *(LLAMA if case["model"] == "llama" else []), "--seq-length", case["length"], "--micro-batch-size",
+            case["batch"], "--threads-per-rank", arguments.threads, *(["--bf16"] if case["dtype"] == "bf16" else []),
+            *(LONG if case["length"] >= 1024 else []), *arguments.mstrain.split()]
+
+
+def checked(command):
+    finished = peers.measured(command)
+    if finished.exit_code != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit {finished.exit_code}")
+    return finished
+
+
+def ours(folder, case, steps, arguments):
+    """Seconds of a step, MiB, the first loss."""
+    import numpy
+    metrics, tokens = folder / "metrics.jsonl", folder / "tokens"
     metrics.unlink(missing_ok=True)
-    peers.run("mstrain", "--config", folder / "config.json", "--seq-length", arguments.seq_length, "--micro-batch-size",
-              arguments.batch, "--train-iters", arguments.steps + 1, "--lr", 1e-4, "--eval-iters", 0,
-              "--train-data-path", folder / "tokens", "--data-cache-path", folder / "cache", "--metrics-path", metrics,
-              "--threads-per-rank", arguments.threads, "--peak-tflops", 1, *(["--bf16"] if dtype == "bf16" else []))
-    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return [step["tokens/s"] for step in steps[1:]], steps[0]["lm loss"]
+    count = (steps + DROPPED) * case["batch"] * case["length"] + 1
+    peers.in_child(lambda: peers.write_indexed_dataset(tokens, [numpy.random.RandomState(1).randint(VOCABULARY - 1, size=count)]))
+    run = checked([peers.binary("mstrain"), *flags(case, arguments), "--train-iters", steps + DROPPED, "--lr", 1e-4,
+                   "--eval-iters", 0, "--train-data-path", tokens, "--data-cache-path", folder / "cache",
+                   "--metrics-path", metrics, "--peak-tflops", 1, "--log-level", "error"])
+    told = [json.loads(line) for line in metrics.read_text().splitlines()]
+    seconds = [step["elapsed time per iteration (ms)"] * 1e-3 for step in told]
+    return statistics.median(seconds[DROPPED:]), run.peak_mib, told[0]["lm loss"]
 
 
-def theirs(config, tokens, arguments, dtype):
-    model = transformers.LlamaForCausalLM(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
-    length = arguments.seq_length
-    speeds = []
-    for step in range(arguments.steps + 1):
-        first = step * arguments.batch * length
-        rows = torch.stack([tokens[first + i * length: first + (i + 1) * length + 1] for i in range(arguments.batch)])
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16) if dtype == "bf16" else contextlib.nullcontext():
-            logits = model(input_ids=rows[:, :-1], use_cache=False).logits
-            loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        speeds.append(arguments.batch * length / (time.perf_counter() - start))
-        if step == 0:
-            first_loss = loss.item()
-    return speeds[1:], first_loss
+def theirs(case, steps, compiled, arguments):
+    script = pathlib.Path(__file__).with_name("torch_gpt.py")
+    run = checked([sys.executable, script, "--model", case["model"], "--dtype", case["dtype"], "--batch", case["batch"],
+                   "--seq-length", case["length"], "--steps", steps + DROPPED, "--threads", arguments.threads,
+                   *(["--compile"] if compiled else [])])
+    told = json.loads(run.out)
+    return statistics.median(told["seconds"][DROPPED:]), run.peak_mib, told["first_loss"]
+
+
+def ceiling(arguments):
+    """GFLOP/s of fp32 multiply-adds, now."""
+    told = peers.run("mstrain", "--benchmark", "--json", "--num-layers", 1, "--hidden-size", 64, "--num-attention-heads", 1,
+                     "--vocab-size", 127, "--tokenizer-type", "NullTokenizer", "--seq-length", 64, "--micro-batch-size", 1,
+                     "--threads-per-rank", arguments.threads)
+    return json.loads(told)["ceiling_gflops"]
+
+
+def compare(folder, case, arguments):
+    kinds = {"eager": False, "compiled": True}
+    if len(arguments.torch) < 2:
+        best = arguments.torch[0]
+    else:
+        best = min(kinds, key=lambda kind: theirs(case, 1, kinds[kind], arguments)[0])
+    rounds = []
+    for _ in range(arguments.rounds):
+        peak = ceiling(arguments)
+        us, our_mib, our_loss = ours(folder, case, arguments.steps, arguments)
+        them, their_mib, their_loss = theirs(case, arguments.steps, kinds[best], arguments)
+        rounds.append({"seconds": us, "torch_seconds": them, "mib": our_mib, "torch_mib": their_mib, "gflops": peak,
+                       "loss": our_loss, "torch_loss": their_loss})
+    ratios = [one["torch_seconds"] / one["seconds"] for one in rounds]
+
+    def middle(key):
+        return statistics.median(one[key] for one in rounds)
+
+    flops = model_flops(case["batch"], case["length"])
+    return {**case, "torch_kind": best, "rounds": rounds, "ratio": statistics.median(ratios), "worst": min(ratios),
+            "most": max(ratios), "seconds": middle("seconds"), "torch_seconds": middle("torch_seconds"),
+            "mfu": statistics.median(flops / one["seconds"] / one["gflops"] * 1e-9 for one in rounds),
+            "mib": middle("mib"), "torch_mib": middle("torch_mib"), "memory_ratio": middle("mib") / middle("torch_mib")}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seq-length", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=3, help="timed steps of a run, after one that is not")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of each, in turns")
+    parser.add_argument("--models", nargs="+", choices=["gpt2", "llama"], default=["gpt2", "llama"])
     parser.add_argument("--dtypes", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser.add_argument("--shapes", nargs="+", default=["4x64", "4x1024", "1x4096"], help="batch x sequence")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each, in turns")
+    parser.add_argument("--steps", type=int, default=2, help="timed steps of a run")
+    parser.add_argument("--torch", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"])
+    parser.add_argument("--mstrain", default="", help="more flags for mstrain, in one word")
+    parser.add_argument("--json", type=pathlib.Path, help="keeps the table, with every round")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    config = transformers.LlamaConfig(vocab_size=50304, hidden_size=768, intermediate_size=2048, num_hidden_layers=12,
-                                      num_attention_heads=12, max_position_embeddings=arguments.seq_length,
-                                      tie_word_embeddings=True)
+    print(f"{'model':6} {'dtype':5} {'shape':7} {'ratio':>5} {'range':>11} {'mstrain':>9} {'torch':>9}  {'kind':8} {'MFU':>5} "
+          f"{'MiB':>6} {'torch':>6} {'ratio':>5}  load", flush=True)
+    rows = []
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        config.architectures = ["LlamaForCausalLM"]
-        config.save_pretrained(folder)
-        count = (arguments.steps + 1) * arguments.batch * arguments.seq_length + 1
-        tokens = numpy.random.RandomState(1).randint(config.vocab_size, size=count)
-        peers.write_indexed_dataset(folder / "tokens", [tokens])
-        for dtype in arguments.dtypes:
-            us, them = [], []
-            for _ in range(arguments.rounds):
-                speeds, our_loss = ours(folder, arguments, dtype)
-                us += speeds
-                speeds, their_loss = theirs(config, torch.from_numpy(tokens), arguments, dtype)
-                them += speeds
-            for kind, of in (("median", statistics.median), ("best", max)):
-                print(f"{dtype} {kind}: mstrain {of(us):.1f} tokens/s, torch {torch.__version__} {of(them):.1f} tokens/s, "
-                      f"ratio {of(us) / of(them):.2f}", flush=True)
-            print(f"  {len(us)} steps, {arguments.threads} threads, batch {arguments.batch} x {arguments.seq_length}, first "
-                  f"losses {our_loss:.3f} {their_loss:.3f}, load average {os.getloadavg()[0]:.1f}", flush=True)
+        for shape in arguments.shapes:
+            batch, length = map(int, shape.split("x"))
+            for model in arguments.models:
+                for dtype in arguments.dtypes:
+                    case = {"model": model, "dtype": dtype, "batch": batch, "length": length}
+                    row = compare(pathlib.Path(temporary), case, arguments)
+                    rows.append({**row, "load": os.getloadavg()[0]})
+                    span = f"{row['worst']:.2f}-{row['most']:.2f}"
+                    print(f"{model:6} {dtype:5} {shape:7} {row['ratio']:5.2f} {span:>11} {row['seconds']:7.3f} s "
+                          f"{row['torch_seconds']:7.3f} s  {row['torch_kind']:8} {100 * row['mfu']:4.0f}% {row['mib']:6.0f} "
+                          f"{row['torch_mib']:6.0f} {row['memory_ratio']:5.2f}  {rows[-1]['load']:.1f}", flush=True)
+                    if arguments.json:
+                        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
