@@ -10,9 +10,13 @@ namespace {
 
 constexpr const GemmImplementation* kImplementations[] = {
 #if MS_WITH_ONEDNN
-    &kGemmOnednnBf16, &kGemmOnednn,
+    &kGemmOnednnBf16,
 #endif
-    &kGemmTiles,      &kGemmEigen,  &kGemmNaive,
+    &kGemmThin,
+#if MS_WITH_ONEDNN
+    &kGemmOnednn,
+#endif
+    &kGemmTiles,      &kGemmEigen, &kGemmNaive,
 };
 
 void fill_zero(const GemmProblem& problem) {
@@ -50,6 +54,14 @@ void gemm(const GemmProblem& problem) {
     return;
   }
   choose_gemm(problem).run(problem);
+}
+
+int64_t gemm_primitives_created() {
+#if MS_WITH_ONEDNN
+  return onednn_primitives_created();
+#else
+  return 0;
+#endif
 }
 
 }  // namespace ms::kernels

@@ -5,14 +5,18 @@
 // (gemm_implementations, for --log-level debug). gemm starts no thread: callers give each thread a range of C's rows or
 // columns (train/ops/linear.h does).
 //
-//   onednn_bf16  bf16 x bf16 where the CPU multiplies bf16 (AVX512_BF16, AMX); oneDNN
-//   onednn       fp32, dnnl_sgemm
+//   onednn_bf16  bf16 x bf16 where the CPU multiplies bf16 faster than fp32: AMX, or AVX512_BF16 as measured
+//                (yardstick.h); oneDNN, each shape's primitive kept by the thread
+//   thin         ours: 17 to 64 rows, as an expert's tokens are; B is read as it lies, since packing it would cost as
+//                much as multiplying with it
+//   onednn       fp32, dnnl_sgemm; but for sums of 48 terms and less (k), on which tiles is faster
 //   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
 //   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops
 //
-// tiles and naive sum every element of C in one fixed order, whatever part of C a call computes: splitting C over more
-// or fewer threads changes no bit. The others choose their blocks by shape, and take no problem that asks for it.
+// thin, tiles and naive sum every element of C in one fixed order, whatever part of C a call computes: splitting C over
+// more or fewer threads changes no bit, and thin and tiles have the same. The others choose their blocks by shape, and
+// take no problem that asks for it.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +60,11 @@ std::span<const GemmImplementation* const> gemm_implementations();
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
 // Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives zeros, or leaves C with accumulate).
-// Keeps packing buffers per thread, up to 4 MiB (plus m * 2048 * 4 bytes for a 16-bit C).
+// Keeps packing buffers per thread, up to 4 MiB (plus m * 2048 * 4 bytes for a 16-bit C; m * n * 4 of few rows).
 // Throws std::invalid_argument if accumulate is asked of a 16-bit C, or bf16 is mixed with fp16.
 void gemm(const GemmProblem& problem);
+
+// How many primitives of a library gemm has created in this process: one for each shape and thread, at its first call.
+int64_t gemm_primitives_created();
 
 }  // namespace ms::kernels

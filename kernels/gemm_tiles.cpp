@@ -23,17 +23,28 @@ class GemmScratch {
 namespace ms::kernels {
 namespace {
 
-std::string_view declines(const GemmProblem&) {
-  return active_isa() == Isa::kScalar ? "register tiles do not pay without vector registers" : std::string_view();
+constexpr std::string_view kNoVectors = "register tiles do not pay without vector registers";
+
+std::string_view declines(const GemmProblem&) { return active_isa() == Isa::kScalar ? kNoVectors : std::string_view(); }
+
+GemmScratch& scratch_of_this_thread() {
+  thread_local GemmScratch scratch;
+  return scratch;
 }
 
-void run(const GemmProblem& problem) {
-  thread_local GemmScratch scratch;
-  MS_DISPATCH(gemm_tiles(problem, scratch));
+void run(const GemmProblem& problem) { MS_DISPATCH(gemm_tiles(problem, scratch_of_this_thread())); }
+
+std::string_view declines_thin(const GemmProblem& problem) {
+  if (active_isa() == Isa::kScalar) return kNoVectors;
+  const bool few = problem.m >= scalar::kThinFewest && problem.m <= scalar::kThinMost;
+  return few ? std::string_view() : "its rows are not between 17 and 64";
 }
+
+void run_thin(const GemmProblem& problem) { MS_DISPATCH(gemm_thin(problem, scratch_of_this_thread())); }
 
 }  // namespace
 
 const GemmImplementation kGemmTiles = {"tiles", declines, run};
+const GemmImplementation kGemmThin = {"thin", declines_thin, run_thin};
 
 }  // namespace ms::kernels

@@ -1,5 +1,7 @@
 #include "kernels/yardstick.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <stdexcept>
 
@@ -42,6 +44,19 @@ __attribute__((target("avx512f"))) double multiply_adds_avx512(int64_t steps) {
   }
   for (const auto& chain : chains) keep(_mm512_cvtss_f32(chain));
   return 2.0 * 16 * kChains * static_cast<double>(steps);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) double bf16_multiply_adds_avx512(int64_t steps) {
+  __m512 chains[kChains];
+  for (auto& chain : chains) chain = _mm512_set1_ps(1.0F);
+  const auto factor = (__m512bh)_mm512_set1_epi32(0x3a803f80);  // 1 and 2^-10
+  const auto term = (__m512bh)_mm512_set1_epi32(0x3a803a80);
+  for (int64_t step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+    for (auto& chain : chains) chain = _mm512_dpbf16_ps(chain, factor, term);
+  }
+  for (const auto& chain : chains) keep(_mm512_cvtss_f32(chain));
+  return 2.0 * 32 * kChains * static_cast<double>(steps);
 }
 
 template <int kReads, int kWrites, bool kPastCaches>
@@ -108,6 +123,34 @@ double multiply_adds(int64_t steps) {
   if (active_isa() == Isa::kAvx2) return multiply_adds_avx2(steps);
 #endif
   return multiply_adds_scalar(steps);
+}
+
+double bf16_multiply_adds(int64_t steps) {
+#if defined(__x86_64__)
+  static const bool there = active_isa() == Isa::kAvx512 && __builtin_cpu_supports("avx512bf16") != 0;
+  if (there) return bf16_multiply_adds_avx512(steps);
+#endif
+  (void)steps;
+  return 0;
+}
+
+bool bf16_dot_products_are_faster() {
+  static const bool faster = [] {
+    constexpr int kTurns = 8;
+    constexpr int64_t kSteps = 6000;  // 20 us: shorter than a time slice, so that few turns meet another process
+    const auto rate = [](double (*run)(int64_t)) {
+      const auto start = std::chrono::steady_clock::now();
+      const double flops = run(kSteps);
+      return flops / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    double fp32 = 0, bf16 = 0;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      fp32 = std::max(fp32, rate(multiply_adds));
+      bf16 = std::max(bf16, rate(bf16_multiply_adds));
+    }
+    return bf16 > fp32;
+  }();
+  return faster;
 }
 
 MoveStreams stream_mover(int reads, int writes, bool past_caches) {

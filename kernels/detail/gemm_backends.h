@@ -8,15 +8,20 @@
 namespace ms::kernels {
 
 extern const GemmImplementation kGemmTiles;  // gemm_tiles.cpp
+extern const GemmImplementation kGemmThin;   // gemm_tiles.cpp
 extern const GemmImplementation kGemmEigen;  // gemm_eigen.cpp
 extern const GemmImplementation kGemmNaive;  // gemm_naive.cpp
 #if MS_WITH_ONEDNN
 extern const GemmImplementation kGemmOnednn;      // gemm_onednn.cpp
 extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
+int64_t onednn_primitives_created();              // in this process so far
 #endif
 
 // Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.
 inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
+
+// Sums of so few terms are left to tiles.
+inline constexpr int64_t kFewTerms = 48;
 
 // Element `index` of an operand, for implementations that are written without its type.
 inline float gemm_element(const void* matrix, GemmType type, int64_t index) {

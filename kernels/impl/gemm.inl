@@ -1,8 +1,10 @@
-// The "tiles" implementation of gemm.h: Goto & van de Geijn 2008 (as in BLIS), with 16-bit types converted while
-// packing.
+// The "tiles" implementation of gemm.h, and the types of "thin": Goto & van de Geijn 2008 (as in BLIS), with 16-bit
+// types converted while packing.
 
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
+
+inline int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 // Panels: a strip of A (kTileRows x kDepth) stays in L1 while the strips of a block of B (kDepth x kBlockColumns, in
 // L2) pass by; the panel of A (kPanelRows x kDepth) lies in L3. kDepth also fixes the order of summation: never make it
@@ -11,6 +13,19 @@ constexpr int64_t kDepth = 384;
 constexpr int64_t kBlockColumns = 384 / kTileColumns * kTileColumns;
 constexpr int64_t kPanelRows = 1536 / kTileRows * kTileRows;
 constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // of a 16-bit C: its sums are kept in fp32
+
+// c (+)= edge, whose rows are kTileColumns apart.
+inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool accumulate, float* c, int64_t ldc) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* target = c + i * ldc;
+    const float* source = edge + i * kTileColumns;
+    if (accumulate) {
+      for (int64_t j = 0; j < columns; ++j) target[j] += source[j];
+    } else {
+      for (int64_t j = 0; j < columns; ++j) target[j] = source[j];
+    }
+  }
+}
 
 // One packed strip of A times one of B. rows <= kTileRows, columns <= kTileColumns: edges go through a buffer, so that
 // every element sees the same arithmetic.
@@ -22,15 +37,7 @@ inline void packed_tile(int64_t depth, const float* a, const float* b, int64_t r
   }
   alignas(64) float edge[kTileRows * kTileColumns];
   micro_tile_rows<kTileRows>(depth, a, 1, kTileRows, b, kTileColumns, false, edge, kTileColumns);
-  for (int64_t i = 0; i < rows; ++i) {
-    float* target = c + i * ldc;
-    const float* source = edge + i * kTileColumns;
-    if (accumulate) {
-      for (int64_t j = 0; j < columns; ++j) target[j] += source[j];
-    } else {
-      for (int64_t j = 0; j < columns; ++j) target[j] = source[j];
-    }
-  }
+  store_edge(edge, rows, columns, accumulate, c, ldc);
 }
 
 // packed_a, packed_b: room for a panel and a block.
@@ -72,43 +79,56 @@ void store_sums(const float* sums, int64_t rows, int64_t columns, T* target, int
   }
 }
 
-template <class A, class B>
-void gemm_tiles_typed(const GemmProblem& problem, GemmScratch& scratch) {
-  const int64_t m = problem.m, n = problem.n, k = problem.k;
-  const auto* a = static_cast<const A*>(problem.a);
-  const auto* b = static_cast<const B*>(problem.b);
-  const int64_t depth = k < kDepth ? k : kDepth;
-  float* packed_a = scratch.packed_a(packed_floats<kTileRows>(m < kPanelRows ? m : kPanelRows, depth));
-  float* packed_b = scratch.packed_b(packed_floats<kTileColumns>(n < kBlockColumns ? n : kBlockColumns, depth));
-  if (problem.c_type == GemmType::kFp32) {
-    gemm_panel(problem, a, b, n, problem.accumulate, static_cast<float*>(problem.c), problem.ldc, packed_a, packed_b);
-    return;
+// Sums of an fp32 buffer into `columns` columns of a 16-bit C.
+inline void store_narrow(const GemmProblem& problem, const float* sums, int64_t column_begin, int64_t columns) {
+  if (problem.c_type == GemmType::kBf16) {
+    store_sums(sums, problem.m, columns, static_cast<bf16*>(problem.c) + column_begin, problem.ldc);
+  } else {
+    store_sums(sums, problem.m, columns, static_cast<fp16*>(problem.c) + column_begin, problem.ldc);
   }
-  for (int64_t column_begin = 0; column_begin < n; column_begin += kPanelColumns) {
-    const int64_t columns = n - column_begin < kPanelColumns ? n - column_begin : kPanelColumns;
-    const B* b_panel = problem.transpose_b ? b + column_begin * problem.ldb : b + column_begin;
-    float* sums = scratch.sums(m * columns);
-    gemm_panel(problem, a, b_panel, columns, false, sums, columns, packed_a, packed_b);
-    if (problem.c_type == GemmType::kBf16) {
-      store_sums(sums, m, columns, static_cast<bf16*>(problem.c) + column_begin, problem.ldc);
-    } else {
-      store_sums(sums, m, columns, static_cast<fp16*>(problem.c) + column_begin, problem.ldc);
+}
+
+struct Tiles {
+  template <class A, class B>
+  static void run(const GemmProblem& problem, GemmScratch& scratch) {
+    const int64_t m = problem.m, n = problem.n;
+    const auto* a = static_cast<const A*>(problem.a);
+    const auto* b = static_cast<const B*>(problem.b);
+    const int64_t depth = at_most(problem.k, kDepth);
+    float* packed_a = scratch.packed_a(packed_floats<kTileRows>(at_most(m, kPanelRows), depth));
+    float* packed_b = scratch.packed_b(packed_floats<kTileColumns>(at_most(n, kBlockColumns), depth));
+    if (problem.c_type == GemmType::kFp32) {
+      gemm_panel(problem, a, b, n, problem.accumulate, static_cast<float*>(problem.c), problem.ldc, packed_a, packed_b);
+      return;
+    }
+    for (int64_t column_begin = 0; column_begin < n; column_begin += kPanelColumns) {
+      const int64_t columns = at_most(n - column_begin, kPanelColumns);
+      const B* b_panel = problem.transpose_b ? b + column_begin * problem.ldb : b + column_begin;
+      float* sums = scratch.sums(m * columns);
+      gemm_panel(problem, a, b_panel, columns, false, sums, columns, packed_a, packed_b);
+      store_narrow(problem, sums, column_begin, columns);
     }
   }
-}
+};
+
+#include "kernels/impl/gemm_thin.inl"
 
 // Half: the 16-bit type of the problem. Operands are of it or fp32.
-template <class Half>
-void gemm_tiles_half(const GemmProblem& problem, GemmScratch& scratch) {
-  if (problem.b_type == GemmType::kFp32) return gemm_tiles_typed<Half, float>(problem, scratch);
-  if (problem.a_type == GemmType::kFp32) return gemm_tiles_typed<float, Half>(problem, scratch);
-  return gemm_tiles_typed<Half, Half>(problem, scratch);
+template <class How, class Half>
+void gemm_with_half(const GemmProblem& problem, GemmScratch& scratch) {
+  if (problem.b_type == GemmType::kFp32) return How::template run<Half, float>(problem, scratch);
+  if (problem.a_type == GemmType::kFp32) return How::template run<float, Half>(problem, scratch);
+  return How::template run<Half, Half>(problem, scratch);
 }
 
-inline void gemm_tiles(const GemmProblem& problem, GemmScratch& scratch) {
+template <class How>
+void gemm_with_types(const GemmProblem& problem, GemmScratch& scratch) {
   if (problem.a_type == GemmType::kFp32 && problem.b_type == GemmType::kFp32) {
-    return gemm_tiles_typed<float, float>(problem, scratch);
+    return How::template run<float, float>(problem, scratch);
   }
   const bool is_bf16 = problem.a_type == GemmType::kBf16 || problem.b_type == GemmType::kBf16;
-  return is_bf16 ? gemm_tiles_half<bf16>(problem, scratch) : gemm_tiles_half<fp16>(problem, scratch);
+  return is_bf16 ? gemm_with_half<How, bf16>(problem, scratch) : gemm_with_half<How, fp16>(problem, scratch);
 }
+
+inline void gemm_tiles(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Tiles>(problem, scratch); }
+inline void gemm_thin(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Thin>(problem, scratch); }

@@ -72,8 +72,9 @@ void check(const Case& c) {
 }
 
 TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
-  const int64_t sizes[][3] = {{1, 1, 1},   {5, 15, 7},   {6, 16, 8},    {7, 17, 9},    {12, 32, 64}, {13, 33, 31},
-                              {1, 97, 41}, {97, 1, 300}, {101, 53, 19}, {96, 64, 257}, {19, 2051, 5}};
+  const int64_t sizes[][3] = {{1, 1, 1},     {5, 15, 7},  {6, 16, 8},   {7, 17, 9},    {12, 32, 64},
+                              {13, 33, 31},  {1, 97, 41}, {97, 1, 300}, {101, 53, 19}, {96, 64, 257},
+                              {19, 2051, 5}, {17, 1, 1},  {32, 40, 49}, {64, 33, 401}, {24, 70, 900}};
   for (const auto& s : sizes) {
     for (int flags = 0; flags < 8; ++flags) {
       const Case c{s[0], s[1], s[2], (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
@@ -124,9 +125,56 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
   const bool has_onednn = std::any_of(list.begin(), list.end(), [](const auto* one) { return one->name == "onednn"; });
   if (!vectors || !has_onednn) return;
   GemmProblem fp32;
+  fp32.k = 49;
   EXPECT_EQ(choose_gemm(fp32).name, "onednn");
+  fp32.k = 48;
+  EXPECT_EQ(choose_gemm(fp32).name, "tiles");
+  fp32.k = 49;
   fp32.any_split = true;
   EXPECT_EQ(choose_gemm(fp32).name, "tiles");
+}
+
+TEST(Gemm, FewRowsAreThin) {
+  for (const int64_t m : {16, 17, 64, 65}) {
+    GemmProblem problem;
+    problem.m = m, problem.n = 100, problem.k = 100, problem.any_split = true;
+    const bool thin = m >= 17 && m <= 64 && active_isa() != Isa::kScalar;
+    EXPECT_EQ(choose_gemm(problem).name == "thin", thin) << m;
+  }
+}
+
+// Bits do not depend on which of them a split leads to.
+template <class T>
+void expect_thin_is_tiles() {
+  const auto list = gemm_implementations();
+  const auto named = [&](std::string_view name) {
+    return *std::find_if(list.begin(), list.end(), [&](const auto* one) { return one->name == name; });
+  };
+  for (const int64_t m : {17, 31, 32, 64}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      const int64_t n = 107, k = 803;  // three depths
+      test::RandomValues random(static_cast<uint64_t>(m));
+      const auto a = random.make<T>(m * k), b = random.make<T>(n * k);
+      std::vector<float> thin = random.make(m * n), tiles = thin;
+      GemmProblem problem;
+      problem.transpose_a = (flags & 1) != 0, problem.transpose_b = (flags & 2) != 0;
+      problem.accumulate = (flags & 4) != 0;
+      problem.m = m, problem.n = n, problem.k = k;
+      problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = problem.transpose_a ? m : k;
+      problem.b = b.data(), problem.b_type = type_of<T>(), problem.ldb = problem.transpose_b ? k : n;
+      problem.c = thin.data(), problem.ldc = n;
+      if (!named("thin")->declines(problem).empty()) return;
+      named("thin")->run(problem);
+      problem.c = tiles.data();
+      named("tiles")->run(problem);
+      EXPECT_EQ(thin, tiles) << m << " rows, flags " << flags;
+    }
+  }
+}
+
+TEST(Gemm, ThinHasTheBitsOfTiles) {
+  expect_thin_is_tiles<float>();
+  expect_thin_is_tiles<bf16>();
 }
 
 // On which the equality of results over thread counts rests.

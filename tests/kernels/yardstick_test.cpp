@@ -17,6 +17,18 @@ TEST(MultiplyAdds, CountsTheLanesOfTheInstructionSet) {
   EXPECT_EQ(multiply_adds(1000), 2.0 * lanes * 12 * 1000);
 }
 
+TEST(Bf16MultiplyAdds, AreCountedWhereTheCpuHasThem) {
+  const double flops = bf16_multiply_adds(1000);
+  EXPECT_TRUE(flops == 0 || flops == 2.0 * 32 * 12 * 1000) << flops;
+  if (flops == 0) {
+    EXPECT_FALSE(bf16_dot_products_are_faster());
+  }
+  if (active_isa() != Isa::kAvx512) {
+    EXPECT_EQ(flops, 0);
+  }
+  EXPECT_EQ(bf16_dot_products_are_faster(), bf16_dot_products_are_faster());
+}
+
 TEST(StreamMover, WritesTheSumOfItsInputsInItsRangeOnly) {
   constexpr int64_t kSize = 64, kBegin = 8, kEnd = 40;
   const int mixes[][2] = {{1, 0}, {1, 1}, {1, 2}, {2, 1}, {3, 1}, {3, 2}, {4, 3}};

@@ -1,0 +1,158 @@
+// The "thin" implementation of gemm.h: few rows of C, as an expert's tokens are. To pack B would cost as much as to
+// multiply with it: B is read as it lies. The order of every sum is that of "tiles", so that its bits are too.
+
+constexpr int64_t kThinFewest = 17, kThinMost = 64;  // rows
+
+#if MS_ISA == 2
+constexpr int kThinLines = 8;  // of B^T in a tile: 16 accumulators
+#else
+constexpr int kThinLines = 4;  // 8
+#endif
+
+// c[i, :] (+)= sum over p of a[p * kTileRows + i] * b[p * ldb, :], for kRows rows and kTileColumns columns. Asks for
+// what lies right of B's strip: its rows are further apart than the processor prefetches.
+template <int kRows, class T>
+MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb, bool accumulate, float* c,
+                              int64_t ldc) {
+  Vec sum[kRows][kTileVecs];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) sum[i][v] = zero();
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    Vec row[kTileVecs];
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) {
+      row[v] = load(b + v * kLanes);
+      __builtin_prefetch(b + kTileColumns + v * kLanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const Vec factor = broadcast(a[i]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVecs; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+    }
+    a += kTileRows;
+    b += ldb;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) {
+      float* target = c + i * ldc + v * kLanes;
+      store(target, accumulate ? load(target) + sum[i][v] : sum[i][v]);
+    }
+  }
+}
+
+// A strip of packed A times a strip of B. Rows are computed by thirds of a tile.
+template <class T>
+void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows, int64_t columns, bool accumulate,
+               float* c, int64_t ldc) {
+  constexpr int kThird = kTileRows > 2 ? kTileRows / 3 : 1;
+  const bool whole = rows % kThird == 0 && columns == kTileColumns;
+  alignas(64) float edge[kTileRows * kTileColumns];
+  float* const target = whole ? c : edge;
+  const int64_t stride = whole ? ldc : kTileColumns;
+  const bool add = whole && accumulate;
+  if (rows > 2 * kThird) {
+    thin_tile_rows<kTileRows>(k, a, b, ldb, add, target, stride);
+  } else if (rows > kThird) {
+    thin_tile_rows<2 * kThird>(k, a, b, ldb, add, target, stride);
+  } else {
+    thin_tile_rows<kThird>(k, a, b, ldb, add, target, stride);
+  }
+  if (!whole) store_edge(edge, rows, columns, accumulate, c, ldc);
+}
+
+// One depth of C = A * B, B stored [k, n].
+template <class A, class B>
+void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
+                int64_t ldc, GemmScratch& scratch) {
+  const int64_t m = problem.m, n = problem.n;
+  float* const packed_a = scratch.packed_a(packed_floats<kTileRows>(m, depth));
+  pack<kTileRows>(a, problem.lda, !problem.transpose_a, m, depth, packed_a);
+  const int64_t whole = n / kTileColumns * kTileColumns;
+  for (int64_t j = 0; j < whole; j += kTileColumns) {
+    for (int64_t i = 0; i < m; i += kTileRows) {
+      thin_tile(depth, packed_a + i * depth, b + j, problem.ldb, at_most(m - i, kTileRows), kTileColumns, accumulate,
+                c + i * ldc + j, ldc);
+    }
+  }
+  if (whole == n) return;
+  float* const last = scratch.packed_b(packed_floats<kTileColumns>(kTileColumns, depth));
+  pack<kTileColumns>(b + whole, problem.ldb, false, n - whole, depth, last);
+  for (int64_t i = 0; i < m; i += kTileRows) {
+    thin_tile(depth, packed_a + i * depth, last, kTileColumns, at_most(m - i, kTileRows), n - whole, accumulate,
+              c + i * ldc + whole, ldc);
+  }
+}
+
+// target[i, l] (+)= across[l, i], for rows <= kTileColumns and lines <= kThinLines.
+inline void store_across(const float* across, int64_t rows, int64_t lines, bool accumulate, float* target, int64_t ld) {
+  int64_t i = 0;
+#if MS_ISA == 2
+  for (; lines == kThinLines && i + 8 <= rows; i += 8) {
+    alignas(32) float turned[8 * kThinLines];
+    transpose8(across + i, kTileColumns, turned, kThinLines);
+    for (int64_t row = 0; row < 8; ++row) {
+      const __m256 sum = _mm256_load_ps(turned + row * kThinLines);
+      float* const at = target + (i + row) * ld;
+      _mm256_storeu_ps(at, accumulate ? _mm256_add_ps(_mm256_loadu_ps(at), sum) : sum);
+    }
+  }
+#endif
+  for (; i < rows; ++i) {
+    for (int64_t l = 0; l < lines; ++l) {
+      float& at = target[i * ld + l];
+      at = accumulate ? at + across[l * kTileColumns + i] : across[l * kTileColumns + i];
+    }
+  }
+}
+
+// One depth of C = A * B, B stored [n, k]: some of its lines times all rows of A, turned round when they are stored.
+template <class A, class B>
+void thin_depth_across(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
+                       int64_t ldc, GemmScratch& scratch) {
+  const int64_t m = problem.m, n = problem.n;
+  float* const rows = scratch.packed_a(packed_floats<kTileColumns>(m, depth));
+  pack<kTileColumns>(a, problem.lda, !problem.transpose_a, m, depth, rows);
+  float* const packed = scratch.packed_b(packed_floats<kThinLines>(kThinLines, depth));
+  alignas(64) float across[kThinLines * kTileColumns];
+  for (int64_t j = 0; j < n; j += kThinLines, b += kThinLines * problem.ldb) {
+    const int64_t lines = at_most(n - j, kThinLines);
+    const float* line = packed;
+    int64_t next_line = 1, next_step = kThinLines;
+    if constexpr (sizeof(B) == sizeof(float)) {
+      if (lines == kThinLines) line = b, next_line = problem.ldb, next_step = 1;
+    }
+    if (line == packed) pack<kThinLines>(b, problem.ldb, true, lines, depth, packed);
+    for (int64_t i = 0; i < m; i += kTileColumns) {
+      micro_tile_rows<kThinLines>(depth, line, next_line, next_step, rows + i * depth, kTileColumns, false, across,
+                                  kTileColumns);
+      store_across(across, at_most(m - i, kTileColumns), lines, accumulate, c + i * ldc + j, ldc);
+    }
+  }
+}
+
+struct Thin {
+  template <class A, class B>
+  static void run(const GemmProblem& problem, GemmScratch& scratch) {
+    const bool narrow = problem.c_type != GemmType::kFp32;
+    float* const c = narrow ? scratch.sums(problem.m * problem.n) : static_cast<float*>(problem.c);
+    const int64_t ldc = narrow ? problem.n : problem.ldc;
+    for (int64_t begin = 0; begin < problem.k; begin += kDepth) {
+      const int64_t depth = at_most(problem.k - begin, kDepth);
+      const A* const a = static_cast<const A*>(problem.a) + (problem.transpose_a ? begin * problem.lda : begin);
+      const B* const b = static_cast<const B*>(problem.b) + (problem.transpose_b ? begin : begin * problem.ldb);
+      const bool add = begin > 0 || problem.accumulate;
+      if (problem.transpose_b) {
+        thin_depth_across(problem, a, b, depth, add, c, ldc, scratch);
+      } else {
+        thin_depth(problem, a, b, depth, add, c, ldc, scratch);
+      }
+    }
+    if (narrow) store_narrow(problem, c, 0, problem.n);
+  }
+};
