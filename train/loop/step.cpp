@@ -43,14 +43,14 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     for (float mask : microbatch.loss_mask) tokens += mask;
     return loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0);
   };
-  std::vector<StageActivations> saved(microbatches.size() * chunks);
+  kept_.resize(microbatches.size() * chunks);
   std::vector<double> sums = {0.0, 0.0, 0.0};  // of losses, of tokens, of per-micro-batch means
 
   StageLinks::Arrival next;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const ScheduleAction& action = schedule[i];
     const Microbatch& microbatch = microbatches[static_cast<size_t>(action.microbatch)];
-    StageActivations& kept = saved[static_cast<size_t>(action.microbatch) * chunks + static_cast<size_t>(action.chunk)];
+    StageActivations& kept = kept_[static_cast<size_t>(action.microbatch) * chunks + static_cast<size_t>(action.chunk)];
     core::Tensor received = (posts_early && i > 0 ? std::move(next) : post_input(action, microbatches)).take();
     if (posts_early && i + 1 < schedule.size()) next = post_input(schedule[i + 1], microbatches);
     if (action.kind == ScheduleAction::kForward) {

@@ -35,6 +35,7 @@ class StepRunner {
   RankState& state_;
   GptStage& stage_;
   StageLinks links_;
+  std::vector<StageActivations> kept_;  // of each micro-batch and chunk; without tensors between steps
 };
 
 }  // namespace ms::train

@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/typed.h"
+#include "train/ops/detail/workspaces.h"
 
 namespace ms::ops {
 namespace {
@@ -119,16 +120,16 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
   const int64_t flops = 2 * sizes.product_flops();
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
+  detail::Workspaces workspaces(context, sizes.batch * sizes.heads, kernels::attention_workspace(shape));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
-      const Tensor workspace(context.arena, core::DType::kFp32, {kernels::attention_workspace(shape)},
-                             core::MemoryTag::kTmp);
+      float* const workspace = workspaces.take();
       for (int64_t head = begin; head < end; ++head) {  // [batch, heads], as within a position
         const int64_t group = head / sizes.per_group();
         kernels::attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
                            v.data<T>() + group * sizes.d, kernel_rule(rule, head / sizes.heads, head % sizes.heads),
                            result.out.data<T>() + head * sizes.d, {result.lse.data<float>() + head * sizes.seq},
-                           workspace.data<float>());
+                           workspace);
       }
     });
   });
@@ -154,10 +155,10 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const int64_t per_group = sizes.per_group();
+  detail::Workspaces workspaces(context, sizes.batch * sizes.groups, kernels::attention_backward_workspace(shape));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
-      const Tensor workspace(context.arena, core::DType::kFp32, {kernels::attention_backward_workspace(shape)},
-                             core::MemoryTag::kTmp);
+      float* const workspace = workspaces.take();
       std::vector<kernels::AttentionRule> rules(static_cast<size_t>(per_group));
       for (int64_t group = begin; group < end; ++group) {
         const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
@@ -167,7 +168,7 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
         kernels::attention_backward(
             shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv, v.data<T>() + kv,
             out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, rules.data(),
-            result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace.data<float>());
+            result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace);
       }
     });
   });

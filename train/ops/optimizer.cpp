@@ -45,16 +45,18 @@ double sum_of_squares(Context& context, std::span<const float> values) {
   constexpr int64_t kBlock = 4096;
   const auto n = static_cast<int64_t>(values.size());
   const int64_t blocks = (n + kBlock - 1) / kBlock;
-  std::vector<double> sums(static_cast<size_t>(blocks));
+  const core::Buffer memory =
+      context.arena.allocate(blocks * static_cast<int64_t>(sizeof(double)), core::MemoryTag::kTmp);
+  auto* const sums = reinterpret_cast<double*>(memory.data());
   const auto kernel = scope.kernel(-1, n * 4);
   context.pool.parallel_for(blocks, 4, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * kBlock;
-      sums[static_cast<size_t>(block)] = kernels::sum_of_squares(values.data() + first, std::min(kBlock, n - first));
+      sums[block] = kernels::sum_of_squares(values.data() + first, std::min(kBlock, n - first));
     }
   });
   double total = 0;
-  for (const double sum : sums) total += sum;
+  for (int64_t block = 0; block < blocks; ++block) total += sums[block];
   return total;
 }
 
