@@ -338,6 +338,16 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           ": expected uniform or block, with --recompute-num-layers above 0");
   require(!granularity.empty() || training.recompute_num_layers == 0,
           "--recompute-num-layers needs --recompute-granularity full");
+  const bool uniform = training.recompute_method == "uniform";
+  require(!uniform || !training.recompute_activation_function,
+          "--recompute-activation-function does not go with --recompute-method uniform, which drops all; use block");
+  require(!uniform || !training.recompute_norm,
+          "--recompute-norm does not go with --recompute-method uniform, which drops all; use block");
+  require(training.recompute_activation_function ? training.recompute_activation_function_num_layers >= 0
+                                                 : training.recompute_activation_function_num_layers == 0,
+          "--recompute-activation-function-num-layers needs --recompute-activation-function, and is not negative");
+  require(training.recompute_norm ? training.recompute_norm_num_layers >= 0 : training.recompute_norm_num_layers == 0,
+          "--recompute-norm-num-layers needs --recompute-norm, and is not negative");
 
   require_one_of("--loss-compute-mode", training.loss_compute_mode, {"default", "chunk"});
   require(training.loss_chunk_size >= 0, "--loss-chunk-size ", training.loss_chunk_size, ": at least 1 position");

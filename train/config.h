@@ -144,6 +144,10 @@ struct TrainingConfig {
   std::string recompute_granularity;
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
+  bool recompute_activation_function = false;
+  int64_t recompute_activation_function_num_layers = 0;
+  bool recompute_norm = false;
+  int64_t recompute_norm_num_layers = 0;
   std::string loss_compute_mode = "default";
   int64_t loss_chunk_size = 0;
   int threads_per_rank = 0;
@@ -188,6 +192,14 @@ struct TrainingConfig {
           "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
     field("recompute_num_layers", &C::recompute_num_layers,
           "Layers to recompute (block), or layers per group (uniform)");
+    field("recompute_activation_function", &C::recompute_activation_function,
+          "Drop the MLP's activation behind linear_fc2, and compute it again for that layer's weight gradient");
+    field("recompute_activation_function_num_layers", &C::recompute_activation_function_num_layers,
+          "In so many layers of a stage, counted behind those that are recomputed whole; 0: in all");
+    field("recompute_norm", &C::recompute_norm,
+          "Drop the outputs of the norms before attention and MLP, and compute them again for the weight gradients");
+    field("recompute_norm_num_layers", &C::recompute_norm_num_layers,
+          "In so many layers of a stage, counted behind those that are recomputed whole; 0: in all");
     field("loss_compute_mode", &C::loss_compute_mode,
           "chunk: logits of --loss-chunk-size positions at a time; default: of the whole sequence");
     field("loss_chunk_size", &C::loss_chunk_size,

@@ -41,6 +41,70 @@ TEST(Recompute, ChangesNoBitAndHoldsLess) {
   }
 }
 
+// The tiny model in fp32, 4 layers. Returns the run, and takes from `drops` what is dropped.
+train::RunSummary run_dropping(const train::TrainingConfig& drops, const test::TinyLayout& layout, bool gpt) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+  config.training.train_iters = 5;
+  config.training.micro_batch_size = 2;
+  config.training.recompute_norm = drops.recompute_norm;
+  config.training.recompute_norm_num_layers = drops.recompute_norm_num_layers;
+  config.training.recompute_activation_function = drops.recompute_activation_function;
+  config.training.recompute_activation_function_num_layers = drops.recompute_activation_function_num_layers;
+  config.training.recompute_granularity = drops.recompute_granularity;
+  config.training.recompute_method = drops.recompute_method;
+  config.training.recompute_num_layers = drops.recompute_num_layers;
+  if (gpt) {
+    config.model.swiglu = false;
+    config.model.normalization = "LayerNorm";
+    config.model.add_bias_linear = true;
+  }
+  return test::run_on_threads(config, layout.ranks());
+}
+
+TEST(RebuiltOutputs, ChangeNoBitAndHoldLessByTheFormula) {
+  constexpr int64_t kTokens = 2 * 16, kHidden = 32, kFfn = 64, kLayers = 4, kBytes = 4;
+  for (const test::TinyLayout& layout : {test::TinyLayout{}, test::TinyLayout{2, 1, 1, false, true}}) {
+    for (const bool gpt : {false, true}) {
+      const auto plain = run_dropping({}, layout, gpt);
+      const auto expect_same = [&](const train::TrainingConfig& drops, int64_t saved_bytes) {
+        const auto rebuilt = run_dropping(drops, layout, gpt);
+        for (size_t i = 0; i < plain.steps.size(); ++i) {
+          EXPECT_EQ(rebuilt.steps[i].loss, plain.steps[i].loss) << layout.name() << " step " << i + 1;
+          EXPECT_EQ(rebuilt.steps[i].grad_norm, plain.steps[i].grad_norm) << layout.name() << " step " << i + 1;
+        }
+        EXPECT_NEAR(static_cast<double>(peak_activations(plain) - peak_activations(rebuilt)),
+                    static_cast<double>(saved_bytes), 0.05 * static_cast<double>(saved_bytes))
+            << layout.name();
+      };
+      const int64_t norms = 2 * kBytes * kTokens * kHidden / layout.tp;  // of a layer; split by sequence parallelism
+      expect_same({.recompute_norm = true}, kLayers * norms);
+      expect_same({.recompute_norm = true, .recompute_norm_num_layers = 3}, 3 * norms);
+      const int64_t product = kBytes * kTokens * kFfn / layout.tp;
+      expect_same({.recompute_activation_function = true}, kLayers * product);
+      expect_same({.recompute_activation_function = true, .recompute_norm = true}, kLayers * (product + norms));
+    }
+  }
+}
+
+TEST(RebuiltOutputs, ComeBehindLayersThatAreRecomputedWhole) {
+  train::TrainingConfig config;
+  config.recompute_granularity = "full";
+  config.recompute_method = "block";
+  config.recompute_num_layers = 2;
+  config.recompute_norm = config.recompute_activation_function = true;
+  config.recompute_norm_num_layers = 1;
+  for (int64_t layer = 0; layer < 5; ++layer) {
+    const train::RebuiltOutputs rebuilt = train::rebuilt_outputs(config, layer);
+    EXPECT_EQ(rebuilt.norms, layer == 2) << layer;
+    EXPECT_EQ(rebuilt.activation, layer >= 2) << layer;
+  }
+  const auto plain = run("block", 2, {});
+  const auto both = run_dropping(config, {}, /*gpt=*/false);
+  EXPECT_EQ(both.steps.back().grad_norm, plain.steps.back().grad_norm);
+  EXPECT_LT(peak_activations(both), peak_activations(plain));
+}
+
 TEST(RecomputePlan, BlockTakesTheFirstLayersUniformAllInGroups) {
   const train::RecomputePlan block("full", "block", 2, 4);
   EXPECT_TRUE(block.recomputes(1));

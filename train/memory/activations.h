@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "train/config.h"
 #include "train/ops/norm.h"
 
 namespace ms::train {
 
 // Attention's: everything its backward needs besides the layer's input.
 struct AttentionActivations {
-  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP
+  core::Tensor normed;  // [seq', batch, hidden], seq' = seq / tp with SP; undefined if it is rebuilt
   ops::NormStatistics norm;
   core::Tensor q, k, v;       // [seq, batch, heads / tp, head_dim], after norm and rotation
   core::Tensor q_raw, k_raw;  // with qk_layernorm only
@@ -28,11 +29,11 @@ struct AttentionActivations {
 };
 
 struct MlpActivations {
-  core::Tensor input;  // [seq', batch, hidden]: the residual stream after attention
-  core::Tensor normed;
+  core::Tensor input;   // [seq', batch, hidden]: the residual stream after attention
+  core::Tensor normed;  // undefined if it is rebuilt
   ops::NormStatistics norm;
   core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that
-  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads
+  core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads; undefined if it is rebuilt
   core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
   ops::NormStatistics post_norm;
 };
@@ -49,6 +50,16 @@ struct LayerActivations {
     complete = false;
   }
 };
+
+// Outputs that a layer drops as soon as the product behind them has read them, and rebuilds for that product's weight
+// gradient from what it keeps anyway: one pass over memory for each (features.md 4.2, 4.7).
+struct RebuiltOutputs {
+  bool norms = false;       // of attention and MLP
+  bool activation = false;  // of the MLP
+};
+
+// Of a layer, counted within its chunk. Layers that are recomputed whole rebuild nothing apart.
+RebuiltOutputs rebuilt_outputs(const TrainingConfig& config, int64_t layer);
 
 // Which layers of a stage keep their activations.
 class RecomputePlan {

@@ -14,7 +14,8 @@ std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer
 
 }  // namespace
 
-Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer)
+Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
+                     const RebuiltOutputs& rebuilds)
     : state_(state),
       rope_(rope),
       norm_(state, parameters, prefix_of(layer) + "linear_qkv.layer_norm_weight",
@@ -29,7 +30,8 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
                                core::cat("decoder.layers.", layer, ".post_self_attn_layernorm"))),
       heads_(state.config.model.num_attention_heads / state.tp_size()),
       groups_(state.config.model.query_groups() / state.tp_size()),
-      head_dim_(state.config.model.kv_channels) {
+      head_dim_(state.config.model.kv_channels),
+      rebuilds_(rebuilds) {
   const core::TransformerConfig& model = state.config.model;
   const double divisor = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(head_dim_);
   rule_.scale = 1.0 / std::sqrt(divisor);
@@ -54,6 +56,7 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   core::Tensor packed = ops::linear(ops, full, qkv_.weight, qkv_bias_ != nullptr ? &qkv_bias_->weight : nullptr);
   gathered.reset();
+  if (rebuilds_.norms) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
   packed.reset();
   if (q_norm_) {
@@ -115,8 +118,9 @@ core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorV
   core::Tensor dpacked = ops::merge_qkv(ops, grads.dq, grads.dk, grads.dv);
   grads = {};
 
-  core::Tensor gathered;  // only the sequence shard was saved: one more all-gather (features.md 2.6)
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  core::Tensor rebuilt, gathered;  // only the sequence shard was saved: one more all-gather (features.md 2.6)
+  const core::TensorView normed = norm_.output(saved.normed, x, rebuilt);
+  const core::TensorView full = enter_column_parallel(state_, normed, gathered);
   core::Tensor dnormed = ops::linear_dgrad(ops, dpacked, qkv_.weight);
   ops::linear_wgrad(ops, full, dpacked, qkv_.main_grad);
   if (qkv_bias_ != nullptr) ops::bias_grad(ops, dpacked, qkv_bias_->main_grad);

@@ -19,7 +19,8 @@ namespace ms::train {
 class Attention {
  public:
   // layer: global index. rope: null where the model has no rotary embedding.
-  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer);
+  Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
+            const RebuiltOutputs& rebuilds);
 
   // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape. Fills `saved`.
   // samples: their numbers in the run, for dropout; empty outside training.
@@ -43,6 +44,7 @@ class Attention {
   std::optional<Norm> post_norm_;
   int64_t heads_, groups_, head_dim_;  // of this rank
   ops::AttentionRule rule_;            // but for the samples
+  RebuiltOutputs rebuilds_;
 };
 
 }  // namespace ms::train

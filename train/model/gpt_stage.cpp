@@ -25,7 +25,8 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     Chunk& layers = chunks_.emplace_back();
     layers.reserve(static_cast<size_t>(range.count));
     for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
-      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer);
+      layers.emplace_back(state, parameters, rope_ ? &*rope_ : nullptr, layer,
+                          rebuilt_outputs(state.config.training, layer - range.first));
     }
   }
   if (state.groups.is_last_stage()) loss_.emplace(state, parameters);

@@ -17,7 +17,7 @@ ops::Activation activation_of(const core::TransformerConfig& model) {
 
 }  // namespace
 
-Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer)
+Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const RebuiltOutputs& rebuilds)
     : state_(state),
       norm_(state, parameters, prefix_of(layer) + "linear_fc1.layer_norm_weight",
             prefix_of(layer) + "linear_fc1.layer_norm_bias"),
@@ -28,7 +28,12 @@ Mlp::Mlp(RankState& state, ParameterStore& parameters, int64_t layer)
       post_norm_(optional_norm(state.config.model.post_norm, state, parameters,
                                core::cat("decoder.layers.", layer, ".post_mlp_layernorm"))),
       activation_(activation_of(state.config.model)),
-      gated_(state.config.model.gated()) {}
+      gated_(state.config.model.gated()),
+      rebuilds_(rebuilds) {}
+
+core::Tensor Mlp::activated(const core::TensorView& fc1) {
+  return gated_ ? ops::gated_activation(state_.ops, activation_, fc1) : ops::activation(state_.ops, activation_, fc1);
+}
 
 core::Tensor Mlp::forward(MlpActivations& saved) {
   ops::Context& ops = state_.ops;
@@ -37,9 +42,10 @@ core::Tensor Mlp::forward(MlpActivations& saved) {
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   saved.fc1 = ops::linear(ops, full, fc1_.weight, fc1_bias_ != nullptr ? &fc1_bias_->weight : nullptr);
   gathered.reset();
-  saved.product =
-      gated_ ? ops::gated_activation(ops, activation_, saved.fc1) : ops::activation(ops, activation_, saved.fc1);
+  if (rebuilds_.norms) saved.normed.reset();
+  saved.product = activated(saved.fc1);
   core::Tensor branch = leave_row_parallel(state_, ops::linear(ops, saved.product, fc2_.weight));
+  if (rebuilds_.activation) saved.product.reset();
   if (fc2_bias_ != nullptr) ops::add_bias_inplace(ops, branch, fc2_bias_->weight);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
@@ -53,7 +59,9 @@ core::Tensor Mlp::backward_fc2(const core::TensorView& dy, const MlpActivations&
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dy, gathered);
   core::Tensor dproduct = ops::linear_dgrad(ops, full, fc2_.weight);
-  ops::linear_wgrad(ops, saved.product, full, fc2_.main_grad);
+  core::Tensor rebuilt;
+  if (!saved.product.defined()) rebuilt = activated(saved.fc1);
+  ops::linear_wgrad(ops, rebuilt.defined() ? rebuilt : saved.product, full, fc2_.main_grad);
   return dproduct;
 }
 
@@ -66,8 +74,9 @@ core::Tensor Mlp::backward(const core::TensorView& dy, const MlpActivations& sav
   core::Tensor dfc1 = gated_ ? ops::gated_activation_backward(ops, activation_, dproduct, saved.fc1)
                              : ops::activation_backward(ops, activation_, dproduct, saved.fc1);
   dproduct.reset();
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  core::Tensor rebuilt, gathered;
+  const core::TensorView normed = norm_.output(saved.normed, saved.input, rebuilt);
+  const core::TensorView full = enter_column_parallel(state_, normed, gathered);
   core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight);
   ops::linear_wgrad(ops, full, dfc1, fc1_.main_grad);
   if (fc1_bias_ != nullptr) ops::bias_grad(ops, dfc1, fc1_bias_->main_grad);

@@ -15,7 +15,7 @@ namespace ms::train {
 class Mlp {
  public:
   // layer: global index.
-  Mlp(RankState& state, ParameterStore& parameters, int64_t layer);
+  Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const RebuiltOutputs& rebuilds);
 
   // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream. Fills the rest of `saved`.
   core::Tensor forward(MlpActivations& saved);
@@ -23,6 +23,7 @@ class Mlp {
   core::Tensor backward(const core::TensorView& dy, const MlpActivations& saved, const core::TensorView& dresidual);
 
  private:
+  core::Tensor activated(const core::TensorView& fc1);
   core::Tensor backward_fc2(const core::TensorView& dy, const MlpActivations& saved);
 
   RankState& state_;
@@ -34,6 +35,7 @@ class Mlp {
   std::optional<Norm> post_norm_;
   ops::Activation activation_;
   bool gated_;
+  RebuiltOutputs rebuilds_;
 };
 
 }  // namespace ms::train

@@ -11,11 +11,11 @@ std::string place(int64_t layer, const char* part) { return core::cat("decoder.l
 }  // namespace
 
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
-                                   int64_t layer)
+                                   int64_t layer, const RebuiltOutputs& rebuilds)
     : state_(state),
-      attention_(state, parameters, rope, layer),
+      attention_(state, parameters, rope, layer, rebuilds),
       attention_dropout_(state, place(layer, "self_attention")),
-      mlp_(state, parameters, layer),
+      mlp_(state, parameters, layer, rebuilds),
       mlp_dropout_(state, place(layer, "mlp")) {}
 
 core::Tensor TransformerLayer::forward(LayerActivations& saved, std::span<const int64_t> samples) {
