@@ -33,10 +33,13 @@ struct AttentionRow {
 
 inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size_t d, const AttentionRule& rule) {
   const size_t keys = k.size() / d;
-  const auto sees = rule.sees ? rule.sees : causal();
+  static const std::function<bool(size_t, size_t)> kCausal = causal();
+  const auto& sees = rule.sees ? rule.sees : kCausal;
   AttentionRow row{Array(keys), Array(keys, 1.0), 0};
   double most = -INFINITY, sum = 0;
   for (size_t j = 0; j < keys; ++j) {
+    row.p[j] = -INFINITY;
+    if (!sees(i, j)) continue;
     double score = 0;
     for (size_t e = 0; e < d; ++e) score += rule.scale * q[i * d + e] * k[j * d + e];
     if (rule.softcap > 0) {
@@ -45,7 +48,7 @@ inline AttentionRow attention_row(const Array& q, const Array& k, size_t i, size
       row.slope[j] = 1 - t * t;
     }
     if (rule.bias) score += rule.bias(i, j);
-    row.p[j] = sees(i, j) ? score : -INFINITY;
+    row.p[j] = score;
     most = std::max(most, row.p[j]);
   }
   for (const double score : row.p) sum += score == -INFINITY ? 0 : std::exp(score - most);
@@ -62,6 +65,7 @@ inline Attention attention(const Array& q, const Array& k, const Array& v, int64
     const AttentionRow row = attention_row(q, k, i, width, rule);
     result.lse.push_back(row.lse);
     for (size_t j = 0; j < row.p.size(); ++j) {
+      if (row.p[j] == 0) continue;
       const double p = row.p[j] * (rule.dropout ? rule.dropout(i, j) : 1.0);
       for (size_t e = 0; e < width; ++e) result.out[i * width + e] += p * v[j * width + e];
     }
@@ -83,6 +87,7 @@ inline AttentionGradients attention_backward(const Array& dout, const Array& q, 
     Array dp(row.p.size());
     double mean = 0;
     for (size_t j = 0; j < dp.size(); ++j) {
+      if (row.p[j] == 0) continue;
       const double factor = rule.dropout ? rule.dropout(i, j) : 1.0;
       for (size_t e = 0; e < width; ++e) {
         dp[j] += factor * dout[i * width + e] * v[j * width + e];
@@ -91,6 +96,7 @@ inline AttentionGradients attention_backward(const Array& dout, const Array& q, 
       mean += row.p[j] * dp[j];
     }
     for (size_t j = 0; j < dp.size(); ++j) {
+      if (row.p[j] == 0) continue;
       const double ds = rule.scale * row.p[j] * (dp[j] - mean) * row.slope[j];
       for (size_t e = 0; e < width; ++e) {
         result.dq[i * width + e] += ds * k[j * width + e];
