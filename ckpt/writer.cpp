@@ -117,6 +117,7 @@ struct Saver::Impl {
   Incremental incremental;         // of the writer thread
   RetentionThread retention;       // the coordinator's, where no process is
   std::vector<int> writers;        // ranks that leave reports
+  int most_gathered = 0;           // ranks that one of them writes for, without itself
   std::unique_ptr<Gather> gather;  // null: every rank writes its own
   bool moves_messages = false;     // of the gather: this thread does
   int64_t saves = 0;
@@ -179,6 +180,8 @@ void Saver::Impl::open_gather() {
              " and not its own");
     if (writer == rank) writers.push_back(rank);
     if (writer == own_writer && rank != own_writer) gather_options.members.push_back(rank);
+    most_gathered =
+        std::max(most_gathered, static_cast<int>(std::count(writer_of.begin(), writer_of.end(), writer)) - 1);
   }
   MS_CHECK(writers[0] == 0, "rank 0 does not write");
   gather_options.slice_bytes = wanted.slice_bytes;
@@ -395,6 +398,7 @@ void Saver::save(const SaveRequest& request) {
   job.compress_threads = options.compress_threads;
   job.retention = options.retention;
   job.timeout_s = options.timeout_s;
+  job.gathered = impl.most_gathered;
   job.full_every = options.full_every;
   save->shards = written_shards(request.shards);
   if (options.full_every > 0) save->shards = cut_into_chunks(save->shards);

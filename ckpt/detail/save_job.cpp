@@ -57,6 +57,7 @@ std::vector<std::string> collect_reports(const SaveJob& job, const std::string& 
   std::vector<std::string> reports(job.writers.size());
   reports[0] = own;
   size_t missing = reports.size() - 1;
+  const double patience_s = job.timeout_s * (1 + job.gathered);  // a writer that waits for a silent rank names it first
   auto heard = Clock::now();
   auto pause = std::chrono::milliseconds(1);
   while (missing > 0) {
@@ -73,12 +74,12 @@ std::vector<std::string> collect_reports(const SaveJob& job, const std::string& 
       heard = Clock::now();
       pause = std::chrono::milliseconds(1);
     }
-    if (std::chrono::duration<double>(Clock::now() - heard).count() > job.timeout_s) {
+    if (std::chrono::duration<double>(Clock::now() - heard).count() > patience_s) {
       const auto silent = std::find(reports.begin(), reports.end(), std::string()) - reports.begin();
       throw Error(
           ErrorCode::kPeerFailed,
           cat("rank ", job.writers[static_cast<size_t>(silent)],
-              missing > 1 ? cat(" and ", missing - 1, " more have") : " has", " not reported within ", job.timeout_s,
+              missing > 1 ? cat(" and ", missing - 1, " more have") : " has", " not reported within ", patience_s,
               " s (--ckpt-timeout). Is its disk stuck, or the directory not shared between all ranks?"));
     }
     std::this_thread::sleep_for(pause);

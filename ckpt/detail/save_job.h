@@ -37,6 +37,7 @@ struct SaveJob {
   int64_t full_every = 0;  // 0: all is written; N: what is as it was is linked, but in every Nth save
   Retention retention;
   double timeout_s = 600;  // how long the coordinator waits for a report after its own
+  int gathered = 0;        // ranks that a writer takes shards from, at most: it may wait so long for each of them
 
   bool coordinator() const { return rank == 0; }
 };

@@ -33,9 +33,12 @@ def check(place, folder, killed_ns, ranks, what):
 
 
 def has_events(place, folder, ranks):
-    """The first chunk of every rank is there: until then there is nothing to lose."""
+    """The first chunk of every rank is there, and whole: until then there is nothing to lose."""
     names = [name for name in os.listdir(place.path(folder)) if name.endswith(".mstrace")] if os.path.isdir(place.path(folder)) else []
-    return len(names) == ranks and all(os.path.getsize(place.path(folder, name)) > 1000 for name in names)
+    if len(names) < ranks or any(os.path.getsize(place.path(folder, name)) <= 1000 for name in names):
+        return False
+    read = json.loads(place.tool("msprof", "info", folder, "--json").stdout)["result"]["ranks"]
+    return all(rank["facts"]["events"] > 0 for rank in read)
 
 
 def main():
