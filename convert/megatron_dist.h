@@ -18,8 +18,9 @@ namespace ms::convert {
 // metadata.json"; empty if nothing does.
 std::string megatron_dist_sign(const std::string& folder);
 
-// path, options, decisions: as of open_megatron. Optimizer state is taken where it is kept by parameter: of the kind
-// fully_reshardable, or of the optimizer that is not distributed. Throws kCorruptData (a file, tensor or part of one is
+// path, options, decisions: as of open_megatron. Optimizer state is taken where it is kept by parameter, whole or flat
+// (fully_reshardable, fully_sharded_model_space, and that of the optimizer that is not distributed), and bucket by
+// bucket (megatron/dist_buckets.h). Throws kCorruptData (a file, tensor or part of one is
 // missing, damaged, of another shape than args say; an iteration without metadata.json), kUnsupported (what
 // TransformerConfig cannot say; optimizer state of another kind; no args, neither in common.pt nor beside the tensors).
 std::unique_ptr<ckpt::Source> open_megatron_dist(const std::string& path, const MegatronOptions& options,

@@ -3,10 +3,13 @@
 #include <map>
 #include <set>
 
+#include "ckpt/box.h"
 #include "ckpt/layout.h"
 #include "ckpt/plan.h"
+#include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
 #include "convert/megatron/args.h"
+#include "convert/megatron/dist_buckets.h"
 #include "convert/megatron/dist_keys.h"
 #include "convert/megatron/iterations.h"
 #include "convert/megatron/progress.h"
@@ -24,16 +27,25 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
-constexpr std::string_view kOptimizer = "optimizer.", kState = "optimizer.state.",
-                           kDistributedMaster = "optimizer.state.param.";
+constexpr std::string_view kOptimizer = "optimizer.", kState = "optimizer.state.", kChained = "chained_",
+                           kDistributedMaster = "optimizer.state.param.", kFlatMaster = "optimizer.state.fp32_param.";
 
 struct Name {
   std::string key;  // without what tells the role
   TensorRole role = TensorRole::kParam;
 };
 
+// Without the number that optimizer state has where experts have an optimizer of their own.
+std::string_view without_chain(std::string_view key) {
+  const size_t dot = key.find('.');
+  const bool chained = key.starts_with(kChained) && dot != std::string_view::npos;
+  return chained && key.substr(dot + 1).starts_with(kOptimizer) ? key.substr(dot + 1) : key;
+}
+bool is_optimizer_key(std::string_view key) { return without_chain(key).starts_with(kOptimizer); }
+
 // Nothing for optimizer state that is not kept by parameter.
-std::optional<Name> parse_name(std::string_view key) {
+std::optional<Name> parse_name(std::string_view stored) {
+  const std::string_view key = without_chain(stored);
   if (!key.starts_with(kOptimizer)) return Name{std::string(key), TensorRole::kParam};
   constexpr std::pair<std::string_view, TensorRole> kKinds[] = {{"param.", TensorRole::kMaster},
                                                                 {"fp32_param.", TensorRole::kMaster},
@@ -87,27 +99,33 @@ class DistSource final : public ckpt::Source {
     }
     // The distributed optimizer's masters of an fp32 model are its weights.
     const bool all_fp32 = std::all_of(reader_.tensors().begin(), reader_.tensors().end(), [](const auto& entry) {
-      return entry.first.starts_with(kOptimizer) || entry.second.dtype == SafetensorsDType::kF32;
+      return is_optimizer_key(entry.first) || entry.second.dtype == SafetensorsDType::kF32;
     });
-    bool dropped = false, same = false;
+    bool dropped = false, same = false, in_buckets = false;
     for (const auto& [key, tensor] : reader_.tensors()) {
-      const bool drop = options.drop_optimizer && key.starts_with(kOptimizer);
-      const bool is_weight = all_fp32 && key.starts_with(kDistributedMaster);
-      if (!drop && !is_weight) add_tensor(key, tensor);
+      const bool drop = options.drop_optimizer && is_optimizer_key(key);
+      const bool is_weight = all_fp32 && is_distributed_master(key, tensor);
+      const bool in_bucket = is_bucket_key(key);
+      if (!drop && !is_weight && !in_bucket) add_tensor(key, tensor);
       dropped = dropped || drop;
       same = same || (is_weight && !drop);
+      in_buckets = in_buckets || (in_bucket && !drop);
     }
+    if (in_buckets) add_buckets(args, all_fp32);
+    same = same || (in_buckets && all_fp32);
     if (dropped) decisions.push_back("optimizer state is left out");
     if (same) decisions.push_back("master weights of fp32 weights are these themselves, and left out");
     check_all_there();
-    note_objects(decisions);
+    note_objects(options.drop_optimizer, decisions);
     add_megatron_progress(common.root(), args, info_);
+    if (in_buckets) add_settings_of_buckets();
   }
 
   const ckpt::CheckpointInfo& info() const override { return info_; }
   const ckpt::ShardTable& shards() const override { return shards_; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
+    if (place.first >= 0) return read_flat(place, shards_[static_cast<size_t>(shard)], offset, extent, out);
     core::Dims at = offset, size = extent;
     for (const int64_t stacked : {place.expert, place.layer}) {
       if (stacked < 0) continue;
@@ -127,7 +145,20 @@ class DistSource final : public ckpt::Source {
     const DcpReader::Tensor* tensor = nullptr;
     const DcpReader::Chunk* chunk = nullptr;
     int64_t layer = -1, expert = -1;  // of stacks of such: which of the chunk's
+    int64_t first = -1;               // of what lies flat: the element where the shard begins
   };
+
+  // A shard that lies dense in the last axis of its chunk, whose others have one place each.
+  void read_flat(const Placement& place, const core::ShardedTensor& shard, const core::Dims& offset,
+                 const core::Dims& extent, std::byte* out) const {
+    const int64_t item = core::size_of(shard.dtype);
+    detail::read_dense_box(shard.local_shape, item, offset, extent, out, [&](int64_t at, std::span<std::byte> bytes) {
+      core::Dims begin(place.chunk->extent.size(), 0), size(begin.size(), 1);
+      begin.back() = place.first + at / item;
+      size.back() = static_cast<int64_t>(bytes.size()) / item;
+      reader_.read(*place.tensor, *place.chunk, begin, size, bytes.data());
+    });
+  }
 
   // What is not sharded: a file of its own, or an object beside the tensors.
   TorchFile open_common(const std::string& path) const {
@@ -171,6 +202,7 @@ class DistSource final : public ckpt::Source {
                                                "--drop-optimizer leaves it out"));
     }
     const StoredDistKey key = parse_dist_key(name->key);
+    if (is_flattened(*name, key, tensor)) return add_flattened(stored, tensor, *name, key);
     const core::TransformerConfig& model = info_.model;
     const size_t axes = key.axes();
     if (tensor.shape.size() < axes || (key.stacks_layers && tensor.shape[0] != model.num_layers) ||
@@ -216,21 +248,144 @@ class DistSource final : public ckpt::Source {
     }
   }
 
+  // Of the kind fully_sharded_model_space: a rank's box of x, y elements of X, Y flat, and so a tensor of shape
+  // [X / x, Y / y, x y], cut along its last axis. Source: megatron-core 0.12's
+  // megatron/core/dist_checkpointing/strategies/resharding.py.
+  bool is_flattened(const Name& name, const StoredDistKey& key, const DcpReader::Tensor& tensor) const {
+    if (name.role == TensorRole::kParam) return false;
+    const ckpt::ParameterSpec* spec = find_parameter(key, 0, 0);
+    return spec != nullptr && !spec->is_buffer && tensor.shape.size() == key.axes() + spec->global_shape.size() + 1;
+  }
+
+  // The weights of an fp32 model once more.
+  bool is_distributed_master(std::string_view stored, const DcpReader::Tensor& tensor) const {
+    const std::string_view key = without_chain(stored);
+    if (key.starts_with(kDistributedMaster)) return true;
+    if (!key.starts_with(kFlatMaster)) return false;
+    const Name name = *parse_name(stored);
+    return is_flattened(name, parse_dist_key(name.key), tensor);
+  }
+
+  void add_flattened(const std::string& stored, const DcpReader::Tensor& tensor, const Name& name,
+                     const StoredDistKey& key) {
+    const core::TransformerConfig& model = info_.model;
+    const size_t axes = key.axes();
+    const auto dtype = to_core_dtype(tensor.dtype);
+    core::Dims whole = find_parameter(key, 0, 0)->global_shape;
+    if (find_parameter(key, 0, 0)->rule == ckpt::TpRule::kVocabRows) whole[0] = padded_rows_;
+    if (key.half >= 0) whole[0] /= 2;
+    core::Dims box;  // of a rank
+    bool fits = dtype.has_value() && (!key.stacks_layers || tensor.shape[0] == model.num_layers) &&
+                (!key.stacks_experts || tensor.shape[axes - 1] == model.num_experts);
+    for (size_t axis = 0; axis < whole.size(); ++axis) {
+      const int64_t parts = tensor.shape[axes + axis];
+      fits = fits && parts > 0 && whole[axis] % parts == 0;
+      box.push_back(fits ? whole[axis] / parts : 1);
+    }
+    if (!fits || core::num_elements(box) != tensor.shape.back()) {
+      throw Error(ErrorCode::kCorruptData, cat(where(stored, tensor), ": shape ", tensor.shape,
+                                               ", which are no equal flat parts of what args say: ", whole));
+    }
+    for (const DcpReader::Chunk& chunk : tensor.chunks) {
+      if (std::any_of(chunk.extent.begin(), chunk.extent.end() - 1, [](int64_t size) { return size != 1; })) {
+        throw Error(ErrorCode::kUnsupported,
+                    cat(where(stored, tensor), ": a box at ", chunk.offset, " of several ranks' parts"));
+      }
+      const int64_t layer = key.stacks_layers ? chunk.offset[0] : 0,
+                    expert = key.stacks_experts ? chunk.offset[axes - 1] : 0;
+      const ckpt::ParameterSpec* spec = find_parameter(key, layer, expert);
+      MS_CHECK(spec != nullptr, stored);
+      seen_.emplace(name.role, spec->key);
+      const int64_t begin = chunk.offset.back();
+      ckpt::for_each_box_of_range(box, begin, chunk.extent.back(), [&](const ckpt::Box& part, int64_t first) {
+        core::Dims offset = part.offset, extent = part.extent;
+        for (size_t axis = 0; axis < box.size(); ++axis) offset[axis] += chunk.offset[axes + axis] * box[axis];
+        if (key.half > 0) offset[0] += whole[0];
+        extent[0] = std::min(extent[0], spec->global_shape[0] - offset[0]);
+        if (extent[0] <= 0) return;  // padding only
+        shards_.push_back({spec->key, name.role, *dtype, spec->global_shape, offset, extent});
+        placements_.push_back({.key = &stored, .tensor = &tensor, .chunk = &chunk, .first = first - begin});
+      });
+    }
+  }
+
+  // Behind the weights, which prove what lies where.
+  void add_buckets(const MegatronArgs& args, bool all_fp32) {
+    std::map<std::string_view, std::vector<size_t>> shards_of;
+    for (size_t s = 0; s < placements_.size(); ++s) {
+      if (shards_[s].role == TensorRole::kParam) shards_of[shards_.key(shards_.tensor_of(s))].push_back(s);
+    }
+    const auto read = [&](const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out) {
+      for (const size_t s : shards_of[spec.key]) {
+        const core::ShardedTensor shard = shards_[s];
+        const auto common = ckpt::intersect(shard.global_offset, shard.local_shape, box.offset, box.extent);
+        if (!common) continue;
+        const Placement& place = placements_[s];
+        core::Dims within = common->offset, at = common->offset, size = common->extent;
+        for (size_t axis = 0; axis < at.size(); ++axis) {
+          at[axis] -= shard.global_offset[axis];
+          within[axis] -= box.offset[axis];
+        }
+        for (const int64_t stacked : {place.expert, place.layer}) {
+          if (stacked < 0) continue;
+          at.insert(at.begin(), stacked);
+          size.insert(size.begin(), 1);
+        }
+        const int64_t item = core::size_of(shard.dtype);
+        std::vector<std::byte> some(static_cast<size_t>(core::num_elements(common->extent) * item));
+        reader_.peek(*place.tensor, *place.chunk, at, size, some.data());
+        ckpt::copy_box(some.data(), common->extent, core::Dims(within.size(), 0), out, box.extent, within,
+                       common->extent, item);
+      }
+    };
+    const auto dtype = [&](const std::string& key) {
+      const auto found = shards_of.find(key);
+      return found == shards_of.end() ? core::DType::kFp32 : shards_.dtype_of(found->second[0]);
+    };
+    const DistBuckets buckets = read_dist_buckets(reader_, args, info_.model, padded_rows_, {dtype, read});
+    for (const BucketPart& part : buckets.parts) {
+      if (all_fp32 && part.role == TensorRole::kMaster) continue;
+      seen_.emplace(part.role, part.spec.key);
+      int64_t first = part.first;
+      for (ckpt::Box& box :
+           ckpt::boxes_of_local_range(part.spec, buckets.padded, part.cut.size, part.cut.rank, part.begin, part.end)) {
+        const int64_t elements = core::num_elements(box.extent);
+        shards_.push_back({part.spec.key, part.role, *to_core_dtype(part.tensor->dtype), part.spec.global_shape,
+                           std::move(box.offset), std::move(box.extent)});
+        placements_.push_back({.key = part.key, .tensor = part.tensor, .chunk = part.chunk, .first = first});
+        first += elements;
+      }
+    }
+  }
+
+  // Of the first rank, beside its buckets: an object.
+  void add_settings_of_buckets() {
+    for (const auto& [key, payload] : reader_.objects()) {
+      if (!is_bucket_key(key) || key.find(".optimizer/") == std::string::npos) continue;
+      return add_megatron_optimizer(reader_.open_object(payload).root(), info_);
+    }
+  }
+
   static TensorRole role_of(const ckpt::ParameterSpec& spec, TensorRole stored) {
     return spec.is_buffer ? TensorRole::kBuffer : stored;
   }
 
-  // What a stored tensor has at a place of its stacks.
-  const ckpt::ParameterSpec& parameter_of(const std::string& stored, const DcpReader::Tensor& tensor,
-                                          const StoredDistKey& key, int64_t layer, int64_t expert) const {
+  // The parameter at a place of a tensor's stacks; null if there is none.
+  const ckpt::ParameterSpec* find_parameter(const StoredDistKey& key, int64_t layer, int64_t expert) const {
     const std::string canonical = key.canonical(layer, expert);
     auto found = specs_.find(canonical);
     if (found == specs_.end()) found = specs_.find(key_of_model_with_experts(canonical));
-    if (found == specs_.end() || (found->second.is_buffer && stored.starts_with(kOptimizer))) {
+    return found == specs_.end() ? nullptr : &found->second;
+  }
+
+  const ckpt::ParameterSpec& parameter_of(const std::string& stored, const DcpReader::Tensor& tensor,
+                                          const StoredDistKey& key, int64_t layer, int64_t expert) const {
+    const ckpt::ParameterSpec* found = find_parameter(key, layer, expert);
+    if (found == nullptr || (found->is_buffer && is_optimizer_key(stored))) {
       throw Error(ErrorCode::kUnsupported,
                   cat(where(stored, tensor), ": belongs to no part of the model that args describe"));
     }
-    const ckpt::ParameterSpec& spec = found->second;
+    const ckpt::ParameterSpec& spec = *found;
     core::Dims shape = without_first(tensor.shape, key.axes());
     if (spec.rule == ckpt::TpRule::kVocabRows && !shape.empty() && shape[0] == padded_rows_)
       shape[0] = spec.global_shape[0];
@@ -267,11 +422,21 @@ class DistSource final : public ckpt::Source {
     }
   }
 
-  void note_objects(std::vector<std::string>& decisions) const {
+  void note_objects(bool drop_optimizer, std::vector<std::string>& decisions) const {
     std::set<std::string> left_out;
     for (const auto& [key, payload] : reader_.objects()) {
       std::string name = key.substr(0, key.find("/shard_"));
       if (name.ends_with("._extra_state")) name = "_extra_state";
+      if (is_bucket_key(name)) {
+        name = name.substr(name.rfind('.') + 1);
+        if (name == "param_state" && !drop_optimizer) {
+          throw Error(ErrorCode::kUnsupported,
+                      cat(reader_.describe(payload), ": ", printable(key),
+                          ": optimizer state of the kind dp_zero_gather_scatter is not supported; --drop-optimizer "
+                          "leaves it out"));
+        }
+        if (name == "optimizer" || name.starts_with("per_bucket_numel")) continue;  // read, or said by the tensors
+      }
       if (name != "common_state") left_out.insert(std::move(name));
     }
     for (const std::string& name : left_out) decisions.push_back(cat(printable(name), " is no tensor, and left out"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace ms::convert {
 namespace {
@@ -35,6 +36,36 @@ FlatLayout flat_layout(std::span<const FlatParameter> parameters, const FlatRule
   }
   layout.end = at;
   return layout;
+}
+
+std::optional<std::vector<BucketPlace>> places_in_buckets(std::span<const FlatParameter> parameters,
+                                                          std::span<const int64_t> lengths, bool aligned,
+                                                          int64_t padding) {
+  std::vector<BucketPlace> places(parameters.size());
+  size_t bucket = 0;
+  int64_t at = 0;
+  const auto close = [&](bool before_shared) {  // the bucket, whose parameters end at `at`
+    const int64_t rest = lengths[bucket] - at;
+    ++bucket;
+    at = 0;
+    return rest >= 0 && (before_shared || rest <= padding);
+  };
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const FlatParameter& parameter = parameters[i];
+    if (bucket == lengths.size()) return std::nullopt;
+    int64_t begin = aligned ? round_up(at, kAlignment) : at;
+    const bool is_next = parameter.is_shared_embedding || begin + parameter.elements > lengths[bucket];
+    if (is_next && at > 0) {
+      if (!close(parameter.is_shared_embedding) || bucket == lengths.size()) return std::nullopt;
+      begin = 0;
+    }
+    places[i] = {bucket, begin};
+    at = begin + parameter.elements;
+    if (at > lengths[bucket]) return std::nullopt;
+    if (parameter.is_shared_embedding && !close(false)) return std::nullopt;
+  }
+  if (at > 0 && !close(false)) return std::nullopt;
+  return bucket == lengths.size() ? std::optional(std::move(places)) : std::nullopt;
 }
 
 std::vector<FlatLayout> possible_flat_layouts(std::span<const FlatParameter> parameters, int64_t elements,

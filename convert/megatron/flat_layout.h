@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,5 +39,18 @@ FlatLayout flat_layout(std::span<const FlatParameter> parameters, const FlatRule
 // (ddp_bucket_size), 0 for none; dp: data-parallel x context-parallel size.
 std::vector<FlatLayout> possible_flat_layouts(std::span<const FlatParameter> parameters, int64_t elements,
                                               int64_t bucket_size, int64_t dp);
+
+// Of buckets that are stored one by one: which of them a parameter is in, and where in it.
+struct BucketPlace {
+  size_t bucket = 0;
+  int64_t begin = 0;
+  bool operator==(const BucketPlace&) const = default;
+};
+
+// The places in buckets of these lengths; nothing if those are not the buckets of these parameters. Behind a bucket's
+// last parameter may lie `padding` elements at most, in front of a shared embedding any number.
+std::optional<std::vector<BucketPlace>> places_in_buckets(std::span<const FlatParameter> parameters,
+                                                          std::span<const int64_t> lengths, bool aligned,
+                                                          int64_t padding);
 
 }  // namespace ms::convert

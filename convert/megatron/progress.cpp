@@ -73,6 +73,10 @@ nlohmann::json plain_json(PickleValue value) {
   return json::parse(clean) == text ? text : json();
 }
 
+void add_megatron_optimizer(PickleValue optimizer, ckpt::CheckpointInfo& info) {
+  if (const auto group = first_group(optimizer)) add_adam_group(*group, info.common);
+}
+
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info) {
   if (const auto iteration = state.find("iteration"); iteration && iteration->is(PickleKind::kInt)) {
     info.iteration = iteration->integer();
@@ -82,9 +86,7 @@ void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::Ch
     if (const auto value = args.find(setting.name))
       info.common["config"][setting.group][setting.name] = plain_json(*value);
   }
-  if (const auto optimizer = state.find("optimizer")) {
-    if (const auto group = first_group(*optimizer)) add_adam_group(*group, info.common);
-  }
+  if (const auto optimizer = state.find("optimizer")) add_megatron_optimizer(*optimizer, info);
   const auto scheduler = state.find("opt_param_scheduler");
   if (!scheduler || !scheduler->is(PickleKind::kDict)) return;
   json& common = info.common["opt_param_scheduler"] = json::object();

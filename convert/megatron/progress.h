@@ -23,6 +23,9 @@ struct AdamSettings {
 // has its own, of the sequence length, the tokenizer and Adam's settings.
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info);
 
+// What an optimizer's dictionary says of its steps and settings, where it is kept apart from that of the state.
+void add_megatron_optimizer(PickleValue optimizer, ckpt::CheckpointInfo& info);
+
 // The other way round. Members of args that are no part of the model; None for those that the checkpoint does not say.
 MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info);
 // Nothing if the checkpoint does not say.

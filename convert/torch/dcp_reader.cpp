@@ -303,6 +303,16 @@ std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, c
 
 void DcpReader::read(const Tensor& tensor, const Chunk& chunk, const Dims& offset, const Dims& extent,
                      std::byte* out) const {
+  read_box(tensor, chunk, offset, extent, out, true);
+}
+
+void DcpReader::peek(const Tensor& tensor, const Chunk& chunk, const Dims& offset, const Dims& extent,
+                     std::byte* out) const {
+  read_box(tensor, chunk, offset, extent, out, false);
+}
+
+void DcpReader::read_box(const Tensor& tensor, const Chunk& chunk, const Dims& offset, const Dims& extent,
+                         std::byte* out, bool check) const {
   const size_t axes = chunk.extent.size();
   MS_CHECK(offset.size() == axes && extent.size() == axes, "rank of a box of ", describe(chunk.payload));
   if (core::num_elements(extent) == 0) return;
@@ -320,7 +330,12 @@ void DcpReader::read(const Tensor& tensor, const Chunk& chunk, const Dims& offse
     for (size_t axis = 0; axis < axes; ++axis) {
       first = first * chunk.extent[axis] + offset[axis] + (axis < outer ? at[axis] : 0);
     }
-    opened->file.read(opened->tensor, static_cast<uint64_t>(first), std::span(out, static_cast<size_t>(run * item)));
+    const std::span bytes(out, static_cast<size_t>(run * item));
+    if (check) {
+      opened->file.read(opened->tensor, static_cast<uint64_t>(first), bytes);
+    } else {
+      opened->file.peek(opened->tensor, static_cast<uint64_t>(first), bytes);
+    }
     out += run * item;
     more = false;
     for (size_t axis = outer; axis-- > 0 && !more;) {
@@ -328,6 +343,7 @@ void DcpReader::read(const Tensor& tensor, const Chunk& chunk, const Dims& offse
       if (!more) at[axis] = 0;
     }
   }
+  if (!check) return;
   std::lock_guard lock(cache_->mutex);
   cache_->checked.emplace(chunk.payload.file, chunk.payload.at);
 }

@@ -58,6 +58,9 @@ class DcpReader {
   // also for a payload that is not the tensor that .metadata says.
   void read(const Tensor& tensor, const Chunk& chunk, const core::Dims& offset, const core::Dims& extent,
             std::byte* out) const;
+  // The same without the CRC, for a look at few elements that read() will check.
+  void peek(const Tensor& tensor, const Chunk& chunk, const core::Dims& offset, const core::Dims& extent,
+            std::byte* out) const;
   // What torch.save made of an object. Throws as TorchFile.
   TorchFile open_object(const Payload& payload) const;
 
@@ -65,6 +68,8 @@ class DcpReader {
   class Metadata;
   struct Opened;
   ArchiveRange range_of(const Payload& payload) const;
+  void read_box(const Tensor& tensor, const Chunk& chunk, const core::Dims& offset, const core::Dims& extent,
+                std::byte* out, bool check) const;
   std::shared_ptr<const Opened> open(const Tensor& tensor, const Chunk& chunk) const;
 
   std::string folder_;

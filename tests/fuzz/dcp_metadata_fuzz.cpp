@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   test::write_file(folder + "/.metadata", std::string(fuzz::text_of(data, size)));
   fuzz::read_or_refuse([&] {
     const convert::DcpReader reader(folder);
-    for (const auto& [key, tensor] : reader.tensors()) {
+    for (const auto& entry : reader.tensors()) {
+      const convert::DcpReader::Tensor& tensor = entry.second;
       for (const auto& chunk : tensor.chunks) {
         if (core::num_elements(chunk.extent) > 1 << 16) continue;
         std::vector<std::byte> out(static_cast<size_t>(core::num_elements(chunk.extent)) * 16);
@@ -24,8 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             [&] { reader.read(tensor, chunk, core::Dims(chunk.extent.size(), 0), chunk.extent, out.data()); });
       }
     }
-    for (const auto& [key, payload] : reader.objects()) {
-      fuzz::read_or_refuse([&] { reader.open_object(payload).root(); });
+    for (const auto& entry : reader.objects()) {
+      fuzz::read_or_refuse([&] { reader.open_object(entry.second).root(); });
     }
   });
   return 0;

@@ -50,5 +50,25 @@ TEST(FlatLayoutTest, CandidatesAreThoseOfTheLength) {
   EXPECT_THAT(possible_flat_layouts({}, 0, 0, 1), SizeIs(1));
 }
 
+TEST(FlatLayoutTest, PlacesInBucketsOfGivenLengths) {
+  using Place = BucketPlace;
+  const auto places = [](std::vector<FlatParameter> parameters, std::vector<int64_t> lengths, bool aligned = true,
+                         int64_t padding = 0) { return places_in_buckets(parameters, lengths, aligned, padding); };
+  // As flat_layout has them, of buckets of at least 1210.
+  EXPECT_EQ(places(kModel, {1240, 2880, 1216, 1840}),
+            std::vector<Place>({{3, 640}, {3, 64}, {3, 0}, {2, 64}, {2, 0}, {1, 960}, {1, 0}, {0, 1216}, {0, 0}}));
+  EXPECT_EQ(places(kModel, {7216})->front(), (Place{0, 6016}));
+  EXPECT_EQ(places(kModel, {7080}, false)->front(), (Place{0, 5880}));
+  EXPECT_EQ(places({{100, true}, {30}, {50}}, {128, 100}), std::vector<Place>({{1, 0}, {0, 64}, {0, 0}}));
+  EXPECT_EQ(places({{100, true}, {30}, {50}}, {384, 100}), std::vector<Place>({{1, 0}, {0, 64}, {0, 0}}));
+  EXPECT_EQ(places({{30}, {50}, {100, true}}, {100, 94}), std::vector<Place>({{1, 64}, {1, 0}, {0, 0}}));
+  EXPECT_EQ(places({{30}, {50}}, {82}, false, 2), std::vector<Place>({{0, 50}, {0, 0}}));
+  EXPECT_EQ(places({}, {}), std::vector<Place>());
+  // Longer, shorter, one too many, too few.
+  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{82}, {79}, {50, 30, 1}, {50}, {}, {20, 60}}) {
+    EXPECT_EQ(places({{30}, {50}}, lengths, false), std::nullopt) << lengths.size();
+  }
+}
+
 }  // namespace
 }  // namespace ms::convert
