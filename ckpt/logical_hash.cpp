@@ -8,11 +8,12 @@
 #include "ckpt/box.h"
 #include "core/error.h"
 #include "kernels/checksum.h"
+#include "kernels/rows.h"
 
 namespace ms::ckpt {
 namespace {
 
-constexpr int64_t kCellsAtOnce = 64;
+constexpr int64_t kCellsAtOnce = 16;
 
 uint64_t mixed(uint64_t cell_xxh3, uint64_t index) {
   uint64_t m = cell_xxh3 ^ (index * 0x9E3779B97F4A7C15u);
@@ -85,6 +86,22 @@ void add_cells(const core::ShardedTensor& shard, int64_t first, int64_t count, c
   partial.sum += sum;
 }
 
+// also: given each piece of the chunk in order, as its begin and its bytes, while the first-level cache holds it.
+template <class Also>
+uint64_t hash_both(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                   LogicalPartial& partial, const Also& also) {
+  constexpr std::ptrdiff_t kPiece = 4096;
+  const std::byte *hashed = data, *const end = data + count * core::size_of(shard.dtype);
+  kernels::Xxh3 hash;
+  add_cells(shard, first, count, data, partial, [&](const std::byte* added) {
+    if (added - hashed < kPiece && added != end) return;
+    hash.update(hashed, static_cast<size_t>(added - hashed));
+    also(hashed, added - hashed);
+    hashed = added;
+  });
+  return hash.digest();
+}
+
 }  // namespace
 
 void LogicalPartial::merge(const LogicalPartial& other) {
@@ -100,16 +117,22 @@ void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count,
 
 uint64_t hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                     LogicalPartial& partial) {
-  // The second hash of a piece finds it in the first-level cache.
-  constexpr std::ptrdiff_t kPiece = std::ptrdiff_t{16} << 10;
-  const std::byte *hashed = data, *const end = data + count * core::size_of(shard.dtype);
-  kernels::Xxh3 hash;
-  add_cells(shard, first, count, data, partial, [&](const std::byte* added) {
-    if (added - hashed < kPiece && added != end) return;
-    hash.update(hashed, static_cast<size_t>(added - hashed));
-    hashed = added;
+  return hash_both(shard, first, count, data, partial, [](const std::byte*, int64_t) {});
+}
+
+uint64_t copy_and_hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                             std::byte* to, LogicalPartial& partial) {
+  const uint64_t hash = hash_both(shard, first, count, data, partial, [&](const std::byte* piece, int64_t bytes) {
+    kernels::copy_piece(piece, bytes, to + (piece - data));
   });
-  return hash.digest();
+  kernels::settle_pieces();
+  return hash;
+}
+
+bool has_whole_cells(const core::ShardedTensor& shard) {
+  const int64_t begin = shard.global_offset.empty() ? 0 : shard.global_offset.back();
+  const int64_t end = begin + last_axis(shard.local_shape);
+  return begin % kLogicalCell == 0 && (end % kLogicalCell == 0 || end == last_axis(shard.global_shape));
 }
 
 uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const LogicalPartial& partial) {

@@ -40,6 +40,19 @@ void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count,
 uint64_t hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                     LogicalPartial& partial);
 
+// The same while copying the chunk, past the caches: what memory has to give for both is read from it once.
+uint64_t copy_and_hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
+                             std::byte* to, LogicalPartial& partial);
+
+// Both hashes of a whole shard.
+struct ShardHashes {
+  std::vector<uint64_t> chunk_xxh3;  // empty: not known
+  LogicalPartial logical;
+};
+
+// Whether no boundary of the shard cuts a cell: its partial then has no pieces, but two for each chunk at most.
+bool has_whole_cells(const core::ShardedTensor& shard);
+
 // The hash of the whole tensor. Throws kInternal if pieces do not make whole cells: a part is missing or came twice.
 uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const LogicalPartial& partial);
 

@@ -257,7 +257,7 @@ void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
   Span span(options.recorder, Category::kUserAnnotation, "ckpt.snapshot", -1, save.bytes);
   const std::string outcome = outcome_of([&] {
     const auto places = save.staging->places(save.shards);
-    copy_shards(save.shards, places, pool, options.state_version);
+    save.job.hashes = copy_shards(save.shards, places, pool, options.state_version);
     save.job.data.assign(places.begin(), places.end());
     if (process != nullptr) process->submit(save.job, save.buffer, save.staging->data());
     return std::string();

@@ -11,6 +11,12 @@ void copy_row(const void* row, int64_t bytes, void* target, Stores stores) {
   MS_DISPATCH(copy_row(static_cast<const std::byte*>(row), bytes, static_cast<std::byte*>(target), stores));
 }
 
+void copy_piece(const void* piece, int64_t bytes, void* target) {
+  MS_DISPATCH(copy_piece(static_cast<const std::byte*>(piece), bytes, static_cast<std::byte*>(target)));
+}
+
+void settle_pieces() { MS_DISPATCH(settle_pieces()); }
+
 template <class T>
 void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores) {
   MS_DISPATCH(weighted_row_sum(rows, weights, count, h, y, stores));

@@ -11,6 +11,11 @@ namespace ms::kernels {
 // target = row, both of so many bytes; they do not overlap.
 void copy_row(const void* row, int64_t bytes, void* target, Stores stores = Stores::kCached);
 
+// The same past the caches for one of many pieces, which other threads see once this one has called settle_pieces(): a
+// fence behind each would wait for memory each time.
+void copy_piece(const void* piece, int64_t bytes, void* target);
+void settle_pieces();
+
 // y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
 // rows: `count` pointers to h elements, none of them y. weights: `count` factors; null: all 1.
 template <class T>

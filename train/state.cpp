@@ -90,6 +90,17 @@ std::vector<core::ShardedTensor> all_shards(const RankState& state, const Parame
   return shards;
 }
 
+std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const ParameterStore& parameters,
+                                            const Optimizer& optimizer, RankPart part) {
+  std::vector<ckpt::ShardData> shards;
+  for (StateBox& box :
+       state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
+                   part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters))) {
+    shards.push_back({std::move(box.meta), box.data});
+  }
+  return shards;
+}
+
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
                                     const Optimizer& optimizer, const Progress& progress,
                                     const nlohmann::json& model_extra, nlohmann::json common, RankPart part) {
@@ -105,11 +116,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
   request.info.common = std::move(common);
-  for (StateBox& box :
-       state_boxes(state, parameters, optimizer, state.config.checkpoint.save_optim,
-                   part == RankPart::kAll ? all_elements(parameters) : share_to_write(state, parameters))) {
-    request.shards.push_back({std::move(box.meta), box.data});
-  }
+  request.shards = shards_to_save(state, parameters, optimizer, part);
   return request;
 }
 

@@ -46,6 +46,10 @@ enum class RankPart { kShare, kAll };
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer);
 
+// What a save takes of this rank, in the order of its boxes.
+std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const ParameterStore& parameters,
+                                            const Optimizer& optimizer, RankPart part);
+
 // What is saved at this point. model_extra: what the loaded checkpoint said of the model beyond its shape (a Hugging
 // Face config.json, say), carried on. common: what else a continued run wants, beside the progress.
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,

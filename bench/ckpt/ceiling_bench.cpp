@@ -66,7 +66,7 @@ int run(const fs::path& file_path, int64_t bytes) {
   std::memset(to.data(), 1, to.size_bytes());
   const core::ShardedTensor tensor{"w", core::TensorRole::kParam, core::DType::kFp32, {bytes / 4}, {0}, {bytes / 4}, 0};
   const core::WritePath path = path_for(file_path);
-  std::vector<double> copy_s, hash_s, hash_one_pass_s, write_s, remove_s;
+  std::vector<double> copy_s, hash_s, hash_one_pass_s, copy_hash_s, write_s, remove_s;
   uint64_t hash = 0, cells = 0;
   for (int round = 0; round < 5; ++round) {
     copy_s.push_back(bench::seconds([&] { std::memcpy(to.data(), from.data(), from.size_bytes()); }));
@@ -87,6 +87,14 @@ int run(const fs::path& file_path, int64_t bytes) {
       }
       hash += partial.sum;
     }));
+    copy_hash_s.push_back(bench::seconds([&] {
+      ckpt::LogicalPartial partial;
+      for (int64_t at = 0; at < bytes; at += ckpt::kChunkBytes) {
+        const int64_t size = std::min(ckpt::kChunkBytes, bytes - at);
+        hash += ckpt::copy_and_hash_chunk(tensor, at / 4, size / 4, from.data() + at, to.data() + at, partial);
+      }
+      hash += partial.sum;
+    }));
     write_s.push_back(bench::seconds([&] { write(file_path, path, to); }));
     remove_s.push_back(bench::seconds([&] { fs::remove(file_path); }));
   }
@@ -94,6 +102,7 @@ int run(const fs::path& file_path, int64_t bytes) {
                                  {"copy_s", bench::median(copy_s)},
                                  {"hash_s", bench::median(hash_s)},
                                  {"hash_one_pass_s", bench::median(hash_one_pass_s)},
+                                 {"copy_hash_s", bench::median(copy_hash_s)},
                                  {"write_s", bench::median(write_s)},
                                  {"remove_s", bench::median(remove_s)},
                                  {"write_path", core::write_path_name(path)},

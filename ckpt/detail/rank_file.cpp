@@ -89,6 +89,7 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
     record_.boxes.push_back(std::move(entry));
   }
   record_.logical.resize(record_.boxes.size());
+  hashed_.resize(record_.boxes.size());
   lay_out();
   file_ = core::File::open_write(path_);
   int64_t most = file_.size_bytes();  // if no chunk shrinks; what is too much goes when HDF5 closes the file
@@ -212,13 +213,14 @@ void RankFile::write(int32_t box_index, int64_t first, int64_t count, const std:
 }
 
 void RankFile::hash(BoxRecord& box, int64_t first, int64_t count, const std::byte* data) {
+  const auto index = &box - record_.boxes.data();
+  if (hashed_[static_cast<size_t>(index)]) return;
   const int64_t item = core::size_of(box.tensor.dtype);
   const int64_t begin = first * item, size = count * item;
   MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, bytes_of(box.tensor) - begin), box.tensor.key,
            ": bytes ", begin, " + ", size, " are not a chunk");
   LogicalPartial partial;
   box.chunk_xxh3[static_cast<size_t>(begin / kChunkBytes)] = hash_chunk(box.tensor, first, count, data, partial);
-  const auto index = &box - record_.boxes.data();
   std::lock_guard lock(mutex_);
   cut_cells_.take(static_cast<int32_t>(index), partial);
   record_.logical[static_cast<size_t>(index)].merge(partial);
@@ -228,6 +230,7 @@ void RankFile::set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, Logical
   BoxRecord& known = record_.boxes[static_cast<size_t>(box)];
   MS_CHECK(chunk_xxh3.size() == known.chunk_xxh3.size(), known.tensor.key, ": ", chunk_xxh3.size(), " hashes for ",
            known.chunk_xxh3.size(), " chunks");
+  hashed_[static_cast<size_t>(box)] = true;
   known.chunk_xxh3 = std::move(chunk_xxh3);
   cut_cells_.take(box, logical);
   record_.logical[static_cast<size_t>(box)] = std::move(logical);

@@ -75,13 +75,13 @@ class RankFile {
   // and compressed by so many threads at a time; what does not compress is hashed by the calling one. Before any other.
   void write_all(std::span<const std::byte* const> data, int threads);
 
-  // A box whose hashes are known: one that another rank holds, and has hashed. Its data comes by write_piece.
+  // A box whose hashes are known: the snapshot took them, or another rank that holds it. It is not hashed any more.
   void set_hashes(int32_t box, std::vector<uint64_t> chunk_xxh3, LogicalPartial logical);
   using Batch = core::BulkWriter::Batch;
   bool compressed(int32_t box) const { return record_.boxes[static_cast<size_t>(box)].compressed; }
   core::BulkWriter& bulk() { return *writer_; }  // for batches, which must be gone before finish()
-  // Bytes from `begin` on of such a box; they must stay until the batch has been waited for. Of a compressed one whole
-  // chunks, in the order of the file, which do not have to stay.
+  // Bytes from `begin` on of such a box that another rank holds; they must stay until the batch has been waited for. Of
+  // a compressed one whole chunks, in the order of the file, which do not have to stay.
   void write_piece(int32_t box, int64_t begin, std::span<const std::byte> bytes, Batch& batch);
 
   // Completes the file's hashes, fsyncs it. Once, when everything has been written.
@@ -109,6 +109,7 @@ class RankFile {
   std::optional<core::BulkWriter> writer_;
   std::optional<core::BulkWriter::Batch> later_;  // of write_all: what is not compressed
   RankFileRecord record_;
+  std::vector<bool> hashed_;  // each box: its hashes are known
   CutCellsWriter cut_cells_;
   std::vector<Packed> packed_;
   std::mutex mutex_;

@@ -45,6 +45,7 @@ RankFileRecord write_boxes(const SaveJob& job, const std::vector<size_t>& wanted
   require_room(job, total);
   Span span(recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
   RankFile file(job.temporary.string(), job.rank, std::move(boxes), file_options(job));
+  tell_hashes(job, wanted, file);
   file.write_all(data, job.compress_threads);
   return file.finish(recorder);
 }
@@ -143,7 +144,18 @@ std::string outcome_of(const std::function<std::string()>& body) {
   }
 }
 
+bool knows_hashes(const SaveJob& job, size_t i) { return i < job.hashes.size() && !job.hashes[i].chunk_xxh3.empty(); }
+
+void tell_hashes(const SaveJob& job, const std::vector<size_t>& wanted, RankFile& file) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!knows_hashes(job, wanted[i])) continue;
+    const ShardHashes& known = job.hashes[wanted[i]];
+    file.set_hashes(static_cast<int32_t>(i), known.chunk_xxh3, known.logical);
+  }
+}
+
 std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i) {
+  if (knows_hashes(job, i)) return job.hashes[i].chunk_xxh3;
   std::vector<uint64_t> hashes;
   const int64_t size = bytes_of(job.boxes[i]);
   for (int64_t begin = 0; begin < size; begin += kChunkBytes) {

@@ -32,6 +32,7 @@ struct SaveJob {
   std::string producer;
   std::vector<core::ShardedTensor> boxes;
   std::vector<const std::byte*> data;  // of each box
+  std::vector<ShardHashes> hashes;     // of each box as far as the snapshot took them, or none at all
   RankFile::Options file;
   int compress_threads = 1;
   int64_t full_every = 0;  // 0: all is written; N: what is as it was is linked, but in every Nth save
@@ -63,6 +64,10 @@ struct PartSource {
 };
 std::string write_part(const SaveJob& job, Incremental& incremental, const PartSource& source);
 
+// Whether the snapshot took the hashes of box i.
+bool knows_hashes(const SaveJob& job, size_t i);
+// Gives the file, whose boxes are these, or these and others behind them, the hashes that are known.
+void tell_hashes(const SaveJob& job, const std::vector<size_t>& wanted, RankFile& file);
 // Of every chunk of box i.
 std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i);
 // How the rank's file is written.

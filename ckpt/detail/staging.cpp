@@ -106,38 +106,51 @@ std::vector<std::byte*> Staging::places(std::span<const ShardData> shards) const
   return places;
 }
 
-void copy_shards(std::span<const ShardData> shards, std::span<std::byte* const> places, core::ThreadPool* pool,
-                 const std::atomic<int64_t>* version) {
-  struct Piece {
-    std::byte* to;
-    const std::byte* from;
-    int64_t size;
+std::vector<ShardHashes> copy_shards(std::span<const ShardData> shards, std::span<std::byte* const> places,
+                                     core::ThreadPool* pool, const std::atomic<int64_t>* version) {
+  struct Chunk {
     size_t shard;
+    int64_t begin, size;  // bytes of it
+    uint64_t xxh3 = 0;
+    LogicalPartial logical;
   };
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  std::vector<Piece> pieces;
+  std::vector<Chunk> chunks;
   for (size_t i = 0; i < shards.size(); ++i) {
     const int64_t size = bytes_of(shards[i].meta);
-    for (int64_t at = 0; at < size; at += kPiece) {
-      pieces.push_back({places[i] + at, shards[i].data + at, std::min(kPiece, size - at), i});
+    for (int64_t begin = 0; begin < size; begin += kChunkBytes) {
+      chunks.push_back({i, begin, std::min(kChunkBytes, size - begin), 0, {}});
     }
   }
   const int64_t begun = version == nullptr ? 0 : version->load();
-  const auto copy = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Piece& piece = pieces[static_cast<size_t>(i)];
+  const auto copy = [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      Chunk& chunk = chunks[static_cast<size_t>(i)];
+      const core::ShardedTensor& shard = shards[chunk.shard].meta;
+      const std::byte* from = shards[chunk.shard].data + chunk.begin;
+      std::byte* to = places[chunk.shard] + chunk.begin;
       // Past the caches: half the time, and what training has in them stays there.
-      kernels::copy_row(piece.from, piece.size, piece.to, kernels::Stores::kPastCaches);
-      MS_CHECK(version == nullptr || version->load() == begun, shards[piece.shard].meta.key,
-               " was updated while its snapshot was taken");
+      if (has_whole_cells(shard)) {
+        const int64_t item = core::size_of(shard.dtype);
+        chunk.xxh3 = copy_and_hash_chunk(shard, chunk.begin / item, chunk.size / item, from, to, chunk.logical);
+      } else {
+        kernels::copy_row(from, chunk.size, to, kernels::Stores::kPastCaches);
+      }
+      MS_CHECK(version == nullptr || version->load() == begun, shard.key, " was updated while its snapshot was taken");
     }
   };
-  const auto count = static_cast<int64_t>(pieces.size());
+  const auto count = static_cast<int64_t>(chunks.size());
   if (pool != nullptr) {
     pool->parallel_for(count, 1, copy);
   } else {
     copy(0, count);
   }
+  std::vector<ShardHashes> hashes(shards.size());
+  for (const Chunk& chunk : chunks) {
+    if (!has_whole_cells(shards[chunk.shard].meta)) continue;
+    hashes[chunk.shard].chunk_xxh3.push_back(chunk.xxh3);
+    hashes[chunk.shard].logical.merge(chunk.logical);
+  }
+  return hashes;
 }
 
 }  // namespace ms::ckpt

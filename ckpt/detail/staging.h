@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ckpt/logical_hash.h"
 #include "ckpt/shard_data.h"
 #include "core/arena.h"
 #include "core/thread_pool.h"
@@ -46,9 +47,11 @@ class Staging {
   int64_t mapped_bytes_ = 0;
 };
 
-// Copies every shard to its place. version: compared before and after each shard if not null; throws kInternal if it
-// has changed: the state was updated under the copy.
-void copy_shards(std::span<const ShardData> shards, std::span<std::byte* const> places, core::ThreadPool* pool,
-                 const std::atomic<int64_t>* version);
+// Copies every shard to its place, and hashes on the way those that have whole cells: both together take hardly longer
+// than memcpy, while hashing the copy later would take the training's time and bandwidth again. The others' hashes are
+// empty: pieces of their cells may take as much memory as they do (cut_cells.h). version: compared before and after
+// each chunk if not null; throws kInternal if it has changed: the state was updated under the copy.
+std::vector<ShardHashes> copy_shards(std::span<const ShardData> shards, std::span<std::byte* const> places,
+                                     core::ThreadPool* pool, const std::atomic<int64_t>* version);
 
 }  // namespace ms::ckpt

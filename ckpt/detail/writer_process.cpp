@@ -81,10 +81,10 @@ std::string encode_job(const SaveJob& job, int buffer, const std::byte* base) {
   RankFileRecord record;
   std::vector<int64_t> offsets;
   for (size_t i = 0; i < job.boxes.size(); ++i) {
-    record.boxes.push_back({job.boxes[i], {}, 0, {}, false, {}});
+    record.boxes.push_back({job.boxes[i], {}, 0, job.hashes[i].chunk_xxh3, false, {}});
+    record.logical.push_back(job.hashes[i].logical);
     offsets.push_back(job.data[i] - base);
   }
-  record.logical.resize(record.boxes.size());
   const json message = {{"root", job.root.string()},
                         {"temporary", job.temporary.string()},
                         {"rank", job.rank},
@@ -143,6 +143,7 @@ std::unique_ptr<ReceivedJob> decode_job(const std::string& text, const std::vect
   for (size_t i = 0; i < record.boxes.size(); ++i) {
     const core::ShardedTensor& box = record.boxes[i].tensor;
     job.boxes.push_back(box);
+    job.hashes.push_back({record.boxes[i].chunk_xxh3, record.logical[i]});
     end = std::max(end, offsets.at(i) + core::num_elements(box.local_shape) * core::size_of(box.dtype));
   }
   if (end == 0) return received;

@@ -1,15 +1,30 @@
 // Body of rows.h.
 
-inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Stores stores) {
-  int64_t done = 0;
-  if (streams(stores, reinterpret_cast<float*>(target))) {
-    constexpr int64_t kStep = kLanes * static_cast<int64_t>(sizeof(float));
-    for (; done + kStep <= bytes; done += kStep) {
-      put<true>(reinterpret_cast<float*>(target + done), load(reinterpret_cast<const float*>(row + done)));
-    }
+// Past the caches, what lies before the first whole vector of the target and behind the last excepted.
+inline void copy_piece(const std::byte* piece, int64_t bytes, std::byte* target) {
+#if MS_ISA > 0
+  constexpr int64_t kStep = kLanes * static_cast<int64_t>(sizeof(float));
+  const auto off = static_cast<int64_t>(reinterpret_cast<uintptr_t>(target) % kStep);
+  int64_t done = off == 0 ? 0 : std::min(bytes, kStep - off);
+  std::memcpy(target, piece, static_cast<size_t>(done));
+  for (; done + kStep <= bytes; done += kStep) {
+    put<true>(reinterpret_cast<float*>(target + done), load(reinterpret_cast<const float*>(piece + done)));
   }
-  std::memcpy(target + done, row + done, static_cast<size_t>(bytes - done));
-  finish(stores);
+  std::memcpy(target + done, piece + done, static_cast<size_t>(bytes - done));
+#else
+  std::memcpy(target, piece, static_cast<size_t>(bytes));
+#endif
+}
+
+inline void settle_pieces() { finish(Stores::kPastCaches); }
+
+inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Stores stores) {
+  if (stores == Stores::kCached) {
+    std::memcpy(target, row, static_cast<size_t>(bytes));
+  } else {
+    copy_piece(row, bytes, target);
+    settle_pieces();
+  }
 }
 
 template <bool kPastCaches, class T>

@@ -214,6 +214,46 @@ TEST(Saver, TwoBuffersTakeTwoSnapshots) {
   EXPECT_EQ(list_generations(folder.path()).size(), 4u);
 }
 
+// The hashes are of the training's memory, so that what memory does to a snapshot while it waits for the disk is found.
+TEST(Saver, ASnapshotThatChangesInMemoryIsFoundOut) {
+  const auto config = small_model(127, false, 200);
+  TemporaryFolder folder;
+  GatedDisk disk;
+  struct Snapshots final : core::Arena::Observer {
+    void on_change(const void* address, int64_t delta_bytes, core::MemoryTag tag, int64_t) override {
+      if (tag == core::MemoryTag::kCkpt && delta_bytes > 0) {
+        buffers.push_back(static_cast<std::byte*>(const_cast<void*>(address)));
+      }
+    }
+    std::vector<std::byte*> buffers;
+  } snapshots;
+  run_thread_ranks(1, [&](core::Endpoint& endpoint) {
+    core::Communicator comm = world_of(endpoint);
+    const RankState state({}, config, 0, mixed_roles());
+    core::Arena arena;
+    arena.set_observer(&snapshots);
+    Saver::Options options;
+    options.root = folder.path();
+    options.staging_buffers = 2;
+    options.arena = &arena;
+    Saver saver(comm, options);
+    saver.reserve(state.data());
+    ASSERT_EQ(snapshots.buffers.size(), 2u);
+    disk.close();
+    saver.save({make_info({}, config, 1), state.data()});
+    saver.save({make_info({}, config, 2), state.data()});  // behind the first, which waits for the disk
+    snapshots.buffers[1][0] ^= std::byte{1};
+    disk.open();
+    saver.finish();
+    arena.set_observer(nullptr);
+  });
+  EXPECT_TRUE(verify_generation(folder / "iter_0000001", {}).findings.empty());
+  const std::vector<Finding> findings = verify_generation(folder / "iter_0000002", {}).findings;
+  ASSERT_FALSE(findings.empty());
+  EXPECT_FALSE(findings[0].tensor.empty());
+  EXPECT_EQ(findings[0].file, "rank_00000.h5");
+}
+
 TEST(Saver, ALazySnapshotIsOfTheStateBeforeTheUpdate) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder eager, lazy;

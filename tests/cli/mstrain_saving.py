@@ -72,6 +72,14 @@ def main():
         def same(manifest):
             return {(t["name"], t["role"]): t["logical_xxh3"] for t in manifest["tensors"]} == logical
 
+        for interval, held in ("4", True), ("0", False):
+            ran = place.run("--train-iters", "1", "--save", f"held{interval}", "--save-interval", interval,
+                            "--metrics-path", f"held{interval}.jsonl")
+            with open(place.path(f"held{interval}.jsonl"), encoding="utf-8") as lines:
+                first = json.loads(lines.readline())
+            place.expect((first["peak memory bytes"]["ckpt"] > 0) == held,
+                         f"--save-interval {interval}: memory for snapshots {'is' if held else 'is not'} there from the start", ran)
+
         for flags in (["--no-async-save"], ["--ckpt-lazy-snapshot"], ["--ckpt-staging-buffers", "2"], ["--ckpt-writer", "process"],
                       ["--ckpt-write-path", "buffered"], ["--ckpt-write-path", "direct"], ["--ckpt-writer-nice", "5"],
                       ["--ckpt-writer-cpus", "0"], ["--ckpt-io-limit", "500"], ["--ckpt-timeout", "1"]):

@@ -74,6 +74,7 @@ struct Trainer::Impl {
       if (config.checkpoint.ckpt_writer == "process") options.writer_command = hooks.writer_command;
       saver = std::make_unique<ckpt::Saver>(groups->checkpoint, std::move(options));
     }
+    core::collectively(groups->world, "set aside memory for snapshots", [&] { reserve_staging(); });
     peak_tflops = config.logger.peak_tflops > 0 ? config.logger.peak_tflops : measure_peak_tflops(ops);
     core::collectively(groups->world, "metrics", [&] {
       if (endpoint.rank() == 0 && !config.logger.metrics_path.empty())
@@ -194,6 +195,16 @@ struct Trainer::Impl {
     options.arena = &arena;
     options.pool = &ops.pool;
     options.recorder = recorder;
+  }
+
+  // For saves that come again and again: else the first one would stop the training for the pages of its snapshot.
+  void reserve_staging() {
+    if (saver != nullptr && config.checkpoint.save_interval > 0) {
+      saver->reserve(shards_to_save(*state, *parameters, *optimizer, RankPart::kShare));
+    }
+    if (local != nullptr && config.checkpoint.non_persistent_save_interval > 0) {
+      local->reserve(shards_to_save(*state, *parameters, *optimizer, RankPart::kAll));
+    }
   }
 
   // Opens the local tier; what it has that is newer than the persistent checkpoint takes its place. False: as
