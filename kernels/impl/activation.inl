@@ -11,15 +11,16 @@ struct Silu {
 
 // 0.5 (1 + tanh(u)) is sigmoid(2u), which keeps its digits where the sum would cancel.
 struct GeluTanh {
-  static MS_INLINE Vec twice_u(Vec x) {
-    return broadcast(1.5957691216F) * x * fma(broadcast(0.044715F) * x, x, broadcast(1.0F));
+  // 2u in powers of 2: 2 / ln(2) sqrt(2 / pi) (x + 0.044715 x^3).
+  static MS_INLINE Vec phi(Vec x, Vec square) {
+    return sigmoid2(x * fma(broadcast(0.10294324F), square, broadcast(2.3022082F)));
   }
-  static MS_INLINE Vec value(Vec x) { return x * sigmoid(twice_u(x)); }
+  static MS_INLINE Vec value(Vec x) { return x * phi(x, x * x); }
   static MS_INLINE Vec slope(Vec x) {
-    const Vec one = broadcast(1.0F), s = sigmoid(twice_u(x));
-    const Vec du = broadcast(1.5957691216F) * fma(broadcast(0.134145F) * x, x, one);
+    const Vec square = x * x, s = phi(x, square);
+    const Vec du = fma(broadcast(0.21406444F), square, broadcast(1.5957691F));
     // s (1 - s) x du: far out s (1 - s) is 0 before x^3 overflows.
-    return fma(s * (one - s) * x, min(du, broadcast(1e30F)), s);
+    return fma(s * (broadcast(1.0F) - s) * x, min(du, broadcast(1e30F)), s);
   }
 };
 
@@ -36,18 +37,29 @@ struct Relu {
   static MS_INLINE Vec slope(Vec x) { return select_less(zero(), x, broadcast(1.0F), zero()); }
 };
 
-// The C library's erf, lane by lane: no polynomial of ours is as good, and no model of today runs it in a hot loop.
+// Phi(-|x|) is e^(-x^2 / 2) times a smooth function (half of erfcx), here a polynomial in t = 1 / (1 + 0.35 |x|) whose
+// relative error is below 2e-7 as far out as the product is a normal number.
 struct Gelu {
-  static MS_INLINE Vec normal_cdf(Vec x) {
-    float lanes[kLanes];
-    store(lanes, x);
-    for (int64_t i = 0; i < kLanes; ++i) lanes[i] = 0.5F * std::erfc(-0.70710678F * lanes[i]);
-    return load(lanes);
+  // density: e^(-x^2 / 2)
+  static MS_INLINE Vec normal_cdf(Vec x, Vec density) {
+    const Vec one = broadcast(1.0F), t = one / fma(broadcast(0.35F), max(x, zero() - x), one);
+    Vec p = broadcast(-0.02914590574800968F);
+    p = fma(p, t, broadcast(0.14397159218788147F));
+    p = fma(p, t, broadcast(-0.2557140290737152F));
+    p = fma(p, t, broadcast(0.15917393565177917F));
+    p = fma(p, t, broadcast(-0.023109687492251396F));
+    p = fma(p, t, broadcast(0.10550794750452042F));
+    p = fma(p, t, broadcast(0.11983288079500198F));
+    p = fma(p, t, broadcast(0.13986186683177948F));
+    p = fma(p, t, broadcast(0.13962140679359436F));
+    const Vec beyond = p * t * density;
+    return select_less(x, zero(), beyond, one - beyond);
   }
-  static MS_INLINE Vec value(Vec x) { return x * normal_cdf(x); }
+  static MS_INLINE Vec density(Vec x) { return exp(broadcast(-0.5F) * x * x); }
+  static MS_INLINE Vec value(Vec x) { return x * normal_cdf(x, density(x)); }
   static MS_INLINE Vec slope(Vec x) {
-    const Vec density = broadcast(0.39894228F) * exp(broadcast(-0.5F) * x * x);
-    return fma(max(min(x, broadcast(1e4F)), broadcast(-1e4F)), density, normal_cdf(x));
+    const Vec e = density(x), near = max(min(broadcast(1e4F), x), broadcast(-1e4F));
+    return fma(broadcast(0.39894228F) * near, e, normal_cdf(x, e));
   }
 };
 
@@ -72,13 +84,24 @@ void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx) {
   if (i < n) store_partial(dx + i, load_partial(dy + i, n - i) * Act::slope(load_partial(x + i, n - i)), n - i);
 }
 
+// How far behind element i of a row [gate | up] memory is asked for: what follows a half's last elements is the next
+// row's same half. With the same distance for all of a row SwiGLU takes 66 % of the bandwidth and not 88 (Zen 4).
+template <class T>
+struct GatedAhead {
+  explicit GatedAhead(int64_t f) : near(kAheadBytes / static_cast<int64_t>(sizeof(T))), far(near + f), turn(f - near) {}
+  MS_INLINE int64_t at(int64_t i) const { return i < turn ? near : far; }
+  int64_t near, far, turn;
+};
+
 // One row of a gated activation.
 template <class Act, bool kPastCaches, class T>
 void gated_into(const T* x, int64_t f, T* y) {
   const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+  const GatedAhead<T> ahead(f);
   for (int64_t i = 0; i < whole; i += kLanes) {
-    prefetch_ahead(x + i);
-    prefetch_ahead(x + f + i);
+    const T* const next = x + i + ahead.at(i);
+    prefetch(next);
+    prefetch(next + f);
     put<kPastCaches>(y + i, Act::value(load(x + i)) * load(x + f + i));
   }
   if (tail > 0) {
@@ -90,10 +113,12 @@ void gated_into(const T* x, int64_t f, T* y) {
 template <class Act, bool kPastCaches, class T>
 void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx) {
   const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+  const GatedAhead<T> ahead(f);
   for (int64_t i = 0; i < whole; i += kLanes) {
+    const T* const next = x + i + ahead.at(i);
     prefetch_ahead(dy + i);
-    prefetch_ahead(x + i);
-    prefetch_ahead(x + f + i);
+    prefetch(next);
+    prefetch(next + f);
     const Vec d = load(dy + i), gate = load(x + i), up = load(x + f + i);
     put<kPastCaches>(dx + i, d * up * Act::slope(gate));
     put<kPastCaches>(dx + f + i, d * Act::value(gate));

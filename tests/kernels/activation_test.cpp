@@ -135,5 +135,33 @@ TYPED_TEST(Activations, LargeInputsStayFinite) {
   }
 }
 
+TEST(Activation, WhatIsNotFinite) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const Activation kind : kKinds) {
+    // A vector's width of each: vectors and their remainders take different code.
+    for (const float value : {std::nanf(""), kInf, -kInf, 1e20F, -1e20F, 1e38F, -1e38F}) {
+      const std::vector<float> x(17, value), dy(17, 1.0F);
+      std::vector<float> y(17), dx(17);
+      activation(kind, x.data(), 17, y.data());
+      activation_backward(kind, dy.data(), x.data(), 17, dx.data());
+      for (size_t i = 0; i < y.size(); ++i) {
+        const auto where = testing::Message() << static_cast<int>(kind) << " of " << value << " at " << i;
+        if (std::isnan(value)) {
+          EXPECT_TRUE(std::isnan(y[i])) << where;
+        } else if (value > 0) {
+          EXPECT_EQ(y[i], value) << where;
+        } else if (std::isinf(value)) {
+          EXPECT_TRUE(y[i] == 0 || std::isnan(y[i])) << where;  // -inf * 0, as PyTorch has it
+        } else {
+          EXPECT_EQ(y[i], 0) << where;
+        }
+        if (std::isfinite(value)) {
+          EXPECT_EQ(dx[i], value > 0 ? 1 : 0) << where;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms::kernels
