@@ -51,19 +51,31 @@ void report_flops(benchmark::State& state, double flops, int threads) {
 }
 
 double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick) {
+  return in_turns(state, work, std::vector<std::function<void()>>{yardstick})[0];
+}
+
+std::vector<double> in_turns(benchmark::State& state, const std::function<void()>& work,
+                             const std::vector<std::function<void()>>& yardsticks) {
   const auto seconds = [](const std::function<void()>& call) {
     const auto start = std::chrono::steady_clock::now();
     call();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  std::vector<double> ratios;
+  std::vector<std::vector<double>> ratios(yardsticks.size());
   for (auto _ : state) {
-    const double other = seconds(yardstick), ours = seconds(work);
+    std::vector<double> others;
+    for (const auto& yardstick : yardsticks) others.push_back(seconds(yardstick));
+    const double ours = seconds(work);
     state.SetIterationTime(ours);
-    ratios.push_back(other / ours);
+    for (size_t i = 0; i < others.size(); ++i) ratios[i].push_back(others[i] / ours);
   }
-  std::nth_element(ratios.begin(), ratios.begin() + static_cast<int64_t>(ratios.size() / 2), ratios.end());
-  return ratios[ratios.size() / 2];
+  std::vector<double> medians;
+  for (auto& of_one : ratios) {
+    const auto middle = of_one.begin() + static_cast<int64_t>(of_one.size() / 2);
+    std::nth_element(of_one.begin(), middle, of_one.end());
+    medians.push_back(*middle);
+  }
+  return medians;
 }
 
 }  // namespace ms::bench

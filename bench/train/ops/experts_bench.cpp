@@ -1,14 +1,18 @@
 // What a MoE layer does besides its router: experts/<operator>/threads:<n>, in real time.
 //
-// Grouped products take turns with a loop of products, one for each group: `of loop` is the median of the loop's time
-// over theirs. Permutations take turns with copies of as many rows: %copy is the median of the ratios of bytes moved.
+// Grouped products take turns with loops of products, one for each group, and report the medians of a loop's time over
+// theirs: `of loop` for ops::linear, whose kernels are theirs, `of library loop` for oneDNN's fp32 products (Eigen's
+// without it), each split over the pool as ops::linear splits it. Permutations take turns with copies of as many rows:
+// %copy is the median of the ratios of bytes moved.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "bench/bench_support.h"
 #include "core/tensor.h"
+#include "kernels/gemm.h"
 #include "tests/support/random_values.h"
+#include "train/ops/detail/gemm_operand.h"
 #include "train/ops/grouped_matmul.h"
 #include "train/ops/linear.h"
 #include "train/ops/token_permute.h"
@@ -27,6 +31,37 @@ struct Experts {
   int64_t groups, rows, in, out;
 };
 
+struct Extents {
+  int64_t m, n, k;
+};
+
+// c [m, n] = a b, of the library behind kernels/gemm.h: oneDNN, or Eigen in a build without it. a is [m, k]; b is
+// [k, n], or [n, k] with transpose_b; with as few terms as a group has rows, a is [k, m] and c += a b.
+void library_product(core::ThreadPool& pool, const Extents& extents, const float* a, const float* b, bool transpose_b,
+                     float* c) {
+  static const kernels::GemmImplementation& library = *[] {
+    const auto all = kernels::gemm_implementations();
+    const auto named = [&](std::string_view name) {
+      return std::find_if(all.begin(), all.end(), [&](const auto* one) { return one->name == name; });
+    };
+    return named("onednn") != all.end() ? *named("onednn") : *named("eigen");
+  }();
+  kernels::GemmProblem problem;
+  problem.m = extents.m, problem.n = extents.n, problem.k = extents.k;
+  problem.transpose_a = problem.accumulate = extents.k < std::min(extents.m, extents.n);
+  problem.transpose_b = transpose_b;
+  problem.a = a, problem.lda = problem.transpose_a ? extents.m : extents.k;
+  problem.b = b, problem.ldb = transpose_b ? extents.k : extents.n;
+  problem.c = c, problem.ldc = extents.n;
+  if (problem.m >= problem.n) {
+    pool.parallel_for(problem.m, detail::kRowGrain,
+                      [&](int64_t begin, int64_t end) { library.run(detail::rows_of(problem, begin, end)); });
+  } else {
+    pool.parallel_for(problem.n, detail::kColumnGrain,
+                      [&](int64_t begin, int64_t end) { library.run(detail::columns_of(problem, begin, end)); });
+  }
+}
+
 void grouped(benchmark::State& state, const std::string& pass, int threads, const Experts& e) {
   core::ThreadPool pool(threads);
   core::Arena arena;
@@ -34,7 +69,7 @@ void grouped(benchmark::State& state, const std::string& pass, int threads, cons
   const int64_t tokens = e.groups * e.rows;
   const auto x = random_tensor(arena, {tokens, e.in}), dy = random_tensor(arena, {tokens, e.out});
   const auto weight = random_tensor(arena, {e.groups, e.out, e.in});
-  const auto main_grad = random_tensor(arena, {e.groups, e.out, e.in});
+  const auto main_grad = random_tensor(arena, {e.groups, e.out, e.in}), dx = random_tensor(arena, x.shape());
   const auto ends = group_ends(std::vector<int64_t>(static_cast<size_t>(e.groups), e.rows));
   const auto y = grouped_matmul(context, x, weight, ends, GroupedWeight::kOutIn);
   double want = 0;
@@ -60,7 +95,22 @@ void grouped(benchmark::State& state, const std::string& pass, int threads, cons
       }
     }
   };
-  state.counters["of loop"] = bench::in_turns(state, together, loop);
+  const auto library = [&] {
+    for (int64_t group = 0; group < e.groups; ++group) {
+      const auto at = [&](const core::Tensor& tensor, int64_t elements) {
+        return tensor.data<float>() + group * elements;
+      };
+      float* const xs = at(x, e.rows * e.in);
+      float* const ys = at(dy, e.rows * e.out);
+      if (pass == "fwd")
+        library_product(pool, {e.rows, e.out, e.in}, xs, at(weight, e.out * e.in), true, at(y, e.rows * e.out));
+      if (pass == "dgrad")
+        library_product(pool, {e.rows, e.in, e.out}, ys, at(weight, e.out * e.in), false, at(dx, e.rows * e.in));
+      if (pass == "wgrad") library_product(pool, {e.out, e.in, e.rows}, ys, xs, false, at(main_grad, e.out * e.in));
+    }
+  };
+  const std::vector<double> ratios = bench::in_turns(state, together, {loop, library});
+  state.counters["of loop"] = ratios[0], state.counters["of library loop"] = ratios[1];
   bench::report_flops(state, 2.0 * static_cast<double>(tokens * e.out * e.in), threads);
 }
 
