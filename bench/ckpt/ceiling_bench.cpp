@@ -1,12 +1,11 @@
 // What a save of so many bytes does, one thread's: copying them; both hashes of them (chunks and logical) one after the
-// other by a call of XXH3 for each chunk and cell, and in one pass as the saver takes them; writing them past the page
-// cache with fsync, and removing the file, which is work too where the file system discards what it frees.
-// bench/train/save_cost.py holds the trainer's saves against it.
+// other by a call of XXH3 for each chunk and cell; all three in one pass, as the saver's snapshot does; writing them
+// past the page cache with fsync, and removing the file, which is work too where the file system discards what it
+// frees. bench/train/save_cost.py holds the trainer's saves against it.
 //
 //   bench.ckpt.ceiling FOLDER [BYTES]     1 GiB; prints JSON, seconds; medians of five
-//   bench.ckpt.ceiling FOLDER BYTES PERIOD     only writes them, every PERIOD seconds, until it is killed: what the
-//   disk
-//       alone costs what computes beside it
+//   bench.ckpt.ceiling FOLDER BYTES PERIOD    writes them every PERIOD seconds until it is killed: what the
+//                                             disk alone costs what computes beside it
 //
 // FOLDER decides which disk is measured; what is made in it is removed.
 
@@ -66,7 +65,7 @@ int run(const fs::path& file_path, int64_t bytes) {
   std::memset(to.data(), 1, to.size_bytes());
   const core::ShardedTensor tensor{"w", core::TensorRole::kParam, core::DType::kFp32, {bytes / 4}, {0}, {bytes / 4}, 0};
   const core::WritePath path = path_for(file_path);
-  std::vector<double> copy_s, hash_s, hash_one_pass_s, copy_hash_s, write_s, remove_s;
+  std::vector<double> copy_s, hash_s, one_pass_s, write_s, remove_s;
   uint64_t hash = 0, cells = 0;
   for (int round = 0; round < 5; ++round) {
     copy_s.push_back(bench::seconds([&] { std::memcpy(to.data(), from.data(), from.size_bytes()); }));
@@ -79,15 +78,7 @@ int run(const fs::path& file_path, int64_t bytes) {
         }
       }
     }));
-    hash_one_pass_s.push_back(bench::seconds([&] {
-      ckpt::LogicalPartial partial;
-      for (int64_t at = 0; at < bytes; at += ckpt::kChunkBytes) {
-        const int64_t size = std::min(ckpt::kChunkBytes, bytes - at);
-        hash += ckpt::hash_chunk(tensor, at / 4, size / 4, to.data() + at, partial);
-      }
-      hash += partial.sum;
-    }));
-    copy_hash_s.push_back(bench::seconds([&] {
+    one_pass_s.push_back(bench::seconds([&] {
       ckpt::LogicalPartial partial;
       for (int64_t at = 0; at < bytes; at += ckpt::kChunkBytes) {
         const int64_t size = std::min(ckpt::kChunkBytes, bytes - at);
@@ -101,8 +92,7 @@ int run(const fs::path& file_path, int64_t bytes) {
   const nlohmann::json result = {{"bytes", bytes},
                                  {"copy_s", bench::median(copy_s)},
                                  {"hash_s", bench::median(hash_s)},
-                                 {"hash_one_pass_s", bench::median(hash_one_pass_s)},
-                                 {"copy_hash_s", bench::median(copy_hash_s)},
+                                 {"one_pass_s", bench::median(one_pass_s)},
                                  {"write_s", bench::median(write_s)},
                                  {"remove_s", bench::median(remove_s)},
                                  {"write_path", core::write_path_name(path)},
