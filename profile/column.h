@@ -64,6 +64,14 @@ class Column {
     if (n > 0) std::memcpy(static_cast<void*>(data_ + size_), values, n * sizeof(T));
     size_ += n;
   }
+  // values[i] for each i of `order`.
+  template <class Order>
+  void append_from(const Column& values, const Order& order) {
+    reserve(size_ + order.size());
+    T* out = data_ + size_;
+    for (const auto i : order) *out++ = values[i];
+    size_ += order.size();
+  }
   void clear() { size_ = 0; }
   void swap(Column& other) noexcept {
     std::swap(data_, other.data_);

@@ -4,6 +4,20 @@
 #include <vector>
 
 namespace ms::profile {
+namespace {
+
+// std::merge of two runs that are not empty; what comes before all of the second, or behind all of the first, is only
+// copied.
+template <class Less>
+void merge(const uint32_t* first, const uint32_t* second, const uint32_t* end, uint32_t* out, const Less& less) {
+  const uint32_t* begin = std::upper_bound(first, second, *second, less);
+  const uint32_t* rest = std::lower_bound(second, end, *(second - 1), less);
+  out = std::copy(first, begin, out);
+  out = std::merge(begin, second, second, rest, out, less);
+  std::copy(rest, end, out);
+}
+
+}  // namespace
 
 Column<uint32_t> order_by_start(const Column<int64_t>& ts, const Column<int64_t>& dur) {
   const auto n = static_cast<uint32_t>(ts.size());
@@ -20,9 +34,8 @@ Column<uint32_t> order_by_start(const Column<int64_t>& ts, const Column<int64_t>
     std::vector<uint32_t> longer{0};
     size_t run = 0;
     for (; run + 2 < runs.size(); run += 2) {
-      std::merge(order.begin() + runs[run], order.begin() + runs[run + 1], order.begin() + runs[run + 1],
-                 order.begin() + runs[run + 2], merged.begin() + runs[run],
-                 [&](uint32_t a, uint32_t b) { return starts_before(ts, dur, a, b); });
+      merge(order.begin() + runs[run], order.begin() + runs[run + 1], order.begin() + runs[run + 2],
+            merged.begin() + runs[run], [&](uint32_t a, uint32_t b) { return starts_before(ts, dur, a, b); });
       longer.push_back(runs[run + 2]);
     }
     if (run + 1 < runs.size()) {  // an odd one out

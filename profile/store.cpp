@@ -20,8 +20,7 @@ namespace {
 template <class T>
 void permute(Column<T>& column, const Column<uint32_t>& order) {
   Column<T> sorted;
-  sorted.reserve(column.size());
-  for (const uint32_t i : order) sorted.push_back(column[i]);
+  sorted.append_from(column, order);
   column.swap(sorted);
 }
 

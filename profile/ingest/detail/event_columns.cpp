@@ -67,39 +67,44 @@ uint8_t EventColumns::name_flags(NameId name) {
   return flags;
 }
 
-EventColumns::CategoryRef EventColumns::category_of(const Value& value) {
+const EventColumns::CategoryRef& EventColumns::find_category(const Value& value) {
   const std::string_view text = value.kind == Kind::kString ? value.text() : std::string_view();
   const uint64_t head = text.empty() ? 0 : value.head();
-  for (const CachedCategory& known : categories_) {
+  const auto is = [&](const CachedCategory& known) {
     const bool same = known.head == head && known.text.size() == text.size();
-    if (same && (text.size() <= sizeof(head) || known.text == text)) return known.ref;
+    return same && (text.size() <= sizeof(head) || known.text == text);
+  };
+  if (last_category_ < categories_.size() && is(categories_[last_category_])) return categories_[last_category_].ref;
+  for (last_category_ = 0; last_category_ < categories_.size(); ++last_category_) {
+    if (is(categories_[last_category_])) return categories_[last_category_].ref;
   }
   const std::string name = value.escaped ? unescape(text) : std::string(text);
   const std::optional<Side> side = side_of_category(name);
   CategoryRef ref{kernels::xxh3(name.data(), name.size()), trace_.category(name, side.value_or(Side::kHost)),
                   side.value_or(Side::kHost), side.has_value()};
-  if (categories_.size() < 256) categories_.push_back({head, std::string(text), ref});
-  return ref;
+  if (categories_.size() == kCachedCategories) return uncached_category_ = ref;
+  categories_.push_back({head, std::string(text), ref});
+  return categories_.back().ref;
 }
 
 // Operators carry shapes and call stacks, which are most of many files; few operators' are of use.
 bool EventColumns::wants_arguments(const ScannedEvent& event) {
   if (own_ || !event.cat || !event.name) return true;
-  const CategoryRef category = category_of(event.cat);
+  const CategoryRef& category = category_of(event.cat);
   if (category.side == Side::kPython) return false;
   if (category.side != Side::kOperator && category.side != Side::kAnnotation) return true;
   return (name_flags(names_.of(event.name)) & (kHasFlopsName | kCommunicatesName | kTritonName)) != 0;
 }
 
-std::optional<int64_t> EventColumns::time_of(const Value& value, std::string_view missing, const ScannedEvent& event) {
-  if (!value || (value.kind == Kind::kLiteral && value.text() == "null")) {
-    issue(missing, example(event));
-    return std::nullopt;
+int64_t EventColumns::time_of(const Value& value, std::string_view missing, const ScannedEvent& event) {
+  if (value.kind == Kind::kNumber || value.kind == Kind::kString) {
+    const int64_t ns = ns_of_microseconds(value.text());
+    if (ns == kNoTime) issue("bad_number", example(event));
+    return ns;
   }
-  std::optional<int64_t> ns;
-  if (value.kind == Kind::kNumber || value.kind == Kind::kString) ns = microseconds_to_ns(value.text());
-  if (!ns) issue("bad_number", example(event));
-  return ns;
+  const bool none = !value || (value.kind == Kind::kLiteral && value.text() == "null");
+  issue(none ? missing : "bad_number", example(event));
+  return kNoTime;
 }
 
 // Ids are 32 bits in the store. Wider ones get a number of their own, from the top down.
@@ -227,8 +232,8 @@ uint32_t EventColumns::add_stack(std::string_view text) {
 }
 
 void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
-  int64_t dur = 0;
-  if (const auto ns = time_of(event.dur, "missing_dur", event)) dur = *ns;
+  int64_t dur = time_of(event.dur, "missing_dur", event);
+  if (dur == kNoTime) dur = 0;
   if (dur < 0) {
     issue("negative_dur", example(event));
     ++trace_.negative_dur;
@@ -352,36 +357,36 @@ void EventColumns::add(const ScannedEvent& event) {
   if (event.cat) ++trace_.categories[category_of(event.cat).index].events;
   if (phase == 'M') return on_metadata(event);
   if (use == PhaseUse::kCounted) return;
-  const std::optional<int64_t> ts = time_of(event.ts, "missing_ts", event);
-  if (!ts) {
+  const int64_t ts = time_of(event.ts, "missing_ts", event);
+  if (ts == kNoTime) {
     if (event.ts) issue("lost_events", example(event));
     return;
   }
   switch (phase) {
     case 'X':
-      return on_slice(event, *ts);
+      return on_slice(event, ts);
     case 'B': {
       const CategoryRef category = category_of(event.cat);
       const uint16_t lane = lanes_.host(event);
-      edges_.push_back({*ts, uint64_t{lane} * 2, add_slice(*ts, -1, names_.of(event.name), category.index, lane)});
+      edges_.push_back({ts, uint64_t{lane} * 2, add_slice(ts, -1, names_.of(event.name), category.index, lane)});
       return;
     }
     case 'E':
-      edges_.push_back({*ts, uint64_t{lanes_.host(event)} * 2, kNoSlice});
-      last_end_ = std::max(last_end_, *ts);
+      edges_.push_back({ts, uint64_t{lanes_.host(event)} * 2, kNoSlice});
+      last_end_ = std::max(last_end_, ts);
       return;
     case 'i':
     case 'I':
-      if (event.name.text() == "[memory]") on_memory(event, *ts);
+      if (event.name.text() == "[memory]") on_memory(event, ts);
       return;
     case 'C':
-      return on_counter(event, *ts);
+      return on_counter(event, ts);
     case 's':
     case 't':
     case 'f':
-      return on_flow(event, *ts);
+      return on_flow(event, ts);
     default:
-      return on_async(event, *ts, phase);
+      return on_async(event, ts, phase);
   }
 }
 

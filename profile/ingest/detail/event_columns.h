@@ -24,13 +24,16 @@ namespace ms::profile::detail {
 // Also says which arguments are worth scanning.
 class EventColumns final : public ArgumentFilter {
  public:
-  EventColumns(RankTrace& trace, FileIssues& issues) : trace_(trace), issues_(issues) {}
+  EventColumns(RankTrace& trace, FileIssues& issues) : trace_(trace), issues_(issues) {
+    categories_.reserve(kCachedCategories);  // they stay where they are
+  }
 
   // Before each scan: where the event's text lies, and at which byte of the file.
   void begin_event(const char* text, int64_t offset) {
     text_ = text;
     offset_ = offset;
     names_.forget();
+    category_at_ = nullptr;
   }
   // The events are ours (report/chrome_trace.h): their arguments are all of use, and words that were put in for other
   // tools are taken back. Before the first event.
@@ -71,9 +74,18 @@ class EventColumns final : public ArgumentFilter {
     Side side = Side::kHost;
     bool known = true;
   };
-  CategoryRef category_of(const Value& cat);
+  // Of the event's `cat`, which is asked for more than once.
+  const CategoryRef& category_of(const Value& cat) {
+    if (cat.data != category_at_ || cat.data == nullptr) {
+      category_at_ = cat.data;
+      category_ = &find_category(cat);
+    }
+    return *category_;
+  }
+  const CategoryRef& find_category(const Value& cat);
   uint8_t name_flags(NameId name);
-  std::optional<int64_t> time_of(const Value& value, std::string_view missing, const ScannedEvent& event);
+  // kNoTime, and an issue, where there is none.
+  int64_t time_of(const Value& value, std::string_view missing, const ScannedEvent& event);
   uint32_t compact(uint64_t id);
   int64_t integer(const ScannedEvent& event, Arg arg, int64_t missing) const;
   void absorb_events(Events& later, const std::vector<NameId>& names, const std::vector<uint8_t>& categories,
@@ -87,12 +99,17 @@ class EventColumns final : public ArgumentFilter {
   int64_t offset_ = 0;
   int64_t events_ = 0;
 
+  static constexpr size_t kCachedCategories = 256;
   struct CachedCategory {
     uint64_t head = 0;  // Value::head of the text
     std::string text;
     CategoryRef ref;
   };
   std::vector<CachedCategory> categories_;
+  size_t last_category_ = 0;           // index of the one that was looked up last
+  const char* category_at_ = nullptr;  // the text that was looked up last, and what came of it
+  const CategoryRef* category_ = nullptr;
+  CategoryRef uncached_category_;
   std::vector<uint8_t> name_flags_;
   bool own_ = false;
   std::map<std::pair<uint32_t, NameId>, uint32_t> frames_;  // of RankTrace::stacks

@@ -5,25 +5,31 @@
 #include <utility>
 
 #include "kernels/isa.h"
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593), not ours
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #define MS_SCAN_INLINE inline __attribute__((always_inline))
+#define MS_SCAN_APART __attribute__((noinline))
 
 namespace ms::profile::detail {
 
 // Segments name the value that follows by its place in ScannedEvent.
-static_assert(sizeof(ScannedEvent) < Segment::kId2 && std::is_standard_layout_v<ScannedEvent>);
+static_assert(sizeof(ScannedEvent) < UINT16_MAX && std::is_standard_layout_v<ScannedEvent>);
 
-#define MS_SCAN_AVX2 0
+#define MS_SCAN_ISA 0
 namespace portable {
 #include "profile/ingest/detail/event_scan.inl"
 }  // namespace portable
-#undef MS_SCAN_AVX2
+#undef MS_SCAN_ISA
 
 #if defined(__x86_64__)
-#define MS_SCAN_AVX2 1
+#define MS_SCAN_ISA 1
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt,pclmul"))), apply_to = function)
 #else
@@ -38,34 +44,62 @@ namespace avx2 {
 #else
 #pragma GCC pop_options
 #endif
-#undef MS_SCAN_AVX2
+#undef MS_SCAN_ISA
+
+#define MS_SCAN_ISA 2
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,popcnt,pclmul,avx512f,avx512bw"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi,popcnt,pclmul,avx512f,avx512bw")
+#endif
+namespace avx512 {
+#include "profile/ingest/detail/event_scan.inl"
+}  // namespace avx512
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef MS_SCAN_ISA
+#endif
 
 namespace {
 
-bool use_avx2() {
-  static const bool avx2 = kernels::active_isa() != kernels::Isa::kScalar;
-  return avx2;
+struct Functions {
+  decltype(&portable::scan_event) scan_event = portable::scan_event;
+  decltype(&portable::skip_value) skip_value = portable::skip_value;
+  decltype(&portable::skip_space) skip_space = portable::skip_space;
+};
+
+Functions choose() {
+#if defined(__x86_64__)
+  switch (kernels::active_isa()) {
+    case kernels::Isa::kAvx512:
+      return {avx512::scan_event, avx512::skip_value, avx512::skip_space};
+    case kernels::Isa::kAvx2:
+      return {avx2::scan_event, avx2::skip_value, avx2::skip_space};
+    case kernels::Isa::kScalar:
+      break;
+  }
+#endif
+  return {};
 }
+
+const Functions& functions() {
+  static const Functions chosen = choose();
+  return chosen;
+}
+
 }  // namespace
 
-Scan EventScanner::scan(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
-  return use_avx2() ? avx2::scan_event(begin, end, event, filter, segments_)
-                    : portable::scan_event(begin, end, event, filter, segments_);
-}
+EventScanner::EventScanner() : scan_(functions().scan_event) {}
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
-  return use_avx2() ? avx2::skip_value(begin, end, next, value) : portable::skip_value(begin, end, next, value);
+  return functions().skip_value(begin, end, next, value);
 }
-const char* skip_space(const char* begin, const char* end) {
-  return use_avx2() ? avx2::skip_space(begin, end) : portable::skip_space(begin, end);
-}
-#else
-Scan EventScanner::scan(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter) {
-  return portable::scan_event(begin, end, event, filter, segments_);
-}
-Scan skip_value(const char* begin, const char* end, const char*& next, Value* value) {
-  return portable::skip_value(begin, end, next, value);
-}
-const char* skip_space(const char* begin, const char* end) { return portable::skip_space(begin, end); }
-#endif
+const char* skip_space(const char* begin, const char* end) { return functions().skip_space(begin, end); }
 
 }  // namespace ms::profile::detail
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif

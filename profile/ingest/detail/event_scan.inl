@@ -1,61 +1,70 @@
 // The body of event_scan.cpp, compiled once per instruction set (no includes, no lambdas: a region's code must not
-// leave it). MS_BLOCK bytes are looked at together; masks have a bit for each.
+// leave it). kBlock bytes are looked at together; masks have a bit for each.
 
-#if MS_SCAN_AVX2
+#if MS_SCAN_ISA == 2
+constexpr int kBlock = 64;
+using Mask = uint64_t;
+struct Block {
+  __m512i bytes;
+};
+MS_SCAN_INLINE Block load(const char* p) { return {_mm512_loadu_si512(p)}; }
+MS_SCAN_INLINE Mask equal(Block block, char c) { return _mm512_cmpeq_epi8_mask(block.bytes, _mm512_set1_epi8(c)); }
+// Bytes from 0 to `c`, unsigned.
+MS_SCAN_INLINE Mask at_most(Block block, char c) { return _mm512_cmple_epu8_mask(block.bytes, _mm512_set1_epi8(c)); }
+// '[' and '{' (or ']' and '}') differ in one bit.
+MS_SCAN_INLINE Mask equal_but_case(Block block, char c) {
+  return _mm512_cmpeq_epi8_mask(_mm512_or_si512(block.bytes, _mm512_set1_epi8(0x20)), _mm512_set1_epi8(c));
+}
+#elif MS_SCAN_ISA == 1
 constexpr int kBlock = 32;
+using Mask = uint32_t;
 struct Block {
   __m256i bytes;
 };
+MS_SCAN_INLINE Mask bits(__m256i bytes) { return static_cast<Mask>(_mm256_movemask_epi8(bytes)); }
 MS_SCAN_INLINE Block load(const char* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-MS_SCAN_INLINE uint32_t equal(Block block, char c) {
-  return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(block.bytes, _mm256_set1_epi8(c))));
+MS_SCAN_INLINE Mask equal(Block block, char c) { return bits(_mm256_cmpeq_epi8(block.bytes, _mm256_set1_epi8(c))); }
+MS_SCAN_INLINE Mask at_most(Block block, char c) {
+  return bits(_mm256_cmpeq_epi8(_mm256_min_epu8(block.bytes, _mm256_set1_epi8(c)), block.bytes));
 }
-MS_SCAN_INLINE uint32_t equal_bytes(Block a, Block b) {
-  return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(a.bytes, b.bytes)));
-}
-// Bytes from 0 to `c`, unsigned.
-MS_SCAN_INLINE uint32_t at_most(Block block, char c) {
-  return static_cast<uint32_t>(
-      _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(block.bytes, _mm256_set1_epi8(c)), block.bytes)));
-}
-// '[' and '{' (or ']' and '}') differ in one bit.
-MS_SCAN_INLINE uint32_t equal_but_case(Block block, char c) {
-  return static_cast<uint32_t>(_mm256_movemask_epi8(
-      _mm256_cmpeq_epi8(_mm256_or_si256(block.bytes, _mm256_set1_epi8(0x20)), _mm256_set1_epi8(c))));
+MS_SCAN_INLINE Mask equal_but_case(Block block, char c) {
+  return bits(_mm256_cmpeq_epi8(_mm256_or_si256(block.bytes, _mm256_set1_epi8(0x20)), _mm256_set1_epi8(c)));
 }
 #else
 constexpr int kBlock = 8;
+using Mask = uint8_t;
 struct Block {
   const char* bytes;
 };
 MS_SCAN_INLINE Block load(const char* p) { return {p}; }
-MS_SCAN_INLINE uint32_t equal(Block block, char c) {
-  uint32_t mask = 0;
-  for (int i = 0; i < kBlock; ++i) mask |= static_cast<uint32_t>(block.bytes[i] == c) << i;
-  return mask;
+MS_SCAN_INLINE Mask equal(Block block, char c) {
+  unsigned mask = 0;
+  for (int i = 0; i < kBlock; ++i) mask |= static_cast<unsigned>(block.bytes[i] == c) << i;
+  return static_cast<Mask>(mask);
 }
-MS_SCAN_INLINE uint32_t at_most(Block block, char c) {
-  uint32_t mask = 0;
+MS_SCAN_INLINE Mask at_most(Block block, char c) {
+  unsigned mask = 0;
   for (int i = 0; i < kBlock; ++i) {
-    mask |= static_cast<uint32_t>(static_cast<unsigned char>(block.bytes[i]) <= static_cast<unsigned char>(c)) << i;
+    mask |= static_cast<unsigned>(static_cast<unsigned char>(block.bytes[i]) <= static_cast<unsigned char>(c)) << i;
   }
-  return mask;
+  return static_cast<Mask>(mask);
 }
-MS_SCAN_INLINE uint32_t equal_but_case(Block block, char c) {
-  uint32_t mask = 0;
-  for (int i = 0; i < kBlock; ++i) mask |= static_cast<uint32_t>((block.bytes[i] | 0x20) == c) << i;
-  return mask;
+MS_SCAN_INLINE Mask equal_but_case(Block block, char c) {
+  unsigned mask = 0;
+  for (int i = 0; i < kBlock; ++i) mask |= static_cast<unsigned>((block.bytes[i] | 0x20) == c) << i;
+  return static_cast<Mask>(mask);
 }
 #endif
+MS_SCAN_INLINE int first_of(uint64_t mask) { return __builtin_ctzll(mask); }  // of a mask that is not empty
 
 MS_SCAN_INLINE const char* space_end(const char* p, const char* end) {
   if (static_cast<unsigned char>(*p) > ' ' || p >= end) return p;
   ++p;
   if (static_cast<unsigned char>(*p) > ' ' || p >= end) return p;
   for (; p < end; p += kBlock) {
-    const uint32_t other = ~at_most(load(p), ' ') & static_cast<uint32_t>((uint64_t{1} << kBlock) - 1);
+    const auto other = static_cast<Mask>(~at_most(load(p), ' '));
     if (other != 0) {
-      p += __builtin_ctz(other);
+      p += first_of(other);
       break;
     }
   }
@@ -63,15 +72,16 @@ MS_SCAN_INLINE const char* space_end(const char* p, const char* end) {
 }
 
 // p is behind the opening quote; returns the closing one, or `end`.
-MS_SCAN_INLINE const char* string_end(const char* p, const char* end, bool& escaped) {
+MS_SCAN_APART const char* string_end(const char* p, const char* end, bool& escaped) {
   while (p < end) {
     const Block block = load(p);
-    const uint32_t quotes = equal(block, '"'), slashes = equal(block, '\\'), both = quotes | slashes;
+    const Mask quotes = equal(block, '"'), slashes = equal(block, '\\');
+    const auto both = static_cast<Mask>(quotes | slashes);
     if (both == 0) {
       p += kBlock;
       continue;
     }
-    const int at = __builtin_ctz(both);
+    const int at = first_of(both);
     if ((quotes >> at & 1) != 0) return p + at < end ? p + at : end;
     escaped = true;
     p += at + 2;
@@ -82,7 +92,7 @@ MS_SCAN_INLINE const char* string_end(const char* p, const char* end, bool& esca
 // Each bit of the result is the parity of the bits up to and with it: 1 from an opening quote to before its closing
 // one.
 MS_SCAN_INLINE uint64_t inside_quotes(uint64_t quotes) {
-#if MS_SCAN_AVX2
+#if MS_SCAN_ISA > 0
   // Without carries, times all ones: every bit is the sum of those below it. Every CPU with AVX2 has it.
   return static_cast<uint64_t>(
       _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_set_epi64x(0, static_cast<int64_t>(quotes)), _mm_set1_epi8(-1), 0)));
@@ -95,37 +105,39 @@ MS_SCAN_INLINE uint64_t inside_quotes(uint64_t quotes) {
 struct Masks {
   uint64_t quotes, slashes, opening, closing;
 };
-MS_SCAN_INLINE Masks masks_of(const char* p) {
+MS_SCAN_INLINE Masks masks_of(const char* p, char open, char close) {
   Masks out{0, 0, 0, 0};
   for (int at = 0; at < 64; at += kBlock) {
     const Block block = load(p + at);
     out.quotes |= uint64_t{equal(block, '"')} << at;
     out.slashes |= uint64_t{equal(block, '\\')} << at;
-    out.opening |= uint64_t{equal_but_case(block, '{')} << at;
-    out.closing |= uint64_t{equal_but_case(block, '}')} << at;
+    out.opening |= uint64_t{equal(block, open)} << at;
+    out.closing |= uint64_t{equal(block, close)} << at;
   }
   return out;
 }
 
-// p is at a bracket; returns what is behind its partner, or null where the buffer ends first. By 64 bytes, with the
-// brackets inside strings masked out; a block with a backslash is read by its marks, one after the other.
-MS_SCAN_INLINE const char* composite_end(const char* p, const char* end) {
+// p is at a bracket; returns what is behind its partner, or null where the buffer ends first. Only brackets of its kind
+// count: those of the other kind are balanced between them. By 64 bytes, with the brackets inside strings masked out; a
+// block with a backslash is read by its marks, one after the other.
+MS_SCAN_APART const char* composite_end(const char* p, const char* end) {
+  const char open = *p, close = static_cast<char>(open + 2);
   int64_t depth = 0;
   while (p < end) {
-    const Masks masks = masks_of(p);
+    const Masks masks = masks_of(p, open, close);
     if (masks.slashes == 0) {
       const uint64_t in_string = inside_quotes(masks.quotes);
-      uint64_t opening = masks.opening & ~in_string, closing = masks.closing & ~in_string;
-      const int64_t opened = __builtin_popcountll(opening), closed = __builtin_popcountll(closing);
-      if (depth <= closed) {  // its end may be here
-        for (uint64_t marks = opening | closing; marks != 0; marks &= marks - 1) {
-          const int at = __builtin_ctzll(marks);
-          depth += (opening >> at & 1) != 0 ? 1 : -1;
-          if (depth == 0) return p + at < end ? p + at + 1 : nullptr;
+      uint64_t opening = masks.opening & ~in_string;
+      for (uint64_t closing = masks.closing & ~in_string; closing != 0; closing &= closing - 1) {
+        const uint64_t before = closing ^ (closing - 1);
+        depth += __builtin_popcountll(opening & before) - 1;
+        opening &= ~before;
+        if (depth == 0) {
+          p += first_of(closing);
+          return p < end ? p + 1 : nullptr;
         }
-      } else {
-        depth += opened - closed;
       }
+      depth += __builtin_popcountll(opening);
       p += 64;
       if (in_string >> 63 == 0) continue;
       bool escaped = false;  // the block ends inside a string
@@ -137,7 +149,7 @@ MS_SCAN_INLINE const char* composite_end(const char* p, const char* end) {
     uint64_t marks = masks.quotes | masks.opening | masks.closing;
     const char* next = p + 64;
     while (marks != 0) {
-      const int at = __builtin_ctzll(marks);
+      const int at = first_of(marks);
       marks &= marks - 1;
       if (p + at >= end) return nullptr;
       if ((masks.quotes >> at & 1) != 0) {
@@ -162,9 +174,9 @@ MS_SCAN_INLINE const char* composite_end(const char* p, const char* end) {
 MS_SCAN_INLINE const char* token_end(const char* p, const char* end) {
   while (p < end) {
     const Block block = load(p);
-    const uint32_t marks = equal(block, ',') | equal_but_case(block, '}') | at_most(block, ' ');
+    const auto marks = static_cast<Mask>(equal(block, ',') | equal_but_case(block, '}') | at_most(block, ' '));
     if (marks != 0) {
-      p += __builtin_ctz(marks);
+      p += first_of(marks);
       return p < end ? p : end;
     }
     p += kBlock;
@@ -173,7 +185,7 @@ MS_SCAN_INLINE const char* token_end(const char* p, const char* end) {
 }
 
 // Reads one value; p is at its first byte. Returns what is behind it, null at the buffer's end, or sets `wrong`.
-MS_SCAN_INLINE const char* read_value(const char* p, const char* end, Value& value, bool& wrong) {
+MS_SCAN_APART const char* read_value(const char* p, const char* end, Value& value, bool& wrong) {
   const char c = *p;
   value.escaped = false;
   if (c == '"') {
@@ -209,7 +221,7 @@ MS_SCAN_INLINE const char* read_value(const char* p, const char* end, Value& val
 }
 
 // Which argument, field of an event, or neither, a key names.
-MS_SCAN_INLINE uint8_t argument_of(const char* key, uint32_t size) {
+MS_SCAN_APART uint8_t argument_of(const char* key, uint32_t size) {
 #define MS_TRY(id, spelling)                                                                        \
   if (size == sizeof(spelling) - 1 && __builtin_memcmp(key, spelling, sizeof(spelling) - 1) == 0) { \
     return static_cast<uint8_t>(Arg::id);                                                           \
@@ -259,7 +271,7 @@ MS_SCAN_INLINE uint8_t argument_of(const char* key, uint32_t size) {
   return UINT8_MAX;
 }
 
-MS_SCAN_INLINE uint16_t field_of(const char* key, uint32_t size) {
+MS_SCAN_APART uint16_t field_of(const char* key, uint32_t size) {
 #define MS_TRY(member, spelling)                                    \
   if (__builtin_memcmp(key, spelling, sizeof(spelling) - 1) == 0) { \
     return static_cast<uint16_t>(offsetof(ScannedEvent, member));   \
@@ -270,8 +282,7 @@ MS_SCAN_INLINE uint16_t field_of(const char* key, uint32_t size) {
     case 3:
       MS_TRY(cat, "cat")
       MS_TRY(dur, "dur")
-      MS_TRY(pid, "pid") MS_TRY(tid, "tid") if (__builtin_memcmp(key, "id2", 3) == 0) return Segment::kId2;
-      break;
+      MS_TRY(pid, "pid") MS_TRY(tid, "tid") MS_TRY(id2, "id2") break;
     case 4:
       MS_TRY(name, "name") break;
     case 5:
@@ -280,15 +291,16 @@ MS_SCAN_INLINE uint16_t field_of(const char* key, uint32_t size) {
       break;
   }
 #undef MS_TRY
-  return Segment::kSkip;
+  return static_cast<uint16_t>(offsetof(ScannedEvent, other));
 }
 
 // Parses the segment at p into `out`.
-Scan parse_segment(const char* p, const char* end, Place place, Segment& out) {
+MS_SCAN_APART Scan parse_segment(const char* p, const char* end, Place place, Segment& out) {
   const char* begin = p;
   const bool in_args = place >= Place::kInArgs, first = place == Place::kEvent || place == Place::kInArgs;
-  out.target = Segment::kSkip;
-  out.argument = UINT8_MAX;
+  out.target = offsetof(ScannedEvent, other);
+  out.present = 0;
+  out.value_size = 0;
   out.place = place;
   out.kept = true;
   // Behind the quote of a string, or the brace of an event; the brace of arguments belongs to the segment before.
@@ -331,12 +343,15 @@ Scan parse_segment(const char* p, const char* end, Place place, Segment& out) {
       out.kept = !args;  // arguments that are no object: the brace may be there next time
       out.then = *p == '"' ? Segment::Then::kString : Segment::Then::kOther;
       if (*p == '"') ++p;
+      const bool string = out.then == Segment::Then::kString;
       if (in_args) {
-        out.argument = argument_of(key, size);
-        if (out.argument != UINT8_MAX) {
-          out.target = static_cast<uint16_t>(offsetof(ScannedEvent, arguments) + sizeof(Value) * out.argument);
+        out.after = string ? Place::kAfterArgString : Place::kAfterArg;
+        if (const uint8_t argument = argument_of(key, size); argument != UINT8_MAX) {
+          out.present = uint64_t{1} << argument;
+          out.target = static_cast<uint16_t>(offsetof(ScannedEvent, arguments) + sizeof(Value) * argument);
         }
       } else {
+        out.after = string ? Place::kAfterString : Place::kAfterValue;
         out.target = field_of(key, size);
       }
     }
@@ -351,123 +366,175 @@ Scan parse_segment(const char* p, const char* end, Place place, Segment& out) {
   return Scan::kWhole;
 }
 
+// Stores by hand, and no loop: compilers take a slow string instruction.
 MS_SCAN_INLINE void clear_fields(ScannedEvent& event) {
   constexpr size_t kBytes = offsetof(ScannedEvent, present) - offsetof(ScannedEvent, ph);
+  static_assert(kBytes == 192);
   char* fields = reinterpret_cast<char*>(&event.ph);
-#if MS_SCAN_AVX2
-  static_assert(kBytes % 32 == 0);  // stores by hand: compilers take a slow string instruction
-  for (size_t i = 0; i < kBytes; i += 32) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(fields + i), _mm256_setzero_si256());
-  }
+#if MS_SCAN_ISA == 2
+  const __m512i zeros = _mm512_setzero_si512();
+  _mm512_storeu_si512(fields, zeros);
+  _mm512_storeu_si512(fields + 64, zeros);
+  _mm512_storeu_si512(fields + 128, zeros);
+#elif MS_SCAN_ISA == 1
+  auto* blocks = reinterpret_cast<__m256i*>(fields);
+  const __m256i zeros = _mm256_setzero_si256();
+  _mm256_storeu_si256(blocks, zeros);
+  _mm256_storeu_si256(blocks + 1, zeros);
+  _mm256_storeu_si256(blocks + 2, zeros);
+  _mm256_storeu_si256(blocks + 3, zeros);
+  _mm256_storeu_si256(blocks + 4, zeros);
+  _mm256_storeu_si256(blocks + 5, zeros);
 #else
   __builtin_memset(fields, 0, kBytes);
 #endif
   event.present = 0;
 }
 
-MS_SCAN_INLINE bool matches(const char* p, const Segment& segment) {
-#if MS_SCAN_AVX2
-  uint64_t same = equal_bytes(load(p), load(segment.text));
-  if (segment.size > 32) same |= uint64_t{equal_bytes(load(p + 32), load(segment.text + 32))} << 32;
-  if ((same & segment.mask) != segment.mask) return false;
+MS_SCAN_INLINE bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+// But for what follows it.
+MS_SCAN_INLINE bool same_text(const char* p, const Segment& segment) {
+#if MS_SCAN_ISA == 2
+  return _mm512_mask_cmpneq_epi8_mask(segment.mask, load(p).bytes, load(segment.text).bytes) == 0;
+#elif MS_SCAN_ISA == 1
+  uint64_t same = bits(_mm256_cmpeq_epi8(load(p).bytes, load(segment.text).bytes));
+  if (segment.size > 32) {
+    same |= uint64_t{bits(_mm256_cmpeq_epi8(load(p + 32).bytes, load(segment.text + 32).bytes))} << 32;
+  }
+  return (same & segment.mask) == segment.mask;
 #else
-  if (__builtin_memcmp(p, segment.text, segment.size) != 0) return false;
+  return __builtin_memcmp(p, segment.text, segment.size) == 0;
 #endif
-  // Nothing but the value may follow: no further space, and no quote that would make it a string.
-  return segment.then != Segment::Then::kOther ||
-         (static_cast<unsigned char>(p[segment.size]) > ' ' && p[segment.size] != '"');
 }
 
-// The segment at p: one of those that followed here before, else parsed, and remembered in `next`.
-MS_SCAN_INLINE Segment* find_segment(const char* p, const char* end, Place place, uint16_t before, bool skipped,
-                                     SegmentTable& table, uint16_t& found, Scan& scan) {
-  uint16_t* next = (skipped ? table[before].next_skipped : table[before].next).data();
-  for (size_t way = 0; way < Segment::kWays && next[way] != 0; ++way) {
-    Segment& guess = table[next[way]];
-    if (guess.place != place || !matches(p, guess)) continue;
-    found = next[way];
+// Nothing but the value may follow what is no string: no further space, and no quote that would make it one.
+MS_SCAN_INLINE bool begins_value(char c) { return static_cast<unsigned char>(c) > ' ' && c != '"'; }
+
+// The segment at p: one of those that followed here before, else parsed, and remembered in `next`. Null: `scan` says
+// why there is none.
+MS_SCAN_APART Segment* find_segment(const char* p, const char* end, Place place, Segment::Ways& next,
+                                    SegmentTable& table, Scan& scan) {
+  for (size_t way = 0; way < Segment::kWays && next[way] != nullptr; ++way) {
+    Segment* guess = next[way];
+    if (!same_text(p, *guess) || (guess->then == Segment::Then::kOther && !begins_value(p[guess->size]))) continue;
     if (way > 0) {
       next[way] = next[way - 1];
-      next[way - 1] = found;
+      next[way - 1] = guess;
     }
-    return &guess;
+    return guess;
   }
   Segment& scratch = table.scratch();
-  scan = parse_segment(p, end, place, scratch);
+  const bool before_kept = &next != &scratch.next && &next != &scratch.next_skipped;
+  Segment parsed;
+  scan = parse_segment(p, end, place, parsed);
   if (scan != Scan::kWhole) return nullptr;
-  found = scratch.kept ? table.keep(scratch) : 0;
-  if (found == 0) return &scratch;
-  next = (skipped ? table[before].next_skipped : table[before].next).data();  // the table may have moved
-  for (size_t way = Segment::kWays - 1; way > 0; --way) next[way] = next[way - 1];
-  next[0] = found;
-  return &table[found];
+  Segment* found = parsed.kept ? table.keep(parsed) : nullptr;
+  if (found == nullptr) {
+    scratch = parsed;
+    return &scratch;
+  }
+  if (before_kept) {
+    for (size_t way = Segment::kWays - 1; way > 0; --way) next[way] = next[way - 1];
+    next[0] = found;
+  }
+  return found;
+}
+
+// `found`, the end of a value at p. Values of a segment are often as long as the last one, and then the CPU, which
+// guesses the branch, need not wait for the search before it goes on behind them.
+MS_SCAN_INLINE const char* expect(const char* p, const char* found, Segment& segment) {
+  uint32_t size = segment.value_size;
+  if (found == p + size) {
+    asm("" : "+r"(size));  // else compilers see that it is `found`, and wait for that
+    return p + size;
+  }
+  segment.value_size = static_cast<uint32_t>(found - p);
+  return found;
 }
 
 Scan scan_event(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter, SegmentTable& table) {
   clear_fields(event);
   const char* p = begin;
   Place place = Place::kEvent;
-  uint16_t before = 0, found = 0;  // 0 also behind a segment that was not kept
-  bool skipped = false;
+  Segment::Ways* next = &table.first();
   Scan scan = Scan::kWhole;
   while (true) {
-    const Segment* segment = find_segment(p, end, place, before, skipped, table, found, scan);
-    if (segment == nullptr) return scan;
+    Segment* segment = (*next)[0];
+    if (segment == nullptr || !same_text(p, *segment) ||
+        (segment->then == Segment::Then::kOther && !begins_value(p[segment->size]))) {
+      segment = find_segment(p, end, place, *next, table, scan);
+      if (segment == nullptr) return scan;
+    }
     const char* behind = p + segment->size;
     if (behind > end) return Scan::kCut;
-    skipped = false;
+    next = &segment->next;
+    if (segment->then == Segment::Then::kString) {
+      const Block block = load(behind);
+      const Mask quotes = equal(block, '"');
+      const auto marks = static_cast<Mask>(quotes | equal(block, '\\'));
+      const Mask first = marks & static_cast<Mask>(-marks);
+      bool escaped = false;
+      const char* found = (quotes & first) != 0 ? behind + first_of(first) : string_end(behind, end, escaped);
+      if (found >= end) return Scan::kCut;
+      p = expect(behind, found, *segment);
+      Value& value = *reinterpret_cast<Value*>(reinterpret_cast<char*>(&event) + segment->target);
+      value.data = behind;
+      value.size = static_cast<uint32_t>(p - behind);
+      value.kind = Kind::kString;
+      value.escaped = escaped;
+      event.present |= segment->present;
+      place = segment->after;
+      continue;
+    }
+    if (segment->then == Segment::Then::kOther) {
+      Value& value = *reinterpret_cast<Value*>(reinterpret_cast<char*>(&event) + segment->target);
+      const Block block = load(behind);
+      const auto marks = static_cast<Mask>(at_most(block, ',') | equal_but_case(block, '}'));
+      const char* found = behind + first_of(uint64_t{marks} | uint64_t{1} << 63);
+      if ((is_digit(*behind) || *behind == '-') && marks != 0 && found < end && (*found <= ' ' || *found >= ',')) {
+        p = expect(behind, found, *segment);
+        value.data = behind;
+        value.size = static_cast<uint32_t>(p - behind);
+        value.kind = Kind::kNumber;
+        value.escaped = false;
+      } else {
+        bool wrong = false;
+        Value read;
+        p = read_value(behind, end, read, wrong);
+        if (p == nullptr) return wrong ? Scan::kWrong : Scan::kCut;
+        value = read;
+      }
+      event.present |= segment->present;
+      place = segment->after;
+      continue;
+    }
+    p = behind;
+    place = Place::kAfterValue;
     switch (segment->then) {
       case Segment::Then::kCloseBoth:
-        event.args.size = static_cast<uint32_t>(p + segment->args_end - event.args.data);
-        event.end = behind;
-        return Scan::kWhole;
-      case Segment::Then::kCloseEvent:
-        event.end = behind;
-        return Scan::kWhole;
+        behind = p - segment->size + segment->args_end;
+        [[fallthrough]];
       case Segment::Then::kCloseArgs:
         event.args.size = static_cast<uint32_t>(behind - event.args.data);
-        place = Place::kAfterValue;
-        p = behind;
-        break;
-      case Segment::Then::kOpenArgs:
-        event.args.data = behind - 1;
+        if (segment->then == Segment::Then::kCloseArgs) continue;
+        [[fallthrough]];
+      case Segment::Then::kCloseEvent:
+        event.end = p;
+        if (!event.id) event.id = event.id2;
+        return Scan::kWhole;
+      default:  // kOpenArgs
+        event.args.data = p - 1;
         event.args.kind = Kind::kObject;
         place = Place::kInArgs;
-        p = behind;
         if (filter != nullptr && !filter->wants_arguments(event)) {
-          p = composite_end(behind - 1, end);
+          p = composite_end(p - 1, end);
           if (p == nullptr) return Scan::kCut;
           event.args.size = static_cast<uint32_t>(p - event.args.data);
           place = Place::kAfterValue;
-          skipped = true;
+          next = &segment->next_skipped;
         }
-        break;
-      default: {
-        const bool in_args = place >= Place::kInArgs;
-        Value value;
-        if (segment->then == Segment::Then::kString) {
-          p = string_end(behind, end, value.escaped);
-          if (p >= end) return Scan::kCut;
-          value.data = behind;
-          value.size = static_cast<uint32_t>(p - behind);
-          value.kind = Kind::kString;
-          place = in_args ? Place::kAfterArgString : Place::kAfterString;
-        } else {
-          if (behind == end) return Scan::kCut;
-          bool wrong = false;
-          p = read_value(behind, end, value, wrong);
-          if (p == nullptr) return wrong ? Scan::kWrong : Scan::kCut;
-          place = in_args ? Place::kAfterArg : Place::kAfterValue;
-        }
-        if (segment->target < Segment::kId2) {
-          *reinterpret_cast<Value*>(reinterpret_cast<char*>(&event) + segment->target) = value;
-          if (in_args) event.present |= uint64_t{1} << segment->argument;
-        } else if (segment->target == Segment::kId2 && !event.id) {
-          event.id = value;
-        }
-      }
     }
-    before = found;
   }
 }
 

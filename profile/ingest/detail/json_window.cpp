@@ -26,7 +26,7 @@ bool JsonWindow::refill() {
   return got > 0;
 }
 
-bool JsonWindow::skip_space() {
+bool JsonWindow::skip_more_space() {
   while (true) {
     const char* next = detail::skip_space(begin(), end());
     use_up_to(next);

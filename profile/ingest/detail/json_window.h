@@ -27,7 +27,15 @@ class JsonWindow {
   bool refill();
   bool full() const { return end_ - begin_ == kMaxBytes; }
   // Skips white space, reading on as needed. False at the end of the stream.
-  bool skip_space();
+  bool skip_space() {
+    constexpr size_t kFew = 8;  // a line's end and what it is indented by
+    for (size_t i = begin_; i < end_ && i < begin_ + kFew; ++i) {
+      if (static_cast<unsigned char>(buffer_[i]) <= ' ') continue;
+      begin_ = i;
+      return true;
+    }
+    return skip_more_space();
+  }
   // Uses everything up to the end of the stream.
   void drain();
 
@@ -44,6 +52,7 @@ class JsonWindow {
 
  private:
   static constexpr size_t kFirstBytes = size_t{1} << 18;
+  bool skip_more_space();
   void squeeze();  // removes the white space outside strings
 
   ByteStream* stream_;

@@ -10,16 +10,55 @@ namespace {
 
 bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
-// Eight digits at once, as eight bytes of a word; false if one of them is none.
-bool eight_digits(const char* p, uint64_t& value) {
-  uint64_t word = 0;
+template <class Word>
+Word word_at(const char* p) {
+  Word word = 0;
   std::memcpy(&word, p, sizeof(word));
-  constexpr uint64_t kHigh = 0xf0f0f0f0f0f0f0f0, kZeros = 0x3030303030303030;
+  return word;
+}
+
+constexpr uint64_t kZeros = 0x3030303030303030;  // the text 00000000
+
+// Eight digits at once, as eight bytes of a word; false if one of them is none.
+bool eight_digits(uint64_t word, uint64_t& value) {
+  constexpr uint64_t kHigh = 0xf0f0f0f0f0f0f0f0;
   if ((word & kHigh) != kZeros || ((word + 0x0606060606060606) & kHigh) != kZeros) return false;
   word -= kZeros;
   word = word * 10 + (word >> 8);  // pairs, then fours, then all: the first digit is the lowest byte
   value =
       ((word & 0x000000ff000000ff) * 0x000f424000000064 + (word >> 16 & 0x000000ff000000ff) * 0x0000271000000001) >> 32;
+  return true;
+}
+
+// The first n characters of a word, 1 to 8, behind so many zeros that there are eight.
+uint64_t with_zeros(uint64_t word, size_t n) { return word << (64 - 8 * n) | kZeros >> 4 * n >> 4 * n; }
+
+// The n characters at p, 1 to 16, as a number, without a branch for each; false if one of them is no digit. readable:
+// bytes from p on, at least n and 4.
+[[gnu::always_inline]] inline bool digits(const char* p, size_t n, size_t readable, uint64_t& value) {
+  const uint64_t first = readable >= 8 ? word_at<uint64_t>(p)
+                                       : word_at<uint32_t>(p) | uint64_t{word_at<uint32_t>(p + readable - 4)}
+                                                                    << 8 * (readable - 4);
+  if (n <= 8) return eight_digits(with_zeros(first, n), value);
+  uint64_t high = 0;
+  if (!eight_digits(with_zeros(first, n - 8), high) || !eight_digits(word_at<uint64_t>(p + n - 8), value)) return false;
+  value += high * 100'000'000;
+  return true;
+}
+
+// What profilers write, in thousandths: "digits.ddd", or digits alone.
+[[gnu::always_inline]] inline bool common_form(std::string_view text, uint64_t& value) {
+  if (std::endian::native != std::endian::little || text.size() < 4 || text.size() > 20) return false;
+  const size_t n = text.size() - 4;
+  const uint32_t last = word_at<uint32_t>(text.data() + n);
+  const uint32_t decimals = (last >> 8) - 0x303030;  // behind a point, each in a byte
+  if ((last & 0xff) != '.' || ((decimals | (decimals + 0x767676)) & 0x808080) != 0) {
+    const bool all = text.size() <= 16 && digits(text.data(), text.size(), text.size(), value);
+    value *= 1000;
+    return all;
+  }
+  if (n == 0 || !digits(text.data(), n, text.size(), value)) return false;
+  value = value * 1000 + (decimals & 0xff) * 100 + (decimals >> 8 & 0xff) * 10 + (decimals >> 16);
   return true;
 }
 
@@ -85,19 +124,22 @@ std::optional<int64_t> slow(std::string_view text) {
 }  // namespace
 
 std::optional<int64_t> microseconds_to_ns(std::string_view text) {
-  // The common form: -?digits(.digits{1,3})?
+  const int64_t ns = ns_of_microseconds(text);
+  return ns == kNoTime ? std::nullopt : std::optional(ns);
+}
+
+int64_t ns_of_microseconds(std::string_view text) {
+  constexpr uint64_t kMost = uint64_t{1} << 62;
+  uint64_t value = 0;
+  if (common_form(text, value)) return value < kMost ? static_cast<int64_t>(value) : kNoTime;
+  // -?digits(.digits{1,3})?
   const char *p = text.data(), *end = p + text.size();
   const bool negative = p < end && *p == '-';
   if (negative) ++p;
   const char* first = p;
-  uint64_t value = 0;
-  if constexpr (std::endian::native == std::endian::little) {
-    for (uint64_t eight = 0; end - p >= 8 && p - first <= 8 && eight_digits(p, eight); p += 8) {
-      value = value * 100'000'000 + eight;
-    }
-  }
+  value = 0;
   while (p < end && is_digit(*p)) value = value * 10 + static_cast<uint64_t>(*p++ - '0');
-  if (p == first || p - first > 15 + 1) return slow(text);
+  if (p == first || p - first > 15 + 1) return slow(text).value_or(kNoTime);
   int decimals = 0;
   if (p < end && *p == '.') {
     ++p;
@@ -105,11 +147,11 @@ std::optional<int64_t> microseconds_to_ns(std::string_view text) {
       value = value * 10 + static_cast<uint64_t>(*p++ - '0');
       ++decimals;
     }
-    if (decimals == 0) return slow(text);
+    if (decimals == 0) return slow(text).value_or(kNoTime);
   }
-  if (p != end) return slow(text);
+  if (p != end) return slow(text).value_or(kNoTime);
   for (; decimals < 3; ++decimals) value *= 10;
-  if (value >= uint64_t{1} << 62) return std::nullopt;
+  if (value >= kMost) return kNoTime;
   return negative ? -static_cast<int64_t>(value) : static_cast<int64_t>(value);
 }
 

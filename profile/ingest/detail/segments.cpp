@@ -6,20 +6,20 @@
 
 namespace ms::profile::detail {
 
-uint16_t SegmentTable::keep(const Segment& parsed) {
+Segment* SegmentTable::keep(const Segment& parsed) {
   const auto place = static_cast<uint64_t>(parsed.place);
   size_t slot = (kernels::xxh3(parsed.text, parsed.size) + place) % slots_.size();
   for (; slots_[slot] != 0; slot = (slot + 1) % slots_.size()) {
-    const Segment& known = segments_[slots_[slot]];
+    Segment& known = segments_[slots_[slot] - size_t{1}];
     if (known.place == parsed.place && known.size == parsed.size &&
         std::memcmp(known.text, parsed.text, parsed.size) == 0) {
-      return slots_[slot];
+      return &known;
     }
   }
-  if (segments_.size() > kMost) return 0;
-  slots_[slot] = static_cast<uint16_t>(segments_.size());
+  if (segments_.size() == kMost) return nullptr;
   segments_.push_back(parsed);
-  return slots_[slot];
+  slots_[slot] = static_cast<uint16_t>(segments_.size());
+  return &segments_.back();
 }
 
 }  // namespace ms::profile::detail

@@ -1,6 +1,9 @@
 // Interns the strings of scanned values.
 #pragma once
 
+#include <array>
+#include <cstring>
+
 #include "profile/ingest/detail/event_scan.h"
 #include "profile/ingest/detail/json_text.h"
 #include "profile/names.h"
@@ -17,8 +20,7 @@ class ValueNames {
     if (value.data == last_at_ && value.size == last_size_) return last_;
     last_at_ = value.data;
     last_size_ = value.size;
-    last_ = value.escaped ? names_.intern(unescape(value.text())) : names_.intern(value.text());
-    return last_;
+    return last_ = value.escaped ? names_.intern(unescape(value.text())) : find(value);
   }
   // To be called when other bytes may lie where values lay.
   void forget() { last_at_ = nullptr; }
@@ -28,7 +30,29 @@ class ValueNames {
   size_t size() const { return names_.size(); }
 
  private:
+  // Few names are most of a trace's, and are found by their ends.
+  NameId find(const Value& value) {
+    const size_t tail = value.size < 8 ? 0 : value.size - 8;
+    uint64_t end = 0;
+    std::memcpy(&end, value.data + tail, sizeof(end));  // readable: see kScanPadding
+    const uint64_t ends = value.head() * 0x9e3779b97f4a7c15 ^ (tail == 0 ? 0 : end) * 0xc2b2ae3d27d4eb4f;
+    Known& known = known_[(ends ^ ends >> 32 ^ value.size) % kKnown];
+    if (known.size != value.size || std::memcmp(known.text, value.data, value.size) != 0) {
+      const NameId id = names_.intern(value.text());
+      known = {names_[id].data(), value.size, id};
+    }
+    return known.id;
+  }
+
+  static constexpr size_t kKnown = 512;
+  struct Known {
+    const char* text = "";
+    uint32_t size = 0;
+    NameId id = 0;
+  };
+
   NameTable& names_;
+  std::array<Known, kKnown> known_{};
   const char* last_at_ = nullptr;
   uint32_t last_size_ = 0;
   NameId last_ = 0;

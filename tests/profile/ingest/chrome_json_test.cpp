@@ -6,9 +6,13 @@
 #include <isa-l/igzip_lib.h>
 #include <zstd.h>
 
+#include <cstdlib>
+#include <random>
+
 #include "core/error.h"
 #include "profile/ingest/byte_stream.h"
 #include "profile/ingest/detail/numbers.h"
+#include "tests/kernels/forced_isa.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_stream.h"
 #include "tests/support/thrown.h"
@@ -63,6 +67,35 @@ TEST(Numbers, MicrosecondsAreExact) {
   EXPECT_EQ(microseconds_to_ns("000000000000000000000000001"), 1000);
   for (const char* bad : {"", "-", "abc", "1.2.3", "1x", "NaN", "1e", "--1", "0x10"}) {
     EXPECT_EQ(microseconds_to_ns(bad), std::nullopt) << bad;
+  }
+}
+
+TEST(Numbers, OfAnyLengthAreExact) {
+  const char* given = std::getenv("MS_TEST_SEED");
+  const uint64_t seed = given == nullptr ? 7 : std::strtoull(given, nullptr, 10);
+  SCOPED_TRACE(core::cat("MS_TEST_SEED=", seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 100'000; ++i) {
+    const size_t digits = 1 + random() % 17, decimals = random() % 5;
+    std::string text;
+    __int128 ten_thousandths = 0;  // of a microsecond
+    for (size_t k = 0; k < digits + 4; ++k) {
+      const int digit = k < digits + decimals ? static_cast<int>(random() % 10) : 0;
+      ten_thousandths = ten_thousandths * 10 + digit;
+      if (k == digits && decimals > 0) text += '.';
+      if (k < digits + decimals) text += static_cast<char>('0' + digit);
+    }
+    const __int128 ns = (ten_thousandths + 5) / 10;
+    const bool fits = ns < __int128{1} << 62;
+    ASSERT_EQ(microseconds_to_ns(text), fits ? std::optional(static_cast<int64_t>(ns)) : std::nullopt) << text;
+    const size_t at = random() % text.size();
+    if (text[at] == '.') continue;
+    for (const char wrong : {'/', ':', ' ', 'x', '\0', '\xb0', '-'}) {
+      std::string damaged = text;
+      damaged[at] = wrong;
+      if (wrong == '-' && at == 0) continue;
+      ASSERT_EQ(microseconds_to_ns(damaged), std::nullopt) << damaged;
+    }
   }
 }
 

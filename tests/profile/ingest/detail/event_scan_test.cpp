@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/kernels/forced_isa.h"
 
 namespace ms::profile::detail {
 namespace {
@@ -86,6 +87,26 @@ TEST(EventScan, NoPrefixIsWholeAndNoneIsReadBeyondItsEnd) {
   EventScanner scanner;
   scan(scanner, event);
   for (size_t size = 1; size < event.size(); ++size) scan(scanner, event.substr(0, size), Scan::kCut);
+}
+
+// Blocks of whatever size begin and end anywhere in values, and what is remembered of one length meets all others.
+TEST(EventScan, ValuesOfAnyLength) {
+  EventScanner scanner;
+  for (size_t size = 0; size < 150; ++size) {
+    const std::string name(size, 'n'), number(size + 1, '7');
+    const std::string marks = R"(\"}]{[,)" + std::string(size, ',');
+    const std::string nested =
+        "{\"list\": [" + std::string(size, '[') + "\"]\"" + std::string(size, ']') + "], \"o\": {}}";
+    for (const std::string& text : {name, marks}) {
+      EXPECT_EQ(scan(scanner, core::cat(R"({"ph": "X", "name": ")", text, R"(", "ts": )", number, "}")),
+                core::cat("ph=X\" name=", text, "\" ts=", number, " "));
+    }
+    EXPECT_EQ(scan(scanner, core::cat(R"({"x": )", nested, R"(, "ts": 1.5e+3, "args": )", nested, "}")),
+              core::cat("ts=1.5e+3 args=", nested, " "));
+    const std::string args = core::cat(R"({"x": ")", marks, R"(", "y": )", nested, R"(, "stream": 3, "z": true})");
+    EXPECT_EQ(scan(scanner, core::cat(R"({"args": )", args, R"(, "tid": -)", number, "}")),
+              core::cat("tid=-", number, " args=", args, " stream=3 "));
+  }
 }
 
 TEST(EventScan, DamageIsSeenThoughTheLayoutIsKnown) {
