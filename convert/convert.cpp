@@ -432,7 +432,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
-  for (std::string& note : notes_on_script_flags(options.script_flags)) report.decisions.push_back(std::move(note));
+  for (std::string& note : notes_on_script_flags(options.script_flags, report.to == Format::kMegatron))
+    report.decisions.push_back(std::move(note));
   leave_out_what_a_tree_says(options, report);
   refuse_options_of_others(options, report.from, report.to);
   const bool has_names = report.from == Format::kHuggingFace || report.to == Format::kHuggingFace;

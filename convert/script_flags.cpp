@@ -19,6 +19,7 @@ constexpr const char* kToldByContent = "what is in --load-dir is told by its con
 constexpr const char* kNoLoraTrees =
     "LoRA checkpoints of MindSpeed-LLM are not read; --lora merges an adapter that PEFT saved";
 
+constexpr ScriptFlagUse kRefused = ScriptFlagUse::kRefused;
 constexpr ScriptFlag kFlags[] = {
     {"--use-mcore-models", 0, "a Megatron result is always megatron-core's"},
     {"--spec", 2, kToldByModel},
@@ -38,15 +39,16 @@ constexpr ScriptFlag kFlags[] = {
     {"--source-tensor-parallel-size", 1, kToldByContent},
     {"--source-pipeline-parallel-size", 1, kToldByContent},
     {"--source-expert-parallel-size", 1, kToldByContent},
-    {"--mla-mm-split", 0, "trees with four up-projections of latent attention are not written or read", true},
-    {"--load-checkpoint-loosely", 0, "a weight that is missing is an error", true},
-    {"--lora-load", 1, kNoLoraTrees, true},
-    {"--lora-r", 1, kNoLoraTrees, true},
-    {"--lora-alpha", 1, kNoLoraTrees, true},
-    {"--lora-target-modules", kManyValues, kNoLoraTrees, true},
-    {"--save-lora-to-hf", 0, kNoLoraTrees, true},
-    {"--qlora-nf4", 0, "weights are not quantized to NF4", true},
-    {"--orm", 0, "reward models are not supported", true},
+    {"--mla-mm-split", 0, "trees whose latent attention has four projections up are told by content, and not written",
+     ScriptFlagUse::kRefusedForTrees},
+    {"--load-checkpoint-loosely", 0, "a weight that is missing is an error", kRefused},
+    {"--lora-load", 1, kNoLoraTrees, kRefused},
+    {"--lora-r", 1, kNoLoraTrees, kRefused},
+    {"--lora-alpha", 1, kNoLoraTrees, kRefused},
+    {"--lora-target-modules", kManyValues, kNoLoraTrees, kRefused},
+    {"--save-lora-to-hf", 0, kNoLoraTrees, kRefused},
+    {"--qlora-nf4", 0, "weights are not quantized to NF4", kRefused},
+    {"--orm", 0, "reward models are not supported", kRefused},
 };
 
 // MindSpeed-LLM's name, and config.json's model_type.
@@ -66,11 +68,12 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"llama2", "
 
 std::span<const ScriptFlag> script_flags() { return kFlags; }
 
-std::vector<std::string> notes_on_script_flags(std::span<const std::string> given) {
+std::vector<std::string> notes_on_script_flags(std::span<const std::string> given, bool writes_tree) {
   std::vector<std::string> notes;
   for (const ScriptFlag& flag : kFlags) {
     if (std::find(given.begin(), given.end(), flag.name) == given.end()) continue;
-    if (flag.is_refused) throw Error(ErrorCode::kUnsupported, cat(flag.name, ": ", flag.why));
+    const bool is_refused = flag.use == kRefused || (writes_tree && flag.use == ScriptFlagUse::kRefusedForTrees);
+    if (is_refused) throw Error(ErrorCode::kUnsupported, cat(flag.name, ": ", flag.why));
     notes.push_back(cat(flag.name, " is taken and changes nothing: ", flag.why));
   }
   return notes;

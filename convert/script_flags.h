@@ -17,18 +17,25 @@
 
 namespace ms::convert {
 
+enum class ScriptFlagUse : uint8_t {
+  kSaysNothing,
+  kRefused,
+  kRefusedForTrees
+};  // the last: as a source it says nothing
+
 struct ScriptFlag {
   const char* name;  // "--use-mcore-models"
   int values;        // how many follow; kManyValues: one or more
   const char* why;   // it has nothing to say, or is refused
-  bool is_refused = false;
+  ScriptFlagUse use = ScriptFlagUse::kSaysNothing;
 };
 inline constexpr int kManyValues = -1;
 
 std::span<const ScriptFlag> script_flags();
 
-// given: names of such flags. A sentence for each. Throws kUnsupported for one that is refused.
-std::vector<std::string> notes_on_script_flags(std::span<const std::string> given);
+// given: names of such flags. writes_tree: of Megatron. A sentence for each. Throws kUnsupported for one that is
+// refused.
+std::vector<std::string> notes_on_script_flags(std::span<const std::string> given, bool writes_tree);
 
 // What a script line says of the model, which we know without it: it must be so.
 struct ScriptClaims {

@@ -96,7 +96,8 @@ void add_script_flags(CLI::App& verb, Flags& flags) {
   verb.add_option("--first-k-dense-replace", flags.claims.first_k_dense_replace, "The same")->group(group);
   verb.add_option("--mtp-num-layers", flags.claims.mtp_num_layers, "The same")->group(group);
   for (const convert::ScriptFlag& flag : convert::script_flags()) {
-    const std::string help = core::cat(flag.is_refused ? "refused: " : "changes nothing: ", flag.why);
+    const std::string help =
+        core::cat(flag.use == convert::ScriptFlagUse::kRefused ? "refused: " : "changes nothing: ", flag.why);
     const auto take = [&flags, name = flag.name] { flags.script_flags.emplace_back(name); };
     if (flag.values == 0) {
       verb.add_flag_callback(flag.name, take, help)->group(group);

@@ -27,6 +27,7 @@ struct FoundTensor {
   TorchTensor tensor;
   bool is_grouped = false;
   int64_t in_tensor = 1;
+  RowsOfBlocks rows;
 };
 using FoundChunk = std::vector<FoundTensor>;
 
@@ -224,6 +225,8 @@ bool split_joined_projections(const MegatronRank& rank, const core::TransformerC
     }
     const std::string layer = found.parsed.rest.substr(0, found.parsed.rest.size() - kOf.size());
     FoundTensor first = found, second = std::move(found);
+    first.in_tensor = 2;
+    second.in_tensor = 0;
     first.name += "[queries]";
     first.parsed.rest = cat(layer, model.q_lora_rank > 0 ? "linear_q_down_proj.weight" : "linear_q_proj.weight");
     first.tensor.shape[0] = static_cast<uint64_t>(queries);
@@ -236,6 +239,30 @@ bool split_joined_projections(const MegatronRank& rank, const core::TransformerC
   }
   chunk = std::move(all);
   return found_any;
+}
+
+// With --mla-mm-split MindSpeed-LLM's latent attention has four projections up: of each head what rotary embeddings do
+// not turn and what they do, and keys and values.
+// Source: mindspeed_llm/tasks/checkpoint/convert_hf2mg.py (mla_mm_split).
+void name_split_projections(const core::TransformerConfig& model, FoundChunk& chunk) {
+  const int64_t plain = model.qk_head_dim, turned = model.qk_pos_emb_head_dim, values = model.v_head_dim;
+  struct Part {
+    std::string_view name, of;
+    RowsOfBlocks rows;
+  };
+  const Part parts[] = {{"linear_qk_nope.weight", "linear_q_up_proj.weight", {plain + turned, 0, plain}},
+                        {"linear_qk_rope.weight", "linear_q_up_proj.weight", {plain + turned, plain, turned}},
+                        {"linear_kv_nope.weight", "linear_kv_up_proj.weight", {plain + values, 0, plain}},
+                        {"linear_v.weight", "linear_kv_up_proj.weight", {plain + values, plain, values}}};
+  for (FoundTensor& found : chunk) {
+    std::string& rest = found.parsed.rest;
+    for (const Part& part : parts) {
+      if (!rest.ends_with(cat("self_attention.", part.name))) continue;
+      rest = cat(rest.substr(0, rest.size() - part.name.size()), part.of);
+      found.rows = part.rows;
+      break;
+    }
+  }
 }
 
 // megatron-core's own layers cut latent attention's projections down to low rank by rows, Transformer Engine's do not:
@@ -264,7 +291,7 @@ class ChunkMatcher {
 
   MegatronChunk match(const MegatronRank& rank, int chunk, FoundChunk found) const {
     const std::span<const int64_t> slots = model_.layers.slots(rank.pp, chunk);
-    std::vector<bool> seen(model_.specs.size());
+    std::vector<Rows> seen(model_.specs.size());
     MegatronChunk matched;
     const ExpertGrid& grid = model_.experts;
     const int64_t experts_each = model_.config.num_experts / grid.blocks();
@@ -290,16 +317,16 @@ class ChunkMatcher {
       }
       check_shape(rank, tensor, model_.specs[spec->second]);
       if (!parameter.is_tied_copy) {
-        if (seen[spec->second]) {
+        if (!seen[spec->second].add(tensor.rows)) {
           throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(tensor.name), " is ", key,
                                                    ", and another is so too"));
         }
-        seen[spec->second] = true;
       }
       parameter.name = std::move(tensor.name);
       parameter.tensor = std::move(tensor.tensor);
       parameter.is_grouped = tensor.is_grouped;
       parameter.in_tensor = tensor.in_tensor;
+      parameter.rows = tensor.rows;
       matched.push_back(std::move(parameter));
     }
     check_stage(rank, chunk, seen);
@@ -307,6 +334,25 @@ class ChunkMatcher {
   }
 
  private:
+  // Of a parameter, what its tensors have of every block of rows.
+  class Rows {
+   public:
+    // False if another tensor has them.
+    bool add(const RowsOfBlocks& rows) {
+      if (firsts_.size() >= kMost || std::find(firsts_.begin(), firsts_.end(), rows.first) != firsts_.end())
+        return false;
+      firsts_.push_back(rows.first);
+      missing_ += (firsts_.size() == 1 ? rows.each : 0) - rows.count;
+      return true;
+    }
+    bool all() const { return !firsts_.empty() && missing_ == 0; }
+
+   private:
+    static constexpr size_t kMost = 2;
+    std::vector<int64_t> firsts_;
+    int64_t missing_ = 0;
+  };
+
   // kNoLayer of what is in none.
   static int64_t layer_in_slot(const MegatronRank& rank, std::span<const int64_t> slots, const FoundTensor& found) {
     const int64_t slot = found.parsed.layer;
@@ -319,7 +365,8 @@ class ChunkMatcher {
   }
 
   void check_shape(const MegatronRank& rank, const FoundTensor& found, const ckpt::ParameterSpec& spec) const {
-    const core::Dims wanted = ckpt::local_shape(spec, model_.padded, model_.cut_of(spec, rank.tp).size);
+    core::Dims wanted = ckpt::local_shape(spec, model_.padded, model_.cut_of(spec, rank.tp).size);
+    if (found.rows.each > 0) wanted[0] = wanted[0] / found.rows.each * found.rows.count;
     const auto same = [](uint64_t seen, int64_t expected) { return seen == static_cast<uint64_t>(expected); };
     if (!std::equal(found.tensor.shape.begin(), found.tensor.shape.end(), wanted.begin(), wanted.end(), same)) {
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", printable(found.name), " has shape ",
@@ -334,11 +381,11 @@ class ChunkMatcher {
   }
 
   // That the chunk holds what it must, and nothing of another.
-  void check_stage(const MegatronRank& rank, int chunk, const std::vector<bool>& seen) const {
+  void check_stage(const MegatronRank& rank, int chunk, const std::vector<Rows>& seen) const {
     for (size_t s = 0; s < seen.size(); ++s) {
       const ckpt::ParameterSpec& spec = model_.specs[s];
       const bool wanted = model_.chunk_holds(spec, rank.pp, chunk) && model_.rank_holds(spec, rank.tp, rank.ep);
-      if (wanted == seen[s]) continue;
+      if (wanted == seen[s].all()) continue;
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", spec.key,
                                                wanted ? " is missing" : " is there, but belongs to another stage"));
     }
@@ -352,8 +399,13 @@ class ChunkMatcher {
 }  // namespace
 
 std::vector<uint64_t> stored_shape(const MegatronParameter& parameter) {
-  const std::vector<uint64_t>& shape = parameter.tensor.shape;
-  if (!parameter.is_grouped) return shape;
+  std::vector<uint64_t> shape = parameter.tensor.shape;
+  if (!parameter.is_grouped) {
+    for (const MegatronParameter& joined : all_in_tensor(parameter)) {
+      if (&joined != &parameter) shape[0] += joined.tensor.shape[0];
+    }
+    return shape;
+  }
   const auto experts = static_cast<uint64_t>(parameter.in_tensor);
   const uint64_t outputs = shape[0], inputs = shape[1];
   if (parameter.name.find("experts.weight1") != std::string::npos) return {inputs, experts * outputs};
@@ -427,6 +479,7 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
     if (!model.config.multi_latent_attention) continue;
     for (FoundChunk& chunk : found.back()) {
       if (split_joined_projections(rank, model.config, chunk)) model.has_joined_projections = true;
+      name_split_projections(model.config, chunk);
     }
   }
 

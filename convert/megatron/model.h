@@ -16,17 +16,25 @@
 
 namespace ms::convert {
 
+// Of a parameter that lies in several tensors: of every block of `each` rows, a head's, the tensor has `count` from
+// `first` on. each 0: it has all.
+struct RowsOfBlocks {
+  int64_t each = 0, first = 0, count = 0;
+};
+
 struct MegatronParameter {
   size_t spec = 0;            // index into MegatronModel::specs
   std::string name;           // in the file
   TorchTensor tensor;         // of a tree to be written: its type and shape
   bool is_tied_copy = false;  // of the word embeddings, on the last stage
   bool is_grouped = false;    // of experts that lie in one tensor, turned (names.h, is_grouped_experts)
-  int64_t in_tensor = 1;      // how many lie in its tensor; 0: not the first of grouped experts, which they follow
+  int64_t in_tensor = 1;      // how many lie in its tensor; 0: not the first of these, which they follow
+  RowsOfBlocks rows;          // of the rank's part, that are in its tensor
 };
 
 // Of the first parameter of a tensor: what is stored of it, experts x inputs x outputs seen as a matrix where it is one
-// of several. Source: megatron/core/transformer/moe/experts.py (GroupedMLP).
+// of several experts, the rows of all where it is one of joined projections. Source:
+// megatron/core/transformer/moe/experts.py (GroupedMLP).
 std::vector<uint64_t> stored_shape(const MegatronParameter& parameter);
 // All that lie in its tensor.
 inline std::span<const MegatronParameter> all_in_tensor(const MegatronParameter& first) {

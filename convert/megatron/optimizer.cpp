@@ -38,10 +38,17 @@ struct StatePart {
   uint64_t first = 0;
 };
 
-// The parameters of a tensor of optimizer state, or of its range from `first` on: experts in one tensor each as a view.
+// The parameters of a tensor of optimizer state, or of its range from `first` on: joined projections one behind the
+// other, experts in one tensor each as a view.
 std::vector<StatePart> parts_of(const MegatronParameter& parameter, const TorchTensor& tensor, uint64_t first) {
-  if (!parameter.is_grouped) return {{&parameter, tensor, first}};
   std::vector<StatePart> parts;
+  if (!parameter.is_grouped) {
+    for (const MegatronParameter& joined : all_in_tensor(parameter)) {
+      parts.push_back({&joined, tensor, first});
+      first += joined.tensor.elements();
+    }
+    return parts;
+  }
   const uint64_t outputs = parameter.tensor.shape[0], inputs = parameter.tensor.shape[1];
   for (const MegatronParameter& expert : all_in_tensor(parameter)) {
     TorchTensor view = tensor;
@@ -74,6 +81,7 @@ class RankState {
     PickleValue key, tensors;
   };
 
+  std::vector<MegatronState> in_old_buckets(const TorchFile& file) const;
   void add_buffers(const TorchFile& file, const std::vector<Buffer>& buffers, OptimizerPart kind,
                    std::vector<MegatronState>& states) const;
   TorchTensor state_tensor(const TorchFile& file, PickleValue value, const std::string& name) const;
@@ -280,6 +288,9 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
   // A dictionary, or a list of them where optimizers are chained; in each, one entry for a buffer of a chunk.
   std::vector<PickleValue> parts = {file.root()};
   if (file.root().is(PickleKind::kList)) parts = file.root().items();
+  if (parts.size() == 1 && parts[0].is(PickleKind::kDict) && !parts[0].find("buckets_coalesced")) {
+    return in_old_buckets(file);
+  }
   std::vector<MegatronState> states;
   const bool split = parts.size() > 1;
   if (split != has_expert_optimizer(model_) || parts.size() > 2) {
@@ -293,7 +304,7 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
     if (!part.is(PickleKind::kDict)) corrupt(file, "not a dictionary of buffers");
     const auto coalesced = part.find("buckets_coalesced");
     if (!coalesced || !coalesced->is(PickleKind::kBool) || !coalesced->boolean()) {
-      unsupported(file, "buckets_coalesced is not set: a layout of before 2024, which is not supported");
+      unsupported(file, "buckets_coalesced is not True");
     }
     std::vector<Buffer> buffers;
     for (int64_t index = 0;; ++index) {
@@ -308,6 +319,68 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
       buffers.push_back({cat("buffer ", buffers.size(), split && p == 1 ? " of experts" : ""), key, tensors});
     }
     add_buffers(file, buffers, kind, states);
+  }
+  return states;
+}
+
+// Before February 2024: of each chunk {torch.float32: {"param": tensors, ..}}, one for each bucket, or before buckets
+// one tensor for all, in which parameters lie without gaps, behind them what fills it up to a multiple of the
+// data-parallel size. Sources: megatron/optimizer/distrib_optimizer.py (save_parameter_state) and
+// megatron/core/distributed/grad_buffer.py of megatron-core 0.3 to 0.5.
+std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) const {
+  if (has_expert_optimizer(model_)) unsupported(file, "of before 2024, and of experts: that is not supported");
+  const auto chunks = file.root().pairs();
+  if (chunks.size() != chunks_.size()) {
+    corrupt(file, cat("holds the state of ", chunks.size(), " chunks, but the model has ", chunks_.size()));
+  }
+  const int64_t dp = int64_t{rank_.args->size("data_parallel_size")} * rank_.args->size("context_parallel_size");
+  std::vector<MegatronState> states;
+  for (size_t c = 0; c < chunks_.size(); ++c) {
+    const auto& [index, of_types] = chunks[c];
+    const auto buffers = optimizer_buffers(model_, chunks_[c], OptimizerPart::kAll);
+    if (!index.is(PickleKind::kInt) || index.integer() != static_cast<int64_t>(c) || !of_types.is(PickleKind::kDict) ||
+        of_types.pairs().size() != 1 || buffers.size() != 1) {
+      unsupported(file, cat("chunk ", c, " is not one buffer, of weights of one type"));
+    }
+    std::array<std::vector<TorchTensor>, 3> tensors;
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      const std::string name = cat("chunk ", c, " ", kOptimizerKinds[k].key);
+      const auto value = of_types.pairs()[0].second.find(kOptimizerKinds[k].key);
+      if (!value) unsupported(file, cat("no ", name, ": only Adam's state is supported"));
+      for (const PickleValue bucket : value->is(PickleKind::kList) ? value->items() : std::vector{*value}) {
+        tensors[k].push_back(state_tensor(file, bucket, name));
+        if (tensors[k].back().shape.size() != 1 || !tensors[k].back().is_dense())
+          corrupt(file, cat(name, " is not flat"));
+      }
+    }
+    std::vector<int64_t> lengths;
+    for (size_t b = 0; b < tensors[0].size(); ++b) {
+      lengths.push_back(static_cast<int64_t>(tensors[0][b].elements()));
+      for (const auto& kind : tensors) {
+        if (kind.size() != tensors[0].size() || kind[b].shape != tensors[0][b].shape) {
+          corrupt(file, cat("chunk ", c, ": other buckets of moments than of param"));
+        }
+      }
+    }
+    std::vector<FlatParameter> flat = flat_parameters(model_, buffers[0]);
+    for (FlatParameter& parameter : flat) parameter.is_shared_embedding = false;  // which has no bucket of its own yet
+    const auto places = places_in_buckets(flat, lengths, false, dp - 1);
+    if (!places) corrupt(file, cat("chunk ", c, ": buckets ", lengths, " do not hold the weights beside it"));
+    for (size_t p = 0; p < flat.size(); ++p) {
+      const MegatronParameter& parameter = *buffers[0][p];
+      const BucketPlace place = (*places)[p];
+      const auto begin = static_cast<uint64_t>(place.begin);
+      if (!rounds_to_weights(parameter, file, tensors[0][place.bucket], begin)) {
+        corrupt(file, cat("chunk ", c, ": element ", begin, " of bucket ", place.bucket, " should be where ",
+                          parameter.name, " begins, but what is there does not round to the weight"));
+      }
+      for (size_t k = all_fp32_ ? 1 : 0; k < tensors.size(); ++k) {
+        for (StatePart& one : parts_of(parameter, tensors[k][place.bucket], begin)) {
+          states.push_back({one.parameter, kOptimizerKinds[k].role, &file, std::move(one.tensor),
+                            cat("chunk ", c, " ", kOptimizerKinds[k].key, " of ", one.parameter->name), one.first});
+        }
+      }
+    }
   }
   return states;
 }
@@ -380,10 +453,6 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
                                              tree.ranks[0].file->where(), "; distrib_optim.pt may be missing"));
   }
   if (!stored(tree.ranks[0])) return optimizer;
-  if (model.has_joined_projections) {
-    unsupported(*tree.ranks[0].file,
-                "that of latent attention with one linear_qkv is not supported yet; --drop-optimizer leaves it out");
-  }
   for (size_t r = 0; r < tree.ranks.size(); ++r) {
     const MegatronRank& rank = tree.ranks[r];
     std::optional<PickleValue> value = rank.find("optimizer");

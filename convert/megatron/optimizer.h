@@ -33,8 +33,7 @@ struct MegatronOptimizer {
 };
 
 // Three states for each parameter (two in an fp32 model, whose weights are their own masters), also for the tied copy.
-// Throws kCorruptData, if the state does not fit the weights, kUnsupported for another optimizer than Adam and for
-// layouts before `buckets_coalesced`.
+// Throws kCorruptData, if the state does not fit the weights, kUnsupported for another optimizer than Adam.
 MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const MegatronModel& model,
                                           std::vector<std::string>& decisions);
 

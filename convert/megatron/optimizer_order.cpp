@@ -67,7 +67,8 @@ std::vector<FlatParameter> flat_parameters(const MegatronModel& model, const Meg
   std::vector<FlatParameter> flat;
   for (const MegatronParameter* parameter : parameters) {
     const bool is_embedding = parameter->is_tied_copy || model.specs[parameter->spec].is_tied_embedding;
-    const int64_t elements = static_cast<int64_t>(parameter->tensor.elements()) * parameter->in_tensor;
+    int64_t elements = 1;
+    for (const uint64_t length : stored_shape(*parameter)) elements *= static_cast<int64_t>(length);
     flat.push_back({elements, shared && is_embedding});
   }
   return flat;

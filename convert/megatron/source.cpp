@@ -1,4 +1,6 @@
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
@@ -112,14 +114,23 @@ class MegatronSource final : public ckpt::Source {
   void add_shards(const MegatronRank& rank, const MegatronState& state) {
     const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
     const MegatronModel::Cut cut = model_.cut_of(spec, rank.tp);
-    const int64_t elements = core::num_elements(ckpt::local_shape(spec, model_.padded, cut.size));
+    const core::Dims shape = ckpt::local_shape(spec, model_.padded, cut.size);
+    const int64_t elements = core::num_elements(shape);
     uint64_t first = state.first;
-    for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
-      const auto size = static_cast<uint64_t>(core::num_elements(box.extent));
-      shards_.push_back({spec.key, state.role, *to_core_dtype(state.tensor.dtype), spec.global_shape,
-                         std::move(box.offset), std::move(box.extent)});
-      placements_.push_back({state.file, state.tensor, state.name, first});
-      first += size;
+    const auto add_range = [&](int64_t begin, int64_t end) {
+      for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, end)) {
+        const auto size = static_cast<uint64_t>(core::num_elements(box.extent));
+        shards_.push_back({spec.key, state.role, *to_core_dtype(state.tensor.dtype), spec.global_shape,
+                           std::move(box.offset), std::move(box.extent)});
+        placements_.push_back({state.file, state.tensor, state.name, first});
+        first += size;
+      }
+    };
+    const RowsOfBlocks& rows = state.parameter->rows;
+    if (rows.each == 0) return add_range(0, elements);
+    const int64_t columns = shape[1];
+    for (int64_t block = 0; block < shape[0]; block += rows.each) {
+      add_range((block + rows.first) * columns, (block + rows.first + rows.count) * columns);
     }
   }
 
@@ -146,15 +157,17 @@ void check_copy(const MegatronState& copy, const MegatronState* of, const char* 
 // The states of this role, but for copies, which must be alike. True if there is a copy of tied embeddings.
 bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::vector<MegatronState>>& of_rank) {
   const auto tp_size = static_cast<size_t>(tree_.tp);
-  std::vector<const MegatronState*> holders(model_.specs.size() * tp_size);  // of each parameter, by tp
-  std::vector<std::pair<const MegatronState*, size_t>> tied_copies;          // and whose copy it is, in holders
+  using Held = std::pair<size_t, int64_t>;  // a parameter by tp, and its first row of blocks
+  std::map<Held, const MegatronState*> holders;
+  std::vector<std::pair<const MegatronState*, Held>> tied_copies;  // and whose copy it is, in holders
   for (size_t r = 0; r < of_rank.size(); ++r) {
     const MegatronRank& rank = tree_.ranks[r];
     for (const MegatronState& state : of_rank[r]) {
       if (state.role != role) continue;
       const ckpt::ParameterSpec& spec = model_.specs[state.parameter->spec];
       const size_t first_holder = state.parameter->spec * tp_size;
-      const size_t holder = first_holder + static_cast<size_t>(model_.cut_of(spec, rank.tp).rank);
+      const Held holder{first_holder + static_cast<size_t>(model_.cut_of(spec, rank.tp).rank),
+                        state.parameter->rows.first};
       if (state.parameter->is_tied_copy) {
         tied_copies.emplace_back(&state, holder);
         continue;
@@ -164,8 +177,9 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
         continue;
       }
       holders[holder] = &state;
-      if (holder != first_holder && spec.rule == ckpt::TpRule::kReplicated) {
-        check_copy(state, holders[first_holder], "every tensor-parallel rank holds the same");
+      const Held first{first_holder, holder.second};
+      if (holder != first && spec.rule == ckpt::TpRule::kReplicated) {
+        check_copy(state, holders[first], "every tensor-parallel rank holds the same");
       } else {
         add_shards(rank, state);
       }

@@ -130,6 +130,19 @@ TEST_P(MindSpeedLlmTest, ThroughATreeOfOursAndBack) {
 INSTANTIATE_TEST_SUITE_P(Trees, MindSpeedLlmTest, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// --mla-mm-split: rows of each head, gathered from two tensors.
+TEST(MindSpeedLlmSplitTest, FourProjectionsUpAreReadAsTwo) {
+  const test::TemporaryFolder folder;
+  const std::string hf = data("deepseek_v3_mm_split/hf");
+  ConvertOptions options;
+  options.load_dir = data("deepseek_v3_mm_split/mg");
+  options.save_dir = folder / "hf";
+  options.save_model_type = Format::kHuggingFace;
+  options.hf_cfg_dir = hf;
+  convert_checkpoint(options);
+  EXPECT_EQ(test::first_difference(tensors(folder / "hf"), tensors(hf)), "");
+}
+
 TEST(MindSpeedLlmArgsTest, WhatTheyLackComesFromConfigJson) {
   const test::TemporaryFolder folder;
   ConvertOptions options;

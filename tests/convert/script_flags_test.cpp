@@ -43,10 +43,13 @@ TEST(ScriptFlagsTest, FamiliesByTheNamesOfMindSpeedLlm) {
 }
 
 TEST(ScriptFlagsTest, WhatChangesNothingIsSaidAndTheRestRefused) {
-  EXPECT_THAT(notes_on_script_flags(std::vector<std::string>{"--use-mcore-models", "--spec"}),
+  EXPECT_THAT(notes_on_script_flags(std::vector<std::string>{"--use-mcore-models", "--spec"}, true),
               ElementsAre(HasSubstr("--use-mcore-models is taken and changes nothing: "), HasSubstr("--spec")));
-  EXPECT_TRUE(notes_on_script_flags({}).empty());
-  const test::Thrown thrown = thrown_by([] { notes_on_script_flags(std::vector<std::string>{"--lora-load"}); });
+  EXPECT_TRUE(notes_on_script_flags({}, true).empty());
+  const test::Thrown thrown = thrown_by([] { notes_on_script_flags(std::vector<std::string>{"--lora-load"}, false); });
+  const std::vector<std::string> split = {"--mla-mm-split"};
+  EXPECT_EQ(notes_on_script_flags(split, false).size(), 1u);
+  EXPECT_EQ(thrown_by([&] { notes_on_script_flags(split, true); }).code, core::ErrorCode::kUnsupported);
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
   EXPECT_THAT(thrown.text, HasSubstr("--lora-load: LoRA checkpoints of MindSpeed-LLM are not read"));
 }

@@ -9,7 +9,7 @@ wheel, so that part is ours).
 Every element is a function of the canonical name of its parameter and its index in the global tensor; what a rank holds of
 which global tensor is asked of megatron-core's sharded_state_dict. tests/convert/megatron/value_pattern.h has the same function.
 
-Not genuine, since nothing that runs on a CPU makes them: mindspeed_latent, and mindspeed_te, a tree's weights under Transformer Engine's names, in
+Not genuine, since nothing that runs on a CPU makes them: mindspeed_latent, old_buckets, and mindspeed_te, a tree's weights under Transformer Engine's names, in
 the way of MindSpeed-LLM's converter (pickle protocol 4, a defaultdict, weights only, no padding of the vocabulary); legacy_gpt,
 under the names and in the nested dictionaries of the GPT before megatron-core.
 """
@@ -454,11 +454,73 @@ def make_mindspeed_latent(folder, source):
                 tensor = torch.cat([other[each] for each in keys for other in of_stage])
                 key = key.replace("linear_q_down_proj", "linear_qkv")
             model[key] = tensor
+        optimizers = [joined_state(own, [other["optimizer"][0] for other_name, other in states.items()
+                                         if other_name.split("_")[3] == name.split("_")[3]], state["model"]) if own is state["optimizer"][0] else own
+                      for own in state["optimizer"]]
         place = folder / "iter_0000001" / name
         place.mkdir(parents=True)
-        torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1, "args": state["args"]}, place / "model_optim_rng.pt",
-                   pickle_protocol=4)
+        torch.save({"model": model, "optimizer": optimizers, "opt_param_scheduler": state["opt_param_scheduler"], "checkpoint_version": 3.0,
+                    "iteration": 1, "args": state["args"]}, place / "model_optim_rng.pt", pickle_protocol=4)
     (folder / "latest_checkpointed_iteration.txt").write_text("1")
+
+
+def joined_state(own, of_stage, model):
+    """The state of that one projection, in place of the two's, of a dense optimizer; of_stage: those of all tensor-parallel ranks."""
+    trained = [(name, tensor) for name, tensor in model.items()
+               if tensor is not None and "local_experts" not in name and not name.endswith("expert_bias")]
+    joined = {"optimizer": {"state": {}, "param_groups": []}, "fp32_from_fp16_params": []}
+    for index, group in enumerate(own["optimizer"]["param_groups"]):
+        names = [name for name, tensor in trained if (tensor.dim() == 1) == (group["wd_mult"] == 0.0)]
+        assert len(names) == len(group["params"]), (names, group)
+        params, masters = [], []
+        for at, (name, number) in enumerate(zip(names, group["params"])):
+            if "linear_kv_down_proj" in name:
+                continue
+            whole = [at, names.index(name.replace("linear_q_down_proj", "linear_kv_down_proj"))] if "linear_q_down_proj" in name else None
+            state = dict(own["optimizer"]["state"][number])
+            master = own["fp32_from_fp16_params"][index][at]
+            if whole:
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    state[moment] = torch.cat([other["optimizer"]["state"][group["params"][each]][moment] for each in whole for other in of_stage])
+                master = torch.cat([other["fp32_from_fp16_params"][index][each] for each in whole for other in of_stage])
+            joined["optimizer"]["state"][number] = state
+            params.append(number)
+            masters.append(master)
+        joined["optimizer"]["param_groups"].append({**group, "params": params})
+        joined["fp32_from_fp16_params"].append(masters)
+    return joined
+
+
+def make_old_buckets(folder, source):
+    """distrib_optim.pt of before February 2024: a tensor for each bucket, parameters without gaps; of the second stage one tensor for
+    all, filled up to a multiple of the data-parallel size, as before there were buckets."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in sorted((source / f"iter_{ITERATION:07d}").glob("mp_rank_*/model_optim_rng.pt")):
+        state = torch.load(path, weights_only=False)
+        stored = torch.load(path.parent / "distrib_optim.pt", weights_only=False)[0]
+        (_, world), = stored.items()
+        first_stage = path.parent.name.endswith("_000")
+        size = state["args"].ddp_bucket_size if first_stage else 10**9
+        buckets, at, begin, counted = [[]], 0, 0, 0
+        for tensor in reversed([tensor for tensor in state["model"].values() if tensor is not None]):
+            at = begin + -(-(at - begin) // 64) * 64
+            buckets[-1].append((at, tensor.numel()))
+            at += tensor.numel()
+            if at - begin >= size:
+                buckets.append([])
+                begin = at
+        assert at == world["numel_unpadded"]
+        buckets = [bucket for bucket in buckets if bucket]
+        old = {kind: [torch.cat([world[kind][first:first + count] for first, count in bucket]) for bucket in buckets]
+               for kind in ("param", "exp_avg", "exp_avg_sq")}
+        if not first_stage:
+            dp = state["args"].data_parallel_size
+            old = {kind: torch.nn.functional.pad(whole, (0, -whole.numel() % dp)) for kind, (whole,) in old.items()}
+        place = folder / f"iter_{ITERATION:07d}" / path.parent.name
+        place.mkdir(parents=True)
+        torch.save(state, place / path.name)
+        torch.save({0: {torch.float32: old}}, place / "distrib_optim.pt")
+    (folder / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
 
 
 LEGACY = (("decoder.", "encoder."), ("self_attention.linear_qkv.", "self_attention.query_key_value."),
@@ -500,6 +562,7 @@ def main():
     make_mindspeed(root / "mindspeed_te", root / "qk_norm_tp2_bf16")
     make_mindspeed_latent(root / "mindspeed_latent", root / "moe_latent_tp2_ep2_etp1")
     make_legacy(root / "legacy_gpt", root / "tied_pp2_distributed")
+    make_old_buckets(root / "old_buckets", root / "swiglu_tp2_pp2_distributed")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Makes the trees of tests/data/mindspeed_llm: MindSpeed-LLM's own converter (mindspeed_llm/tasks/checkpoint, which needs
 PyTorch alone) of tiny Hugging Face models, with no-op layers, virtual stages and dualpipev.
 
-  make_mindspeed_llm.py MINDSPEED_LLM [FOLDER]     a copy of its sources; default: mindspeed_llm beside this script
+  make_mindspeed_llm.py MINDSPEED_LLM [FOLDER [CASE ...]]     a copy of its sources; default: mindspeed_llm beside this script
 
 Each case has hf/, the model, and mg/, the tree. That every layer stands where the few lines of `places` say is checked here;
 the tests then compare both with what msckpt reads and writes.
@@ -34,6 +34,9 @@ CASES = {
     "deepseek_v3_dualpipev": (DEEPSEEK, dict(model_type_hf="deepseek3", target_tensor_parallel_size=2,
                                              target_pipeline_parallel_size=2, target_expert_parallel_size=2, mtp_num_layers=1,
                                              moe_grouped_gemm=True, schedules_method="dualpipev", noop_layers="3")),
+    # Four projections up of latent attention.
+    "deepseek_v3_mm_split": (DEEPSEEK, dict(model_type_hf="deepseek3", target_tensor_parallel_size=2, mtp_num_layers=1,
+                                            moe_grouped_gemm=True, mla_mm_split=True)),
 }
 DEFAULTS = dict(load_model_type="hf", save_model_type="mg", target_tensor_parallel_size=1, target_pipeline_parallel_size=1,
                 target_expert_parallel_size=1, transformer_impl="local", mtp_num_layers=0, lora_target_modules=[],
@@ -107,7 +110,8 @@ def main():
     out = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else pathlib.Path(__file__).resolve().parent / "mindspeed_llm"
     out.mkdir(parents=True, exist_ok=True)
     os.chdir(out)  # args keep the paths
-    for name, ((kind, settings), options) in CASES.items():
+    for name in sys.argv[3:] or CASES:
+        (kind, settings), options = CASES[name]
         case = pathlib.Path(name)
         shutil.rmtree(case, ignore_errors=True)
         config = make_model(kind, settings, case / "hf")
@@ -116,7 +120,8 @@ def main():
         flags = dict(DEFAULTS, **options, load_dir=str(case / "hf"), save_dir=str(case / "mg"))
         converter = Hf2MgConvert(argparse.Namespace(**flags))
         converter.run()
-        check_places(case, options, settings["num_hidden_layers"])
+        if options.get("target_pipeline_parallel_size", 1) > 1:
+            check_places(case, options, settings["num_hidden_layers"])
 
 
 if __name__ == "__main__":
