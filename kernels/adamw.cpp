@@ -5,7 +5,7 @@
 
 namespace ms::kernels {
 
-void adamw(float* p, const float* grad, float* m, float* v, bf16* param, int64_t n, const AdamwScalars& scalars) {
+void adamw(float* p, float* grad, float* m, float* v, bf16* param, int64_t n, const AdamwScalars& scalars) {
   MS_DISPATCH(adamw(p, grad, m, v, param, n, scalars));
 }
 

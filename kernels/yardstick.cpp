@@ -167,8 +167,8 @@ MoveStreams stream_mover(int reads, int writes, bool past_caches) {
       return choose<3, 1>(past_caches);
     case 32:
       return choose<3, 2>(past_caches);
-    case 43:
-      return choose<4, 3>(past_caches);
+    case 44:
+      return choose<4, 4>(past_caches);
     default:
       throw std::invalid_argument("stream_mover: no kernel reads and writes so many streams");
   }

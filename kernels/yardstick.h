@@ -19,7 +19,7 @@ double bf16_multiply_adds(int64_t steps);
 // Measured at the first call, in some 0.3 ms, the best of several turns of each; constant after it.
 bool bf16_dot_products_are_faster();
 
-inline constexpr int kMostStreamReads = 4, kMostStreamWrites = 3;
+inline constexpr int kMostStreamReads = 4, kMostStreamWrites = 4;
 
 // Operands, 32-byte aligned and of one length; as many as the mover reads and writes are used.
 struct Streams {
@@ -38,7 +38,7 @@ inline constexpr bool kHasStreamingStores = false;
 using MoveStreams = void (*)(const Streams& streams, int64_t begin, int64_t end);
 
 // The mover of so many streams. past_caches: by streaming stores, where there are any. Throws std::invalid_argument for
-// a mix that no kernel has: reads/writes are 1/0, 1/1, 1/2, 2/1, 3/1, 3/2 or 4/3.
+// a mix that no kernel has: reads/writes are 1/0, 1/1, 1/2, 2/1, 3/1, 3/2 or 4/4.
 MoveStreams stream_mover(int reads, int writes, bool past_caches);
 
 }  // namespace ms::kernels

@@ -34,7 +34,7 @@ struct Mix {
   bool in_place = false;
 };
 
-// Operands of every case: seven buffers of kFloats, aligned, touched, of moderate values.
+// Operands of every case: eight buffers of kFloats, aligned, touched, of moderate values.
 class Buffers {
  public:
   Buffers() {
@@ -360,8 +360,8 @@ std::vector<Case> cases() {
        [](const Buffers& x) { return 1e-3 * std::exp(x[0][kProbe] - 1.0) / 4e4; },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); }},
       {"adamw",
-       {4, 3, true},
-       7 * kFlat,
+       {4, 4, true},
+       8 * kFlat,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
          adamw(x[0] + at(a), x[3] + at(a), x[1] + at(a), x[2] + at(a), nullptr, at(b - a), kAdamw);

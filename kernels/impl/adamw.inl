@@ -15,14 +15,14 @@ MS_INLINE AdamwState adamw_update(AdamwState s, Vec grad, const AdamwScalars& a)
   return s;
 }
 
-inline void adamw(float* p, const float* grad, float* m, float* v, bf16* param, int64_t n,
-                  const AdamwScalars& scalars) {
+inline void adamw(float* p, float* grad, float* m, float* v, bf16* param, int64_t n, const AdamwScalars& scalars) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const AdamwState next = adamw_update({load(p + i), load(m + i), load(v + i)}, load(grad + i), scalars);
     store(p + i, next.p);
     store(m + i, next.m);
     store(v + i, next.v);
+    store(grad + i, zero());
     if (param != nullptr) store(param + i, next.p);
   }
   const int64_t tail = n - i;
@@ -33,6 +33,7 @@ inline void adamw(float* p, const float* grad, float* m, float* v, bf16* param, 
   store_partial(p + i, next.p, tail);
   store_partial(m + i, next.m, tail);
   store_partial(v + i, next.v, tail);
+  store_partial(grad + i, zero(), tail);
   if (param != nullptr) store_partial(param + i, next.p, tail);
 }
 

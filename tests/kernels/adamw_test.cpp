@@ -33,11 +33,13 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
     constexpr double kLr = 1e-2, kScale = 0.25;
     for (int64_t step = 1; step <= kSteps; ++step) {
       const auto grad = random.make(n);
-      adamw(p.data(), grad.data(), m.data(), v.data(), step % 2 == 0 ? param.data() : nullptr, n,
+      auto taken = grad;
+      adamw(p.data(), taken.data(), m.data(), v.data(), step % 2 == 0 ? param.data() : nullptr, n,
             scalars_of(kLr, 0.9, 0.999, 1e-8, 0.1, kScale, step));
       reference::Array scaled = reference::to_double(grad);
       for (double& g : scaled) g *= kScale;
       reference::adamw(want, scaled, kLr, 0.9, 0.999, 1e-8, 0.1, step);
+      ASSERT_EQ(taken, std::vector<float>(grad.size())) << n;
     }
     for (size_t i = 0; i < p.size(); ++i) {
       // Each step rounds p once, and its update (at most about lr * 3) about ten times.

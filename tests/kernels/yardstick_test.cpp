@@ -31,7 +31,7 @@ TEST(Bf16MultiplyAdds, AreCountedWhereTheCpuHasThem) {
 
 TEST(StreamMover, WritesTheSumOfItsInputsInItsRangeOnly) {
   constexpr int64_t kSize = 64, kBegin = 8, kEnd = 40;
-  const int mixes[][2] = {{1, 0}, {1, 1}, {1, 2}, {2, 1}, {3, 1}, {3, 2}, {4, 3}};
+  const int mixes[][2] = {{1, 0}, {1, 1}, {1, 2}, {2, 1}, {3, 1}, {3, 2}, {4, 4}};
   for (const auto& [reads, writes] : mixes) {
     for (const bool past_caches : {false, true}) {
       struct Aligned {

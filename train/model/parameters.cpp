@@ -104,6 +104,10 @@ void ParameterStore::initialize(uint64_t seed,
   }
 }
 
-void ParameterStore::zero_grads() { ops::fill_zero(state_.ops, grads_); }
+void ParameterStore::zero_grads() {
+  if (zero_begin_ > 0) ops::fill_zero(state_.ops, grads_.view().rows(0, zero_begin_));
+  if (zero_end_ < grads_.size()) ops::fill_zero(state_.ops, grads_.view().rows(zero_end_, grads_.size()));
+  note_zero_grads(0, 0);
+}
 
 }  // namespace ms::train

@@ -48,13 +48,17 @@ class ParameterStore {
   // biases 0; drawn in global index space, so that they do not depend on the layout (features.md G5). Calls
   // keep(parameter, values) with the fp32 values of each, from which the optimizer takes its master weights.
   void initialize(uint64_t seed, const std::function<void(const Parameter&, const core::TensorView& values)>& keep);
+  // Before gradients are added up anew.
   void zero_grads();
+  // An update has left elements [begin, end) of grads() 0: the next zero_grads need not.
+  void note_zero_grads(int64_t begin, int64_t end) { zero_begin_ = begin, zero_end_ = end; }
 
  private:
   RankState& state_;
   std::vector<ckpt::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
   core::Tensor weights_, grads_;
+  int64_t zero_begin_ = 0, zero_end_ = 0;  // of grads_, already 0
 };
 
 }  // namespace ms::train

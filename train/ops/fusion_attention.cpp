@@ -7,6 +7,7 @@
 #include "kernels/attention.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/typed.h"
+#include "train/ops/detail/workspaces.h"
 
 namespace ms::ops {
 namespace {
@@ -302,12 +303,13 @@ FusionAttentionResult fusion_attention(Context& context, const TensorView& q, co
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 2 * q.size_bytes() + k.size_bytes() + v.size_bytes());
   const auto tasks = static_cast<int64_t>(problem.sequences.size()) * heads;
+  detail::Workspaces workspaces(context, tasks,
+                                kernels::attention_workspace(problem.largest()) + 3 * problem.most_queries);
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      const Tensor workspace(context.arena, core::DType::kFp32, {kernels::attention_workspace(problem.largest())},
-                             core::MemoryTag::kTmp);
-      const Tensor rows(context.arena, core::DType::kFp32, {3, problem.most_queries}, core::MemoryTag::kTmp);
-      float *lse = rows.data<float>(), *max = lse + problem.most_queries, *sum = max + problem.most_queries;
+      float* const workspace = workspaces.take();
+      float* const lse = workspace + kernels::attention_workspace(problem.largest());
+      float *const max = lse + problem.most_queries, *const sum = max + problem.most_queries;
       for (int64_t task = begin; task < end; ++task) {
         const auto index = static_cast<size_t>(task / heads);
         const int64_t head = task % heads;
@@ -315,7 +317,7 @@ FusionAttentionResult fusion_attention(Context& context, const TensorView& q, co
         const int64_t at = problem.q_offset(s, head), kv = problem.kv_offset(s, head / problem.per_group());
         kernels::attention(problem.shape(s), q.data<T>() + at, k.data<T>() + kv, v.data<T>() + kv,
                            kernel_rule(problem, rule, index, head), result.out.data<T>() + at, {lse, max, sum},
-                           workspace.data<float>());
+                           workspace);
         const StatisticRows target = statistic_rows(problem, rule, index, head);
         for (int64_t i = 0; i < s.queries; ++i) {
           result.softmax_max.data<float>()[target.first + i * target.stride] = max[i];
@@ -347,11 +349,12 @@ QkvGradients fusion_attention_backward(Context& context, const TensorView& dout,
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const auto tasks = static_cast<int64_t>(problem.sequences.size()) * groups;
+  const int64_t workspace_floats = kernels::attention_backward_workspace(problem.largest());
+  detail::Workspaces workspaces(context, tasks, workspace_floats + per_group * problem.most_queries);
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      const Tensor workspace(context.arena, core::DType::kFp32,
-                             {kernels::attention_backward_workspace(problem.largest())}, core::MemoryTag::kTmp);
-      const Tensor lse(context.arena, core::DType::kFp32, {per_group, problem.most_queries}, core::MemoryTag::kTmp);
+      float* const workspace = workspaces.take();
+      float* const lse = workspace + workspace_floats;
       std::vector<kernels::AttentionRule> rules(static_cast<size_t>(per_group));
       for (int64_t task = begin; task < end; ++task) {
         const auto index = static_cast<size_t>(task / groups);
@@ -361,16 +364,15 @@ QkvGradients fusion_attention_backward(Context& context, const TensorView& dout,
           rules[static_cast<size_t>(i)] = kernel_rule(problem, rule, index, first_head + i);
           const StatisticRows from = statistic_rows(problem, rule, index, first_head + i);
           for (int64_t row = 0; row < s.queries; ++row) {
-            lse.data<float>()[i * s.queries + row] =
-                forward.softmax_max.data<float>()[from.first + row * from.stride] +
-                std::log(forward.softmax_sum.data<float>()[from.first + row * from.stride]);
+            lse[i * s.queries + row] = forward.softmax_max.data<float>()[from.first + row * from.stride] +
+                                       std::log(forward.softmax_sum.data<float>()[from.first + row * from.stride]);
           }
         }
         const int64_t at = problem.q_offset(s, first_head), kv = problem.kv_offset(s, group);
         kernels::attention_backward(problem.shape(s), per_group, dout.data<T>() + at, q.data<T>() + at,
-                                    k.data<T>() + kv, v.data<T>() + kv, forward.out.data<T>() + at, lse.data<float>(),
-                                    rules.data(), result.dq.data<T>() + at, result.dk.data<T>() + kv,
-                                    result.dv.data<T>() + kv, workspace.data<float>());
+                                    k.data<T>() + kv, v.data<T>() + kv, forward.out.data<T>() + at, lse, rules.data(),
+                                    result.dq.data<T>() + at, result.dk.data<T>() + kv, result.dv.data<T>() + kv,
+                                    workspace);
       }
     });
   });

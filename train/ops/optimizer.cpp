@@ -10,7 +10,7 @@
 
 namespace ms::ops {
 
-void adamw(Context& context, std::span<float> master, std::span<const float> grad, std::span<float> exp_avg,
+void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
            std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16) {
   const detail::OpScope scope(context, "ms::adamw");
   const size_t n = master.size();
@@ -33,7 +33,7 @@ void adamw(Context& context, std::span<float> master, std::span<const float> gra
   scalars.one_minus_beta2 = static_cast<float>(1.0 - parameters.beta2);
   scalars.bias_correction1 = correction(parameters.beta1);
   scalars.bias_correction2 = correction(parameters.beta2);
-  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * (7 * 4 + (param_bf16.empty() ? 0 : 2)));
+  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * (8 * 4 + (param_bf16.empty() ? 0 : 2)));
   context.pool.parallel_for(static_cast<int64_t>(n), detail::kGrainElements, [&](int64_t begin, int64_t end) {
     kernels::adamw(master.data() + begin, grad.data() + begin, exp_avg.data() + begin, exp_avg_sq.data() + begin,
                    param_bf16.empty() ? nullptr : param_bf16.data() + begin, end - begin, scalars);

@@ -23,8 +23,8 @@ struct AdamwParameters {
 // One step of AdamW (Loshchilov & Hutter 2019) as apex's FusedAdam with adam_w_mode=1, which Megatron uses:
 //   g = grad * grad_scale, m = beta1*m + (1-beta1)*g, v = beta2*v + (1-beta2)*g^2,
 //   p -= lr * (m / (1-beta1^step) / (sqrt(v / (1-beta2^step)) + eps) + weight_decay * p)
-// param_bf16: receives master rounded to nearest even; may be empty. All other spans have one size.
-void adamw(Context& context, std::span<float> master, std::span<const float> grad, std::span<float> exp_avg,
+// grad becomes 0. param_bf16: receives master rounded to nearest even; may be empty. All other spans have one size.
+void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
            std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16);
 
 // Sum of squares in double, in blocks of 4096 elements added in order: the same bits for any number of threads.

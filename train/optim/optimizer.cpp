@@ -116,6 +116,7 @@ void Optimizer::update(const StepFactors& factors) {
   double scale = factors.grad_scale;
   if (clip > 0 && clip / (factors.grad_norm + 1e-6) < 1.0) scale *= clip / (factors.grad_norm + 1e-6);
   for (const Parameter& parameter : parameters_.all()) update_parameter(parameter, factors, static_cast<float>(scale));
+  parameters_.note_zero_grads(begin_, end_);
   if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
     state_.groups.dp_cp.allgather(parameters_.weights().rows(begin_, end_), parameters_.weights());
   }

@@ -31,6 +31,7 @@ class Optimizer {
     double grad_scale = 1;  // multiplies all gradients first
     double grad_norm = 0;   // what finish_gradients returned: above --clip-grad, gradients shrink to that
   };
+  // The owned gradients are 0 afterwards.
   void update(const StepFactors& factors);
 
   // The elements [owned_begin, owned_end) of the buffers whose state this rank holds.

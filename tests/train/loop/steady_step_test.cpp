@@ -91,6 +91,7 @@ void expect_steady_steps(const std::function<void(TrainerConfig&)>& change) {
     const int64_t threads = threads_of_this_process();
     largest_on_heap = 0;
     for (int64_t number = 2; number < 5; ++number) step(number);
+    for (const float grad : parameters.grads().elements<float>()) ASSERT_EQ(grad, 0);  // cleared by the update
     EXPECT_EQ(arena.system_allocations(), blocks);
     EXPECT_EQ(kernels::gemm_primitives_created(), primitives);
     EXPECT_EQ(threads_of_this_process(), threads);
