@@ -19,6 +19,7 @@ using core::ErrorCode;
 constexpr uint32_t kNoEvent = UINT32_MAX;
 constexpr int64_t kLongestKernelDelay = 1'500'000;  // ns; a longer gap between kernels has another cause
 constexpr int64_t kRounding = 1'000;                // ns: traces in whole microseconds
+constexpr size_t kMaxName = 1024;                   // of what is matched: matching is recursive
 
 struct Edge {
   uint32_t from = 0, to = 0;
@@ -137,7 +138,8 @@ class Builder {
     try {
       const std::regex expression(options_.data_load);
       for (NameId id = 0; id < trace_.names.size(); ++id) {
-        loads[id] = !options_.data_load.empty() && std::regex_search(trace_.names[id], expression);
+        const std::string_view part = std::string_view(trace_.names[id]).substr(0, kMaxName);
+        loads[id] = !options_.data_load.empty() && std::regex_search(part.begin(), part.end(), expression);
         step[id] = trace_.names[id].starts_with("ProfilerStep#");
       }
     } catch (const std::regex_error& e) {

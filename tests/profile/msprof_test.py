@@ -287,6 +287,17 @@ def check_identity(traces, folder):
         expect("the second JSON is the first, but for the order of what begins together", one == two and one_events == two_events, name)
 
 
+def check_long_name(folder):
+    """Matching is recursive: a name of 300 kB must not take the stack."""
+    events = [{"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+              for cat, name in (("cpu_op", "load" + 300_000 * "a"), ("user_annotation", "ProfilerStep#1"))]
+    path = os.path.join(folder, "long_name.json")
+    with open(path, "w", encoding="ascii") as file:
+        json.dump(events, file)
+    status, _, err = run("critical-path", path, "--data-load", "load(a|b)*$")
+    expect("a long name and --data-load", status == 0, (status, err))
+
+
 def check_binary():
     linked = subprocess.run(["ldd", MSPROF], capture_output=True, text=True, check=False).stdout
     expect("links neither MPI nor the trainer's libraries",
@@ -310,6 +321,7 @@ def main():
         check_questions(traces, folder)
         check_round_trip(traces, folder)
         check_identity(traces, folder)
+        check_long_name(folder)
     check_binary()
     print("as expected" if not FAILED else f"{len(FAILED)} failed")
     return 1 if FAILED else 0
