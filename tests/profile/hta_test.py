@@ -22,10 +22,13 @@ import peers  # noqa: E402
 peers.need("hta.trace_analysis")
 import training  # noqa: E402
 import pandas  # noqa: E402
+from hta.common.trace import Trace  # noqa: E402
 from hta.trace_analysis import TraceAnalysis  # noqa: E402
 
 # HTA sorts events by start, not stably: where rounding makes starts equal and lengths negative, its sums depend on the CPU.
 pandas.DataFrame.sort_values = functools.partialmethod(pandas.DataFrame.sort_values, kind="stable")
+# HTA forks its readers from a process with threads, pandas': one that meets a lock which was held then waits for ever.
+Trace.load_traces = functools.partialmethod(Trace.load_traces, use_multiprocessing=False)
 
 MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
 COLUMNS = ["idle_time(us)", "compute_time(us)", "non_compute_time(us)", "kernel_time(us)"]
