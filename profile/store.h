@@ -168,6 +168,7 @@ struct RankTrace {
   std::string meta;                               // of our recorder (FORMAT.md), JSON text; empty: recorded by another
   std::shared_ptr<const ClassRules> class_rules;  // of the user (class_rules.h); null: none
   bool keep_file_order = false;                   // fill Events::file_order, for who sorts less stably than we
+  bool begins_with_slice = false;                 // the first event of its JSON is in `events`
 
   Side side(size_t event) const { return categories[events.category[event]].side; }
   // The index of a category, added if it is new. At most 256: further ones share the last.

@@ -117,9 +117,8 @@ std::vector<HtaFrame> hta_frames(const std::vector<std::unique_ptr<RankTrace>>& 
     HtaFrame& frame = out.emplace_back();
     frame.trace = trace.get();
     frame.rows = order_of_file(*trace);
-    // What Kineto writes begins with a slice, what we export with metadata.
-    const bool from_a_file = !trace->events.file_order.empty() && trace->meta.empty();
-    if (from_a_file && !frame.rows.empty() && trace->events.file_order[frame.rows[0]] == 0) frame.first = frame.rows[0];
+    const bool known = trace->begins_with_slice && !trace->events.file_order.empty() && trace->meta.empty();
+    if (known && !frame.rows.empty() && trace->events.file_order[frame.rows[0]] == 0) frame.first = frame.rows[0];
     frame.partners = partners_of(frame);
     std::unordered_set<NameId> seen;
     for (const uint32_t event : frame.rows) {

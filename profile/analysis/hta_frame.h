@@ -22,7 +22,7 @@ struct HtaFrame {
   std::vector<uint32_t> rows;  // indices of events
   // Of each event, in the table or not: the last one of the other side with its correlation.
   std::vector<uint32_t> partners;
-  uint32_t first = kNoPartner;  // the first event of the file: HTA takes a link to it for none
+  uint32_t first = kNoPartner;  // that of the file, if it is here: HTA takes a link to it for none, and none for that
   std::vector<bool> present;    // of each event: whether it is in the table
 
   // Whether an event has a stream: annotations of the device have none, and -1 is none, but not 2^32 - 1. Host events

@@ -78,7 +78,9 @@ std::vector<HtaStreamIdle> hta_idle(const HtaFrame& frame, int64_t consecutive_d
     IdleKind kind = IdleKind::kOther;
     if (previous_end[at]) {
       gap = events.ts[event] - *previous_end[at];
-      const uint32_t launch = frame.partners[event];
+      uint32_t launch = frame.partners[event];
+      // A correlation that nothing else has is a link to the first event of the file.
+      if (launch == kNoPartner && events.correlation[event] != 0) launch = frame.first;
       if (launch != kNoPartner && frame.present[launch] && events.ts[launch] > *previous_end[at]) {
         kind = IdleKind::kHostWait;
       } else if (gap < consecutive_delay) {

@@ -272,6 +272,7 @@ void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
     lane = lanes_.host(event);
   }
   const size_t index = add_slice(ts, dur, name, category.index, lane);
+  if (events_ == 1) trace_.begins_with_slice = true;
   add_arguments(event, index, category.side, name);
   if (candidate) candidates_.push_back(static_cast<uint32_t>(index));
 }

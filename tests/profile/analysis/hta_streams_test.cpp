@@ -59,6 +59,21 @@ TEST_F(HtaStreamsTest, GapsOfAStreamByWhatLetItWait) {
   EXPECT_EQ(hta_idle(frame, 60'000)[0].ns[2], 0) << "the first event waits for nothing";
 }
 
+// Read off HTA: a kernel without its launch, 100 us behind the one before, in a file that begins with something later
+// than that, or earlier, or with what is no slice.
+TEST_F(HtaStreamsTest, AKernelWithoutItsLaunchIsThoughtToBeLaunchedByTheFirstEventOfTheFile) {
+  const std::string kernels = kernel(1, 10, 10) + "," + kernel(2, 120, 10);
+  const auto host_wait = [&](const std::string& first) {
+    const std::vector<HtaStreamIdle> idle = hta_idle(frame_of(first + "," + kernels));
+    return idle.at(0).ns[0].value_or(0);
+  };
+  EXPECT_EQ(host_wait(event("cpu_op", "aten::mm", 50, 5, "")), 100'000);
+  EXPECT_EQ(host_wait(event("cpu_op", "aten::mm", 5, 5, "")), 0);
+  EXPECT_EQ(host_wait(R"({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},)" +
+                      event("cpu_op", "aten::mm", 50, 5, "")),
+            0);
+}
+
 TEST_F(HtaStreamsTest, TheLongestEventBehindDoesNotCountOnlyTheLast) {
   const HtaFrame frame = frame_of(kernel(1, 0, 100) + "," + kernel(2, 10, 10) + "," + kernel(3, 30, 10));
   const std::vector<HtaStreamIdle> idle = hta_idle(frame);
