@@ -428,6 +428,9 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
                                                  " is a native checkpoint and so is the target; use msckpt "
                                                  "reshard, which keeps the optimizer state"));
   }
+  if (fs::exists(options.save_dir) && !fs::is_directory(options.save_dir)) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--save-dir ", options.save_dir, " is a file, not a folder"));
+  }
   std::error_code absent;  // then they differ
   if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));

@@ -1,6 +1,7 @@
 #include "convert/detect.h"
 
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "ckpt/reader.h"
@@ -23,6 +24,25 @@ namespace fs = std::filesystem;
 using core::cat;
 using core::Error;
 using core::ErrorCode;
+
+// What a folder is that users take for a checkpoint; null if it is nothing of the kind.
+const char* part_of_a_checkpoint(const fs::path& folder) {
+  constexpr std::pair<const char*, const char*> kParts[] = {
+      {"model_optim_rng.pt", "the folder of one rank of Megatron's; give that of the iteration, or the one above"},
+      {"adapter_config.json", "a LoRA adapter; --lora merges it into the model that --load-dir names"},
+      {"config.json", "config.json without weights beside it (model.safetensors, pytorch_model.bin or their indices)"},
+  };
+  for (const auto& [name, what] : kParts) {
+    if (fs::exists(folder / name)) return what;
+  }
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string ending = entry.path().extension().string();
+    if (ending == ".distcp")
+      return "*.distcp without .metadata, which is written when all is there: that save was cut short";
+    if (ending == ".gguf") return "a GGUF file, which is written, not read";
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -74,6 +94,7 @@ Detection detect_format(const std::string& path) {
   if (const std::string sign = dcp_sign(path); !sign.empty()) return {Format::kDcp, sign};
   if (const std::string sign = deepspeed_sign(path); !sign.empty()) return {Format::kDeepSpeed, sign};
   if (const std::string sign = universal_sign(path); !sign.empty()) return {Format::kUniversal, sign};
+  if (const char* part = part_of_a_checkpoint(folder)) throw Error(ErrorCode::kNotFound, cat(path, ": ", part));
   throw Error(ErrorCode::kNotFound,
               cat(path,
                   ": no checkpoint in it (looked for manifest.json, iter_*/manifest.json, mp_rank_*, "

@@ -70,6 +70,19 @@ void add_drop_optimizer(CLI::App& verb, Flags& flags) {
   verb.add_flag("--drop-optimizer", flags.drop_optimizer, "Leave out master weights and moments");
 }
 
+// What is wrong with a layout is said in the trainer's flags; here they are of the target.
+Error in_flags_of_targets(const Error& error) {
+  if (error.code() != ms::core::ErrorCode::kInvalidArgument) return error;
+  std::string text = error.what();
+  for (const std::string size : {"tensor", "pipeline", "expert"}) {
+    const std::string theirs = "--" + size + "-model-parallel-size", ours = "--target-" + size + "-parallel-size";
+    for (size_t at = 0; (at = text.find(theirs, at)) != std::string::npos; at += ours.size()) {
+      text.replace(at, theirs.size(), ours);
+    }
+  }
+  return Error(error.code(), text);
+}
+
 // Flags of the converters that users come from: of the same meaning as one of ours, or of none.
 void add_script_flags(CLI::App& verb, Flags& flags) {
   const char* group = "Flags of MindSpeed-LLM's and Megatron's script lines";
@@ -317,7 +330,7 @@ int run(const std::vector<std::string>& args, std::unique_ptr<ms::core::RankSess
   } catch (const ms::core::AgreedError&) {
     throw;
   } catch (const Error& e) {
-    throw e.within(chosen->first->get_name());
+    throw in_flags_of_targets(e).within(chosen->first->get_name());
   }
 }
 
