@@ -13,6 +13,9 @@
 namespace ms::core {
 namespace {
 
+// timeout(1) sends a signal to the process and to its group, a launcher to its children that the terminal reaches too.
+constexpr int64_t kSameSignalNs = 200'000'000;
+
 // A signal handler has no other way to tell: the one reason for these globals.
 std::atomic<int> first_signal{0};
 std::atomic<int64_t> signal_time_ns{0};
@@ -29,9 +32,11 @@ void remember(int signal) {
   int expected = 0;
   if (first_signal.compare_exchange_strong(expected, signal)) {
     signal_time_ns.store(monotonic_ns());
-  } else if (signal == SIGINT) {
-    ::_exit(128 + signal);
+    return;
   }
+  const int64_t first_at = signal_time_ns.load();
+  const bool is_another = first_at != 0 && monotonic_ns() - first_at > kSameSignalNs;
+  if (signal == SIGINT && is_another) ::_exit(128 + signal);
 }
 
 void install(int signal, void (*handler)(int)) {

@@ -2,6 +2,7 @@
 #include "core/signals.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -61,6 +62,24 @@ TEST(Signals, AreCountedAndLeaveProductsAlone) {
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(counted_signals(), 0);
   EXPECT_LE(counted_signals(), sent);
+}
+
+// As what a launcher sends to a process and to its group: one wish to end.
+TEST(Signals, TheSameInterruptTwiceEndsNothing) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    install_termination_handlers();
+    std::raise(SIGINT);
+    std::raise(SIGINT);
+    if (termination_signal() != SIGINT) ::_exit(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    std::raise(SIGINT);
+    ::_exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
 }
 
 }  // namespace
