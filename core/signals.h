@@ -10,9 +10,8 @@
 
 namespace ms::core {
 
-// Installs handlers that remember the first of SIGTERM, SIGINT, SIGHUP; a second SIGINT, more than 0.2 s behind it, ends
-// the process at once.
-// Also ignores SIGPIPE: a closed stdout shows as a failed write.
+// Installs handlers that remember the first of SIGTERM, SIGINT, SIGHUP; a second SIGINT, more than 0.2 s behind it,
+// ends the process at once. Also ignores SIGPIPE: a closed stdout shows as a failed write.
 void install_termination_handlers();
 
 // Remembers this signal too.
