@@ -34,6 +34,9 @@ def torch_files():
     with zipfile.ZipFile(DATA / "torch/nested.pt") as archive:
         seed("pickle", "nested.pkl", archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl"))))
     seed("dcp_metadata", "dcp.metadata", (DATA / "dcp" / ".metadata").read_bytes())
+    for place, name in enumerate(("buckets_moe_ep2", "model_space_moe_ep2")):
+        metadata = (DATA / "megatron_dist_kinds" / name / "iter_0000007/.metadata").read_bytes()
+        seed("megatron_dist", f"{place}.{name}.metadata", bytes([place]) + metadata)
 
 
 def pickles_of_folders():
@@ -43,7 +46,9 @@ def pickles_of_folders():
                               "megatron/legacy_gpt/iter_0000007/mp_rank_00_000/model_optim_rng.pt",
                               "megatron/tied_pp2_distributed/iter_0000007/mp_rank_00_000/distrib_optim.pt",
                               "megatron/moe_ep2_distributed/iter_0000007/mp_rank_00_000/model_optim_rng.pt",
-                              "mindspeed_llm/qwen3_dualpipev_noop/mg/iter_0000001/mp_rank_00_000/model_optim_rng.pt"],
+                              "mindspeed_llm/qwen3_dualpipev_noop/mg/iter_0000001/mp_rank_00_000/model_optim_rng.pt",
+                              "megatron/old_buckets/iter_0000007/mp_rank_00_000/distrib_optim.pt",
+                              "megatron/mindspeed_latent/iter_0000001/mp_rank_00_000_000/model_optim_rng.pt"],
             "deepspeed": ["deepspeed/zero1/global_step3/mp_rank_00_model_states.pt",
                           "deepspeed/zero1/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
                           "deepspeed/zero3/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"]}.items():

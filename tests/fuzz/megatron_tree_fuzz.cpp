@@ -10,7 +10,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       {"megatron/legacy_gpt", "iter_0000007/mp_rank_00_000/model_optim_rng.pt"},
       {"megatron/tied_pp2_distributed", "iter_0000007/mp_rank_00_000/distrib_optim.pt"},
       {"megatron/moe_ep2_distributed", "iter_0000007/mp_rank_00_000/model_optim_rng.pt"},
-      {"mindspeed_llm/qwen3_dualpipev_noop/mg", "iter_0000001/mp_rank_00_000/model_optim_rng.pt"}};
+      {"mindspeed_llm/qwen3_dualpipev_noop/mg", "iter_0000001/mp_rank_00_000/model_optim_rng.pt"},
+      {"megatron/old_buckets", "iter_0000007/mp_rank_00_000/distrib_optim.pt"},
+      {"megatron/mindspeed_latent", "iter_0000001/mp_rank_00_000_000/model_optim_rng.pt"}};
   fuzz::read_with_pickle(places, data, size, [](const std::string& root, std::vector<std::string>& decisions) {
     return convert::open_megatron(root, {}, decisions);
   });

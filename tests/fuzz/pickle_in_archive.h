@@ -44,7 +44,20 @@ class PickleInArchive {
   std::vector<std::string> storages_;
 };
 
-// Of every tensor of what `open` opens the first and the last bytes.
+// Of every tensor of a source the first and the last bytes.
+inline void read_ends(ckpt::Source& source) {
+  for (int32_t shard = 0; shard < static_cast<int32_t>(source.shards().size()); ++shard) {
+    const core::Dims shape = source.shards()[shard].local_shape;
+    if (core::num_elements(shape) == 0) continue;
+    core::Dims last = shape;
+    for (int64_t& index : last) --index;
+    std::byte out[16];
+    read_or_refuse([&] { source.read(shard, core::Dims(shape.size(), 0), core::Dims(shape.size(), 1), out); });
+    read_or_refuse([&] { source.read(shard, last, core::Dims(shape.size(), 1), out); });
+  }
+}
+
+// Opens what `open` opens, and reads those of it.
 template <class Open>
 void read_with_pickle(const std::vector<PickleInArchive>& places, const uint8_t* data, size_t size, const Open& open) {
   if (size == 0 || data[0] >= places.size()) return;
@@ -52,16 +65,7 @@ void read_with_pickle(const std::vector<PickleInArchive>& places, const uint8_t*
   place.set(text_of(data + 1, size - 1));
   read_or_refuse([&] {
     std::vector<std::string> decisions;
-    const std::unique_ptr<ckpt::Source> source = open(place.root(), decisions);
-    for (int32_t shard = 0; shard < static_cast<int32_t>(source->shards().size()); ++shard) {
-      const core::Dims shape = source->shards()[shard].local_shape;
-      if (core::num_elements(shape) == 0) continue;
-      core::Dims last = shape;
-      for (int64_t& index : last) --index;
-      std::byte out[16];
-      read_or_refuse([&] { source->read(shard, core::Dims(shape.size(), 0), core::Dims(shape.size(), 1), out); });
-      read_or_refuse([&] { source->read(shard, last, core::Dims(shape.size(), 1), out); });
-    }
+    read_ends(*open(place.root(), decisions));
   });
 }
 
