@@ -9,7 +9,7 @@
 //                (yardstick.h); oneDNN, each shape's primitive kept by the thread
 //   thin         ours: 17 to 64 rows, as an expert's tokens are; B is read as it lies, since packing it would cost as
 //                much as multiplying with it
-//   onednn       fp32, dnnl_sgemm; but for sums of 48 terms and less (k), on which tiles is faster
+//   onednn       fp32, dnnl_sgemm; but for sums of few terms (k), 48 or of a large C 96, on which tiles is faster
 //   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
 //   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops

@@ -20,8 +20,8 @@ int64_t onednn_primitives_created();              // in this process so far
 // Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.
 inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
 
-// Sums of so few terms are left to tiles.
-inline constexpr int64_t kFewTerms = 48;
+// Sums of so few terms are left to tiles: of any C, and of one of more than kLargeC elements.
+inline constexpr int64_t kFewTerms = 48, kFewTermsOfLargeC = 96, kLargeC = int64_t{1} << 20;
 
 // Element `index` of an operand, for implementations that are written without its type.
 inline float gemm_element(const void* matrix, GemmType type, int64_t index) {
