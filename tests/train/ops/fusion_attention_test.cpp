@@ -342,6 +342,23 @@ TEST(FusionAttentionThreads, BitsDoNotDependOnThem) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST(FusionAttentionMemory, ASecondCallTakesNoneFromTheSystem) {
+  for (int attempt = 0; attempt < 20; ++attempt) {  // threads that took their own would overlap in some
+    Ops ops(3);
+    const auto q = ops.random<float>({90, 2, 6, 16}, 1);
+    FusionAttentionRule rule;
+    rule.head_num = 6, rule.layout = AttentionLayout::kBsnd;
+    const auto both = [&] {
+      const auto out = fusion_attention(ops.context, q, q, q, rule);
+      fusion_attention_backward(ops.context, q, q, q, q, out, rule);
+    };
+    both();
+    const int64_t blocks = ops.arena.system_allocations();
+    both();
+    EXPECT_EQ(ops.arena.system_allocations(), blocks);
+  }
+}
+
 TEST(FusionAttentionContract, RefusesWhatDoesNotGoTogether) {
   Ops ops;
   const auto q = ops.random<float>({2, 3, 8}, 1), mask = ops.tensor<uint8_t>(std::vector<uint8_t>(9), {3, 3});
