@@ -285,7 +285,7 @@ void take_down_projections(const std::vector<std::vector<FoundChunk>>& found, Me
 
 class ChunkMatcher {
  public:
-  ChunkMatcher(const MegatronTree& tree, const MegatronModel& model) : tree_(tree), model_(model) {
+  explicit ChunkMatcher(const MegatronModel& model) : model_(model) {
     for (size_t s = 0; s < model.specs.size(); ++s) spec_of_.emplace(model.specs[s].key, s);
   }
 
@@ -391,7 +391,6 @@ class ChunkMatcher {
     }
   }
 
-  const MegatronTree& tree_;
   const MegatronModel& model_;
   std::unordered_map<std::string, size_t> spec_of_;
 };
@@ -511,7 +510,7 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
     }
   }
 
-  const ChunkMatcher matcher(tree, model);
+  const ChunkMatcher matcher(model);
   for (size_t r = 0; r < tree.ranks.size(); ++r) {
     model.chunks.emplace_back();
     for (int chunk = 0; chunk < tree.vpp; ++chunk) {
