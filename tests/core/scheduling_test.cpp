@@ -24,16 +24,19 @@ TEST(CpuList, ReadsRangesAndRefusesTheRest) {
 
 TEST(Scheduling, IsOfTheCallingThreadAlone) {
   const int before = ::getpriority(PRIO_PROCESS, 0);
-  int seen = 0, cpus = 0;
+  int seen = 0, cpus = 0, policy = -1;
   std::thread([&] {
     schedule_this_thread(3, {sched_getcpu()});
     seen = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)));
+    policy = ::sched_getscheduler(0);
     cpu_set_t set;
     ::sched_getaffinity(0, sizeof set, &set);
     cpus = CPU_COUNT(&set);
   }).join();
   EXPECT_EQ(seen, std::min(before + 3, 19));
   EXPECT_EQ(cpus, 1);
+  EXPECT_EQ(policy, SCHED_BATCH);
+  EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
   EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), before);
 }
 
