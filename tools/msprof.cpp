@@ -414,9 +414,8 @@ int run_check(const Flags& flags, const std::vector<std::string>& arguments) {
     throw Error(ErrorCode::kInvalidArgument, "check: give at least one threshold, as in --max-exposed-comm 20%");
   print(flags.json ? json_report(store, checks, {"check", arguments, flags.top, flags.pretty})
                    : check_table(checks).text());
-  constexpr int kBroken = 10;
   const bool holds = std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.holds; });
-  return holds ? finish(flags, store) : kBroken;
+  return holds ? finish(flags, store) : ms::core::kExitAnswerIsNo;
 }
 
 int run_report(const Flags& flags) {

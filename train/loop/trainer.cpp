@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 
 #include "ckpt/commit.h"
-#include "ckpt/local.h"
 #include "ckpt/writer.h"
 #include "core/comm/agree.h"
 #include "core/comm/process_groups.h"
@@ -23,7 +23,7 @@
 #include "train/loop/peak.h"
 #include "train/loop/profile_window.h"
 #include "train/loop/same_model.h"
-#include "train/loop/saving.h"
+#include "train/loop/saves.h"
 #include "train/loop/step.h"
 #include "train/loop/step_events.h"
 #include "train/loop/tensorboard.h"
@@ -64,17 +64,20 @@ struct Trainer::Impl {
     groups = std::make_unique<core::ProcessGroups>(endpoint, config.grid(endpoint.size()));
     ops.any_threads = config.training.deterministic;
     state = std::make_unique<RankState>(RankState{config, *groups, ops});
+    saves = std::make_unique<Saves>(config.checkpoint, groups->grid, endpoint.rank(),
+                                    Saves::Wires{.arena = &arena,
+                                                 .pool = &ops.pool,
+                                                 .recorder = recorder,
+                                                 .writer_command = hooks.writer_command,
+                                                 .stopped = stopped});
     if (!go_through("build model", [&] { build(); }) || !find_local() ||
         !go_through("load checkpoint", [&] { load(); }) || !build_data()) {
       return;
     }
-    if (!config.checkpoint.save.empty() && config.generate.generate.empty() && !config.training.skip_train) {
-      ckpt::Saver::Options options = saver_options(config.checkpoint, groups->grid);
-      complete_options(options);
-      if (config.checkpoint.ckpt_writer == "process") options.writer_command = hooks.writer_command;
-      saver = std::make_unique<ckpt::Saver>(groups->checkpoint, std::move(options));
-    }
-    core::collectively(groups->world, "set aside memory for snapshots", [&] { reserve_staging(); });
+    if (!config.checkpoint.save.empty() && trains()) saves->open_persistent(groups->checkpoint);
+    core::collectively(groups->world, "set aside memory for snapshots", [&] {
+      saves->reserve([&](RankPart part) { return shards_to_save(*state, *parameters, *optimizer, part); });
+    });
     peak_tflops = config.logger.peak_tflops > 0 ? config.logger.peak_tflops : measure_peak_tflops(ops);
     core::collectively(groups->world, "metrics", [&] {
       if (endpoint.rank() == 0 && !config.logger.metrics_path.empty())
@@ -189,24 +192,6 @@ struct Trainer::Impl {
   bool trains() const { return !config.training.skip_train && config.generate.generate.empty(); }
   bool has_local_tier() const { return trains() && !config.checkpoint.non_persistent_ckpt_type.empty(); }
 
-  void complete_options(ckpt::Saver::Options& options) {
-    options.producer = "mstrain";
-    options.state_version = &state_version;
-    options.arena = &arena;
-    options.pool = &ops.pool;
-    options.recorder = recorder;
-  }
-
-  // For saves that come again and again: else the first one would stop the training for the pages of its snapshot.
-  void reserve_staging() {
-    if (saver != nullptr && config.checkpoint.save_interval > 0) {
-      saver->reserve(shards_to_save(*state, *parameters, *optimizer, RankPart::kShare));
-    }
-    if (local != nullptr && config.checkpoint.non_persistent_save_interval > 0) {
-      local->reserve(shards_to_save(*state, *parameters, *optimizer, RankPart::kAll));
-    }
-  }
-
   // Opens the local tier; what it has that is newer than the persistent checkpoint takes its place. False: as
   // go_through.
   bool find_local() {
@@ -216,14 +201,11 @@ struct Trainer::Impl {
     }
     if (!has_local_tier()) return true;
     return go_through([&] {
-      ckpt::LocalTier::Options options = local_options(c, groups->grid);
-      complete_options(options.writing);
-      options.stopped = stopped;
       local_group.emplace(endpoint, "local", all_ranks(), kLocalContext);
-      local = std::make_unique<ckpt::LocalTier>(*local_group, std::move(options));
+      ckpt::LocalTier& local = saves->open_local(*local_group);
       if (c.load.empty() || c.ckpt_step != 0 || c.finetune || !c.load_optim) return;
-      auto found = local->find(ckpt::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
-                               source != nullptr ? source->info().iteration : 0);
+      auto found = local.find(ckpt::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
+                              source != nullptr ? source->info().iteration : 0);
       if (!found) return;
       core::collectively(groups->world, "load local checkpoint",
                          [&] { check_same_model(found->source->info().model, config.model); });
@@ -399,9 +381,7 @@ struct Trainer::Impl {
     }
     nans_in_a_row = 0;
     spikes->accept(m.loss, m.grad_norm);
-    if (saver != nullptr) saver->before_update();
-    if (local != nullptr) local->before_update();
-    state_version.fetch_add(1);
+    saves->before_update();
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
                        .step = progress.optimizer_steps + 1,
@@ -454,25 +434,16 @@ struct Trainer::Impl {
     const double minutes = static_cast<double>(core::trace::now_ns() - began_ns) * 1e-9 / 60;
     const double limit = config.training.exit_duration_in_mins;
     told.push_back(limit > 0 && minutes > limit ? 1 : 0);
-    const ckpt::Saver::Status saving = saver != nullptr ? saver->status() : ckpt::Saver::Status{};
-    told.push_back(endpoint.rank() == 0 && saving.unfinished ? 1 : 0);
-    told.push_back(saving.failed ? 1 : 0);
     told.push_back(core::counted_signals() > profile_requests ? 1 : 0);
-    const ckpt::Saver::Status local_saving = local != nullptr ? local->status() : ckpt::Saver::Status{};
-    told.push_back(local_saving.unfinished ? 1 : 0);
-    told.push_back(local_saving.failed ? 1 : 0);
+    for (const double saving : saves->told()) told.push_back(saving);
     if (endpoint.size() > 1) groups->world.allreduce(told);
     for (size_t i = kEndingSignals.size(); i > 0; --i) {
       if (told[i] > 0) stop_signal = kEndingSignals[i - 1];
     }
-    const double* rest = told.data() + 1 + kEndingSignals.size();
+    const std::span<const double> rest = std::span(told).subspan(1 + kEndingSignals.size());
     out_of_time = rest[0] > 0;
-    save_unfinished = rest[1] > 0;
-    save_failed = rest[2] > 0;
-    profile_asked = rest[3] > 0;
-    local_unfinished = rest[4] > 0;
-    local_failed = rest[5] > 0;
-    if (local != nullptr && !local_unfinished && !local_failed) local->confirm();
+    profile_asked = rest[1] > 0;
+    saves->hear(rest.last<Saves::kTold>());
     return told[0];
   }
 
@@ -512,47 +483,6 @@ struct Trainer::Impl {
     return step_label;
   }
 
-  // Waits for the saves under way.
-  void finish_saves() {
-    save_failed = false;
-    outlive_errors([&] { saver->finish(); });
-  }
-  void finish_local_saves() {
-    local_failed = local_unfinished = false;
-    outlive_errors([&] { local->finish(); });
-  }
-
-  // A failed save ends the run, or is told and passed over (--ckpt-on-error).
-  void outlive_errors(const std::function<void()>& saving) {
-    try {
-      saving();
-    } catch (const core::AgreedError& e) {
-      if (config.checkpoint.ckpt_on_error == "stop") throw;
-      core::log_warning("train.save", cat(e.what(), "; the run goes on (--ckpt-on-error continue)"));
-    }
-  }
-
-  // Of a save while the one before is not finished.
-  bool is_skipped(const char* where) {
-    if (config.checkpoint.ckpt_overlap != "skip") return false;
-    core::log_warning("train.save", cat("iteration ", progress.iteration, " is not saved", where,
-                                        ": the save before is not finished (--ckpt-overlap skip)"));
-    return true;
-  }
-
-  void save() {
-    if (save_unfinished && is_skipped("")) return;
-    core::trace::Span span(recorder, Category::kUserAnnotation, "save");
-    const ckpt::SaveRequest request = save_request(RankPart::kShare);
-    outlive_errors([&] { saver->save(request); });
-    const double waited_ms = saver->last_wait_seconds() * 1e3;
-    core::log_info("train.save",
-                   cat("saving iteration ", progress.iteration, " to ", config.checkpoint.save,
-                       " | snapshot: ", saver->last_bytes() / 1000000, " MB in ", saver->last_blocking_seconds() * 1e3,
-                       " ms", waited_ms < 1 ? "" : cat(", having waited ", waited_ms, " ms for an earlier one")));
-    last_saved = progress.iteration;
-  }
-
   ckpt::SaveRequest save_request(RankPart part) {
     ckpt::SaveRequest request;
     core::collectively(groups->world, "save", [&] {
@@ -565,29 +495,6 @@ struct Trainer::Impl {
                                   part);
     });
     return request;
-  }
-
-  // The one before must be whole first: it is what a run goes on from that is killed meanwhile.
-  void save_locally() {
-    if (local_unfinished && is_skipped(" locally")) return;
-    core::trace::Span span(recorder, Category::kUserAnnotation, "save");
-    if (local_unfinished) finish_local_saves();
-    const ckpt::SaveRequest request = save_request(RankPart::kAll);
-    outlive_errors([&] { local->save(request); });
-    core::log_info("train.save",
-                   cat("saving iteration ", progress.iteration, " to ", config.checkpoint.non_persistent_local_ckpt_dir,
-                       " (local) | snapshot: ", local->last_bytes() / 1000000, " MB in ",
-                       local->last_blocking_seconds() * 1e3, " ms"));
-  }
-
-  // Of the two kinds one at a time; the persistent one is for both.
-  void save_if_due() {
-    const auto due = [&](int64_t interval) { return interval > 0 && progress.iteration % interval == 0; };
-    if (saver != nullptr && due(config.checkpoint.save_interval)) {
-      save();
-    } else if (local != nullptr && due(config.checkpoint.non_persistent_save_interval)) {
-      save_locally();
-    }
   }
 
   RunSummary run() {
@@ -611,15 +518,15 @@ struct Trainer::Impl {
       summary.signal = stop_signal;
       return summary;
     }
+    const auto request = [&](RankPart part) { return save_request(part); };
     ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
     while (progress.iteration < config.training.train_iters && summary.exit_reason.empty()) {
       window.before_step(progress.iteration);
       StepMetrics m = train_step();
       summary.steps.push_back(m);
       log_step(m);
-      if (save_failed) finish_saves();
-      if (local_failed) finish_local_saves();
-      save_if_due();
+      saves->finish_failed();
+      saves->save_if_due(progress.iteration, request);
       if (evaluates && stop_signal == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
         if (const auto loss = evaluate()) summary.validation_loss = *loss;
@@ -637,12 +544,8 @@ struct Trainer::Impl {
     if (!summary.exit_reason.empty()) {
       core::log_info("train.exit", cat("exiting at iteration ", progress.iteration, ": ", summary.exit_reason));
     }
-    if (local != nullptr) finish_local_saves();
-    if (saver != nullptr) {
-      if (saves_at_exit() && last_saved != progress.iteration && !summary.steps.empty()) save();
-      finish_saves();
-      if (endpoint.rank() == 0 && saver->last_committed() >= 0) summary.checkpoint = saver->last_path().string();
-    }
+    saves->close(saves_at_exit() && !summary.steps.empty(), progress.iteration, request);
+    if (endpoint.rank() == 0) summary.checkpoint = saves->last_path().string();
     summary.signal = stop_signal;
     return summary;
   }
@@ -662,10 +565,8 @@ struct Trainer::Impl {
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   TrainValidTest data;
-  std::atomic<int64_t> state_version{0};  // updates of the optimizer
-  std::unique_ptr<ckpt::Saver> saver;
   std::optional<core::Communicator> local_group;
-  std::unique_ptr<ckpt::LocalTier> local;
+  std::unique_ptr<Saves> saves;
   RankPart loaded_part = RankPart::kShare;           // what source has of this rank
   std::string loaded_from = config.checkpoint.load;  // for the log
   std::string missing;                               // why there is no source, where there should be one
@@ -677,7 +578,6 @@ struct Trainer::Impl {
   std::unique_ptr<SpikeGuard> spikes;
   nlohmann::json model_extra = {{"family", "llama"}};
   int64_t given_vocab_size = 0;  // of a NullTokenizer: without its eod; 0 with any other
-  int64_t last_saved = -1;
   double peak_tflops = 0;
   std::string step_label;
   const int64_t began_ns = core::trace::now_ns();
@@ -686,9 +586,7 @@ struct Trainer::Impl {
   bool profile_asked = false;    // once more, as of the last agree()
   int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
-  bool save_unfinished = false, save_failed = false;    // on any rank, as of the last agree()
-  bool local_unfinished = false, local_failed = false;  // the same of local saves
-  int64_t skipped_iterations = 0, nan_iterations = 0;   // since the last line
+  int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
   bool differs = false;
 };
 
