@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "bench/median.h"
 #include "kernels/yardstick.h"
 
 namespace ms::bench {
@@ -70,11 +71,7 @@ std::vector<double> in_turns(benchmark::State& state, const std::function<void()
     for (size_t i = 0; i < others.size(); ++i) ratios[i].push_back(others[i] / ours);
   }
   std::vector<double> medians;
-  for (auto& of_one : ratios) {
-    const auto middle = of_one.begin() + static_cast<int64_t>(of_one.size() / 2);
-    std::nth_element(of_one.begin(), middle, of_one.end());
-    medians.push_back(*middle);
-  }
+  for (const auto& of_one : ratios) medians.push_back(median(of_one));
   return medians;
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bench/ckpt/measure.h"
+#include "bench/median.h"
 #include "ckpt/logical_hash.h"
 #include "core/error.h"
 #include "core/io/aligned_buffer.h"

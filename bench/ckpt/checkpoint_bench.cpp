@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "bench/ckpt/measure.h"
+#include "bench/ckpt/trained_model.h"
+#include "bench/median.h"
 #include "ckpt/commit.h"
 #include "ckpt/execute.h"
 #include "ckpt/layout.h"
@@ -45,26 +47,15 @@ class NoTransport final : public core::Transport {
 };
 
 core::TransformerConfig model(int64_t hidden, int64_t layers) {
-  core::TransformerConfig config;
+  core::TransformerConfig config = bench::llama_config(hidden, 8, 31123);
   config.num_layers = layers;
-  config.hidden_size = hidden;
-  config.num_attention_heads = 8;
-  config.vocab_size = 31123;
-  config.normalization = "RMSNorm";
-  config.position_embedding_type = "rope";
-  config.swiglu = true;
-  config.add_bias_linear = false;
-  config.untie_embeddings_and_output_weights = true;
   config.resolve(1024);
   return config;
 }
 
 int run(const fs::path& folder, int64_t hidden, int64_t layers, int threads) {
   const auto config = model(hidden, layers);
-  const std::vector<ckpt::RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kBf16},
-                                             {core::TensorRole::kMaster, core::DType::kFp32},
-                                             {core::TensorRole::kExpAvg, core::DType::kFp32},
-                                             {core::TensorRole::kExpAvgSq, core::DType::kFp32}};
+  const std::vector<ckpt::RoleSpec> roles = bench::trained_roles();
   core::ThreadPool pool(threads);
   nlohmann::json result;
   int64_t bytes = 0;

@@ -16,6 +16,7 @@
 
 #include "bench/ckpt/measure.h"
 #include "bench/ckpt/sparse_checkpoint.h"
+#include "bench/ckpt/trained_model.h"
 #include "ckpt/plan.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
@@ -26,16 +27,8 @@ using namespace ms;
 namespace fs = std::filesystem;
 
 core::TransformerConfig model(int64_t layers) {
-  core::TransformerConfig config;
+  core::TransformerConfig config = bench::llama_config(256, 16, 31123);
   config.num_layers = layers;
-  config.hidden_size = 256;
-  config.num_attention_heads = 16;
-  config.vocab_size = 31123;
-  config.normalization = "RMSNorm";
-  config.position_embedding_type = "rope";
-  config.swiglu = true;
-  config.add_bias_linear = false;
-  config.untie_embeddings_and_output_weights = true;
   config.resolve(1024);
   return config;
 }
@@ -48,10 +41,7 @@ double cpu_seconds() {  // of this process: what the wall clock would say on an 
 
 int run(const fs::path& folder, int64_t layers, int source_dp, int target_dp) {
   const auto config = model(layers);
-  const std::vector<ckpt::RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kBf16},
-                                             {core::TensorRole::kMaster, core::DType::kFp32},
-                                             {core::TensorRole::kExpAvg, core::DType::kFp32},
-                                             {core::TensorRole::kExpAvgSq, core::DType::kFp32}};
+  const std::vector<ckpt::RoleSpec> roles = bench::trained_roles();
   const pid_t maker = ::fork();  // so that its memory is not counted
   if (maker == 0) {
     const ckpt::ModelLayout from{8, 8, source_dp, source_dp > 1 ? 1 : 0};

@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/ckpt/measure.h"
+#include "bench/ckpt/trained_model.h"
+#include "bench/median.h"
 #include "ckpt/execute.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
@@ -44,20 +46,11 @@ class WeightsSource final : public ckpt::Source {
 };
 
 core::TransformerConfig model(double gib) {
-  core::TransformerConfig config;
-  config.hidden_size = 2048;
+  core::TransformerConfig config = bench::llama_config(2048, 16, gib < 2 ? 1000 : 32000);
   config.ffn_hidden_size = 5632;
-  config.num_attention_heads = 16;
-  config.vocab_size = 32000;
-  config.normalization = "RMSNorm";
-  config.position_embedding_type = "rope";
-  config.swiglu = true;
-  config.add_bias_linear = false;
   // 14 bytes for each parameter: two embeddings, and layers of 4 h^2 + 3 h f.
   const double ends = 2 * 32000.0 * 2048, layer = 2048.0 * (4 * 2048 + 3 * 5632);
   config.num_layers = 2 * std::max<int64_t>(1, std::llround((gib * (1 << 30) / 14 - ends) / layer / 2));
-  if (gib < 2) config.vocab_size = 1000;
-  config.untie_embeddings_and_output_weights = true;
   config.resolve(2048);
   return config;
 }
@@ -90,10 +83,7 @@ int run(const fs::path& folder, double gib, int rounds, int threads, const std::
       info.iteration = 100;
       info.model = config;
       info.layout = ckpt::layout_to_json(from);
-      const std::vector<ckpt::RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kBf16},
-                                                 {core::TensorRole::kMaster, core::DType::kFp32},
-                                                 {core::TensorRole::kExpAvg, core::DType::kFp32},
-                                                 {core::TensorRole::kExpAvgSq, core::DType::kFp32}};
+      const std::vector<ckpt::RoleSpec> roles = bench::trained_roles();
       const auto list = ckpt::shards_of_checkpoint(from, config, roles);
       WeightsSource weights(list.shards, info);
       write(weights, info, list, 4, folder / (compressed ? "compressed" : "plain"), compressed, threads, write_path);

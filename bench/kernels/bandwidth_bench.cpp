@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "bench/bench_support.h"
+#include "bench/median.h"
 #include "core/thread_pool.h"
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
@@ -106,11 +107,6 @@ double now_s() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 void measure(benchmark::State& state, const Case& c, int threads) {
   static Buffers buffers;
   buffers.reset();
@@ -147,9 +143,9 @@ void measure(benchmark::State& state, const Case& c, int threads) {
     state.SetIterationTime(kernel_s.back());
     if (c.mix.in_place) buffers.reset();
   }
-  state.counters["GB/s"] = static_cast<double>(c.bytes) / median(kernel_s) * 1e-9;
-  state.counters["ceiling"] = median(ceilings);
-  state.counters["%ceiling"] = 100 * median(shares);
+  state.counters["GB/s"] = static_cast<double>(c.bytes) / bench::median(kernel_s) * 1e-9;
+  state.counters["ceiling"] = bench::median(ceilings);
+  state.counters["%ceiling"] = 100 * bench::median(shares);
 }
 
 // As operators ask for results of this size.
