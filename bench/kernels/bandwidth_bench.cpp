@@ -11,6 +11,7 @@
 
 #include "bench/bench_support.h"
 #include "bench/median.h"
+#include "core/arena.h"
 #include "core/thread_pool.h"
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
@@ -35,36 +36,31 @@ struct Mix {
   bool in_place = false;
 };
 
-// Operands of every case: eight buffers of kFloats, aligned, touched, of moderate values.
+// Operands of every case: eight buffers of kFloats, from an arena as tensors are (on huge pages), touched, of moderate
+// values.
 class Buffers {
  public:
   Buffers() {
-    const auto values = test::RandomValues().make(1 << 16);
-    for (auto& buffer : buffers_) {
-      buffer = static_cast<float*>(std::aligned_alloc(size_t{2} << 20, sizeof(float) * kFloats));
-      if (buffer == nullptr) throw std::bad_alloc();
+    for (core::Buffer& buffer : buffers_) {
+      buffer = arena_.allocate(static_cast<int64_t>(sizeof(float)) * kFloats, core::MemoryTag::kTmp);
     }
     reset();
   }
-  ~Buffers() {
-    for (float* buffer : buffers_) std::free(buffer);
-  }
-  Buffers(const Buffers&) = delete;
-  Buffers& operator=(const Buffers&) = delete;
 
   // Values in [0.25, 1], whatever the last case left: sums of squares and second moments are not negative, exponents
   // stay small.
   void reset() {
     const auto values = test::RandomValues().make(1 << 16, 0.375F);
-    for (float* buffer : buffers_) {
-      for (int64_t i = 0; i < kFloats; ++i) buffer[i] = 0.625F + values[static_cast<size_t>(i % (1 << 16))];
+    for (size_t b = 0; b < buffers_.size(); ++b) {
+      for (int64_t i = 0; i < kFloats; ++i) (*this)[b][i] = 0.625F + values[static_cast<size_t>(i % (1 << 16))];
     }
   }
 
-  float* operator[](size_t i) const { return buffers_[i]; }
+  float* operator[](size_t i) const { return reinterpret_cast<float*>(buffers_[i].data()); }
 
  private:
-  std::array<float*, kMostStreamReads + kMostStreamWrites> buffers_{};
+  core::Arena arena_;
+  std::array<core::Buffer, kMostStreamReads + kMostStreamWrites> buffers_;
 };
 
 // One value of a result, which tells a kernel that computes from one that only moves.

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bench/bench_support.h"
+#include "bench/train/ops/random_tensor.h"
 #include "core/tensor.h"
 #include "kernels/gemm.h"
 #include "tests/support/random_values.h"
@@ -19,13 +20,6 @@
 
 namespace ms::ops {
 namespace {
-
-core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
-  core::Tensor x(arena, core::DType::kFp32, std::move(shape), core::MemoryTag::kTmp);
-  const auto values = test::RandomValues().make(1 << 16);
-  for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = values[static_cast<size_t>(i % (1 << 16))];
-  return x;
-}
 
 struct Experts {
   int64_t groups, rows, in, out;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bench/bench_support.h"
+#include "bench/train/ops/random_tensor.h"
 #include "core/tensor.h"
 #include "tests/support/random_values.h"
 #include "train/ops/dropout_add_norm.h"
@@ -17,13 +18,6 @@
 
 namespace ms::ops {
 namespace {
-
-core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
-  core::Tensor x(arena, core::DType::kFp32, std::move(shape), core::MemoryTag::kTmp);
-  const auto values = test::RandomValues().make(1 << 16);
-  for (int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = values[static_cast<size_t>(i % (1 << 16))];
-  return x;
-}
 
 core::Tensor random_bytes(core::Arena& arena, core::Dims shape) {
   core::Tensor x(arena, core::DType::kInt8, std::move(shape), core::MemoryTag::kTmp);

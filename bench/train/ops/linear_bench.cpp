@@ -2,19 +2,12 @@
 #include <cmath>
 
 #include "bench/bench_support.h"
+#include "bench/train/ops/random_tensor.h"
 #include "core/tensor.h"
-#include "tests/support/random_values.h"
 #include "train/ops/linear.h"
 
 namespace ms::ops {
 namespace {
-
-core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
-  core::Tensor x(arena, core::DType::kFp32, std::move(shape), core::MemoryTag::kTmp);
-  const auto values = test::RandomValues().make(x.size());
-  std::copy(values.begin(), values.end(), x.data<float>());
-  return x;
-}
 
 void run(benchmark::State& state, const std::string& pass, int threads, int64_t tokens, int64_t out, int64_t in) {
   core::ThreadPool pool(threads);
