@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""One rank's operators and its whole training step, beside the machine's ceilings and beside torch: the whole table.
+
+  MS_BUILD=build bench/train/single_rank.py [--json FILE] [--only gemm grouped attention bandwidth step] [--rounds 3]
+
+  gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread, share of the fp32
+             multiply-adds that registers do; with the machine's instruction set and with AVX2
+  grouped    products for 64 experts of 32 rows beside a loop of products, ours and the library's
+  attention  causal, forward and backward together, one head of 64, one thread: share of the same ceiling, and torch's time
+             for it over ours
+  bandwidth  kernels that memory bounds, on 64 MB and more, one and two threads: share of the bandwidth for the same mix of
+             reads and writes, measured in turns
+  step       whole steps of two models of 124 M parameters and their memory beside torch (bench/peers/torch_speed.py)
+
+Each line says what it measured, the bar that it is held to, and whether it is met; what needs torch is SKIPPED without (an
+interpreter that has it: MS_PEERS_PYTHON). --json keeps all of it. Figures are medians; with other work on the machine they
+mean little: the load is printed. Exit code 10 if a bar is missed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "peers")]
+import google_benchmark  # noqa: E402
+import peers  # noqa: E402
+
+KINDS = ["gemm", "grouped", "attention", "bandwidth", "step"]
+MISSED = 10
+# By memory alone; what else bench.kernels.bandwidth measures is printed without a bar.
+BOUND_BY_MEMORY = {"rms_norm", "rms_norm_backward", "layer_norm", "layer_norm_backward", "swiglu", "swiglu_backward", "rope",
+                   "rope_neighbours", "adamw", "fp32_to_bf16", "bf16_to_fp32", "row_sum_exp", "cross_entropy_backward", "permute",
+                   "permute_backward", "unpermute", "unpermute_backward"}
+
+
+class Table:
+    def __init__(self, path):
+        self.path, self.rows = path, []
+
+    def add(self, kind, what, value, bar=None, digits=2, **more):
+        met = None if bar is None else value >= bar if bar > 0 else value <= -bar
+        self.rows.append({"kind": kind, "what": what, "value": value, "bar": bar, "met": met, **more})
+        told = {None: "", True: "met", False: "MISSED"}[met]
+        limit = "" if bar is None else f"{'>=' if bar > 0 else '<='} {abs(bar):g}"
+        print(f"{kind:10} {what:58} {value:8.{digits}f}  {limit:8} {told}", flush=True)
+        self.keep()
+
+    def skip(self, kind, why):
+        self.rows.append({"kind": kind, "what": f"SKIPPED: {why}"})
+        print(f"{kind:10} SKIPPED: {why}", flush=True)
+        self.keep()
+
+    def keep(self):
+        if self.path:
+            self.path.write_text(json.dumps({"load": os.getloadavg()[0], "rows": self.rows}, indent=1) + "\n")
+
+    def missed(self):
+        return [row for row in self.rows if row.get("met") is False]
+
+
+def bench(name, pattern, isa=None):
+    if isa:
+        os.environ["MS_FORCE_ISA"] = isa
+    try:
+        return google_benchmark.iterations(str(BUILD / "bench" / f"bench.{name}"), f"--benchmark_filter={pattern}")
+    finally:
+        os.environ.pop("MS_FORCE_ISA", None)
+
+
+def gemm(table, _):
+    cases = "|".join(layer["name"] for layer in json.loads((HERE.parent / "shapes/gemm_cases.json").read_text())["linear"])
+    for isa, middle, least in ((None, 74, 60), ("avx2", 80, None)):
+        rows = bench("train.ops.linear", f"/({cases})/threads:1/", isa)
+        shares = {re.sub("^linear/|/threads.*", "", row["name"]): row["%peak"] for row in rows}
+        worst = min(shares, key=shares.get)
+        name = isa or "best instruction set"
+        table.add("gemm", f"{name}: % of the ceiling, median of {len(shares)}", statistics.median(shares.values()), middle, 1, cases=shares)
+        table.add("gemm", f"{name}: % of the ceiling, least ({worst})", shares[worst], least, 1)
+
+
+def grouped(table, _):
+    for row in bench("train.ops.experts", "grouped.*groups:64/rows:32/"):
+        what = re.sub("^experts/|/iterations.*", "", row["name"]).replace("grouped_matmul/", "")
+        table.add("grouped", f"{what}: x the library's loop", row["of library loop"], 1.3)
+        table.add("grouped", f"{what}: x a loop of our product", row["of loop"])
+
+
+def attention(table, _):
+    lengths = [4096, 16384, 32768]
+    rows = bench("kernels.attention", f"seq:({'|'.join(map(str, lengths))})/d:64/")
+    python = sys.executable if peers.installed("torch") else os.environ.get("MS_PEERS_PYTHON")
+    told = python and subprocess.run([python, HERE.parent / "peers/torch_attention.py", "--seq-lengths", *map(str, lengths)],
+                                     check=True, stdout=subprocess.PIPE, text=True).stdout
+    for seq in lengths:
+        forward, backward = (next(row for row in rows if f"seq:{seq}/d:64/{way}" in row["name"]) for way in ("forward", "backward"))
+        seconds = [row["real_time"] * 1e-3 for row in (forward, backward)]
+        peak = forward["GFLOP/s"] / forward["%peak"] * 100
+        flops = sum(row["GFLOP/s"] * s for row, s in zip((forward, backward), seconds))
+        table.add("attention", f"T {seq}: % of the ceiling", 100 * flops / sum(seconds) / peak, 45, 1)
+        if told:
+            theirs = json.loads(told)[str(seq)]
+            table.add("attention", f"T {seq}: x torch's scaled_dot_product_attention", (theirs["forward"] + theirs["backward"]) / sum(seconds), 1)
+    if not told:
+        table.skip("attention", "torch's needs torch; set MS_PEERS_PYTHON to an interpreter that has it")
+
+
+def bandwidth(table, _):
+    rows = bench("kernels.bandwidth", "") + bench("train.ops.experts", "permute")
+    for row in rows:
+        kernel, threads = re.search(r"([a-z0-9_]+)/threads:(\d+)", row["name"]).groups()
+        share = row.get("%ceiling", row.get("%copy"))
+        table.add("bandwidth", f"{kernel}, {threads} thread{'s' if threads != '1' else ''}: % of the same mix",
+                  share, 80 if kernel in BOUND_BY_MEMORY else None, 1)
+
+
+def step(table, given):
+    with tempfile.NamedTemporaryFile(suffix=".json") as kept:
+        os.environ["MS_BIN"] = str(BUILD / "bin")
+        code = subprocess.run([sys.executable, HERE.parent / "peers/torch_speed.py", "--json", kept.name, "--rounds", str(given.rounds)],
+                              stdout=sys.stderr, check=False).returncode
+        if code == 77:
+            table.skip("step", "needs torch; set MS_PEERS_PYTHON to an interpreter that has it")
+            return
+        if code != 0:
+            sys.exit(f"torch_speed.py: exit {code}")
+        rows = json.load(kept)
+    for row in rows:
+        case = f"{row['model']} {row['dtype']} B {row['batch']} T {row['length']}"
+        faster = {64: 1.3, 1024: 1}.get(row["length"])
+        table.add("step", f"{case}: x torch ({row['torch_kind']})", row["ratio"], faster, seconds=row["seconds"], torch_seconds=row["torch_seconds"])
+        table.add("step", f"{case}: of its memory", row["memory_ratio"], {64: -1, 1024: -0.7, 4096: -0.6}[row["length"]],
+                  mib=row["mib"], torch_mib=row["torch_mib"])
+        if row["dtype"] == "fp32" and row["length"] == 1024:
+            table.add("step", f"{case}: MFU, %", 100 * row["mfu"], 52, 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=pathlib.Path, help="keeps the table")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--rounds", type=int, default=3, help="of whole steps, in turns with torch's")
+    given = parser.parse_args()
+    table = Table(given.json)
+    print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+    for kind in KINDS:
+        if kind in given.only:
+            globals()[kind](table, given)
+    for row in table.missed():
+        print(f"missed: {row['kind']}: {row['what']}: {row['value']:.4g}")
+    sys.exit(MISSED if table.missed() else 0)
+
+
+BUILD = pathlib.Path(os.environ.get("MS_BUILD", "build")).resolve()
+main()
