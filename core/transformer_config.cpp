@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace ms::core {
 namespace {
 
 constexpr int64_t kMostSize = INT32_MAX;              // of each size: products of two fit
+constexpr int64_t kMostLayers = 1 << 16;              // for which there are lists
 constexpr double kMostParameters = int64_t{1} << 53;  // exact in JSON, and counted in 64 bits
 
 // As num_parameters, but nothing wraps; without what does not matter beside a matrix.
@@ -124,7 +126,7 @@ std::string layer_freq_text(const std::vector<bool>& layers) {
 }  // namespace
 
 std::vector<bool> TransformerConfig::layers_with_experts() const {
-  if (num_layers < 1 || num_layers > 1 << 20) return {};
+  if (num_layers < 1 || num_layers > kMostLayers) return {};
   if (!has_experts()) return std::vector<bool>(static_cast<size_t>(num_layers));
   int64_t frequency = 0;
   const char* end = moe_layer_freq.data() + moe_layer_freq.size();
@@ -184,11 +186,11 @@ int64_t TransformerConfig::padded_vocab_size(int tensor_model_parallel_size) con
 
 void TransformerConfig::validate() const {
   const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
-  const auto positive = [&](int64_t value, const char* flag) {
+  const auto positive = [&](int64_t value, const char* flag, int64_t most = kMostSize) {
     if (value <= 0) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": give a positive number");
-    if (value > kMostSize) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": at most ", kMostSize);
+    if (value > most) refuse(ErrorCode::kInvalidArgument, flag, " is ", value, ": at most ", most);
   };
-  positive(num_layers, "--num-layers");
+  positive(num_layers, "--num-layers", kMostLayers);
   positive(hidden_size, "--hidden-size");
   positive(num_attention_heads, "--num-attention-heads");
   positive(kv_channels, "--kv-channels");
@@ -234,10 +236,11 @@ void TransformerConfig::validate() const {
        {std::pair{hidden_dropout, "--hidden-dropout"}, std::pair{attention_dropout, "--attention-dropout"}}) {
     if (!(value >= 0 && value < 1)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": expected [0, 1)");
   }
-  for (const auto& [value, flag] : {std::pair{query_pre_attn_scalar, "--query-pre-attn-scalar"},
-                                    std::pair{attn_logit_softcapping, "--attn-logit-softcapping"},
-                                    std::pair{output_logit_softcapping, "--output-logit-softcapping"}}) {
-    if (!(value >= 0)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": at least 0");
+  for (const auto& [value, flag] :
+       {std::pair{query_pre_attn_scalar, "--query-pre-attn-scalar"},
+        std::pair{attn_logit_softcapping, "--attn-logit-softcapping"},
+        std::pair{output_logit_softcapping, "--output-logit-softcapping"}, std::pair{norm_epsilon, "--norm-epsilon"}}) {
+    if (!(value >= 0) || std::isinf(value)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": at least 0");
   }
   validate_rotary_embedding();
   validate_experts();
@@ -265,9 +268,10 @@ void TransformerConfig::validate_experts() const {
   }
   if (!has_experts()) return;
   if (layers_with_experts().empty()) {
-    refuse(ErrorCode::kInvalidArgument, "--moe-layer-freq ", moe_layer_freq,
-           ": expected a positive number, or a list of ", num_layers, " zeros and ones such as ([0]*1+[1]*",
-           num_layers - 1, ")");
+    constexpr size_t kShown = 60;
+    refuse(ErrorCode::kInvalidArgument, "--moe-layer-freq ", moe_layer_freq.substr(0, kShown),
+           moe_layer_freq.size() > kShown ? ".." : "", ": expected a positive number, or a list of ", num_layers,
+           " zeros and ones such as ([0]*1+[1]*", num_layers - 1, ")");
   }
   if (moe_ffn_hidden_size < 1 || moe_ffn_hidden_size > kMostSize) {
     refuse(ErrorCode::kInvalidArgument, "--moe-ffn-hidden-size is ", moe_ffn_hidden_size,

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "tests/support/thrown.h"
 
 namespace ms::core {
@@ -79,6 +82,12 @@ TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
   EXPECT_EQ(resolved(all).moe_ffn_hidden_size, 24);
 }
 
+std::string freq_of(int layers) {
+  std::string list = "[0";
+  for (int layer = 1; layer < layers; ++layer) list += ",1";
+  return list + "]";
+}
+
 TEST(TransformerConfig, RefusalsOfExpertsAndLatentAttentionNameTheFlags) {
   struct Case {
     const char* flag;
@@ -88,6 +97,11 @@ TEST(TransformerConfig, RefusalsOfExpertsAndLatentAttentionNameTheFlags) {
   const Case cases[] = {
       {"--num-experts", [](TransformerConfig& m) { m.num_experts = -1; }},
       {"--num-experts", [](TransformerConfig& m) { m.num_experts = 1 << 30; }},
+      {"--num-layers is 1000000: at most 65536", [](TransformerConfig& m) { m.num_layers = 1000000; }},
+      {"--moe-layer-freq [0,1,1,1,", [](TransformerConfig& m) { m.moe_layer_freq = freq_of(1000); }},
+      {"1..: expected", [](TransformerConfig& m) { m.moe_layer_freq = freq_of(1000); }},
+      {"--norm-epsilon nan", [](TransformerConfig& m) { m.norm_epsilon = std::nan(""); }},
+      {"--norm-epsilon inf", [](TransformerConfig& m) { m.norm_epsilon = INFINITY; }},
       {"--num-layers",
        [](TransformerConfig& m) { m.num_layers = 1 << 10, m.num_experts = 1 << 10, m.moe_layer_freq = "1"; }},
       {"--num-experts", [](TransformerConfig& m) { m.add_bias_linear = true; }, ErrorCode::kUnsupported},
