@@ -378,7 +378,7 @@ void set_model_keys(json& out, const core::TransformerConfig& model, const Famil
   out.erase("layer_types");  // follows from the windows
   write_experts(out, model, family);
   if (model.has_rotary_embedding()) write_rope(out, model, family);
-  for (const char* id : {"bos_token_id", "eos_token_id"}) {
+  for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (!out.contains(id)) out[id] = nullptr;  // absent would mean the family's default, which is another model's
   }
 }

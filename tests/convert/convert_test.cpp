@@ -194,6 +194,7 @@ TEST(ConvertTest, ModelsThatNeverWereAtHuggingFaceGetAConfigOfTheirOwn) {
   const HfConfig made = read_hf_config(folder / "hf");
   EXPECT_EQ(made.family->model_type, "qwen3");
   EXPECT_TRUE(same_model(made.model, info.model));
+  EXPECT_TRUE(made.original.at("pad_token_id").is_null()) << "absent, glm4's would be behind a small vocabulary";
 
   ConvertOptions asked = options(folder / "ms", folder / "hf2");
   asked.hf_cfg_dir = data("hf_qwen3_tiny");
