@@ -191,13 +191,11 @@ void take_latent_rope(const MegatronArgs& args, core::TransformerConfig& model) 
 namespace {
 
 // Which of the layers that are some have experts: as the model has it, whose layers count no-op layers too.
-void leave_out_noop_layers(const MegatronArgs& args, std::span<const int64_t> noop_layers,
-                           core::TransformerConfig& model) {
+void leave_out_noop_layers(std::span<const int64_t> noop_layers, core::TransformerConfig& model) {
   if (noop_layers.empty()) return;
   if (noop_layers.back() >= model.num_layers || static_cast<int64_t>(noop_layers.size()) >= model.num_layers) {
-    throw Error(ErrorCode::kCorruptData,
-                cat(args.where(), ": no-op layers ", core::Dims(noop_layers.begin(), noop_layers.end()),
-                    " of args.num_layers ", model.num_layers));
+    throw Error(ErrorCode::kInvalidArgument, cat("no-op layers ", core::Dims(noop_layers.begin(), noop_layers.end()),
+                                                 " are not all among, or are all of, --num-layers ", model.num_layers));
   }
   if (model.has_experts() && model.moe_layer_freq != "1") {
     const std::vector<bool> all = model.layers_with_experts();
@@ -281,7 +279,7 @@ core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const
   take_rope_scaling(args, model);
   take_latent_rope(args, model);
   try {
-    leave_out_noop_layers(args, noop_layers, model);
+    leave_out_noop_layers(noop_layers, model);
     model.resolve(args.integer("seq_length").value_or(0));
     model.validate();
   } catch (const Error& error) {
@@ -366,17 +364,40 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
   return args;
 }
 
-int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp) {
+namespace {
+
+// What args say, without a word for it if that is not so.
+std::optional<int64_t> said_vocab_size(const MegatronArgs& args, int64_t padded_rows, int tp) {
+  const int64_t said = args.integer("vocab_size").value_or(0);
+  // megatron/training/tokenizer: the null tokenizer has a token for the end of a document besides.
+  const int64_t more = args.text("tokenizer_type").value_or("") == "NullTokenizer" ? 1 : 0;
+  const int64_t multiple =
+      std::max<int64_t>(1, std::min(args.integer("make_vocab_size_divisible_by").value_or(1), padded_rows)) * tp;
+  if (said < 1 || said > padded_rows - more || padded_rows - said - more >= multiple) return std::nullopt;
+  return said + more;
+}
+
+}  // namespace
+
+int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp,
+                        std::vector<std::string>& decisions) {
   if (asked > padded_rows) {
     throw Error(ErrorCode::kInvalidArgument, cat("--true-vocab-size ", asked, ", but ", args.where(),
                                                  " belongs to a model of ", padded_rows, " rows"));
   }
-  if (asked > 0) return asked;
-  int64_t said = args.integer("vocab_size").value_or(0);
-  // megatron/training/tokenizer: the null tokenizer has a token for the end of a document besides.
-  if (said > 0 && args.text("tokenizer_type").value_or("") == "NullTokenizer") ++said;
-  const int64_t multiple = args.size("make_vocab_size_divisible_by") * int64_t{tp};
-  return said > 0 && said <= padded_rows && padded_rows - said < multiple ? said : padded_rows;
+  const std::optional<int64_t> said = said_vocab_size(args, padded_rows, tp);
+  const int64_t rows = asked > 0 ? asked : said.value_or(padded_rows);
+  if (rows < padded_rows) {
+    decisions.push_back(
+        cat("of ", padded_rows, " rows of the vocabulary ", padded_rows - rows, " are padding and left out"));
+  } else if (asked == 0 && !said) {
+    const auto other = args.integer("vocab_size");
+    decisions.push_back(
+        cat(other ? cat("args.vocab_size ", *other, " is not that of ", padded_rows, " rows, which are")
+                  : cat("args do not say the true size of the vocabulary, of ", padded_rows, " rows, which are"),
+            " all taken as true; --true-vocab-size says otherwise"));
+  }
+  return rows;
 }
 
 }  // namespace ms::convert

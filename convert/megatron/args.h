@@ -75,7 +75,9 @@ bool megatron_knows_rope_scaling(const core::TransformerConfig& model);
 
 // Of a vocabulary stored as padded_rows rows: how many are true. asked: --true-vocab-size, 0 for none. Else
 // args.vocab_size, if the padding that is left is less than args.make_vocab_size_divisible_by x tp; else all rows.
-// Throws kInvalidArgument if more are asked for than are there.
-int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp);
+// Appends to `decisions` that rows are padding, or that nothing fit says which are. Throws kInvalidArgument if more are
+// asked for than are there.
+int64_t true_vocab_size(const MegatronArgs& args, int64_t asked, int64_t padded_rows, int tp,
+                        std::vector<std::string>& decisions);
 
 }  // namespace ms::convert

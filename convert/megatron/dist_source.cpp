@@ -184,13 +184,8 @@ class DistSource final : public ckpt::Source {
       throw Error(ErrorCode::kCorruptData, cat(args.where(), ": no embedding.word_embeddings.weight beside it"));
     }
     padded_rows_ = embedding->second.shape[0];
-    const int64_t rows =
-        true_vocab_size(args, options.true_vocab_size, padded_rows_, args.size("tensor_model_parallel_size"));
-    info_.model.vocab_size = rows;
-    if (rows < padded_rows_) {
-      decisions.push_back(cat("the last ", padded_rows_ - rows, " of ", padded_rows_,
-                              " rows of the vocabulary are padding, and left out"));
-    }
+    info_.model.vocab_size = true_vocab_size(args, options.true_vocab_size, padded_rows_,
+                                             args.size("tensor_model_parallel_size"), decisions);
   }
 
   void add_tensor(const std::string& stored, const DcpReader::Tensor& tensor) {

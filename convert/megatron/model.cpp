@@ -346,6 +346,7 @@ class ChunkMatcher {
       return true;
     }
     bool all() const { return !firsts_.empty() && missing_ == 0; }
+    int64_t missing() const { return missing_; }  // of each block, where some are there
 
    private:
     static constexpr size_t kMost = 2;
@@ -386,6 +387,11 @@ class ChunkMatcher {
       const ckpt::ParameterSpec& spec = model_.specs[s];
       const bool wanted = model_.chunk_holds(spec, rank.pp, chunk) && model_.rank_holds(spec, rank.tp, rank.ep);
       if (wanted == seen[s].all()) continue;
+      if (const int64_t missing = seen[s].missing(); missing > 0) {
+        throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": of tensor ", spec.key,
+                                                 ", which is stored in two as --mla-mm-split has it, ", missing,
+                                                 " rows of each head are missing"));
+      }
       throw Error(ErrorCode::kCorruptData, cat(rank.file->where(), ": tensor ", spec.key,
                                                wanted ? " is missing" : " is there, but belongs to another stage"));
     }
@@ -468,7 +474,6 @@ void place_layers(const MegatronTree& tree, MegatronModel& model) {
 MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOptions& options,
                                   std::vector<std::string>& decisions) {
   const MegatronArgs& args = *tree.ranks[0].args;
-  const int64_t asked_vocab_size = options.true_vocab_size;
   MegatronModel model;
   read_args(args, tree.extras, options, model, decisions);
   std::vector<std::vector<FoundChunk>> found;
@@ -483,7 +488,7 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
   }
 
   const int64_t rows = padded_rows(tree, found);
-  model.config.vocab_size = true_vocab_size(args, asked_vocab_size, rows, tree.tp);
+  model.config.vocab_size = true_vocab_size(args, options.true_vocab_size, rows, tree.tp, decisions);
   model.padded = model.config;
   model.padded.make_vocab_size_divisible_by = rows / tree.tp;
   model.layout.tensor_model_parallel_size = tree.tp;
@@ -516,13 +521,6 @@ MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOption
     for (int chunk = 0; chunk < tree.vpp; ++chunk) {
       model.chunks[r].push_back(matcher.match(tree.ranks[r], chunk, std::move(found[r][static_cast<size_t>(chunk)])));
     }
-  }
-  const int64_t vocab = model.config.vocab_size;
-  if (vocab < rows) {
-    decisions.push_back(cat("of ", rows, " rows of the vocabulary ", rows - vocab, " are padding and left out"));
-  } else if (asked_vocab_size == 0 && !args.integer("vocab_size")) {
-    decisions.push_back(cat("args do not say the true size of the vocabulary: all ", rows,
-                            " rows are taken as true; --true-vocab-size says otherwise"));
   }
   if (skipped > 0) {
     decisions.push_back(cat(skipped, " entries that are no weights are skipped (_extra_state, rotary frequencies)"));

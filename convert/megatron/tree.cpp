@@ -112,7 +112,9 @@ MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked)
                                              " does not divide args.tensor_model_parallel_size ", tree.tp));
   }
   if (int64_t{tree.tp} * tree.experts.ep > 1 << 20) {
-    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.expert_model_parallel_size ", tree.experts.ep));
+    throw Error(ErrorCode::kCorruptData, cat(args.where(), ": args.tensor_model_parallel_size ", tree.tp,
+                                             " and args.expert_model_parallel_size ", tree.experts.ep,
+                                             " are more ranks of a stage than there can be"));
   }
   const std::string of_experts = tree.experts.ep == 1 ? "" : cat(" and expert_model_parallel_size ", tree.experts.ep);
   const std::string sizes = cat("args of ", names[0], " say tensor_model_parallel_size ", tree.tp,

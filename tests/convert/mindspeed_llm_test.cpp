@@ -143,6 +143,46 @@ TEST(MindSpeedLlmSplitTest, FourProjectionsUpAreReadAsTwo) {
   EXPECT_EQ(test::first_difference(tensors(folder / "hf"), tensors(hf)), "");
 }
 
+// One of the four is another tensor, or none.
+TEST(MindSpeedLlmSplitTest, FourProjectionsUpThatDoNotFit) {
+  const struct {
+    const char *from, *to;
+    ErrorCode code;
+    const char* says;
+  } cases[] = {
+      {"linear_v.weight", "li._extra_state", ErrorCode::kCorruptData,
+       "linear_kv_up_proj.weight, which is stored in two as --mla-mm-split has it, 2 rows of each head are missing"},
+      {"linear_qk_nope.weight", "linear_q._extra_state", ErrorCode::kCorruptData,
+       "linear_q_up_proj.weight, which is stored in two as --mla-mm-split has it, 4 rows of each head are missing"},
+      {"linear_qk_rope.weight", "linear_qk_nope.weight", ErrorCode::kCorruptData,
+       "has shape [4, 6], but by args it is [8, 6]"},
+      {"linear_kv_nope.weight", "linear_kv_down.weight", ErrorCode::kUnsupported, "belongs to no part of the model"},
+      {"linear_v.weight", "linear_v.w_ight", ErrorCode::kUnsupported, "belongs to no part of the model"},
+  };
+  for (const auto& [from, to, code, says] : cases) {
+    const test::TemporaryFolder folder;
+    fs::copy(data("deepseek_v3_mm_split/mg"), folder.path(), fs::copy_options::recursive);
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+      if (entry.path().filename() != "model_optim_rng.pt") continue;
+      std::string bytes = test::read_file(entry.path().string());
+      for (size_t at = 0; (at = bytes.find(from, at)) != std::string::npos; ++at) {
+        bytes.replace(at, std::string_view(to).size(), to);
+      }
+      bytes.replace(bytes.rfind("PK\1\2", bytes.rfind("data.pkl")) + 16, 4, std::string(4, '\0'));  // the pickle's CRC
+      test::write_file(entry.path().string(), bytes);
+    }
+    ConvertOptions options;
+    options.load_dir = folder.path().string();
+    options.save_dir = folder / "hf";
+    options.save_model_type = Format::kHuggingFace;
+    options.hf_cfg_dir = data("deepseek_v3_mm_split/hf");
+    const auto thrown = thrown_by([&] { convert_checkpoint(options); });
+    EXPECT_EQ(thrown.code, code) << thrown.text;
+    EXPECT_THAT(thrown.text, HasSubstr(says));
+    EXPECT_FALSE(fs::exists(options.save_dir));
+  }
+}
+
 TEST(MindSpeedLlmArgsTest, WhatTheyLackComesFromConfigJson) {
   const test::TemporaryFolder folder;
   ConvertOptions options;

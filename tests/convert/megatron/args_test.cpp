@@ -15,7 +15,9 @@ namespace {
 
 using core::ErrorCode;
 using test::thrown_by;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using Member = std::variant<std::nullptr_t, bool, int, double, const char*>;
 using Members = std::map<std::string, Member>;
@@ -204,17 +206,29 @@ TEST(MegatronArgsTest, NoOpLayersAreNoneOfTheModel) {
 }
 
 TEST(MegatronArgsTest, TrueVocabulary) {
-  const Args args({{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}});
-  EXPECT_EQ(true_vocab_size(args.args, 0, 32, 2), 21);
-  EXPECT_EQ(true_vocab_size(args.args, 0, 24, 1), 21);
-  EXPECT_EQ(true_vocab_size(args.args, 0, 21, 1), 21);
-  EXPECT_EQ(true_vocab_size(args.args, 0, 16, 2), 16);  // fewer than said: args are of another tree
-  EXPECT_EQ(true_vocab_size(args.args, 0, 48, 2), 48);  // more padding than there would be
-  EXPECT_EQ(true_vocab_size(args.args, 30, 48, 2), 30);
-  EXPECT_EQ(thrown_by([&] { true_vocab_size(args.args, 49, 48, 2); }).code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(true_vocab_size(Args({}).args, 0, 48, 2), 48);
-  const Args null({{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}, {"tokenizer_type", "NullTokenizer"}});
-  EXPECT_EQ(true_vocab_size(null.args, 0, 24, 1), 22);
+  // "": nothing to say.
+  using Matcher = ::testing::Matcher<std::vector<std::string>>;
+  const auto expect = [](const Members& members, int64_t asked, int64_t rows, int tp, int64_t wanted,
+                         const char* says) {
+    std::vector<std::string> decisions;
+    const Args args(members);
+    EXPECT_EQ(true_vocab_size(args.args, asked, rows, tp, decisions), wanted);
+    EXPECT_THAT(decisions, *says == '\0' ? Matcher(IsEmpty()) : Matcher(ElementsAre(HasSubstr(says))));
+  };
+  const Members members = {{"vocab_size", 21}, {"make_vocab_size_divisible_by", 8}};
+  expect(members, 0, 32, 2, 21, "of 32 rows of the vocabulary 11 are padding");
+  expect(members, 0, 24, 1, 21, "3 are padding");
+  expect(members, 0, 21, 1, 21, "");
+  expect(members, 0, 16, 2, 16, "args.vocab_size 21 is not that of 16 rows");  // args are of another tree
+  expect(members, 0, 48, 2, 48, "args.vocab_size 21 is not that of 48 rows");  // more padding than there would be
+  expect(members, 30, 48, 2, 30, "18 are padding");
+  expect(members, 48, 48, 2, 48, "");
+  expect({}, 0, 48, 2, 48, "args do not say the true size of the vocabulary, of 48 rows");
+  expect(with(members, {{"tokenizer_type", "NullTokenizer"}}), 0, 24, 1, 22, "2 are padding");
+  expect(with(members, {{"make_vocab_size_divisible_by", INT32_MAX}}), 0, 3000, 1 << 20, 21, "2979 are padding");
+  std::vector<std::string> decisions;
+  const Args args(members);
+  EXPECT_EQ(thrown_by([&] { true_vocab_size(args.args, 49, 48, 2, decisions); }).code, ErrorCode::kInvalidArgument);
 }
 
 TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
