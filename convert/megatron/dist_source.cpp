@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "ckpt/box.h"
+#include "ckpt/execute.h"
 #include "ckpt/layout.h"
 #include "ckpt/plan.h"
 #include "convert/detail/dense_box.h"
@@ -27,6 +29,7 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
+constexpr int64_t kProofElements = 4096;  // at each end of a shard
 constexpr std::string_view kOptimizer = "optimizer.", kState = "optimizer.state.", kChained = "chained_",
                            kDistributedMaster = "optimizer.state.param.", kFlatMaster = "optimizer.state.fp32_param.";
 
@@ -101,43 +104,37 @@ class DistSource final : public ckpt::Source {
     const bool all_fp32 = std::all_of(reader_.tensors().begin(), reader_.tensors().end(), [](const auto& entry) {
       return is_optimizer_key(entry.first) || entry.second.dtype == SafetensorsDType::kF32;
     });
+    Held again;  // such masters
     bool dropped = false, same = false, in_buckets = false;
     for (const auto& [key, tensor] : reader_.tensors()) {
       const bool drop = options.drop_optimizer && is_optimizer_key(key);
       const bool is_weight = all_fp32 && is_distributed_master(key, tensor);
       const bool in_bucket = is_bucket_key(key);
-      if (!drop && !is_weight && !in_bucket) add_tensor(key, tensor);
+      if (!drop && !in_bucket) add_tensor(key, tensor, is_weight ? again : held_);
       dropped = dropped || drop;
       same = same || (is_weight && !drop);
       in_buckets = in_buckets || (in_bucket && !drop);
     }
-    if (in_buckets) add_buckets(args, all_fp32);
+    const WeightReader weights(*this);
+    if (in_buckets) add_buckets(args, all_fp32, weights);
     same = same || (in_buckets && all_fp32);
     if (dropped) decisions.push_back("optimizer state is left out");
     if (same) decisions.push_back("master weights of fp32 weights are these themselves, and left out");
     check_all_there();
+    if (!args.is_set("fp8_param_gather")) {  // such weights are rounded to fewer bits than they are stored in
+      for (const Held* masters : {&held_, &again}) check_masters(*masters, weights);
+    }
     note_objects(options.drop_optimizer, decisions);
     add_megatron_progress(common.root(), args, info_);
     if (in_buckets) add_settings_of_buckets();
   }
 
   const ckpt::CheckpointInfo& info() const override { return info_; }
-  const ckpt::ShardTable& shards() const override { return shards_; }
+  const ckpt::ShardTable& shards() const override { return held_.shards; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
-    const Placement& place = placements_.at(static_cast<size_t>(shard));
-    if (place.first >= 0) return read_flat(place, shards_[static_cast<size_t>(shard)], offset, extent, out);
-    core::Dims at = offset, size = extent;
-    for (const int64_t stacked : {place.expert, place.layer}) {
-      if (stacked < 0) continue;
-      at.insert(at.begin(), stacked);
-      size.insert(size.begin(), 1);
-    }
-    reader_.read(*place.tensor, *place.chunk, at, size, out);
+    read_shard(held_, static_cast<size_t>(shard), offset, extent, out, &DcpReader::read);
   }
-  std::string describe(int32_t shard) const override {
-    const Placement& place = placements_.at(static_cast<size_t>(shard));
-    return cat(reader_.describe(place.chunk->payload), ": ", printable(*place.key));
-  }
+  std::string describe(int32_t shard) const override { return describe(held_, static_cast<size_t>(shard)); }
 
  private:
   struct Placement {
@@ -148,16 +145,109 @@ class DistSource final : public ckpt::Source {
     int64_t first = -1;               // of what lies flat: the element where the shard begins
   };
 
+  struct Held {
+    ckpt::ShardTable shards;
+    std::vector<Placement> placements;
+  };
+  using Read = decltype(&DcpReader::read);  // or peek
+
+  void read_shard(const Held& held, size_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                  Read how) const {
+    const Placement& place = held.placements.at(shard);
+    if (place.first >= 0) return read_flat(place, held.shards[shard], offset, extent, out, how);
+    core::Dims at = offset, size = extent;
+    for (const int64_t stacked : {place.expert, place.layer}) {
+      if (stacked < 0) continue;
+      at.insert(at.begin(), stacked);
+      size.insert(size.begin(), 1);
+    }
+    (reader_.*how)(*place.tensor, *place.chunk, at, size, out);
+  }
+
   // A shard that lies dense in the last axis of its chunk, whose others have one place each.
   void read_flat(const Placement& place, const core::ShardedTensor& shard, const core::Dims& offset,
-                 const core::Dims& extent, std::byte* out) const {
+                 const core::Dims& extent, std::byte* out, Read how) const {
     const int64_t item = core::size_of(shard.dtype);
     detail::read_dense_box(shard.local_shape, item, offset, extent, out, [&](int64_t at, std::span<std::byte> bytes) {
       core::Dims begin(place.chunk->extent.size(), 0), size(begin.size(), 1);
       begin.back() = place.first + at / item;
       size.back() = static_cast<int64_t>(bytes.size()) / item;
-      reader_.read(*place.tensor, *place.chunk, begin, size, bytes.data());
+      (reader_.*how)(*place.tensor, *place.chunk, begin, size, bytes.data());
     });
+  }
+
+  std::string describe(const Held& held, size_t shard) const {
+    const Placement& place = held.placements.at(shard);
+    return cat(reader_.describe(place.chunk->payload), ": ", printable(*place.key));
+  }
+
+  // Looks at weights in places that other things are to be proved by.
+  class WeightReader {
+   public:
+    explicit WeightReader(const DistSource& source) : source_(source) {
+      const ckpt::ShardTable& shards = source.held_.shards;
+      for (size_t s = 0; s < shards.size(); ++s) {
+        const int32_t tensor = shards.tensor_of(s);
+        if (shards.role(tensor) == TensorRole::kParam) shards_of_[std::string(shards.key(tensor))].push_back(s);
+      }
+    }
+    core::DType dtype(const std::string& key) const {
+      const auto found = shards_of_.find(key);
+      return found == shards_of_.end() ? core::DType::kFp32 : source_.held_.shards.dtype_of(found->second[0]);
+    }
+    // Of the box what is stored, dense.
+    void read(const std::string& key, const ckpt::Box& box, std::byte* out) const {
+      const auto found = shards_of_.find(key);
+      if (found == shards_of_.end()) return;
+      for (const size_t s : found->second) {
+        const core::ShardedTensor shard = source_.held_.shards[s];
+        const auto common = ckpt::intersect(shard.global_offset, shard.local_shape, box.offset, box.extent);
+        if (!common) continue;
+        core::Dims within = common->offset, at = common->offset;
+        for (size_t axis = 0; axis < at.size(); ++axis) {
+          at[axis] -= shard.global_offset[axis];
+          within[axis] -= box.offset[axis];
+        }
+        const int64_t item = core::size_of(shard.dtype);
+        std::vector<std::byte> some(static_cast<size_t>(core::num_elements(common->extent) * item));
+        source_.read_shard(source_.held_, s, at, common->extent, some.data(), &DcpReader::peek);
+        ckpt::copy_box(some.data(), common->extent, core::Dims(within.size(), 0), out, box.extent, within,
+                       common->extent, item);
+      }
+    }
+
+   private:
+    const DistSource& source_;
+    std::map<std::string, std::vector<size_t>, std::less<>> shards_of_;
+  };
+
+  // That masters round to the weights, at both ends of each shard: megatron-core 0.16 saves others' elements for them
+  // where it has filled up a buffer's buckets in memory (get_parameter_state_dp_zero leaves that out,
+  // sharded_param_state_fully_reshardable counts it).
+  void check_masters(const Held& held, const WeightReader& weights) const {
+    for (size_t s = 0; s < held.shards.size(); ++s) {
+      if (held.shards.role(held.shards.tensor_of(s)) != TensorRole::kMaster) continue;
+      const core::ShardedTensor shard = held.shards[s];
+      const core::DType dtype = weights.dtype(shard.key);
+      core::Dims extent(shard.local_shape.size(), 1), last = shard.local_shape;
+      extent.back() = std::min(shard.local_shape.back(), kProofElements);
+      for (size_t axis = 0; axis < last.size(); ++axis) last[axis] -= extent[axis];
+      std::vector<std::byte> read(static_cast<size_t>(extent.back() * core::size_of(shard.dtype)));
+      std::vector<std::byte> seen(static_cast<size_t>(extent.back() * core::size_of(dtype))), wanted(seen.size());
+      for (const core::Dims& at : {core::Dims(last.size(), 0), last}) {
+        core::Dims offset = at;
+        for (size_t axis = 0; axis < at.size(); ++axis) offset[axis] += shard.global_offset[axis];
+        read_shard(held, s, at, extent, read.data(), &DcpReader::peek);
+        ckpt::convert_elements(read.data(), shard.dtype, seen.data(), dtype, extent.back());
+        weights.read(shard.key, {offset, extent}, wanted.data());
+        if (std::memcmp(seen.data(), wanted.data(), seen.size()) == 0) continue;
+        throw Error(ErrorCode::kCorruptData,
+                    cat(describe(held, s), ": at ", offset, " of ", shard.key,
+                        ": a master weight does not round to the weight, so that the moments are not of it either. "
+                        "megatron-core writes such where it fills up buckets (overlap_grad_reduce, tied embeddings on "
+                        "two stages): save with dp_reshardable, or give --drop-optimizer"));
+      }
+    }
   }
 
   // What is not sharded: a file of its own, or an object beside the tensors.
@@ -188,7 +278,7 @@ class DistSource final : public ckpt::Source {
                                              args.size("tensor_model_parallel_size"), decisions);
   }
 
-  void add_tensor(const std::string& stored, const DcpReader::Tensor& tensor) {
+  void add_tensor(const std::string& stored, const DcpReader::Tensor& tensor, Held& held) {
     const std::optional<Name> name = parse_name(stored);
     if (!name) {
       throw Error(ErrorCode::kUnsupported, cat(where(stored, tensor),
@@ -197,7 +287,7 @@ class DistSource final : public ckpt::Source {
                                                "--drop-optimizer leaves it out"));
     }
     const StoredDistKey key = parse_dist_key(name->key);
-    if (is_flattened(*name, key, tensor)) return add_flattened(stored, tensor, *name, key);
+    if (is_flattened(*name, key, tensor)) return add_flattened(stored, tensor, *name, key, held);
     const core::TransformerConfig& model = info_.model;
     const size_t axes = key.axes();
     if (tensor.shape.size() < axes || (key.stacks_layers && tensor.shape[0] != model.num_layers) ||
@@ -234,10 +324,10 @@ class DistSource final : public ckpt::Source {
           if (key.half > 0) offset[0] += spec.global_shape[0] / 2;
           if (spec.rule == ckpt::TpRule::kVocabRows) extent[0] = std::min(extent[0], spec.global_shape[0] - offset[0]);
           if (!extent.empty() && extent[0] <= 0) continue;  // padding only
-          shards_.push_back(
+          held.shards.push_back(
               {spec.key, role_of(spec, name->role), *dtype, spec.global_shape, offset, std::move(extent)});
-          placements_.push_back({&stored, &tensor, &chunk, key.stacks_layers ? layer - first_layer : -1,
-                                 key.stacks_experts ? expert - first_expert : -1});
+          held.placements.push_back({&stored, &tensor, &chunk, key.stacks_layers ? layer - first_layer : -1,
+                                     key.stacks_experts ? expert - first_expert : -1});
         }
       }
     }
@@ -262,7 +352,7 @@ class DistSource final : public ckpt::Source {
   }
 
   void add_flattened(const std::string& stored, const DcpReader::Tensor& tensor, const Name& name,
-                     const StoredDistKey& key) {
+                     const StoredDistKey& key, Held& held) {
     const core::TransformerConfig& model = info_.model;
     const size_t axes = key.axes();
     const auto dtype = to_core_dtype(tensor.dtype);
@@ -298,46 +388,19 @@ class DistSource final : public ckpt::Source {
         if (key.half > 0) offset[0] += whole[0];
         extent[0] = std::min(extent[0], spec->global_shape[0] - offset[0]);
         if (extent[0] <= 0) return;  // padding only
-        shards_.push_back({spec->key, name.role, *dtype, spec->global_shape, offset, extent});
-        placements_.push_back({.key = &stored, .tensor = &tensor, .chunk = &chunk, .first = first - begin});
+        held.shards.push_back({spec->key, name.role, *dtype, spec->global_shape, offset, extent});
+        held.placements.push_back({.key = &stored, .tensor = &tensor, .chunk = &chunk, .first = first - begin});
       });
     }
   }
 
   // Behind the weights, which prove what lies where.
-  void add_buckets(const MegatronArgs& args, bool all_fp32) {
-    std::map<std::string_view, std::vector<size_t>> shards_of;
-    for (size_t s = 0; s < placements_.size(); ++s) {
-      if (shards_[s].role == TensorRole::kParam) shards_of[shards_.key(shards_.tensor_of(s))].push_back(s);
-    }
-    const auto read = [&](const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out) {
-      for (const size_t s : shards_of[spec.key]) {
-        const core::ShardedTensor shard = shards_[s];
-        const auto common = ckpt::intersect(shard.global_offset, shard.local_shape, box.offset, box.extent);
-        if (!common) continue;
-        const Placement& place = placements_[s];
-        core::Dims within = common->offset, at = common->offset, size = common->extent;
-        for (size_t axis = 0; axis < at.size(); ++axis) {
-          at[axis] -= shard.global_offset[axis];
-          within[axis] -= box.offset[axis];
-        }
-        for (const int64_t stacked : {place.expert, place.layer}) {
-          if (stacked < 0) continue;
-          at.insert(at.begin(), stacked);
-          size.insert(size.begin(), 1);
-        }
-        const int64_t item = core::size_of(shard.dtype);
-        std::vector<std::byte> some(static_cast<size_t>(core::num_elements(common->extent) * item));
-        reader_.peek(*place.tensor, *place.chunk, at, size, some.data());
-        ckpt::copy_box(some.data(), common->extent, core::Dims(within.size(), 0), out, box.extent, within,
-                       common->extent, item);
-      }
-    };
-    const auto dtype = [&](const std::string& key) {
-      const auto found = shards_of.find(key);
-      return found == shards_of.end() ? core::DType::kFp32 : shards_.dtype_of(found->second[0]);
-    };
-    const DistBuckets buckets = read_dist_buckets(reader_, args, info_.model, padded_rows_, {dtype, read});
+  void add_buckets(const MegatronArgs& args, bool all_fp32, const WeightReader& weights) {
+    const BucketWeights proof = {[&](const std::string& key) { return weights.dtype(key); },
+                                 [&](const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out) {
+                                   weights.read(spec.key, box, out);
+                                 }};
+    const DistBuckets buckets = read_dist_buckets(reader_, args, info_.model, padded_rows_, proof);
     for (const BucketPart& part : buckets.parts) {
       if (all_fp32 && part.role == TensorRole::kMaster) continue;
       seen_.emplace(part.role, part.spec.key);
@@ -345,9 +408,9 @@ class DistSource final : public ckpt::Source {
       for (ckpt::Box& box :
            ckpt::boxes_of_local_range(part.spec, buckets.padded, part.cut.size, part.cut.rank, part.begin, part.end)) {
         const int64_t elements = core::num_elements(box.extent);
-        shards_.push_back({part.spec.key, part.role, *to_core_dtype(part.tensor->dtype), part.spec.global_shape,
-                           std::move(box.offset), std::move(box.extent)});
-        placements_.push_back({.key = part.key, .tensor = part.tensor, .chunk = part.chunk, .first = first});
+        held_.shards.push_back({part.spec.key, part.role, *to_core_dtype(part.tensor->dtype), part.spec.global_shape,
+                                std::move(box.offset), std::move(box.extent)});
+        held_.placements.push_back({.key = part.key, .tensor = part.tensor, .chunk = part.chunk, .first = first});
         first += elements;
       }
     }
@@ -412,7 +475,7 @@ class DistSource final : public ckpt::Source {
                     cat(reader_.folder(), ": no ", core::role_name(role), " of ", key, ", for which args ask"));
       }
     }
-    for (const std::string& finding : ckpt::check_coverage(shards_, 1)) {
+    for (const std::string& finding : ckpt::check_coverage(held_.shards, 1)) {
       throw Error(ErrorCode::kCorruptData, cat(reader_.folder(), ": ", finding));
     }
   }
@@ -442,8 +505,7 @@ class DistSource final : public ckpt::Source {
   std::map<std::string, ckpt::ParameterSpec> specs_;  // by key
   int64_t padded_rows_ = 0;                           // of the vocabulary
   std::set<std::pair<TensorRole, std::string>> seen_;
-  ckpt::ShardTable shards_;
-  std::vector<Placement> placements_;  // of shards_
+  Held held_;
 };
 
 }  // namespace

@@ -138,19 +138,6 @@ class ChangedDist : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-TEST_F(ChangedDist, BucketsOfOtherRanks) {
-  take(kind_folder("buckets_tied_pp2"));
-  replace("dp_group_idx_1.gbuf", "dp_group_idx_7.gbuf");
-  expect(core::ErrorCode::kCorruptData, "dp_group_idx_1.gbuf_idx_0 has 0 buckets");
-}
-
-TEST_F(ChangedDist, ABucketTooMany) {
-  take(kind_folder("buckets_moe_ep2"));
-  replace("chained_0.optimizer.distributed.dp_group_idx_0.gbuf_idx_0",
-          "chained_0.optimizer.distributed.dp_group_idx_0.gbuf_idx_1");
-  expect(core::ErrorCode::kCorruptData, "dp_group_idx_0.gbuf_idx_0 has 0 buckets");
-}
-
 // Of the kind dp_zero_gather_scatter: what is no tensor is not left out without a word.
 TEST_F(ChangedDist, StateInOneObject) {
   take(kind_folder("buckets_tied_pp2"));
@@ -168,10 +155,29 @@ TEST_F(ChangedDist, FlatPartsOfAnotherModel) {
   expect(core::ErrorCode::kUnsupported, "belongs to no part of the model");
 }
 
-TEST_F(ChangedDist, WithoutMomentsItIsNotAdam) {
-  take(kind_folder("buckets_tied_pp2"));
-  replace(".exp_avg_sq", ".momentum_x");
-  expect(core::ErrorCode::kUnsupported, "only Adam's state is supported");
+// megatron-core 0.16 writes others' elements for those of parameters in buckets behind one that it has filled up.
+TEST_F(ChangedDist, MastersThatAreNotOfTheWeights) {
+  take(core::cat(data_folder(), "/", kIteration));
+  const auto expected = open_safetensors(core::cat(data_folder(), "/expected.safetensors"));
+  const auto tensor = expected->find("master:decoder.layers.1.mlp.linear_fc2.weight");
+  ASSERT_TRUE(tensor);
+  std::vector<std::byte> bytes((*expected)[*tensor].end - (*expected)[*tensor].begin);
+  expected->read((*expected)[*tensor].begin, bytes);
+  const std::string last(reinterpret_cast<const char*>(bytes.data() + bytes.size() - 8), 8);
+  size_t changed = 0;
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    std::string text = test::read_file(entry.path().string());
+    const size_t at = text.find(last);
+    if (entry.path().extension() != ".distcp" || at == std::string::npos) continue;
+    text[at + 7] = static_cast<char>(text[at + 7] ^ 0x80);  // the sign of the last
+    test::write_file(entry.path().string(), text);
+    ++changed;
+  }
+  ASSERT_EQ(changed, 1u);
+  expect(core::ErrorCode::kCorruptData,
+         "decoder.layers.1.mlp.linear_fc2.weight: a master weight does not round to the weight");
+  std::vector<std::string> decisions;
+  EXPECT_NO_THROW(open_megatron_dist(folder_.path().string(), {.drop_optimizer = true}, decisions));
 }
 
 TEST_F(ChangedDist, StateOfAnotherKindIsLeftOutIfAskedOnly) {
