@@ -305,7 +305,7 @@ int run_job_path(const Flags& flags, const Store& store, const std::vector<std::
 int run_critical_path(const Flags& flags, const std::vector<std::string>& arguments) {
   const std::vector<std::string> inputs = ms::core::expand_path_list(flags.inputs, std::cin);
   if (inputs.empty()) return 0;  // the link before has failed and said why
-  const Store store = load_inputs(flags, inputs);
+  const Store store = load_inputs(flags, inputs, /*keep_file_order=*/flags.compat == "hta");
   const bool window = flags.annotation || !flags.compat.empty() || !flags.instance.empty() || !flags.data_load.empty();
   if (store.ranks.size() > 1 && !flags.overlay.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "critical-path --overlay: of one rank; choose it by --rank");

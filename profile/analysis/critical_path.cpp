@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "profile/analysis/hta_streams.h"
 #include "profile/analysis/operators.h"
 
 namespace ms::profile {
@@ -31,7 +32,7 @@ struct Edge {
 // Nodes 2 i and 2 i + 1 are the start and the end of the i-th event of `events`.
 class Graph {
  public:
-  explicit Graph(const RankTrace& trace) : trace_(trace) {}
+  Graph(const RankTrace& trace, bool hta) : trace_(trace), hta_(hta) {}
 
   void add_event(uint32_t event) {
     if (index_.try_emplace(event, static_cast<uint32_t>(events_.size())).second) events_.push_back(event);
@@ -47,7 +48,7 @@ class Graph {
   }
   void add_edge(Edge edge) {
     if (edge.weight < 0) {
-      if (edge.weight < -kRounding && problem_.empty()) {
+      if (edge.weight < -kRounding && !hta_ && problem_.empty()) {
         problem_ = cat(name(edge.from), " must end before ", name(edge.to), ", and ends ", -edge.weight, " ns later");
       }
       edge.weight = 0;
@@ -64,6 +65,7 @@ class Graph {
 
  private:
   const RankTrace& trace_;
+  const bool hta_;
   std::vector<uint32_t> events_;
   std::unordered_map<uint32_t, uint32_t> index_;
   std::vector<Edge> edges_;
@@ -73,7 +75,12 @@ class Graph {
 class Builder {
  public:
   Builder(const RankTrace& trace, const DeviceView& view, const PathOptions& options)
-      : trace_(trace), events_(trace.events), view_(view), options_(options), classes_(trace), graph_(trace) {}
+      : trace_(trace),
+        events_(trace.events),
+        view_(view),
+        options_(options),
+        classes_(trace),
+        graph_(trace, options.hta) {}
 
   CriticalPath build() {
     find_window();
@@ -155,6 +162,7 @@ class Builder {
         if (text.find("forward") != std::string::npos) forward.insert(lane);
         const Side side = trace_.side(i);
         const bool work = side == Side::kLaunch || (side == Side::kOperator && !step[events_.name[i]]);
+        if (options_.hta && trace_.details[events_.details[i]].names_stream) return true;  // it takes it for a kernel
         return !work && !loads[events_.name[i]];
       });
       for (const uint32_t i : lanes[lane]) {
@@ -264,10 +272,16 @@ class Builder {
   }
 
   struct Launch {
-    uint32_t call = 0, kernel = 0;  // kernel: index of view_.devices
+    uint32_t kernel = 0;
     int64_t ts = 0;
-    uint16_t thread = 0, stream = 0;
+    uint16_t thread = 0;
   };
+
+  // Of a graph of kernels that one call launches, HTA knows the last in the file.
+  bool is_known(const DeviceEvent& device) const {
+    if (device.launch == kNoLaunch || last_of_launch_.empty()) return device.launch != kNoLaunch;
+    return last_of_launch_.at(device.launch) == events_.file_order[device.event];
+  }
 
   // Length of each stream's queue behind a launch and behind the start of its kernel.
   void count_queues() {
@@ -279,11 +293,11 @@ class Builder {
     std::map<uint16_t, std::vector<Change>> streams;
     for (uint32_t d = 0; d < view_.devices.size(); ++d) {
       const DeviceEvent& device = view_.devices[d];
-      if (device.launch == kNoLaunch) continue;
+      if (device.launch == kNoLaunch || (options_.hta && !hta_queues(name(device.launch)))) continue;
       const uint16_t stream = events_.lane[device.event];
       streams[stream].push_back({events_.ts[device.launch], 1, d});
       streams[stream].push_back({events_.ts[device.event], -1, d});
-      launches_.push_back({device.launch, d, events_.ts[device.launch], events_.lane[device.launch], stream});
+      launches_[stream].push_back({device.event, events_.ts[device.launch], events_.lane[device.launch]});
     }
     at_launch_.resize(view_.devices.size());
     at_start_.resize(view_.devices.size());
@@ -296,7 +310,9 @@ class Builder {
         (change.step > 0 ? at_launch_ : at_start_)[change.device] = length;
       }
     }
-    std::stable_sort(launches_.begin(), launches_.end(), [](const Launch& a, const Launch& b) { return a.ts < b.ts; });
+    for (auto& [stream, launches] : launches_) {
+      std::stable_sort(launches.begin(), launches.end(), [](const Launch& a, const Launch& b) { return a.ts < b.ts; });
+    }
   }
 
   // The call with a correlation, by name.
@@ -313,25 +329,24 @@ class Builder {
     return UINT16_MAX;
   }
   // The last kernel launched on a stream before a time; the first launched by a thread on a stream from a time on.
-  uint32_t launched_before(uint16_t stream, int64_t ts) const {
-    uint32_t kernel = kNoEvent;
-    for (const Launch& launch : launches_) {
-      if (launch.ts >= ts) break;
-      if (launch.stream == stream) kernel = view_.devices[launch.kernel].event;
-    }
-    return kernel;
+  uint32_t launched_before(uint16_t stream, int64_t ts) {
+    const std::vector<Launch>& launches = launches_[stream];
+    const auto from = first_launch(launches, ts);
+    return from == launches.begin() ? kNoEvent : std::prev(from)->kernel;
   }
-  uint32_t launched_after(uint16_t thread, uint16_t stream, int64_t ts) const {
-    for (const Launch& launch : launches_) {
-      if (launch.ts >= ts && launch.stream == stream && launch.thread == thread) {
-        return view_.devices[launch.kernel].event;
-      }
-    }
-    return kNoEvent;
+  uint32_t launched_after(uint16_t thread, uint16_t stream, int64_t ts) {
+    const std::vector<Launch>& launches = launches_[stream];
+    const auto found = std::find_if(first_launch(launches, ts), launches.end(),
+                                    [&](const Launch& launch) { return launch.thread == thread; });
+    return found == launches.end() ? kNoEvent : found->kernel;
+  }
+  static std::vector<Launch>::const_iterator first_launch(const std::vector<Launch>& launches, int64_t ts) {
+    return std::lower_bound(launches.begin(), launches.end(), ts,
+                            [](const Launch& launch, int64_t limit) { return launch.ts < limit; });
   }
 
   // The kernel that an event synchronisation waits for.
-  uint32_t recorded_kernel(uint32_t sync) const {
+  uint32_t recorded_kernel(uint32_t sync) {
     const Details& details = trace_.details[events_.details[sync]];
     const uint32_t record = call_with(details.wait_correlation);
     if (record == kNoEvent || details.wait_stream < 0) return kNoEvent;
@@ -347,10 +362,14 @@ class Builder {
       uint32_t device;  // index of view_.devices, or kNoEvent for a synchronisation
     };
     std::vector<Item> items;
+    for (const DeviceEvent& device : view_.devices) {
+      if (!options_.hta || events_.file_order.empty() || device.launch == kNoLaunch) continue;
+      uint32_t& last = last_of_launch_[device.launch];
+      last = std::max(last, events_.file_order[device.event]);
+    }
     for (uint32_t d = 0; d < view_.devices.size(); ++d) {
       const DeviceEvent& device = view_.devices[d];
-      if (device.launch == kNoLaunch || !in_window(events_.ts[device.launch]) || events_.dur[device.launch] <= 0)
-        continue;
+      if (!is_known(device) || !in_window(events_.ts[device.launch]) || events_.dur[device.launch] <= 0) continue;
       items.push_back({events_.ts[device.event], device.event, d});
     }
     for (uint32_t i = 0; i < events_.size(); ++i) {
@@ -432,7 +451,10 @@ class Builder {
     } else {
       if (previous != kNoEvent && (source == kNoEvent || events_.end(source) < events_.end(previous))) {
         const int64_t gap = events_.ts[event] - events_.end(previous);
-        if (gap < kLongestKernelDelay) {
+        if (gap < -kRounding && !options_.hta) {  // it did not wait for the end: both run, as dependent launches do
+          graph_.add_edge(
+              {graph_.start(previous), start, events_.ts[event] - events_.ts[previous], PathEdge::kOperator, previous});
+        } else if (gap < kLongestKernelDelay) {
           graph_.add_edge({graph_.end(previous), start, gap, PathEdge::kKernelKernelDelay, previous});
         }
       }
@@ -542,11 +564,12 @@ class Builder {
   CriticalPath out_;
   std::vector<std::vector<uint32_t>> threads_;
   std::set<uint32_t> loading_;
-  std::vector<Launch> launches_;  // by time
+  std::map<uint16_t, std::vector<Launch>> launches_;  // by stream, then time
   std::vector<int64_t> at_launch_, at_start_;
-  std::unordered_map<uint32_t, uint32_t> calls_;      // by correlation
-  std::map<uint16_t, uint32_t> last_on_stream_;       // kernels, as the walk over time goes on
-  std::unordered_map<uint32_t, uint32_t> waits_for_;  // kernel -> kernel on another stream
+  std::unordered_map<uint32_t, uint32_t> last_of_launch_;  // by launch: the place in the file of its last device event
+  std::unordered_map<uint32_t, uint32_t> calls_;           // by correlation
+  std::map<uint16_t, uint32_t> last_on_stream_;            // kernels, as the walk over time goes on
+  std::unordered_map<uint32_t, uint32_t> waits_for_;       // kernel -> kernel on another stream
 };
 
 }  // namespace

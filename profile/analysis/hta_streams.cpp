@@ -22,7 +22,20 @@ bool is_kernel(const HtaFrame& frame, uint32_t event) {
   return frame.on_stream(event) && is_one_of(frame.category(event), kCategories);
 }
 
-bool launches(std::string_view name) {
+std::string kind_of_copy(std::string_view name) {
+  constexpr size_t kPrefix = std::string_view("Memcpy DtoH").size();
+  if (name.starts_with("Memset")) return "Memset";
+  return name.starts_with("Memcpy") ? std::string(name.substr(0, kPrefix)) : "Memcpy Unknown";
+}
+
+template <class Change>
+void sort_by_time(std::vector<Change>& changes) {
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.ts < b.ts; });
+}
+
+}  // namespace
+
+bool hta_queues(std::string_view name) {
   static constexpr std::array<std::string_view, 12> kNames = {"cudaLaunchKernel",
                                                               "cudaLaunchKernelExC",
                                                               "cuLaunchKernel",
@@ -37,19 +50,6 @@ bool launches(std::string_view name) {
                                                               "hipMemcpyWithStream"};
   return is_one_of(name, kNames);
 }
-
-std::string kind_of_copy(std::string_view name) {
-  constexpr size_t kPrefix = std::string_view("Memcpy DtoH").size();
-  if (name.starts_with("Memset")) return "Memset";
-  return name.starts_with("Memcpy") ? std::string(name.substr(0, kPrefix)) : "Memcpy Unknown";
-}
-
-template <class Change>
-void sort_by_time(std::vector<Change>& changes) {
-  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.ts < b.ts; });
-}
-
-}  // namespace
 
 const char* hta_idle_name(IdleKind kind) {
   constexpr std::array<const char*, kNumIdleKinds> kNames = {"host_wait", "kernel_wait", "other"};
@@ -104,7 +104,7 @@ std::map<int64_t, HtaSummary> hta_queue_lengths(const HtaFrame& frame) {
   std::unordered_set<uint32_t> correlations;
   for (const uint32_t event : frame.rows) {
     if (frame.on_stream(event)) launched.push_back(event);
-    if (!frame.linked(event) || !launches(frame.name(event))) continue;
+    if (!frame.linked(event) || !hta_queues(frame.name(event))) continue;
     host.push_back(event);
     correlations.insert(events.correlation[event]);
   }

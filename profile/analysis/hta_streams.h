@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profile/analysis/hta_frame.h"
@@ -28,6 +29,9 @@ const char* hta_idle_name(IdleKind kind);
 
 // Streams in the order of their first event in the table.
 std::vector<HtaStreamIdle> hta_idle(const HtaFrame& frame, int64_t consecutive_delay = kConsecutiveKernelDelay);
+
+// Whether a call is in its list of those that make a queue longer.
+bool hta_queues(std::string_view call);
 
 // By stream: the lengths behind every launch (+1) and every start of a launched event (-1). What happens at one
 // microsecond is in the order of the table, launches first; HTA itself leaves it to an unstable sort.
