@@ -136,7 +136,10 @@ class Reader {
       NameId type = name(sqlite3_column_int64(row, 4));
       const bool has_name = sqlite3_column_type(row, 5) != SQLITE_NULL;
       if (has_name) {
-        type = name(sqlite3_column_int64(row, 6));
+        const NameId core = name(sqlite3_column_int64(row, 6));
+        // level0 lists computation without the core that did it.
+        const bool unknown = trace_.names[core].empty() || trace_.names[core] == "N/A";
+        type = unknown ? trace_.names.intern(cat(trace_.names[type], kListedComputation)) : core;
       } else if (named) {  // what is listed as no computation does the work of collectives
         type = trace_.names.intern(cat(trace_.names[type], " (no computation)"));
       }

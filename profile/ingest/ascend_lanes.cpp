@@ -32,6 +32,7 @@ LaneRole role_of(std::string_view process, std::string_view thread) {
 }
 
 bool is_computing(std::string_view task) {
+  if (task.ends_with(kListedComputation)) return true;
   if (task.starts_with("KERNEL_")) task.remove_prefix(7);
   for (const std::string_view type :
        {"AI_CORE", "AICORE", "AI_VECTOR_CORE", "AIVEC", "MIX_AIC", "MIX_AIV", "AI_CPU", "AICPU", "DSA_SQE"}) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <filesystem>
 
@@ -51,6 +52,26 @@ TEST_F(AscendTest, TablesAreReadByTheNamesOfTheirColumns) {
   EXPECT_EQ(trace.ascend->memory.at("PTA").rows, 2);
   EXPECT_EQ(trace.ascend->memory.at("PTA").allocated_mb, 5.5);
   EXPECT_EQ(trace.ascend->memory.at("APP").allocated_mb, std::nullopt);
+}
+
+TEST_F(AscendTest, ADatabaseWithoutCoresStillListsWhatIsComputation) {
+  write("ascend_pytorch_profiler_0.db", "");  // makes the folder
+  const auto path = folder_.path() / "host_1_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db";
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  const char* rows =
+      "CREATE TABLE STRING_IDS(id, value); INSERT INTO STRING_IDS VALUES (1, 'KERNEL_AIVEC'), (2, 'STARS_COMMON'),"
+      "  (3, 'Notify Wait'), (4, 'N/A'), (5, 'add');"
+      "CREATE TABLE TASK(startNs, endNs, connectionId, globalTaskId, taskType, streamId);"
+      "INSERT INTO TASK VALUES (1000, 1400, 0, 1, 1, 2), (1500, 1507, 0, 2, 2, 2), (2000, 2900, 0, 3, 3, 2),"
+      "  (3000, 3090, 0, 4, 1, 2);"
+      "CREATE TABLE COMPUTE_TASK_INFO(name, globalTaskId, taskType); INSERT INTO COMPUTE_TASK_INFO VALUES"
+      "  (5, 1, 4), (5, 2, 4);";
+  EXPECT_EQ(sqlite3_exec(database, rows, nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  const Store store = read();
+  EXPECT_EQ(breakdown(*store.ranks[0], view_devices(*store.ranks[0]))->computing, 407);
+  EXPECT_EQ(store.ranks[0]->ascend->task_types.at("Notify Wait (no computation)"), 1);
 }
 
 TEST_F(AscendTest, AMissingColumnIsNamed) {
