@@ -36,8 +36,9 @@ struct PathOptions {
   std::string annotation;       // part of the names of the annotations; empty: the whole trace
   int64_t first = 0, last = 0;  // which of them, by start, from 0
   std::string data_load = "enumerate\\((DataLoader|DataPipe)\\)#";  // regular expression
-  // As HTA: only CUDA's calls block, memory counts as computing, of the kernels of a graph only the last is there, calls
-  // that it does not know for launches make no queue, and what must end before another starts and does not counts 0.
+  // As HTA: only CUDA's calls block, memory counts as computing, of the kernels of a graph only the last is there,
+  // calls that it does not know for launches make no queue, and what must end before another starts and does not counts
+  // 0.
   bool hta = false;
 };
 
