@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "profile/expression.h"
 
 namespace ms::profile {
 namespace {
@@ -38,11 +39,7 @@ ClassRules::ClassRules(const std::string& path) {
     const std::string where = cat(path, ": rule ", i + 1);
     const std::string name = core::json_string(rules[i], "name", where);
     const DeviceClass device_class = class_of_word(core::json_string(rules[i], "class", where), where);
-    try {
-      rules_.emplace_back(std::regex(name, std::regex::ECMAScript | std::regex::icase), device_class);
-    } catch (const std::regex_error& e) {
-      throw Error(ErrorCode::kCorruptData, cat(where, ": \"", name, "\": ", e.what()));
-    }
+    rules_.emplace_back(user_expression(name, /*ignore_case=*/true, ErrorCode::kCorruptData, where), device_class);
   }
 }
 

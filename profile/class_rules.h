@@ -3,7 +3,7 @@
 //
 //   [{"name": "^mycomm_", "class": "COMMUNICATION"}, {"name": "stage_copy", "class": "MEMORY"}]
 //
-// The first rule whose expression (ECMAScript, case-insensitive) is found in a name counts.
+// The first rule whose expression (expression.h, case-insensitive) is found in a name counts.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "profile/analysis/hta_streams.h"
 #include "profile/analysis/operators.h"
+#include "profile/expression.h"
 
 namespace ms::profile {
 namespace {
@@ -142,16 +143,15 @@ class Builder {
   // Operators, launches and data loading of the window, by thread, in the order of their nesting.
   void collect() {
     std::vector<bool> loads(trace_.names.size()), step(trace_.names.size());
-    try {
-      const std::regex expression(options_.data_load);
+    if (!options_.data_load.empty()) {
+      const std::regex expression =
+          user_expression(options_.data_load, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--data-load");
       for (NameId id = 0; id < trace_.names.size(); ++id) {
         const std::string_view part = std::string_view(trace_.names[id]).substr(0, kMaxName);
-        loads[id] = !options_.data_load.empty() && std::regex_search(part.begin(), part.end(), expression);
-        step[id] = trace_.names[id].starts_with("ProfilerStep#");
+        loads[id] = std::regex_search(part.begin(), part.end(), expression);
       }
-    } catch (const std::regex_error& e) {
-      throw Error(ErrorCode::kInvalidArgument, cat("--data-load ", options_.data_load, ": ", e.what()));
     }
+    for (NameId id = 0; id < trace_.names.size(); ++id) step[id] = trace_.names[id].starts_with("ProfilerStep#");
     std::set<size_t> forward, backward;
     std::vector<std::vector<uint32_t>> lanes = nested_events(trace_, Nesting::kAll);
     for (size_t lane = 0; lane < lanes.size(); ++lane) {

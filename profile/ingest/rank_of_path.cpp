@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "core/error.h"
+#include "profile/expression.h"
 
 namespace ms::profile {
 namespace {
@@ -25,11 +25,7 @@ std::optional<int> number(std::string_view digits) {
 
 RankOfPath::RankOfPath(const std::string& pattern) {
   if (pattern.empty()) return;
-  try {
-    pattern_.emplace(pattern, std::regex::ECMAScript | std::regex::icase);
-  } catch (const std::regex_error& e) {
-    throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("--rank-from-name ", pattern, ": ", e.what()));
-  }
+  pattern_ = user_expression(pattern, /*ignore_case=*/true, core::ErrorCode::kInvalidArgument, "--rank-from-name");
 }
 
 std::optional<int> RankOfPath::operator()(const std::string& path) const {

@@ -80,6 +80,8 @@ def huggingface():
 def small_texts():
     seed("layout", "tp2_zero", '{"tp":2,"pp":1,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":2,"order":"tp-cp-ep-dp-pp","zero":1,"layer_map":"even"}')
     seed("layout", "pp2", '{"tp":1,"pp":2,"vpp":1,"ep":1,"etp":1,"cp":1,"dp":1,"order":"tp-cp-ep-dp-pp","zero":0,"layer_map":"even"}')
+    seed("class_rules", "three", json.dumps([{"name": "^mycomm_", "class": "COMMUNICATION"}, {"name": "stage_(copy|move){1,2}[0-9]*$", "class": "MEMORY"},
+                                             {"name": "(?=a)(a*)*b|\\bgemm", "class": "COMPUTATION"}]))
     seed("path_list", "two_lines", "a/b_text_document\n\nc d\n")
     model = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "swiglu": True, "normalization": "RMSNorm",
              "position_embedding_type": "rope", "add_bias_linear": False, "vocab_size": 257}

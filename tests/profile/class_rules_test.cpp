@@ -54,15 +54,23 @@ TEST_F(ClassRulesTest, TheFirstRuleCountsBeforeNameAndArguments) {
 }
 
 TEST_F(ClassRulesTest, WhatIsNoRuleIsTold) {
+  using Pair = std::pair<std::string, std::string>;
   for (const auto& [text, said] :
-       {std::pair{"{}", "expected a list of rules"}, std::pair{R"([{"name": "x"}])", "rule 1: "},
-        std::pair{R"([{"name": "x", "class": "comm"}])", "class \"comm\": expected COMPUTATION"},
-        std::pair{R"([{"name": "(", "class": "MEMORY"}])", "rule 1: \"(\": "}}) {
+       {Pair{"{}", "expected a list of rules"}, Pair{R"([{"name": "x"}])", "rule 1: "},
+        Pair{R"([{"name": "x", "class": "comm"}])", "class \"comm\": expected COMPUTATION"},
+        Pair{R"([{"name": "(", "class": "MEMORY"}])", "rule 1: \"(\": "},
+        Pair{R"([{"name": "(a)\\1", "class": "MEMORY"}])", "rule 1: \"(a)\\1\": "},
+        Pair{R"([{"name": ")" + std::string(100'000, '(') + R"(", "class": "MEMORY"}])", "at most 1024"}}) {
     const std::string path = write(text);
     const test::Thrown thrown = test::thrown_by([&] { ClassRules rules(path); });
     EXPECT_EQ(thrown.code, core::ErrorCode::kCorruptData) << text;
     EXPECT_NE(thrown.text.find(said), std::string::npos) << thrown.text;
   }
+}
+
+TEST_F(ClassRulesTest, AnExpressionThatCouldTryEverythingDoesNot) {
+  const ClassRules rules(write(R"([{"name": "(a*)*b", "class": "MEMORY"}])"));
+  EXPECT_FALSE(rules.find(std::string(200, 'a')).has_value());
 }
 
 TEST_F(ClassRulesTest, ALongNameDoesNotCrash) {
