@@ -34,6 +34,16 @@ using nlohmann::json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
+// Keys of adapter_config.json that, where they are set, make more of an adapter than B A, or another model.
+constexpr const char* kOtherAdapters[] = {"use_dora",          "use_qalora",
+                                          "use_bdlora",        "lora_bias",
+                                          "layer_replication", "alora_invocation_tokens",
+                                          "arrow_config",      "kasa_config",
+                                          "monteclora_config", "trainable_token_indices"};
+// Of init_lora_weights: those that leave the weights as they are. PEFT subtracts from these what others begin with,
+// also when it loads an adapter (peft/tuners/lora/layer.py).
+constexpr const char* kPlainInits[] = {"gaussian", "eva", "orthogonal", "mica"};
+
 // A matrix of the adapter, fp32 when read.
 struct Matrix {
   size_t index = 0;  // in the file
@@ -103,8 +113,17 @@ class Adapter {
     if (!config_.is_object()) throw Error(ErrorCode::kCorruptData, cat(path_, "/adapter_config.json: not an object"));
     const json type = config_.value("peft_type", json());
     if (type != "LORA") refuse("peft_type ", printable(type.is_string() ? type.get<std::string>() : type.dump()));
-    if (config_.value("use_dora", json(false)) == true) refuse("use_dora");
-    if (config_.value("lora_bias", json(false)) == true) refuse("lora_bias");
+    for (const char* key : kOtherAdapters) {
+      const json value = config_.value(key, json());
+      if (!value.is_null() && value != false && !(value.is_structured() && value.empty())) refuse(key);
+    }
+    const json init = config_.value("init_lora_weights", json(true));
+    if (init.is_string() && std::none_of(std::begin(kPlainInits), std::end(kPlainInits),
+                                         [&](const char* plain) { return init == plain; })) {
+      refuse("init_lora_weights ", printable(init.get<std::string>()),
+             ", which changes the weights themselves (PEFT's path_initial_model_for_weight_conversion saves it as an "
+             "adapter that does not),");
+    }
     const json bias = config_.value("bias", json("none"));
     if (!bias.is_null() && bias != "none") refuse("bias other than \"none\"");
     if (!config_.contains("lora_alpha") || !config_["lora_alpha"].is_number()) {
@@ -115,14 +134,18 @@ class Adapter {
   // alpha_pattern: of modules whose name ends in a key, an alpha of their own.
   double scale_of(const std::string& weight, int64_t rank) const {
     const std::string module = weight.substr(0, weight.rfind('.'));
-    double alpha = config_["lora_alpha"].get<double>();
+    std::optional<double> own;
     json patterns = config_.value("alpha_pattern", json());
     if (!patterns.is_object()) patterns = json::object();
     for (const auto& [key, value] : patterns.items()) {
       if (key.find_first_of("\\^$*+?()[]{}|") != std::string::npos) refuse("alpha_pattern with a regular expression");
       if (!value.is_number()) refuse("alpha_pattern without a number");
-      if (module == key || module.ends_with("." + key)) alpha = value.get<double>();
+      if (module != key && !module.ends_with("." + key)) continue;
+      if (own && *own != value)
+        refuse("alpha_pattern with two numbers for ", printable(module));  // in an order of theirs
+      own = value.get<double>();
     }
+    const double alpha = own ? *own : config_["lora_alpha"].get<double>();
     const auto r = static_cast<double>(rank);
     return config_.value("use_rslora", json(false)) == true ? alpha / std::sqrt(r) : alpha / r;
   }

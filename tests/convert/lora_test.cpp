@@ -201,6 +201,19 @@ TEST_F(Lora, AModuleThatWasTrainedWhole) {
   EXPECT_EQ(after.at("model.norm.weight").values, numbers("norm", {16}).values);
 }
 
+TEST_F(Lora, WhatIsNotSetIsNotRefused) {
+  pair("model.layers.0.self_attn.q_proj", 64, 16);
+  for (const char* more : {R"(, "use_dora": false, "layer_replication": null, "velora_config": {})",
+                           R"(, "init_lora_weights": true)", R"(, "init_lora_weights": "gaussian")",
+                           R"(, "alpha_pattern": {"q_proj": 3, "self_attn.q_proj": 3.0, "k_proj": 5})"}) {
+    config(more);
+    save();
+    ConvertOptions dry = options("hf_llama3_tiny");
+    dry.dry_run = true;
+    EXPECT_NO_THROW(convert_checkpoint(dry)) << more;
+  }
+}
+
 TEST_F(Lora, WhatIsRefused) {
   const auto refused = [&](ErrorCode code, const std::string& part) {
     save();
@@ -212,7 +225,12 @@ TEST_F(Lora, WhatIsRefused) {
   pair("model.layers.0.self_attn.q_proj", 64, 16);
   for (const auto& [more, part] :
        {std::pair(R"(, "use_dora": true)", "use_dora"), std::pair(R"(, "bias": "all")", "bias other"),
-        std::pair(R"(, "alpha_pattern": {"q.*": 3})", "regular expression")}) {
+        std::pair(R"(, "alpha_pattern": {"q.*": 3})", "regular expression"),
+        std::pair(R"(, "alpha_pattern": {"q_proj": 3, "self_attn.q_proj": 4})", "two numbers for \"model.layers.0"),
+        std::pair(R"(, "init_lora_weights": "pissa_niter_4")", "init_lora_weights \"pissa_niter_4\", which changes"),
+        std::pair(R"(, "init_lora_weights": "olora")", "path_initial_model_for_weight_conversion"),
+        std::pair(R"(, "layer_replication": [[0, 2], [1, 2]])", "layer_replication"),
+        std::pair(R"(, "use_qalora": true)", "use_qalora"), std::pair(R"(, "kasa_config": {"a": 1})", "kasa_config")}) {
     config(more);
     refused(ErrorCode::kUnsupported, part);
   }
