@@ -24,6 +24,12 @@ constexpr int64_t kMaxSize = int64_t{1} << 30;  // of any one dimension: product
 constexpr int64_t kMaxCount = 1 << 16;          // of layers and heads, for which we make lists
 constexpr int kMaxDepth = 64;                   // of JSON, which is printed recursively
 
+// As JSON has it, in one line and cut.
+std::string shown(const json& value) {
+  const std::string quoted = detail::printable(value.dump());
+  return quoted.substr(1, quoted.size() - 2);
+}
+
 // Typed access to config.json; null counts as absent.
 class Keys {
  public:
@@ -40,7 +46,7 @@ class Keys {
     if (value == nullptr) fail(ErrorCode::kCorruptData, key, "is missing");
     if (!value->is_number_integer() || *value < least || *value > most) {
       fail(ErrorCode::kCorruptData, key,
-           cat("is ", detail::printable(value->dump()), "; expected a whole number from ", least, " to ", most));
+           cat("is ", shown(*value), "; expected a whole number from ", least, " to ", most));
     }
     return value->get<int64_t>();
   }
@@ -49,7 +55,7 @@ class Keys {
     if (value == nullptr) return absent;
     const double seen = value->is_number() ? value->get<double>() : -1;
     if (!std::isfinite(seen) || seen < 0 || (seen == 0 && !may_be_zero)) {
-      fail(ErrorCode::kCorruptData, key, cat("is ", detail::printable(value->dump()), "; expected a positive number"));
+      fail(ErrorCode::kCorruptData, key, cat("is ", shown(*value), "; expected a positive number"));
     }
     return seen;
   }
@@ -61,7 +67,7 @@ class Keys {
     const json* value = find(key);
     if (value == nullptr) return absent;
     if (!value->is_boolean()) {
-      fail(ErrorCode::kCorruptData, key, cat("is ", detail::printable(value->dump()), "; expected true or false"));
+      fail(ErrorCode::kCorruptData, key, cat("is ", shown(*value), "; expected true or false"));
     }
     return value->get<bool>();
   }
@@ -69,7 +75,7 @@ class Keys {
     const json* value = find(key);
     if (value == nullptr) return absent;
     if (!value->is_string()) {
-      fail(ErrorCode::kCorruptData, key, cat("is ", detail::printable(value->dump()), "; expected a string"));
+      fail(ErrorCode::kCorruptData, key, cat("is ", shown(*value), "; expected a string"));
     }
     return value->get<std::string>();
   }
@@ -77,8 +83,7 @@ class Keys {
     throw Error(code, cat(where_, ": ", key, " ", what));
   }
   [[noreturn]] void unsupported(const char* key) const {
-    fail(ErrorCode::kUnsupported, key,
-         cat("is ", detail::printable(object_.at(key).dump()), ", which is not supported"));
+    fail(ErrorCode::kUnsupported, key, cat("is ", shown(object_.at(key)), ", which is not supported"));
   }
 
  private:

@@ -275,6 +275,11 @@ TEST(HuggingFaceConfigTest, NonsenseIsCorruptDataAndNamesTheKey) {
     EXPECT_THAT(error_of(with(key, value), ErrorCode::kCorruptData), HasSubstr(named)) << key << " " << value;
   }
   EXPECT_THAT(error_of(json::array(), ErrorCode::kCorruptData), HasSubstr("object"));
+  const auto shown = [](const char* key, const json& value) {
+    return error_of(with(key, value), ErrorCode::kCorruptData);
+  };
+  EXPECT_THAT(shown("num_hidden_layers", 100000), HasSubstr("num_hidden_layers is 100000; expected"));
+  EXPECT_THAT(shown("rms_norm_eps", "small"), HasSubstr("rms_norm_eps is \"small\"; expected"));
 }
 
 TEST(HuggingFaceConfigTest, FilesThatAreNoJsonOrTooDeep) {
