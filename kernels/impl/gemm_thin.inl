@@ -10,10 +10,10 @@ constexpr int kThinLines = 4;  // 8
 #endif
 
 // c[i, :] (+)= sum over p of a[p * kTileRows + i] * b[p * ldb, :], for kRows rows and kTileColumns columns. Asks for
-// what lies right of B's strip: its rows are further apart than the processor prefetches.
+// the strip of B at `ahead`: its rows are further apart than the processor prefetches.
 template <int kRows, class T>
-MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb, bool accumulate, float* c,
-                              int64_t ldc) {
+MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, bool accumulate,
+                              float* c, int64_t ldc) {
   Vec sum[kRows][kTileVecs];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -25,7 +25,7 @@ MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) {
       row[v] = load(b + v * kLanes);
-      __builtin_prefetch(b + kTileColumns + v * kLanes);
+      __builtin_prefetch(ahead + v * kLanes);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
@@ -35,6 +35,7 @@ MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb
     }
     a += kTileRows;
     b += ldb;
+    ahead += ldb;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -48,8 +49,8 @@ MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb
 
 // A strip of packed A times a strip of B. Rows are computed by thirds of a tile.
 template <class T>
-void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows, int64_t columns, bool accumulate,
-               float* c, int64_t ldc) {
+void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, int64_t rows, int64_t columns,
+               bool accumulate, float* c, int64_t ldc) {
   constexpr int kThird = kTileRows > 2 ? kTileRows / 3 : 1;
   const bool whole = rows % kThird == 0 && columns == kTileColumns;
   alignas(64) float edge[kTileRows * kTileColumns];
@@ -57,11 +58,11 @@ void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, int64_t rows,
   const int64_t stride = whole ? ldc : kTileColumns;
   const bool add = whole && accumulate;
   if (rows > 2 * kThird) {
-    thin_tile_rows<kTileRows>(k, a, b, ldb, add, target, stride);
+    thin_tile_rows<kTileRows>(k, a, b, ldb, ahead, add, target, stride);
   } else if (rows > kThird) {
-    thin_tile_rows<2 * kThird>(k, a, b, ldb, add, target, stride);
+    thin_tile_rows<2 * kThird>(k, a, b, ldb, ahead, add, target, stride);
   } else {
-    thin_tile_rows<kThird>(k, a, b, ldb, add, target, stride);
+    thin_tile_rows<kThird>(k, a, b, ldb, ahead, add, target, stride);
   }
   if (!whole) store_edge(edge, rows, columns, accumulate, c, ldc);
 }
@@ -75,17 +76,20 @@ void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t dept
   pack<kTileRows>(a, problem.lda, !problem.transpose_a, m, depth, packed_a);
   const int64_t whole = n / kTileColumns * kTileColumns;
   for (int64_t j = 0; j < whole; j += kTileColumns) {
+    // Behind the last strip the rows below, of the next depth or of the next expert: 2 to 4 % of the time. Keeping the
+    // strip packed for the other tiles instead: a quarter slower.
+    const B* const ahead = j + kTileColumns < whole ? b + j + kTileColumns : b + depth * problem.ldb;
     for (int64_t i = 0; i < m; i += kTileRows) {
-      thin_tile(depth, packed_a + i * depth, b + j, problem.ldb, at_most(m - i, kTileRows), kTileColumns, accumulate,
-                c + i * ldc + j, ldc);
+      thin_tile(depth, packed_a + i * depth, b + j, problem.ldb, ahead, at_most(m - i, kTileRows), kTileColumns,
+                accumulate, c + i * ldc + j, ldc);
     }
   }
   if (whole == n) return;
   float* const last = scratch.packed_b(packed_floats<kTileColumns>(kTileColumns, depth));
   pack<kTileColumns>(b + whole, problem.ldb, false, n - whole, depth, last);
   for (int64_t i = 0; i < m; i += kTileRows) {
-    thin_tile(depth, packed_a + i * depth, last, kTileColumns, at_most(m - i, kTileRows), n - whole, accumulate,
-              c + i * ldc + whole, ldc);
+    thin_tile(depth, packed_a + i * depth, last, kTileColumns, last + kTileColumns, at_most(m - i, kTileRows),
+              n - whole, accumulate, c + i * ldc + whole, ldc);
   }
 }
 
