@@ -78,7 +78,9 @@ std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& v
   const bool has_overlap = std::any_of(trace.lanes.begin(), trace.lanes.end(), [&](const Lane& lane) {
     return trace.names[lane.process_name] == "Overlap Analysis";
   });
-  if (!has_overlap && view.devices.empty()) return trace.ascend->steps;
+  // Tables of tasks do not say where steps begin; the vendor's table of steps does.
+  const bool told = !has_overlap && view.steps.empty() && !trace.ascend->steps.empty();
+  if (told || (!has_overlap && view.devices.empty())) return trace.ascend->steps;
   std::vector<AscendStep> out;
   DeviceClasses classes(trace);
   for (const Window& window : windows_of(trace, view)) {

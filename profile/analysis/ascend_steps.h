@@ -8,8 +8,8 @@
 
 namespace ms::profile {
 
-// One row a step of the host; the whole trace as one, with an empty number, without steps. If the profile has no
-// events to compute them from, the vendor's rows. Empty for a trace of another kind.
+// One row a step of the host. Without any, and without overlap lanes, the rows of the vendor's own table; else the
+// whole trace as one, with an empty number. Empty for a trace of another kind.
 std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& view);
 
 }  // namespace ms::profile

@@ -61,7 +61,9 @@ class Reader {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    throw Error(ErrorCode::kCorruptData, cat(path_, ": ", why, ": ", sqlite3_errmsg(database_.get())));
+    const bool said = sqlite3_errcode(database_.get()) != SQLITE_OK;
+    throw Error(ErrorCode::kCorruptData,
+                cat(path_, ": ", why, said ? ": " : "", said ? sqlite3_errmsg(database_.get()) : ""));
   }
   static std::string_view text(sqlite3_stmt* row, int column) {
     const unsigned char* bytes = sqlite3_column_text(row, column);

@@ -279,7 +279,7 @@ DataTable live_table(const Results& results, int64_t top) {
 }
 
 DataTable ascend_table(const Results& results) {
-  DataTable table("step_trace_time", "Ascend's step table, from its overlap analysis",
+  DataTable table("step_trace_time", "Ascend's step table",
                   {{"rank"},
                    {"step", Unit::kText},
                    {"computing", Unit::kTime},

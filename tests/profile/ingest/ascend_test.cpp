@@ -74,6 +74,25 @@ TEST_F(AscendTest, ADatabaseWithoutCoresStillListsWhatIsComputation) {
   EXPECT_EQ(store.ranks[0]->ascend->task_types.at("Notify Wait (no computation)"), 1);
 }
 
+TEST_F(AscendTest, WithoutATraceTheStepsAreTheVendors) {
+  write("kernel_details.csv",
+        "Name,Start Time(us),Duration(us),Accelerator Core\na,100,10,AI_CORE\nb,200,20,AI_CORE\n");
+  Store store = read();
+  std::vector<AscendStep> steps = ascend_steps(*store.ranks[0], view_devices(*store.ranks[0]));
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].step, "");
+  EXPECT_EQ(steps[0].computing, 30'000);
+  write("step_trace_time.csv",
+        "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
+        "Communication(Not Overlapped and Exclude Receive),Preparing\n13,30.5,0,0,0,80,110.5,0,0,7.25\n");
+  store = read();
+  steps = ascend_steps(*store.ranks[0], view_devices(*store.ranks[0]));
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].step, "13");
+  EXPECT_EQ(steps[0].computing, 30'500);
+  EXPECT_EQ(steps[0].preparing, 7'250);
+}
+
 TEST_F(AscendTest, AMissingColumnIsNamed) {
   write("kernel_details.csv", "Name,Start Time(us)\na,1\n");
   EXPECT_THAT([&] { read(); }, testing::ThrowsMessage<core::Error>(testing::AllOf(
