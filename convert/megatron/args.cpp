@@ -265,8 +265,11 @@ core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const
   });
   model.moe_layer_freq = layers_with_experts(args);
   if (args.is_set("n_shared_experts") && !args.is_set("moe_shared_expert_intermediate_size")) {
-    model.moe_shared_expert_intermediate_size = args.integer("n_shared_experts").value_or(0) *
-                                                args.integer("moe_ffn_hidden_size").value_or(model.ffn_hidden_size);
+    int64_t& size = model.moe_shared_expert_intermediate_size;
+    if (__builtin_mul_overflow(args.integer("n_shared_experts").value_or(0),
+                               args.integer("moe_ffn_hidden_size").value_or(model.ffn_hidden_size), &size)) {
+      size = INT64_MAX;  // for validate() to refuse
+    }
   }
   model.vocab_size = 1;
   take(args, "layernorm_epsilon", model.norm_epsilon);

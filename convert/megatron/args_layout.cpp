@@ -26,15 +26,17 @@ std::vector<int64_t> layers_of_chunks(const MegatronArgs& args, int64_t num_laye
   std::vector<int64_t> list;
   if (first > 0 || last > 0) {
     for (int chunk = 0; chunk < vpp; ++chunk) {
-      if (num_layers % vpp != 0 || first % vpp != 0 || last % vpp != 0) break;
+      if (num_layers % vpp != 0 || first % vpp != 0 || last % vpp != 0 || pp > num_layers / vpp) break;
       const auto of_chunk = ckpt::uneven_layer_list(num_layers / vpp, pp, first / vpp, last / vpp);
       list.insert(list.end(), of_chunk.begin(), of_chunk.end());
     }
   } else if (embedding + loss > 0) {
-    const int64_t chunks = int64_t{pp} * vpp;
-    list.assign(static_cast<size_t>(chunks), (num_layers + embedding + loss) / chunks);
-    list.front() -= embedding;
-    list.back() -= loss;
+    const int64_t chunks = int64_t{pp} * vpp, slots = num_layers + embedding + loss;
+    if (slots % chunks == 0) {
+      list.assign(static_cast<size_t>(chunks), slots / chunks);
+      list.front() -= embedding;
+      list.back() -= loss;
+    }
   } else {
     return {};
   }

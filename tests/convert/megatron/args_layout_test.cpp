@@ -73,6 +73,17 @@ TEST(ArgsLayoutTest, WhatDoesNotGo) {
     EXPECT_THAT(thrown.text, HasSubstr("a.pt: args: "));
   }
   EXPECT_EQ(thrown_by([] { layers_of(6, {{"pipeline_model_parallel_size", 4}}); }).code, ErrorCode::kCorruptData);
+  for (const auto& [name, value] :  // of which no list is made
+       {std::pair("account_for_embedding_in_pipeline_split", 1),
+        std::pair("decoder_first_pipeline_num_layers", 65536)}) {
+    const auto thrown = thrown_by([&, name = name, value = value] {
+      layers_of(
+          65536,
+          {{"pipeline_model_parallel_size", 1 << 20}, {"virtual_pipeline_model_parallel_size", 65536}, {name, value}});
+    });
+    EXPECT_EQ(thrown.code, ErrorCode::kCorruptData) << thrown.text;
+    EXPECT_THAT(thrown.text, HasSubstr("65536 layers do not go into 1048576 stages of 65536 chunks"));
+  }
   const auto thrown = thrown_by([] { layers_of(6, {{"pipeline_model_parallel_layout", 1}}); });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
   EXPECT_THAT(thrown.text, HasSubstr("args.pipeline_model_parallel_layout is set"));

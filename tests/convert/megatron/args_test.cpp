@@ -205,6 +205,18 @@ TEST(MegatronArgsTest, NoOpLayersAreNoneOfTheModel) {
   EXPECT_EQ(thrown_by([&] { model({{"num_layers", 2}}, {0, 1}); }).code, ErrorCode::kCorruptData);
 }
 
+TEST(MegatronArgsTest, SharedExpertsTogether) {
+  const Members experts = with(kLlama, {{"num_experts", 4}, {"moe_ffn_hidden_size", INT32_MAX}});
+  EXPECT_EQ(megatron_model(
+                Args(with(kLlama, {{"num_experts", 4}, {"moe_ffn_hidden_size", 12}, {"n_shared_experts", 2}})).args)
+                .moe_shared_expert_intermediate_size,
+            24);
+  EXPECT_EQ(thrown_by([&] {
+              megatron_model(Args(with(experts, {{"n_shared_experts", INT32_MAX}})).args);
+            }).code,
+            ErrorCode::kCorruptData);
+}
+
 TEST(MegatronArgsTest, TrueVocabulary) {
   // "": nothing to say.
   using Matcher = ::testing::Matcher<std::vector<std::string>>;
