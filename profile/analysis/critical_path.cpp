@@ -143,9 +143,11 @@ class Builder {
   // Operators, launches and data loading of the window, by thread, in the order of their nesting.
   void collect() {
     std::vector<bool> loads(trace_.names.size()), step(trace_.names.size());
-    if (!options_.data_load.empty()) {
+    const std::string data_load =
+        options_.data_load.value_or(options_.hta ? "" : "enumerate\\((DataLoader|DataPipe)\\)#");
+    if (!data_load.empty()) {
       const std::regex expression =
-          user_expression(options_.data_load, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--data-load");
+          user_expression(data_load, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--data-load");
       for (NameId id = 0; id < trace_.names.size(); ++id) {
         const std::string_view part = std::string_view(trace_.names[id]).substr(0, kMaxName);
         loads[id] = std::regex_search(part.begin(), part.end(), expression);

@@ -35,7 +35,8 @@ const char* path_bound_name(PathBound bound);  // "", "cpu_bound", "data_loading
 struct PathOptions {
   std::string annotation;       // part of the names of the annotations; empty: the whole trace
   int64_t first = 0, last = 0;  // which of them, by start, from 0
-  std::string data_load = "enumerate\\((DataLoader|DataPipe)\\)#";  // regular expression
+  // Regular expression of what loads data; without one PyTorch's loaders, for HTA nothing.
+  std::optional<std::string> data_load;
   // As HTA: only CUDA's calls block, memory counts as computing, of the kernels of a graph only the last is there,
   // calls that it does not know for launches make no queue, and what must end before another starts and does not counts
   // 0.

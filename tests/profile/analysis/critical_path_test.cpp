@@ -66,6 +66,14 @@ TEST_F(CriticalPathTest, AnOperatorThatNamesAStreamIsNoneToHta) {
   EXPECT_EQ(path_of(events, true).nodes, 4);
 }
 
+TEST_F(CriticalPathTest, LoadersOfDataAreNoneToHta) {
+  const std::string events =
+      event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 10, "") + "," +
+      launch(1, 12) + "," + kernel(1, 20, 5);
+  EXPECT_EQ(path_of(events).nodes, 6);
+  EXPECT_EQ(path_of(events, true).nodes, 4);
+}
+
 TEST_F(CriticalPathTest, WhatWaitsForAnEventStartsBehindTheKernelBeforeItsRecord) {
   const auto on_stream = [](int correlation, int ts, int dur, int stream) {
     return event(
