@@ -25,14 +25,14 @@ inline float row_sum_exp(const float* logits, int64_t n, float max_logit) {
     for (; i + 2 * kLanes <= end; i += 2 * kLanes) {
       prefetch_ahead(logits + i);
       prefetch_ahead(logits + i + kLanes);
-      sum0 = sum0 + exp(load(logits + i) - shift);
-      sum1 = sum1 + exp(load(logits + i + kLanes) - shift);
+      sum0 = sum0 + exp_below_one(load(logits + i) - shift);
+      sum1 = sum1 + exp_below_one(load(logits + i + kLanes) - shift);
     }
-    for (; i + kLanes <= end; i += kLanes) sum0 = sum0 + exp(load(logits + i) - shift);
+    for (; i + kLanes <= end; i += kLanes) sum0 = sum0 + exp_below_one(load(logits + i) - shift);
     float sum = reduce_add(sum0 + sum1);
     if (i < end) {
       float lanes[kLanes];
-      store(lanes, exp(load_partial(logits + i, end - i) - shift));
+      store(lanes, exp_below_one(load_partial(logits + i, end - i) - shift));
       for (int64_t lane = 0; lane < end - i; ++lane) sum += lanes[lane];
     }
     total += sum;
@@ -46,8 +46,8 @@ inline void row_cross_entropy_backward(float* logits, int64_t n, float max_logit
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     prefetch_ahead(logits + i);
-    store(logits + i, exp(load(logits + i) - shift) * factor);
+    store(logits + i, exp_below_one(load(logits + i) - shift) * factor);
   }
-  if (i < n) store_partial(logits + i, exp(load_partial(logits + i, n - i) - shift) * factor, n - i);
+  if (i < n) store_partial(logits + i, exp_below_one(load_partial(logits + i, n - i) - shift) * factor, n - i);
   if (label >= 0 && label < n) logits[label] -= scale;
 }

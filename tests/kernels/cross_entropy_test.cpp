@@ -59,6 +59,19 @@ TEST(CrossEntropy, EmptySliceAndForeignLabels) {
   EXPECT_EQ(logits, (std::vector<float>{0.5F, 0.5F}));
 }
 
+// A masked token counts nothing, and neither does one whose share is below the normal numbers.
+TEST(CrossEntropy, WhatIsFarBelowTheGreatestIsNothing) {
+  for (const float low : {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::lowest(), -200.0F}) {
+    for (const int64_t n : {2, 17, 40}) {
+      std::vector<float> logits(static_cast<size_t>(n), low);
+      logits[1] = 3.0F;
+      EXPECT_NEAR(row_sum_exp(logits.data(), n, 3.0F), 1, 3e-7) << low << " " << n;
+      row_cross_entropy_backward(logits.data(), n, 3.0F, 1.0F, -1, 1.0F);
+      for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(logits[static_cast<size_t>(i)], i == 1 ? 1 : 0, i == 1 ? 3e-7 : 0);
+    }
+  }
+}
+
 TEST(CrossEntropy, NanIsNotLost) {
   for (const int64_t n : {1, 5, 40}) {
     for (int64_t at = 0; at < n; ++at) {
