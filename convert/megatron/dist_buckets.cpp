@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
 
-#include "ckpt/execute.h"
 #include "convert/detail/printable.h"
 #include "convert/megatron/args_layout.h"
+#include "convert/megatron/master_weights.h"
 #include "convert/megatron/optimizer_order.h"
 #include "convert/megatron/stage_plan.h"
 #include "core/error.h"
@@ -156,7 +155,7 @@ bool BucketReader::rounds_to_weight(const ckpt::ParameterSpec& spec, const Megat
   const core::DType weight = weights_.dtype(spec.key), from = *to_core_dtype(master.dtype);
   const int64_t count = std::min(elements, kProofElements);
   const auto bytes_of = [](int64_t of, core::DType dtype) { return static_cast<size_t>(of * core::size_of(dtype)); };
-  std::vector<std::byte> read(bytes_of(count, from)), seen(bytes_of(count, weight)), wanted(seen.size());
+  std::vector<std::byte> read(bytes_of(count, from)), wanted(bytes_of(count, weight));
   for (const int64_t begin : {int64_t{0}, elements - count}) {
     std::byte* to = read.data();
     for_each_run(master, *bucket.keys[0], first + begin, count,
@@ -164,14 +163,13 @@ bool BucketReader::rounds_to_weight(const ckpt::ParameterSpec& spec, const Megat
                    reader_.peek(master, chunk, {at}, {here}, to);
                    to += bytes_of(here, from);
                  });
-    ckpt::convert_elements(read.data(), from, seen.data(), weight, count);
     size_t compared = 0;  // of padding of the vocabulary there is no weight
     for (const ckpt::Box& box :
          ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, begin + count)) {
       weights_.read(spec, box, wanted.data() + compared);
       compared += bytes_of(core::num_elements(box.extent), weight);
     }
-    if (std::memcmp(seen.data(), wanted.data(), compared) != 0) return false;
+    if (!round_to_weights(read, from, std::span(wanted).first(compared), weight)) return false;
   }
   return true;
 }

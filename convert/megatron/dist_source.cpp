@@ -1,11 +1,9 @@
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "ckpt/box.h"
-#include "ckpt/execute.h"
 #include "ckpt/layout.h"
 #include "ckpt/plan.h"
 #include "convert/detail/dense_box.h"
@@ -14,6 +12,7 @@
 #include "convert/megatron/dist_buckets.h"
 #include "convert/megatron/dist_keys.h"
 #include "convert/megatron/iterations.h"
+#include "convert/megatron/master_weights.h"
 #include "convert/megatron/progress.h"
 #include "convert/megatron_dist.h"
 #include "convert/torch/dcp_reader.h"
@@ -233,14 +232,13 @@ class DistSource final : public ckpt::Source {
       extent.back() = std::min(shard.local_shape.back(), kProofElements);
       for (size_t axis = 0; axis < last.size(); ++axis) last[axis] -= extent[axis];
       std::vector<std::byte> read(static_cast<size_t>(extent.back() * core::size_of(shard.dtype)));
-      std::vector<std::byte> seen(static_cast<size_t>(extent.back() * core::size_of(dtype))), wanted(seen.size());
+      std::vector<std::byte> wanted(static_cast<size_t>(extent.back() * core::size_of(dtype)));
       for (const core::Dims& at : {core::Dims(last.size(), 0), last}) {
         core::Dims offset = at;
         for (size_t axis = 0; axis < at.size(); ++axis) offset[axis] += shard.global_offset[axis];
         read_shard(held, s, at, extent, read.data(), &DcpReader::peek);
-        ckpt::convert_elements(read.data(), shard.dtype, seen.data(), dtype, extent.back());
         weights.read(shard.key, {offset, extent}, wanted.data());
-        if (std::memcmp(seen.data(), wanted.data(), seen.size()) == 0) continue;
+        if (round_to_weights(read, shard.dtype, wanted, dtype)) continue;
         throw Error(ErrorCode::kCorruptData,
                     cat(describe(held, s), ": at ", offset, " of ", shard.key,
                         ": a master weight does not round to the weight, so that the moments are not of it either. "

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 
-#include "ckpt/execute.h"
 #include "convert/megatron/flat_layout.h"
+#include "convert/megatron/master_weights.h"
 #include "convert/megatron/optimizer_order.h"
 #include "convert/torch/adam_state.h"
 #include "convert/torch/torch_types.h"
@@ -119,12 +118,11 @@ bool RankState::rounds_to_weight(const TorchFile& file, const StatePart& master)
   const core::DType weight = *to_core_dtype(parameter.tensor.dtype), from = *to_core_dtype(master.tensor.dtype);
   const uint64_t elements = parameter.tensor.elements(), count = std::min(elements, kProofElements);
   const auto bytes_of = [&](core::DType dtype) { return count * static_cast<uint64_t>(core::size_of(dtype)); };
-  std::vector<std::byte> wanted(bytes_of(weight)), seen(bytes_of(weight)), read(bytes_of(from));
+  std::vector<std::byte> wanted(bytes_of(weight)), read(bytes_of(from));
   for (const uint64_t begin : {uint64_t{0}, elements - count}) {
     rank_.file->peek(parameter.tensor, begin, wanted);
     file.peek(master.tensor, master.first + begin, read);
-    ckpt::convert_elements(read.data(), from, seen.data(), weight, static_cast<int64_t>(count));
-    if (std::memcmp(seen.data(), wanted.data(), seen.size()) != 0) return false;
+    if (!round_to_weights(read, from, wanted, weight)) return false;
   }
   return true;
 }
