@@ -5,10 +5,14 @@
 
 #include "core/io/file.h"
 #include "profile/ingest/load.h"
+#include "tests/profile/analysis/small_trace.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ms::profile {
 namespace {
+
+using test::event;
+using test::kernel;
 
 class CriticalPathTest : public testing::Test {
  protected:
@@ -17,20 +21,11 @@ class CriticalPathTest : public testing::Test {
     const Store store = load({folder_ / "trace.json"}, {.keep_file_order = hta});
     return critical_path(*store.ranks[0], view_devices(*store.ranks[0]), {.hta = hta});
   }
-  static std::string event(const std::string& category, const std::string& name, int ts, int dur,
-                           const std::string& arguments) {
-    return R"({"ph": "X", "pid": 1, "tid": 2, "cat": ")" + category + R"(", "name": ")" + name + R"(", "ts": )" +
-           std::to_string(ts) + R"(, "dur": )" + std::to_string(dur) + R"(, "args": {)" + arguments + "}}";
-  }
   static std::string launch(int correlation, int ts, const std::string& name = "cudaLaunchKernel") {
-    return event("cuda_runtime", name, ts, 2, R"("correlation": )" + std::to_string(correlation));
-  }
-  static std::string kernel(int correlation, int ts, int dur) {
-    return event("kernel", "gemm", ts, dur,
-                 R"("device": 0, "stream": 7, "correlation": )" + std::to_string(correlation));
+    return test::launch(correlation, ts, 2, name);
   }
 
-  test::TemporaryFolder folder_;
+  ms::test::TemporaryFolder folder_;
 };
 
 TEST_F(CriticalPathTest, FromALaunchAlongTheStream) {

@@ -8,10 +8,14 @@
 
 #include "core/io/file.h"
 #include "profile/ingest/load.h"
+#include "tests/profile/analysis/small_trace.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ms::profile {
 namespace {
+
+using test::event;
+using test::kernel;
 
 class HtaStreamsTest : public testing::Test {
  protected:
@@ -20,25 +24,15 @@ class HtaStreamsTest : public testing::Test {
     store_ = load({folder_ / "trace.json"}, {.keep_file_order = true});
     return hta_frames(store_.ranks, keep_last_step)[0];
   }
-  static std::string event(const std::string& category, const std::string& name, int ts, int dur,
-                           const std::string& arguments) {
-    return R"({"ph": "X", "pid": 1, "tid": 2, "cat": ")" + category + R"(", "name": ")" + name + R"(", "ts": )" +
-           std::to_string(ts) + R"(, "dur": )" + std::to_string(dur) + R"(, "args": {)" + arguments + "}}";
-  }
   static std::string launch(int correlation, int ts, const std::string& name = "cudaLaunchKernel") {
-    return event("cuda_runtime", name, ts, 1, R"("correlation": )" + std::to_string(correlation));
-  }
-  static std::string kernel(int correlation, int ts, int dur, int stream = 7) {
-    return event(
-        "kernel", "gemm", ts, dur,
-        R"("device": 0, "stream": )" + std::to_string(stream) + R"(, "correlation": )" + std::to_string(correlation));
+    return test::launch(correlation, ts, 1, name);
   }
   static std::string copy(const std::string& name, int ts, int dur, const std::string& gb_per_s) {
     const std::string on_stream = R"("device": 0, "stream": 7, )";
     return event("gpu_memcpy", name, ts, dur, on_stream + "\"memory bandwidth (GB/s)\": " + gb_per_s);
   }
 
-  test::TemporaryFolder folder_;
+  ms::test::TemporaryFolder folder_;
   Store store_;
 };
 

@@ -1,0 +1,42 @@
+#include "profile/expression.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/thrown.h"
+
+namespace ms::profile {
+namespace {
+
+std::regex expression(const std::string& text, bool ignore_case = false) {
+  return user_expression(text, ignore_case, core::ErrorCode::kInvalidArgument, "--flag");
+}
+
+TEST(Expression, FindsAsEcmaScript) {
+  EXPECT_TRUE(std::regex_search("void gemm_128x64(float*)", expression("gemm_\\d+x\\d+")));
+  EXPECT_FALSE(std::regex_search("void GEMM_128", expression("gemm")));
+  EXPECT_TRUE(std::regex_search("void GEMM_128", expression("gemm", true)));
+  std::smatch found;
+  const std::string name = "rank-17.json";
+  ASSERT_TRUE(std::regex_search(name, found, expression("rank-(\\d+)")));
+  EXPECT_EQ(found[1], "17");
+}
+
+// The other matcher of libstdc++ would try 2^200 ways.
+TEST(Expression, TakesTimeByTheTextWhateverItIs) {
+  EXPECT_FALSE(std::regex_search(std::string(200, 'a'), expression("(a*)*b")));
+}
+
+TEST(Expression, WhatIsNoneIsRefusedWithItsPlace) {
+  const auto refusal = [](const std::string& text) { return test::thrown_by([&] { expression(text); }); };
+  for (const auto& [text, said] : {std::pair<std::string, std::string>{"(", "--flag: \"(\": "},
+                                   {"(a)\\1", "--flag: \"(a)\\1\": "},
+                                   {std::string(1025, 'a'), "--flag: an expression of 1025 bytes: at most 1024"},
+                                   {std::string(100'000, '('), "at most 1024"}}) {
+    EXPECT_EQ(refusal(text).code, core::ErrorCode::kInvalidArgument);
+    EXPECT_NE(refusal(text).text.find(said), std::string::npos) << refusal(text).text;
+  }
+  EXPECT_NO_THROW(expression(std::string(1024, 'a')));
+}
+
+}  // namespace
+}  // namespace ms::profile
