@@ -10,19 +10,27 @@ namespace {
 
 using core::cat;
 
-// Middle half of the starts, and ten times its length on both sides.
+// Middle half of the starts, and ten times its length on both sides. Events beyond have a wrong time if they are few;
+// many are a part of the job, as warm-up before a loop of short steps.
 struct Bounds {
   int64_t low = INT64_MIN, high = INT64_MAX;
+  bool known = false;
 };
 
 Bounds bounds_of(const RankTrace& trace) {
-  constexpr size_t kFewEvents = 8;  // too few to call one of them far away
+  constexpr size_t kFewEvents = 8;   // too few to call one of them far away
+  constexpr size_t kOneIn = 10'000;  // of the events, or as many as kFewEvents
   constexpr int64_t kFar = 10;
   const Column<int64_t>& ts = trace.events.ts;
   if (ts.size() < kFewEvents) return {};
   const int64_t first = ts[ts.size() / 4], third = ts[3 * ts.size() / 4];
   const int64_t reach = std::min<int64_t>(third - first, (int64_t{1} << 61) / kFar) * kFar;
-  return reach == 0 ? Bounds{} : Bounds{first - reach, third + reach};
+  if (reach == 0) return {};
+  Bounds bounds{first - reach, third + reach, true};
+  const auto most = static_cast<std::ptrdiff_t>(std::max(kFewEvents, ts.size() / kOneIn));
+  if (std::lower_bound(ts.begin(), ts.end(), bounds.low) - ts.begin() > most) bounds.low = INT64_MIN;
+  if (ts.end() - std::upper_bound(ts.begin(), ts.end(), bounds.high) > most) bounds.high = INT64_MAX;
+  return bounds;
 }
 
 class Inspector {
@@ -43,7 +51,7 @@ class Inspector {
       if (pseudo(i)) continue;
       if (far(i)) {
         note("ts_outlier", i);
-      } else if (bounds_.low != INT64_MIN && events.dur[i] / 10 > last - first) {
+      } else if (bounds_.known && events.dur[i] / 10 > last - first) {
         note("suspicious_dur", i);
       }
       look_at_nesting(i);
