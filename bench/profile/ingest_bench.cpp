@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/bench_support.h"
@@ -21,6 +23,7 @@
 namespace ms::profile {
 namespace {
 
+// With ByteStream::kBehind bytes behind it.
 std::string text_of(const std::string& path) {
   ImportStats stats;
   const auto stream = open_bytes(path, stats, false);
@@ -30,17 +33,22 @@ std::string text_of(const std::string& path) {
     got = stream->read(text.data() + have, text.size() - have);
     text.resize(have + got);
   }
+  text.append(ByteStream::kBehind, '\0');
   return text;
 }
 
+// A text in memory, lent as a whole.
 class MemoryStream final : public ByteStream {
  public:
-  explicit MemoryStream(std::string_view text) : text_(text) {}
+  explicit MemoryStream(std::span<char> text) : text_(text) {}
   size_t read(char* out, size_t size) override {
-    const size_t n = text_.substr(at_).copy(out, size);
+    const size_t n = std::min(size, text_.size() - at_);
+    std::copy_n(text_.begin() + static_cast<int64_t>(at_), n, out);
     at_ += n;
     return n;
   }
+  bool lends() const override { return true; }
+  std::span<char> lend() override { return text_.subspan(std::exchange(at_, text_.size())); }
   int64_t size() const override { return static_cast<int64_t>(text_.size()); }
   std::unique_ptr<ByteStream> from(int64_t offset) const override {
     auto out = std::make_unique<MemoryStream>(text_);
@@ -49,11 +57,11 @@ class MemoryStream final : public ByteStream {
   }
 
  private:
-  std::string_view text_;
+  std::span<char> text_;
   size_t at_ = 0;
 };
 
-int64_t columns(const std::string& text, int threads) {
+int64_t columns(std::span<char> text, int threads) {
   MemoryStream stream(text);
   RankTrace trace;
   FileInfo file;
@@ -62,7 +70,7 @@ int64_t columns(const std::string& text, int threads) {
   return file.events;
 }
 
-void report(benchmark::State& state, const std::string& text) {
+void report(benchmark::State& state, std::span<char> text) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(text.size()));
 }
 
@@ -84,20 +92,21 @@ int64_t count(const simdjson::padded_string& text) {
 void register_file(const std::string& path) {
   const std::filesystem::path file(path);
   const std::string name = (file.parent_path().filename() / file.filename()).string();
-  const auto text = std::make_shared<const std::string>(text_of(path));
+  const auto all = std::make_shared<std::string>(text_of(path));
+  const std::span<char> text(all->data(), all->size() - ByteStream::kBehind);
 #if MS_HAVE_SIMDJSON
-  benchmark::RegisterBenchmark(("count/simdjson/" + name).c_str(), [text](benchmark::State& state) {
-    const simdjson::padded_string padded(*text);
-    if (count(padded) != columns(*text, 1)) return state.SkipWithError("msprof and simdjson count different events");
+  benchmark::RegisterBenchmark(("count/simdjson/" + name).c_str(), [all, text](benchmark::State& state) {
+    const simdjson::padded_string padded(text.data(), text.size());
+    if (count(padded) != columns(text, 1)) return state.SkipWithError("msprof and simdjson count different events");
     for (auto _ : state) benchmark::DoNotOptimize(count(padded));
-    report(state, *text);
+    report(state, text);
   });
 #endif
   const auto register_columns = [&](const std::string& of, int threads) {
-    return benchmark::RegisterBenchmark((of + name).c_str(), [text, threads](benchmark::State& state) {
-      if (columns(*text, threads) != columns(*text, 1)) return state.SkipWithError("threads read different events");
-      for (auto _ : state) benchmark::DoNotOptimize(columns(*text, threads));
-      report(state, *text);
+    return benchmark::RegisterBenchmark((of + name).c_str(), [all, text, threads](benchmark::State& state) {
+      if (columns(text, threads) != columns(text, 1)) return state.SkipWithError("threads read different events");
+      for (auto _ : state) benchmark::DoNotOptimize(columns(text, threads));
+      report(state, text);
     });
   };
   register_columns("columns/msprof/", 1);

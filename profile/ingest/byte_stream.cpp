@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -216,7 +217,6 @@ class Zstd final : public Packed {
 class ReadAhead final : public ByteStream {
  public:
   explicit ReadAhead(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
-    for (Block& block : blocks_) block.bytes.resize(kBlockBytes);
     thread_ = std::thread([this] { work(); });
   }
   ~ReadAhead() override {
@@ -228,35 +228,52 @@ class ReadAhead final : public ByteStream {
     thread_.join();
   }
   size_t read(char* out, size_t size) override {
-    Block& block = blocks_[next_];
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return block.full; });
-    }
-    if (block.error) throw *block.error;
+    if (lent_) give_back();
+    Block& block = wait_for(next_);
     const size_t n = std::min(size, block.size - at_);
-    if (n > 0) std::memcpy(out, block.bytes.data() + at_, n);
+    if (n > 0) std::memcpy(out, block.begin() + at_, n);
     at_ += n;
-    if (at_ == block.size && block.size > 0) {
-      at_ = 0;
-      next_ = (next_ + 1) % blocks_.size();
-      {
-        const std::lock_guard lock(mutex_);
-        block.full = false;
-      }
-      changed_.notify_all();
-    }
+    if (at_ == block.size && block.size > 0) give_back();
     return n;
+  }
+  bool lends() const override { return true; }
+  std::span<char> lend() override {
+    Block& block = wait_for(lent_ ? (next_ + 1) % blocks_.size() : next_);
+    if (block.size == 0) return {};
+    if (lent_) give_back();
+    lent_ = true;
+    return {block.begin() + at_, block.size - at_};
   }
 
  private:
   static constexpr size_t kBlockBytes = size_t{256} << 10;  // all of them stay in the second-level cache
   struct Block {
-    std::vector<char> bytes;
+    char* begin() { return bytes.data() + kBefore; }
+    std::vector<char> bytes = std::vector<char>(kBefore + kBlockBytes + kBehind);
     size_t size = 0;
     bool full = false;
     std::optional<Error> error;
   };
+
+  // Full; size 0: the stream's end.
+  Block& wait_for(size_t index) {
+    Block& block = blocks_[index];
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return block.full; });
+    if (block.error) throw *block.error;
+    return block;
+  }
+  // The block at next_, to be filled again.
+  void give_back() {
+    {
+      const std::lock_guard lock(mutex_);
+      blocks_[next_].full = false;
+    }
+    changed_.notify_all();
+    next_ = (next_ + 1) % blocks_.size();
+    at_ = 0;
+    lent_ = false;
+  }
 
   void work() {
     for (size_t i = 0;; i = (i + 1) % blocks_.size()) {
@@ -269,7 +286,7 @@ class ReadAhead final : public ByteStream {
       block.size = 0;
       try {
         while (block.size < kBlockBytes) {
-          const size_t got = inner_->read(block.bytes.data() + block.size, kBlockBytes - block.size);
+          const size_t got = inner_->read(block.begin() + block.size, kBlockBytes - block.size);
           if (got == 0) break;
           block.size += got;
         }
@@ -290,7 +307,8 @@ class ReadAhead final : public ByteStream {
 
   std::unique_ptr<ByteStream> inner_;
   std::array<Block, 3> blocks_;
-  size_t next_ = 0, at_ = 0;  // the reader's
+  size_t next_ = 0, at_ = 0;  // the reader's: the block at hand, and the first of its bytes that was not read
+  bool lent_ = false;         // its bytes from there on
   bool stop_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -300,22 +318,26 @@ class ReadAhead final : public ByteStream {
 }  // namespace
 
 PeekedStream::PeekedStream(std::unique_ptr<ByteStream> inner, size_t size)
-    : inner_(std::move(inner)), first_(size, '\0') {
-  size_t have = 0;
-  while (have < size) {
-    const size_t got = inner_->read(first_.data() + have, size - have);
+    : inner_(std::move(inner)), bytes_(kBefore + size + kBehind) {
+  while (size_ < size) {
+    const size_t got = inner_->read(bytes_.data() + kBefore + size_, size - size_);
     if (got == 0) break;
-    have += got;
+    size_ += got;
   }
-  first_.resize(have);
 }
 
 size_t PeekedStream::read(char* out, size_t size) {
-  if (at_ == first_.size()) return inner_->read(out, size);
-  const size_t n = std::min(size, first_.size() - at_);
-  std::memcpy(out, first_.data() + at_, n);
+  if (at_ == size_) return inner_->read(out, size);
+  const size_t n = first().substr(at_).copy(out, size);
   at_ += n;
   return n;
+}
+
+std::span<char> PeekedStream::lend() {
+  if (at_ == size_) return inner_->lend();
+  const std::span<char> rest(bytes_.data() + kBefore + at_, size_ - at_);
+  at_ = size_;
+  return rest;
 }
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead) {

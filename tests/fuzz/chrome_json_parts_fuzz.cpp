@@ -1,5 +1,5 @@
-// profile/ingest: a text read in pieces by several threads gives what it gives as a whole, whatever the text. The first
-// byte says how long the pieces are.
+// profile/ingest: a text that is lent, and read in pieces by several threads, gives what it gives as a whole, whatever
+// the text. The first byte says how long the pieces are.
 #include "profile/ingest/chrome_json.h"
 #include "tests/fuzz/reader.h"
 #include "tests/support/tell_trace.h"
@@ -13,7 +13,7 @@ std::string read(std::string_view text, const profile::ChromeJsonOptions& option
   profile::RankTrace trace;
   profile::FileInfo file;
   profile::ImportStats stats;
-  test::TextStream stream(text);
+  test::TextStream stream(text, SIZE_MAX, options.threads > 1);
   std::string out = "refused";
   fuzz::read_or_refuse([&] {
     const bool is_trace = profile::read_chrome_json(stream, "trace.json", trace, file, stats, options);

@@ -1,9 +1,11 @@
-// A text as a stream of bytes, in reads of at most `piece` bytes; several readers at once, as of a file.
+// A text as a stream of bytes, in reads or loans of at most `piece` bytes; several readers at once, as of a file.
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "profile/ingest/byte_stream.h"
 
@@ -11,7 +13,8 @@ namespace ms::test {
 
 class TextStream final : public profile::ByteStream {
  public:
-  explicit TextStream(std::string_view text, size_t piece = SIZE_MAX) : text_(text), piece_(piece) {}
+  explicit TextStream(std::string_view text, size_t piece = SIZE_MAX, bool lends = false)
+      : text_(text), piece_(piece), lends_(lends) {}
 
   size_t read(char* out, size_t size) override {
     const size_t n = std::min({size, piece_, text_.size() - at_});
@@ -19,9 +22,17 @@ class TextStream final : public profile::ByteStream {
     at_ += n;
     return n;
   }
+  bool lends() const override { return lends_; }
+  // Each in memory of its own, so that sanitizers see who uses one that was given back.
+  std::span<char> lend() override {
+    const size_t n = std::min(piece_, text_.size() - at_);
+    if (n == 0) return {};
+    loan_ = std::vector<char>(kBefore + n + kBehind);
+    return {loan_.data() + kBefore, read(loan_.data() + kBefore, n)};
+  }
   int64_t size() const override { return static_cast<int64_t>(text_.size()); }
   std::unique_ptr<profile::ByteStream> from(int64_t offset) const override {
-    auto out = std::make_unique<TextStream>(text_, piece_);
+    auto out = std::make_unique<TextStream>(text_, piece_, lends_);
     out->at_ = std::min(static_cast<size_t>(offset), text_.size());
     return out;
   }
@@ -29,7 +40,9 @@ class TextStream final : public profile::ByteStream {
  private:
   std::string_view text_;
   size_t piece_;
+  bool lends_;
   size_t at_ = 0;
+  std::vector<char> loan_;
 };
 
 }  // namespace ms::test

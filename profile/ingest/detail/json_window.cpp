@@ -1,28 +1,55 @@
 #include "profile/ingest/detail/json_window.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <span>
 
 namespace ms::profile::detail {
 
-bool JsonWindow::refill() {
-  if (begin_ > 0) {
-    squeezed_from_ += static_cast<int64_t>(begin_);
-    squeezed_ -= std::min(begin_, squeezed_);
-    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-    end_ -= begin_;
-    begin_ = 0;
+bool JsonWindow::borrow() {
+  std::copy(text_, text_ + end_, left_.begin());
+  const std::span<char> loan = stream_->lend();
+  if (loan.empty()) return false;
+  text_ = std::copy_backward(left_.begin(), left_.begin() + end_, loan.data());
+  end_ += loan.size();
+  read_ += static_cast<int64_t>(loan.size());
+  return true;
+}
+
+void JsonWindow::own() {
+  const size_t bytes = std::bit_ceil(std::max(kFirstBytes, end_)) + kScanPadding;
+  if (buffer_.size() < bytes) {
+    std::vector<char> larger(bytes);
+    std::copy(text_, text_ + end_, larger.begin());
+    buffer_.swap(larger);
+  } else if (text_ != buffer_.data()) {
+    std::memmove(buffer_.data(), text_, end_);
   }
+  text_ = buffer_.data();
+}
+
+bool JsonWindow::refill() {
+  squeezed_from_ += static_cast<int64_t>(begin_);
+  squeezed_ -= std::min(begin_, squeezed_);
+  text_ += begin_;
+  end_ -= begin_;
+  begin_ = 0;
+  if (stream_->lends() && end_ <= left_.size()) return borrow();
+  own();
   const size_t capacity = buffer_.size() - kScanPadding;
   if (end_ > capacity / 2) {
     squeeze();
-    if (end_ > capacity / 2 && capacity < kMaxBytes) buffer_.resize(2 * capacity + kScanPadding);
+    if (end_ > capacity / 2 && capacity < kMaxBytes) {
+      buffer_.resize(2 * capacity + kScanPadding);
+      text_ = buffer_.data();
+    }
     if (full()) return false;
   }
-  const size_t got = stream_->read(buffer_.data() + end_, buffer_.size() - kScanPadding - end_);
+  const size_t got = stream_->read(text_ + end_, buffer_.size() - kScanPadding - end_);
   end_ += got;
   read_ += static_cast<int64_t>(got);
-  std::memset(buffer_.data() + end_, 0, kScanPadding);
+  std::memset(text_ + end_, 0, kScanPadding);
   return got > 0;
 }
 
@@ -48,6 +75,7 @@ void JsonWindow::go_to(int64_t offset) {
   }
   own_ = stream_->from(offset);
   stream_ = own_.get();
+  text_ = nullptr;
   begin_ = end_ = squeezed_ = 0;
   read_ = offset;
 }
@@ -57,13 +85,13 @@ void JsonWindow::squeeze() {
   size_t to = 0;
   bool in_string = false;
   for (size_t from = 0; from < end_; ++from) {
-    const char c = buffer_[from];
+    const char c = text_[from];
     if (!in_string && static_cast<unsigned char>(c) <= ' ') continue;
-    buffer_[to++] = c;
+    text_[to++] = c;
     if (c == '"') {
       in_string = !in_string;
     } else if (in_string && c == '\\' && from + 1 < end_) {
-      buffer_[to++] = buffer_[++from];
+      text_[to++] = text_[++from];
     }
   }
   squeezed_ = to < end_ ? to : squeezed_;

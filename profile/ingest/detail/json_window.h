@@ -1,6 +1,8 @@
-// A window over a stream of JSON text: what has been read and not yet used, with room behind it for block loads.
+// A window over a stream of JSON text: what has been read and not yet used, with room behind it for block loads. Text
+// that a stream lends is used where it lies; but what its last loan ended with is put in front of the next.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -16,12 +18,11 @@ class JsonWindow {
   static constexpr size_t kMaxBytes = size_t{64} << 20;
 
   // offset: of the stream's first byte.
-  explicit JsonWindow(ByteStream& stream, int64_t offset = 0)
-      : stream_(&stream), buffer_(kFirstBytes + kScanPadding), read_(offset) {}
+  explicit JsonWindow(ByteStream& stream, int64_t offset = 0) : stream_(&stream), read_(offset) {}
 
-  const char* begin() const { return buffer_.data() + begin_; }
-  const char* end() const { return buffer_.data() + end_; }
-  void use_up_to(const char* position) { begin_ = static_cast<size_t>(position - buffer_.data()); }
+  const char* begin() const { return text_ + begin_; }
+  const char* end() const { return text_ + end_; }
+  void use_up_to(const char* position) { begin_ = static_cast<size_t>(position - text_); }
 
   // Reads more behind what is there; begin() may move. False at the end of the stream, or when the window is full.
   bool refill();
@@ -30,7 +31,7 @@ class JsonWindow {
   bool skip_space() {
     constexpr size_t kFew = 8;  // a line's end and what it is indented by
     for (size_t i = begin_; i < end_ && i < begin_ + kFew; ++i) {
-      if (static_cast<unsigned char>(buffer_[i]) <= ' ') continue;
+      if (static_cast<unsigned char>(text_[i]) <= ' ') continue;
       begin_ = i;
       return true;
     }
@@ -52,16 +53,21 @@ class JsonWindow {
 
  private:
   static constexpr size_t kFirstBytes = size_t{1} << 18;
+  static_assert(ByteStream::kBehind >= kScanPadding);
   bool skip_more_space();
+  bool borrow();   // puts what is left in front of the stream's next loan
+  void own();      // what is left, in the buffer
   void squeeze();  // removes the white space outside strings
 
   ByteStream* stream_;
   std::unique_ptr<ByteStream> own_;  // after go_to
   std::vector<char> buffer_;
+  char* text_ = nullptr;  // in the buffer, or lent
   size_t begin_ = 0, end_ = 0;
-  size_t squeezed_ = 0;        // bytes at the front of the buffer that are no longer as in the stream
+  size_t squeezed_ = 0;        // bytes at the front of the text that are no longer as in the stream
   int64_t squeezed_from_ = 0;  // where in the stream they began
   int64_t read_ = 0;
+  std::array<char, ByteStream::kBefore> left_;  // between two loans
 };
 
 }  // namespace ms::profile::detail

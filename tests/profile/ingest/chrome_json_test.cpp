@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <random>
+#include <span>
 
 #include "core/error.h"
 #include "profile/ingest/byte_stream.h"
@@ -36,9 +37,9 @@ struct Read {
   std::string name(size_t i) const { return trace.names[trace.events.name[i]]; }
 };
 
-std::unique_ptr<Read> read(std::string_view text, size_t piece = SIZE_MAX) {
+std::unique_ptr<Read> read(std::string_view text, size_t piece = SIZE_MAX, bool lends = false) {
   auto out = std::make_unique<Read>();
-  test::TextStream stream(text, piece);
+  test::TextStream stream(text, piece, lends);
   out->is_trace = read_chrome_json(stream, "a.json", out->trace, out->file, out->stats);
   return out;
 }
@@ -185,10 +186,30 @@ TEST(ChromeJson, ACutLosesWhatIsBehindIt) {
     const auto whole =
         static_cast<size_t>(std::count_if(ends.begin(), ends.end(), [&](size_t end) { return end <= cut; }));
     for (const size_t piece : {SIZE_MAX, size_t{1}, size_t{37}}) {
-      const auto r = read(std::string_view(text).substr(0, cut), piece);
-      ASSERT_EQ(r->trace.events.size(), whole) << "cut at " << cut;
-      ASSERT_EQ(r->stats.data_loss(), cut < text.size()) << "cut at " << cut;
+      for (const bool lends : {false, true}) {
+        const auto r = read(std::string_view(text).substr(0, cut), piece, lends);
+        ASSERT_EQ(r->trace.events.size(), whole) << "cut at " << cut;
+        ASSERT_EQ(r->stats.data_loss(), cut < text.size()) << "cut at " << cut;
+      }
     }
+  }
+}
+
+// What does not fit in front of a loan is copied, and loans are taken again behind it.
+TEST(ChromeJson, EventsMayBeLongerThanLoans) {
+  std::string text = "[" + kernel(0);
+  for (int i = 1; i < 6; ++i) {
+    const std::string inside(i % 2 == 0 ? 3 * ByteStream::kBefore : 10, 'x');
+    text += core::cat(",\n", kernel(i, core::cat(R"(, "long": ")", inside, '"')));
+  }
+  text += "]";
+  for (const size_t piece : {size_t{100}, ByteStream::kBefore / 2, ByteStream::kBefore + 1, 2 * ByteStream::kBefore}) {
+    const auto r = read(text, piece, true);
+    ASSERT_EQ(r->trace.events.size(), 6u) << piece;
+    EXPECT_EQ(r->name(5), "k5") << piece;
+    EXPECT_EQ(r->trace.events.correlation[4], 4u) << piece;
+    EXPECT_TRUE(r->stats.issues().empty()) << piece;
+    EXPECT_EQ(r->file.json_bytes, static_cast<int64_t>(text.size())) << piece;
   }
 }
 
@@ -246,6 +267,22 @@ TEST(ChromeJson, RefusesWhatIsNoTrace) {
   EXPECT_TRUE(read(R"({"traceEvents": []})")->is_trace);
 }
 
+// All of a file by loans, but for a read now and then; through a peek.
+std::string lent(const std::string& path) {
+  ImportStats stats;
+  PeekedStream stream(open_bytes(path, stats, true), 100);
+  std::string out(stream.lends() ? 3 : 100'000'000, '\0');
+  out.resize(stream.read(out.data(), out.size()));
+  for (int i = 1; stream.lends(); ++i) {
+    const std::span<char> loan = stream.lend();
+    if (loan.empty()) break;
+    out.append(loan.begin(), loan.end());
+    std::string some(i % 3 == 0 ? 1000 : 0, '\0');
+    if (!some.empty()) out.append(some, 0, stream.read(some.data(), some.size()));
+  }
+  return out;
+}
+
 TEST(ByteStream, UnpacksAllMembersAndSaysWhatIsWrong) {
   const test::TemporaryFolder folder;
   std::string text;
@@ -276,6 +313,7 @@ TEST(ByteStream, UnpacksAllMembersAndSaysWhatIsWrong) {
       }
       out = all;
     }
+    EXPECT_EQ(lent(folder / "file"), out);
     EXPECT_EQ(stats.issues().count(kind), kind.empty() ? 0u : 1u) << kind;
     EXPECT_EQ(stats.issues().size(), kind.empty() ? 0u : 1u) << kind;
     return out;

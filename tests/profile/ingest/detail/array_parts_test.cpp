@@ -26,11 +26,12 @@ uint64_t seed() {
 }
 
 // All that a reader gives of a text: the store, what it complained of, or why it refused.
-std::string read(const std::string& text, const ChromeJsonOptions& options, size_t read_bytes = SIZE_MAX) {
+std::string read(const std::string& text, const ChromeJsonOptions& options, size_t read_bytes = SIZE_MAX,
+                 bool lends = false) {
   RankTrace trace;
   FileInfo file;
   ImportStats stats;
-  test::TextStream stream(text, read_bytes);
+  test::TextStream stream(text, read_bytes, lends);
   try {
     const bool is_trace = read_chrome_json(stream, "a.json", trace, file, stats, options);
     std::string out = cat(is_trace, " ", file.events, " of ", file.json_bytes, "\n", test::tell(trace));
@@ -99,6 +100,8 @@ TEST(ArrayParts, TheSameForAnyNumberOfThreads) {
       for (const int64_t piece : {5'000, 37'000, 150'000}) ASSERT_EQ(read(text, {threads, piece}), whole);
     }
     EXPECT_EQ(read(text, {3, 20'000}, 1000), whole) << "in reads of 1000 bytes";
+    EXPECT_EQ(read(text, {3, 20'000}, 1000, true), whole) << "in loans of 1000 bytes";
+    EXPECT_EQ(read(text, {}, 30'000, true), whole) << "in loans of 30,000 bytes";
   }
 }
 
