@@ -9,6 +9,7 @@ namespace ms::kernels {
 namespace {
 
 constexpr const GemmImplementation* kImplementations[] = {
+    &kGemmDots,
 #if MS_WITH_ONEDNN
     &kGemmOnednnBf16,
 #endif

@@ -165,4 +165,6 @@ const GemmImplementation kGemmOnednnBf16 = {"onednn_bf16", declines_bf16, run_bf
 
 int64_t onednn_primitives_created() { return primitives_created; }
 
+bool onednn_uses_amx() { return dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx; }
+
 }  // namespace ms::kernels

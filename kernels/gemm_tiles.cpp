@@ -1,21 +1,5 @@
 #include "kernels/detail/gemm_backends.h"
-#include "kernels/detail/scratch.h"
-
-namespace ms::kernels {
-namespace {
-
-class GemmScratch {
- public:
-  float* packed_a(int64_t n) { return a_.floats(n); }
-  float* packed_b(int64_t n) { return b_.floats(n); }
-  float* sums(int64_t n) { return sums_.floats(n); }
-
- private:
-  ScratchBuffer a_, b_, sums_;
-};
-
-}  // namespace
-}  // namespace ms::kernels
+#include "kernels/detail/gemm_scratch.h"
 
 #define MS_KERNEL_BODY "kernels/impl/gemm.inl"
 #include "kernels/impl/foreach_isa.h"

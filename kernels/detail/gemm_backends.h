@@ -7,6 +7,7 @@
 
 namespace ms::kernels {
 
+extern const GemmImplementation kGemmDots;   // gemm_dots.cpp
 extern const GemmImplementation kGemmTiles;  // gemm_tiles.cpp
 extern const GemmImplementation kGemmThin;   // gemm_tiles.cpp
 extern const GemmImplementation kGemmEigen;  // gemm_eigen.cpp
@@ -15,6 +16,7 @@ extern const GemmImplementation kGemmNaive;  // gemm_naive.cpp
 extern const GemmImplementation kGemmOnednn;      // gemm_onednn.cpp
 extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
 int64_t onednn_primitives_created();              // in this process so far
+bool onednn_uses_amx();                           // as far as ONEDNN_MAX_CPU_ISA lets it
 #endif
 
 // Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.

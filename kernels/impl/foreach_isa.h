@@ -9,26 +9,12 @@
 #error "define MS_KERNEL_BODY before including foreach_isa.h"
 #endif
 
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-
-#include "kernels/bf16.h"
-#include "kernels/fp16.h"
-#include "kernels/isa.h"
-#include "kernels/stores.h"
+#include "kernels/impl/region.h"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593), not ours
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#define MS_INLINE inline __attribute__((always_inline))
 
 #define MS_ISA 0
 namespace ms::kernels::scalar {

@@ -181,8 +181,8 @@ struct Thin {
     const bool narrow = problem.c_type != GemmType::kFp32;
     float* const c = narrow ? scratch.sums(problem.m * problem.n) : static_cast<float*>(problem.c);
     const int64_t ldc = narrow ? problem.n : problem.ldc;
-    for (int64_t begin = 0; begin < problem.k; begin += kDepth) {
-      const int64_t depth = at_most(problem.k - begin, kDepth);
+    for (int64_t begin = 0; begin < problem.k; begin += kDepth<Floats>) {
+      const int64_t depth = at_most(problem.k - begin, kDepth<Floats>);
       const A* const a = static_cast<const A*>(problem.a) + (problem.transpose_a ? begin * problem.lda : begin);
       const B* const b = static_cast<const B*>(problem.b) + (problem.transpose_b ? begin : begin * problem.ldb);
       const bool add = begin > 0 || problem.accumulate;
@@ -192,6 +192,7 @@ struct Thin {
         thin_depth(problem, a, b, depth, add, c, ldc, scratch);
       }
     }
-    if (narrow) store_narrow(problem, c, 0, problem.n);
+    if (!narrow) return;
+    for (int64_t i = 0; i < problem.m; ++i) finish_row(problem, i, 0, c + i * ldc, problem.n);
   }
 };

@@ -13,8 +13,13 @@ constexpr int kTileVecs = 2;
 #endif
 constexpr int64_t kTileColumns = kTileVecs * kLanes;
 
+// What a step does: a term of k to a lane. pack_pairs.inl has another.
+struct MultiplyAdd {
+  static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return fma(a, b, sum); }
+};
+
 // c[i, :] (+)= sum over p of a[i * a_row + p * a_step] * b[p * b_step, :], for kRows rows and kTileColumns columns.
-template <int kRows>
+template <int kRows, class Add = MultiplyAdd>
 MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step,
                                bool accumulate, float* c, int64_t ldc) {
   Vec sum[kRows][kTileVecs];
@@ -36,7 +41,7 @@ MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t
     for (int i = 0; i < kRows; ++i) {
       const Vec factor = broadcast(a[i * a_row]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kTileVecs; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+      for (int v = 0; v < kTileVecs; ++v) sum[i][v] = Add::to(sum[i][v], factor, row[v]);
     }
     a += a_step;
     b += b_step;

@@ -8,12 +8,9 @@ MS_INLINE __m256 load8(const bf16* p) {
 }
 MS_INLINE __m256 load8(const fp16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 
-// target[p * stride + line] = source[line * ld + p], 8 x 8
-template <class T>
-MS_INLINE void transpose8(const T* source, int64_t ld, float* target, int64_t stride) {
-  __m256 r[8], t[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) r[i] = load8(source + i * ld);
+// target[p * stride + line] = r[line][p], 8 x 8
+MS_INLINE void store_transposed(__m256 (&r)[8], float* target, int64_t stride) {
+  __m256 t[8];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
@@ -31,6 +28,15 @@ MS_INLINE void transpose8(const T* source, int64_t ld, float* target, int64_t st
   for (int i = 0; i < 4; ++i) _mm256_storeu_ps(target + i * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) _mm256_storeu_ps(target + (i + 4) * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+}
+
+// target[p * stride + line] = source[line * ld + p], 8 x 8
+template <class T>
+MS_INLINE void transpose8(const T* source, int64_t ld, float* target, int64_t stride) {
+  __m256 r[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) r[i] = load8(source + i * ld);
+  store_transposed(r, target, stride);
 }
 #endif
 

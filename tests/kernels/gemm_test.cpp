@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
 #include "kernels/bf16.h"
+#include "kernels/yardstick.h"
 #include "tests/kernels/forced_isa.h"
 #include "tests/reference/matmul.h"
 #include "tests/support/random_values.h"
@@ -31,23 +34,27 @@ std::string describe(const Case& c, std::string_view name) {
          (c.transpose_a ? " At" : " A") + (c.transpose_b ? " Bt" : " B") + (c.accumulate ? " +=" : " =");
 }
 
-// Runs every implementation that takes the problem, C in rows of n + 3 whose last 3 must stay.
+// Runs every implementation that takes the problem, C in rows of n + 3 whose last 3 must stay; operands are off their
+// alignment by an element where C is added to.
 template <class A, class B, class C>
 void check(const Case& c) {
   test::RandomValues random(static_cast<uint64_t>(c.m * 7919 + c.n * 31 + c.k));
-  const auto a = random.make<A>(c.m * c.k);
-  const auto b = random.make<B>(c.k * c.n);
+  auto a = random.make<A>(c.m * c.k);
+  auto b = random.make<B>(c.k * c.n);
   const int64_t ldc = c.n + 3;
   const auto start = random.make<C>(c.m * ldc);
   const auto expected =
       reference::matmul(reference::to_double(a), c.transpose_a, reference::to_double(b), c.transpose_b, c.m, c.n, c.k);
+  const int64_t shift = c.accumulate ? 1 : 0;
+  a.insert(a.begin(), static_cast<size_t>(shift), A());
+  b.insert(b.begin(), static_cast<size_t>(shift), B());
   for (const auto* implementation : gemm_implementations()) {
     auto result = start;
     GemmProblem problem;
     problem.transpose_a = c.transpose_a, problem.transpose_b = c.transpose_b;
     problem.m = c.m, problem.n = c.n, problem.k = c.k;
-    problem.a = a.data(), problem.a_type = type_of<A>(), problem.lda = c.transpose_a ? c.m : c.k;
-    problem.b = b.data(), problem.b_type = type_of<B>(), problem.ldb = c.transpose_b ? c.k : c.n;
+    problem.a = a.data() + shift, problem.a_type = type_of<A>(), problem.lda = c.transpose_a ? c.m : c.k;
+    problem.b = b.data() + shift, problem.b_type = type_of<B>(), problem.ldb = c.transpose_b ? c.k : c.n;
     problem.c = result.data(), problem.c_type = type_of<C>(), problem.ldc = ldc;
     problem.accumulate = c.accumulate;
     if (!implementation->declines(problem).empty()) continue;
@@ -72,9 +79,9 @@ void check(const Case& c) {
 }
 
 TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
-  const int64_t sizes[][3] = {{1, 1, 1},     {5, 15, 7},  {6, 16, 8},   {7, 17, 9},    {12, 32, 64},
-                              {13, 33, 31},  {1, 97, 41}, {97, 1, 300}, {101, 53, 19}, {96, 64, 257},
-                              {19, 2051, 5}, {17, 1, 1},  {32, 40, 49}, {64, 33, 401}, {24, 70, 900}};
+  const int64_t sizes[][3] = {{1, 1, 1},   {5, 15, 7},   {6, 16, 8},    {7, 17, 9},    {12, 32, 64},  {13, 33, 31},
+                              {1, 97, 41}, {97, 1, 300}, {101, 53, 19}, {96, 64, 257}, {19, 2051, 5}, {1601, 3, 5},
+                              {17, 1, 1},  {32, 40, 49}, {64, 33, 401}, {24, 70, 900}};
   for (const auto& s : sizes) {
     for (int flags = 0; flags < 8; ++flags) {
       const Case c{s[0], s[1], s[2], (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
@@ -87,6 +94,104 @@ TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
       check<float, bf16, bf16>(c);
     }
   }
+}
+
+// Sums of a 16-bit C over several depths, and over more columns than are gathered at once.
+TEST(Gemm, SixteenBitResultsOfManyTerms) {
+  check<bf16, bf16, bf16>({13, 1999, 801, false, true, false});
+  check<float, bf16, bf16>({13, 1999, 401, false, false, false});
+}
+
+const GemmImplementation* named(std::string_view name) {
+  const auto list = gemm_implementations();
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto* one) { return one->name == name; });
+  return found == list.end() ? nullptr : *found;
+}
+
+// What is padded with zeros, edges and an odd last term, must not meet an infinite operand.
+template <class T>
+void expect_infinities_stay_in_their_rows() {
+  constexpr int64_t kM = 31, kN = 37, kK = 29;
+  for (int flags = 0; flags < 4; ++flags) {
+    const bool transpose_a = (flags & 1) != 0, transpose_b = (flags & 2) != 0;
+    std::vector<T> a(kM * kK, T(0.5F)), b(kN * kK, T(2.0F));
+    const auto a_at = [&](int64_t i, int64_t p) { return static_cast<size_t>(transpose_a ? p * kM + i : i * kK + p); };
+    a[a_at(3, 28)] = T(std::numeric_limits<float>::infinity());
+    a[a_at(30, 0)] = T(-std::numeric_limits<float>::infinity());
+    a[a_at(14, 7)] = T(std::numeric_limits<float>::quiet_NaN());
+    b[static_cast<size_t>(transpose_b ? 36 * kK + 28 : 28 * kN + 36)] = T(std::numeric_limits<float>::quiet_NaN());
+    for (const auto* implementation : gemm_implementations()) {
+      std::vector<float> c(kM * kN);
+      GemmProblem problem;
+      problem.transpose_a = transpose_a, problem.transpose_b = transpose_b;
+      problem.m = kM, problem.n = kN, problem.k = kK;
+      problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = transpose_a ? kM : kK;
+      problem.b = b.data(), problem.b_type = type_of<T>(), problem.ldb = transpose_b ? kK : kN;
+      problem.c = c.data(), problem.ldc = kN;
+      if (!implementation->declines(problem).empty()) continue;
+      implementation->run(problem);
+      for (int64_t i = 0; i < kM; ++i) {
+        for (int64_t j = 0; j < kN; ++j) {
+          const float seen = c[static_cast<size_t>(i * kN + j)];
+          if (i == 14 || j == 36) {
+            ASSERT_TRUE(std::isnan(seen)) << implementation->name << " at " << i << ", " << j;
+          } else {
+            const float infinity = std::numeric_limits<float>::infinity();
+            ASSERT_EQ(seen, i == 3    ? infinity
+                            : i == 30 ? -infinity
+                                      : 29.0F)
+                << implementation->name << " at " << i << ", " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, InfinitiesAndNaNsStayInTheirRows) {
+  expect_infinities_stay_in_their_rows<float>();
+  expect_infinities_stay_in_their_rows<bf16>();
+}
+
+// Denormal operands and sums may count as 0, and nothing else.
+TEST(Gemm, DenormalNumbersAreLostAtMost) {
+  constexpr int64_t kM = 14, kN = 35, kK = 65;
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  test::RandomValues random;
+  auto a = random.make<bf16>(kM * kK, 1e-18F), b = random.make<bf16>(kN * kK, 1e-18F);  // products about kLeast
+  for (size_t i = 0; i < a.size(); i += 3) a[i] = bf16(kLeast / 7);
+  reference::Array flushed = reference::to_double(a);
+  for (double& v : flushed) v = std::abs(v) < kLeast ? std::abs(v) : 0;
+  const auto want = reference::matmul(reference::to_double(a), false, reference::to_double(b), true, kM, kN, kK);
+  const auto lost = reference::matmul(flushed, false, reference::to_double(b), true, kM, kN, kK);
+  for (const auto* implementation : gemm_implementations()) {
+    std::vector<float> c(kM * kN);
+    GemmProblem problem;
+    problem.transpose_b = true;
+    problem.m = kM, problem.n = kN, problem.k = kK;
+    problem.a = a.data(), problem.a_type = GemmType::kBf16, problem.lda = kK;
+    problem.b = b.data(), problem.b_type = GemmType::kBf16, problem.ldb = kK;
+    problem.c = c.data(), problem.ldc = kN;
+    if (!implementation->declines(problem).empty()) continue;
+    implementation->run(problem);
+    for (size_t i = 0; i < c.size(); ++i) {
+      const double bound = (kK + 2) * (roundoff<float>() * want.magnitude[i] + kLeast) + lost.magnitude[i];
+      ASSERT_NEAR(c[i], want.value[i], bound) << implementation->name << " at " << i;
+    }
+  }
+}
+
+TEST(Gemm, DotProductsTakeBf16WhereTheyAreFaster) {
+  GemmProblem problem;
+  problem.m = problem.n = problem.k = 100;
+  problem.a_type = problem.b_type = GemmType::kBf16;
+  problem.any_split = true;
+  EXPECT_EQ(choose_gemm(problem).name == "dots", bf16_dot_products_are_faster());
+  if (active_isa() != Isa::kAvx512) {
+    EXPECT_NE(choose_gemm(problem).name, "dots");
+  }
+  problem.b_type = GemmType::kFp32;
+  EXPECT_EQ(named("dots")->declines(problem), "bf16 operands only");
 }
 
 TEST(Gemm, NothingToSum) {
@@ -146,10 +251,6 @@ TEST(Gemm, FewRowsAreThin) {
 // Bits do not depend on which of them a split leads to.
 template <class T>
 void expect_thin_is_tiles() {
-  const auto list = gemm_implementations();
-  const auto named = [&](std::string_view name) {
-    return *std::find_if(list.begin(), list.end(), [&](const auto* one) { return one->name == name; });
-  };
   for (const int64_t m : {17, 31, 32, 64}) {
     for (int flags = 0; flags < 8; ++flags) {
       const int64_t n = 107, k = 803;  // three depths
@@ -178,16 +279,18 @@ TEST(Gemm, ThinHasTheBitsOfTiles) {
 }
 
 // On which the equality of results over thread counts rests.
-TEST(Gemm, SplittingCChangesNoBit) {
-  constexpr int64_t kM = 131, kN = 2100, kK = 521;
+template <class T, class C>
+void expect_no_bit_of_a_split() {
+  constexpr int64_t kM = 131, kN = 2100, kK = 1021;
   test::RandomValues random;
-  const auto a = random.make(kM * kK), b = random.make(kN * kK);
-  std::vector<float> whole(kM * kN), parts(kM * kN);
+  const auto a = random.make<T>(kM * kK), b = random.make<T>(kN * kK);
+  std::vector<C> whole(kM * kN), parts(kM * kN);
   GemmProblem problem;
   problem.transpose_b = true;
   problem.m = kM, problem.n = kN, problem.k = kK;
-  problem.a = a.data(), problem.lda = kK, problem.b = b.data(), problem.ldb = kK;
-  problem.c = whole.data(), problem.ldc = kN;
+  problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = kK;
+  problem.b = b.data(), problem.b_type = type_of<T>(), problem.ldb = kK;
+  problem.c = whole.data(), problem.c_type = type_of<C>(), problem.ldc = kN;
   problem.any_split = true;
   gemm(problem);
   for (int64_t i = 0; i < kM; i += 50) {
@@ -201,7 +304,13 @@ TEST(Gemm, SplittingCChangesNoBit) {
       gemm(part);
     }
   }
-  EXPECT_EQ(whole, parts);
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(to_float(whole[i]), to_float(parts[i])) << i;
+}
+
+TEST(Gemm, SplittingCChangesNoBit) {
+  expect_no_bit_of_a_split<float, float>();
+  expect_no_bit_of_a_split<bf16, float>();
+  expect_no_bit_of_a_split<bf16, bf16>();
 }
 
 }  // namespace

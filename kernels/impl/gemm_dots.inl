@@ -1,0 +1,18 @@
+// The "dots" implementation of gemm.h: bf16 pairs.
+
+#include "kernels/impl/gemm_blocks.inl"
+#include "kernels/impl/pack_pairs.inl"
+
+struct Pairs {
+  static constexpr int64_t kTerms = 2;
+  using Add = DotProduct;
+  template <int64_t kWidth>
+  static MS_INLINE void pack_strips(const bf16* source, int64_t ld, bool along_k, int64_t lines, int64_t depth,
+                                    float* target) {
+    pack_pairs<kWidth>(source, ld, along_k, lines, depth, target);
+  }
+};
+
+inline void gemm_dots(const GemmProblem& problem, GemmScratch& scratch) {
+  gemm_blocks<Pairs, bf16, bf16>(problem, scratch);
+}

@@ -1,0 +1,83 @@
+// What pack.inl and micro_tile.inl are for fp32 words, for AVX512_BF16's dot products: a word of a packed strip holds
+// two terms of k, the earlier one below; behind an odd last one stands 0.
+
+struct DotProduct {
+  static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+};
+
+// Of a strip whose lines are contiguous in memory (source[line * ld + term]), 32 terms of kReadLines lines: what a line
+// of cache holds, since lines may lie where they drive each other out. The last eight lines first: what they write
+// beyond the strip's width belongs to the next steps.
+template <int64_t kWidth>
+MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
+  for (int64_t line = kReadLines<kWidth> - 8; line >= 0; line -= 8) {
+#pragma GCC unroll 2
+    for (int64_t half = 0; half < 2; ++half) {
+      __m256 r[8];
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < 8; ++i) {
+        const bf16* const at = source + (line + i) * ld + 16 * half;
+        if (half == 0) __builtin_prefetch(at + 64);
+        r[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(at));
+      }
+      store_transposed(r, target + 8 * half * kWidth + line, kWidth);
+    }
+  }
+}
+
+// The same of up to 16 terms and kWidth lines; the other lines are 0.
+template <int64_t kWidth>
+void turn_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t terms, float* target) {
+  const auto there = static_cast<__mmask16>((1U << terms) - 1);
+  for (int64_t line = 0; line < kWidth; line += 8) {
+    __m256 r[8];
+    for (int64_t i = 0; i < 8; ++i) {
+      r[i] = line + i < lines ? _mm256_castsi256_ps(_mm256_maskz_loadu_epi16(there, source + (line + i) * ld))
+                              : _mm256_setzero_ps();
+    }
+    float turned[8 * 8];
+    store_transposed(r, turned, 8);
+    for (int64_t step = 0; 2 * step < terms; ++step) {
+      for (int64_t i = 0; i < at_most(kWidth - line, 8); ++i) target[step * kWidth + line + i] = turned[step * 8 + i];
+    }
+  }
+}
+
+// As pack: strips of kWidth lines over `depth` terms, of (depth + 1) / 2 words each.
+template <int64_t kWidth>
+void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int64_t depth, float* target) {
+  constexpr int64_t kRead = (kWidth + 15) / 16 * 16;
+  for (int64_t first = 0; first < lines; first += kWidth, target += kWidth * ((depth + 1) / 2)) {
+    const int64_t width = at_most(lines - first, kWidth);
+    if (along_k) {
+      const bf16* const strip = source + first * ld;
+      int64_t term = 0;
+      if (lines - first >= kReadLines<kWidth>) {
+        for (; term + 32 <= depth; term += 32) turn_words<kWidth>(strip + term, ld, target + term / 2 * kWidth);
+      }
+      for (; term < depth; term += 16) {
+        turn_some_words<kWidth>(strip + term, ld, width, at_most(depth - term, 16), target + term / 2 * kWidth);
+      }
+      continue;
+    }
+    const bf16* row = source + first;
+    for (int64_t term = 0; term < depth; term += 2, row += 2 * ld) {
+      const bool paired = term + 1 < depth;
+      const bf16* const next = paired ? row + ld : row;
+      float* const step = target + term / 2 * kWidth;
+      // Rows lie further apart than the processor prefetches.
+      __builtin_prefetch(row + kAhead * ld);
+      __builtin_prefetch(row + (kAhead + 1) * ld);
+#pragma GCC unroll 2
+      for (int64_t line = 0; line < kRead; line += 16) {
+        const int64_t left = lines - first - line;
+        const auto there = static_cast<__mmask16>(left >= 16 ? 0xffff : left <= 0 ? 0 : (1U << left) - 1);
+        const __m256i below = _mm256_maskz_loadu_epi16(there, row + line);
+        const __m256i above = _mm256_maskz_loadu_epi16(paired ? there : __mmask16{0}, next + line);
+        const __m512i pairs =
+            _mm512_or_si512(_mm512_cvtepu16_epi32(below), _mm512_slli_epi32(_mm512_cvtepu16_epi32(above), 16));
+        _mm512_storeu_si512(step + line, pairs);  // in rising order: beyond the width lies the next step
+      }
+    }
+  }
+}
