@@ -116,10 +116,10 @@ class Builder {
       ++found;
     }
     if (found > options_.first) return;
-    throw Error(ErrorCode::kNotFound, found == 0
-                                          ? cat("--annotation ", options_.annotation, ": no event has this in its name")
-                                          : cat("--instance ", options_.first, ": there are ", found, " of ",
-                                                options_.annotation, ", counted from 0"));
+    throw Error(ErrorCode::kNotFound, found == 0 ? cat("--annotation ", options_.annotation,
+                                                       ": no event has this in its name; \"\" takes the whole trace")
+                                                 : cat("--instance ", options_.first, ": there are ", found, " of ",
+                                                       options_.annotation, ", counted from 0"));
   }
 
   bool is_blocking(uint32_t event) const {

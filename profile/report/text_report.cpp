@@ -1,6 +1,10 @@
 #include "profile/report/text_report.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "profile/report/job_tables.h"
@@ -69,6 +73,29 @@ std::string_view verb_of(FindingKind kind) {
       return "steps";
   }
   MS_CHECK(false, "finding ", static_cast<int>(kind));
+}
+
+// The kernels with most of the computing time, all ranks together.
+std::string where_computing_goes(const Results& results) {
+  constexpr size_t kTop = 3;
+  std::map<std::string_view, int64_t> by_name;
+  int64_t all = 0;
+  for (const RankResults& rank : results.ranks) {
+    for (const KernelRow& row : rank.kernels) {
+      if (row.device_class != DeviceClass::kComputation) continue;
+      by_name[row.name] += row.sum_ns;
+      all += row.sum_ns;
+    }
+  }
+  std::vector<std::pair<int64_t, std::string_view>> rows;
+  for (const auto& [name, sum] : by_name) rows.emplace_back(-sum, name);
+  std::sort(rows.begin(), rows.end());
+  std::string out;
+  for (size_t i = 0; i < std::min(kTop, rows.size()); ++i) {
+    out += cat("  ", milliseconds(-rows[i].first), " ms  ", percent(-rows[i].first, all), "  ",
+               shorten(rows[i].second, 80), "\n");
+  }
+  return out;
 }
 
 }  // namespace
@@ -182,8 +209,9 @@ std::string analyze_text(const Store& store, const Results& results, const std::
   std::string out = cat(results.ranks.size(), results.ranks.size() == 1 ? " rank, " : " ranks, ", files,
                         files == 1 ? " file" : " files");
   if (steps > 0) {
+    const size_t of_one = results.ranks[0].steps.rows.size();
     out +=
-        cat("; ", results.ranks[0].steps.rows.size(), " steps, ", milliseconds(step_ns / steps), " ms each on average");
+        cat("; ", of_one, of_one == 1 ? " step, " : " steps, ", milliseconds(step_ns / steps), " ms each on average");
   }
   if (span == 0)
     return cat(out, "\nno device events: nothing to analyse; ", command("info", inputs), " shows what is there\n");
@@ -196,7 +224,7 @@ std::string analyze_text(const Store& store, const Results& results, const std::
     out += cat("  ", milliseconds(finding.lost_ns), " ms  ", fixed(100 * finding.share, 2), " %  ",
                sentence(finding, results.ranks.size()), "\n      ", command(verb_of(finding.kind), inputs), "\n");
   }
-  out += cat("\nWhere computing goes:\n      ", command("kernels", inputs), "\n");
+  out += cat("\nWhere computing goes:\n", where_computing_goes(results), "      ", command("kernels", inputs), "\n");
   return out;
 }
 
