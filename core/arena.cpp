@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr std::array<std::string_view, kNumMemoryTags> kTagNames = {"param", "grad", "master", "optim", "act",
-                                                                    "comm",  "tmp",  "mask",   "ckpt"};
+                                                                    "comm",  "tmp",  "mask",   "ckpt",  "packed"};
 
 // Blocks are rounded so that nearly equal requests share blocks; above 2 MiB to whole huge pages.
 int64_t capacity_for(int64_t size_bytes) {

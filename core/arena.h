@@ -14,8 +14,8 @@
 
 namespace ms::core {
 
-enum class MemoryTag : uint8_t { kParam, kGrad, kMaster, kOptim, kAct, kComm, kTmp, kMask, kCkpt };
-inline constexpr int kNumMemoryTags = 9;
+enum class MemoryTag : uint8_t { kParam, kGrad, kMaster, kOptim, kAct, kComm, kTmp, kMask, kCkpt, kPacked };
+inline constexpr int kNumMemoryTags = 10;
 std::string_view memory_tag_name(MemoryTag tag);  // "param", "grad", ... as --report-memory prints them
 
 class Arena;

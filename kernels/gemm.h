@@ -11,7 +11,8 @@
 //   onednn_bf16  bf16 x bf16 by AMX, and few rows of it by AVX512_BF16; each shape's primitive kept by the thread
 //   thin         ours: 17 to 64 rows, as an expert's tokens are; B is read as it lies, since packing it would cost as
 //                much as multiplying with it
-//   onednn       fp32, dnnl_sgemm; but for sums of few terms (k), 48 or of a large C 96, on which tiles is faster
+//   onednn       fp32, dnnl_sgemm; but for sums of few terms (k), 48 or of a large C 96, on which tiles is faster; and
+//                where B is there packed
 //   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
 //   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops
@@ -30,6 +31,8 @@ namespace ms::kernels {
 enum class GemmType : uint8_t { kFp32, kBf16, kFp16 };
 constexpr int64_t gemm_type_bytes(GemmType type) { return type == GemmType::kFp32 ? 4 : 2; }
 
+struct PackedOperand;  // kernels/packed_operand.h
+
 struct GemmProblem {
   bool transpose_a = false;  // A is stored [k, m] instead of [m, k]
   bool transpose_b = false;  // B is stored [n, k] instead of [k, n]
@@ -40,6 +43,8 @@ struct GemmProblem {
   const void* b = nullptr;
   GemmType b_type = GemmType::kFp32;
   int64_t ldb = 0;
+  const PackedOperand* packed_b = nullptr;  // B once more, for those that can read it; not owned
+  int64_t packed_column = 0;                // of packed_b, at which B begins; a multiple of 32
   bool accumulate = false;  // C += instead of C =; with an fp32 C only
   bool any_split = false;   // the bits of C may not depend on how callers split it
   void* c = nullptr;

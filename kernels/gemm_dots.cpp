@@ -1,5 +1,6 @@
 #include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/gemm_scratch.h"
+#include "kernels/packed_operand.h"
 #include "kernels/yardstick.h"
 
 #define MS_KERNEL_BODY "kernels/impl/gemm_dots.inl"
@@ -8,18 +9,18 @@
 namespace ms::kernels {
 namespace {
 
-#if defined(__x86_64__)
 // Of fewer rows packing B takes more than oneDNN, which reads it as it lies, needs in all: on Zen 4 oneDNN is 2.2 times
 // as fast for one row, 1.15 times for 32 to 64, level from 256 on. 21 products of 1024 tokens: dots takes 0.84 to 1.08
 // times oneDNN's time, 0.98 in the median.
 constexpr int64_t kFewRows = 128;
 
+#if defined(__x86_64__)
 // Why oneDNN's bf16 products are the better choice.
 std::string_view leaves_to_onednn(const GemmProblem& problem) {
 #if MS_WITH_ONEDNN
   static const bool amx = onednn_uses_amx();
   if (amx) return "AMX multiplies faster";
-  if (problem.m < kFewRows) return "its rows are fewer than 128";
+  if (problem.m < kFewRows && problem.packed_b == nullptr) return "its rows are fewer than 128";
 #endif
   (void)problem;
   return {};
@@ -42,6 +43,22 @@ void run(const GemmProblem&) {}
 #endif
 
 }  // namespace
+
+bool dots_takes_bf16(bool any_split) {
+  GemmProblem problem;
+  problem.a_type = problem.b_type = GemmType::kBf16;
+  problem.m = kFewRows;
+  problem.any_split = any_split;
+  return declines(problem).empty();
+}
+
+void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+#if defined(__x86_64__)
+  avx512_bf16::pack_for_dots(problem, begin, end, words);
+#else
+  (void)problem, (void)begin, (void)end, (void)words;
+#endif
+}
 
 const GemmImplementation kGemmDots = {"dots", declines, run};
 

@@ -38,6 +38,7 @@ std::string_view declines_sgemm(const GemmProblem& problem) {
   if (problem.a_type != GemmType::kFp32 || problem.b_type != GemmType::kFp32 || problem.c_type != GemmType::kFp32) {
     return "fp32 only";
   }
+  if (problem.packed_b != nullptr && active_isa() != Isa::kScalar) return kIsPacked;
   // Zen 4, 64 products of 1024 x 768: tiles reaches 43 : 22 % of the ceiling at k = 8, 74 : 60 at 32, 78 : 90 at 64; of
   // 2048 x 768 77 : 66 at 64 and 96, and 80 : 91 at 128.
   const int64_t few = problem.m * problem.n > kLargeC ? kFewTermsOfLargeC : kFewTerms;

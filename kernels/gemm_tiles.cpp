@@ -1,5 +1,6 @@
 #include "kernels/detail/gemm_backends.h"
 #include "kernels/detail/gemm_scratch.h"
+#include "kernels/packed_operand.h"
 
 #define MS_KERNEL_BODY "kernels/impl/gemm.inl"
 #include "kernels/impl/foreach_isa.h"
@@ -20,6 +21,7 @@ void run(const GemmProblem& problem) { MS_DISPATCH(gemm_tiles(problem, scratch_o
 
 std::string_view declines_thin(const GemmProblem& problem) {
   if (active_isa() == Isa::kScalar) return kNoVectors;
+  if (problem.packed_b != nullptr) return kIsPacked;
   const bool few = problem.m >= scalar::kThinFewest && problem.m <= scalar::kThinMost;
   return few ? std::string_view() : "its rows are not between 17 and 64";
 }
@@ -27,6 +29,10 @@ std::string_view declines_thin(const GemmProblem& problem) {
 void run_thin(const GemmProblem& problem) { MS_DISPATCH(gemm_thin(problem, scratch_of_this_thread())); }
 
 }  // namespace
+
+void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+  MS_DISPATCH(pack_for_tiles(problem, begin, end, words));
+}
 
 const GemmImplementation kGemmTiles = {"tiles", declines, run};
 const GemmImplementation kGemmThin = {"thin", declines_thin, run_thin};

@@ -152,6 +152,7 @@ struct TrainingConfig {
   int64_t loss_chunk_size = 0;
   int threads_per_rank = 0;
   bool deterministic = false;
+  bool packed_weights = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -208,6 +209,8 @@ struct TrainingConfig {
           "Compute threads of a rank; 0: the cores it may run on, divided by the ranks that share them");
     field("deterministic", &C::deterministic,
           "Results do not depend on --threads-per-rank either; two runs of one layout are always equal");
+    field("packed_weights", &C::packed_weights,
+          "Keep the weights once more as forward products read them, packed once in a step");
   }
 };
 

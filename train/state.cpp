@@ -145,6 +145,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
     for (size_t i = 0; i < targets.size(); ++i) targets[i].meta = std::move(metas[i]);
   }
   ckpt::load_shards(source, targets, stopped);
+  parameters.note_weight_change();
   Progress progress;
   progress.iteration = source.info().iteration;
   const nlohmann::json& common = source.info().common;

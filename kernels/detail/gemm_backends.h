@@ -22,6 +22,14 @@ bool onednn_uses_amx();                           // as far as ONEDNN_MAX_CPU_IS
 // Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.
 inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
 
+// Why one that reads B as it lies, or packs it itself, leaves a product to tiles.
+inline constexpr std::string_view kIsPacked = "its second operand is packed";
+
+// For packed_operand.h: whether dots takes bf16 operands; strips [begin, end) of problem's B into words.
+bool dots_takes_bf16(bool any_split);
+void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_dots.cpp
+void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_tiles.cpp
+
 // Sums of so few terms are left to tiles: of any C, and of one of more than kLargeC elements.
 inline constexpr int64_t kFewTerms = 48, kFewTermsOfLargeC = 96, kLargeC = int64_t{1} << 20;
 

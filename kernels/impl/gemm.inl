@@ -3,6 +3,7 @@
 #include "kernels/impl/gemm_blocks.inl"
 
 struct Floats {
+  static constexpr PackedFormat kFormat = PackedFormat::kTiles;
   static constexpr int64_t kTerms = 1;
   using Add = MultiplyAdd;
   template <int64_t kWidth, class T>
@@ -11,6 +12,18 @@ struct Floats {
     pack<kWidth>(source, ld, along_k, lines, depth, target);
   }
 };
+
+// Packs strips [begin, end) of B.
+inline void pack_for_tiles(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+  switch (problem.b_type) {
+    case GemmType::kFp32:
+      return pack_whole_strips<Floats, float>(problem, begin, end, words);
+    case GemmType::kBf16:
+      return pack_whole_strips<Floats, bf16>(problem, begin, end, words);
+    case GemmType::kFp16:
+      return pack_whole_strips<Floats, fp16>(problem, begin, end, words);
+  }
+}
 
 struct Tiles {
   template <class A, class B>

@@ -1,5 +1,6 @@
 // The loops of gemm.h's "tiles" and "dots": Goto & van de Geijn 2008 (as in BLIS). Words says how operands are packed:
 //
+//   kFormat               of a packed operand that it reads
 //   kTerms                terms of k in a 32-bit word of a strip
 //   Add                   what a step of the register tile does (micro_tile.inl)
 //   pack_strips<kWidth>   as pack.inl's pack
@@ -113,8 +114,37 @@ struct GemmPanel {
   int64_t ld;
 };
 
+// A packed operand holds depth after depth, and of each the strips of all columns. Where of one of n columns those from
+// `column` on lie, of the depth that begins at `term` and has `steps` words to a column.
+template <class Words>
+int64_t packed_at(int64_t n, int64_t term, int64_t steps, int64_t column) {
+  return term / Words::kTerms * packed_strips(n) * kPackedStrip + column * steps;
+}
+
+// Strips [begin, end) of B into a packed operand (packed_operand.h).
+template <class Words, class B>
+void pack_whole_strips(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+  const auto* const b = static_cast<const B*>(problem.b);
+  const int64_t column = begin * kPackedStrip, width = at_most(problem.n - column, (end - begin) * kPackedStrip);
+  for (int64_t term = 0; term < problem.k; term += kDepth<Words>) {
+    const int64_t depth = at_most(problem.k - term, kDepth<Words>), steps = (depth + Words::kTerms - 1) / Words::kTerms;
+    Words::template pack_strips<kTileColumns>(
+        problem.transpose_b ? b + column * problem.ldb + term : b + term * problem.ldb + column, problem.ldb,
+        problem.transpose_b, width, depth, words + packed_at<Words>(problem.n, term, steps, column));
+  }
+}
+
+// Null where it has to pack B itself.
+template <class Words>
+const PackedOperand* readable(const GemmProblem& problem) {
+  const PackedOperand* const packed = problem.packed_b;
+  if (packed == nullptr || packed->format != Words::kFormat) return nullptr;
+  return packed->k == problem.k && problem.packed_column % kTileColumns == 0 ? packed : nullptr;
+}
+
 template <class Words, class A, class B>
 void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packed_a, float* packed_b) {
+  const PackedOperand* const ready = readable<Words>(problem);
   const auto* const a = static_cast<const A*>(problem.a);
   const auto* const b = static_cast<const B*>(problem.b);
   for (int64_t term = 0; term < problem.k; term += kDepth<Words>) {
@@ -125,7 +155,12 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
     for (int64_t block = 0; block < panel.columns; block += kBlockColumns) {
       const int64_t width = at_most(panel.columns - block, kBlockColumns), column = panel.column + block;
       const B* b_block = problem.transpose_b ? b + column * problem.ldb + term : b + term * problem.ldb + column;
-      Words::template pack_strips<kTileColumns>(b_block, problem.ldb, problem.transpose_b, width, depth, packed_b);
+      const float* strips = packed_b;
+      if (ready != nullptr) {
+        strips = ready->words + packed_at<Words>(ready->n, term, steps, problem.packed_column + column);
+      } else {
+        Words::template pack_strips<kTileColumns>(b_block, problem.ldb, problem.transpose_b, width, depth, packed_b);
+      }
       for (int64_t i = 0; i < panel.rows; i += kTileRows) {
         const float* const a_strip = packed_a + i * steps;
         const int64_t rows = at_most(panel.rows - i, kTileRows);
@@ -133,10 +168,10 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
         for (int64_t j = 0; j < width; j += kTileColumns) {
           const int64_t columns = at_most(width - j, kTileColumns);
           if (last) {
-            last_tile<Words>(problem, steps, a_strip, packed_b + j * steps, panel.row + i, column + j, rows, columns,
+            last_tile<Words>(problem, steps, a_strip, strips + j * steps, panel.row + i, column + j, rows, columns,
                              term > 0 ? tiles + j : nullptr, panel.ld);
           } else {
-            packed_tile<Words>(steps, a_strip, packed_b + j * steps, rows, columns, add, tiles + j, panel.ld,
+            packed_tile<Words>(steps, a_strip, strips + j * steps, rows, columns, add, tiles + j, panel.ld,
                                tiles + (steps <= kShortDepth ? two_tiles_on(j, width, panel.ld) : j));
           }
         }

@@ -4,6 +4,7 @@
 #include "kernels/impl/pack_pairs.inl"
 
 struct Pairs {
+  static constexpr PackedFormat kFormat = PackedFormat::kDots;
   static constexpr int64_t kTerms = 2;
   using Add = DotProduct;
   template <int64_t kWidth>
@@ -15,4 +16,8 @@ struct Pairs {
 
 inline void gemm_dots(const GemmProblem& problem, GemmScratch& scratch) {
   gemm_blocks<Pairs, bf16, bf16>(problem, scratch);
+}
+
+inline void pack_for_dots(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+  pack_whole_strips<Pairs, bf16>(problem, begin, end, words);
 }

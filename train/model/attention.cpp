@@ -54,7 +54,8 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   saved.normed = norm_.forward(x, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  core::Tensor packed = ops::linear(ops, full, qkv_.weight, qkv_bias_ != nullptr ? &qkv_bias_->weight : nullptr);
+  core::Tensor packed =
+      ops::linear(ops, full, qkv_.weight, qkv_bias_ != nullptr ? &qkv_bias_->weight : nullptr, qkv_.packed.get());
   gathered.reset();
   if (rebuilds_.norms) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
@@ -76,7 +77,8 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   saved.out = std::move(result.out);
   saved.lse = std::move(result.lse);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
-  core::Tensor branch = leave_row_parallel(state_, ops::linear(ops, context, projection_.weight));
+  core::Tensor branch =
+      leave_row_parallel(state_, ops::linear(ops, context, projection_.weight, nullptr, projection_.packed.get()));
   if (projection_bias_ != nullptr) ops::add_bias_inplace(ops, branch, projection_bias_->weight);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);

@@ -41,7 +41,7 @@ core::TensorView LossHead::output_gradient() {
 }
 
 core::Tensor LossHead::logits_of(const core::TensorView& rows) {
-  core::Tensor logits = ops::linear_fp32(state_.ops, rows, weight_.weight);
+  core::Tensor logits = ops::linear_fp32(state_.ops, rows, weight_.weight, weight_.packed.get());
   const double cap = state_.config.model.output_logit_softcapping;
   if (cap > 0) ops::softcap_inplace(state_.ops, logits, cap);
   return logits;

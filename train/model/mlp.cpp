@@ -40,11 +40,13 @@ core::Tensor Mlp::forward(MlpActivations& saved) {
   saved.normed = norm_.forward(saved.input, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.fc1 = ops::linear(ops, full, fc1_.weight, fc1_bias_ != nullptr ? &fc1_bias_->weight : nullptr);
+  saved.fc1 =
+      ops::linear(ops, full, fc1_.weight, fc1_bias_ != nullptr ? &fc1_bias_->weight : nullptr, fc1_.packed.get());
   gathered.reset();
   if (rebuilds_.norms) saved.normed.reset();
   saved.product = activated(saved.fc1);
-  core::Tensor branch = leave_row_parallel(state_, ops::linear(ops, saved.product, fc2_.weight));
+  core::Tensor branch =
+      leave_row_parallel(state_, ops::linear(ops, saved.product, fc2_.weight, nullptr, fc2_.packed.get()));
   if (rebuilds_.activation) saved.product.reset();
   if (fc2_bias_ != nullptr) ops::add_bias_inplace(ops, branch, fc2_bias_->weight);
   if (!post_norm_) return branch;

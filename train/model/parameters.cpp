@@ -41,6 +41,9 @@ ParameterStore::ParameterStore(RankState& state) : state_(state), model_(ckpt::p
         replicated && state.tp_size() > 1 && (state.sequence_parallel() || is_of_heads(spec.key));
     const bool is_copy = spec.is_tied_embedding && !state.groups.is_first_stage();
     parameter.counts_in_norm = (!replicated || state.tp_rank() == 0) && !is_copy;
+    if (state.config.training.packed_weights && parameter.decays) {
+      parameter.packed = std::make_unique<ops::PackedWeight>(weight_changes_);
+    }
     parameter.weight = core::TensorView(nullptr, state.config.params_dtype(), local);
     offset += (core::num_elements(local) + kStartAlignment - 1) / kStartAlignment * kStartAlignment;
     parameters_.push_back(std::move(parameter));
@@ -102,6 +105,7 @@ void ParameterStore::initialize(uint64_t seed,
     ops::cast_into(state_.ops, values, parameter.weight);
     keep(parameter, values);
   }
+  note_weight_change();
 }
 
 void ParameterStore::zero_grads() {

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ckpt/layout.h"
 #include "core/tensor.h"
+#include "train/ops/packed_weight.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -22,7 +24,8 @@ struct Parameter {
   int64_t offset_elems = 0;    // in both buffers; a multiple of 64
   bool decays = false;         // weight decay applies: matrices only
   bool grad_is_partial =
-      false;                   // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
+      false;  // each TP rank has a part of the gradient sum: what is replicated, under SP; head norms
+  std::unique_ptr<ops::PackedWeight> packed;  // of a matrix, with --packed-weights
   bool counts_in_norm = true;  // this rank's share is not counted by another rank (replicas: TP rank 0, first stage)
 
   int64_t size() const { return weight.size(); }
@@ -32,6 +35,7 @@ class ParameterStore {
  public:
   // Allocates the parameters that this rank's stage holds; weights and gradients are zero.
   explicit ParameterStore(RankState& state);
+  ParameterStore(const ParameterStore&) = delete;  // packed weights refer to weight_changes_
 
   std::vector<Parameter>& all() { return parameters_; }
   const std::vector<Parameter>& all() const { return parameters_; }
@@ -48,6 +52,8 @@ class ParameterStore {
   // biases 0; drawn in global index space, so that they do not depend on the layout (features.md G5). Calls
   // keep(parameter, values) with the fp32 values of each, from which the optimizer takes its master weights.
   void initialize(uint64_t seed, const std::function<void(const Parameter&, const core::TensorView& values)>& keep);
+  // Must follow whatever writes to weights(), or to a parameter's weight: packed copies are made anew.
+  void note_weight_change() { ++weight_changes_; }
   // Before gradients are added up anew.
   void zero_grads();
   // An update has left elements [begin, end) of grads() 0: the next zero_grads need not.
@@ -58,6 +64,7 @@ class ParameterStore {
   std::vector<ckpt::ParameterSpec> model_;
   std::vector<Parameter> parameters_;
   core::Tensor weights_, grads_;
+  int64_t weight_changes_ = 0;
   int64_t zero_begin_ = 0, zero_end_ = 0;  // of grads_, already 0
 };
 

@@ -30,7 +30,7 @@ void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::Gemm
 }
 
 Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView& x, const TensorView& weight,
-                core::DType out_dtype) {
+                core::DType out_dtype, PackedWeight* packed) {
   const int64_t in = weight.dim(1), out = weight.dim(0);
   MS_CHECK(x.dim(-1) == in, "linear: x is ", core::cat(x.shape()), ", weight ", core::cat(weight.shape()));
   Tensor y(context.arena, out_dtype, detail::with_last(x.shape(), out), core::MemoryTag::kAct);
@@ -39,6 +39,7 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
   problem.m = detail::num_rows(x), problem.n = out, problem.k = in;
   problem.a = x.bytes(), problem.a_type = detail::gemm_type(x), problem.lda = in;
   problem.b = weight.bytes(), problem.b_type = detail::gemm_type(weight), problem.ldb = in;
+  if (packed != nullptr && x.dtype() == weight.dtype()) problem.packed_b = packed->read(context, weight);
   problem.c = y.bytes(), problem.c_type = detail::gemm_type(y), problem.ldc = out;
   parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes());
   return y;
@@ -63,9 +64,10 @@ std::string explain_gemm(const Context& context, core::DType dtype) {
   return core::cat("gemm ", core::dtype_name(dtype), ": ", kernels::choose_gemm(problem).name, why);
 }
 
-Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias) {
+Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias,
+              PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear", x, weight);
-  Tensor y = multiply(context, scope, x, weight, x.dtype());
+  Tensor y = multiply(context, scope, x, weight, x.dtype(), packed);
   if (bias != nullptr) add_bias_inplace(context, y, *bias);
   return y;
 }
@@ -86,9 +88,9 @@ void add_bias_inplace(Context& context, const TensorView& y, const TensorView& b
   });
 }
 
-Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weight) {
+Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weight, PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear_fp32", x, weight);
-  return multiply(context, scope, x, weight, core::DType::kFp32);
+  return multiply(context, scope, x, weight, core::DType::kFp32, packed);
 }
 
 Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& weight) {

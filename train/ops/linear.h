@@ -1,13 +1,15 @@
 // y = x * weight^T (+ bias) and its two gradients, through kernels/gemm.h.
 //
 // Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
-// context.flops. With context.any_threads no bit depends on the number of threads.
+// context.flops. With context.any_threads no bit depends on the number of threads. packed: a copy of the weight that is
+// read instead, where x is of its type; may be null.
 #pragma once
 
 #include <string>
 
 #include "core/tensor.h"
 #include "train/ops/context.h"
+#include "train/ops/packed_weight.h"
 
 namespace ms::ops {
 
@@ -17,13 +19,14 @@ std::string explain_gemm(const Context& context, core::DType dtype);
 
 // Returns [.., out] in x's dtype. x: [.., in], weight: [out, in], bias: [out] in x's dtype, or null.
 core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,
-                    const core::TensorView* bias = nullptr);
+                    const core::TensorView* bias = nullptr, PackedWeight* packed = nullptr);
 
 // y [.., out] += bias [out], of one dtype: a row-parallel layer's bias, added once behind the reduction.
 void add_bias_inplace(Context& context, const core::TensorView& y, const core::TensorView& bias);
 
 // Returns fp32 [.., out] whatever the operands are: logits.
-core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core::TensorView& weight);
+core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                         PackedWeight* packed = nullptr);
 
 // Returns dx [.., in] = dy * weight in weight's dtype. dy: [.., out] (fp32 is taken with a bf16 weight too: dlogits).
 core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight);

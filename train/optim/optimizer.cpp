@@ -120,6 +120,7 @@ void Optimizer::update(const StepFactors& factors) {
   if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
     state_.groups.dp_cp.allgather(parameters_.weights().rows(begin_, end_), parameters_.weights());
   }
+  parameters_.note_weight_change();
 }
 
 }  // namespace ms::train

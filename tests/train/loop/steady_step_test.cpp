@@ -59,8 +59,10 @@ int64_t threads_of_this_process() {
   return std::distance(begin(tasks), end(tasks));
 }
 
-void expect_steady_steps(const std::function<void(TrainerConfig&)>& change) {
+// Returns how many weights were packed.
+int64_t expect_steady_steps(const std::function<void(TrainerConfig&)>& change) {
   const test::TemporaryFolder folder;
+  int64_t packed = 0;
   TrainerConfig config = test::tiny_config(folder.path());
   change(config);
   test::run_thread_ranks(1, [&](core::Endpoint& endpoint) {
@@ -92,11 +94,17 @@ void expect_steady_steps(const std::function<void(TrainerConfig&)>& change) {
     largest_on_heap = 0;
     for (int64_t number = 2; number < 5; ++number) step(number);
     for (const float grad : parameters.grads().elements<float>()) ASSERT_EQ(grad, 0);  // cleared by the update
+    for (const Parameter& parameter : parameters.all()) {
+      if (parameter.packed == nullptr || parameter.packed->times_packed() == 0) continue;
+      ++packed;
+      EXPECT_EQ(parameter.packed->times_packed(), 4) << parameter.spec.key;  // once a step
+    }
     EXPECT_EQ(arena.system_allocations(), blocks);
     EXPECT_EQ(kernels::gemm_primitives_created(), primitives);
     EXPECT_EQ(threads_of_this_process(), threads);
     EXPECT_LT(largest_on_heap, static_cast<size_t>(kSeq * kBatch * config.model.hidden_size * 2));
   });
+  return packed;
 }
 
 TEST(SteadyStep, TakesNothingInFp32) {
@@ -105,6 +113,11 @@ TEST(SteadyStep, TakesNothingInFp32) {
 
 TEST(SteadyStep, TakesNothingInBf16) {
   expect_steady_steps([](TrainerConfig& config) { config.training.bf16 = true; });
+}
+
+TEST(SteadyStep, PacksWeightsOnceWithPackedWeights) {
+  const int64_t packed = expect_steady_steps([](TrainerConfig& config) { config.training.packed_weights = true; });
+  EXPECT_EQ(packed, kernels::active_isa() == kernels::Isa::kScalar ? 0 : 4 * 4 + 1);  // four layers, and the output
 }
 
 TEST(SteadyStep, TakesNothingWithRecomputation) {

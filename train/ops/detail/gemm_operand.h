@@ -30,6 +30,7 @@ inline kernels::GemmProblem rows_of(kernels::GemmProblem problem, int64_t begin,
 
 inline kernels::GemmProblem columns_of(kernels::GemmProblem problem, int64_t begin, int64_t end) {
   problem.n = end - begin;
+  problem.packed_column += begin;
   problem.b = advance(problem.b, problem.b_type, problem.transpose_b ? begin * problem.ldb : begin);
   problem.c = const_cast<void*>(advance(problem.c, problem.c_type, begin));
   return problem;
