@@ -1,7 +1,7 @@
 #include "kernels/gemm.h"
 
-#include <cstring>
 #include <stdexcept>
+#include <vector>
 
 #include "kernels/detail/gemm_backends.h"
 
@@ -20,12 +20,10 @@ constexpr const GemmImplementation* kImplementations[] = {
     &kGemmTiles,      &kGemmEigen, &kGemmNaive,
 };
 
-void fill_zero(const GemmProblem& problem) {
-  const auto element = static_cast<size_t>(gemm_type_bytes(problem.c_type));
-  for (int64_t i = 0; i < problem.m; ++i) {
-    std::memset(static_cast<char*>(problem.c) + static_cast<size_t>(i * problem.ldc) * element, 0,
-                static_cast<size_t>(problem.n) * element);
-  }
+// Of sums without terms.
+void finish_zeros(const GemmProblem& problem) {
+  const std::vector<float> zeros(static_cast<size_t>(problem.n));
+  finish_gemm(problem, 0, problem.m, zeros.data(), GemmType::kFp32, 0);
 }
 
 }  // namespace
@@ -43,6 +41,9 @@ void gemm(const GemmProblem& problem) {
   if (problem.accumulate && problem.c_type != GemmType::kFp32) {
     throw std::invalid_argument("gemm: accumulation needs an fp32 C");
   }
+  if (problem.accumulate && problem.epilogue.there()) {
+    throw std::invalid_argument("gemm: accumulation with an epilogue");
+  }
   bool bf16_there = false, fp16_there = false;
   for (const GemmType type : {problem.a_type, problem.b_type, problem.c_type}) {
     bf16_there = bf16_there || type == GemmType::kBf16;
@@ -51,7 +52,7 @@ void gemm(const GemmProblem& problem) {
   if (bf16_there && fp16_there) throw std::invalid_argument("gemm: bf16 and fp16 in one product");
   if (problem.m <= 0 || problem.n <= 0) return;
   if (problem.k <= 0) {
-    if (!problem.accumulate) fill_zero(problem);
+    if (!problem.accumulate) finish_zeros(problem);
     return;
   }
   choose_gemm(problem).run(problem);

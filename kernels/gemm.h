@@ -23,8 +23,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
+
+#include "kernels/activation.h"
 
 namespace ms::kernels {
 
@@ -32,6 +35,16 @@ enum class GemmType : uint8_t { kFp32, kBf16, kFp16 };
 constexpr int64_t gemm_type_bytes(GemmType type) { return type == GemmType::kFp32 ? 4 : 2; }
 
 struct PackedOperand;  // kernels/packed_operand.h
+
+// What becomes of whole sums: c = act(sum + bias) + residual, in fp32 and rounded once; onednn_bf16 rounds the sum to
+// C's type before. A gated activation is none of these: it takes two columns of C for one.
+struct GemmEpilogue {
+  const void* bias = nullptr;  // [n], of C's type
+  std::optional<Activation> activation;
+  const void* residual = nullptr;  // [m, n], of C's type; apart from C
+  int64_t ld_residual = 0;
+  bool there() const { return bias != nullptr || activation || residual != nullptr; }
+};
 
 struct GemmProblem {
   bool transpose_a = false;  // A is stored [k, m] instead of [m, k]
@@ -45,11 +58,12 @@ struct GemmProblem {
   int64_t ldb = 0;
   const PackedOperand* packed_b = nullptr;  // B once more, for those that can read it; not owned
   int64_t packed_column = 0;                // of packed_b, at which B begins; a multiple of 32
-  bool accumulate = false;  // C += instead of C =; with an fp32 C only
-  bool any_split = false;   // the bits of C may not depend on how callers split it
+  bool accumulate = false;                  // C += instead of C =; with an fp32 C only
+  bool any_split = false;                   // the bits of C may not depend on how callers split it
   void* c = nullptr;
   GemmType c_type = GemmType::kFp32;
   int64_t ldc = 0;
+  GemmEpilogue epilogue;  // not with accumulate
 };
 
 struct GemmImplementation {
@@ -66,9 +80,9 @@ std::span<const GemmImplementation* const> gemm_implementations();
 // The first that does not decline.
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
-// Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives zeros, or leaves C with accumulate).
+// Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives the epilogue of zeros, or leaves C with accumulate).
 // Keeps packing buffers per thread, up to 4 MiB (plus 12 MiB of sums for a 16-bit C; m * n * 4 of few rows).
-// Throws std::invalid_argument if accumulate is asked of a 16-bit C, or bf16 is mixed with fp16.
+// Throws std::invalid_argument if accumulate is asked of a 16-bit C or with an epilogue, or bf16 is mixed with fp16.
 void gemm(const GemmProblem& problem);
 
 // How many primitives of a library gemm has created in this process: one for each shape and thread, at its first call.

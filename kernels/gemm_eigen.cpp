@@ -52,10 +52,8 @@ void run(const GemmProblem& problem) {
   } else {
     multiply(a, b, problem.accumulate, c);
   }
-  if (!narrow) return;
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) set_gemm_element(problem.c, problem.c_type, i * problem.ldc + j, c(i, j));
-  }
+  if (narrow || problem.epilogue.there())
+    finish_gemm(problem, 0, m, c.data(), GemmType::kFp32, narrow ? n : problem.ldc);
 }
 
 std::string_view declines(const GemmProblem& problem) {

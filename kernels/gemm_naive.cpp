@@ -1,9 +1,12 @@
 #include "kernels/detail/gemm_backends.h"
+#include "kernels/detail/scratch.h"
 
 namespace ms::kernels {
 namespace {
 
 void run(const GemmProblem& problem) {
+  thread_local ScratchBuffer scratch;
+  float* const sums = scratch.floats(problem.n);
   for (int64_t i = 0; i < problem.m; ++i) {
     for (int64_t j = 0; j < problem.n; ++j) {
       float sum = 0;
@@ -12,10 +15,10 @@ void run(const GemmProblem& problem) {
         const int64_t b_index = problem.transpose_b ? j * problem.ldb + p : p * problem.ldb + j;
         sum += gemm_element(problem.a, problem.a_type, a_index) * gemm_element(problem.b, problem.b_type, b_index);
       }
-      const int64_t at = i * problem.ldc + j;
-      if (problem.accumulate) sum += static_cast<const float*>(problem.c)[at];
-      set_gemm_element(problem.c, problem.c_type, at, sum);
+      if (problem.accumulate) sum += static_cast<const float*>(problem.c)[i * problem.ldc + j];
+      sums[j] = sum;
     }
+    finish_gemm(problem, i, 1, sums, GemmType::kFp32, 0);
   }
 }
 

@@ -32,6 +32,11 @@ bool is_bf16(const GemmProblem& problem) {
   return problem.a_type == GemmType::kBf16 && problem.b_type == GemmType::kBf16;
 }
 
+// The epilogue behind a product, over what is still in the caches of it.
+void finish_in_place(const GemmProblem& problem) {
+  if (problem.epilogue.there()) finish_gemm(problem, 0, problem.m, problem.c, problem.c_type, problem.ldc);
+}
+
 std::string_view declines_sgemm(const GemmProblem& problem) {
   if (problem.any_split) return kDependsOnSplit;
   if (active_isa() == Isa::kScalar && cpu_supports(Isa::kAvx2)) return "scalar code is asked for";
@@ -53,6 +58,7 @@ void run_sgemm(const GemmProblem& problem) {
                  1.0F, static_cast<const float*>(problem.a), problem.lda, static_cast<const float*>(problem.b),
                  problem.ldb, problem.accumulate ? 1.0F : 0.0F, static_cast<float*>(problem.c), problem.ldc);
   if (status != dnnl_success) throw std::runtime_error("dnnl_sgemm: status " + std::to_string(status));
+  finish_in_place(problem);
 }
 
 // Whether bf16 products are worth it: oneDNN's own view of the CPU, which honours ONEDNN_MAX_CPU_ISA, and for
@@ -157,6 +163,7 @@ void run_bf16(const GemmProblem& problem) {
     found = kept.emplace(key, Matmul(problem)).first;
   }
   found->second.run(problem, scratch, stream);
+  finish_in_place(problem);
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, 
   MS_DISPATCH(pack_for_tiles(problem, begin, end, words));
 }
 
+void finish_gemm(const GemmProblem& problem, int64_t row, int64_t rows, const void* sums, GemmType type, int64_t ld) {
+  MS_DISPATCH(finish_rows(problem, row, rows, sums, type, ld));
+}
+
 const GemmImplementation kGemmTiles = {"tiles", declines, run};
 const GemmImplementation kGemmThin = {"thin", declines_thin, run_thin};
 

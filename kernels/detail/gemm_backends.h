@@ -27,8 +27,12 @@ inline constexpr std::string_view kIsPacked = "its second operand is packed";
 
 // For packed_operand.h: whether dots takes bf16 operands; strips [begin, end) of problem's B into words.
 bool dots_takes_bf16(bool any_split);
-void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_dots.cpp
+void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);   // gemm_dots.cpp
 void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_tiles.cpp
+
+// The epilogue, and rounding, of rows [row, row + rows) of C, from their sums, `ld` elements apart (0: one row for
+// all), fp32 or of C's type; they may be C. In gemm_tiles.cpp.
+void finish_gemm(const GemmProblem& problem, int64_t row, int64_t rows, const void* sums, GemmType type, int64_t ld);
 
 // Sums of so few terms are left to tiles: of any C, and of one of more than kLargeC elements.
 inline constexpr int64_t kFewTerms = 48, kFewTermsOfLargeC = 96, kLargeC = int64_t{1} << 20;
@@ -44,18 +48,6 @@ inline float gemm_element(const void* matrix, GemmType type, int64_t index) {
       break;
   }
   return static_cast<const float*>(matrix)[index];
-}
-inline void set_gemm_element(void* matrix, GemmType type, int64_t index, float value) {
-  switch (type) {
-    case GemmType::kBf16:
-      static_cast<bf16*>(matrix)[index] = bf16(value);
-      return;
-    case GemmType::kFp16:
-      static_cast<fp16*>(matrix)[index] = fp16(value);
-      return;
-    case GemmType::kFp32:
-      static_cast<float*>(matrix)[index] = value;
-  }
 }
 
 }  // namespace ms::kernels

@@ -1,67 +1,6 @@
 // Body of activation.h.
 
-// An activation: its value and its derivative at x.
-struct Silu {
-  static MS_INLINE Vec value(Vec x) { return x * sigmoid(x); }
-  static MS_INLINE Vec slope(Vec x) {
-    const Vec one = broadcast(1.0F), s = sigmoid(x);
-    return s * fma(x, one - s, one);
-  }
-};
-
-// 0.5 (1 + tanh(u)) is sigmoid(2u), which keeps its digits where the sum would cancel.
-struct GeluTanh {
-  // 2u in powers of 2: 2 / ln(2) sqrt(2 / pi) (x + 0.044715 x^3).
-  static MS_INLINE Vec phi(Vec x, Vec square) {
-    return sigmoid2(x * fma(broadcast(0.10294324F), square, broadcast(2.3022082F)));
-  }
-  static MS_INLINE Vec value(Vec x) { return x * phi(x, x * x); }
-  static MS_INLINE Vec slope(Vec x) {
-    const Vec square = x * x, s = phi(x, square);
-    const Vec du = fma(broadcast(0.21406444F), square, broadcast(1.5957691F));
-    // s (1 - s) x du: far out s (1 - s) is 0 before x^3 overflows.
-    return fma(s * (broadcast(1.0F) - s) * x, min(du, broadcast(1e30F)), s);
-  }
-};
-
-struct FastGelu {
-  static MS_INLINE Vec value(Vec x) { return x * sigmoid(broadcast(1.702F) * x); }
-  static MS_INLINE Vec slope(Vec x) {
-    const Vec one = broadcast(1.0F), u = broadcast(1.702F) * x, s = sigmoid(u);
-    return s * fma(u, one - s, one);
-  }
-};
-
-struct Relu {
-  static MS_INLINE Vec value(Vec x) { return select_less(x, zero(), zero(), x); }  // NaN stays
-  static MS_INLINE Vec slope(Vec x) { return select_less(zero(), x, broadcast(1.0F), zero()); }
-};
-
-// Phi(-|x|) is e^(-x^2 / 2) times a smooth function (half of erfcx), here a polynomial in t = 1 / (1 + 0.35 |x|) whose
-// relative error is below 2e-7 as far out as the product is a normal number.
-struct Gelu {
-  // density: e^(-x^2 / 2)
-  static MS_INLINE Vec normal_cdf(Vec x, Vec density) {
-    const Vec one = broadcast(1.0F), t = one / fma(broadcast(0.35F), max(x, zero() - x), one);
-    Vec p = broadcast(-0.02914590574800968F);
-    p = fma(p, t, broadcast(0.14397159218788147F));
-    p = fma(p, t, broadcast(-0.2557140290737152F));
-    p = fma(p, t, broadcast(0.15917393565177917F));
-    p = fma(p, t, broadcast(-0.023109687492251396F));
-    p = fma(p, t, broadcast(0.10550794750452042F));
-    p = fma(p, t, broadcast(0.11983288079500198F));
-    p = fma(p, t, broadcast(0.13986186683177948F));
-    p = fma(p, t, broadcast(0.13962140679359436F));
-    const Vec beyond = p * t * density;
-    return select_less(x, zero(), beyond, one - beyond);
-  }
-  static MS_INLINE Vec density(Vec x) { return exp(broadcast(-0.5F) * x * x); }
-  static MS_INLINE Vec value(Vec x) { return x * normal_cdf(x, density(x)); }
-  static MS_INLINE Vec slope(Vec x) {
-    const Vec e = density(x), near = max(min(broadcast(1e4F), x), broadcast(-1e4F));
-    return fma(broadcast(0.39894228F) * near, e, normal_cdf(x, e));
-  }
-};
+#include "kernels/impl/activation_functions.inl"
 
 template <class Act, bool kPastCaches, class T>
 void activation_into(const T* x, int64_t n, T* y) {

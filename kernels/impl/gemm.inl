@@ -53,3 +53,27 @@ void gemm_with_types(const GemmProblem& problem, GemmScratch& scratch) {
 
 inline void gemm_tiles(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Tiles>(problem, scratch); }
 inline void gemm_thin(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Thin>(problem, scratch); }
+
+// sums: fp32, or of C's type.
+template <class S>
+void finish_rows_of(const GemmProblem& problem, int64_t row, int64_t rows, const S* sums, int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i) {
+    if constexpr (sizeof(S) == sizeof(float)) {
+      finish_row(problem, row + i, 0, sums + i * ld, problem.n);
+    } else {
+      finish_typed<S, S>(problem, row + i, 0, sums + i * ld, problem.n);
+    }
+  }
+}
+
+inline void finish_rows(const GemmProblem& problem, int64_t row, int64_t rows, const void* sums, GemmType type,
+                        int64_t ld) {
+  switch (type) {
+    case GemmType::kFp32:
+      return finish_rows_of(problem, row, rows, static_cast<const float*>(sums), ld);
+    case GemmType::kBf16:
+      return finish_rows_of(problem, row, rows, static_cast<const bf16*>(sums), ld);
+    case GemmType::kFp16:
+      return finish_rows_of(problem, row, rows, static_cast<const fp16*>(sums), ld);
+  }
+}

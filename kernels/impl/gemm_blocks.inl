@@ -5,6 +5,7 @@
 //   Add                   what a step of the register tile does (micro_tile.inl)
 //   pack_strips<kWidth>   as pack.inl's pack
 
+#include "kernels/impl/gemm_epilogue.inl"
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
 
@@ -33,6 +34,15 @@ inline void ask_for_c(const float* c, int64_t ldc) {
   }
 }
 
+// The same of any type, for what is read or written behind the last terms.
+inline void ask_for_rows(const void* matrix, GemmType type, int64_t first, int64_t ld) {
+  const int64_t bytes = gemm_type_bytes(type);
+  const char* row = static_cast<const char*>(matrix) + first * bytes;
+  for (int64_t i = 0; i < kTileRows; ++i, row += ld * bytes) {
+    for (int64_t byte = 0; byte < kTileColumns * bytes; byte += 64) __builtin_prefetch(row + byte, 0, 2);
+  }
+}
+
 // Where the tile two behind the one at column j of a row of tiles lies, from that row's beginning.
 inline int64_t two_tiles_on(int64_t j, int64_t width, int64_t ldc) {
   const int64_t end = (width + kTileColumns - 1) / kTileColumns * kTileColumns, column = j + 2 * kTileColumns;
@@ -49,26 +59,6 @@ inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool ac
     } else {
       for (int64_t j = 0; j < columns; ++j) target[j] = source[j];
     }
-  }
-}
-
-template <class T>
-void store_row(const float* sums, int64_t n, T* target) {
-  int64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) store(target + j, load(sums + j));
-  for (; j < n; ++j) target[j] = T(sums[j]);
-}
-
-// n whole sums into C, from `row`, `column` on.
-inline void finish_row(const GemmProblem& problem, int64_t row, int64_t column, const float* sums, int64_t n) {
-  const int64_t at = row * problem.ldc + column;
-  switch (problem.c_type) {
-    case GemmType::kFp32:
-      return store_row(sums, n, static_cast<float*>(problem.c) + at);
-    case GemmType::kBf16:
-      return store_row(sums, n, static_cast<bf16*>(problem.c) + at);
-    case GemmType::kFp16:
-      return store_row(sums, n, static_cast<fp16*>(problem.c) + at);
   }
 }
 
@@ -94,6 +84,11 @@ template <class Words>
 void last_tile(const GemmProblem& problem, int64_t steps, const float* a, const float* b, int64_t row, int64_t column,
                int64_t rows, int64_t columns, const float* sums, int64_t ld) {
   alignas(64) float tile[kTileRows * kTileColumns];
+  ask_for_rows(problem.c, problem.c_type, row * problem.ldc + column, problem.ldc);
+  if (problem.epilogue.residual != nullptr) {
+    const int64_t ld_residual = problem.epilogue.ld_residual;
+    ask_for_rows(problem.epilogue.residual, problem.c_type, row * ld_residual + column, ld_residual);
+  }
   micro_tile_rows<kTileRows, typename Words::Add>(steps, a, 1, kTileRows, b, kTileColumns, false, tile, kTileColumns);
   for (int64_t i = 0; i < rows; ++i) {
     float* const line = tile + i * kTileColumns;
@@ -106,10 +101,10 @@ void last_tile(const GemmProblem& problem, int64_t steps, const float* a, const 
   }
 }
 
-// A part of C whose sums are gathered depth by depth: in C itself, or apart from it.
+// A part of C whose sums are gathered depth by depth: in C itself, or apart from a 16-bit one.
 struct GemmPanel {
   int64_t row, rows, column, columns;
-  bool apart;
+  bool finish;  // an epilogue follows, or rounding
   float* sums;  // of the panel's first element; null where they are apart and one depth is all
   int64_t ld;
 };
@@ -149,16 +144,16 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
   const auto* const b = static_cast<const B*>(problem.b);
   for (int64_t term = 0; term < problem.k; term += kDepth<Words>) {
     const int64_t depth = at_most(problem.k - term, kDepth<Words>), steps = (depth + Words::kTerms - 1) / Words::kTerms;
-    const bool add = problem.accumulate || term > 0, last = panel.apart && term + depth == problem.k;
+    const bool add = problem.accumulate || term > 0, last = panel.finish && term + depth == problem.k;
     const A* a_panel = problem.transpose_a ? a + term * problem.lda + panel.row : a + panel.row * problem.lda + term;
     Words::template pack_strips<kTileRows>(a_panel, problem.lda, !problem.transpose_a, panel.rows, depth, packed_a);
     for (int64_t block = 0; block < panel.columns; block += kBlockColumns) {
       const int64_t width = at_most(panel.columns - block, kBlockColumns), column = panel.column + block;
-      const B* b_block = problem.transpose_b ? b + column * problem.ldb + term : b + term * problem.ldb + column;
       const float* strips = packed_b;
       if (ready != nullptr) {
         strips = ready->words + packed_at<Words>(ready->n, term, steps, problem.packed_column + column);
       } else {
+        const B* b_block = problem.transpose_b ? b + column * problem.ldb + term : b + term * problem.ldb + column;
         Words::template pack_strips<kTileColumns>(b_block, problem.ldb, problem.transpose_b, width, depth, packed_b);
       }
       for (int64_t i = 0; i < panel.rows; i += kTileRows) {
@@ -182,7 +177,7 @@ void gemm_panel(const GemmProblem& problem, const GemmPanel& panel, float* packe
 
 template <class Words, class A, class B>
 void gemm_blocks(const GemmProblem& problem, GemmScratch& scratch) {
-  const bool apart = problem.c_type != GemmType::kFp32;
+  const bool apart = problem.c_type != GemmType::kFp32, finish = apart || problem.epilogue.there();
   const int64_t m = problem.m, n = problem.n, steps = (problem.k + Words::kTerms - 1) / Words::kTerms;
   const int64_t most_rows = at_most(m, kPanelRows), most_columns = apart ? at_most(n, kPanelColumns) : n;
   const int64_t most_steps = at_most(steps, kSteps);
@@ -191,7 +186,7 @@ void gemm_blocks(const GemmProblem& problem, GemmScratch& scratch) {
   float* const sums = apart && problem.k > kDepth<Words> ? scratch.sums(most_rows * most_columns) : nullptr;
   for (int64_t column = 0; column < n; column += most_columns) {
     for (int64_t row = 0; row < m; row += most_rows) {
-      GemmPanel panel{row,         at_most(m - row, most_rows), column, at_most(n - column, most_columns), apart, sums,
+      GemmPanel panel{row,         at_most(m - row, most_rows), column, at_most(n - column, most_columns), finish, sums,
                       most_columns};
       if (!apart) panel.sums = static_cast<float*>(problem.c) + row * problem.ldc + column, panel.ld = problem.ldc;
       gemm_panel<Words, A, B>(problem, panel, packed_a, packed_b);

@@ -192,7 +192,7 @@ struct Thin {
         thin_depth(problem, a, b, depth, add, c, ldc, scratch);
       }
     }
-    if (!narrow) return;
+    if (!narrow && !problem.epilogue.there()) return;
     for (int64_t i = 0; i < problem.m; ++i) finish_row(problem, i, 0, c + i * ldc, problem.n);
   }
 };

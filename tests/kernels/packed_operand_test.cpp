@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <string>
+#include <type_traits>
 
 #include "kernels/bf16.h"
 #include "kernels/fp16.h"

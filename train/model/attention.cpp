@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "train/model/dropout.h"
+#include "train/model/row_parallel_linear.h"
+#include "train/ops/elementwise.h"
 #include "train/ops/linear.h"
 #include "train/parallel/mappings.h"
 
@@ -49,13 +51,12 @@ ops::AttentionRule Attention::rule(std::span<const int64_t> samples) const {
 }
 
 core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations& saved,
-                                std::span<const int64_t> samples) {
+                                const core::TensorView* residual, std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(x, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  core::Tensor packed =
-      ops::linear(ops, full, qkv_.weight, qkv_bias_ != nullptr ? &qkv_bias_->weight : nullptr, qkv_.packed.get());
+  core::Tensor packed = ops::linear(ops, full, qkv_.weight, {.bias = weight_of(qkv_bias_)}, qkv_.packed.get());
   gathered.reset();
   if (rebuilds_.norms) saved.normed.reset();
   ops::QkvTensors qkv = ops::split_qkv(ops, packed, heads_, groups_, head_dim_);
@@ -78,11 +79,12 @@ core::Tensor Attention::forward(const core::TensorView& x, AttentionActivations&
   saved.lse = std::move(result.lse);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
   core::Tensor branch =
-      leave_row_parallel(state_, ops::linear(ops, context, projection_.weight, nullptr, projection_.packed.get()));
-  if (projection_bias_ != nullptr) ops::add_bias_inplace(ops, branch, projection_bias_->weight);
+      row_parallel_linear(state_, context, projection_, projection_bias_, post_norm_ ? nullptr : residual);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
-  return post_norm_->forward(saved.branch, saved.post_norm);
+  core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
+  if (residual != nullptr) ops::add_inplace(ops, normed, *residual);
+  return normed;
 }
 
 // -> gradient of what the attention heads computed, [seq, batch, heads * head_dim].

@@ -22,9 +22,10 @@ class Attention {
   Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
             const RebuiltOutputs& rebuilds);
 
-  // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape. Fills `saved`.
-  // samples: their numbers in the run, for dropout; empty outside training.
-  core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, std::span<const int64_t> samples);
+  // x [seq', batch, hidden] -> the block's contribution to the residual stream, same shape, plus `residual` unless that
+  // is null. Fills `saved`. samples: their numbers in the run, for dropout; empty outside training.
+  core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
+                       std::span<const int64_t> samples);
   // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the returned dx.
   core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const AttentionActivations& saved,
                         const core::TensorView& dresidual, std::span<const int64_t> samples);

@@ -1,6 +1,8 @@
 #include "train/model/mlp.h"
 
 #include "core/error.h"
+#include "train/model/row_parallel_linear.h"
+#include "train/ops/elementwise.h"
 #include "train/ops/linear.h"
 #include "train/parallel/mappings.h"
 
@@ -35,23 +37,22 @@ core::Tensor Mlp::activated(const core::TensorView& fc1) {
   return gated_ ? ops::gated_activation(state_.ops, activation_, fc1) : ops::activation(state_.ops, activation_, fc1);
 }
 
-core::Tensor Mlp::forward(MlpActivations& saved) {
+core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residual) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(saved.input, saved.norm);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.fc1 =
-      ops::linear(ops, full, fc1_.weight, fc1_bias_ != nullptr ? &fc1_bias_->weight : nullptr, fc1_.packed.get());
+  saved.fc1 = ops::linear(ops, full, fc1_.weight, {.bias = weight_of(fc1_bias_)}, fc1_.packed.get());
   gathered.reset();
   if (rebuilds_.norms) saved.normed.reset();
   saved.product = activated(saved.fc1);
-  core::Tensor branch =
-      leave_row_parallel(state_, ops::linear(ops, saved.product, fc2_.weight, nullptr, fc2_.packed.get()));
+  core::Tensor branch = row_parallel_linear(state_, saved.product, fc2_, fc2_bias_, post_norm_ ? nullptr : residual);
   if (rebuilds_.activation) saved.product.reset();
-  if (fc2_bias_ != nullptr) ops::add_bias_inplace(ops, branch, fc2_bias_->weight);
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
-  return post_norm_->forward(saved.branch, saved.post_norm);
+  core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
+  if (residual != nullptr) ops::add_inplace(ops, normed, *residual);
+  return normed;
 }
 
 // -> gradient of the activation's result, [seq, batch, ffn / tp].

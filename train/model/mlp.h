@@ -17,8 +17,9 @@ class Mlp {
   // layer: global index.
   Mlp(RankState& state, ParameterStore& parameters, int64_t layer, const RebuiltOutputs& rebuilds);
 
-  // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream. Fills the rest of `saved`.
-  core::Tensor forward(MlpActivations& saved);
+  // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream, plus `residual` unless that
+  // is null. Fills the rest of `saved`.
+  core::Tensor forward(MlpActivations& saved, const core::TensorView* residual);
   // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the result.
   core::Tensor backward(const core::TensorView& dy, const MlpActivations& saved, const core::TensorView& dresidual);
 

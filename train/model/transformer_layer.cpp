@@ -19,13 +19,19 @@ TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters,
       mlp_dropout_(state, place(layer, "mlp")) {}
 
 core::Tensor TransformerLayer::forward(LayerActivations& saved, std::span<const int64_t> samples) {
-  core::Tensor attention = attention_.forward(saved.input, saved.attention, samples);
-  attention_dropout_.apply(attention, samples);
-  ops::add_inplace(state_.ops, attention, saved.input);
-  saved.mlp.input = std::move(attention);
-  core::Tensor output = mlp_.forward(saved.mlp);
-  mlp_dropout_.apply(output, samples);
-  ops::add_inplace(state_.ops, output, saved.mlp.input);
+  // x + dropout(branch of x): the branch adds x itself where nothing is dropped.
+  const auto behind = [&](const HiddenDropout& dropout, const core::TensorView& x, const auto& branch) {
+    if (!dropout.drops(samples)) return branch(&x);
+    core::Tensor result = branch(nullptr);
+    dropout.apply(result, samples);
+    ops::add_inplace(state_.ops, result, x);
+    return result;
+  };
+  saved.mlp.input = behind(attention_dropout_, saved.input, [&](const core::TensorView* residual) {
+    return attention_.forward(saved.input, saved.attention, residual, samples);
+  });
+  core::Tensor output = behind(mlp_dropout_, saved.mlp.input,
+                               [&](const core::TensorView* residual) { return mlp_.forward(saved.mlp, residual); });
   saved.complete = true;
   return output;
 }

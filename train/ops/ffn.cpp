@@ -63,8 +63,11 @@ Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t>
 Tensor ffn(Context& context, const TensorView& x, const TensorView& w1, const TensorView& w2,
            std::span<const int64_t> ends, const FfnActivation& activation, const TensorView* b1, const TensorView* b2) {
   check_widths(w1, w2, activation);
-  const Tensor wide = grouped_matmul(context, x, w1, ends, GroupedWeight::kInOut, b1);
-  return grouped_matmul(context, activate(context, activation, wide), w2, ends, GroupedWeight::kInOut, b2);
+  // A gated activation takes two columns of the product for one, which lie too far apart for a register tile.
+  const auto with_product = activation.gated ? std::nullopt : std::optional(activation.kind);
+  Tensor wide = grouped_matmul(context, x, w1, ends, GroupedWeight::kInOut, b1, with_product);
+  if (activation.gated) wide = activate(context, activation, wide);
+  return grouped_matmul(context, wide, w2, ends, GroupedWeight::kInOut, b2);
 }
 
 Tensor quant_ffn(Context& context, const TensorView& x, const TensorView& w1, const TensorView& w2,

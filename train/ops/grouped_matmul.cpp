@@ -122,7 +122,7 @@ std::vector<int64_t> group_ends(std::span<const int64_t> sizes) {
 }
 
 Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& weight, std::span<const int64_t> ends,
-                      GroupedWeight layout, const TensorView* bias) {
+                      GroupedWeight layout, const TensorView* bias, std::optional<kernels::Activation> activation) {
   const detail::OpScope scope(context, "ms::grouped_matmul", x, weight);
   const Sizes sizes = sizes_of(weight, layout);
   const int64_t k = sizes.k, n = sizes.n;
@@ -144,10 +144,11 @@ Tensor grouped_matmul(Context& context, const TensorView& x, const TensorView& w
     problem.b = at(weight, group * k * n), problem.b_type = detail::gemm_type(weight);
     problem.ldb = problem.transpose_b ? k : n;
     problem.c = const_cast<void*>(at(y, first * n)), problem.c_type = detail::gemm_type(y), problem.ldc = n;
+    if (bias != nullptr) problem.epilogue.bias = at(*bias, group * n);
+    problem.epilogue.activation = activation;
     problems.push_back(problem);
   });
   run_all(context, scope, problems, x.size_bytes() + weight.size_bytes() + y.size_bytes());
-  if (bias != nullptr) detail::add_group_bias(context, ends, *bias, y);
   return y;
 }
 

@@ -10,10 +10,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/tensor.h"
+#include "kernels/activation.h"
 #include "train/ops/context.h"
 
 namespace ms::ops {
@@ -27,10 +29,11 @@ enum class GroupedWeight : uint8_t {
 // kInvalidArgument for a negative size.
 std::vector<int64_t> group_ends(std::span<const int64_t> sizes);
 
-// y [m, n] in x's dtype: y[rows of i] = x[rows of i] W_i (+ bias[i]). bias: [groups, n] in x's dtype, or null.
+// y [m, n] in x's dtype: y[rows of i] = act(x[rows of i] W_i + bias[i]), rounded once. bias: [groups, n] in x's dtype,
+// or null.
 core::Tensor grouped_matmul(Context& context, const core::TensorView& x, const core::TensorView& weight,
-                            std::span<const int64_t> ends, GroupedWeight layout,
-                            const core::TensorView* bias = nullptr);
+                            std::span<const int64_t> ends, GroupedWeight layout, const core::TensorView* bias = nullptr,
+                            std::optional<kernels::Activation> activation = {});
 
 // dx [m, k] in dy's dtype: dx[rows of i] = dy[rows of i] W_i^T. dy: [m, n].
 core::Tensor grouped_matmul_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,

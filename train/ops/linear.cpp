@@ -30,7 +30,7 @@ void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::Gemm
 }
 
 Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView& x, const TensorView& weight,
-                core::DType out_dtype, PackedWeight* packed) {
+                core::DType out_dtype, const LinearEpilogue& epilogue, PackedWeight* packed) {
   const int64_t in = weight.dim(1), out = weight.dim(0);
   MS_CHECK(x.dim(-1) == in, "linear: x is ", core::cat(x.shape()), ", weight ", core::cat(weight.shape()));
   Tensor y(context.arena, out_dtype, detail::with_last(x.shape(), out), core::MemoryTag::kAct);
@@ -41,7 +41,19 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
   problem.b = weight.bytes(), problem.b_type = detail::gemm_type(weight), problem.ldb = in;
   if (packed != nullptr && x.dtype() == weight.dtype()) problem.packed_b = packed->read(context, weight);
   problem.c = y.bytes(), problem.c_type = detail::gemm_type(y), problem.ldc = out;
-  parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes());
+  problem.epilogue.activation = epilogue.activation;
+  if (epilogue.bias != nullptr) {
+    detail::check_size(*epilogue.bias, out, "linear: bias");
+    detail::check_dtype(*epilogue.bias, out_dtype, "linear: bias");
+    problem.epilogue.bias = epilogue.bias->bytes();
+  }
+  if (epilogue.residual != nullptr) {
+    detail::check_shape(*epilogue.residual, y.shape(), "linear: residual");
+    detail::check_dtype(*epilogue.residual, out_dtype, "linear: residual");
+    problem.epilogue.residual = epilogue.residual->bytes(), problem.epilogue.ld_residual = out;
+  }
+  const int64_t residual_bytes = epilogue.residual != nullptr ? epilogue.residual->size_bytes() : 0;
+  parallel_gemm(context, scope, problem, x.size_bytes() + weight.size_bytes() + y.size_bytes() + residual_bytes);
   return y;
 }
 
@@ -64,12 +76,10 @@ std::string explain_gemm(const Context& context, core::DType dtype) {
   return core::cat("gemm ", core::dtype_name(dtype), ": ", kernels::choose_gemm(problem).name, why);
 }
 
-Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const TensorView* bias,
+Tensor linear(Context& context, const TensorView& x, const TensorView& weight, const LinearEpilogue& epilogue,
               PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear", x, weight);
-  Tensor y = multiply(context, scope, x, weight, x.dtype(), packed);
-  if (bias != nullptr) add_bias_inplace(context, y, *bias);
-  return y;
+  return multiply(context, scope, x, weight, x.dtype(), epilogue, packed);
 }
 
 void add_bias_inplace(Context& context, const TensorView& y, const TensorView& bias) {
@@ -90,7 +100,7 @@ void add_bias_inplace(Context& context, const TensorView& y, const TensorView& b
 
 Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weight, PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear_fp32", x, weight);
-  return multiply(context, scope, x, weight, core::DType::kFp32, packed);
+  return multiply(context, scope, x, weight, core::DType::kFp32, {}, packed);
 }
 
 Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& weight) {

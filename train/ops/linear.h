@@ -5,9 +5,11 @@
 // read instead, where x is of its type; may be null.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/tensor.h"
+#include "kernels/activation.h"
 #include "train/ops/context.h"
 #include "train/ops/packed_weight.h"
 
@@ -17,9 +19,17 @@ namespace ms::ops {
 // dtype on this CPU, and why each implementation before it does not. For --log-level debug.
 std::string explain_gemm(const Context& context, core::DType dtype);
 
-// Returns [.., out] in x's dtype. x: [.., in], weight: [out, in], bias: [out] in x's dtype, or null.
+// What a product does besides: y = act(x * weight^T + bias) + residual, in fp32 and rounded once (kernels/gemm.h). In
+// training an activation's argument is needed by its gradient: there it is an operator of its own.
+struct LinearEpilogue {
+  const core::TensorView* bias = nullptr;  // [out], in x's dtype
+  std::optional<kernels::Activation> activation;
+  const core::TensorView* residual = nullptr;  // [.., out], in x's dtype; apart from the result
+};
+
+// Returns [.., out] in x's dtype. x: [.., in], weight: [out, in].
 core::Tensor linear(Context& context, const core::TensorView& x, const core::TensorView& weight,
-                    const core::TensorView* bias = nullptr, PackedWeight* packed = nullptr);
+                    const LinearEpilogue& epilogue = {}, PackedWeight* packed = nullptr);
 
 // y [.., out] += bias [out], of one dtype: a row-parallel layer's bias, added once behind the reduction.
 void add_bias_inplace(Context& context, const core::TensorView& y, const core::TensorView& bias);

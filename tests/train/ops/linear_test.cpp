@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/gemm.h"
+#include "tests/reference/activation.h"
 #include "tests/reference/matmul.h"
 #include "tests/train/ops/ops_fixture.h"
 
@@ -85,11 +86,10 @@ TYPED_TEST(Linear, BiasAndItsGradient) {
   const auto x = ops.random<TypeParam>({kTokens, kIn}, 1), weight = ops.random<TypeParam>({kOut, kIn}, 2);
   const auto bias = ops.random<TypeParam>({kOut}, 3);
   const core::TensorView bias_view = bias;
-  const auto y = linear(ops.context, x, weight, &bias_view);
+  const auto y = linear(ops.context, x, weight, {.bias = &bias_view});
   auto want = reference::matmul(array(x), false, array(weight), true, kTokens, kOut, kIn);
   for (size_t i = 0; i < want.value.size(); ++i) want.value[i] += array(bias)[i % kOut], want.magnitude[i] += 2;
   for (size_t i = 0; i < want.value.size(); ++i) {
-    // A bf16 product is rounded once more, before the bias.
     ASSERT_NEAR(array(y)[i], want.value[i], (8 * kFp32 + 2 * roundoff<TypeParam>()) * want.magnitude[i]);
   }
   const auto grad = ops.zeros({kOut});
@@ -99,6 +99,32 @@ TYPED_TEST(Linear, BiasAndItsGradient) {
     for (size_t i = 0; i < kTokens; ++i) sum += array(y)[i * kOut + j];
     ASSERT_NEAR(array(grad)[j], sum, kTokens * kTokens * 4 * kFp32);
   }
+}
+
+TYPED_TEST(Linear, ActivationAndResidual) {
+  constexpr int64_t kTokens = 40, kOut = 70, kIn = 33;
+  for (const bool more_rows : {false, true}) {  // the pool splits the longer side
+    Ops ops(2);
+    const int64_t tokens = more_rows ? 2 * kOut : kTokens;
+    const auto x = ops.random<TypeParam>({tokens, kIn}, 1), weight = ops.random<TypeParam>({kOut, kIn}, 2, 0.1F);
+    const auto bias = ops.random<TypeParam>({kOut}, 3), residual = ops.random<TypeParam>({tokens, kOut}, 4);
+    const core::TensorView bias_view = bias, residual_view = residual;
+    const auto y = linear(ops.context, x, weight,
+                          {.bias = &bias_view, .activation = kernels::Activation::kGelu, .residual = &residual_view});
+    const auto product = reference::matmul(array(x), false, array(weight), true, tokens, kOut, kIn);
+    for (size_t i = 0; i < product.value.size(); ++i) {
+      const double argument = product.value[i] + array(bias)[i % kOut];
+      const double want = reference::activation(kernels::Activation::kGelu, argument) + array(residual)[i];
+      // The sum, which a library may round to its storage type, and the result.
+      const double storage = roundoff<TypeParam>() * (std::abs(product.value[i]) + 2 * std::abs(want));
+      ASSERT_NEAR(array(y)[i], want, (kIn + 4) * kFp32 * (product.magnitude[i] + 2) + 1.13 * storage + 4e-6) << i;
+    }
+  }
+  Ops ops;
+  const auto x = ops.random<TypeParam>({3, 4}, 1), weight = ops.random<TypeParam>({5, 4}, 2);
+  const core::TensorView wrong = x;
+  EXPECT_THROW(linear(ops.context, x, weight, {.bias = &wrong}), core::Error);
+  EXPECT_THROW(linear(ops.context, x, weight, {.residual = &wrong}), core::Error);
 }
 
 TYPED_TEST(Linear, BitsDoNotDependOnThreads) {

@@ -23,7 +23,7 @@ TYPED_TEST(PackedWeightOf, IsPackedOnceForAChange) {
   const bool reads = kernels::active_isa() != kernels::Isa::kScalar;
   for (int64_t step = 1; step < 4; ++step) {
     for (int microbatch = 0; microbatch < 3; ++microbatch) {
-      EXPECT_TRUE(same_bytes(linear(ops.context, x, weight, nullptr, &packed), linear(ops.context, x, weight)));
+      EXPECT_TRUE(same_bytes(linear(ops.context, x, weight, {}, &packed), linear(ops.context, x, weight)));
       EXPECT_TRUE(same_bytes(linear_fp32(ops.context, x, weight, &packed), linear_fp32(ops.context, x, weight)));
       EXPECT_EQ(packed.times_packed(), reads ? step : 0);
     }

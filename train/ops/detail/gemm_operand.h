@@ -25,6 +25,10 @@ inline kernels::GemmProblem rows_of(kernels::GemmProblem problem, int64_t begin,
   problem.m = end - begin;
   problem.a = advance(problem.a, problem.a_type, problem.transpose_a ? begin : begin * problem.lda);
   problem.c = const_cast<void*>(advance(problem.c, problem.c_type, begin * problem.ldc));
+  kernels::GemmEpilogue& epilogue = problem.epilogue;
+  if (epilogue.residual != nullptr) {
+    epilogue.residual = advance(epilogue.residual, problem.c_type, begin * epilogue.ld_residual);
+  }
   return problem;
 }
 
@@ -33,6 +37,9 @@ inline kernels::GemmProblem columns_of(kernels::GemmProblem problem, int64_t beg
   problem.packed_column += begin;
   problem.b = advance(problem.b, problem.b_type, problem.transpose_b ? begin * problem.ldb : begin);
   problem.c = const_cast<void*>(advance(problem.c, problem.c_type, begin));
+  for (const void** beside : {&problem.epilogue.bias, &problem.epilogue.residual}) {
+    if (*beside != nullptr) *beside = advance(*beside, problem.c_type, begin);
+  }
   return problem;
 }
 
