@@ -57,7 +57,9 @@ void model_from_json(const json& model, CheckpointInfo& info, std::string_view w
 
 // A list of sizes whose product fits: checked before anything is allocated or multiplied.
 core::Dims dims_from_json(const json& list, std::string_view where) {
-  if (!list.is_array() || list.size() > 16) corrupt(where, "expected a list of at most 16 sizes");
+  if (!list.is_array() || list.size() > kMaxAxes) {
+    corrupt(where, cat("expected a list of at most ", kMaxAxes, " sizes"));
+  }
   core::Dims dims;
   int64_t product = 1;
   for (const json& item : list) {

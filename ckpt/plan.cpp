@@ -164,8 +164,7 @@ std::vector<std::string> check_tensor(const ShardTable& table, const ShardsOfTen
       if (inside) elements *= extent;
     }
     if (!inside) {
-      findings.push_back(cat(name_of(table, tensor), ": box ", box_text(table, shard), " sticks out of ",
-                             Dims(shape.begin(), shape.end())));
+      findings.push_back(cat(name_of(table, tensor), ": box ", box_text(table, shard), " sticks out of ", shape));
     } else if (elements > 0) {
       boxes.shards.push_back(shard);
       for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -193,7 +192,7 @@ std::vector<std::string> check_tensor(const ShardTable& table, const ShardsOfTen
   std::iota(all.begin(), all.end(), size_t{0});
   if (const auto hole = first_hole(boxes, all, shape, 0)) {
     findings.push_back(
-        cat(name_of(table, tensor), ": no shard holds element ", *hole, " of ", Dims(shape.begin(), shape.end()),
+        cat(name_of(table, tensor), ": no shard holds element ", *hole, " of ", shape,
             findings.empty() ? cat(" (", total - static_cast<int64_t>(covered), " of ", total, " elements are missing)")
                              : ""));
   }
@@ -307,9 +306,8 @@ void Planner::copies_of(int32_t target, const std::function<void(const CopyRegio
   }
   const auto shape = impl.sources.global_shape(tensor), wanted = impl.targets.global_shape(target_tensor);
   if (!std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end())) {
-    throw Error(ErrorCode::kInvalidArgument,
-                cat(name_of(impl.targets, target_tensor), ": global shape ", Dims(shape.begin(), shape.end()),
-                    " in the source, but ", Dims(wanted.begin(), wanted.end()), " is wanted"));
+    throw Error(ErrorCode::kInvalidArgument, cat(name_of(impl.targets, target_tensor), ": global shape ", shape,
+                                                 " in the source, but ", wanted, " is wanted"));
   }
   if (impl.state[static_cast<size_t>(tensor)] == Impl::kUnseen) impl.prepare(tensor);
   const size_t axes = shape.size();

@@ -47,8 +47,8 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
       known[static_cast<size_t>(tensor)] = found = true;
       const auto shape = shards.global_shape(tensor);
       if (!std::equal(shape.begin(), shape.end(), spec.global_shape.begin(), spec.global_shape.end())) {
-        throw Error(ErrorCode::kCorruptData, cat(spec.key, ": shape ", core::Dims(shape.begin(), shape.end()),
-                                                 ", but the checkpoint's model says ", spec.global_shape));
+        throw Error(ErrorCode::kCorruptData,
+                    cat(spec.key, ": shape ", shape, ", but the checkpoint's model says ", spec.global_shape));
       }
     }
     if (found) {

@@ -480,7 +480,7 @@ std::vector<Difference> diff_sources(Source& a, Source& b, bool weights_only) {
     } else {
       const auto shape = first.global_shape(tensor), other = second.global_shape(*found);
       if (!std::equal(shape.begin(), shape.end(), other.begin(), other.end())) {
-        text = cat("shape ", core::Dims(shape.begin(), shape.end()), " and ", core::Dims(other.begin(), other.end()));
+        text = cat("shape ", shape, " and ", other);
       } else if (first.dtype(tensor) != second.dtype(*found)) {
         text = cat("dtype ", core::dtype_name(first.dtype(tensor)), " and ", core::dtype_name(second.dtype(*found)));
       } else if (logical_of(a, tensor) != logical_of(b, *found)) {

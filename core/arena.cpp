@@ -40,7 +40,9 @@ void Buffer::release() {
 }
 
 Arena::~Arena() {
-  for (auto& [capacity, block] : free_) std::free(block);
+  for (auto& [capacity, blocks] : free_) {
+    for (std::byte* block : blocks) std::free(block);
+  }
 }
 
 Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
@@ -48,9 +50,9 @@ Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
   const int64_t capacity = capacity_for(size_bytes);
   Buffer buffer;
   std::lock_guard lock(mutex_);
-  if (auto found = free_.find(capacity); found != free_.end()) {
-    buffer.data_ = found->second;
-    free_.erase(found);
+  if (const auto found = free_.find(capacity); found != free_.end() && !found->second.empty()) {
+    buffer.data_ = found->second.back();
+    found->second.pop_back();
   } else {
     const int64_t alignment = capacity >= kHugePage ? kHugePage : 64;
     void* block = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(capacity));
@@ -91,7 +93,7 @@ void Arena::count(Buffer& buffer, int64_t size_bytes, MemoryTag tag) {
 
 void Arena::give_back(Buffer& buffer) {
   std::lock_guard lock(mutex_);
-  if (buffer.capacity_bytes_ > 0) free_.emplace(buffer.capacity_bytes_, buffer.data_);
+  if (buffer.capacity_bytes_ > 0) free_[buffer.capacity_bytes_].push_back(buffer.data_);
   current_[static_cast<size_t>(buffer.tag_)] -= buffer.size_bytes_;
   total_ -= buffer.size_bytes_;
   if (observer_ != nullptr) observer_->on_change(buffer.data_, -buffer.size_bytes_, buffer.tag_, total_);

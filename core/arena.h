@@ -78,7 +78,7 @@ class Arena {
   void give_back(Buffer& buffer);
 
   mutable std::mutex mutex_;
-  std::multimap<int64_t, std::byte*> free_;  // capacity -> block
+  std::map<int64_t, std::vector<std::byte*>> free_;  // by capacity; those of one that are all in use are an empty list
   std::array<int64_t, kNumMemoryTags> current_{}, peak_{};
   int64_t total_ = 0, total_peak_ = 0, system_allocations_ = 0;
   Observer* observer_ = nullptr;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <exception>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -53,8 +54,8 @@ template <class T>
 void append(std::ostringstream& out, const T& value) {
   out << value;
 }
-template <class T>
-void append(std::ostringstream& out, const std::vector<T>& values) {
+template <class T, size_t kExtent>
+void append(std::ostringstream& out, std::span<T, kExtent> values) {
   out << '[';
   for (size_t i = 0; i < values.size(); ++i) {
     if (i != 0) out << ", ";
@@ -62,9 +63,13 @@ void append(std::ostringstream& out, const std::vector<T>& values) {
   }
   out << ']';
 }
+template <class T>
+void append(std::ostringstream& out, const std::vector<T>& values) {
+  append(out, std::span(values));
+}
 }  // namespace detail
 
-// Concatenates its arguments as text; vectors print as [a, b, c].
+// Concatenates its arguments as text; vectors and spans print as [a, b, c].
 template <class... Args>
 std::string cat(const Args&... args) {
   std::ostringstream out;

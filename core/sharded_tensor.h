@@ -6,13 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "core/dims.h"
 #include "core/dtype.h"
 
 namespace ms::core {
-
-using Dims = std::vector<int64_t>;
 
 int64_t num_elements(const Dims& dims);  // product; 1 for a scalar (no axes)
 

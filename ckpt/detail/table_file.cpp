@@ -162,8 +162,7 @@ void add_listed_box(Manifest& manifest, int32_t tensor, std::span<const int64_t>
     size *= shape[axis];
   }
   if (!inside) {
-    refuse(cat("box ", core::Dims(offset.begin(), offset.end()), " + ", core::Dims(shape.begin(), shape.end()),
-               " does not lie in a tensor of shape ", core::Dims(global.begin(), global.end())));
+    refuse(cat("box ", offset, " + ", shape, " does not lie in a tensor of shape ", global));
   }
   if (static_cast<int64_t>(chunks.size()) != chunks_in(size)) {
     refuse(cat(chunks.size(), " chunk hashes, expected ", chunks_in(size)));

@@ -33,7 +33,7 @@ constexpr int kParamGroups = 16;
 // A tensor of the family, as it is written.
 struct Weight {
   std::string name;
-  std::vector<int64_t> shape;
+  core::Dims shape;
   DType dtype = DType::kFp32;
   size_t storage = 0;  // in the model states, where it is not fp32
 };
@@ -43,9 +43,7 @@ struct Settings {
   AdamSettings adam;
 };
 
-int64_t elements_of(const Weight& weight) {
-  return core::num_elements(core::Dims(weight.shape.begin(), weight.shape.end()));
-}
+int64_t elements_of(const Weight& weight) { return core::num_elements(weight.shape); }
 
 // {"cat_dim": 0, "param": tensor}
 std::string state_pickle(const Weight& weight) {

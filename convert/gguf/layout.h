@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/dims.h"
+
 namespace ms::convert {
 
 enum class GgufType : uint32_t { kF32 = 0, kF16 = 1, kQ8_0 = 8, kBF16 = 30 };  // ggml's numbers
@@ -49,7 +51,7 @@ class GgufValues {
 
 struct GgufTensor {
   std::string name;
-  std::vector<int64_t> shape;  // rows first
+  core::Dims shape;  // rows first
   GgufType type = GgufType::kF32;
 };
 

@@ -194,7 +194,7 @@ namespace {
 void leave_out_noop_layers(std::span<const int64_t> noop_layers, core::TransformerConfig& model) {
   if (noop_layers.empty()) return;
   if (noop_layers.back() >= model.num_layers || static_cast<int64_t>(noop_layers.size()) >= model.num_layers) {
-    throw Error(ErrorCode::kInvalidArgument, cat("no-op layers ", core::Dims(noop_layers.begin(), noop_layers.end()),
+    throw Error(ErrorCode::kInvalidArgument, cat("no-op layers ", noop_layers,
                                                  " are not all among, or are all of, --num-layers ", model.num_layers));
   }
   if (model.has_experts() && model.moe_layer_freq != "1") {

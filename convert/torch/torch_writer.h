@@ -18,6 +18,7 @@
 #include "convert/torch/crc32.h"
 #include "convert/torch/pickle_writer.h"
 #include "convert/torch/zip_layout.h"
+#include "core/dims.h"
 
 namespace ms::convert {
 
@@ -27,7 +28,7 @@ struct TorchView {
   size_t storage = 0;            // its index
   int64_t storage_elements = 0;  // all of the storage's
   int64_t first = 0;             // element of the storage
-  std::vector<int64_t> shape;
+  core::Dims shape;
 };
 
 void write_torch_tensor(PickleWriter& pickle, const TorchView& view);

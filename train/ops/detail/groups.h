@@ -22,8 +22,8 @@ inline void check_ends(std::span<const int64_t> ends, int64_t groups, int64_t ro
   }
   if (rises && before == rows && static_cast<int64_t>(ends.size()) == groups) return;
   throw core::Error(core::ErrorCode::kInvalidArgument,
-                    core::cat("grouped matmul: group ends ", core::cat(core::Dims(ends.begin(), ends.end())), " for ",
-                              groups, " groups of ", rows, " rows; they are sums of the groups' sizes"));
+                    core::cat("grouped matmul: group ends ", ends, " for ", groups, " groups of ", rows,
+                              " rows; they are sums of the groups' sizes"));
 }
 
 // Calls visit(group, first row, rows) for each group.
