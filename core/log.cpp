@@ -19,12 +19,15 @@ struct Sink {
   std::atomic<LogLevel> level{LogLevel::kInfo};
   std::atomic<bool> all_ranks{false};
   bool progress_shown = false;
+  std::string line;  // what is written: keeps its room, so that a line takes nothing from the heap
 };
 
 Sink& sink() {
   static Sink instance;
   return instance;
 }
+
+constexpr std::string_view kClearLine = "\r\033[K";
 
 // Thread ranks of one process each have their own; threads that a rank starts speak as rank 0 unless told.
 thread_local int this_rank = 0;
@@ -73,14 +76,15 @@ void log(LogLevel level, std::string_view where, std::string_view text) {
   char head[64];
   std::snprintf(head, sizeof head, "%c %02d:%02d:%02d.%03d r%d ", "DIWE"[static_cast<int>(level)], local.tm_hour,
                 local.tm_min, local.tm_sec, static_cast<int>(millis), this_rank);
-  std::string line = cat(head, where, "] ", text);
+  std::lock_guard lock(sink().mutex);
+  std::string& line = sink().line;
+  line.assign(head).append(where).append("] ").append(text);
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   line += '\n';
-  std::lock_guard lock(sink().mutex);
   if (sink().progress_shown) {
-    line.insert(0, "\r\033[K");
+    line.insert(0, kClearLine);
     sink().progress_shown = false;
   }
   write_all(line);
@@ -90,7 +94,7 @@ void log_progress(std::string_view text) {
   static const bool terminal = ::isatty(STDERR_FILENO) == 1;
   if (!terminal || !speaks()) return;
   std::lock_guard lock(sink().mutex);
-  write_all(cat("\r\033[K", text));
+  write_all(sink().line.assign(kClearLine).append(text));
   sink().progress_shown = !text.empty();
 }
 

@@ -24,10 +24,6 @@ struct SamplerPosition {
   int64_t global_batch_size() const { return micro_batch_size * data_parallel_size * num_microbatches; }
 };
 
-// Sample indices of each micro-batch of this rank: [num_microbatches][micro_batch_size]. Throws kInvalidArgument for
-// sizes below 1 or a rank outside its size.
-std::vector<std::vector<int64_t>> microbatch_samples(const SamplerPosition& position);
-
 // One micro-batch, batch-major. Position ids are implied: 0 .. seq - 1 in every row.
 struct Microbatch {
   std::vector<int32_t> tokens;   // [batch, seq]
@@ -38,10 +34,15 @@ struct Microbatch {
   int64_t seq = 0;
 };
 
-// Reads the samples `indices` of source. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod; the loss is masked
-// where the *input* token is eod, as in Megatron. vocab_size: of the model; throws kCorruptData for an id at or above
-// it (a data set made with another tokenizer), which must not reach an embedding table.
-Microbatch read_microbatch(const SampleSource& source, const std::vector<int64_t>& indices,
-                           std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size = int64_t{INT32_MAX} + 1);
+// Makes `batch` the micro-batches of this rank: sets how many there are, and the samples of each. What it held keeps
+// its room, so that a step whose sizes are those of the last takes nothing from the heap. Throws kInvalidArgument for
+// sizes below 1 or a rank outside its size.
+void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch);
+
+// Reads microbatch.samples of source into the rest of it. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod;
+// the loss is masked where the *input* token is eod, as in Megatron. vocab_size: of the model; throws kCorruptData for
+// an id at or above it (a data set made with another tokenizer), which must not reach an embedding table.
+void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size,
+                     Microbatch& microbatch);
 
 }  // namespace ms::train

@@ -1,72 +1,108 @@
 #include "train/loop/metrics.h"
 
+#include <array>
+#include <charconv>
+#include <cinttypes>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <span>
 
 #include "core/error.h"
 
 namespace ms::train {
 namespace {
 
-std::string number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
+// Appends as printf writes, 255 characters at most.
+__attribute__((format(printf, 2, 3))) void append(std::string& text, const char* format, ...) {
+  std::array<char, 256> part;
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(part.data(), part.size(), format, arguments);
+  va_end(arguments);
+  text += part.data();
 }
+
+double megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+// The members of a JSON object, in its text.
+class JsonObject {
+ public:
+  explicit JsonObject(std::string& text) : text_(text) { text_ += '{'; }
+  ~JsonObject() { text_ += '}'; }
+  JsonObject(const JsonObject&) = delete;
+  JsonObject& operator=(const JsonObject&) = delete;
+
+  // The name is written as it stands: without quotes and backslashes.
+  std::string& add(std::string_view name) {
+    if (text_.back() != '{') text_ += ',';
+    return text_.append("\"").append(name).append("\":");
+  }
+  // In the fewest digits that give the number back; null for what JSON has no number for.
+  template <class Number>
+  void add(std::string_view name, Number value) {
+    if (!std::isfinite(static_cast<double>(value))) {
+      add(name).append("null");
+      return;
+    }
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    add(name).append(digits.data(), end);
+  }
+
+ private:
+  std::string& text_;
+};
 
 }  // namespace
 
-std::string StepMetrics::line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations) const {
-  std::string text =
-      core::cat("iteration ", iteration, "/", train_iters, " | consumed samples: ", consumed_train_samples,
-                " | elapsed time per iteration (ms): ", number("%.1f", seconds * 1e3),
-                " | learning rate: ", number("%.3e", learning_rate));
-  if (std::isfinite(loss)) text += " | lm loss: " + number("%.5f", loss);
-  text += " | loss scale: " + number("%.1f", loss_scale);
-  if (std::isfinite(grad_norm)) text += " | grad norm: " + number("%.3f", grad_norm);
-  text += core::cat(" | number of skipped iterations: ", skipped_iterations,
-                    " | number of nan iterations: ", nan_iterations);
+void StepMetrics::write_line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations,
+                             std::string& text) const {
+  text.clear();
+  append(text, "iteration %" PRId64 "/%" PRId64 " | consumed samples: %" PRId64, iteration, train_iters,
+         consumed_train_samples);
+  append(text, " | elapsed time per iteration (ms): %.1f | learning rate: %.3e", seconds * 1e3, learning_rate);
+  if (std::isfinite(loss)) append(text, " | lm loss: %.5f", loss);
+  append(text, " | loss scale: %.1f", loss_scale);
+  if (std::isfinite(grad_norm)) append(text, " | grad norm: %.3f", grad_norm);
+  append(text, " | number of skipped iterations: %" PRId64 " | number of nan iterations: %" PRId64, skipped_iterations,
+         nan_iterations);
   if (!passed_over) {
-    text +=
-        core::cat(" | tokens/s: ", number("%.0f", static_cast<double>(tokens) / seconds),
-                  " | TFLOP/s/rank: ", number("%.4f", tflops_per_rank), " | MFU: ", number("%.1f", mfu * 100), " %");
+    append(text, " | tokens/s: %.0f | TFLOP/s/rank: %.4f | MFU: %.1f %%", static_cast<double>(tokens) / seconds,
+           tflops_per_rank, mfu * 100);
   }
-  text += core::cat(" | peak memory: ", number("%.1f", static_cast<double>(total_peak_bytes) / 1e6), " MB");
-  if (report_memory) {
-    text += " (";
-    for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
-      text += core::cat(tag == 0 ? "" : " ", core::memory_tag_name(static_cast<core::MemoryTag>(tag)), " ",
-                        number("%.1f", static_cast<double>(peak_bytes[static_cast<size_t>(tag)]) / 1e6));
-    }
-    text += ")";
+  append(text, " | peak memory: %.1f MB", megabytes(total_peak_bytes));
+  if (!report_memory) return;
+  for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+    text += tag == 0 ? " (" : " ";
+    text += core::memory_tag_name(static_cast<core::MemoryTag>(tag));
+    append(text, " %.1f", megabytes(peak_bytes[static_cast<size_t>(tag)]));
   }
-  return text;
+  text += ")";
 }
 
-nlohmann::json StepMetrics::json() const {
-  nlohmann::json memory;
-  for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
-    memory[std::string(core::memory_tag_name(static_cast<core::MemoryTag>(tag)))] =
-        peak_bytes[static_cast<size_t>(tag)];
-  }
-  memory["total"] = total_peak_bytes;
-  nlohmann::json record = {{"iteration", iteration},
-                           {"consumed_train_samples", consumed_train_samples},
-                           {"learning rate", learning_rate},
-                           {"loss scale", loss_scale},
-                           {"number of skipped iterations", skipped ? 1 : 0},
-                           {"number of nan iterations", nan ? 1 : 0},
-                           {"elapsed time per iteration (ms)", seconds * 1e3},
-                           {"peak memory bytes", memory}};
-  if (std::isfinite(loss)) record["lm loss"] = loss;
-  if (std::isfinite(grad_norm)) record["grad norm"] = grad_norm;
+void StepMetrics::write_json(std::string& text) const {
+  text.clear();
+  JsonObject record(text);
+  record.add("iteration", iteration);
+  record.add("consumed_train_samples", consumed_train_samples);
+  record.add("learning rate", learning_rate);
+  record.add("loss scale", loss_scale);
+  record.add("number of skipped iterations", skipped ? 1 : 0);
+  record.add("number of nan iterations", nan ? 1 : 0);
+  record.add("elapsed time per iteration (ms)", seconds * 1e3);
+  if (std::isfinite(loss)) record.add("lm loss", loss);
+  if (std::isfinite(grad_norm)) record.add("grad norm", grad_norm);
   if (!passed_over) {
-    record["tokens/s"] = static_cast<double>(tokens) / seconds;
-    record["throughput per rank (TFLOP/s)"] = tflops_per_rank;
-    record["mfu"] = mfu;
+    record.add("tokens/s", static_cast<double>(tokens) / seconds);
+    record.add("throughput per rank (TFLOP/s)", tflops_per_rank);
+    record.add("mfu", mfu);
   }
-  return record;
+  JsonObject memory(record.add("peak memory bytes"));
+  for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
+    memory.add(core::memory_tag_name(static_cast<core::MemoryTag>(tag)), peak_bytes[static_cast<size_t>(tag)]);
+  }
+  memory.add("total", total_peak_bytes);
 }
 
 MetricsFile::MetricsFile(const std::string& path) {
@@ -77,11 +113,11 @@ MetricsFile::MetricsFile(const std::string& path) {
   }
 }
 
-void MetricsFile::write(const nlohmann::json& record) {
+void MetricsFile::write(std::string_view record) {
   if (!file_.is_open()) return;
-  const std::string line = record.dump() + "\n";
+  line_.assign(record).append("\n");
   try {
-    file_.append(std::as_bytes(std::span(line)));
+    file_.append(std::as_bytes(std::span(line_)));
   } catch (const core::Error& e) {
     throw e.within(core::cat("--metrics-path ", file_.path()));
   }

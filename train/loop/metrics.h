@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/arena.h"
 #include "core/io/file.h"
@@ -33,10 +33,11 @@ struct StepMetrics {
   std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
   int64_t total_peak_bytes = 0;
 
-  // What is not finite, and the speed of a step that is passed over, is left out of both.
+  // What is not finite, and the speed of a step that is passed over, is left out of both. The text replaces what was in
+  // `text`, whose room it uses: a step that is told as the last was takes nothing from the heap.
   // skipped_iterations, nan_iterations: since the line before.
-  std::string line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations) const;
-  nlohmann::json json() const;
+  void write_line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations, std::string& text) const;
+  void write_json(std::string& text) const;
 };
 
 // Appends JSON lines to a file, from rank 0. A resumed run appends.
@@ -44,11 +45,13 @@ class MetricsFile {
  public:
   MetricsFile() = default;
   explicit MetricsFile(const std::string& path);  // throws kIo
-  // One write(2) a line: a killed run keeps its lines. Does nothing without a file. Throws kIo.
-  void write(const nlohmann::json& record);
+  bool is_open() const { return file_.is_open(); }
+  // record: JSON. One write(2) a line: a killed run keeps its lines. Does nothing without a file. Throws kIo.
+  void write(std::string_view record);
 
  private:
   core::File file_;
+  std::string line_;
 };
 
 }  // namespace ms::train

@@ -1,5 +1,7 @@
 #include "train/loop/step.h"
 
+#include <array>
+
 #include "core/trace/span.h"
 
 namespace ms::train {
@@ -8,13 +10,19 @@ using core::trace::Category;
 
 StepRunner::StepRunner(RankState& state, GptStage& stage) : state_(state), stage_(stage), links_(state) {}
 
+const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_microbatches) {
+  if (num_microbatches != scheduled_) {
+    const int pp = state_.groups.at.pp, stages = state_.groups.grid.pp;
+    schedule_ = stage_.chunks() == 1 ? schedule_1f1b(pp, stages, num_microbatches)
+                                     : schedule_interleaved(pp, stages, stage_.chunks(), num_microbatches);
+    scheduled_ = num_microbatches;
+  }
+  return schedule_;
+}
+
 BatchResult StepRunner::train(const std::vector<Microbatch>& microbatches, double loss_scale) {
-  const auto count = static_cast<int64_t>(microbatches.size());
-  const int pp = state_.groups.at.pp, stages = state_.groups.grid.pp;
-  return run(microbatches,
-             stage_.chunks() == 1 ? schedule_1f1b(pp, stages, count)
-                                  : schedule_interleaved(pp, stages, stage_.chunks(), count),
-             /*forward_only=*/false, loss_scale);
+  return run(microbatches, training_schedule(static_cast<int64_t>(microbatches.size())), /*forward_only=*/false,
+             loss_scale);
 }
 
 BatchResult StepRunner::evaluate(const std::vector<Microbatch>& microbatches) {
@@ -44,7 +52,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     return loss_scale * (per_token ? 1.0 : tokens > 0 ? 1.0 / (tokens * total_microbatches) : 0.0);
   };
   kept_.resize(microbatches.size() * chunks);
-  std::vector<double> sums = {0.0, 0.0, 0.0};  // of losses, of tokens, of per-micro-batch means
+  std::array<double, 3> sums{};  // of losses, of tokens, of per-micro-batch means
 
   StageLinks::Arrival next;
   for (size_t i = 0; i < schedule.size(); ++i) {

@@ -27,6 +27,8 @@ class StepRunner {
   BatchResult evaluate(const std::vector<Microbatch>& microbatches);
 
  private:
+  // Of train(), kept while the number of micro-batches stays.
+  const std::vector<ScheduleAction>& training_schedule(int64_t num_microbatches);
   BatchResult run(const std::vector<Microbatch>& microbatches, const std::vector<ScheduleAction>& schedule,
                   bool forward_only, double loss_scale);
   // Posts the receive of what an action needs; empty for what begins with tokens or the loss.
@@ -35,6 +37,8 @@ class StepRunner {
   RankState& state_;
   GptStage& stage_;
   StageLinks links_;
+  std::vector<ScheduleAction> schedule_;
+  int64_t scheduled_ = 0;               // micro-batches of schedule_
   std::vector<StageActivations> kept_;  // of each micro-batch and chunk; without tensors between steps
 };
 

@@ -5,6 +5,7 @@
 namespace ms::train {
 
 void write_step_events(EventWriter& events, const TrainerConfig& config, const StepMetrics& step, const RunFacts& run) {
+  if (!events.active()) return;
   const LoggerConfig& log = config.logger;
   const auto add = [&](bool wanted, const char* tag, double value) {
     if (wanted) events.add_scalar(tag, value, step.iteration, step.consumed_train_samples);

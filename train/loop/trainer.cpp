@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -89,6 +91,7 @@ struct Trainer::Impl {
 
   static constexpr int kStartContext = 1000, kLocalContext = 1001;  // beside the contexts of ProcessGroups
   static constexpr int kMostNansInARow = 100;
+  static constexpr int64_t kMostStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
 
   std::vector<int> all_ranks() const {
     std::vector<int> ranks;
@@ -288,7 +291,8 @@ struct Trainer::Impl {
     return true;
   }
 
-  std::vector<Microbatch> read_batch(const SampleSource& samples, int64_t consumed) {
+  // Until the next call.
+  const std::vector<Microbatch>& read_batch(const SampleSource& samples, int64_t consumed) {
     core::trace::Span span(recorder, Category::kUserAnnotation, "data");
     SamplerPosition position;
     position.consumed_samples = consumed;
@@ -297,10 +301,11 @@ struct Trainer::Impl {
     position.micro_batch_size = config.training.micro_batch_size;
     position.num_microbatches = config.num_microbatches(groups->dp_cp.size());
     const auto masked = config.data.eod_mask_loss ? tokenizer->eod() : std::nullopt;
-    std::vector<Microbatch> batch;
-    for (const auto& indices : microbatch_samples(position))
-      batch.push_back(read_microbatch(samples, indices, masked, config.model.vocab_size));
-    return batch;
+    choose_samples(position, microbatches);
+    for (Microbatch& microbatch : microbatches) {
+      read_microbatch(samples, masked, config.model.vocab_size, microbatch);
+    }
+    return microbatches;
   }
 
   // nullopt: a signal has come, and there is no time for the rest.
@@ -315,8 +320,9 @@ struct Trainer::Impl {
     const double loss = sum / static_cast<double>(config.training.eval_iters);
     core::log_info("train.eval", cat("validation loss at iteration ", progress.iteration, " | lm loss value: ", loss,
                                      " | lm loss PPL: ", std::exp(loss)));
-    metrics.write(
-        {{"iteration", progress.iteration}, {"lm loss validation", loss}, {"lm loss validation ppl", std::exp(loss)}});
+    const nlohmann::json record = {
+        {"iteration", progress.iteration}, {"lm loss validation", loss}, {"lm loss validation ppl", std::exp(loss)}};
+    metrics.write(record.dump());
     events.add_scalar("lm loss validation", loss, progress.iteration, progress.consumed_train_samples);
     if (config.logger.log_validation_ppl_to_tensorboard) {
       events.add_scalar("lm loss validation ppl", std::exp(std::min(20.0, loss)), progress.iteration,
@@ -359,10 +365,10 @@ struct Trainer::Impl {
   void compute_step(StepMetrics& m) {
     parameters->zero_grads();
     begin("forward");
-    const BatchResult batch = runner->train(read_batch(*data.train, progress.consumed_train_samples), m.loss_scale);
+    const BatchResult result = runner->train(read_batch(*data.train, progress.consumed_train_samples), m.loss_scale);
     begin("optimizer");
-    const double grad_scale = batch.grad_scale * config.gradient_factor(groups->dp_cp.size());
-    m.loss = batch.loss;
+    const double grad_scale = result.grad_scale * config.gradient_factor(groups->dp_cp.size());
+    m.loss = result.loss;
     m.grad_norm = optimizer->finish_gradients(grad_scale);
     m.nan = !std::isfinite(m.loss) || !std::isfinite(m.grad_norm);
     // With a dynamic loss scale overflow is its signal to shrink, not an error.
@@ -429,18 +435,20 @@ struct Trainer::Impl {
   // it returns, whether a signal has come to any of them, whether any has seen the time run out, how their saves go,
   // and whether any was asked for a trace.
   double agree(int64_t flops) {
-    std::vector<double> told = {static_cast<double>(flops)};
-    for (const int signal : kEndingSignals) told.push_back(core::termination_signal() == signal ? 1 : 0);
+    std::array<double, 1 + kEndingSignals.size() + 2 + Saves::kTold> told{};
+    const auto signals = std::span(told).subspan<1, kEndingSignals.size()>();
+    const auto rest = std::span(told).subspan<1 + kEndingSignals.size()>();
+    told[0] = static_cast<double>(flops);
+    for (size_t i = 0; i < signals.size(); ++i) signals[i] = core::termination_signal() == kEndingSignals[i] ? 1 : 0;
     const double minutes = static_cast<double>(core::trace::now_ns() - began_ns) * 1e-9 / 60;
     const double limit = config.training.exit_duration_in_mins;
-    told.push_back(limit > 0 && minutes > limit ? 1 : 0);
-    told.push_back(core::counted_signals() > profile_requests ? 1 : 0);
-    for (const double saving : saves->told()) told.push_back(saving);
+    rest[0] = limit > 0 && minutes > limit ? 1 : 0;
+    rest[1] = core::counted_signals() > profile_requests ? 1 : 0;
+    std::ranges::copy(saves->told(), rest.begin() + 2);
     if (endpoint.size() > 1) groups->world.allreduce(told);
-    for (size_t i = kEndingSignals.size(); i > 0; --i) {
-      if (told[i] > 0) stop_signal = kEndingSignals[i - 1];
+    for (size_t i = signals.size(); i > 0; --i) {
+      if (signals[i - 1] > 0) stop_signal = kEndingSignals[i - 1];
     }
-    const std::span<const double> rest = std::span(told).subspan(1 + kEndingSignals.size());
     out_of_time = rest[0] > 0;
     profile_asked = rest[1] > 0;
     saves->hear(rest.last<Saves::kTold>());
@@ -462,7 +470,10 @@ struct Trainer::Impl {
   }
 
   void log_step(const StepMetrics& m) {
-    metrics.write(m.json());
+    if (metrics.is_open()) {
+      m.write_json(step_text);
+      metrics.write(step_text);
+    }
     if (m.iteration % config.logger.tensorboard_log_interval == 0) {
       RunFacts run{endpoint.size(), progress.skipped_train_samples};
       for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
@@ -472,15 +483,17 @@ struct Trainer::Impl {
     }
     skipped_iterations += m.skipped ? 1 : 0;
     nan_iterations += m.nan ? 1 : 0;
-    core::log_progress(m.line(false, skipped_iterations, nan_iterations));
+    m.write_line(false, skipped_iterations, nan_iterations, step_text);
+    core::log_progress(step_text);
     if (m.iteration % config.logger.log_interval != 0 && m.iteration != m.train_iters) return;
-    core::log_info("train.step", m.line(config.logger.report_memory, skipped_iterations, nan_iterations));
+    m.write_line(config.logger.report_memory, skipped_iterations, nan_iterations, step_text);
+    core::log_info("train.step", step_text);
     skipped_iterations = nan_iterations = 0;
   }
 
   std::string_view step_name() {
-    step_label = cat("ProfilerStep#", progress.iteration);
-    return step_label;
+    std::snprintf(step_label.data(), step_label.size(), "ProfilerStep#%" PRId64, progress.iteration);
+    return step_label.data();
   }
 
   ckpt::SaveRequest save_request(RankPart part) {
@@ -520,6 +533,9 @@ struct Trainer::Impl {
     }
     const auto request = [&](RankPart part) { return save_request(part); };
     ProfileWindow window(config.profiling, groups->world, arena, recorder, hooks.convert_trace);
+    // Else the list's growth would be allocations of later steps.
+    summary.steps.reserve(static_cast<size_t>(
+        std::clamp<int64_t>(config.training.train_iters - progress.iteration, 0, kMostStepsReserved)));
     while (progress.iteration < config.training.train_iters && summary.exit_reason.empty()) {
       window.before_step(progress.iteration);
       StepMetrics m = train_step();
@@ -565,6 +581,8 @@ struct Trainer::Impl {
   std::unique_ptr<GptStage> stage;
   std::unique_ptr<StepRunner> runner;
   TrainValidTest data;
+  std::vector<Microbatch> microbatches;  // what read_batch has read
+  std::string step_text;                 // what log_step has written
   std::optional<core::Communicator> local_group;
   std::unique_ptr<Saves> saves;
   RankPart loaded_part = RankPart::kShare;           // what source has of this rank
@@ -579,7 +597,7 @@ struct Trainer::Impl {
   nlohmann::json model_extra = {{"family", "llama"}};
   int64_t given_vocab_size = 0;  // of a NullTokenizer: without its eod; 0 with any other
   double peak_tflops = 0;
-  std::string step_label;
+  std::array<char, 40> step_label{};
   const int64_t began_ns = core::trace::now_ns();
   int stop_signal = 0;
   int64_t profile_requests = 0;  // answered

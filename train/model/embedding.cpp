@@ -37,9 +37,13 @@ int64_t Embedding::first_position(const core::TensorView& hidden) const {
   return state_.sequence_parallel() ? state_.tp_rank() * hidden.dim(0) : 0;
 }
 
+std::span<const int32_t> Embedding::ids_of(const Microbatch& microbatch) {
+  to_sequence_major(microbatch.tokens, microbatch.batch, microbatch.seq, ids_);
+  return ids_;
+}
+
 core::Tensor Embedding::forward(const Microbatch& microbatch, std::span<const int64_t> samples) {
-  const std::vector<int32_t> ids = sequence_major(microbatch.tokens, microbatch.batch, microbatch.seq);
-  core::Tensor hidden = ops::embedding(state_.ops, ids, weight_.weight, first_vocab_id(state_, weight_));
+  core::Tensor hidden = ops::embedding(state_.ops, ids_of(microbatch), weight_.weight, first_vocab_id(state_, weight_));
   hidden.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
   hidden = leave_row_parallel(state_, std::move(hidden));
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, hidden, multiplier_);
@@ -56,10 +60,9 @@ void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std
     ops::position_embedding_backward(state_.ops, dhidden, positions_->main_grad, first_position(dhidden));
   }
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, dhidden, multiplier_);
-  const std::vector<int32_t> ids = sequence_major(microbatch.tokens, microbatch.batch, microbatch.seq);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dhidden, gathered);
-  ops::embedding_backward(state_.ops, ids,
+  ops::embedding_backward(state_.ops, ids_of(microbatch),
                           full.reshaped({microbatch.seq * microbatch.batch, state_.config.model.hidden_size}),
                           weight_.main_grad, first_vocab_id(state_, weight_));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "core/error.h"
 #include "train/model/embedding.h"
@@ -15,8 +16,14 @@
 namespace ms::train {
 namespace {
 
-core::TensorView view(std::vector<float>& values) {
+core::TensorView view(std::span<float> values) {
   return core::TensorView(values.data(), core::DType::kFp32, {static_cast<int64_t>(values.size())});
+}
+
+// What rows have from `begin` on.
+template <class T>
+auto part(T& values, int64_t begin, int64_t count) {
+  return std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
 Parameter& output_weight(RankState& state, ParameterStore& parameters) {
@@ -25,6 +32,10 @@ Parameter& output_weight(RankState& state, ParameterStore& parameters) {
 }
 
 }  // namespace
+
+void LossActivations::drop() {
+  for (core::Tensor* tensor : {&input, &normed, &norm.mean, &norm.rstd, &logits, &dnormed}) tensor->reset();
+}
 
 LossHead::LossHead(RankState& state, ParameterStore& parameters)
     : state_(state),
@@ -47,37 +58,34 @@ core::Tensor LossHead::logits_of(const core::TensorView& rows) {
   return logits;
 }
 
-void LossHead::add_losses(const core::TensorView& logits, LossRows& rows, LossValue& loss) {
+void LossHead::add_losses(const core::TensorView& logits, int64_t begin, LossRows& rows, LossValue& loss) {
   ops::Context& ops = state_.ops;
-  const int64_t valid = valid_vocab_rows(state_, weight_);
-  const size_t n = rows.labels.size();
-  rows.max.resize(n);
-  rows.sum_exp.resize(n);
-  std::vector<float> target(n);
-  ops::row_max(ops, logits, valid, rows.max);
-  if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(rows.max), core::ReduceOp::kMax);
-  ops::row_sums(ops, logits, valid, rows.max, rows.labels, first_vocab_id(state_, weight_), rows.sum_exp, target);
+  const int64_t valid = valid_vocab_rows(state_, weight_), n = logits.dim(0);
+  const std::span<float> max = part(rows.max, begin, n), sum_exp = part(rows.sum_exp, begin, n);
+  const std::span<float> target = part(rows.target, begin, n), mask = part(rows.mask, begin, n);
+  ops::row_max(ops, logits, valid, max);
+  if (state_.tp_size() > 1) state_.groups.tp.allreduce(view(max), core::ReduceOp::kMax);
+  ops::row_sums(ops, logits, valid, max, part(rows.labels, begin, n), first_vocab_id(state_, weight_), sum_exp, target);
   if (state_.tp_size() > 1) {
-    state_.groups.tp.allreduce(view(rows.sum_exp));
+    state_.groups.tp.allreduce(view(sum_exp));
     state_.groups.tp.allreduce(view(target));
   }
-  for (size_t i = 0; i < n; ++i) {
-    const double mask = rows.mask[i];
-    loss.sum += mask * (std::log(static_cast<double>(rows.sum_exp[i])) + rows.max[i] - target[i]);
-    loss.tokens += mask;
+  for (size_t i = 0; i < mask.size(); ++i) {
+    loss.sum += static_cast<double>(mask[i]) * (std::log(static_cast<double>(sum_exp[i])) + max[i] - target[i]);
+    loss.tokens += mask[i];
   }
 }
 
-core::Tensor LossHead::rows_backward(const LossRows& rows, double scale, const core::TensorView& hidden,
+core::Tensor LossHead::rows_backward(const LossRows& rows, int64_t begin, const core::TensorView& hidden,
                                      core::Tensor logits) {
   ops::Context& ops = state_.ops;
-  std::vector<float> row_scale(rows.mask.size());
-  for (size_t i = 0; i < row_scale.size(); ++i) row_scale[i] = static_cast<float>(scale * rows.mask[i]);
+  const int64_t n = logits.dim(0);
   const double cap = state_.config.model.output_logit_softcapping;
   core::Tensor capped;
   if (cap > 0) capped = ops::cast(ops, logits, core::DType::kFp32);  // the next call overwrites them
-  ops::cross_entropy_backward(ops, logits, valid_vocab_rows(state_, weight_), rows.max, rows.sum_exp, rows.labels,
-                              first_vocab_id(state_, weight_), row_scale);
+  ops::cross_entropy_backward(ops, logits, valid_vocab_rows(state_, weight_), part(rows.max, begin, n),
+                              part(rows.sum_exp, begin, n), part(rows.labels, begin, n),
+                              first_vocab_id(state_, weight_), part(rows.grad_scale, begin, n));
   if (cap > 0) ops::softcap_backward_inplace(ops, logits, capped, cap);
   capped.reset();
   core::Tensor dlogits = std::move(logits);
@@ -89,39 +97,40 @@ core::Tensor LossHead::rows_backward(const LossRows& rows, double scale, const c
 }
 
 LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale) {
-  const int64_t rows = microbatch.seq * microbatch.batch;
+  const int64_t count = microbatch.seq * microbatch.batch;
   saved.normed = norm_.forward(saved.input, saved.norm);
-  saved.scale = scale.value_or(0);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  const core::TensorView hidden = full.reshaped({rows, full.dim(-1)});
-  const std::vector<int32_t> labels = sequence_major(microbatch.labels, microbatch.batch, microbatch.seq);
-  const std::vector<float> mask = sequence_major(microbatch.loss_mask, microbatch.batch, microbatch.seq);
+  const core::TensorView hidden = full.reshaped({count, full.dim(-1)});
+  LossRows& rows = saved.rows;
+  to_sequence_major(microbatch.labels, microbatch.batch, microbatch.seq, rows.labels);
+  to_sequence_major(microbatch.loss_mask, microbatch.batch, microbatch.seq, rows.mask);
+  rows.grad_scale.resize(rows.mask.size());
+  for (size_t i = 0; i < rows.mask.size(); ++i) {
+    rows.grad_scale[i] = static_cast<float>(scale.value_or(0) * rows.mask[i]);
+  }
+  for (std::vector<float>* values : {&rows.max, &rows.sum_exp, &rows.target}) values->resize(rows.mask.size());
 
   const bool in_chunks = state_.config.training.loss_chunk_size > 0;
-  const int64_t step = in_chunks ? state_.config.training.loss_chunk_size * microbatch.batch : rows;
+  const int64_t step = in_chunks ? state_.config.training.loss_chunk_size * microbatch.batch : count;
   if (in_chunks && scale) {
     saved.dnormed = core::Tensor(state_.ops.arena, weight_.weight.dtype(), hidden.shape(), core::MemoryTag::kAct);
   }
   LossValue loss;
-  for (int64_t begin = 0; begin < rows; begin += step) {
-    const int64_t end = std::min(begin + step, rows);
-    LossRows part;
-    part.labels.assign(labels.begin() + begin, labels.begin() + end);
-    part.mask.assign(mask.begin() + begin, mask.begin() + end);
+  for (int64_t begin = 0; begin < count; begin += step) {
+    const int64_t end = std::min(begin + step, count);
     const core::TensorView x = hidden.rows(begin, end);
     core::Tensor logits = logits_of(x);
-    add_losses(logits, part, loss);
+    add_losses(logits, begin, rows, loss);
     if (!scale) continue;
     if (in_chunks) {
-      const core::Tensor dx = rows_backward(part, *scale, x, std::move(logits));
+      const core::Tensor dx = rows_backward(rows, begin, x, std::move(logits));
       std::memcpy(saved.dnormed.view().rows(begin, end).bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));
     } else {
       saved.logits = std::move(logits);
-      saved.rows = std::move(part);
     }
   }
-  if (!scale) saved = {};
+  if (!scale) saved.drop();
   return loss;
 }
 
@@ -130,13 +139,13 @@ core::Tensor LossHead::backward(const Microbatch& microbatch, LossActivations& s
   if (!dnormed.defined()) {
     core::Tensor gathered;
     const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-    dnormed = rows_backward(saved.rows, saved.scale, full.reshaped({microbatch.seq * microbatch.batch, full.dim(-1)}),
+    dnormed = rows_backward(saved.rows, 0, full.reshaped({microbatch.seq * microbatch.batch, full.dim(-1)}),
                             std::move(saved.logits));
   }
   dnormed.reshape({microbatch.seq, microbatch.batch, state_.config.model.hidden_size});
   dnormed = leave_row_parallel(state_, std::move(dnormed));
   core::Tensor dx = norm_.backward(dnormed, saved.input, saved.norm);
-  saved = {};
+  saved.drop();
   return dx;
 }
 

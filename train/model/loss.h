@@ -16,21 +16,25 @@
 
 namespace ms::train {
 
-// Rows of a micro-batch [seq, batch] and what their losses are made of.
+// Rows of a micro-batch [seq * batch] and what their losses are made of.
 struct LossRows {
   std::vector<int32_t> labels;
   std::vector<float> mask;
+  std::vector<float> grad_scale;    // of each row's loss, in backward
   std::vector<float> max, sum_exp;  // of the logits, over the whole vocabulary
+  std::vector<float> target;        // logit of the label
 };
 
 struct LossActivations {
   core::Tensor input;  // [seq', batch, hidden]
   core::Tensor normed;
   ops::NormStatistics norm;
-  double scale = 0;      // of the gradient
   core::Tensor logits;   // in one piece: fp32 [seq * batch, vocab / tp], soft-capped
-  LossRows rows;         // in one piece: all of them
   core::Tensor dnormed;  // in chunks: [seq * batch, hidden], not yet summed over TP
+  LossRows rows;
+
+  // The tensors; rows keep their room for the next step.
+  void drop();
 };
 
 struct LossValue {
@@ -57,10 +61,11 @@ class LossHead {
  private:
   // fp32 logits of rows [n, hidden]: this rank's slice of the vocabulary, soft-capped.
   core::Tensor logits_of(const core::TensorView& rows);
-  // Fills rows.max and rows.sum_exp, adds the rows' losses.
-  void add_losses(const core::TensorView& logits, LossRows& rows, LossValue& loss);
-  // Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over TP.
-  core::Tensor rows_backward(const LossRows& rows, double scale, const core::TensorView& hidden, core::Tensor logits);
+  // logits: of the rows from `begin` on. Fills their max, sum_exp and target, adds their losses.
+  void add_losses(const core::TensorView& logits, int64_t begin, LossRows& rows, LossValue& loss);
+  // The same rows. Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over
+  // TP.
+  core::Tensor rows_backward(const LossRows& rows, int64_t begin, const core::TensorView& hidden, core::Tensor logits);
   // Where the weight's gradient is added. A tied weight on one stage has an accumulator of its own, made at the first
   // use: it then takes the block that the initial values of the embedding were drawn in.
   core::TensorView output_gradient();

@@ -1,7 +1,8 @@
 #include "train/ops/attention.h"
 
 #include <cstring>
-#include <vector>
+#include <memory>
+#include <type_traits>
 
 #include "kernels/attention.h"
 #include "train/ops/detail/op_scope.h"
@@ -53,6 +54,23 @@ kernels::AttentionRule kernel_rule(const AttentionRule& rule, int64_t batch, int
   }
   return result;
 }
+
+// The rules of all heads, [batch, heads], in memory of the arena.
+class HeadRules {
+ public:
+  HeadRules(Context& context, const Sizes& sizes, const AttentionRule& rule)
+      : memory_(context.arena.allocate(sizes.batch * sizes.heads * static_cast<int64_t>(sizeof(kernels::AttentionRule)),
+                                       core::MemoryTag::kTmp)) {
+    for (int64_t head = 0; head < sizes.batch * sizes.heads; ++head) {
+      std::construct_at(data() + head, kernel_rule(rule, head / sizes.heads, head % sizes.heads));
+    }
+  }
+  kernels::AttentionRule* data() const { return reinterpret_cast<kernels::AttentionRule*>(memory_.data()); }
+
+ private:
+  static_assert(std::is_trivially_destructible_v<kernels::AttentionRule>);
+  core::Buffer memory_;
+};
 
 // Where one (position, batch, group) lies in the packed tensor, and its parts.
 enum class PackDirection { kSplit, kMerge };
@@ -155,19 +173,16 @@ QkvGradients causal_attention_backward(Context& context, const TensorView& dout,
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
   const int64_t per_group = sizes.per_group();
+  const HeadRules rules(context, sizes, rule);
   detail::Workspaces workspaces(context, sizes.batch * sizes.groups, kernels::attention_backward_workspace(shape));
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.groups, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
-      std::vector<kernels::AttentionRule> rules(static_cast<size_t>(per_group));
       for (int64_t group = begin; group < end; ++group) {
         const int64_t head = group * per_group * sizes.d, kv = group * sizes.d;
-        for (int64_t i = 0; i < per_group; ++i) {
-          rules[static_cast<size_t>(i)] = kernel_rule(rule, group / sizes.groups, group % sizes.groups * per_group + i);
-        }
         kernels::attention_backward(
             shape, per_group, dout.data<T>() + head, q.data<T>() + head, k.data<T>() + kv, v.data<T>() + kv,
-            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, rules.data(),
+            out.data<T>() + head, lse.data<float>() + group * per_group * sizes.seq, rules.data() + group * per_group,
             result.dq.data<T>() + head, result.dk.data<T>() + kv, result.dv.data<T>() + kv, workspace);
       }
     });

@@ -63,7 +63,7 @@ void Optimizer::reduce_gradients() {
 }
 
 double Optimizer::gradient_norm() {
-  std::vector<double> squares(parameters_.model().size(), 0.0);
+  squares_.assign(parameters_.model().size(), 0.0);
   for (const Parameter& parameter : parameters_.all()) {
     if (!parameter.counts_in_norm) continue;
     const auto [begin, end] = owned_part(parameter);
@@ -71,15 +71,15 @@ double Optimizer::gradient_norm() {
     const auto& model = parameters_.model();
     const auto index =
         std::find_if(model.begin(), model.end(), [&](const auto& spec) { return spec.key == parameter.spec.key; });
-    squares[static_cast<size_t>(index - model.begin())] =
+    squares_[static_cast<size_t>(index - model.begin())] =
         ops::sum_of_squares(state_.ops, slice(parameters_.grads(), begin, end));
   }
   if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
-    state_.groups.dp_cp.allreduce(squares);
+    state_.groups.dp_cp.allreduce(squares_);
   }
-  if (state_.groups.model.size() > 1) state_.groups.model.allreduce(squares);
+  if (state_.groups.model.size() > 1) state_.groups.model.allreduce(squares_);
   double sum = 0;
-  for (double square : squares) sum += square;
+  for (double square : squares_) sum += square;
   return std::sqrt(sum);
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "train/model/parameters.h"
 #include "train/rank_state.h"
@@ -59,6 +60,7 @@ class Optimizer {
   ParameterStore& parameters_;
   int64_t begin_ = 0, end_ = 0;
   core::Tensor master_, exp_avg_, exp_avg_sq_;
+  std::vector<double> squares_;  // of the gradients of each parameter of the model, summed
 };
 
 }  // namespace ms::train

@@ -105,7 +105,9 @@ TEST(Megatron, SamplesAndLossMasksAreTheSame) {
       const json& drawn = golden["drawn"][which];
       for (size_t i = 0; i < drawn["samples"].size(); ++i, ++compared) {
         ASSERT_NE(sources[which], nullptr) << golden;
-        const Microbatch batch = read_microbatch(*sources[which], {static_cast<int64_t>(i)}, all["eod"].get<int32_t>());
+        Microbatch batch;
+        batch.samples = {static_cast<int64_t>(i)};
+        read_microbatch(*sources[which], all["eod"].get<int32_t>(), int64_t{INT32_MAX} + 1, batch);
         const auto sample = drawn["samples"][i].get<Ids>();
         EXPECT_EQ(batch.tokens, Ids(sample.begin(), sample.end() - 1)) << golden["data_path"] << " " << i;
         EXPECT_EQ(batch.labels, Ids(sample.begin() + 1, sample.end())) << golden["data_path"] << " " << i;

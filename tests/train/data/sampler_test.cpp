@@ -19,6 +19,22 @@ class CountingSource : public SampleSource {
   }
 };
 
+std::vector<std::vector<int64_t>> samples_of(const SamplerPosition& position) {
+  std::vector<Microbatch> batch;
+  choose_samples(position, batch);
+  std::vector<std::vector<int64_t>> samples;
+  for (const Microbatch& microbatch : batch) samples.push_back(microbatch.samples);
+  return samples;
+}
+
+Microbatch read(const std::vector<int64_t>& samples, std::optional<int32_t> eod = std::nullopt,
+                int64_t vocab_size = 100) {
+  Microbatch microbatch;
+  microbatch.samples = samples;
+  read_microbatch(CountingSource(), eod, vocab_size, microbatch);
+  return microbatch;
+}
+
 TEST(Sampler, GlobalBatchIsTheSameForEveryLayout) {
   for (const int64_t consumed : {0, 24, 48}) {
     for (const int64_t micro_batch_size : {1, 2, 3}) {
@@ -27,7 +43,7 @@ TEST(Sampler, GlobalBatchIsTheSameForEveryLayout) {
         for (int rank = 0; rank < size; ++rank) {
           const SamplerPosition position{consumed, rank, size, micro_batch_size, 24 / (micro_batch_size * size)};
           ASSERT_EQ(position.global_batch_size(), 24);
-          for (const auto& samples : microbatch_samples(position)) {
+          for (const auto& samples : samples_of(position)) {
             ASSERT_EQ(static_cast<int64_t>(samples.size()), micro_batch_size);
             batch.insert(batch.end(), samples.begin(), samples.end());
           }
@@ -43,7 +59,7 @@ TEST(Sampler, GlobalBatchIsTheSameForEveryLayout) {
 TEST(Sampler, MicrobatchesAreConsecutiveRunsAsInMegatron) {
   // Two ranks of micro-batch 2: rank 0 takes 10 11 | 14 15, rank 1 takes 12 13 | 16 17.
   const std::vector<std::vector<int64_t>> expected = {{12, 13}, {16, 17}};
-  EXPECT_EQ(microbatch_samples({10, 1, 2, 2, 2}), expected);
+  EXPECT_EQ(samples_of({10, 1, 2, 2, 2}), expected);
 }
 
 TEST(Sampler, CountsInSixtyFourBits) {
@@ -53,7 +69,7 @@ TEST(Sampler, CountsInSixtyFourBits) {
   position.data_parallel_size = 4;
   position.micro_batch_size = int64_t{1} << 10;
   position.num_microbatches = 2;
-  const auto batches = microbatch_samples(position);
+  const auto batches = samples_of(position);
   EXPECT_EQ(batches[0].front(), (int64_t{3} << 40) + 3 * 1024);
   EXPECT_EQ(batches[1].back(), (int64_t{3} << 40) + 8 * 1024 - 1);
 }
@@ -62,12 +78,12 @@ TEST(Sampler, RefusesImpossiblePositions) {
   for (const SamplerPosition& bad :
        {SamplerPosition{-1, 0, 1, 1, 1}, SamplerPosition{0, 1, 1, 1, 1}, SamplerPosition{0, -1, 1, 1, 1},
         SamplerPosition{0, 0, 0, 1, 1}, SamplerPosition{0, 0, 1, 0, 1}, SamplerPosition{0, 0, 1, 1, 0}}) {
-    EXPECT_THROW(microbatch_samples(bad), core::Error);
+    EXPECT_THROW(samples_of(bad), core::Error);
   }
 }
 
 TEST(Microbatch, LabelsAreTheFollowingTokens) {
-  const Microbatch batch = read_microbatch(CountingSource(), {5, 20}, std::nullopt);
+  const Microbatch batch = read({5, 20});
   EXPECT_EQ(batch.batch, 2);
   EXPECT_EQ(batch.seq, 3);
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{5, 6, 7, 20, 21, 22}));
@@ -76,14 +92,23 @@ TEST(Microbatch, LabelsAreTheFollowingTokens) {
 }
 
 TEST(Microbatch, EodMaskLossMasksTheInputToken) {
-  const Microbatch batch = read_microbatch(CountingSource(), {5, 20}, 7);
+  const Microbatch batch = read({5, 20}, 7);
   EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 1}));
 }
 
+TEST(Microbatch, IsReadOverWhatWasThere) {
+  Microbatch batch = read({5, 20, 40}, 7);
+  batch.samples = {1, 30};
+  read_microbatch(CountingSource(), 2, 100, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 2, 3, 30, 31, 32}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{2, 3, 4, 31, 32, 33}));
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{1, 0, 1, 1, 1, 1}));
+}
+
 TEST(Microbatch, IdsOutsideTheVocabularyAreRefused) {
-  EXPECT_NO_THROW(read_microbatch(CountingSource(), {5}, std::nullopt, 9));
+  EXPECT_NO_THROW(read({5}, std::nullopt, 9));
   try {
-    read_microbatch(CountingSource(), {5}, std::nullopt, 8);  // the label 8
+    read({5}, std::nullopt, 8);  // the label 8
     FAIL();
   } catch (const core::Error& e) {
     EXPECT_EQ(e.code(), core::ErrorCode::kCorruptData);
