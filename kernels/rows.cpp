@@ -18,12 +18,14 @@ void copy_piece(const void* piece, int64_t bytes, void* target) {
 void settle_pieces() { MS_DISPATCH(settle_pieces()); }
 
 template <class T>
-void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores) {
-  MS_DISPATCH(weighted_row_sum(rows, weights, count, h, y, stores));
+void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores,
+                      const T* const* ahead) {
+  MS_DISPATCH(weighted_row_sum(rows, weights, count, h, y, stores, ahead));
 }
-template void weighted_row_sum(const float* const*, const float*, int64_t, int64_t, float*, Stores);
-template void weighted_row_sum(const bf16* const*, const float*, int64_t, int64_t, bf16*, Stores);
-template void weighted_row_sum(const fp16* const*, const float*, int64_t, int64_t, fp16*, Stores);
+template void weighted_row_sum(const float* const*, const float*, int64_t, int64_t, float*, Stores,
+                               const float* const*);
+template void weighted_row_sum(const bf16* const*, const float*, int64_t, int64_t, bf16*, Stores, const bf16* const*);
+template void weighted_row_sum(const fp16* const*, const float*, int64_t, int64_t, fp16*, Stores, const fp16* const*);
 
 template <class T>
 float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow, Stores stores) {

@@ -17,10 +17,11 @@ void copy_piece(const void* piece, int64_t bytes, void* target);
 void settle_pieces();
 
 // y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
-// rows: `count` pointers to h elements, none of them y. weights: `count` factors; null: all 1.
+// rows: `count` pointers to h elements, none of them y. weights: `count` factors; null: all 1. ahead: as many rows that
+// are asked for meanwhile, those of the next sum; null: none. Past the caches other threads see y as of copy_piece.
 template <class T>
 void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
-                      Stores stores = Stores::kCached);
+                      Stores stores = Stores::kCached, const T* const* ahead = nullptr);
 
 // Of one row of that sum: drow[i] = weight * dy[i]; returns the weight's gradient, the sum of dy[i] * row[i].
 template <class T>

@@ -27,12 +27,15 @@ inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Sto
   }
 }
 
+// Rows lie where their expert's do, further apart than the processor looks ahead.
 template <bool kPastCaches, class T>
-void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y) {
+void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
+                           const T* const* ahead) {
   const int64_t whole = h / kLanes * kLanes, tail = h - whole;
   for (int64_t i = 0; i < whole; i += kLanes) {
     Vec sum = zero();
     for (int64_t r = 0; r < count; ++r) {
+      prefetch(ahead[r] + i);
       const Vec row = load(rows[r] + i);
       sum = weights != nullptr ? fma(broadcast(weights[r]), row, sum) : sum + row;
     }
@@ -48,13 +51,14 @@ void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t c
 }
 
 template <class T>
-void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores) {
+void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y, Stores stores,
+                      const T* const* ahead) {
+  if (ahead == nullptr) ahead = rows;
   if (streams(stores, y)) {
-    weighted_row_sum_into<true>(rows, weights, count, h, y);
+    weighted_row_sum_into<true>(rows, weights, count, h, y, ahead);
   } else {
-    weighted_row_sum_into<false>(rows, weights, count, h, y);
+    weighted_row_sum_into<false>(rows, weights, count, h, y, ahead);
   }
-  finish(stores);
 }
 
 template <bool kPastCaches, class T>

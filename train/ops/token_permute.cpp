@@ -108,6 +108,15 @@ void check_probs(const TensorView* probs, const TensorView& sorted_indices) {
   detail::check_dtype(*probs, core::DType::kFp32, "token_unpermute: probs");
 }
 
+// The rows of a token, and their weights.
+template <class T>
+struct Terms {
+  explicit Terms(int64_t most) : rows(static_cast<size_t>(most)), weights(rows.size()) {}
+  std::vector<const T*> rows;
+  std::vector<float> weights;
+  size_t count = 0;
+};
+
 // y[token] = sum over its slots of probs[slot] * rows[row of the slot].
 Tensor sum_slots(Context& context, const Slots& slots, const TensorView& rows, const TensorView* probs,
                  int64_t num_tokens) {
@@ -116,17 +125,25 @@ Tensor sum_slots(Context& context, const Slots& slots, const TensorView& rows, c
   const kernels::Stores stores = detail::stores_of(y.size_bytes());
   detail::with_type(rows.dtype(), [&]<class T>() {
     context.pool.parallel_for(num_tokens, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      std::vector<const T*> terms(static_cast<size_t>(slots.most_per_token()));
-      std::vector<float> weights(terms.size());
-      for (int64_t token = begin; token < end; ++token) {
-        size_t count = 0;
+      Terms<T> now(slots.most_per_token()), next(slots.most_per_token());
+      const auto find = [&](int64_t token) {
+        next.count = 0;
         slots.of_token(token, [&](int64_t slot, int64_t row) {
-          terms[count] = rows.data<T>() + row * h;
-          weights[count++] = probs != nullptr ? probs->data<float>()[slot] : 1.0F;
+          next.rows[next.count] = rows.data<T>() + row * h;
+          next.weights[next.count++] = probs != nullptr ? probs->data<float>()[slot] : 1.0F;
         });
-        kernels::weighted_row_sum(terms.data(), probs != nullptr ? weights.data() : nullptr,
-                                  static_cast<int64_t>(count), h, y.data<T>() + token * h, stores);
+      };
+      find(begin);
+      for (int64_t token = begin; token < end; ++token) {
+        std::swap(now, next);
+        find(std::min(token + 1, end - 1));
+        std::copy(now.rows.begin() + static_cast<std::ptrdiff_t>(next.count), now.rows.end(),
+                  next.rows.begin() + static_cast<std::ptrdiff_t>(next.count));
+        kernels::weighted_row_sum(now.rows.data(), probs != nullptr ? now.weights.data() : nullptr,
+                                  static_cast<int64_t>(now.count), h, y.data<T>() + token * h, stores,
+                                  next.rows.data());
       }
+      kernels::settle_pieces();
     });
   });
   return y;
