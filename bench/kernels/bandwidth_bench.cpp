@@ -7,7 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include "bench/bench_support.h"
 #include "bench/median.h"
@@ -15,6 +20,7 @@
 #include "core/thread_pool.h"
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
+#include "kernels/bf16.h"
 #include "kernels/convert.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
@@ -49,10 +55,15 @@ class Buffers {
 
   // Values in [0.25, 1], whatever the last case left: sums of squares and second moments are not negative, exponents
   // stay small.
+  template <class T = float>
   void reset() {
-    const auto values = test::RandomValues().make(1 << 16, 0.375F);
-    for (size_t b = 0; b < buffers_.size(); ++b) {
-      for (int64_t i = 0; i < kFloats; ++i) (*this)[b][i] = 0.625F + values[static_cast<size_t>(i % (1 << 16))];
+    std::vector<T> values;
+    for (const float value : test::RandomValues().make(1 << 16, 0.375F)) values.push_back(T(0.625F + value));
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));  // of which a buffer has a whole number
+    for (const core::Buffer& buffer : buffers_) {
+      for (int64_t at = 0; at < buffer.size_bytes(); at += bytes) {
+        std::memcpy(buffer.data() + at, values.data(), static_cast<size_t>(bytes));
+      }
     }
   }
 
@@ -68,7 +79,7 @@ constexpr int64_t kProbe = 5;
 using Value = std::function<double(const Buffers&)>;
 
 struct Case {
-  const char* name;
+  std::string name;
   Mix mix;        // as the yardstick moves it
   int64_t bytes;  // of the kernel, read and written
   int64_t rows;   // that threads share
@@ -76,14 +87,16 @@ struct Case {
   Value want;  // by its definition in double, before the kernel runs
   Value seen = [](const Buffers& x) { return static_cast<double>(x[4][kProbe]); };
   double tolerance = 1e-5;  // relative
+  bool bf16_operands = false;
 };
 
 // What a kernel reads besides streams, aligned as tensors are (core/arena.h): LayerNorm's gradient is a fifth slower
 // where each vector of its sums lies in two lines.
+template <class T>
 class Floats {
  public:
-  Floats(int64_t n, float value)
-      : data_(static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>((4 * n + 63) / 64 * 64)))) {
+  Floats(int64_t n, T value)
+      : data_(static_cast<T*>(std::aligned_alloc(64, (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64))) {
     if (data_ == nullptr) throw std::bad_alloc();
     std::fill(data_, data_ + n, value);
   }
@@ -91,10 +104,10 @@ class Floats {
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
 
-  float* data() const { return data_; }
+  T* data() const { return data_; }
 
  private:
-  float* data_;
+  T* data_;
 };
 
 double now_s() {
@@ -105,7 +118,8 @@ double now_s() {
 
 void measure(benchmark::State& state, const Case& c, int threads) {
   static Buffers buffers;
-  buffers.reset();
+  const auto reset = [&] { c.bf16_operands ? buffers.reset<bf16>() : buffers.reset(); };
+  reset();
   core::ThreadPool pool(threads);
   const double want = c.want(buffers);
   c.run(buffers, 0, c.rows);
@@ -113,7 +127,7 @@ void measure(benchmark::State& state, const Case& c, int threads) {
     state.SkipWithError("wrong result");
     return;
   }
-  buffers.reset();
+  reset();
   Streams streams{};
   for (size_t r = 0; r < kMostStreamReads; ++r) streams.in[r] = buffers[r];
   for (size_t w = 0; w < kMostStreamWrites; ++w) streams.out[w] = buffers[c.mix.in_place ? w : kMostStreamReads + w];
@@ -137,7 +151,7 @@ void measure(benchmark::State& state, const Case& c, int threads) {
     ceilings.push_back(yard_bytes / yard_s * 1e-9);
     shares.push_back(static_cast<double>(c.bytes) / kernel_s.back() * 1e-9 / ceilings.back());
     state.SetIterationTime(kernel_s.back());
-    if (c.mix.in_place) buffers.reset();
+    if (c.mix.in_place) reset();
   }
   state.counters["GB/s"] = static_cast<double>(c.bytes) / bench::median(kernel_s) * 1e-9;
   state.counters["ceiling"] = bench::median(ceilings);
@@ -166,21 +180,71 @@ double gelu_tanh(double x) {
 }
 double slope(double (*f)(double), double x) { return (f(x + 1e-5) - f(x - 1e-5)) / 2e-5; }
 
-// dx of a norm over a row x with gradient dy, all scales 1. centre: 0 for RMSNorm.
-double norm_gradient(const float* dy, const float* x, double centre, double rstd) {
-  const auto hat = [&](int64_t i) { return (x[i] - centre) * rstd; };
-  const double along = mean_of(kHidden, [&](int64_t i) { return dy[i] * hat(i); });
-  const double dy_mean = centre == 0 ? 0 : mean_of(kHidden, [&](int64_t i) { return static_cast<double>(dy[i]); });
-  return rstd * (dy[kProbe] - dy_mean - hat(kProbe) * along);
+// dx of a norm over a row x of h elements with gradient dy, all scales 1. centre: 0 for RMSNorm.
+template <class T>
+double norm_gradient(const T* dy, const T* x, int64_t h, double centre, double rstd) {
+  const auto hat = [&](int64_t i) { return (static_cast<double>(to_float(x[i])) - centre) * rstd; };
+  const auto slope_of = [&](int64_t i) { return static_cast<double>(to_float(dy[i])); };
+  const double along = mean_of(h, [&](int64_t i) { return slope_of(i) * hat(i); });
+  const double dy_mean = centre == 0 ? 0 : mean_of(h, slope_of);
+  return rstd * (slope_of(kProbe) - dy_mean - hat(kProbe) * along);
+}
+
+constexpr float kMean = 0.625F, kRstd = 4.6F;
+
+// Gradients of norms over rows of h elements: RMSNorm's alone, LayerNorm's with the residual's.
+template <class T>
+void add_norm_gradients(int64_t h, std::vector<Case>& cases) {
+  const int64_t rows = kFloats * static_cast<int64_t>(sizeof(float) / sizeof(T)) / h;
+  const int64_t bytes = rows * h * static_cast<int64_t>(sizeof(T));
+  const auto shared = [&](float value, int64_t n) { return std::make_shared<const Floats<T>>(n, T(value)); };
+  const auto statistic = [&](float value) { return std::make_shared<const Floats<float>>(rows, value); };
+  const auto gamma = shared(1.0F, h);
+  const auto mean = statistic(kMean), rstd = statistic(kRstd);
+  const auto operand = [](const Buffers& x, size_t i) { return reinterpret_cast<T*>(x[i]); };
+  const Value seen = [=](const Buffers& x) { return static_cast<double>(to_float(operand(x, 4)[kProbe])); };
+  constexpr bool kIsBf16 = std::is_same_v<T, bf16>;
+  constexpr double kTolerance = kIsBf16 ? 0x1p-7 : 1e-5;  // the probe's terms cancel a little
+  const std::string kind = std::string(kIsBf16 ? "/bf16" : "/fp32") + "/hidden:" + std::to_string(h);
+  cases.push_back({"rms_norm_backward" + kind,
+                   {2, 1},
+                   3 * bytes,
+                   rows,
+                   [=](const Buffers& x, int64_t a, int64_t b) {
+                     const Floats<float> dgamma(h, 0.0F);
+                     rms_norm_backward<T>(operand(x, 0) + a * h, operand(x, 1) + a * h, gamma->data(), 0.0F,
+                                          rstd->data() + a, nullptr, b - a, h, operand(x, 4) + a * h, dgamma.data(),
+                                          kPast);
+                   },
+                   [=](const Buffers& x) { return norm_gradient<T>(operand(x, 0), operand(x, 1), h, 0, kRstd); },
+                   seen,
+                   kTolerance,
+                   kIsBf16});
+  cases.push_back({"layer_norm_backward" + kind,
+                   {3, 1},
+                   4 * bytes,
+                   rows,
+                   [=](const Buffers& x, int64_t a, int64_t b) {
+                     const Floats<float> dgamma(h, 0.0F), dbeta(h, 0.0F);
+                     layer_norm_backward<T>(operand(x, 0) + a * h, operand(x, 1) + a * h, gamma->data(), 0.0F,
+                                            mean->data() + a, rstd->data() + a, operand(x, 2) + a * h, b - a, h,
+                                            operand(x, 4) + a * h, dgamma.data(), dbeta.data(), kPast);
+                   },
+                   [=](const Buffers& x) {
+                     return norm_gradient<T>(operand(x, 0), operand(x, 1), h, kMean, kRstd) +
+                            to_float(operand(x, 2)[kProbe]);
+                   },
+                   seen,
+                   kTolerance,
+                   kIsBf16});
 }
 
 std::vector<Case> cases() {
   constexpr int64_t kFlat = 4 * kFlatRows * kRow, kNorm = 4 * kNormRows * kHidden;
   constexpr int64_t kGated = 4 * kGatedRows * kFfn, kLogits = 4 * kLogitRows * kVocab;
-  static const Floats gamma(kHidden, 1.0F), beta(kHidden, 0.0F), cosine(kHidden, 0.8F), sine(kHidden, 0.6F);
-  static const Floats mean(kNormRows, 0.625F), rstd(kNormRows, 4.6F);
+  static const Floats<float> gamma(kHidden, 1.0F), beta(kHidden, 0.0F), cosine(kHidden, 0.8F), sine(kHidden, 0.6F);
   static constexpr AdamwScalars kAdamw = {1e-4F, 1e-8F, 0.1F, 1.0F, 0.9F, 0.1F, 0.95F, 0.05F, 0.1F, 0.05F};
-  return {
+  std::vector<Case> all = {
       {"sum_of_squares",
        {1, 0},
        kFlat,
@@ -234,16 +298,6 @@ std::vector<Case> cases() {
          return x[0][kProbe] /
                 std::sqrt(mean_of(kHidden, [&](int64_t i) { return static_cast<double>(x[0][i]) * x[0][i]; }) + 1e-5);
        }},
-      {"rms_norm_backward",
-       {2, 1},
-       3 * kNorm,
-       kNormRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         const Floats dgamma(kHidden, 0.0F);
-         rms_norm_backward<float>(x[0] + a * kHidden, x[1] + a * kHidden, gamma.data(), 0.0F, rstd.data() + a, nullptr,
-                                  b - a, kHidden, x[4] + a * kHidden, dgamma.data(), kPast);
-       },
-       [](const Buffers& x) { return norm_gradient(x[0], x[1], 0, rstd.data()[0]); }},
       {"layer_norm",
        {1, 1},
        2 * kNorm,
@@ -259,17 +313,6 @@ std::vector<Case> cases() {
        },
        [](const Buffers& x) { return static_cast<double>(x[4][kProbe]); },
        1e-3 /* the probe may lie near the mean */},
-      {"layer_norm_backward",
-       {3, 1},
-       4 * kNorm,
-       kNormRows,  // with the residual's gradient
-       [](const Buffers& x, int64_t a, int64_t b) {
-         const Floats dgamma(kHidden, 0.0F), dbeta(kHidden, 0.0F);
-         layer_norm_backward<float>(x[0] + a * kHidden, x[1] + a * kHidden, gamma.data(), 0.0F, mean.data() + a,
-                                    rstd.data() + a, x[2] + a * kHidden, b - a, kHidden, x[4] + a * kHidden,
-                                    dgamma.data(), dbeta.data(), kPast);
-       },
-       [](const Buffers& x) { return norm_gradient(x[0], x[1], mean.data()[0], rstd.data()[0]) + x[2][kProbe]; }},
       {"swiglu",
        {2, 1},
        3 * kGated,
@@ -364,6 +407,11 @@ std::vector<Case> cases() {
        },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); }},
   };
+  for (const int64_t h : {kHidden, int64_t{1600}, int64_t{4096}}) {
+    add_norm_gradients<float>(h, all);
+    add_norm_gradients<bf16>(h, all);
+  }
+  return all;
 }
 
 }  // namespace

@@ -113,9 +113,9 @@ def attention(table, _):
 def bandwidth(table, _):
     rows = bench("kernels.bandwidth", "") + bench("train.ops.experts", "permute")
     for row in rows:
-        kernel, threads = re.search(r"([a-z0-9_]+)/threads:(\d+)", row["name"]).groups()
+        kernel, kind, threads = re.search(r"/([a-z0-9_]+)((?:/(?:bf16|fp32|hidden:\d+))*)/threads:(\d+)", row["name"]).groups()
         share = row.get("%ceiling", row.get("%copy"))
-        table.add("bandwidth", f"{kernel}, {threads} thread{'s' if threads != '1' else ''}: % of the same mix",
+        table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads} thread{'s' if threads != '1' else ''}: % of the same mix",
                   share, 80 if kernel in BOUND_BY_MEMORY else None, 1)
 
 
