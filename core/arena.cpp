@@ -1,24 +1,15 @@
 #include "core/arena.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/error.h"
 
 namespace ms::core {
 namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kLarge = 64 << 10;
 constexpr std::array<std::string_view, kNumMemoryTags> kTagNames = {"param", "grad", "master", "optim", "act",
                                                                     "comm",  "tmp",  "mask",   "ckpt",  "packed"};
-
-// Blocks are rounded so that nearly equal requests share blocks; above 2 MiB to whole huge pages.
-int64_t capacity_for(int64_t size_bytes) {
-  if (size_bytes >= kHugePage) return (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
-  return std::max<int64_t>(64, (size_bytes + 63) / 64 * 64);
-}
 
 }  // namespace
 
@@ -30,7 +21,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   arena_ = std::exchange(other.arena_, nullptr);
   data_ = std::exchange(other.data_, nullptr);
   size_bytes_ = std::exchange(other.size_bytes_, 0);
-  capacity_bytes_ = std::exchange(other.capacity_bytes_, 0);
+  accounted_ = other.accounted_;
   tag_ = other.tag_;
   return *this;
 }
@@ -39,33 +30,27 @@ void Buffer::release() {
   if (arena_ != nullptr) arena_->give_back(*this);
 }
 
-Arena::~Arena() {
-  for (auto& [capacity, blocks] : free_) {
-    for (std::byte* block : blocks) std::free(block);
-  }
-}
+BlockHeap& Arena::heap_for(int64_t size_bytes) { return size_bytes >= kLarge ? large_ : small_; }
 
 Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
   MS_CHECK(size_bytes >= 0, "size_bytes ", size_bytes);
-  const int64_t capacity = capacity_for(size_bytes);
   Buffer buffer;
   std::lock_guard lock(mutex_);
-  if (const auto found = free_.find(capacity); found != free_.end() && !found->second.empty()) {
-    buffer.data_ = found->second.back();
-    found->second.pop_back();
-  } else {
-    const int64_t alignment = capacity >= kHugePage ? kHugePage : 64;
-    void* block = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(capacity));
-    if (block == nullptr) {
-      throw Error(ErrorCode::kOutOfMemory,
-                  cat("cannot allocate ", size_bytes, " bytes for ", memory_tag_name(tag), " (", total_,
-                      " bytes are in use). Use more ranks, a smaller micro batch, or recompute."));
-    }
-    if (capacity >= kHugePage) ::madvise(block, static_cast<size_t>(capacity), MADV_HUGEPAGE);
-    ++system_allocations_;
-    buffer.data_ = static_cast<std::byte*>(block);
+  BlockHeap& heap = heap_for(size_bytes);
+  buffer.data_ = heap.take(size_bytes);
+  if (buffer.data_ == nullptr) {
+    throw Error(ErrorCode::kOutOfMemory,
+                cat("cannot allocate ", size_bytes, " bytes for ", memory_tag_name(tag), " (", total_,
+                    " bytes are in use). Use more ranks, a smaller micro batch, or recompute."));
   }
-  buffer.capacity_bytes_ = capacity;
+  asked_bytes_ += size_bytes;
+  taken_bytes_ += heap.block_bytes(size_bytes);
+  ++use_.blocks;
+  use_.block_bytes += size_bytes;
+  if (taken_bytes_ > use_.peak_bytes + use_.padding_bytes) {
+    use_.peak_bytes = asked_bytes_;
+    use_.padding_bytes = taken_bytes_ - asked_bytes_;
+  }
   count(buffer, size_bytes, tag);
   return buffer;
 }
@@ -73,6 +58,7 @@ Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
 Buffer Arena::account(std::byte* memory, int64_t size_bytes, MemoryTag tag) {
   Buffer buffer;
   buffer.data_ = memory;
+  buffer.accounted_ = true;
   std::lock_guard lock(mutex_);
   count(buffer, size_bytes, tag);
   return buffer;
@@ -93,7 +79,12 @@ void Arena::count(Buffer& buffer, int64_t size_bytes, MemoryTag tag) {
 
 void Arena::give_back(Buffer& buffer) {
   std::lock_guard lock(mutex_);
-  if (buffer.capacity_bytes_ > 0) free_[buffer.capacity_bytes_].push_back(buffer.data_);
+  if (!buffer.accounted_) {
+    BlockHeap& heap = heap_for(buffer.size_bytes_);
+    heap.give_back(buffer.data_, buffer.size_bytes_);
+    asked_bytes_ -= buffer.size_bytes_;
+    taken_bytes_ -= heap.block_bytes(buffer.size_bytes_);
+  }
   current_[static_cast<size_t>(buffer.tag_)] -= buffer.size_bytes_;
   total_ -= buffer.size_bytes_;
   if (observer_ != nullptr) observer_->on_change(buffer.data_, -buffer.size_bytes_, buffer.tag_, total_);
@@ -117,10 +108,25 @@ int64_t Arena::total_peak_bytes() const {
   return total_peak_;
 }
 
+int64_t Arena::system_allocations() const {
+  std::lock_guard lock(mutex_);
+  return growths();
+}
+
+ArenaUse Arena::use() const {
+  std::lock_guard lock(mutex_);
+  ArenaUse use = use_;
+  use.held_bytes = large_.held_bytes() + small_.held_bytes();
+  use.growths = growths() - growths_before_;
+  return use;
+}
+
 void Arena::reset_peaks() {
   std::lock_guard lock(mutex_);
   peak_ = current_;
   total_peak_ = total_;
+  use_ = {.peak_bytes = asked_bytes_, .padding_bytes = taken_bytes_ - asked_bytes_};
+  growths_before_ = growths();
 }
 
 }  // namespace ms::core

@@ -1,16 +1,16 @@
 // One tagged arena per rank: every large buffer of training comes from here, so that memory can be accounted by purpose
-// (features.md G7) and a step after the first takes nothing from the system: freed blocks are kept by size and reused.
+// (features.md G7) and a step after the first takes nothing from the system: what is given back serves later requests
+// of any size (core/block_heap.h).
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <string_view>
 #include <utility>
-#include <vector>
+
+#include "core/block_heap.h"
 
 namespace ms::core {
 
@@ -19,6 +19,24 @@ inline constexpr int kNumMemoryTags = 10;
 std::string_view memory_tag_name(MemoryTag tag);  // "param", "grad", ... as --report-memory prints them
 
 class Arena;
+
+// What an arena holds, beside what was in use of it since the last reset_peaks. Memory of callers is in neither.
+struct ArenaUse {
+  int64_t held_bytes = 0;     // from the system, now
+  int64_t peak_bytes = 0;     // in use at most at once, as asked for
+  int64_t padding_bytes = 0;  // by which the blocks were longer then, for their alignment
+  int64_t blocks = 0;         // asked for
+  int64_t block_bytes = 0;    // their sum
+  int64_t growths = 0;        // of the blocks, those for which memory came from the system
+
+  double alignment() const { return share(padding_bytes); }  // of what is held
+  double fragmentation() const { return share(held_bytes - peak_bytes - padding_bytes); }
+
+ private:
+  double share(int64_t bytes) const {
+    return held_bytes > 0 ? static_cast<double>(bytes) / static_cast<double>(held_bytes) : 0.0;
+  }
+};
 
 // Owns one block of an arena; returns it on destruction. Must not outlive the arena. Movable, not copyable.
 class Buffer {
@@ -40,7 +58,7 @@ class Buffer {
   Arena* arena_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
-  int64_t capacity_bytes_ = 0;  // 0: the memory is the caller's
+  bool accounted_ = false;  // the memory is the caller's
   MemoryTag tag_ = MemoryTag::kTmp;
 };
 
@@ -54,12 +72,11 @@ class Arena {
   };
 
   Arena() = default;
-  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // A block of at least size_bytes (may be 0), 64-byte aligned (2 MiB, and advised for huge pages, from 2 MiB on); its
-  // content is unspecified. Throws kOutOfMemory. Thread-safe.
+  // A block of at least size_bytes (may be 0), 64-byte aligned (from 64 KiB on to pages, and in memory for which huge
+  // pages are asked); its content is unspecified. Throws kOutOfMemory. Thread-safe.
   Buffer allocate(int64_t size_bytes, MemoryTag tag);
 
   // Counts memory that belongs to the caller (a mapping) as if it came from here. The caller frees it after the Buffer.
@@ -68,19 +85,27 @@ class Arena {
   int64_t current_bytes(MemoryTag tag) const;
   int64_t peak_bytes(MemoryTag tag) const;  // since the last reset_peaks
   int64_t total_peak_bytes() const;
-  int64_t system_allocations() const { return system_allocations_; }  // blocks ever taken from the system
+  int64_t system_allocations() const;  // times that memory was ever taken from the system
+  ArenaUse use() const;
   void reset_peaks();
   void set_observer(Observer* observer) { observer_ = observer; }  // not owned; nullptr for none
 
  private:
   friend class Buffer;
+  BlockHeap& heap_for(int64_t size_bytes);
   void count(Buffer& buffer, int64_t size_bytes, MemoryTag tag);
   void give_back(Buffer& buffer);
+  int64_t growths() const { return large_.growths() + small_.growths(); }
 
   mutable std::mutex mutex_;
-  std::map<int64_t, std::vector<std::byte*>> free_;  // by capacity; those of one that are all in use are an empty list
+  // Apart, so that what is small and stays does not lie between what is large and comes and goes.
+  BlockHeap large_{4096, 1.0, /*huge_pages=*/true};
+  BlockHeap small_{64, 1.0 / 16, /*huge_pages=*/false};
   std::array<int64_t, kNumMemoryTags> current_{}, peak_{};
-  int64_t total_ = 0, total_peak_ = 0, system_allocations_ = 0;
+  int64_t total_ = 0, total_peak_ = 0;
+  int64_t asked_bytes_ = 0, taken_bytes_ = 0;  // in use of the heaps: as asked for, and with what pads it
+  ArenaUse use_;                               // but for what is held
+  int64_t growths_before_ = 0;                 // the last reset_peaks
   Observer* observer_ = nullptr;
 };
 

@@ -21,16 +21,43 @@ TEST(Arena, CountsByTagAndKeepsPeaks) {
   EXPECT_EQ(arena.peak_bytes(MemoryTag::kAct), 0);
 }
 
-TEST(Arena, ReusesBlocksOfASize) {
+TEST(Arena, ReusesWhatIsGivenBack) {
   Arena arena;
   const std::byte* first = nullptr;
-  for (int i = 0; i < 10; ++i) {
-    const Buffer buffer = arena.allocate(3'000'000, MemoryTag::kTmp);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0U);
+  for (int64_t i = 0; i < 10; ++i) {
+    const Buffer buffer = arena.allocate(3'000'000 - i * 100'000, MemoryTag::kTmp);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 4096, 0U);
     if (i == 0) first = buffer.data();
     EXPECT_EQ(buffer.data(), first);
   }
   EXPECT_EQ(arena.system_allocations(), 1);
+}
+
+TEST(Arena, SaysWhatItHoldsAndHowItIsUsed) {
+  Arena arena;
+  constexpr int64_t kMiB = 1 << 20;
+  {
+    const Buffer a = arena.allocate(3 * kMiB - 1000, MemoryTag::kAct), b = arena.allocate(kMiB, MemoryTag::kAct);
+    const Buffer mine = arena.account(a.data(), 100 * kMiB, MemoryTag::kCkpt);  // held by its owner
+  }
+  const ArenaUse first = arena.use();
+  EXPECT_EQ(first.peak_bytes, 4 * kMiB - 1000);
+  EXPECT_GE(first.padding_bytes, 1000);
+  EXPECT_GE(first.held_bytes, first.peak_bytes + first.padding_bytes);
+  EXPECT_EQ(first.blocks, 2);
+  EXPECT_EQ(first.block_bytes, first.peak_bytes);
+  EXPECT_GE(first.growths, 1);
+  EXPECT_LT(first.fragmentation(), 0.5);
+
+  arena.reset_peaks();
+  for (int i = 0; i < 3; ++i) arena.allocate(kMiB, MemoryTag::kTmp);
+  const ArenaUse second = arena.use();
+  EXPECT_EQ(second.peak_bytes, kMiB);
+  EXPECT_EQ(second.blocks, 3);
+  EXPECT_EQ(second.block_bytes, 3 * kMiB);
+  EXPECT_EQ(second.growths, 0);
+  EXPECT_EQ(second.held_bytes, first.held_bytes);
+  EXPECT_GT(second.fragmentation(), 0.5);
 }
 
 TEST(Arena, MovedBuffersAreGivenBackOnce) {

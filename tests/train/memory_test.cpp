@@ -1,0 +1,145 @@
+// What a run needs is what the formulas of features.md say: G9 for what it keeps from step to step, G8 for what lives
+// between forward and backward, less what recomputation drops.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "tests/support/tiny_run.h"
+
+namespace ms {
+namespace {
+
+using core::MemoryTag;
+
+constexpr int64_t kSeq = 64, kBatch = 2, kTokens = kSeq * kBatch;
+
+enum class Family { kLlama, kGpt };
+
+struct Mode {
+  const char* name;
+  bool rebuilt;        // --recompute-norm --recompute-activation-function
+  const char* method;  // of full recomputation; empty: none
+  int64_t num_layers;  // of it
+  bool mlp = false;    // --recompute-modules mlp
+};
+
+constexpr Mode kModes[] = {{"none", false, "", 0},
+                           {"norm and activation", true, "", 0},
+                           {"norm and MLP", true, "", 0, true},
+                           {"3 layers, norm and activation in the rest", true, "block", 3},
+                           {"every layer", false, "uniform", 1},
+                           {"every layer in groups of 2", false, "uniform", 2}};
+
+train::TrainerConfig config_of(Family family, bool bf16, const Mode& mode, const std::filesystem::path& folder) {
+  train::TrainerConfig config = test::tiny_config(folder);
+  core::TransformerConfig& model = config.model;
+  model.num_layers = 8;
+  model.hidden_size = 128;
+  model.num_attention_heads = 4;
+  model.kv_channels = 32;
+  model.num_query_groups = 2;
+  model.ffn_hidden_size = 352;
+  if (family == Family::kGpt) {
+    model.normalization = "LayerNorm";
+    model.position_embedding_type = "learned_absolute";
+    model.swiglu = false;
+    model.add_bias_linear = true;
+    model.group_query_attention = false;
+    model.num_query_groups = core::TransformerConfig().num_query_groups;
+    model.ffn_hidden_size = 512;
+    model.untie_embeddings_and_output_weights = false;
+  }
+  train::TrainingConfig& training = config.training;
+  training.train_iters = 2;
+  training.seq_length = kSeq;
+  training.micro_batch_size = training.global_batch_size = kBatch;
+  training.bf16 = bf16;
+  training.recompute_norm = training.recompute_activation_function = mode.rebuilt;
+  if (mode.mlp) {
+    training.recompute_granularity = "selective";
+    training.recompute_modules = {"mlp"};
+  }
+  if (*mode.method != '\0') {
+    training.recompute_granularity = "full";
+    training.recompute_method = mode.method;
+    training.recompute_num_layers = mode.num_layers;
+  }
+  return config;
+}
+
+struct Formula {
+  Formula(const train::TrainerConfig& config, const Mode& recompute)
+      : model(config.model), mode(recompute), element(config.training.bf16 ? 2 : 4) {}
+
+  int64_t hidden() const { return element * kTokens * model.hidden_size; }
+  int64_t heads() const { return model.num_attention_heads; }
+  int64_t groups() const { return model.group_query_attention ? model.num_query_groups : heads(); }
+
+  // A_layer of G8; an activation that is not gated has one input and one output of f.
+  int64_t layer(bool rebuilds) const {
+    const int64_t h = model.hidden_size, d = model.kv_channels, f = model.ffn_hidden_size;
+    const int64_t norms = rebuilds ? 2 * h : 4 * h;
+    const int64_t mlp = mode.mlp ? 0 : (model.gated() ? 2 * f : f) + (rebuilds ? 0 : f);
+    return element * kTokens * (norms + (heads() + 2 * groups()) * d + heads() * d + mlp) + 4 * kTokens * heads();
+  }
+
+  // The most of the moments when all layers' are held (the logits; the first step of backward, which has a gradient
+  // and rebuilds the MLP's), and the backward of what is recomputed whole.
+  int64_t activations() const {
+    const int64_t layers = model.num_layers, f = model.ffn_hidden_size, logit = 4 + (element < 4 ? element : 0);
+    const int64_t logits = 2 * hidden() + kTokens * model.padded_vocab_size(1) * logit;
+    const int64_t rebuilt_mlp = element * kTokens * ((mode.mlp && model.gated() ? 2 * f : mode.mlp ? f : 0) + f);
+    const int64_t head = std::max(logits, 2 * hidden() + (mode.rebuilt ? rebuilt_mlp : 0));
+    const std::string method = mode.method;
+    if (method.empty()) return layers * layer(mode.rebuilt) + head;
+    const bool block = method == "block";
+    const int64_t group = block ? 1 : mode.num_layers;                // run again at once
+    const int64_t inputs = block ? mode.num_layers : layers / group;  // that are kept
+    const int64_t whole = block ? (layers - mode.num_layers) * layer(mode.rebuilt) : 0;
+    return inputs * hidden() + std::max(whole + head, group * layer(false) + 2 * hidden());
+  }
+
+  const core::TransformerConfig& model;
+  const Mode& mode;
+  int64_t element;
+};
+
+int64_t peak(const train::StepMetrics& step, MemoryTag tag) { return step.peak_bytes[static_cast<size_t>(tag)]; }
+
+void expect_within_a_tenth(int64_t seen, int64_t formula, const char* what) {
+  EXPECT_NEAR(static_cast<double>(seen), static_cast<double>(formula), 0.1 * static_cast<double>(formula))
+      << what << ": seen " << seen << " bytes, by the formula " << formula;
+}
+
+TEST(Memory, IsWhatTheFormulasSay) {
+  for (const Family family : {Family::kLlama, Family::kGpt}) {
+    for (const bool bf16 : {false, true}) {
+      for (const Mode& mode : kModes) {
+        SCOPED_TRACE(core::cat(family == Family::kLlama ? "Llama" : "GPT", bf16 ? " bf16, " : " fp32, ", mode.name));
+        const test::TemporaryFolder folder;
+        train::TrainerConfig config = config_of(family, bf16, mode, folder.path());
+        const train::StepMetrics step = test::run_on_threads(config, 1).steps.back();
+        config.model.vocab_size = 257;
+        config.resolve_and_validate(1);
+        const int64_t parameters = config.model.num_parameters(1);
+
+        // G9. A tied embedding's own sums, of the rows that a step has, are within the tenth.
+        EXPECT_EQ(peak(step, MemoryTag::kMaster) > 0, bf16);
+        expect_within_a_tenth(peak(step, MemoryTag::kParam) + peak(step, MemoryTag::kGrad) +
+                                  peak(step, MemoryTag::kMaster) + peak(step, MemoryTag::kOptim),
+                              (bf16 ? 18 : 16) * parameters, "static");
+        expect_within_a_tenth(peak(step, MemoryTag::kAct), Formula(config, mode).activations(), "activations");
+
+        // What is held is what was needed at once; a heap grows by 2 MiB.
+        EXPECT_EQ(step.arena.growths, 0);
+        EXPECT_LT(static_cast<double>(step.arena.held_bytes - (int64_t{4} << 20)),
+                  1.1 * static_cast<double>(step.arena.peak_bytes));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ms

@@ -1,0 +1,32 @@
+// Sums of gradients by row of an embedding, for the rows that a step has: a step has few of a vocabulary, and sums for
+// all of them are as much memory as the embedding's weight. They are memory between the first add and the fold only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+#include "train/ops/context.h"
+
+namespace ms::train {
+
+class RowSums {
+ public:
+  // Of an embedding [rows, width]; most_ids: how many are added at most before a fold.
+  RowSums(int64_t rows, int64_t width, int64_t most_ids);
+
+  // dy [n, width] to the sums of ids [n], in their order. Ids outside first_id .. first_id + rows are passed over.
+  void add(ops::Context& context, std::span<const int32_t> ids, const core::TensorView& dy, int64_t first_id);
+  // main_grad [rows, width] += the sums, which begin anew.
+  void fold(ops::Context& context, const core::TensorView& main_grad);
+
+ private:
+  int64_t width_, most_;
+  std::vector<int32_t> rows_;          // whose sums they are, in the order that they came in
+  std::vector<int32_t> place_of_row_;  // -1: has no sum yet
+  std::vector<int32_t> places_;        // of the ids of one call
+  core::Tensor sums_;                  // fp32 [most distinct rows, width]
+};
+
+}  // namespace ms::train
