@@ -326,18 +326,21 @@ void TrainerConfig::resolve_and_validate(int world_size) {
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,
       "--adam-beta1 and --adam-beta2 must be in [0, 1)");
 
-  if (training.recompute_granularity == "selective") training.recompute_granularity.clear();
   const std::string& granularity = training.recompute_granularity;
-  require(granularity.empty() || granularity == "full", "--recompute-granularity ", granularity,
-          ": expected full or selective");
-  require(granularity.empty() == training.recompute_method.empty(),
+  require_one_of("--recompute-granularity", granularity, {"", "full", "selective"});
+  const bool full = granularity == "full";
+  require(full != training.recompute_method.empty(),
           "--recompute-granularity full and --recompute-method (uniform or block) go together");
-  require(granularity.empty() || ((training.recompute_method == "uniform" || training.recompute_method == "block") &&
-                                  training.recompute_num_layers > 0),
+  require(!full || ((training.recompute_method == "uniform" || training.recompute_method == "block") &&
+                    training.recompute_num_layers > 0),
           "--recompute-method ", training.recompute_method,
           ": expected uniform or block, with --recompute-num-layers above 0");
-  require(!granularity.empty() || training.recompute_num_layers == 0,
-          "--recompute-num-layers needs --recompute-granularity full");
+  require(full || training.recompute_num_layers == 0, "--recompute-num-layers needs --recompute-granularity full");
+  for (const std::string& module : training.recompute_modules) {
+    require_one_of("--recompute-modules", module, {"core_attn", "layernorm", "mlp"});
+  }
+  require(training.recompute_modules.empty() || granularity == "selective",
+          "--recompute-modules needs --recompute-granularity selective");
   const bool uniform = training.recompute_method == "uniform";
   require(!uniform || !training.recompute_activation_function,
           "--recompute-activation-function does not go with --recompute-method uniform, which drops all; use block");

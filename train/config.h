@@ -142,6 +142,7 @@ struct TrainingConfig {
   bool calculate_per_token_loss = false;
   bool add_position_embedding = true;
   std::string recompute_granularity;
+  std::vector<std::string> recompute_modules;
   std::string recompute_method;
   int64_t recompute_num_layers = 0;
   bool recompute_activation_function = false;
@@ -187,8 +188,12 @@ struct TrainingConfig {
     field("add_position_embedding", &C::add_position_embedding,
           "off (--no-position-embedding): no learned positions; --position-embedding-type must not ask for them");
     field("recompute_granularity", &C::recompute_granularity,
-          "full: drop activations and compute them again in backward; selective: as none, attention keeps no "
-          "probabilities here");
+          "Drop activations and compute them again in backward. full: of whole layers; selective: of "
+          "--recompute-modules");
+    field(
+        "recompute_modules", &C::recompute_modules,
+        "mlp: all between an MLP's input and its result; layernorm: as --recompute-norm; core_attn: attention keeps no "
+        "probabilities here");
     field("recompute_method", &C::recompute_method,
           "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
     field("recompute_num_layers", &C::recompute_num_layers,
@@ -339,7 +344,7 @@ struct LoggerConfig {
     field("log_level", &C::log_level, "debug, info, warning or error");
     field("log_rank", &C::log_rank, "0, or all");
     field("metrics_path", &C::metrics_path, "JSON lines of every step, under Megatron's names");
-    field("report_memory", &C::report_memory, "Peak memory by purpose on every line");
+    field("report_memory", &C::report_memory, "Peak memory by purpose on every line, and how the arena holds it");
     field("peak_tflops", &C::peak_tflops, "Peak of one rank for MFU; 0: measured by a GEMM at start");
     field("log_throughput", &C::log_throughput, "TFLOP/s of a rank in the event files too, beside the times");
     field("tensorboard_dir", &C::tensorboard_dir, "Folder of TensorBoard event files");

@@ -52,6 +52,7 @@ train::RunSummary run_dropping(const train::TrainingConfig& drops, const test::T
   config.training.recompute_activation_function = drops.recompute_activation_function;
   config.training.recompute_activation_function_num_layers = drops.recompute_activation_function_num_layers;
   config.training.recompute_granularity = drops.recompute_granularity;
+  config.training.recompute_modules = drops.recompute_modules;
   config.training.recompute_method = drops.recompute_method;
   config.training.recompute_num_layers = drops.recompute_num_layers;
   if (gpt) {
@@ -83,6 +84,11 @@ TEST(RebuiltOutputs, ChangeNoBitAndHoldLessByTheFormula) {
       const int64_t product = kBytes * kTokens * kFfn / layout.tp;
       expect_same({.recompute_activation_function = true}, kLayers * product);
       expect_same({.recompute_activation_function = true, .recompute_norm = true}, kLayers * (product + norms));
+      const int64_t fc1 = gpt ? product : 2 * product;
+      expect_same({.recompute_granularity = "selective", .recompute_modules = {"mlp"}},
+                  kLayers * (norms / 2 + fc1 + product));
+      expect_same({.recompute_granularity = "selective", .recompute_modules = {"core_attn", "layernorm", "mlp"}},
+                  kLayers * (norms + fc1 + product));
     }
   }
 }

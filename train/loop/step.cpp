@@ -80,7 +80,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     }
   }
   links_.finish();
-  if (!forward_only && stage_.loss_head() != nullptr) stage_.loss_head()->fold_tied_gradient();
+  if (!forward_only) stage_.fold_tied_gradient();
 
   // Only the last stage has sums; the others add zeros, which changes no bit.
   if (state_.groups.dp_cp.size() > 1) state_.groups.dp_cp.allreduce(sums);

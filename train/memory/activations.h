@@ -32,7 +32,7 @@ struct MlpActivations {
   core::Tensor input;   // [seq', batch, hidden]: the residual stream after attention
   core::Tensor normed;  // undefined if it is rebuilt
   ops::NormStatistics norm;
-  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that
+  core::Tensor fc1;      // [seq, batch, ffn / tp], or [gate | up] of twice that; undefined if it is rebuilt
   core::Tensor product;  // [seq, batch, ffn / tp]: what linear_fc2 reads; undefined if it is rebuilt
   core::Tensor branch;   // with post_norm only: what the norm behind the MLP reads
   ops::NormStatistics post_norm;
@@ -52,10 +52,12 @@ struct LayerActivations {
 };
 
 // Outputs that a layer drops as soon as the product behind them has read them, and rebuilds for that product's weight
-// gradient from what it keeps anyway: one pass over memory for each (features.md 4.2, 4.7).
+// gradient from what it keeps anyway: one pass over memory for each (features.md 4.2, 4.7), or for the MLP as a whole
+// one product of three.
 struct RebuiltOutputs {
   bool norms = false;       // of attention and MLP
   bool activation = false;  // of the MLP
+  bool mlp = false;         // of the MLP's norm, linear_fc1 and activation
 };
 
 // Of a layer, counted within its chunk. Layers that are recomputed whole rebuild nothing apart.

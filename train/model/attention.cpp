@@ -94,23 +94,17 @@ core::Tensor Attention::backward_projection(const core::TensorView& dy, const At
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dy, gathered);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
-  core::Tensor dcontext = ops::linear_dgrad(ops, full, projection_.weight);
   ops::linear_wgrad(ops, context, full, projection_.main_grad);
-  return dcontext;
+  return ops::linear_dgrad(ops, full, projection_.weight);
 }
 
-core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorView& x,
-                                 const AttentionActivations& saved, const core::TensorView& dresidual,
-                                 std::span<const int64_t> samples) {
+// -> gradient of what linear_qkv gave, [seq, batch, (heads + 2 groups) * head_dim].
+core::Tensor Attention::backward_core(core::Tensor dcontext, AttentionActivations& saved,
+                                      std::span<const int64_t> samples) {
   ops::Context& ops = state_.ops;
-  core::Tensor dbranch;
-  if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
-  core::Tensor dcontext = backward_projection(post_norm_ ? dbranch.view() : dy, saved);
-  dbranch.reset();
-
   ops::QkvGradients grads = ops::causal_attention_backward(ops, dcontext.view().reshaped(saved.out.shape()), saved.q,
                                                            saved.k, saved.v, saved.out, saved.lse, rule(samples));
-  dcontext.reset();
+  for (core::Tensor* read : {&dcontext, &saved.q, &saved.k, &saved.v, &saved.out, &saved.lse}) read->reset();
   if (rope_ != nullptr) {
     ops::rope_inplace(ops, grads.dq, *rope_, 0, /*inverse=*/true);
     ops::rope_inplace(ops, grads.dk, *rope_, 0, /*inverse=*/true);
@@ -119,15 +113,27 @@ core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorV
     grads.dq = q_norm_->backward(grads.dq, saved.q_raw, saved.q_norm);
     grads.dk = k_norm_->backward(grads.dk, saved.k_raw, saved.k_norm);
   }
-  core::Tensor dpacked = ops::merge_qkv(ops, grads.dq, grads.dk, grads.dv);
-  grads = {};
+  return ops::merge_qkv(ops, grads.dq, grads.dk, grads.dv);
+}
 
-  core::Tensor rebuilt, gathered;  // only the sequence shard was saved: one more all-gather (features.md 2.6)
-  const core::TensorView normed = norm_.output(saved.normed, x, rebuilt);
-  const core::TensorView full = enter_column_parallel(state_, normed, gathered);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dpacked, qkv_.weight);
+core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorView& x, AttentionActivations& saved,
+                                 const core::TensorView& dresidual, std::span<const int64_t> samples) {
+  ops::Context& ops = state_.ops;
+  core::Tensor dbranch;
+  if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
+  core::Tensor dcontext = backward_projection(post_norm_ ? dbranch.view() : dy, saved);
+  dbranch.reset();
+  core::Tensor dpacked = backward_core(std::move(dcontext), saved, samples);
+
+  norm_.rebuild(x, saved.normed);
+  core::Tensor gathered;  // only the sequence shard was saved: one more all-gather (features.md 2.6)
+  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   ops::linear_wgrad(ops, full, dpacked, qkv_.main_grad);
+  gathered.reset();
+  saved.normed.reset();
   if (qkv_bias_ != nullptr) ops::bias_grad(ops, dpacked, qkv_bias_->main_grad);
+  core::Tensor dnormed = ops::linear_dgrad(ops, dpacked, qkv_.weight);
+  dpacked.reset();
   dnormed = leave_row_parallel(state_, std::move(dnormed));
   return norm_.backward(dnormed, x, saved.norm, &dresidual);
 }

@@ -26,13 +26,15 @@ class Attention {
   // is null. Fills `saved`. samples: their numbers in the run, for dropout; empty outside training.
   core::Tensor forward(const core::TensorView& x, AttentionActivations& saved, const core::TensorView* residual,
                        std::span<const int64_t> samples);
-  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the returned dx.
-  core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const AttentionActivations& saved,
+  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the returned dx. What has
+  // been read of `saved` is given back as it goes.
+  core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, AttentionActivations& saved,
                         const core::TensorView& dresidual, std::span<const int64_t> samples);
 
  private:
   ops::AttentionRule rule(std::span<const int64_t> samples) const;
   core::Tensor backward_projection(const core::TensorView& dy, const AttentionActivations& saved);
+  core::Tensor backward_core(core::Tensor dcontext, AttentionActivations& saved, std::span<const int64_t> samples);
 
   RankState& state_;
   const ops::RopeTable* rope_;

@@ -25,6 +25,12 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
       positions_(parameters.find("embedding.position_embeddings.weight")),
       dropout_(state, "embedding"),
       multiplier_(1.0F) {
+  if (weight_.spec.is_tied_embedding && state.groups.is_last_stage()) {
+    const TrainingConfig& training = state.config.training;
+    apart_.emplace(
+        weight_.weight.dim(0), weight_.weight.dim(1),
+        state.config.num_microbatches(state.groups.dp_cp.size()) * training.micro_batch_size * training.seq_length);
+  }
   if (!state.config.model.input_embeds_norm) return;
   // transformers rounds the factor to the model's dtype.
   multiplier_ = static_cast<float>(std::sqrt(static_cast<double>(state.config.model.hidden_size)));
@@ -62,9 +68,16 @@ void Embedding::backward(const Microbatch& microbatch, core::Tensor dhidden, std
   if (multiplier_ != 1.0F) ops::scale_inplace(state_.ops, dhidden, multiplier_);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dhidden, gathered);
-  ops::embedding_backward(state_.ops, ids_of(microbatch),
-                          full.reshaped({microbatch.seq * microbatch.batch, state_.config.model.hidden_size}),
-                          weight_.main_grad, first_vocab_id(state_, weight_));
+  const core::TensorView rows = full.reshaped({microbatch.seq * microbatch.batch, state_.config.model.hidden_size});
+  if (apart_) {
+    apart_->add(state_.ops, ids_of(microbatch), rows, first_vocab_id(state_, weight_));
+  } else {
+    ops::embedding_backward(state_.ops, ids_of(microbatch), rows, weight_.main_grad, first_vocab_id(state_, weight_));
+  }
+}
+
+void Embedding::fold_tied_gradient() {
+  if (apart_) apart_->fold(state_.ops, weight_.main_grad);
 }
 
 }  // namespace ms::train

@@ -3,12 +3,14 @@
 // (megatron/core/models/common/embeddings/language_model_embedding.py).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "train/data/sampler.h"
 #include "train/model/dropout.h"
 #include "train/model/parameters.h"
+#include "train/model/row_sums.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -39,6 +41,8 @@ class Embedding {
   core::Tensor forward(const Microbatch& microbatch, std::span<const int64_t> samples);
   // dhidden: gradient of the result; overwritten. Adds to the weights' main_grad.
   void backward(const Microbatch& microbatch, core::Tensor dhidden, std::span<const int64_t> samples);
+  // After the last backward of a step: adds what a tied embedding has collected apart to its main_grad.
+  void fold_tied_gradient();
 
  private:
   int64_t first_position(const core::TensorView& hidden) const;
@@ -51,6 +55,9 @@ class Embedding {
   HiddenDropout dropout_;
   float multiplier_;  // of the word embeddings
   std::vector<int32_t> ids_;
+  // With a tied weight whose output layer is on this stage too: the layer adds to main_grad, this here (G4: two
+  // accumulators).
+  std::optional<RowSums> apart_;
 };
 
 }  // namespace ms::train

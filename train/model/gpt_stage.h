@@ -41,6 +41,11 @@ class GptStage {
   // chunk.
   core::Tensor backward(int chunk, const Microbatch& microbatch, core::Tensor dy, StageActivations& saved);
 
+  // After the last backward of a step.
+  void fold_tied_gradient() {
+    if (embedding_) embedding_->fold_tied_gradient();
+  }
+
   // For generation: hidden behind the chunk's layers, and on the last stage the loss head, which has the logits.
   core::Tensor forward_hidden(int chunk, const Microbatch& microbatch, core::Tensor input);
   LossHead* loss_head() { return loss_ ? &*loss_ : nullptr; }

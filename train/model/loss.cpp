@@ -42,15 +42,6 @@ LossHead::LossHead(RankState& state, ParameterStore& parameters)
       norm_(state, parameters, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias"),
       weight_(output_weight(state, parameters)) {}
 
-core::TensorView LossHead::output_gradient() {
-  if (!weight_.spec.is_tied_embedding || !state_.groups.is_first_stage()) return weight_.main_grad;
-  if (!tied_grad_.defined()) {
-    tied_grad_ =
-        core::Tensor::zeros(state_.ops.arena, core::DType::kFp32, weight_.weight.shape(), core::MemoryTag::kGrad);
-  }
-  return tied_grad_;
-}
-
 core::Tensor LossHead::logits_of(const core::TensorView& rows) {
   core::Tensor logits = ops::linear_fp32(state_.ops, rows, weight_.weight, weight_.packed.get());
   const double cap = state_.config.model.output_logit_softcapping;
@@ -92,7 +83,7 @@ core::Tensor LossHead::rows_backward(const LossRows& rows, int64_t begin, const 
   if (state_.config.params_dtype() != core::DType::kFp32) {
     dlogits = ops::cast(ops, dlogits, state_.config.params_dtype());
   }
-  ops::linear_wgrad(ops, hidden, dlogits, output_gradient());
+  ops::linear_wgrad(ops, hidden, dlogits, weight_.main_grad);
   return ops::linear_dgrad(ops, dlogits, weight_.weight);
 }
 
@@ -113,9 +104,6 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
 
   const bool in_chunks = state_.config.training.loss_chunk_size > 0;
   const int64_t step = in_chunks ? state_.config.training.loss_chunk_size * microbatch.batch : count;
-  if (in_chunks && scale) {
-    saved.dnormed = core::Tensor(state_.ops.arena, weight_.weight.dtype(), hidden.shape(), core::MemoryTag::kAct);
-  }
   LossValue loss;
   for (int64_t begin = 0; begin < count; begin += step) {
     const int64_t end = std::min(begin + step, count);
@@ -125,12 +113,16 @@ LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved
     if (!scale) continue;
     if (in_chunks) {
       const core::Tensor dx = rows_backward(rows, begin, x, std::move(logits));
-      std::memcpy(saved.dnormed.view().rows(begin, end).bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));
+      std::memcpy(x.bytes(), dx.bytes(), static_cast<size_t>(dx.size_bytes()));  // nothing reads x any more
     } else {
       saved.logits = std::move(logits);
     }
   }
   if (!scale) saved.drop();
+  if (in_chunks && scale) {
+    saved.dnormed = std::move(gathered.defined() ? gathered : saved.normed);
+    saved.normed.reset();
+  }
   return loss;
 }
 
@@ -160,12 +152,6 @@ std::vector<float> LossHead::last_logits(const core::TensorView& hidden, int64_t
   state_.groups.tp.allgather(local.view().reshaped({local.size()}), view(logits));
   logits.resize(static_cast<size_t>(state_.config.model.vocab_size));
   return logits;
-}
-
-void LossHead::fold_tied_gradient() {
-  if (!tied_grad_.defined()) return;
-  ops::accumulate_fp32(state_.ops, weight_.main_grad, tied_grad_);
-  ops::fill_zero(state_.ops, tied_grad_);
 }
 
 }  // namespace ms::train

@@ -30,7 +30,8 @@ struct LossActivations {
   core::Tensor normed;
   ops::NormStatistics norm;
   core::Tensor logits;   // in one piece: fp32 [seq * batch, vocab / tp], soft-capped
-  core::Tensor dnormed;  // in chunks: [seq * batch, hidden], not yet summed over TP
+  core::Tensor dnormed;  // in chunks: [seq * batch, hidden], not yet summed over TP; in the memory of what the output
+                         // layer read
   LossRows rows;
 
   // The tensors; rows keep their room for the next step.
@@ -55,9 +56,6 @@ class LossHead {
   // Logits of the last position of a batch of one, gathered over TP: true vocabulary, fp32. hidden as saved.input.
   std::vector<float> last_logits(const core::TensorView& hidden, int64_t position);
 
-  // Adds the gradient that the output layer collected apart to a tied embedding's main_grad (G4: two accumulators).
-  void fold_tied_gradient();
-
  private:
   // fp32 logits of rows [n, hidden]: this rank's slice of the vocabulary, soft-capped.
   core::Tensor logits_of(const core::TensorView& rows);
@@ -66,14 +64,10 @@ class LossHead {
   // The same rows. Adds to the weight's gradient; returns the one with respect to hidden [n, hidden], to be summed over
   // TP.
   core::Tensor rows_backward(const LossRows& rows, int64_t begin, const core::TensorView& hidden, core::Tensor logits);
-  // Where the weight's gradient is added. A tied weight on one stage has an accumulator of its own, made at the first
-  // use: it then takes the block that the initial values of the embedding were drawn in.
-  core::TensorView output_gradient();
 
   RankState& state_;
   Norm norm_;
   Parameter& weight_;
-  core::Tensor tied_grad_;  // with a tied weight on one stage: the output layer's own accumulator
 };
 
 }  // namespace ms::train

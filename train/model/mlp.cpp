@@ -37,17 +37,22 @@ core::Tensor Mlp::activated(const core::TensorView& fc1) {
   return gated_ ? ops::gated_activation(state_.ops, activation_, fc1) : ops::activation(state_.ops, activation_, fc1);
 }
 
+// What linear_fc1 gives of saved.normed.
+void Mlp::fill_fc1(MlpActivations& saved) {
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  saved.fc1 = ops::linear(state_.ops, full, fc1_.weight, {.bias = weight_of(fc1_bias_)}, fc1_.packed.get());
+}
+
 core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residual) {
   ops::Context& ops = state_.ops;
   saved.normed = norm_.forward(saved.input, saved.norm);
-  core::Tensor gathered;
-  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
-  saved.fc1 = ops::linear(ops, full, fc1_.weight, {.bias = weight_of(fc1_bias_)}, fc1_.packed.get());
-  gathered.reset();
-  if (rebuilds_.norms) saved.normed.reset();
+  fill_fc1(saved);
+  if (rebuilds_.norms || rebuilds_.mlp) saved.normed.reset();
   saved.product = activated(saved.fc1);
+  if (rebuilds_.mlp) saved.fc1.reset();
   core::Tensor branch = row_parallel_linear(state_, saved.product, fc2_, fc2_bias_, post_norm_ ? nullptr : residual);
-  if (rebuilds_.activation) saved.product.reset();
+  if (rebuilds_.activation || rebuilds_.mlp) saved.product.reset();
   if (!post_norm_) return branch;
   saved.branch = std::move(branch);
   core::Tensor normed = post_norm_->forward(saved.branch, saved.post_norm);
@@ -56,34 +61,46 @@ core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residua
 }
 
 // -> gradient of the activation's result, [seq, batch, ffn / tp].
-core::Tensor Mlp::backward_fc2(const core::TensorView& dy, const MlpActivations& saved) {
+core::Tensor Mlp::backward_fc2(const core::TensorView& dy, MlpActivations& saved) {
   ops::Context& ops = state_.ops;
   if (fc2_bias_ != nullptr) ops::bias_grad(ops, dy, fc2_bias_->main_grad);
   core::Tensor gathered;
   const core::TensorView full = enter_column_parallel(state_, dy, gathered);
-  core::Tensor dproduct = ops::linear_dgrad(ops, full, fc2_.weight);
-  core::Tensor rebuilt;
-  if (!saved.product.defined()) rebuilt = activated(saved.fc1);
-  ops::linear_wgrad(ops, rebuilt.defined() ? rebuilt : saved.product, full, fc2_.main_grad);
-  return dproduct;
+  if (!saved.product.defined()) saved.product = activated(saved.fc1);
+  ops::linear_wgrad(ops, saved.product, full, fc2_.main_grad);
+  saved.product.reset();
+  return ops::linear_dgrad(ops, full, fc2_.weight);
 }
 
-core::Tensor Mlp::backward(const core::TensorView& dy, const MlpActivations& saved, const core::TensorView& dresidual) {
+// -> gradient of what linear_fc1 read, [seq', batch, hidden].
+core::Tensor Mlp::backward_fc1(core::Tensor dfc1, MlpActivations& saved) {
+  ops::Context& ops = state_.ops;
+  norm_.rebuild(saved.input, saved.normed);
+  core::Tensor gathered;
+  const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
+  ops::linear_wgrad(ops, full, dfc1, fc1_.main_grad);
+  gathered.reset();
+  saved.normed.reset();
+  if (fc1_bias_ != nullptr) ops::bias_grad(ops, dfc1, fc1_bias_->main_grad);
+  core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight);
+  dfc1.reset();
+  return leave_row_parallel(state_, std::move(dnormed));
+}
+
+core::Tensor Mlp::backward(const core::TensorView& dy, MlpActivations& saved, const core::TensorView& dresidual) {
   ops::Context& ops = state_.ops;
   core::Tensor dbranch;
   if (post_norm_) dbranch = post_norm_->backward(dy, saved.branch, saved.post_norm);
+  if (!saved.fc1.defined()) {
+    norm_.rebuild(saved.input, saved.normed);
+    fill_fc1(saved);
+  }
   core::Tensor dproduct = backward_fc2(post_norm_ ? dbranch.view() : dy, saved);
   dbranch.reset();
-  core::Tensor dfc1 = gated_ ? ops::gated_activation_backward(ops, activation_, dproduct, saved.fc1)
-                             : ops::activation_backward(ops, activation_, dproduct, saved.fc1);
+  core::Tensor dfc1 = gated_ ? ops::gated_activation_backward(ops, activation_, dproduct, std::move(saved.fc1))
+                             : ops::activation_backward(ops, activation_, dproduct, std::move(saved.fc1));
   dproduct.reset();
-  core::Tensor rebuilt, gathered;
-  const core::TensorView normed = norm_.output(saved.normed, saved.input, rebuilt);
-  const core::TensorView full = enter_column_parallel(state_, normed, gathered);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight);
-  ops::linear_wgrad(ops, full, dfc1, fc1_.main_grad);
-  if (fc1_bias_ != nullptr) ops::bias_grad(ops, dfc1, fc1_bias_->main_grad);
-  dnormed = leave_row_parallel(state_, std::move(dnormed));
+  const core::Tensor dnormed = backward_fc1(std::move(dfc1), saved);
   return norm_.backward(dnormed, saved.input, saved.norm, &dresidual);
 }
 

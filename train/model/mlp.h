@@ -20,12 +20,15 @@ class Mlp {
   // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream, plus `residual` unless that
   // is null. Fills the rest of `saved`.
   core::Tensor forward(MlpActivations& saved, const core::TensorView* residual);
-  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the result.
-  core::Tensor backward(const core::TensorView& dy, const MlpActivations& saved, const core::TensorView& dresidual);
+  // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the result. What has been
+  // read of `saved` is given back as it goes.
+  core::Tensor backward(const core::TensorView& dy, MlpActivations& saved, const core::TensorView& dresidual);
 
  private:
+  void fill_fc1(MlpActivations& saved);
   core::Tensor activated(const core::TensorView& fc1);
-  core::Tensor backward_fc2(const core::TensorView& dy, const MlpActivations& saved);
+  core::Tensor backward_fc2(const core::TensorView& dy, MlpActivations& saved);
+  core::Tensor backward_fc1(core::Tensor dfc1, MlpActivations& saved);
 
   RankState& state_;
   Norm norm_;

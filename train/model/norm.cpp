@@ -19,11 +19,10 @@ core::Tensor Norm::forward(const core::TensorView& x, ops::NormStatistics& saved
   return ops::layer_norm(state_.ops, x, weight_.weight, bias_->weight, rule_, &saved);
 }
 
-core::TensorView Norm::output(const core::Tensor& kept, const core::TensorView& x, core::Tensor& rebuilt) {
-  if (kept.defined()) return kept;
+void Norm::rebuild(const core::TensorView& x, core::Tensor& y) {
+  if (y.defined()) return;
   ops::NormStatistics same;
-  rebuilt = forward(x, same);
-  return rebuilt;
+  y = forward(x, same);
 }
 
 core::Tensor Norm::backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,

@@ -17,8 +17,8 @@ class Norm {
 
   // x [.., h] -> y of the same shape; fills what backward needs besides x.
   core::Tensor forward(const core::TensorView& x, ops::NormStatistics& saved);
-  // forward's result: `kept`, or where that was dropped computed once more, into `rebuilt`.
-  core::TensorView output(const core::Tensor& kept, const core::TensorView& x, core::Tensor& rebuilt);
+  // Makes y, forward's result, once more where it was dropped.
+  void rebuild(const core::TensorView& x, core::Tensor& y);
   // -> dx [+ dresidual, the gradient that arrives past the norm]. Adds to the parameters' main_grad.
   core::Tensor backward(const core::TensorView& dy, const core::TensorView& x, const ops::NormStatistics& saved,
                         const core::TensorView* dresidual = nullptr);

@@ -47,20 +47,18 @@ Tensor activation(Context& context, Activation kind, const TensorView& x) {
   return y;
 }
 
-Tensor activation_backward(Context& context, Activation kind, const TensorView& dy, const TensorView& x) {
-  const detail::OpScope scope(context, names_of(kind).plain_backward, dy, x);
+Tensor activation_backward(Context& context, Activation kind, const TensorView& dy, Tensor x) {
+  const detail::OpScope scope(context, names_of(kind).plain_backward, dy, x.view());
   detail::check_shape(x, dy.shape(), "activation_backward: x");
   detail::check_dtype(x, dy.dtype(), "activation_backward: x");
-  Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, 3 * x.size_bytes());
-  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(x.size(), detail::kGrainElements, [&](int64_t begin, int64_t end) {
-      kernels::activation_backward(kind, dy.data<T>() + begin, x.data<T>() + begin, end - begin, dx.data<T>() + begin,
-                                   stores);
+      T* const values = x.data<T>() + begin;
+      kernels::activation_backward(kind, dy.data<T>() + begin, values, end - begin, values);
     });
   });
-  return dx;
+  return x;
 }
 
 Tensor gated_activation(Context& context, Activation kind, const TensorView& x) {
@@ -78,21 +76,19 @@ Tensor gated_activation(Context& context, Activation kind, const TensorView& x) 
   return y;
 }
 
-Tensor gated_activation_backward(Context& context, Activation kind, const TensorView& dy, const TensorView& x) {
-  const detail::OpScope scope(context, names_of(kind).gated_backward, dy, x);
+Tensor gated_activation_backward(Context& context, Activation kind, const TensorView& dy, Tensor x) {
+  const detail::OpScope scope(context, names_of(kind).gated_backward, dy, x.view());
   const int64_t f = dy.dim(-1);
   detail::check_shape(x, detail::with_last(dy.shape(), 2 * f), "gated_activation_backward: x");
   detail::check_dtype(x, dy.dtype(), "gated_activation_backward: x");
-  Tensor dx(context.arena, x.dtype(), x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, dy.size_bytes() + 2 * x.size_bytes());
-  const kernels::Stores stores = detail::stores_of(dx.size_bytes());
   detail::with_type(x.dtype(), [&]<class T>() {
     context.pool.parallel_for(detail::num_rows(x), detail::row_grain(f), [&](int64_t begin, int64_t end) {
-      kernels::gated_activation_backward(kind, dy.data<T>() + begin * f, x.data<T>() + begin * 2 * f, end - begin, f,
-                                         dx.data<T>() + begin * 2 * f, stores);
+      T* const values = x.data<T>() + begin * 2 * f;
+      kernels::gated_activation_backward(kind, dy.data<T>() + begin * f, values, end - begin, f, values);
     });
   });
-  return dx;
+  return x;
 }
 
 void softcap_inplace(Context& context, const TensorView& x, double cap) {

@@ -12,15 +12,13 @@ using kernels::Activation;
 
 // x: [.., f] -> [.., f].
 core::Tensor activation(Context& context, Activation kind, const core::TensorView& x);
-// dy: [.., f] -> dx [.., f] = dy * act'(x).
-core::Tensor activation_backward(Context& context, Activation kind, const core::TensorView& dy,
-                                 const core::TensorView& x);
+// dy: [.., f] -> dx [.., f] = dy * act'(x), in the memory of x.
+core::Tensor activation_backward(Context& context, Activation kind, const core::TensorView& dy, core::Tensor x);
 
 // x: [.., 2f] = [gate | up] -> [.., f].
 core::Tensor gated_activation(Context& context, Activation kind, const core::TensorView& x);
-// dy: [.., f] -> dx [.., 2f]: dgate = dy * up * act'(gate), dup = dy * act(gate).
-core::Tensor gated_activation_backward(Context& context, Activation kind, const core::TensorView& dy,
-                                       const core::TensorView& x);
+// dy: [.., f] -> dx [.., 2f], in the memory of x: dgate = dy * up * act'(gate), dup = dy * act(gate).
+core::Tensor gated_activation_backward(Context& context, Activation kind, const core::TensorView& dy, core::Tensor x);
 
 // x (fp32) becomes cap * tanh(x / cap): the soft cap of logits (Gemma 2).
 void softcap_inplace(Context& context, const core::TensorView& x, double cap);

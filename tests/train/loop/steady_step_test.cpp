@@ -53,6 +53,8 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
   test::run_thread_ranks(1, [&](core::Endpoint& endpoint) {
     config.model.vocab_size = 257;
     config.training.train_iters = 1;
+    config.training.micro_batch_size = kBatch;
+    config.training.global_batch_size = kBatch * static_cast<int64_t>(num_microbatches);
     config.resolve_and_validate(1);
     core::ProcessGroups groups(endpoint, config.grid(1));
     core::Arena arena;

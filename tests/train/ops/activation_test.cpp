@@ -22,14 +22,17 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
   for (const Activation kind : kKinds) {
     for (const int64_t f : {1, 13, 64}) {
       Ops ops(2);
-      const auto x = ops.random<TypeParam>({4, 3, 2 * f}, 1, 4), dy = ops.random<TypeParam>({4, 3, f}, 2);
+      auto x = ops.random<TypeParam>({4, 3, 2 * f}, 1, 4);
+      const auto dy = ops.random<TypeParam>({4, 3, f}, 2);
       const auto y = gated_activation(ops.context, kind, x);
       EXPECT_EQ(y.shape(), dy.shape());
       expect_near(y, reference::gated_activation(kind, array(x), f), 1e-30 + reference::underflow<TypeParam>(),
                   80 * kFp32 + roundoff<TypeParam>(), "y");
-      const auto dx = gated_activation_backward(ops.context, kind, dy, x);
       const Array want = reference::numeric_gradient(
           [&](const Array& v) { return reference::dot(reference::gated_activation(kind, v, f), array(dy)); }, array(x));
+      const std::byte* const memory = x.bytes();
+      const auto dx = gated_activation_backward(ops.context, kind, dy, std::move(x));
+      EXPECT_EQ(dx.bytes(), memory);
       expect_near(dx, want, 20 * 12 * kFp32 + 1e-8, roundoff<TypeParam>(), "dx");
     }
   }
@@ -38,13 +41,14 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
 TYPED_TEST(Activations, PlainAgreeWithTheDefinitionAndCentralDifferences) {
   for (const Activation kind : kKinds) {
     Ops ops(2);
-    const auto x = ops.random<TypeParam>({7, 41}, 1, 4), dy = ops.random<TypeParam>({7, 41}, 2);
+    auto x = ops.random<TypeParam>({7, 41}, 1, 4);
+    const auto dy = ops.random<TypeParam>({7, 41}, 2);
     expect_near(activation(ops.context, kind, x), reference::activation(kind, array(x)),
                 1e-30 + reference::underflow<TypeParam>(), 80 * kFp32 + roundoff<TypeParam>(), "y");
     const Array want = reference::numeric_gradient(
         [&](const Array& v) { return reference::dot(reference::activation(kind, v), array(dy)); }, array(x));
-    expect_near(activation_backward(ops.context, kind, dy, x), want, 12 * 12 * kFp32 + 1e-8, roundoff<TypeParam>(),
-                "dx");
+    expect_near(activation_backward(ops.context, kind, dy, std::move(x)), want, 12 * 12 * kFp32 + 1e-8,
+                roundoff<TypeParam>(), "dx");
   }
 }
 
