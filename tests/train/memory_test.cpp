@@ -77,21 +77,22 @@ struct Formula {
   int64_t heads() const { return model.num_attention_heads; }
   int64_t groups() const { return model.group_query_attention ? model.num_query_groups : heads(); }
 
+  int64_t product() const { return element * kTokens * model.ffn_hidden_size; }
+  int64_t fc1() const { return model.gated() ? 2 * product() : product(); }
+
   // A_layer of G8; an activation that is not gated has one input and one output of f.
   int64_t layer(bool rebuilds) const {
-    const int64_t h = model.hidden_size, d = model.kv_channels, f = model.ffn_hidden_size;
-    const int64_t norms = rebuilds ? 2 * h : 4 * h;
-    const int64_t mlp = mode.mlp ? 0 : (model.gated() ? 2 * f : f) + (rebuilds ? 0 : f);
-    return element * kTokens * (norms + (heads() + 2 * groups()) * d + heads() * d + mlp) + 4 * kTokens * heads();
+    const int64_t norms = (rebuilds ? 2 : 4) * hidden(), mlp = mode.mlp ? 0 : fc1() + (rebuilds ? 0 : product());
+    return norms + element * kTokens * (2 * heads() + 2 * groups()) * model.kv_channels + mlp + 4 * kTokens * heads();
   }
 
-  // The most of the moments when all layers' are held (the logits; the first step of backward, which has a gradient
-  // and rebuilds the MLP's), and the backward of what is recomputed whole.
+  // The most of the moments when all layers' are held (the logits; the begin of backward, which rebuilds the MLP's),
+  // and the backward of what is recomputed whole.
   int64_t activations() const {
-    const int64_t layers = model.num_layers, f = model.ffn_hidden_size, logit = 4 + (element < 4 ? element : 0);
-    const int64_t logits = 2 * hidden() + kTokens * model.padded_vocab_size(1) * logit;
-    const int64_t rebuilt_mlp = element * kTokens * ((mode.mlp && model.gated() ? 2 * f : mode.mlp ? f : 0) + f);
-    const int64_t head = std::max(logits, 2 * hidden() + (mode.rebuilt ? rebuilt_mlp : 0));
+    const int64_t layers = model.num_layers, logit = 4 + (element < 4 ? element : 0);
+    const int64_t logits = kTokens * model.padded_vocab_size(1) * logit;
+    const int64_t rebuilt = (mode.mlp ? fc1() : 0) + (mode.rebuilt ? product() : 0);
+    const int64_t head = 2 * hidden() + std::max(logits, rebuilt);
     const std::string method = mode.method;
     if (method.empty()) return layers * layer(mode.rebuilt) + head;
     const bool block = method == "block";

@@ -78,7 +78,11 @@ void StepMetrics::write_line(bool report_memory, int64_t skipped_iterations, int
     text += core::memory_tag_name(static_cast<core::MemoryTag>(tag));
     append(text, " %.1f", megabytes(peak_bytes[static_cast<size_t>(tag)]));
   }
-  text += ")";
+  append(text, ") | arena: %.1f MB held, %.2f %% fragmentation, %.2f %% alignment", megabytes(arena.held_bytes),
+         arena.fragmentation() * 100, arena.alignment() * 100);
+  append(text, ", %" PRId64 " blocks of %.1f MB, %" PRId64 " from the system", arena.blocks,
+         megabytes(arena.block_bytes), arena.growths);
+  if (process_peak_bytes > 0) append(text, " | process: %.1f MB", megabytes(process_peak_bytes));
 }
 
 void StepMetrics::write_json(std::string& text) const {
@@ -97,6 +101,16 @@ void StepMetrics::write_json(std::string& text) const {
     record.add("tokens/s", static_cast<double>(tokens) / seconds);
     record.add("throughput per rank (TFLOP/s)", tflops_per_rank);
     record.add("mfu", mfu);
+  }
+  if (process_peak_bytes > 0) record.add("process peak bytes", process_peak_bytes);
+  {
+    JsonObject held(record.add("arena"));
+    held.add("held bytes", arena.held_bytes);
+    held.add("peak bytes", arena.peak_bytes);
+    held.add("padding bytes", arena.padding_bytes);
+    held.add("blocks", arena.blocks);
+    held.add("block bytes", arena.block_bytes);
+    held.add("from the system", arena.growths);
   }
   JsonObject memory(record.add("peak memory bytes"));
   for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {

@@ -32,6 +32,8 @@ struct StepMetrics {
   double mfu = 0;                                          // of the measured or given peak
   std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
   int64_t total_peak_bytes = 0;
+  core::ArenaUse arena;            // of this rank, in this step
+  int64_t process_peak_bytes = 0;  // resident, ever; 0: unknown
 
   // What is not finite, and the speed of a step that is passed over, is left out of both. The text replaces what was in
   // `text`, whose room it uses: a step that is told as the last was takes nothing from the heap.

@@ -17,6 +17,7 @@
 #include "core/comm/process_groups.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/process_memory.h"
 #include "core/signals.h"
 #include "core/trace/span.h"
 #include "train/data/build_datasets.h"
@@ -428,6 +429,8 @@ struct Trainer::Impl {
     }
     m.peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)] += endpoint.arena().peak_bytes(core::MemoryTag::kComm);
     m.total_peak_bytes = arena.total_peak_bytes();
+    m.arena = arena.use();
+    m.process_peak_bytes = core::peak_resident_bytes();
     return m;
   }
 
