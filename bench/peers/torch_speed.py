@@ -7,11 +7,11 @@
 positions) and Llama's (RMSNorm, SwiGLU of 2048, rotary). A step is forward, backward, clipping and AdamW; bf16 is --bf16
 here and torch.autocast there. Torch's best is the faster of eager and compiled (torch_gpt.py; both with fused attention
 and fused AdamW), chosen in a round of its own; then runs of both alternate. From 1024 tokens on mstrain takes logits in
-chunks and rebuilds outputs that are cheap (LONG). Every run is a process; the first two steps of each do not count. A
-round's ratio is between medians; the table has the median ratio and its range, seconds of a step, the peak of the
-process's memory, and MFU: model FLOPs (causal attention, no recomputation) over the fp32 multiply-adds that `mstrain
---benchmark` reaches on registers in the same round. With other work on the machine threads that spin while they wait
-suffer most: the load is printed. Needs numpy and torch (exit 77 without); MS_BIN says where mstrain is.
+chunks and computes norms and MLPs twice, at 4096 all layers but the last (memory_flags). Every run is a process; the first
+two steps of each do not count. A round's ratio is between medians; the table has the median ratio and its range, seconds of
+a step, the peak of the process's memory, and MFU: model FLOPs (causal attention, no recomputation) over the fp32
+multiply-adds that `mstrain --benchmark` reaches on registers in the same round. With other work on the machine threads that
+spin while they wait suffer most: the load is printed. Needs numpy and torch (exit 77 without); MS_BIN says where mstrain is.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ DROPPED = 2  # steps at the start of a run
 FLAGS = ["--num-layers", LAYERS, "--hidden-size", HIDDEN, "--num-attention-heads", HEADS, "--vocab-size", VOCABULARY - 1,
          "--tokenizer-type", "NullTokenizer", "--make-vocab-size-divisible-by", 128, "--hidden-dropout", 0,
          "--attention-dropout", 0]
-LONG = ["--loss-chunk-size", 256, "--recompute-norm", "--recompute-activation-function"]
+CHUNK_ROWS = 128  # of logits
 LLAMA = ["--swiglu", "--ffn-hidden-size", 2048, "--normalization", "RMSNorm", "--position-embedding-type", "rope",
          "--disable-bias-linear"]
 
@@ -41,10 +41,20 @@ def model_flops(batch, length):
     return batch * length * (6 * matrices + 6 * LAYERS * HIDDEN * length)
 
 
+def memory_flags(case):
+    if case["length"] < 1024:
+        return []
+    chunks = ["--loss-chunk-size", CHUNK_ROWS // case["batch"], "--recompute-norm"]
+    if case["length"] < 4096:
+        return [*chunks, "--recompute-granularity", "selective", "--recompute-modules", "mlp"]
+    return [*chunks, "--recompute-activation-function", "--recompute-granularity", "full", "--recompute-method", "block",
+            "--recompute-num-layers", LAYERS - 1]
+
+
 def flags(case, arguments):
     return [*FLAGS, *(LLAMA if case["model"] == "llama" else []), "--seq-length", case["length"], "--micro-batch-size",
             case["batch"], "--threads-per-rank", arguments.threads, *(["--bf16"] if case["dtype"] == "bf16" else []),
-            *(LONG if case["length"] >= 1024 else []), *arguments.mstrain.split()]
+            *memory_flags(case), *arguments.mstrain.split()]
 
 
 def checked(command):
