@@ -102,7 +102,8 @@ std::vector<Work> all_work() {
        [](const auto& folder) {
          fs::create_directories(folder / "to");
          train::MetricsFile file(folder / "to/metrics.jsonl");
-         for (int i = 0; i < 3; ++i) file.write({{"iteration", i}, {"text", std::string(2000, 'x')}});
+         for (int i = 0; i < 3; ++i)
+           file.write(core::cat("{\"iteration\": ", i, ", \"text\": \"", std::string(2000, 'x'), "\"}"));
        },
        true},
       {"trace",
