@@ -54,8 +54,8 @@ TEST(CopyShards, GivesTheBytesAndTheirHashes) {
       std::memcpy(bytes.data(), floats.data(), bytes.size());
       shards.push_back({each.tensor, bytes.data() + 2});
     }
-    Staging staging;
     core::Arena arena;
+    Staging staging;
     core::ThreadPool pool(std::max(1, threads));
     staging.reserve(shards, arena, nullptr);
     const std::vector<std::byte*> places = staging.places(shards);
