@@ -21,7 +21,6 @@ RecomputePlan::RecomputePlan(const std::string& granularity, const std::string& 
     const bool block = granularity == "full" && method == "block" && layer < num_layers;
     recompute_.push_back(uniform || block);
     group_begin_.push_back(uniform ? layer / num_layers * num_layers : layer);
-    group_end_.push_back(uniform ? std::min(layers_in_stage, (layer / num_layers + 1) * num_layers) : layer + 1);
   }
 }
 

@@ -71,13 +71,12 @@ class RecomputePlan {
   RecomputePlan(const std::string& granularity, const std::string& method, int64_t num_layers, int64_t layers_in_stage);
 
   bool recomputes(int64_t layer) const { return recompute_[static_cast<size_t>(layer)]; }
-  // First layer of the group that must be run again before the backward of `layer`.
+  // First of the layers that must be run again, up to `layer`, before the backward of `layer`.
   int64_t group_begin(int64_t layer) const { return group_begin_[static_cast<size_t>(layer)]; }
-  int64_t group_end(int64_t layer) const { return group_end_[static_cast<size_t>(layer)]; }
 
  private:
   std::vector<bool> recompute_;
-  std::vector<int64_t> group_begin_, group_end_;
+  std::vector<int64_t> group_begin_;
 };
 
 }  // namespace ms::train

@@ -57,10 +57,11 @@ core::Tensor GptStage::run_layers(Chunk& layers, core::Tensor hidden, StageActiv
 
 void GptStage::recompute_group(Chunk& layers, int64_t layer, StageActivations& saved,
                                std::span<const int64_t> samples) {
-  for (int64_t i = recompute_.group_begin(layer); i < recompute_.group_end(layer); ++i) {
-    core::Tensor output = layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], samples);
-    if (i + 1 < recompute_.group_end(layer)) saved.layers[static_cast<size_t>(i + 1)].input = std::move(output);
+  for (int64_t i = recompute_.group_begin(layer); i < layer; ++i) {
+    saved.layers[static_cast<size_t>(i + 1)].input =
+        layers[static_cast<size_t>(i)].forward(saved.layers[static_cast<size_t>(i)], samples);
   }
+  layers[static_cast<size_t>(layer)].refill(saved.layers[static_cast<size_t>(layer)], samples);
 }
 
 core::Tensor GptStage::forward(int chunk, const Microbatch& microbatch, core::Tensor input, StageActivations& saved,

@@ -60,6 +60,15 @@ core::Tensor Mlp::forward(MlpActivations& saved, const core::TensorView* residua
   return normed;
 }
 
+void Mlp::refill(MlpActivations& saved) {
+  if (post_norm_) {  // whose backward reads what linear_fc2 gives
+    forward(saved, nullptr);
+    return;
+  }
+  saved.normed = norm_.forward(saved.input, saved.norm);
+  fill_fc1(saved);
+}
+
 // -> gradient of the activation's result, [seq, batch, ffn / tp].
 core::Tensor Mlp::backward_fc2(const core::TensorView& dy, MlpActivations& saved) {
   ops::Context& ops = state_.ops;

@@ -20,6 +20,9 @@ class Mlp {
   // saved.input [seq', batch, hidden] -> the block's contribution to the residual stream, plus `residual` unless that
   // is null. Fills the rest of `saved`.
   core::Tensor forward(MlpActivations& saved, const core::TensorView* residual);
+  // Fills the rest of `saved` as forward does, for a backward that follows at once: without the product of linear_fc2
+  // where only its result has a use for it, and without what backward makes where it reads it.
+  void refill(MlpActivations& saved);
   // dy: gradient of the contribution; dresidual: of the residual stream behind it, added to the result. What has been
   // read of `saved` is given back as it goes.
   core::Tensor backward(const core::TensorView& dy, MlpActivations& saved, const core::TensorView& dresidual);

@@ -8,6 +8,17 @@ namespace {
 
 std::string place(int64_t layer, const char* part) { return core::cat("decoder.layers.", layer, ".", part); }
 
+// x + dropout(branch of x): the branch adds x itself where nothing is dropped.
+template <class Branch>
+core::Tensor behind(ops::Context& ops, const HiddenDropout& dropout, const core::TensorView& x,
+                    std::span<const int64_t> samples, const Branch& branch) {
+  if (!dropout.drops(samples)) return branch(&x);
+  core::Tensor result = branch(nullptr);
+  dropout.apply(result, samples);
+  ops::add_inplace(ops, result, x);
+  return result;
+}
+
 }  // namespace
 
 TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope,
@@ -18,22 +29,24 @@ TransformerLayer::TransformerLayer(RankState& state, ParameterStore& parameters,
       mlp_(state, parameters, layer, rebuilds),
       mlp_dropout_(state, place(layer, "mlp")) {}
 
-core::Tensor TransformerLayer::forward(LayerActivations& saved, std::span<const int64_t> samples) {
-  // x + dropout(branch of x): the branch adds x itself where nothing is dropped.
-  const auto behind = [&](const HiddenDropout& dropout, const core::TensorView& x, const auto& branch) {
-    if (!dropout.drops(samples)) return branch(&x);
-    core::Tensor result = branch(nullptr);
-    dropout.apply(result, samples);
-    ops::add_inplace(state_.ops, result, x);
-    return result;
-  };
-  saved.mlp.input = behind(attention_dropout_, saved.input, [&](const core::TensorView* residual) {
+void TransformerLayer::attend(LayerActivations& saved, std::span<const int64_t> samples) {
+  saved.mlp.input = behind(state_.ops, attention_dropout_, saved.input, samples, [&](const core::TensorView* residual) {
     return attention_.forward(saved.input, saved.attention, residual, samples);
   });
-  core::Tensor output = behind(mlp_dropout_, saved.mlp.input,
+}
+
+core::Tensor TransformerLayer::forward(LayerActivations& saved, std::span<const int64_t> samples) {
+  attend(saved, samples);
+  core::Tensor output = behind(state_.ops, mlp_dropout_, saved.mlp.input, samples,
                                [&](const core::TensorView* residual) { return mlp_.forward(saved.mlp, residual); });
   saved.complete = true;
   return output;
+}
+
+void TransformerLayer::refill(LayerActivations& saved, std::span<const int64_t> samples) {
+  attend(saved, samples);
+  mlp_.refill(saved.mlp);
+  saved.complete = true;
 }
 
 core::TensorView TransformerLayer::branch_gradient(const HiddenDropout& dropout, const core::TensorView& dy,

@@ -19,6 +19,9 @@ class TransformerLayer {
   // saved.input [seq', batch, hidden] -> output of the same shape; `saved` is complete afterwards.
   // samples: the micro-batch's, for dropout (the same in backward); empty outside training.
   core::Tensor forward(LayerActivations& saved, std::span<const int64_t> samples);
+  // Makes `saved`, of which the input is left, complete once more, for a backward that follows at once: the output,
+  // which nobody reads, is not computed.
+  void refill(LayerActivations& saved, std::span<const int64_t> samples);
   // dy -> gradient of saved.input. `saved` must be complete; it is given back to the arena.
   core::Tensor backward(const core::TensorView& dy, LayerActivations& saved, std::span<const int64_t> samples);
 
@@ -26,6 +29,9 @@ class TransformerLayer {
   // The gradient of a dropped branch: a copy of dy, dropped, or dy itself.
   core::TensorView branch_gradient(const HiddenDropout& dropout, const core::TensorView& dy, core::Tensor& dropped,
                                    std::span<const int64_t> samples);
+
+  // saved.input -> saved.mlp.input, the residual stream after attention.
+  void attend(LayerActivations& saved, std::span<const int64_t> samples);
 
   RankState& state_;
   Attention attention_;
