@@ -118,8 +118,8 @@ class SpecList {
   }
 
  private:
-  void add(std::string_view name, core::Dims shape, TpRule rule) {
-    specs_.push_back({cat(prefix_, name), std::move(shape), rule, layer_, false});
+  void add(std::string_view name, const core::Dims& shape, TpRule rule) {
+    specs_.push_back({.key = cat(prefix_, name), .global_shape = shape, .rule = rule, .layer = layer_});
   }
   // weight, bias: names of a norm's parameters.
   void add_norm(std::string_view weight, std::string_view bias, int64_t size) {

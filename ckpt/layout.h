@@ -68,11 +68,11 @@ struct ParameterSpec {
   std::string key;
   core::Dims global_shape;  // with the true vocabulary
   TpRule rule = TpRule::kReplicated;
-  int64_t layer = 0;               // global layer index; -1: before the layers, num_layers: after them
   bool is_tied_embedding = false;  // also held, as a replica, by the last stage
+  bool is_buffer = false;          // not trained: role kBuffer and no other (a router's expert_bias)
+  int64_t layer = 0;               // global layer index; -1: before the layers, num_layers: after them
   int64_t expert = -1;             // global expert index of an expert's parameter
   int64_t num_experts = 0;         // of its layer
-  bool is_buffer = false;          // not trained: role kBuffer and no other (a router's expert_bias)
 };
 
 inline bool has_role(const ParameterSpec& spec, core::TensorRole role) {

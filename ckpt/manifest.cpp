@@ -57,9 +57,8 @@ void model_from_json(const json& model, CheckpointInfo& info, std::string_view w
 
 // A list of sizes whose product fits: checked before anything is allocated or multiplied.
 core::Dims dims_from_json(const json& list, std::string_view where) {
-  if (!list.is_array() || list.size() > kMaxAxes) {
-    corrupt(where, cat("expected a list of at most ", kMaxAxes, " sizes"));
-  }
+  if (!list.is_array()) corrupt(where, "expected a list of sizes");
+  if (list.size() > kMaxAxes) corrupt(where, cat(list.size(), " axes; a tensor has at most ", kMaxAxes));
   core::Dims dims;
   int64_t product = 1;
   for (const json& item : list) {
@@ -163,7 +162,8 @@ std::vector<ManifestFile> files_from_json(const json& list, std::string_view whe
 void Manifest::add_box(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape, int32_t file,
                        int32_t copy, int64_t at, std::span<const uint64_t> chunks, bool compressed) {
   boxes.add_shard(tensor, offset, shape);
-  places.push_back({file, copy, at, static_cast<uint32_t>(chunk_xxh3.size()), compressed});
+  places.push_back({.file = file, .compressed = compressed, .copy = copy, .at = at});
+  first_chunk.push_back(static_cast<uint32_t>(chunk_xxh3.size()));
   chunk_xxh3.insert(chunk_xxh3.end(), chunks.begin(), chunks.end());
 }
 
@@ -173,7 +173,7 @@ int64_t Manifest::placed_bytes(size_t box) const {
 }
 
 std::span<const uint64_t> Manifest::chunks_of(size_t box) const {
-  return {chunk_xxh3.data() + places[box].first_chunk, static_cast<size_t>(chunks_in(boxes.size_bytes(box)))};
+  return {chunk_xxh3.data() + first_chunk[box], static_cast<size_t>(chunks_in(boxes.size_bytes(box)))};
 }
 
 std::string Manifest::dataset_of(size_t box) const {

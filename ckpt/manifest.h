@@ -32,11 +32,11 @@ struct ManifestFile {
 // Where a box's data is. A dataset's name follows from the tensor (FORMAT.md, section 4).
 struct BoxPlace {
   static constexpr int32_t kPacked = -1;
-  int32_t file = 0;          // index into files
-  int32_t copy = 0;          // N of the dataset NAME#N, 0 for NAME; kPacked: in /packed/ROLE
-  int64_t at = 0;            // byte offset of the box's data in the file; compressed: of its entries in /chunk_index
-  uint32_t first_chunk = 0;  // index into chunk_xxh3: of every 8 MiB of the data, the last one shorter
-  bool compressed = false;   // byte shuffle and zstd
+  static constexpr int32_t kMostFiles = 1 << 30;
+  int32_t file : 31 = 0;        // index into files
+  bool compressed : 1 = false;  // byte shuffle and zstd
+  int32_t copy = 0;             // N of the dataset NAME#N, 0 for NAME; kPacked: in /packed/ROLE
+  int64_t at = 0;               // byte offset of the box's data in the file; compressed: of its entries in /chunk_index
 };
 
 struct Manifest {
@@ -48,10 +48,11 @@ struct Manifest {
   int32_t table_file = -1;             // index into files of kTableName, if the table is there
   ShardTable boxes;                    // tensor by tensor
   std::vector<BoxPlace> places;        // of each box
+  std::vector<uint32_t> first_chunk;   // of each box, in chunk_xxh3: of every 8 MiB of its data, the last one shorter
   std::vector<uint64_t> chunk_xxh3;    // of all boxes
   std::vector<uint64_t> logical_xxh3;  // of each tensor of `boxes`
 
-  // Appends a box to boxes, places and chunk_xxh3. Its tensor is the last one or a new one.
+  // Appends a box to boxes, places, first_chunk and chunk_xxh3. Its tensor is the last one or a new one.
   void add_box(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> shape, int32_t file,
                int32_t copy, int64_t at, std::span<const uint64_t> chunks, bool compressed = false);
   // Bytes of the file from places[box].at on that are the box's: its data, or its index.

@@ -152,7 +152,7 @@ void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std
                     " to ", begin + static_cast<int64_t>(bytes.size()), " hash to ", core::hex16(seen),
                     " but the manifest says ", core::hex16(expected), ". The file is damaged."));
   }
-  verified_[manifest_.places[box].first_chunk + chunk].store(true, std::memory_order_relaxed);
+  verified_[manifest_.first_chunk[box] + chunk].store(true, std::memory_order_relaxed);
 }
 
 // Reads the whole of a compressed chunk: up to kChunkBytes with what fills it up.
@@ -185,7 +185,7 @@ const std::byte* NativeSource::last_decoded(int32_t shard, size_t chunk) {
     std::vector<std::byte> values;
   };
   static thread_local Decoded last;
-  const uint32_t index = manifest_.places[static_cast<size_t>(shard)].first_chunk + static_cast<uint32_t>(chunk);
+  const uint32_t index = manifest_.first_chunk[static_cast<size_t>(shard)] + static_cast<uint32_t>(chunk);
   if (last.source == id_ && last.chunk == index) return last.values.data();
   last.source = 0;
   last.values.resize(static_cast<size_t>(full_chunk_bytes(manifest_.boxes.size_bytes(static_cast<size_t>(shard)))));
@@ -251,7 +251,7 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
     for (size_t axis = 0; axis < shape.size(); ++axis) part_last[axis] += parts.back().common.extent[axis] - 1;
     int64_t begin = flat_index(shape, parts.front().common.offset);  // flat span of what is wanted
     int64_t end = flat_index(shape, part_last) + 1;
-    const uint32_t index = place.first_chunk + static_cast<uint32_t>(chunk);
+    const uint32_t index = manifest_.first_chunk[box_index] + static_cast<uint32_t>(chunk);
     const bool verified = verified_[index].load(std::memory_order_relaxed);
     const bool a_little = verified && !place.compressed && 4 * (end - begin) < count;
     ChunkCache::Chunk held;

@@ -39,7 +39,9 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   Parameters parameters;
   std::vector<std::string> missing;
   std::vector<bool> known(shards.num_tensors(), false);
-  for (ParameterSpec& spec : parameter_specs(model)) {
+  parameters.specs = parameter_specs(model);
+  parameters.tensors.reserve(parameters.specs.size());
+  std::erase_if(parameters.specs, [&](const ParameterSpec& spec) {  // in place: of the largest models they are many
     bool found = false;
     const auto tensors = shards.find_roles(spec.key);
     for (const int32_t tensor : tensors) {
@@ -52,11 +54,12 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
       }
     }
     if (found) {
-      parameters.add(std::move(spec), tensors);
+      parameters.tensors.push_back(tensors);
     } else {
       missing.push_back(spec.key);
     }
-  }
+    return !found;
+  });
   std::map<std::string, int64_t> num_experts;  // by layer
   std::map<std::string, bool> added;
   const size_t of_model = parameters.specs.size();

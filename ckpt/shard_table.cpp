@@ -75,8 +75,7 @@ int32_t ShardTable::add_tensor(std::string_view key, core::TensorRole role, core
     return tensor;
   }
   if (global_shape.size() > kMaxAxes) {
-    throw Error(ErrorCode::kCorruptData,
-                cat(key, ": ", global_shape.size(), " axes, at most ", kMaxAxes, " are known"));
+    throw Error(ErrorCode::kCorruptData, cat(key, ": ", global_shape.size(), " axes; a tensor has at most ", kMaxAxes));
   }
   tensor = static_cast<int32_t>(tensors_.size());
   tensors_.push_back(

@@ -152,8 +152,8 @@ class Verifier {
     by_place_.resize(boxes.size());
     std::iota(by_place_.begin(), by_place_.end(), uint32_t{0});
     std::sort(by_place_.begin(), by_place_.end(), [&](uint32_t a, uint32_t b) {  // files front to back
-      return std::pair(manifest_.places[a].file, manifest_.places[a].at) <
-             std::pair(manifest_.places[b].file, manifest_.places[b].at);
+      const BoxPlace &x = manifest_.places[a], &y = manifest_.places[b];
+      return std::pair(x.file, x.at) < std::pair(y.file, y.at);
     });
     for (size_t i = 1; i < by_place_.size(); ++i) {
       const size_t before = by_place_[i - 1], here = by_place_[i];

@@ -43,12 +43,13 @@ inline double load() {
   return load_1;
 }
 
-// The main of a bench: body gets a folder of its own in argv[1], which is removed afterwards.
+// The main of a bench: body gets a folder of its own in argv[1], which is removed afterwards. --help prints the usage.
 inline int in_folder(int argc, char** argv, const char* usage,
                      const std::function<int(const std::filesystem::path& folder)>& body) {
-  if (argc < 2) {
-    std::fprintf(stderr, "%s\n", usage);
-    return 2;
+  const bool help = argc == 2 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0);
+  if (help || argc < 2 || argv[1][0] == '-') {
+    std::fprintf(help ? stdout : stderr, "usage: %s\n", usage);
+    return help ? 0 : 2;
   }
   const auto folder = std::filesystem::path(argv[1]) / ("ms_bench_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);

@@ -17,6 +17,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
   manifest.files.clear();
   manifest.boxes = {};
   manifest.places.clear();
+  manifest.first_chunk.clear();
   manifest.chunk_xxh3.clear();
   manifest.logical_xxh3.clear();
   // The table wants its boxes tensor by tensor; the records have them rank by rank.

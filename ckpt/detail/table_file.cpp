@@ -40,7 +40,7 @@ struct BoxHeader {
   uint64_t at = 0;
   int32_t file = 0, copy = 0;  // file: with kCompressed
 };
-constexpr int32_t kCompressed = 1 << 30;
+constexpr int32_t kCompressed = BoxPlace::kMostFiles;
 static_assert(sizeof(BoxHeader) == 16);
 
 // The hash of a whole file: what hash_structure is for a file without boxes.
@@ -167,7 +167,7 @@ void add_listed_box(Manifest& manifest, int32_t tensor, std::span<const int64_t>
   if (static_cast<int64_t>(chunks.size()) != chunks_in(size)) {
     refuse(cat(chunks.size(), " chunk hashes, expected ", chunks_in(size)));
   }
-  if (file < 0 || file > INT32_MAX || at < 0) refuse(cat("byte ", at, " of file ", file));
+  if (file < 0 || file >= BoxPlace::kMostFiles || at < 0) refuse(cat("byte ", at, " of file ", file));
   if (manifest.chunk_xxh3.size() + chunks.size() > UINT32_MAX) refuse("more chunks than a checkpoint can have");
   manifest.add_box(tensor, offset, shape, static_cast<int32_t>(file), static_cast<int32_t>(copy), at, chunks,
                    compressed);
@@ -231,6 +231,7 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
   }
   manifest.boxes.reserve(header.boxes);
   manifest.places.reserve(header.boxes);
+  manifest.first_chunk.reserve(header.boxes);
   manifest.chunk_xxh3.reserve(header.chunks);
   manifest.logical_xxh3.reserve(header.tensors);
   std::string name;
@@ -240,9 +241,12 @@ void read_table(const std::string& path, const ManifestFile& entry, int64_t tens
     TensorHeader head;
     in.get(&head, sizeof head);
     if (head.role > static_cast<uint8_t>(core::TensorRole::kBuffer) ||
-        head.dtype > static_cast<uint8_t>(core::DType::kBool) || head.axes > kMaxAxes ||
-        (head.dim_bytes != 4 && head.dim_bytes != 8) || head.zero != 0 || head.zero_too != 0) {
+        head.dtype > static_cast<uint8_t>(core::DType::kBool) || (head.dim_bytes != 4 && head.dim_bytes != 8) ||
+        head.zero != 0 || head.zero_too != 0) {
       in.corrupt(cat("tensor ", t, ": its head makes no sense"));
+    }
+    if (head.axes > kMaxAxes) {
+      in.corrupt(cat("tensor ", t, ": ", int{head.axes}, " axes; a tensor has at most ", kMaxAxes));
     }
     in.get(shape.data(), head.axes * sizeof(int64_t));
     name.resize(head.name_bytes);

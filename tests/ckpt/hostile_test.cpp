@@ -232,6 +232,31 @@ TEST_F(Hostile, APackedTableIsAsGoodAndAsWellGuarded) {
   }
 }
 
+// FORMAT.md, section 3: at most 8 axes, in the document and in the packed table.
+TEST_F(Hostile, NineAxesAreRefusedInOneLine) {
+  const auto refused = [&](const char* file) {
+    const auto thrown = thrown_by([&] { read_manifest(path_); });
+    EXPECT_EQ(core::exit_code(thrown.code), 3);
+    EXPECT_NE(thrown.text.find(file), std::string::npos) << thrown.text;
+    EXPECT_NE(thrown.text.find(": 9 axes; a tensor has at most 8"), std::string::npos) << thrown.text;
+    EXPECT_EQ(thrown.text.find('\n'), std::string::npos) << thrown.text;
+  };
+  Manifest manifest = read_manifest(path_);
+  for (const char* list : {"offset", "shape"}) {
+    edit_manifest([&](json& d) { d["tensors"][0]["boxes"][0][list] = std::vector<int>(9, 1); });
+    refused(kManifestName);
+  }
+  edit_manifest([](json& d) { d["tensors"][0]["shape"] = std::vector<int>(9, 1); });
+  refused(kManifestName);
+  write_manifest(path_, manifest, 0);
+  std::string table = read_file(path_ / kTableName);
+  constexpr size_t kAxes = 32 + 16;  // behind the file's head, within the first tensor's
+  ASSERT_LE(table[kAxes], 8);
+  table[kAxes] = 9;
+  write_file(path_ / kTableName, table);
+  refused(kTableName);
+}
+
 TEST_F(Hostile, NestingIsBounded) {
   write_file(path_ / kManifestName, std::string(1 << 20, '['));
   EXPECT_EQ(thrown_by([&] { read_manifest(path_); }).code, core::ErrorCode::kCorruptData);
