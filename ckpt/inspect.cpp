@@ -102,10 +102,14 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
   }
   std::ostringstream out;
   const core::TransformerConfig& model = info.model;
-  out << path << "\n  iteration        " << info.iteration << "\n  layout          ";
-  for (const char* key : {"tp", "pp", "vpp", "ep", "dp", "zero"}) {
-    if (info.layout.contains(key)) out << ' ' << key << ' ' << info.layout[key].dump();
+  std::string sizes;  // none in many formats
+  for (const char* key : {"tp", "cp", "pp", "vpp", "ep", "dp", "zero"}) {
+    const auto size = info.layout.find(key);
+    if (size == info.layout.end() || (std::string_view(key) == "cp" && *size == 1)) continue;
+    sizes += core::cat(' ', key, ' ', size->dump());
   }
+  out << path << "\n  iteration        " << info.iteration;
+  if (!sizes.empty()) out << "\n  layout          " << sizes;
   out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "
       << model.ffn_hidden_size << ", heads " << model.num_attention_heads << " (" << model.query_groups()
       << " groups of head size " << model.kv_channels << "), vocabulary " << model.vocab_size << '\n';

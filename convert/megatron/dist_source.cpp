@@ -82,6 +82,20 @@ fs::path choose_folder(const std::string& path) {
                   kCommitMark, whole.empty() ? "" : cat("; the newest that is: ", whole[0].string())));
 }
 
+// The sizes of the run that saved, as far as args give them. Nothing in the files is cut by them.
+nlohmann::json layout_of_args(const MegatronArgs& args) {
+  nlohmann::json layout = nlohmann::json::object();
+  for (const auto& [key, member] : {std::pair("tp", "tensor_model_parallel_size"),
+                                    {"cp", "context_parallel_size"},
+                                    {"pp", "pipeline_model_parallel_size"},
+                                    {"vpp", "virtual_pipeline_model_parallel_size"},
+                                    {"ep", "expert_model_parallel_size"},
+                                    {"dp", "data_parallel_size"}}) {
+    if (args.find(member)) layout[key] = args.size(member);
+  }
+  return layout;
+}
+
 class DistSource final : public ckpt::Source {
  public:
   DistSource(const std::string& path, const MegatronOptions& options, std::vector<std::string>& decisions)
@@ -94,6 +108,7 @@ class DistSource final : public ckpt::Source {
                                                "torch_dist checkpoints are not supported, trees are"));
     }
     info_.model = megatron_model(args);
+    info_.layout = layout_of_args(args);
     set_vocabulary(args, options, decisions);
     for (ckpt::ParameterSpec& spec : ckpt::parameter_specs(info_.model)) {
       const std::string key = spec.key;

@@ -36,6 +36,7 @@ TEST(DistSourceTest, AllThatMegatronReadsInIt) {
   EXPECT_EQ(source->info().model.num_layers, 2);
   EXPECT_EQ(source->info().common.at("consumed_train_samples"), 24);
   EXPECT_EQ(source->info().common.at("step"), 1) << "of its optimizer";
+  EXPECT_EQ(source->info().layout, nlohmann::json({{"tp", 2}, {"pp", 2}, {"dp", 1}})) << "what its args say";
   EXPECT_THAT(decisions, Contains(HasSubstr("of 32 rows of the vocabulary 3 are padding")));
   const auto expected = open_safetensors(core::cat(data_folder(), "/expected.safetensors"));
   EXPECT_EQ(expected->size(), source->shards().num_tensors());
@@ -62,6 +63,7 @@ TEST(DistSourceTest, ExpertsOfBothKindsOfKeys) {
     }
     EXPECT_EQ(test::check_all_values(*source).size(), tensors);
     EXPECT_EQ(source->info().model.num_experts, 2);
+    EXPECT_EQ(source->info().layout.at("ep"), 2);
     EXPECT_EQ(source->info().iteration, 7);
   }
 }
