@@ -13,6 +13,8 @@ void dequantize(const int8_t* x, const float* scale, const float* offset, int64_
   MS_DISPATCH(dequantize(x, scale, offset, n, y));
 }
 
+void unpack_int4(const uint8_t* x, int64_t n, int8_t* y) { MS_DISPATCH(unpack_int4(x, n, y)); }
+
 void quantize(const float* x, const float* scale, const float* offset, int64_t n, int8_t* y) {
   MS_DISPATCH(quantize(x, scale, offset, n, y));
 }

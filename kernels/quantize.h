@@ -11,6 +11,9 @@ void dequantize_sums(const int32_t* sums, const int32_t* bias, const float* scal
 // y[i] = (x[i] + offset[i]) * scale[i]. offset: may be null.
 void dequantize(const int8_t* x, const float* scale, const float* offset, int64_t n, float* y);
 
+// y[i] = number i, within [-8, 7], of n that have 4 bits each: two in a byte, the lower half first. n: even.
+void unpack_int4(const uint8_t* x, int64_t n, int8_t* y);
+
 // y[i] = x[i] * scale[i] + offset[i], to the nearest integer (ties to even), within [-128, 127]; NaN becomes -128.
 // scale, offset: may be null, which is 1 and 0.
 void quantize(const float* x, const float* scale, const float* offset, int64_t n, int8_t* y);

@@ -17,6 +17,13 @@ inline void dequantize(const int8_t* x, const float* scale, const float* offset,
   }
 }
 
+inline void unpack_int4(const uint8_t* x, int64_t n, int8_t* y) {
+  for (int64_t i = 0; i < n / 2; ++i) {  // the sign is bit 3
+    y[2 * i] = static_cast<int8_t>(((x[i] & 15) ^ 8) - 8);
+    y[2 * i + 1] = static_cast<int8_t>(((x[i] >> 4) ^ 8) - 8);
+  }
+}
+
 inline void quantize(const float* x, const float* scale, const float* offset, int64_t n, int8_t* y) {
   for (int64_t i = 0; i < n; ++i) {
     float value = x[i] * (scale != nullptr ? scale[i] : 1.0F) + (offset != nullptr ? offset[i] : 0.0F);

@@ -44,6 +44,21 @@ TEST(Quantize, ThereAndBackAgreesWithTheDefinition) {
   }
 }
 
+TEST(Quantize, FourBitNumbersAreTheLowerAndTheUpperHalfOfAByte) {
+  for (const int64_t n : {0, 2, 14, 16, 18, 30, 62, 64, 66, 510, 512}) {
+    std::vector<uint8_t> packed(static_cast<size_t>(n / 2 + 1));
+    for (size_t i = 0; i < packed.size(); ++i)
+      packed[i] = static_cast<uint8_t>(i * 101);  // every byte, once there is room
+    std::vector<int8_t> y(static_cast<size_t>(n + 2), 77);
+    unpack_int4(packed.data() + 1, n, y.data() + 1);
+    for (int64_t i = 0; i < n; ++i) {
+      const int bits = packed[static_cast<size_t>(1 + i / 2)] >> (i % 2 == 0 ? 0 : 4) & 15;
+      ASSERT_EQ(y[static_cast<size_t>(1 + i)], bits < 8 ? bits : bits - 16) << i;
+    }
+    EXPECT_TRUE(y.front() == 77 && y.back() == 77) << "written beyond the row";
+  }
+}
+
 TEST(Quantize, RoundsTiesToEvenAndKeepsWithinItsRange) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> x = {0.5F,    1.5F, 2.5F, -0.5F,         -1.5F, 126.5F, 127.5F,

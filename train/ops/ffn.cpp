@@ -1,5 +1,6 @@
 #include "train/ops/ffn.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/quantize.h"
@@ -16,7 +17,7 @@ using core::TensorView;
 
 void check_widths(const TensorView& w1, const TensorView& w2, const FfnActivation& activation) {
   MS_CHECK(w1.shape().size() == 3 && w2.shape().size() == 3 && w1.dim(0) == w2.dim(0) &&
-               w1.dim(2) == (activation.gated ? 2 : 1) * w2.dim(1),
+               w1.dim(2) * packed_weights(w1.dtype()) == (activation.gated ? 2 : 1) * w2.dim(1),
            "ffn: w1 is ", core::cat(w1.shape()), ", w2 ", core::cat(w2.shape()), activation.gated ? ", gated" : "");
 }
 
@@ -25,18 +26,38 @@ Tensor activate(Context& context, const FfnActivation& activation, const TensorV
                           : ops::activation(context, activation.kind, x);
 }
 
+// What each group, or each of its k columns, has of its own.
+class OfGroups {
+ public:
+  OfGroups(const TensorView* values, int64_t groups, int64_t k, float otherwise, const char* what)
+      : values_(values), k_(k), otherwise_(otherwise) {
+    if (values == nullptr) return;
+    of_columns_ = values->shape() != core::Dims{groups};
+    if (of_columns_) detail::check_shape(*values, {groups, k}, what);
+    detail::check_dtype(*values, core::DType::kFp32, what);
+  }
+  void copy(int64_t group, std::vector<float>& row) const {
+    if (of_columns_) {
+      std::copy_n(values_->data<float>() + group * k_, k_, row.begin());
+    } else {
+      std::fill(row.begin(), row.end(), values_ == nullptr ? otherwise_ : values_->data<float>()[group]);
+    }
+  }
+
+ private:
+  const TensorView* values_;
+  int64_t k_;
+  float otherwise_;
+  bool of_columns_ = false;
+};
+
 // x [m, k] as int8: v * scale + offset of its row's group.
 Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t> ends, const TensorView& scale,
                  const TensorView* offset) {
   const detail::OpScope scope(context, "ms::quantize", x);
   const int64_t k = x.dim(1), groups = static_cast<int64_t>(ends.size());
-  const bool of_group = scale.shape() == core::Dims{groups};
-  if (!of_group) detail::check_shape(scale, {groups, k}, "quant_ffn: scale");
-  detail::check_dtype(scale, core::DType::kFp32, "quant_ffn: scale");
-  if (offset != nullptr) {
-    detail::check_shape(*offset, scale.shape(), "quant_ffn: offset");
-    detail::check_dtype(*offset, core::DType::kFp32, "quant_ffn: offset");
-  }
+  const OfGroups scale_of(&scale, groups, k, 1, "quant_ffn: scale");
+  const OfGroups offset_of(offset, groups, k, 0, "quant_ffn: offset");
   Tensor y(context.arena, core::DType::kInt8, x.shape(), core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, x.size_bytes() + y.size_bytes());
   context.pool.parallel_for(x.dim(0), detail::row_grain(k), [&](int64_t begin, int64_t end) {
@@ -44,11 +65,8 @@ Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t>
     int64_t filled = -1;  // the group whose scale and offset these are
     detail::for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
       if (group != filled) {
-        for (int64_t i = 0; i < k; ++i) {
-          const int64_t at = of_group ? group : group * k + i;
-          scales[static_cast<size_t>(i)] = scale.data<float>()[at];
-          offsets[static_cast<size_t>(i)] = offset == nullptr ? 0.0F : offset->data<float>()[at];
-        }
+        scale_of.copy(group, scales);
+        offset_of.copy(group, offsets);
         filled = group;
       }
       kernels::quantize(x.data<float>() + row * k, scales.data(), offsets.data(), k,

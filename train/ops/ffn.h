@@ -32,7 +32,7 @@ core::Tensor ffn(Context& context, const core::TensorView& x, const core::Tensor
 struct FfnQuantization {
   core::TensorView deq_scale1;               // fp32 [groups, n1]
   core::TensorView scale;                    // fp32 [groups] or [groups, k2]
-  const core::TensorView* offset = nullptr;  // fp32, scale's shape
+  const core::TensorView* offset = nullptr;  // fp32 [groups] or [groups, k2]
   core::TensorView deq_scale2;               // fp32 [groups, n2]
   core::DType output_dtype = core::DType::kBf16;
 };
@@ -43,7 +43,7 @@ core::Tensor quant_ffn(Context& context, const core::TensorView& x, const core::
                        const FfnQuantization& quantization, const core::TensorView* b1 = nullptr,
                        const core::TensorView* b2 = nullptr);
 
-// w1 and w2 int8, x and biases real.
+// w1 and w2 int8 or packed 4-bit (quantized_matmul.h), x and biases real.
 core::Tensor weight_quant_ffn(Context& context, const core::TensorView& x, const core::TensorView& w1,
                               const core::TensorView& w2, std::span<const int64_t> ends,
                               const FfnActivation& activation, const Antiquant& antiquant1, const Antiquant& antiquant2,

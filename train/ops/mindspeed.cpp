@@ -1,8 +1,11 @@
 #include "train/ops/mindspeed.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
+#include "train/ops/elementwise.h"
 
 namespace ms::ops {
 namespace {
@@ -132,9 +135,9 @@ Tensor npu_weight_quant_gmm(Context& context, const TensorView& x, const TensorV
   return weight_quant_gmm(context, x, weight, {antiquant_scale, antiquant_offset}, group_list, bias);
 }
 
-Tensor npu_ffn(Context& context, const TensorView& x, const TensorView& weight1, const TensorView& weight2,
-               std::string_view activation, std::span<const int64_t> expert_tokens, const TensorView* bias1,
-               const TensorView* bias2) {
+namespace {
+
+FfnActivation ffn_activation(std::string_view name) {
   struct Named {
     std::string_view name;
     FfnActivation activation;
@@ -146,10 +149,93 @@ Tensor npu_ffn(Context& context, const TensorView& x, const TensorView& weight1,
       {"reglu", {Activation::kRelu, true}},
   };
   for (const Named& named : kNames) {
-    if (named.name != activation) continue;
-    return ffn(context, x, weight1, weight2, group_ends(expert_tokens), named.activation, bias1, bias2);
+    if (named.name == name) return named.activation;
   }
-  refuse("ffn: no activation ", activation);
+  refuse("ffn: no activation ", name);
+}
+
+// An option as the operators take it: with the axis of the experts, which is left out where there are none.
+// one_for_all: a single number is of the whole matrix.
+class OfExperts {
+ public:
+  OfExperts(const TensorView* given, bool has_axis, bool one_for_all) : given_(given != nullptr) {
+    if (!given_) return;
+    view_ = *given;
+    if (has_axis || (one_for_all && view_.size() == 1)) return;
+    core::Dims shape = view_.shape();
+    shape.insert(shape.begin(), 1);
+    view_ = view_.reshaped(shape);
+  }
+  const TensorView* get() const { return given_ ? &view_ : nullptr; }
+  const TensorView& needed(const char* name) const {
+    if (!given_) refuse("ffn: no ", name);
+    return view_;
+  }
+
+ private:
+  bool given_;
+  TensorView view_;
+};
+
+}  // namespace
+
+Tensor npu_ffn(Context& context, const TensorView& x, const TensorView& weight1, const TensorView& weight2,
+               std::string_view activation, const NpuFfnOptions& options) {
+  const FfnActivation chosen = ffn_activation(activation);
+  const bool has_experts = weight1.shape().size() == 3;
+  if (x.shape().size() < 2 || weight1.shape().size() != weight2.shape().size() || weight1.shape().size() < 2) {
+    refuse("ffn: x is ", x.shape(), ", weights ", weight1.shape(), " and ", weight2.shape());
+  }
+  if (!options.expert_tokens.empty() && !options.expert_tokens_index.empty()) {
+    refuse("ffn: both expert_tokens and expert_tokens_index");
+  }
+  const TensorView rows = x.reshaped({x.size() / std::max<int64_t>(1, x.dim(-1)), x.dim(-1)});
+  std::vector<int64_t> ends = {rows.dim(0)};
+  if (!options.expert_tokens.empty()) ends = group_ends(options.expert_tokens);
+  if (!options.expert_tokens_index.empty()) {
+    ends.assign(options.expert_tokens_index.begin(), options.expert_tokens_index.end());
+  }
+  const auto of = [&](const TensorView* given) { return OfExperts(given, has_experts, false); };
+  const auto scale_of = [&](const TensorView* given) { return OfExperts(given, has_experts, true); };
+  const OfExperts w1 = of(&weight1), w2 = of(&weight2), b1 = of(options.bias1), b2 = of(options.bias2);
+  const bool quantised = x.dtype() == core::DType::kInt8;
+  const bool has_scales = options.scale != nullptr || options.offset != nullptr || options.deq_scale1 != nullptr ||
+                          options.deq_scale2 != nullptr;
+  const bool has_antiquant = options.antiquant_scale1 != nullptr || options.antiquant_scale2 != nullptr ||
+                             options.antiquant_offset1 != nullptr || options.antiquant_offset2 != nullptr;
+  if (has_scales != quantised || (has_antiquant && quantised)) {
+    refuse("ffn: scale, offset and deq_scale are of an int8 x, antiquant of a real one; x is ",
+           core::dtype_name(x.dtype()));
+  }
+  Tensor y;
+  if (quantised) {
+    Tensor real1, real2;
+    const auto fp32 = [&](const OfExperts& scale, const char* name, Tensor& holder) -> TensorView {
+      if (scale.needed(name).dtype() == core::DType::kFp32) return *scale.get();
+      holder = cast(context, *scale.get(), core::DType::kFp32);
+      return holder;
+    };
+    const OfExperts scale = scale_of(options.scale), offset = scale_of(options.offset);
+    y = quant_ffn(context, rows, *w1.get(), *w2.get(), ends, chosen,
+                  {.deq_scale1 = fp32(of(options.deq_scale1), "deq_scale1", real1),
+                   .scale = scale.needed("scale"),
+                   .offset = offset.get(),
+                   .deq_scale2 = fp32(of(options.deq_scale2), "deq_scale2", real2),
+                   .output_dtype = options.output_dtype},
+                  b1.get(), b2.get());
+  } else if (has_antiquant) {
+    const OfExperts scale1 = scale_of(options.antiquant_scale1), scale2 = scale_of(options.antiquant_scale2);
+    const OfExperts offset1 = scale_of(options.antiquant_offset1), offset2 = scale_of(options.antiquant_offset2);
+    y = weight_quant_ffn(context, rows, *w1.get(), *w2.get(), ends, chosen,
+                         {scale1.needed("antiquant_scale1"), offset1.get()},
+                         {scale2.needed("antiquant_scale2"), offset2.get()}, b1.get(), b2.get());
+  } else {
+    y = ffn(context, rows, *w1.get(), *w2.get(), ends, chosen, b1.get(), b2.get());
+  }
+  core::Dims shape = x.shape();
+  shape.back() = y.dim(-1);
+  y.reshape(shape);
+  return y;
 }
 
 }  // namespace ms::ops

@@ -87,11 +87,28 @@ core::Tensor npu_weight_quant_gmm(Context& context, const core::TensorView& x, c
                                   const core::TensorView& antiquant_scale, const core::TensorView* antiquant_offset,
                                   const core::TensorView* bias, std::span<const int64_t> group_list);
 
-// activation: fastgelu, gelu, relu, silu, geglu, swiglu or reglu; another throws kInvalidArgument. expert_tokens: rows
-// of each expert.
+// What MindSpeed takes by keyword, in its order, but for inner_precise: sums are fp32. E: experts; without them that
+// axis is left out, of the weights too.
+struct NpuFfnOptions {
+  std::span<const int64_t> expert_tokens;        // rows of each expert; or, not both:
+  std::span<const int64_t> expert_tokens_index;  // their ends
+  const core::TensorView* bias1 = nullptr;       // [E, n1], x's dtype, or int32 where x is int8
+  const core::TensorView* bias2 = nullptr;       // [E, n2]
+  const core::TensorView* scale = nullptr;       // fp32 [E] or [E, k2]; these four where x is int8, as the weights are
+  const core::TensorView* offset = nullptr;
+  const core::TensorView* deq_scale1 = nullptr;  // fp32 or bf16 [E, n1]
+  const core::TensorView* deq_scale2 = nullptr;
+  // Of int8 and packed 4-bit weights, x real: x's dtype or fp32; [E], [E, n] or, in groups of k, [E, g, n].
+  const core::TensorView* antiquant_scale1 = nullptr;
+  const core::TensorView* antiquant_scale2 = nullptr;
+  const core::TensorView* antiquant_offset1 = nullptr;
+  const core::TensorView* antiquant_offset2 = nullptr;
+  core::DType output_dtype = core::DType::kFp16;  // where x is int8
+};
+
+// y [.., n2] of x [.., k1], weight1 [E, k1, n1] and weight2 [E, k2, n2]. activation: fastgelu, gelu, relu, silu, geglu,
+// swiglu or reglu. Throws kInvalidArgument for another one and for options that do not go together.
 core::Tensor npu_ffn(Context& context, const core::TensorView& x, const core::TensorView& weight1,
-                     const core::TensorView& weight2, std::string_view activation,
-                     std::span<const int64_t> expert_tokens, const core::TensorView* bias1 = nullptr,
-                     const core::TensorView* bias2 = nullptr);
+                     const core::TensorView& weight2, std::string_view activation, const NpuFfnOptions& options = {});
 
 }  // namespace ms::ops

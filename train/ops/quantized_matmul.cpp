@@ -8,6 +8,7 @@
 #include "train/ops/detail/gemm_operand.h"
 #include "train/ops/detail/groups.h"
 #include "train/ops/detail/op_scope.h"
+#include "train/ops/elementwise.h"
 
 namespace ms::ops {
 namespace {
@@ -29,17 +30,23 @@ struct Sizes {
 Sizes check(const TensorView& x, const TensorView& weight, std::span<const int64_t> ends) {
   MS_CHECK(x.shape().size() == 2 && weight.shape().size() == 3 && weight.dim(1) == x.dim(1), "quantised matmul: x is ",
            core::cat(x.shape()), ", weight ", core::cat(weight.shape()));
-  detail::check_dtype(weight, DType::kInt8, "quantised matmul: weight");
   detail::check_ends(ends, weight.dim(0), x.dim(0));
-  return {x.dim(0), x.dim(1), weight.dim(2), weight.dim(0)};
+  return {x.dim(0), x.dim(1), weight.dim(2) * packed_weights(weight.dtype()), weight.dim(0)};
 }
 
-// Scales and offsets of every k of a group, as rows of n.
-class AntiquantRows {
+// In fp32, whatever it is stored in; `holder` owns what had to be made.
+TensorView as_fp32(Context& context, const TensorView& x, Tensor& holder) {
+  if (x.dtype() == DType::kFp32) return x;
+  holder = cast(context, x, DType::kFp32);
+  return holder;
+}
+
+// Makes real rows of the integer weights of a group.
+class RealRows {
  public:
-  AntiquantRows(const Antiquant& antiquant, const Sizes& sizes) : sizes_(sizes), antiquant_(antiquant) {
-    const core::Dims& shape = antiquant.scale.shape();
-    detail::check_dtype(antiquant.scale, DType::kFp32, "weight_quant_gmm: antiquant scale");
+  RealRows(Context& context, const TensorView& weight, const Antiquant& antiquant, const Sizes& sizes)
+      : sizes_(sizes), weight_(weight), scale_(as_fp32(context, antiquant.scale, scale_holder_)) {
+    const core::Dims& shape = scale_.shape();
     const bool fits = !shape.empty() && shape.size() <= 3 && shape[0] == sizes.groups &&
                       (shape.size() == 1 || shape.back() == sizes.n) &&
                       (shape.size() < 3 || (shape[1] > 0 && sizes.k % shape[1] == 0));
@@ -48,34 +55,42 @@ class AntiquantRows {
                        sizes.n));
     if (antiquant.offset != nullptr) {
       detail::check_shape(*antiquant.offset, shape, "weight_quant_gmm: antiquant offset");
-      detail::check_dtype(*antiquant.offset, DType::kFp32, "weight_quant_gmm: antiquant offset");
+      detail::check_dtype(*antiquant.offset, antiquant.scale.dtype(), "weight_quant_gmm: antiquant offset");
+      offset_ = as_fp32(context, *antiquant.offset, offset_holder_);
     }
-    of_slice_ = shape.size() == 3 ? sizes.k / shape[1] : sizes.k;
+    slices_ = shape.size() == 3 ? shape[1] : 1;
   }
 
   // Weights [begin, end) of k of a group become real numbers, rows of n.
-  void apply(const int8_t* weight, int64_t group, int64_t begin, int64_t end, float* target) const {
-    const auto n = static_cast<size_t>(sizes_.n);
+  void make(int64_t group, int64_t begin, int64_t end, float* target) const {
+    const int64_t n = sizes_.n, row_bytes = weight_.dim(2) * core::size_of(weight_.dtype());
+    const bool packed = packed_weights(weight_.dtype()) > 1;
+    std::vector<int8_t> unpacked(static_cast<size_t>(packed ? n : 0));
     std::vector<float> scale, offset;  // of a whole matrix
-    const float *scales = antiquant_.scale.data<float>(),
-                *offsets = antiquant_.offset == nullptr ? nullptr : antiquant_.offset->data<float>();
-    if (antiquant_.scale.shape().size() == 1) {
-      scale.assign(n, scales[group]);
-      if (offsets != nullptr) offset.assign(n, offsets[group]);
+    const float *scales = scale_.data<float>(), *offsets = offset_.defined() ? offset_.data<float>() : nullptr;
+    if (scale_.shape().size() == 1) {
+      scale.assign(static_cast<size_t>(n), scales[group]);
+      if (offsets != nullptr) offset.assign(static_cast<size_t>(n), offsets[group]);
     }
     for (int64_t p = begin; p < end; ++p) {
-      const int64_t slices = sizes_.k / (of_slice_ > 0 ? of_slice_ : 1),
-                    at = (group * slices + p / of_slice_) * sizes_.n;
+      const int8_t* row = bytes_of(weight_) + (group * sizes_.k + p) * row_bytes;
+      if (packed) {
+        kernels::unpack_int4(reinterpret_cast<const uint8_t*>(row), n, unpacked.data());
+        row = unpacked.data();
+      }
+      const int64_t at = (group * slices_ + p / (sizes_.k / slices_)) * n;
       const float* row_scale = scale.empty() ? scales + at : scale.data();
       const float* row_offset = offsets == nullptr ? nullptr : scale.empty() ? offsets + at : offset.data();
-      kernels::dequantize(weight + p * sizes_.n, row_scale, row_offset, sizes_.n, target + p * sizes_.n);
+      kernels::dequantize(row, row_scale, row_offset, n, target + p * n);
     }
   }
 
  private:
   Sizes sizes_;
-  Antiquant antiquant_;
-  int64_t of_slice_;  // of k
+  TensorView weight_;
+  Tensor scale_holder_, offset_holder_;
+  TensorView scale_, offset_;
+  int64_t slices_;  // of k, each with a scale of its own
 };
 
 // Stores a row of reals in the output's dtype.
@@ -94,12 +109,15 @@ void store_row(const float* row, int64_t n, const TensorView& y, int64_t at) {
 
 }  // namespace
 
+int64_t packed_weights(DType dtype) { return dtype == DType::kUInt8 ? 2 : dtype == DType::kInt32 ? 8 : 1; }
+
 Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const TensorView& scale,
                  std::span<const int64_t> ends, const QuantGmmRule& rule) {
   const detail::OpScope scope(context, "ms::quant_gmm", x, weight);
   const Sizes sizes = check(x, weight, ends);
   const int64_t m = sizes.m, k = sizes.k, n = sizes.n;
   detail::check_dtype(x, DType::kInt8, "quant_gmm: x");
+  detail::check_dtype(weight, DType::kInt8, "quant_gmm: weight");
   detail::check_shape(scale, {sizes.groups, n}, "quant_gmm: scale");
   detail::check_dtype(scale, DType::kFp32, "quant_gmm: scale");
   if (rule.per_token_scale != nullptr) {
@@ -149,7 +167,9 @@ Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView&
   const detail::OpScope scope(context, "ms::weight_quant_gmm", x, weight);
   const Sizes sizes = check(x, weight, ends);
   const int64_t k = sizes.k, n = sizes.n;
-  const AntiquantRows rows_of(antiquant, sizes);
+  MS_CHECK(weight.dtype() == DType::kInt8 || packed_weights(weight.dtype()) > 1, "weight_quant_gmm: weight is ",
+           core::dtype_name(weight.dtype()));
+  const RealRows real_rows(context, weight, antiquant, sizes);
   if (bias != nullptr) {
     detail::check_shape(*bias, {sizes.groups, n}, "weight_quant_gmm: bias");
     detail::check_dtype(*bias, x.dtype(), "weight_quant_gmm: bias");
@@ -162,7 +182,7 @@ Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView&
   detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
     if (rows == 0) return;
     context.pool.parallel_for(k, detail::row_grain(n), [&](int64_t begin, int64_t end) {
-      rows_of.apply(bytes_of(weight) + group * k * n, group, begin, end, real.data<float>());
+      real_rows.make(group, begin, end, real.data<float>());
     });
     kernels::GemmProblem problem;
     problem.m = rows, problem.n = n, problem.k = k;

@@ -1,4 +1,4 @@
-// Grouped products with 8-bit integers, forward only (features.md 10, item 18; MindSpeed's quant_gmm and
+// Grouped products with integers of 8 and 4 bits, forward only (features.md 10, item 18; MindSpeed's quant_gmm and
 // weight_quant_gmm). Groups are those of train/ops/grouped_matmul.h: rows [ends[i - 1], ends[i]) of x, a matrix [k, n]
 // of the weight each; ends do not fall and end at m.
 #pragma once
@@ -28,14 +28,20 @@ struct QuantGmmRule {
 core::Tensor quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
                        const core::TensorView& scale, std::span<const int64_t> ends, const QuantGmmRule& rule = {});
 
-// What makes real numbers of int8 weights: w -> (w + offset) * scale, in fp32.
+// What makes real numbers of integer weights: w -> (w + offset) * scale, in fp32.
 struct Antiquant {
-  core::TensorView scale;                    // fp32: [groups], [groups, n], or [groups, s, n] of s slices of k
-  const core::TensorView* offset = nullptr;  // fp32, scale's shape
+  core::TensorView scale;  // fp32, bf16 or fp16: [groups], [groups, n], or [groups, s, n] of s slices of k
+  const core::TensorView* offset = nullptr;  // of scale's shape and dtype
 };
 
-// y [m, n] in x's dtype = x antiquant(W_i) (+ bias[i]). x: fp32, bf16 or fp16 [m, k], weight: int8 [groups, k, n],
-// bias: [groups, n] in x's dtype, or null. The weights of one group at a time exist in fp32.
+// Integer weights that lie side by side in an element: 1 of int8; 4-bit ones, the lowest bits first, are 2 in a uint8
+// and 8 in an int32, as torch_npu's npu_convert_weight_to_int4pack leaves them. So a weight [.., n] is of shape
+// [.., n / packed_weights(dtype)]. 1 for any other dtype.
+int64_t packed_weights(core::DType dtype);
+
+// y [m, n] in x's dtype = x antiquant(W_i) (+ bias[i]). x: fp32, bf16 or fp16 [m, k], weight: [groups, k, n], int8 or
+// packed 4-bit, bias: [groups, n] in x's dtype, or null. The weights of one group at a time exist in fp32.
+// (MindSpeed's npu_weight_quant_gmm takes int8 alone; 4-bit ones are torch_npu's npu_grouped_matmul's.)
 core::Tensor weight_quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
                               const Antiquant& antiquant, std::span<const int64_t> ends,
                               const core::TensorView* bias = nullptr);

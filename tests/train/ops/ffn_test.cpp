@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "tests/reference/activation.h"
 #include "tests/reference/matmul.h"
+#include "tests/train/ops/integers.h"
 #include "tests/train/ops/ops_fixture.h"
 #include "train/ops/grouped_matmul.h"
 
@@ -34,20 +35,9 @@ Array product(const Array& x, const Array& w, const Array& b, int64_t k, int64_t
   return y;
 }
 
-Array activated(const FfnActivation& activation, const Array& x) {
-  return activation.gated ? reference::gated_activation(activation.kind, x, kK2)
+Array activated(const FfnActivation& activation, const Array& x, int64_t k2 = kK2) {
+  return activation.gated ? reference::gated_activation(activation.kind, x, k2)
                           : reference::activation(activation.kind, x);
-}
-
-core::Tensor int8s(Ops& ops, core::Dims shape, uint64_t salt) {
-  core::Tensor x(ops.arena, core::DType::kInt8, std::move(shape), core::MemoryTag::kTmp);
-  const auto values = test::RandomValues(salt).integers(x.size(), -128, 127);
-  for (size_t i = 0; i < values.size(); ++i) x.bytes()[i] = static_cast<std::byte>(static_cast<int8_t>(values[i]));
-  return x;
-}
-Array int8_array(const core::TensorView& x) {
-  const auto* values = reinterpret_cast<const int8_t*>(x.bytes());
-  return {values, values + x.size()};
 }
 
 template <class T>
@@ -135,6 +125,59 @@ TYPED_TEST(Ffn, WeightsAloneQuantised) {
   const Array want = product(activated(activation, product(array(x), r1, {}, kK1, 2 * kK2)), r2, {}, kK2, kN2);
   expect_near(weight_quant_ffn(ops.context, x, w1, w2, kEnds, activation, {s1}, {s2}), want,
               1e-4 + roundoff<TypeParam>() * 4 * kK2 * 60, 2 * roundoff<TypeParam>(), "y");
+}
+
+// What a weight of integers stands for, its scales and offsets in every shape.
+Array real_weights(const core::TensorView& w, const core::TensorView& scale, const core::TensorView& offset) {
+  const int64_t k = w.dim(1), n = w.dim(2);
+  const core::Dims& shape = scale.shape();
+  const Array scales = array(scale), offsets = array(offset);
+  Array real = int8_array(w);
+  for (int64_t i = 0; i < w.size(); ++i) {
+    const int64_t group = i / (k * n), p = i / n % k;
+    const int64_t at = shape.size() == 1   ? group
+                       : shape.size() == 2 ? group * n + i % n
+                                           : (group * shape[1] + p / (k / shape[1])) * n + i % n;
+    real[static_cast<size_t>(i)] =
+        (real[static_cast<size_t>(i)] + offsets[static_cast<size_t>(at)]) * scales[static_cast<size_t>(at)];
+  }
+  return real;
+}
+
+TYPED_TEST(Ffn, FourBitWeightsInEveryActivationAndScale) {
+  constexpr int64_t kWide = 16, kOut = 8;  // k2 and n2
+  for (const Activation kind : kKinds) {
+    for (const bool gated : {false, true}) {
+      for (const int64_t axes : {1, 2, 3}) {
+        Ops ops(2);
+        const int64_t n1 = (gated ? 2 : 1) * kWide;
+        const auto scales = [&](int64_t slices, int64_t n, float size, uint64_t salt) {
+          const core::Dims shape = {kGroups, slices, n};
+          return ops.random<TypeParam>(axes == 1   ? core::Dims{kGroups}
+                                       : axes == 2 ? core::Dims{kGroups, n}
+                                                   : shape,
+                                       salt, size);
+        };
+        const auto x = ops.random<TypeParam>({kRows, kK1}, 1);
+        const auto w1 = int8s(ops, {kGroups, kK1, n1}, 2, -8, 7), w2 = int8s(ops, {kGroups, kWide, kOut}, 3, -8, 7);
+        const auto s1 = scales(3, n1, 0.1F, 4), s2 = scales(4, kOut, 0.1F, 5);
+        const auto o1 = scales(3, n1, 2, 6), o2 = scales(4, kOut, 2, 7);
+        const auto b1 = ops.random<TypeParam>({kGroups, n1}, 8), b2 = ops.random<TypeParam>({kGroups, kOut}, 9);
+        const core::TensorView o1_view = o1, o2_view = o2, b1_view = b1, b2_view = b2;
+        const FfnActivation activation{kind, gated};
+        const Array wide = product(array(x), real_weights(w1, s1, o1), array(b1), kK1, n1);
+        const Array want =
+            product(activated(activation, wide, kWide), real_weights(w2, s2, o2), array(b2), kWide, kOut);
+        for (const core::DType packing : {core::DType::kUInt8, core::DType::kInt32}) {
+          const auto y = weight_quant_ffn(ops.context, x, packed_int4(ops, w1, packing), packed_int4(ops, w2, packing),
+                                          kEnds, activation, {s1, &o1_view}, {s2, &o2_view}, &b1_view, &b2_view);
+          // Weights of up to 1: inputs of up to 13, slopes of up to 14 gated, 16 products behind what was stored.
+          const double stored = roundoff<TypeParam>() * 4 * kWide * (gated ? 40 : 13);
+          expect_near(y, want, 1e-4 + stored, 2 * roundoff<TypeParam>(), "y");
+        }
+      }
+    }
+  }
 }
 
 TEST(FfnContract, RefusesTokensAndWidthsThatDoNotFit) {

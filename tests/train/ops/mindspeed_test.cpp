@@ -1,17 +1,12 @@
 #include "train/ops/mindspeed.h"
 
 #include "core/error.h"
+#include "tests/train/ops/integers.h"
 #include "tests/train/ops/ops_fixture.h"
+#include "train/ops/elementwise.h"
 
 namespace ms::ops {
 namespace {
-
-core::Tensor int8s(Ops& ops, core::Dims shape, uint64_t salt) {
-  core::Tensor x(ops.arena, core::DType::kInt8, std::move(shape), core::MemoryTag::kTmp);
-  const auto values = test::RandomValues(salt).integers(x.size(), -128, 127);
-  for (size_t i = 0; i < values.size(); ++i) x.bytes()[i] = static_cast<std::byte>(static_cast<int8_t>(values[i]));
-  return x;
-}
 
 TEST(Gmm, EndsAndSizesAgreeInBothTypes) {
   Ops ops(2);
@@ -123,17 +118,69 @@ TEST(Others, AreOursUnderTheirNames) {
   const std::vector<int64_t> expert_ends = {4, 6};
   for (const auto& [name, kind] : {std::pair{"geglu", Activation::kGelu}, std::pair{"swiglu", Activation::kSilu},
                                    std::pair{"reglu", Activation::kRelu}}) {
-    EXPECT_TRUE(same_bytes(npu_ffn(ops.context, x, w1, w2, name, experts),
+    EXPECT_TRUE(same_bytes(npu_ffn(ops.context, x, w1, w2, name, {.expert_tokens = experts}),
                            ffn(ops.context, x, w1, w2, expert_ends, {kind, true})))
         << name;
   }
   for (const auto& [name, kind] : {std::pair{"fastgelu", Activation::kFastGelu}, std::pair{"gelu", Activation::kGelu},
                                    std::pair{"relu", Activation::kRelu}, std::pair{"silu", Activation::kSilu}}) {
-    EXPECT_TRUE(same_bytes(npu_ffn(ops.context, x, w1, w3, name, experts),
+    EXPECT_TRUE(same_bytes(npu_ffn(ops.context, x, w1, w3, name, {.expert_tokens = experts}),
                            ffn(ops.context, x, w1, w3, expert_ends, {kind, false})))
         << name;
   }
-  EXPECT_THROW(npu_ffn(ops.context, x, w1, w3, "swish", experts), core::Error);
+  EXPECT_THROW(npu_ffn(ops.context, x, w1, w3, "swish", {.expert_tokens = experts}), core::Error);
+}
+
+// Of each family: with experts, and without, where MindSpeed leaves out their axis; x of three axes.
+TEST(Ffn, TakesItsOptionsAsMindSpeedDoes) {
+  Ops ops(2);
+  const std::vector<int64_t> all = {6}, tokens = {4, 2}, ends = {4, 6};
+  const auto x = ops.random<kernels::bf16>({2, 3, 8}, 1);
+  const auto rows = x.view().reshaped({6, 8});
+  const auto view = [](const core::Tensor& tensor) -> const core::TensorView* { return &tensor.view(); };
+  {
+    const auto w1 = ops.random<kernels::bf16>({8, 4}, 2), w2 = ops.random<kernels::bf16>({4, 5}, 3),
+               b = ops.random<kernels::bf16>({4}, 4);
+    const core::TensorView b_view = b.view().reshaped({1, 4});
+    const auto y = npu_ffn(ops.context, x, w1, w2, "silu", {.bias1 = view(b)});
+    EXPECT_EQ(y.shape(), (core::Dims{2, 3, 5}));
+    EXPECT_TRUE(
+        same_bytes(y.view().reshaped({6, 5}), ffn(ops.context, rows, w1.view().reshaped({1, 8, 4}),
+                                                  w2.view().reshaped({1, 4, 5}), all, {Activation::kSilu}, &b_view)));
+  }
+  {
+    const auto q = int8s(ops, {6, 8}, 5), w1 = int8s(ops, {2, 8, 4}, 6), w2 = int8s(ops, {2, 4, 5}, 7);
+    const auto deq1 = ops.random<kernels::bf16>({2, 4}, 8, 1e-4F), deq2 = ops.random<kernels::bf16>({2, 5}, 9, 1e-2F);
+    const auto scale = ops.random<float>({2, 4}, 10, 60), offset = ops.random<float>({2}, 11, 5);
+    NpuFfnOptions options{.expert_tokens_index = ends,
+                          .scale = view(scale),
+                          .offset = view(offset),
+                          .deq_scale1 = view(deq1),
+                          .deq_scale2 = view(deq2),
+                          .output_dtype = core::DType::kBf16};
+    const auto fp32 = [&](const core::Tensor& t) { return cast(ops.context, t, core::DType::kFp32); };
+    const core::Tensor real1 = fp32(deq1), real2 = fp32(deq2);
+    EXPECT_TRUE(same_bytes(npu_ffn(ops.context, q, w1, w2, "relu", options),
+                           quant_ffn(ops.context, q, w1, w2, ends, {Activation::kRelu},
+                                     {real1, scale, view(offset), real2, core::DType::kBf16})));
+    options.deq_scale2 = nullptr;
+    EXPECT_THROW(npu_ffn(ops.context, q, w1, w2, "relu", options), core::Error);
+    options.deq_scale2 = view(deq2), options.antiquant_scale1 = view(deq1);
+    EXPECT_THROW(npu_ffn(ops.context, q, w1, w2, "relu", options), core::Error);
+    options.antiquant_scale1 = nullptr, options.expert_tokens = tokens;
+    EXPECT_THROW(npu_ffn(ops.context, q, w1, w2, "relu", options), core::Error) << "two lists of tokens";
+  }
+  {
+    const auto w1 = int8s(ops, {8, 16}, 12, -8, 7), w2 = int8s(ops, {8, 8}, 13, -8, 7);
+    const auto s1 = ops.random<kernels::bf16>({4, 16}, 14), s2 = ops.random<kernels::bf16>({1}, 15);
+    const NpuFfnOptions options{.antiquant_scale1 = view(s1), .antiquant_scale2 = view(s2)};
+    const auto p1 = packed_int4(ops, w1, core::DType::kInt32), p2 = packed_int4(ops, w2, core::DType::kInt32);
+    EXPECT_TRUE(
+        same_bytes(npu_ffn(ops.context, x, p1, p2, "swiglu", options).view().reshaped({6, 8}),
+                   weight_quant_ffn(ops.context, rows, w1.view().reshaped({1, 8, 16}), w2.view().reshaped({1, 8, 8}),
+                                    all, {Activation::kSilu, true}, {s1.view().reshaped({1, 4, 16})}, {s2})));
+    EXPECT_THROW(npu_ffn(ops.context, x, p1, p2, "swiglu", {.antiquant_scale1 = view(s1)}), core::Error);
+  }
 }
 
 }  // namespace

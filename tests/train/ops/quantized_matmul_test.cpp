@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "tests/reference/activation.h"
 #include "tests/reference/matmul.h"
+#include "tests/train/ops/integers.h"
 #include "tests/train/ops/ops_fixture.h"
 #include "train/ops/grouped_matmul.h"
 
@@ -14,18 +15,7 @@ using reference::Array;
 using reference::kFp32;
 using reference::roundoff;
 
-core::Tensor int8s(Ops& ops, core::Dims shape, uint64_t salt) {
-  core::Tensor x(ops.arena, core::DType::kInt8, std::move(shape), core::MemoryTag::kTmp);
-  const auto values = test::RandomValues(salt).integers(x.size(), -128, 127);
-  for (size_t i = 0; i < values.size(); ++i) x.bytes()[i] = static_cast<std::byte>(static_cast<int8_t>(values[i]));
-  return x;
-}
-Array int8_array(const core::TensorView& x) {
-  const auto* values = reinterpret_cast<const int8_t*>(x.bytes());
-  return {values, values + x.size()};
-}
-
-constexpr int64_t kGroups = 4, kRows = 37, kK = 51, kN = 70;
+constexpr int64_t kGroups = 4, kRows = 37, kK = 51, kN = 72;
 const std::vector<int64_t> kEnds = {0, 13, 13, 37};
 
 size_t group_of(int64_t row) {
@@ -173,6 +163,50 @@ TYPED_TEST(QuantGmm, WeightsAloneAreScaledInEveryShape) {
   }
 }
 
+// Four-bit weights are the int8 ones that they say, whatever they are packed in and however they are scaled.
+TYPED_TEST(QuantGmm, FourBitWeightsAreTheirInt8Ones) {
+  for (const core::Dims& shape : {core::Dims{kGroups}, core::Dims{kGroups, kN}, core::Dims{kGroups, 3, kN}}) {
+    for (const core::DType packing : {core::DType::kUInt8, core::DType::kInt32}) {
+      Ops ops(2);
+      const auto x = ops.random<TypeParam>({kRows, kK}, 1);
+      const auto w = int8s(ops, {kGroups, kK, kN}, 3, -8, 7);
+      const auto scale = ops.random<TypeParam>(shape, 4, 0.1F), offset = ops.random<TypeParam>(shape, 5, 3);
+      const core::TensorView offset_view = offset;
+      EXPECT_TRUE(
+          same_bytes(weight_quant_gmm(ops.context, x, packed_int4(ops, w, packing), {scale, &offset_view}, kEnds),
+                     weight_quant_gmm(ops.context, x, w, {scale, &offset_view}, kEnds)));
+    }
+  }
+}
+
+// Whole numbers and scales of powers of two: the sums in double, to the last bit.
+TEST(QuantGmm, FourBitWeightsAreExact) {
+  Ops ops(2);
+  const auto w = int8s(ops, {kGroups, kK, kN}, 1, -8, 7), whole = int8s(ops, {kRows, kK}, 2, -30, 30);
+  std::vector<float> x;
+  for (const double value : int8_array(whole)) x.push_back(static_cast<float>(value));
+  std::vector<float> scales, offsets;
+  for (const int32_t power : test::RandomValues(3).integers(kGroups * 3 * kN, -6, 3)) {
+    scales.push_back(std::ldexp(1.0F, power));
+  }
+  for (const int32_t offset : test::RandomValues(4).integers(kGroups * 3 * kN, -9, 9)) {
+    offsets.push_back(static_cast<float>(offset));
+  }
+  Array real = int8_array(w);
+  for (size_t i = 0; i < real.size(); ++i) {
+    const size_t group = i / (kK * kN), p = i / kN % kK, at = (group * 3 + p / (kK / 3)) * kN + i % kN;
+    real[i] = (real[i] + static_cast<double>(offsets[at])) * static_cast<double>(scales[at]);
+  }
+  const core::Dims shape = {kGroups, 3, kN};
+  const auto scale = ops.tensor(scales, shape), offset = ops.tensor(offsets, shape);
+  const core::TensorView offset_view = offset;
+  for (const core::DType packing : {core::DType::kUInt8, core::DType::kInt32}) {
+    const auto y = weight_quant_gmm(ops.context, ops.tensor(x, {kRows, kK}), packed_int4(ops, w, packing),
+                                    {scale, &offset_view}, kEnds);
+    expect_near(y, sums(int8_array(whole), real), 0, 0, "y");
+  }
+}
+
 TEST(QuantGmmContract, RefusesWhatDoesNotGoTogether) {
   Ops ops;
   const auto x = int8s(ops, {3, 4}, 1), w = int8s(ops, {1, 4, 5}, 2);
@@ -185,6 +219,11 @@ TEST(QuantGmmContract, RefusesWhatDoesNotGoTogether) {
   EXPECT_THROW(quant_gmm(ops.context, x, w, scale, other, rule), core::Error);
   EXPECT_THROW(quant_gmm(ops.context, x, w, wrong, ends, rule), core::Error);
   EXPECT_THROW(weight_quant_gmm(ops.context, scale, w, {wrong}, ends), core::Error);
+  const auto real = ops.random<float>({3, 4}, 6), real_weight = ops.random<float>({1, 4, 5}, 7);
+  EXPECT_THROW(weight_quant_gmm(ops.context, real, real_weight, {scale}, ends), core::Error);
+  const auto four_bits = packed_int4(ops, int8s(ops, {1, 4, 8}, 8, -8, 7), core::DType::kInt32);
+  EXPECT_THROW(weight_quant_gmm(ops.context, real, four_bits, {scale}, ends), core::Error) << "n is 8, not 5";
+  EXPECT_THROW(quant_gmm(ops.context, x, four_bits, scale, ends, rule), core::Error) << "with real x alone";
   rule.output_dtype = core::DType::kInt8;
   quant_gmm(ops.context, x, w, scale, ends, rule);
   rule.per_token_scale = &tokens_view;
