@@ -28,12 +28,13 @@ struct Visible {
   int64_t prefix = 0;  // where it is not 0, first is -kAll
 };
 
-// Added to the scores, after scale and soft cap. Its gradient is not computed.
+// Added to the scores, after scale and soft cap.
 struct ScoreBias {
   const float* values = nullptr;  // rows of keys, row_stride apart, one for each query; times factor
   int64_t row_stride = 0;         // 0: one row for all queries
   float factor = 1;
-  float slope = 0;  // -slope * |i + distance - j| of query i and key j (ALiBi; Press et al. 2022)
+  float* gradient = nullptr;  // backward adds that of values to it, laid out as they are, query by query; may be null
+  float slope = 0;            // -slope * |i + distance - j| of query i and key j (ALiBi; Press et al. 2022)
   int64_t distance = 0;
   bool root = false;              // of the square root of that distance
   const uint8_t* mask = nullptr;  // rows as of values: where it is not 0 the query does not see the key

@@ -248,14 +248,15 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
 
 // scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Around `visible` both become 0; inside, with
 // p = exp(capped score + bias - lse) and f the dropout's factors: scores = p f (for dV), dp = p (dp f - delta) times
-// the softcap's slope 1 - (capped / softcap)^2 (for dQ and dK).
+// the softcap's slope 1 - (capped / softcap)^2 (for dQ and dK). Without that slope it is the gradient of a bias.
 MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, int64_t first_key, Range visible,
                                     float lse, float delta, float* scores, float* dp) {
   const bool blind = lse == -std::numeric_limits<float>::infinity();  // sees no key: every p is 0
   const Vec shift = broadcast(blind ? 0.0F : lse), mean = broadcast(delta), one = broadcast(1.0F);
   const auto [first, end] = in_vectors(visible);
   const bool drops = rule.dropout.probability > 0, biased = rule.bias.any();
-  float factors[kKeyBlock], bias[kKeyBlock];
+  const bool wanted = rule.bias.gradient != nullptr;
+  float factors[kKeyBlock], bias[kKeyBlock], dbias[kKeyBlock];
   if (drops) fill_dropout_factors(rule.dropout, rule.sample, query, first_key + first, end - first, factors + first);
   if (biased) fill_bias(rule.bias, query, first_key, visible, {first, end}, bias);
   const Vec inverse = broadcast(rule.softcap > 0 ? 1.0F / rule.softcap : 0.0F), cap = broadcast(rule.softcap);
@@ -269,7 +270,13 @@ MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, in
     if (biased) score = score + load(bias + i);
     const Vec p = exp(score - shift), factor = drops ? load(factors + i) : one;
     store(scores + i, p * factor);
-    store(dp + i, p * (load(dp + i) * factor - mean) * slope);
+    const Vec gradient = p * (load(dp + i) * factor - mean);
+    if (wanted) store(dbias + i, gradient);
+    store(dp + i, gradient * slope);
+  }
+  if (wanted) {
+    float* target = rule.bias.gradient + query * rule.bias.row_stride + first_key;
+    for (int64_t i = visible.begin; i < visible.end; ++i) target[i] += dbias[i] * rule.bias.factor;
   }
   clear_around(visible, scores);
   clear_around(visible, dp);

@@ -164,6 +164,45 @@ TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
   }
 }
 
+// One row for each query or one for all of them, shared by both heads: sums over what shares a number, times factor,
+// added to what is there.
+TYPED_TEST(Attention, TheGradientOfABiasAgreesWithCentralDifferences) {
+  for (const int64_t row_stride : {0, 17}) {
+    for (AttentionRule rule : kRules) {
+      constexpr int64_t kSeq = 17, kD = 5;
+      const Array values =
+          reference::to_double(test::RandomValues(9).make<float>(row_stride == 0 ? kSeq : kSeq * kSeq, 1.5F));
+      const std::vector<float> stored(values.begin(), values.end());
+      std::vector<float> gradient(stored.size(), 3.0F);
+      Problem<TypeParam> p(kSeq, kD, 1.5F);
+      rule.scale = p.rule.scale;
+      rule.bias.values = stored.data(), rule.bias.row_stride = row_stride, rule.bias.factor = 0.7F;
+      rule.bias.gradient = gradient.data();
+      p.rule = rule;
+      p.run();
+      const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
+      Array want(values.size(), 3.0);
+      for (int64_t head = 0; head < 2; ++head) {
+        const Array q = p.rows(p.q, p.shape.q_stride, head), g = p.rows(p.dout, p.shape.q_stride, head);
+        reference::AttentionRule of_head = p.reference_rule(head);
+        const Array of_this = reference::numeric_gradient(
+            [&](const Array& x) {
+              of_head.bias = [&](size_t i, size_t j) {
+                return static_cast<double>(0.7F) * x[i * static_cast<size_t>(row_stride) + j];
+              };
+              return reference::dot(reference::attention(q, k, v, kD, of_head).out, g);
+            },
+            values);
+        for (size_t i = 0; i < want.size(); ++i) want[i] += of_this[i];
+      }
+      // Of each head and row that a number collects: rowsum(dO * O) of the stored out, and its probability's error.
+      const double rows = 2 * (row_stride == 0 ? std::sqrt(static_cast<double>(kSeq)) + 1 : 1);
+      const double bound = rows * (roundoff<TypeParam>() * kD + (kSeq + 32) * 4 * roundoff<float>());
+      expect_near(reference::to_double(gradient), want, bound, 2 * roundoff<float>(), "dbias");
+    }
+  }
+}
+
 TYPED_TEST(Attention, BackwardAgreesWithTheChainRuleAcrossBlocks) {
   const int64_t sizes[][2] = {{50, 4}, {197, 2}, {401, 20}};
   for (const auto& [seq, d] : sizes) {

@@ -75,13 +75,15 @@ inline Attention attention(const Array& q, const Array& k, const Array& v, int64
 
 struct AttentionGradients {
   Array dq, dk, dv;  // shapes of q, k, v
+  Array dbias;       // [queries, keys]
 };
 
 // Gradients of dot(out, dout), by the chain rule over the same matrix: where central differences take too long.
 inline AttentionGradients attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v,
                                              int64_t d, const AttentionRule& rule) {
   const auto width = static_cast<size_t>(d);
-  AttentionGradients result{Array(q.size()), Array(k.size()), Array(v.size())};
+  const size_t keys = k.size() / width;
+  AttentionGradients result{Array(q.size()), Array(k.size()), Array(v.size()), Array(q.size() / width * keys)};
   for (size_t i = 0; i < q.size() / width; ++i) {
     const AttentionRow row = attention_row(q, k, i, width, rule);
     Array dp(row.p.size());
@@ -97,7 +99,8 @@ inline AttentionGradients attention_backward(const Array& dout, const Array& q, 
     }
     for (size_t j = 0; j < dp.size(); ++j) {
       if (row.p[j] == 0) continue;
-      const double ds = rule.scale * row.p[j] * (dp[j] - mean) * row.slope[j];
+      result.dbias[i * keys + j] = row.p[j] * (dp[j] - mean);
+      const double ds = rule.scale * result.dbias[i * keys + j] * row.slope[j];
       for (size_t e = 0; e < width; ++e) {
         result.dq[i * width + e] += ds * k[j * width + e];
         result.dk[j * width + e] += ds * q[i * width + e];

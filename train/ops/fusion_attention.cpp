@@ -229,9 +229,9 @@ Problem check(const TensorView& q, const TensorView& k, const TensorView& v, con
   return problem;
 }
 
-// The kernel's rule for a head of a sequence.
+// The kernel's rule for a head of a sequence. dpse: of pse's shape; may be null.
 kernels::AttentionRule kernel_rule(const Problem& problem, const FusionAttentionRule& rule, size_t sequence,
-                                   int64_t head) {
+                                   int64_t head, float* dpse = nullptr) {
   const int64_t heads = problem.q.heads, batch = static_cast<int64_t>(sequence);
   kernels::AttentionRule result;
   result.scale = static_cast<float>(rule.scale);
@@ -256,7 +256,9 @@ kernels::AttentionRule kernel_rule(const Problem& problem, const FusionAttention
     bias.root = rule.pse_type == PositionBias::kAlibiRoot;
     return result;
   }
-  bias.values = values + ((shape[0] == 1 ? 0 : batch * heads) + head) * shape[2] * shape[3];
+  const int64_t matrix = ((shape[0] == 1 ? 0 : batch * heads) + head) * shape[2] * shape[3];
+  bias.values = values + matrix;
+  if (dpse != nullptr) bias.gradient = dpse + matrix;
   bias.row_stride = shape[2] == 1 ? 0 : shape[3];
   bias.factor = rule.pse_type == PositionBias::kBeforeScale ? result.scale : 1.0F;
   return result;
@@ -331,7 +333,7 @@ FusionAttentionResult fusion_attention(Context& context, const TensorView& q, co
 
 QkvGradients fusion_attention_backward(Context& context, const TensorView& dout, const TensorView& q,
                                        const TensorView& k, const TensorView& v, const FusionAttentionResult& forward,
-                                       const FusionAttentionRule& rule) {
+                                       const FusionAttentionRule& rule, Tensor* dpse) {
   const detail::OpScope scope(context, "ms::fusion_attention_backward", dout, q, k, v);
   const Problem problem = check(q, k, v, rule);
   for (const TensorView* x : {&dout, &forward.out.view()}) {
@@ -345,10 +347,18 @@ QkvGradients fusion_attention_backward(Context& context, const TensorView& dout,
     return Tensor(context.arena, like.dtype(), like.shape(), core::MemoryTag::kAct);
   };
   QkvGradients result{make(q), make(k), make(v)};
+  if (dpse != nullptr) {
+    require(rule.pse != nullptr && !is_alibi(rule), "dpse is asked for, and there is no pse but slopes at most");
+    *dpse = Tensor::zeros(context.arena, core::DType::kFp32, rule.pse->shape(), core::MemoryTag::kAct);
+  }
+  float* const pse_gradient = dpse == nullptr ? nullptr : dpse->data<float>();
   const int64_t flops = 4 * product_flops(problem), groups = problem.kv.heads, per_group = problem.per_group();
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
-  const auto tasks = static_cast<int64_t>(problem.sequences.size()) * groups;
+  // A task is a group of heads, in one sequence, or where those share the gradient of a bias in one after the other.
+  const auto sequences = static_cast<int64_t>(problem.sequences.size());
+  const int64_t in_turn = dpse != nullptr && dpse->dim(0) == 1 ? sequences : 1;
+  const int64_t tasks = sequences * groups / std::max<int64_t>(in_turn, 1);
   const int64_t workspace_floats = kernels::attention_backward_workspace(problem.largest());
   detail::Workspaces workspaces(context, tasks, workspace_floats + per_group * problem.most_queries);
   detail::with_type(q.dtype(), [&]<class T>() {
@@ -356,12 +366,11 @@ QkvGradients fusion_attention_backward(Context& context, const TensorView& dout,
       float* const workspace = workspaces.take();
       float* const lse = workspace + workspace_floats;
       std::vector<kernels::AttentionRule> rules(static_cast<size_t>(per_group));
-      for (int64_t task = begin; task < end; ++task) {
-        const auto index = static_cast<size_t>(task / groups);
-        const int64_t group = task % groups, first_head = group * per_group;
+      const auto backward = [&](size_t index, int64_t group) {
+        const int64_t first_head = group * per_group;
         const Sequence& s = problem.sequences[index];
         for (int64_t i = 0; i < per_group; ++i) {
-          rules[static_cast<size_t>(i)] = kernel_rule(problem, rule, index, first_head + i);
+          rules[static_cast<size_t>(i)] = kernel_rule(problem, rule, index, first_head + i, pse_gradient);
           const StatisticRows from = statistic_rows(problem, rule, index, first_head + i);
           for (int64_t row = 0; row < s.queries; ++row) {
             lse[i * s.queries + row] = forward.softmax_max.data<float>()[from.first + row * from.stride] +
@@ -373,6 +382,10 @@ QkvGradients fusion_attention_backward(Context& context, const TensorView& dout,
                                     k.data<T>() + kv, v.data<T>() + kv, forward.out.data<T>() + at, lse, rules.data(),
                                     result.dq.data<T>() + at, result.dk.data<T>() + kv, result.dv.data<T>() + kv,
                                     workspace);
+      };
+      for (int64_t task = begin; task < end; ++task) {
+        const auto first = static_cast<size_t>(task / groups * in_turn);
+        for (size_t i = 0; i < static_cast<size_t>(in_turn); ++i) backward(first + i, task % groups);
       }
     });
   });

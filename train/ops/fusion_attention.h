@@ -60,7 +60,7 @@ struct FusionAttentionRule {
   // uint8 or bool, 1: hidden; [sq, skv], [b, 1, sq, skv] or [b, n, sq, skv]; of modes 0 and 1. In kTnd [sq, skv] of the
   // longest sequences, of which each takes what it needs.
   const core::TensorView* atten_mask = nullptr;
-  // fp32: [b or 1, n, sq or 1, skv], not in kTnd; of ALiBi slopes, [n] or [b, n]. No gradient of it is computed.
+  // fp32: [b or 1, n, sq or 1, skv], not in kTnd; of ALiBi slopes, [n] or [b, n].
   const core::TensorView* pse = nullptr;
   PositionBias pse_type = PositionBias::kBeforeScale;
   int64_t q_start_idx = 0, kv_start_idx = 0;
@@ -82,8 +82,14 @@ FusionAttentionResult fusion_attention(Context& context, const core::TensorView&
                                        const core::TensorView& v, const FusionAttentionRule& rule);
 
 // forward: what it gave for the same rule. Gradients have the shapes of q, k and v.
+// dpse: receives the gradient of rule.pse, if it is asked for: fp32, of pse's shape; with dS = P * (dP - rowsum(dO *
+// O))
+//   it is dS for kAfterScale and scale dS for kBeforeScale, summed over the sequences and queries that share a number,
+//   in their order, and 0 where nothing is seen. Throws kInvalidArgument without a pse and for slopes, which are not
+//   trained. Heads are then the only thing that threads share out where pse's first axis is 1 for several sequences.
 QkvGradients fusion_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
-                                       const FusionAttentionResult& forward, const FusionAttentionRule& rule);
+                                       const FusionAttentionResult& forward, const FusionAttentionRule& rule,
+                                       core::Tensor* dpse = nullptr);
 
 }  // namespace ms::ops

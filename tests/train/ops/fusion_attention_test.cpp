@@ -266,6 +266,120 @@ TEST(FusionAttentionBias, BeforeAndAfterTheScaleInEveryShape) {
   }
 }
 
+// The sums over what shares a number of pse, by the chain rule; dq, dk and dv stay what they are.
+template <class T>
+void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shape) {
+  Ops ops(2);
+  rule.head_num = c.heads, rule.layout = c.layout, rule.scale = kScale, rule.sparse_mode = c.mode;
+  const auto pse = ops.random<float>(shape, 6, 2);
+  const core::TensorView view = pse;
+  rule.pse = &view;
+  const auto q = ops.random<T>(c.shape(c.heads, c.queries), 1, 1.5F), dout = ops.random<T>(q.shape(), 2);
+  const auto k = ops.random<T>(c.shape(c.groups, c.keys), 3, 1.5F), v = ops.random<T>(k.shape(), 4);
+  const auto forward = fusion_attention(ops.context, q, k, v, rule);
+  core::Tensor dpse;
+  const auto gradients = fusion_attention_backward(ops.context, dout, q, k, v, forward, rule, &dpse);
+  const auto plain = fusion_attention_backward(ops.context, dout, q, k, v, forward, rule);
+  EXPECT_TRUE(same_bytes(gradients.dq, plain.dq) && same_bytes(gradients.dk, plain.dk) &&
+              same_bytes(gradients.dv, plain.dv));
+  ASSERT_EQ(dpse.shape(), shape);
+  const double factor = rule.pse_type == PositionBias::kBeforeScale ? kScale : 1;
+  const Array values = array(pse);
+  Array want(values.size());
+  for (size_t sequence = 0; sequence < c.queries.size(); ++sequence) {
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const auto at = [&](size_t i, size_t j) {
+        const auto b = static_cast<size_t>(shape[0] == 1 ? 0 : sequence);
+        return ((b * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * static_cast<size_t>(shape[2]) +
+                (shape[2] == 1 ? 0 : i)) *
+                   static_cast<size_t>(shape[3]) +
+               j;
+      };
+      reference::AttentionRule want_rule{kScale};
+      want_rule.sees = [&](size_t i, size_t j) { return sees(c, sequence, i, j); };
+      want_rule.bias = [&](size_t i, size_t j) { return factor * values[at(i, j)]; };
+      if (rule.dropout.probability > 0) {
+        want_rule.dropout = [&](size_t i, size_t j) {
+          kernels::Dropout of_head = rule.dropout;
+          of_head.key += kernels::kHeadDropoutKeyStep * static_cast<uint64_t>(head);
+          float factors[4];
+          kernels::dropout_factors(of_head, static_cast<int64_t>(sequence), static_cast<int64_t>(i),
+                                   static_cast<int64_t>(j / 4 * 4), 4, factors);
+          return static_cast<double>(factors[j % 4]);
+        };
+      }
+      const int64_t group = head / (c.heads / c.groups);
+      const auto gradient =
+          reference::attention_backward(c.head_of(array(dout), c.heads, c.queries, sequence, head),
+                                        c.head_of(array(q), c.heads, c.queries, sequence, head),
+                                        c.head_of(array(k), c.groups, c.keys, sequence, group),
+                                        c.head_of(array(v), c.groups, c.keys, sequence, group), c.d, want_rule);
+      const auto keys = static_cast<size_t>(c.keys[sequence]);
+      for (size_t i = 0; i < static_cast<size_t>(c.queries[sequence]); ++i) {
+        for (size_t j = 0; j < keys; ++j) want[at(i, j)] += factor * gradient.dbias[i * keys + j];
+      }
+    }
+  }
+  // Of each row that a number collects: rowsum(dO * O) of the stored out, and its probability's error.
+  const double rows = (shape[0] == 1 ? 2 : 1) * (shape[2] == 1 ? std::sqrt(static_cast<double>(c.queries[0])) + 1 : 1);
+  const double bound = rows * (roundoff<T>() * static_cast<double>(c.d) + 2e-5);
+  expect_near(dpse, want, bound, 4 * kFp32, "dpse");
+}
+
+TYPED_TEST(FusionAttention, TheGradientOfPseInEveryShape) {
+  for (const PositionBias type : {PositionBias::kAfterScale, PositionBias::kBeforeScale}) {
+    for (const core::Dims& shape :
+         {core::Dims{2, 4, 13, 17}, core::Dims{1, 4, 13, 17}, core::Dims{2, 4, 1, 17}, core::Dims{1, 4, 1, 17}}) {
+      for (const AttentionLayout layout : {AttentionLayout::kSbh, AttentionLayout::kBnsd}) {
+        for (const SparseMode mode : {SparseMode::kDefaultMask, SparseMode::kRightDownCausal}) {
+          FusionAttentionRule rule;
+          rule.pse_type = type;
+          if (mode == SparseMode::kDefaultMask) rule.dropout = {0.3F, 99};
+          Call c{layout};
+          c.mode = mode, c.keys = {17, 17};
+          expect_dpse<TypeParam>(c, rule, shape);
+        }
+      }
+    }
+  }
+}
+
+// Against central differences in double, over all that share a number; larger than a block of the kernel.
+TEST(FusionAttentionBias, ItsGradientAgreesWithCentralDifferences) {
+  for (const PositionBias type : {PositionBias::kAfterScale, PositionBias::kBeforeScale}) {
+    Ops ops(2);
+    Call c;
+    c.heads = 2, c.groups = 1, c.d = 3, c.queries = {210, 210}, c.keys = {5, 5};
+    FusionAttentionRule rule;
+    rule.head_num = 2, rule.layout = c.layout, rule.scale = kScale, rule.pse_type = type;
+    const auto pse = ops.random<float>({1, 2, 1, 5}, 6, 2);
+    const core::TensorView view = pse;
+    rule.pse = &view;
+    const auto q = ops.random<float>(c.shape(2, c.queries), 1), dout = ops.random<float>(q.shape(), 2);
+    const auto k = ops.random<float>(c.shape(1, c.keys), 3), v = ops.random<float>(k.shape(), 4);
+    core::Tensor dpse;
+    fusion_attention_backward(ops.context, dout, q, k, v, fusion_attention(ops.context, q, k, v, rule), rule, &dpse);
+    const auto loss = [&](const Array& values) {
+      double sum = 0;
+      for (size_t sequence = 0; sequence < 2; ++sequence) {
+        for (int64_t head = 0; head < 2; ++head) {
+          reference::AttentionRule want{kScale};
+          want.sees = [](size_t, size_t) { return true; };
+          want.bias = [&](size_t, size_t j) {
+            return (type == PositionBias::kBeforeScale ? kScale : 1) * values[static_cast<size_t>(head) * 5 + j];
+          };
+          const auto out = reference::attention(c.head_of(array(q), 2, c.queries, sequence, head),
+                                                c.head_of(array(k), 1, c.keys, sequence, 0),
+                                                c.head_of(array(v), 1, c.keys, sequence, 0), c.d, want);
+          sum += reference::dot(out.out, c.head_of(array(dout), 2, c.queries, sequence, head));
+        }
+      }
+      return sum;
+    };
+    expect_near(dpse, reference::numeric_gradient(loss, array(pse)), 420 * 420 * kFp32, 0, "dpse");
+  }
+}
+
 TEST(FusionAttentionBias, AlibiInEveryLayout) {
   for (const AttentionLayout layout : kLayouts) {
     for (const PositionBias type : {PositionBias::kAlibi, PositionBias::kAlibiRoot}) {
@@ -342,6 +456,25 @@ TEST(FusionAttentionThreads, BitsDoNotDependOnThem) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST(FusionAttentionThreads, NorDoesTheGradientOfPse) {
+  for (const core::Dims& shape : {core::Dims{3, 4, 50, 50}, core::Dims{1, 4, 50, 50}, core::Dims{1, 4, 1, 50}}) {
+    std::vector<Array> results;
+    for (const int threads : {1, 2, 3}) {
+      Ops ops(threads);
+      const auto q = ops.random<float>({3, 50, 4, 16}, 1), k = ops.random<float>({3, 50, 2, 16}, 2);
+      const auto pse = ops.random<float>(shape, 3);
+      const core::TensorView view = pse;
+      FusionAttentionRule rule;
+      rule.head_num = 4, rule.layout = AttentionLayout::kBsnd, rule.pse = &view;
+      core::Tensor dpse;
+      fusion_attention_backward(ops.context, q, q, k, k, fusion_attention(ops.context, q, k, k, rule), rule, &dpse);
+      results.push_back(array(dpse));
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
+  }
+}
+
 TEST(FusionAttentionMemory, ASecondCallTakesNoneFromTheSystem) {
   for (int attempt = 0; attempt < 20; ++attempt) {  // threads that took their own would overlap in some
     Ops ops(3);
@@ -389,6 +522,15 @@ TEST(FusionAttentionContract, RefusesWhatDoesNotGoTogether) {
   EXPECT_TRUE(refused([&](auto& rule) { rule.atten_mask = &slopes_view; }));
   EXPECT_TRUE(refused([&](auto& rule) { rule.pse = &slopes_view; }));
   EXPECT_TRUE(refused([](auto& rule) { rule.pse_type = PositionBias::kAlibi; }));
+  FusionAttentionRule alibi;
+  alibi.head_num = 2;
+  const auto asks_for_dpse = [&] {
+    core::Tensor dpse;
+    fusion_attention_backward(ops.context, q, q, q, q, fusion_attention(ops.context, q, q, q, alibi), alibi, &dpse);
+  };
+  EXPECT_THROW(asks_for_dpse(), core::Error) << "of no pse";
+  alibi.pse = &slopes_view, alibi.pse_type = PositionBias::kAlibi;
+  EXPECT_THROW(asks_for_dpse(), core::Error) << "of slopes";
 }
 
 }  // namespace
