@@ -5,8 +5,8 @@
 
 namespace ms::kernels {
 
-void adamw(float* p, float* grad, float* m, float* v, bf16* param, int64_t n, const AdamwScalars& scalars) {
-  MS_DISPATCH(adamw(p, grad, m, v, param, n, scalars));
+void adamw(float* p, float* grad, float* m, float* v, bf16* param, float* ema, int64_t n, const AdamwScalars& scalars) {
+  MS_DISPATCH(adamw(p, grad, m, v, param, ema, n, scalars));
 }
 
 double sum_of_squares(const float* values, int64_t n) { MS_DISPATCH(sum_of_squares(values, n)); }

@@ -399,7 +399,7 @@ std::vector<Case> cases() {
        8 * kFlat,
        kFlatRows,
        [](const Buffers& x, int64_t a, int64_t b) {
-         adamw(x[0] + at(a), x[3] + at(a), x[1] + at(a), x[2] + at(a), nullptr, at(b - a), kAdamw);
+         adamw(x[0] + at(a), x[3] + at(a), x[1] + at(a), x[2] + at(a), nullptr, nullptr, at(b - a), kAdamw);
        },
        [](const Buffers& x) {
          const double g = x[3][kProbe], m = 0.9 * x[1][kProbe] + 0.1 * g, v = 0.95 * x[2][kProbe] + 0.05 * g * g;

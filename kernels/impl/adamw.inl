@@ -15,7 +15,12 @@ MS_INLINE AdamwState adamw_update(AdamwState s, Vec grad, const AdamwScalars& a)
   return s;
 }
 
-inline void adamw(float* p, float* grad, float* m, float* v, bf16* param, int64_t n, const AdamwScalars& scalars) {
+MS_INLINE Vec ema_update(Vec ema, Vec p, const AdamwScalars& a) {
+  return fma(broadcast(a.ema_decay), ema, broadcast(a.one_minus_ema_decay) * p);
+}
+
+inline void adamw(float* p, float* grad, float* m, float* v, bf16* param, float* ema, int64_t n,
+                  const AdamwScalars& scalars) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const AdamwState next = adamw_update({load(p + i), load(m + i), load(v + i)}, load(grad + i), scalars);
@@ -24,6 +29,7 @@ inline void adamw(float* p, float* grad, float* m, float* v, bf16* param, int64_
     store(v + i, next.v);
     store(grad + i, zero());
     if (param != nullptr) store(param + i, next.p);
+    if (ema != nullptr) store(ema + i, ema_update(load(ema + i), next.p, scalars));
   }
   const int64_t tail = n - i;
   if (tail == 0) return;
@@ -35,6 +41,7 @@ inline void adamw(float* p, float* grad, float* m, float* v, bf16* param, int64_
   store_partial(v + i, next.v, tail);
   store_partial(grad + i, zero(), tail);
   if (param != nullptr) store_partial(param + i, next.p, tail);
+  if (ema != nullptr) store_partial(ema + i, ema_update(load_partial(ema + i, tail), next.p, scalars), tail);
 }
 
 inline double sum_of_squares(const float* values, int64_t n) {

@@ -238,4 +238,18 @@ Tensor npu_ffn(Context& context, const TensorView& x, const TensorView& weight1,
   return y;
 }
 
+void npu_apply_fused_ema_adamw(Context& context, std::span<float> grad, std::span<float> var, std::span<float> m,
+                               std::span<float> v, std::span<float> s, int64_t step, double lr, double ema_decay,
+                               double beta1, double beta2, double eps, double weight_decay) {
+  adamw(context, var, grad, m, v,
+        {.lr = lr,
+         .beta1 = beta1,
+         .beta2 = beta2,
+         .eps = eps,
+         .weight_decay = weight_decay,
+         .step = step,
+         .ema_decay = ema_decay},
+        {}, s);
+}
+
 }  // namespace ms::ops

@@ -16,6 +16,7 @@
 #include "train/ops/grouped_matmul.h"
 #include "train/ops/linear.h"
 #include "train/ops/norm.h"
+#include "train/ops/optimizer.h"
 #include "train/ops/quantized_matmul.h"
 #include "train/ops/ring_attention.h"
 #include "train/ops/token_permute.h"
@@ -110,5 +111,12 @@ struct NpuFfnOptions {
 // swiglu or reglu. Throws kInvalidArgument for another one and for options that do not go together.
 core::Tensor npu_ffn(Context& context, const core::TensorView& x, const core::TensorView& weight1,
                      const core::TensorView& weight2, std::string_view activation, const NpuFfnOptions& options = {});
+
+// All fp32, of one size, updated in place: var the parameters, m and v the moments, s the average of var; grad becomes
+// 0. In MindSpeed's mode 1 (AdamW) with bias_correction, its defaults, which are not asked for.
+void npu_apply_fused_ema_adamw(Context& context, std::span<float> grad, std::span<float> var, std::span<float> m,
+                               std::span<float> v, std::span<float> s, int64_t step, double lr = 1e-3,
+                               double ema_decay = 0.9999, double beta1 = 0.9, double beta2 = 0.999, double eps = 1e-8,
+                               double weight_decay = 0);
 
 }  // namespace ms::ops

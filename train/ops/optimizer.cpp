@@ -11,13 +11,14 @@
 namespace ms::ops {
 
 void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
-           std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16) {
+           std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
+           std::span<float> ema) {
   const detail::OpScope scope(context, "ms::adamw");
   const size_t n = master.size();
   MS_CHECK(grad.size() == n && exp_avg.size() == n && exp_avg_sq.size() == n &&
-               (param_bf16.empty() || param_bf16.size() == n),
+               (param_bf16.empty() || param_bf16.size() == n) && (ema.empty() || ema.size() == n),
            "adamw: sizes ", n, ", ", grad.size(), ", ", exp_avg.size(), ", ", exp_avg_sq.size(), ", ",
-           param_bf16.size());
+           param_bf16.size(), ", ", ema.size());
   MS_CHECK(parameters.step >= 1, "adamw: step ", parameters.step);
   const auto correction = [&](double beta) {
     return static_cast<float>(1.0 - std::pow(beta, static_cast<double>(parameters.step)));
@@ -33,10 +34,14 @@ void adamw(Context& context, std::span<float> master, std::span<float> grad, std
   scalars.one_minus_beta2 = static_cast<float>(1.0 - parameters.beta2);
   scalars.bias_correction1 = correction(parameters.beta1);
   scalars.bias_correction2 = correction(parameters.beta2);
-  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * (8 * 4 + (param_bf16.empty() ? 0 : 2)));
+  scalars.ema_decay = static_cast<float>(parameters.ema_decay);
+  scalars.one_minus_ema_decay = static_cast<float>(1.0 - parameters.ema_decay);
+  const int64_t bytes = 8 * 4 + (param_bf16.empty() ? 0 : 2) + (ema.empty() ? 0 : 8);
+  const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * bytes);
   context.pool.parallel_for(static_cast<int64_t>(n), detail::kGrainElements, [&](int64_t begin, int64_t end) {
     kernels::adamw(master.data() + begin, grad.data() + begin, exp_avg.data() + begin, exp_avg_sq.data() + begin,
-                   param_bf16.empty() ? nullptr : param_bf16.data() + begin, end - begin, scalars);
+                   param_bf16.empty() ? nullptr : param_bf16.data() + begin, ema.empty() ? nullptr : ema.data() + begin,
+                   end - begin, scalars);
   });
 }
 

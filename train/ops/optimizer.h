@@ -18,14 +18,18 @@ struct AdamwParameters {
   double weight_decay = 0;
   float grad_scale = 1;  // multiplies the gradient first: clipping, 1 / loss scale
   int64_t step = 1;      // 1 for the first update
+  double ema_decay = 0.9999;
 };
 
 // One step of AdamW (Loshchilov & Hutter 2019) as apex's FusedAdam with adam_w_mode=1, which Megatron uses:
 //   g = grad * grad_scale, m = beta1*m + (1-beta1)*g, v = beta2*v + (1-beta2)*g^2,
 //   p -= lr * (m / (1-beta1^step) / (sqrt(v / (1-beta2^step)) + eps) + weight_decay * p)
-// grad becomes 0. param_bf16: receives master rounded to nearest even; may be empty. All other spans have one size.
+// grad becomes 0. param_bf16: receives master rounded to nearest even; may be empty. ema: in the same pass, the moving
+// average of what master becomes, ema = ema_decay*ema + (1-ema_decay)*p (MindSpeed's fused_ema_adamw); may be empty.
+// All other spans have one size.
 void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
-           std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16);
+           std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
+           std::span<float> ema = {});
 
 // Sum of squares in double, in blocks of 4096 elements added in order: the same bits for any number of threads.
 double sum_of_squares(Context& context, std::span<const float> values);

@@ -131,6 +131,20 @@ TEST(Others, AreOursUnderTheirNames) {
   EXPECT_THROW(npu_ffn(ops.context, x, w1, w3, "swish", {.expert_tokens = experts}), core::Error);
 }
 
+TEST(EmaAdamw, IsAdamwWithAnAverage) {
+  Ops ops(2);
+  const auto random = [](uint64_t salt) { return test::RandomValues(salt).make(100); };
+  auto grad = random(1), var = random(2), s = random(3);
+  std::vector<float> m(100, 0.1F), v(100, 0.2F);
+  auto grad2 = grad, var2 = var, s2 = s, m2 = m, v2 = v;
+  npu_apply_fused_ema_adamw(ops.context, grad, var, m, v, s, 3, 1e-2, 0.9, 0.8, 0.7, 1e-6, 0.1);
+  adamw(ops.context, var2, grad2, m2, v2,
+        {.lr = 1e-2, .beta1 = 0.8, .beta2 = 0.7, .eps = 1e-6, .weight_decay = 0.1, .step = 3, .ema_decay = 0.9}, {},
+        s2);
+  EXPECT_TRUE(var == var2 && m == m2 && v == v2 && s == s2);
+  EXPECT_NE(s, random(3));
+}
+
 // Of each family: with experts, and without, where MindSpeed leaves out their axis; x of three axes.
 TEST(Ffn, TakesItsOptionsAsMindSpeedDoes) {
   Ops ops(2);

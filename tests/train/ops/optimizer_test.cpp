@@ -38,6 +38,29 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
   }
 }
 
+// In the same pass, and nothing else changes by it.
+TEST(Adamw, AveragesWhatTheParametersBecome) {
+  constexpr int64_t kN = 40003;
+  const auto master = test::RandomValues(1).make(kN), grad = test::RandomValues(2).make(kN),
+             average = test::RandomValues(3).make(kN);
+  std::vector<std::vector<float>> results;
+  for (const int threads : {0, 1, 3}) {  // 0: without an average
+    Ops ops(std::max(threads, 1));
+    auto p = master, g = grad, ema = average;
+    std::vector<float> m(kN), v(kN);
+    const AdamwParameters parameters{.lr = 3e-3, .weight_decay = 0.1, .step = 1, .ema_decay = 0.99};
+    adamw(ops.context, p, g, m, v, parameters, {}, threads == 0 ? std::span<float>() : ema);
+    results.push_back(p);
+    if (threads == 0) continue;
+    for (size_t i = 0; i < ema.size(); ++i) {
+      const double want = 0.99 * static_cast<double>(average[i]) + (1 - 0.99) * static_cast<double>(p[i]);
+      ASSERT_NEAR(ema[i], want, 3 * kFp32) << i;
+    }
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
 // The first step moves by lr whatever the gradient's size, and decay by lr * weight_decay * p.
 TEST(Adamw, FirstStepIsLr) {
   Ops ops;
@@ -53,6 +76,7 @@ TEST(Adamw, RefusesDifferentSizesAndStepZero) {
   std::vector<float> two(2), three(3);
   EXPECT_THROW(adamw(ops.context, two, three, two, two, {}, {}), core::Error);
   EXPECT_THROW(adamw(ops.context, two, two, two, two, {.step = 0}, {}), core::Error);
+  EXPECT_THROW(adamw(ops.context, two, two, two, two, {}, {}, three), core::Error);
   adamw(ops.context, {}, {}, {}, {}, {}, {});
 }
 
