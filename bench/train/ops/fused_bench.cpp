@@ -1,16 +1,19 @@
 // Operators that stand for several: fused/<operator>/threads:<n>, in real time, in turns with what they replace.
 //
 // `of parts` is the median of the parts' time over theirs: add and norm, the products of the packed documents as one
-// causal sequence, fp32 experts beside int8 ones. Ring attention's update takes turns with copies: %copy.
+// causal sequence, gradients without the bias's, fp32 experts beside those of 8 and 4 bits, an MLP's operators. Ring
+// attention's update takes turns with copies: %copy.
 #include <cmath>
 #include <cstring>
 
-#include "bench/bench_support.h"
+#include "bench/train/ops/in_context.h"
 #include "bench/train/ops/random_tensor.h"
 #include "core/tensor.h"
 #include "tests/support/random_values.h"
+#include "train/ops/activation.h"
 #include "train/ops/dropout_add_norm.h"
 #include "train/ops/elementwise.h"
+#include "train/ops/ffn.h"
 #include "train/ops/fusion_attention.h"
 #include "train/ops/grouped_matmul.h"
 #include "train/ops/quantized_matmul.h"
@@ -42,6 +45,32 @@ void add_norm(benchmark::State& state, Context& context) {
   };
   if (std::memcmp(dropout_add_norm(context, inputs, rule).y.bytes(), parts().bytes(), 4096) != 0) {
     return state.SkipWithError("wrong result");
+  }
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
+}
+
+// The same with dropout between: a copy that is dropped in place, then added and normed.
+void dropout_norm(benchmark::State& state, Context& context) {
+  const auto x = random_tensor(context.arena, {16384, 1, 768}), residual = random_tensor(context.arena, x.shape());
+  const auto gamma = random_tensor(context.arena, {768}), copy = random_tensor(context.arena, x.shape());
+  const core::TensorView past = residual;
+  const DropoutAddNormInputs inputs{x, gamma, &past};
+  const std::vector<int64_t> samples = {0};
+  DropoutAddNormRule rule;
+  rule.kind = NormKind::kRmsNorm, rule.dropout = {0.1F, 7}, rule.samples = samples;
+  const auto parts = [&] {
+    cast_into(context, x, copy);
+    dropout_inplace(context, copy, rule.dropout, 0, samples);
+    const auto z = add(context, copy, residual);
+    core::Tensor rstd;
+    return rms_norm(context, z, gamma, rule.norm, &rstd);
+  };
+  const auto whole = dropout_add_norm(context, inputs, rule).y, other = parts();
+  for (int64_t i = 0; i < 4096; ++i) {
+    if (!(std::abs(whole.data<float>()[i] - other.data<float>()[i]) < 1e-5)) {
+      return state.SkipWithError("wrong result");
+    }
   }
   state.counters["of parts"] = bench::in_turns(
       state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
@@ -106,35 +135,92 @@ void int8_experts(benchmark::State& state, Context& context) {
   bench::report_flops(state, 2.0 * static_cast<double>(groups * rows * in * out), context.pool.num_threads());
 }
 
-}  // namespace
-
-void register_fused() {
-  struct Named {
-    const char* name;
-    void (*run)(benchmark::State&, Context&);
-  };
-  for (const Named& named : {Named{"add_rms_norm", add_norm}, Named{"packed_documents", packed_documents},
-                             Named{"ring_attention_update", ring_update}, Named{"quant_gmm", int8_experts}}) {
-    for (const int threads : {1, 2}) {
-      benchmark::RegisterBenchmark(core::cat("fused/", named.name, "/threads:", threads).c_str(),
-                                   [=](benchmark::State& state) {
-                                     core::ThreadPool pool(threads);
-                                     core::Arena arena;
-                                     Context context{pool, arena};
-                                     named.run(state, context);
-                                   })
-          ->Unit(benchmark::kMillisecond)
-          ->UseManualTime()
-          ->Iterations(9);
-    }
+// Weights of 8 and 4 bits beside fp32 ones: what is read is less, what is computed the same after they are made real.
+void integer_weights(benchmark::State& state, Context& context, core::DType dtype) {
+  const int64_t groups = 8, rows = 128, in = 768, out = 2048;
+  const auto x = random_tensor(context.arena, {groups * rows, in}),
+             weight = random_tensor(context.arena, {groups, in, out});
+  core::Tensor packed(context.arena, dtype, {groups, in, out / packed_weights(dtype)}, core::MemoryTag::kTmp);
+  const auto bytes = random_bytes(context.arena, {packed.size_bytes()});
+  std::memcpy(packed.bytes(), bytes.bytes(), static_cast<size_t>(packed.size_bytes()));
+  const auto scale = random_tensor(context.arena, {groups, out});
+  const auto ends = group_ends(std::vector<int64_t>(static_cast<size_t>(groups), rows));
+  const auto ours = [&] { return weight_quant_gmm(context, x, packed, {scale}, ends); };
+  double want = 0;  // of the first column, whose 4-bit number is the lower half of its byte
+  for (int64_t p = 0; p < in; ++p) {
+    const auto byte = static_cast<int8_t>(packed.bytes()[p * packed.size_bytes() / (groups * in)]);
+    const int number = packed_weights(dtype) == 1 ? byte : ((byte & 15) ^ 8) - 8;
+    want += static_cast<double>(x.data<float>()[p]) * number * scale.data<float>()[0];
   }
+  if (!(std::abs(ours().data<float>()[0] - want) < 1e-5 * (1 + std::abs(want)) * 128)) {
+    return state.SkipWithError("wrong result");
+  }
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { ours(); }, [&] { grouped_matmul(context, x, weight, ends, GroupedWeight::kInOut); });
+  bench::report_flops(state, 2.0 * static_cast<double>(groups * rows * in * out), context.pool.num_threads());
+}
+void int8_weights(benchmark::State& state, Context& context) { integer_weights(state, context, core::DType::kInt8); }
+void int4_weights(benchmark::State& state, Context& context) { integer_weights(state, context, core::DType::kInt32); }
+
+// An MLP of 8 experts beside its two products and the activation between them.
+void experts_ffn(benchmark::State& state, Context& context) {
+  const int64_t groups = 8, rows = 128, hidden = 768, wide = 2048;
+  const auto x = random_tensor(context.arena, {groups * rows, hidden}),
+             w1 = random_tensor(context.arena, {groups, hidden, wide}),
+             w2 = random_tensor(context.arena, {groups, wide, hidden});
+  const auto ends = group_ends(std::vector<int64_t>(static_cast<size_t>(groups), rows));
+  const auto whole = [&] { return ffn(context, x, w1, w2, ends, {kernels::Activation::kGelu}); };
+  const auto parts = [&] {
+    const auto product = grouped_matmul(context, x, w1, ends, GroupedWeight::kInOut);
+    return grouped_matmul(context, activation(context, Activation::kGelu, product), w2, ends, GroupedWeight::kInOut);
+  };
+  const float want = parts().data<float>()[7];
+  if (!(std::abs(whole().data<float>()[7] - want) < 1e-3 * (1 + std::abs(want)))) {
+    return state.SkipWithError("wrong result");
+  }
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { whole(); }, [&] { parts(); });
+  bench::report_flops(state, 4.0 * static_cast<double>(groups * rows * hidden * wide), context.pool.num_threads());
 }
 
+// Gradients of attention with a bias for every pair, beside the same without the bias's own: what that costs.
+void pse_gradient(benchmark::State& state, Context& context) {
+  const auto q = random_tensor(context.arena, {2, 1024, 4, 64}), pse = random_tensor(context.arena, {1, 4, 1024, 1024});
+  const core::TensorView view = pse;
+  FusionAttentionRule rule;
+  rule.head_num = 4, rule.layout = AttentionLayout::kBsnd, rule.scale = 0.125;
+  rule.pse = &view, rule.pse_type = PositionBias::kAfterScale;
+  const auto forward = fusion_attention(context, q, q, q, rule);
+  core::Tensor dpse;
+  const auto with = [&] { return fusion_attention_backward(context, q, q, q, q, forward, rule, &dpse); };
+  with();
+  double sum = 0;  // a query's scores move together: softmax does not
+  for (int64_t j = 0; j < 1024; ++j) sum += dpse.data<float>()[j];
+  if (!(std::abs(sum) < 1e-4)) return state.SkipWithError("wrong result");
+  const int64_t before = context.flops;
+  with();
+  const auto flops = static_cast<double>(context.flops - before);
+  state.counters["of parts"] = bench::in_turns(
+      state, [&] { with(); }, [&] { fusion_attention_backward(context, q, q, q, q, forward, rule); });
+  bench::report_flops(state, flops, context.pool.num_threads());
+}
+
+constexpr NamedBench kBenches[] = {{"add_rms_norm", add_norm},
+                                   {"dropout_add_rms_norm", dropout_norm},
+                                   {"packed_documents", packed_documents},
+                                   {"fusion_attention_dpse", pse_gradient},
+                                   {"ring_attention_update", ring_update},
+                                   {"quant_gmm", int8_experts},
+                                   {"weight_quant_gmm/int8", int8_weights},
+                                   {"weight_quant_gmm/int4", int4_weights},
+                                   {"ffn", experts_ffn}};
+
+}  // namespace
 }  // namespace ms::ops
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   ms::core::flush_denormals_in_this_thread();
-  ms::ops::register_fused();
+  ms::ops::register_in_context("fused", ms::ops::kBenches);
   benchmark::RunSpecifiedBenchmarks();
 }
