@@ -1,12 +1,14 @@
 #include "train/ops/ffn.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "kernels/quantize.h"
 #include "train/ops/activation.h"
 #include "train/ops/detail/groups.h"
 #include "train/ops/detail/op_scope.h"
+#include "train/ops/detail/typed.h"
 #include "train/ops/grouped_matmul.h"
 
 namespace ms::ops {
@@ -19,6 +21,12 @@ void check_widths(const TensorView& w1, const TensorView& w2, const FfnActivatio
   MS_CHECK(w1.shape().size() == 3 && w2.shape().size() == 3 && w1.dim(0) == w2.dim(0) &&
                w1.dim(2) * packed_weights(w1.dtype()) == (activation.gated ? 2 : 1) * w2.dim(1),
            "ffn: w1 is ", core::cat(w1.shape()), ", w2 ", core::cat(w2.shape()), activation.gated ? ", gated" : "");
+}
+
+// What a product can do besides: a gated activation takes two columns of it for one, which lie too far apart for a
+// register tile.
+std::optional<kernels::Activation> with_product(const FfnActivation& activation) {
+  return activation.gated ? std::nullopt : std::optional(activation.kind);
 }
 
 Tensor activate(Context& context, const FfnActivation& activation, const TensorView& x) {
@@ -81,9 +89,7 @@ Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t>
 Tensor ffn(Context& context, const TensorView& x, const TensorView& w1, const TensorView& w2,
            std::span<const int64_t> ends, const FfnActivation& activation, const TensorView* b1, const TensorView* b2) {
   check_widths(w1, w2, activation);
-  // A gated activation takes two columns of the product for one, which lie too far apart for a register tile.
-  const auto with_product = activation.gated ? std::nullopt : std::optional(activation.kind);
-  Tensor wide = grouped_matmul(context, x, w1, ends, GroupedWeight::kInOut, b1, with_product);
+  Tensor wide = grouped_matmul(context, x, w1, ends, GroupedWeight::kInOut, b1, with_product(activation));
   if (activation.gated) wide = activate(context, activation, wide);
   return grouped_matmul(context, wide, w2, ends, GroupedWeight::kInOut, b2);
 }
@@ -105,8 +111,9 @@ Tensor weight_quant_ffn(Context& context, const TensorView& x, const TensorView&
                         std::span<const int64_t> ends, const FfnActivation& activation, const Antiquant& antiquant1,
                         const Antiquant& antiquant2, const TensorView* b1, const TensorView* b2) {
   check_widths(w1, w2, activation);
-  const Tensor wide = weight_quant_gmm(context, x, w1, antiquant1, ends, b1);
-  return weight_quant_gmm(context, activate(context, activation, wide), w2, antiquant2, ends, b2);
+  Tensor wide = weight_quant_gmm(context, x, w1, antiquant1, ends, b1, with_product(activation));
+  if (activation.gated) wide = activate(context, activation, wide);
+  return weight_quant_gmm(context, wide, w2, antiquant2, ends, b2);
 }
 
 }  // namespace ms::ops

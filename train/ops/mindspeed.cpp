@@ -1,6 +1,7 @@
 #include "train/ops/mindspeed.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,12 @@ Tensor npu_weight_quant_gmm(Context& context, const TensorView& x, const TensorV
   return weight_quant_gmm(context, x, weight, {antiquant_scale, antiquant_offset}, group_list, bias);
 }
 
+Tensor npu_weight_quant_gmm_v2(Context& context, const TensorView& x, const TensorView& weight,
+                               const TensorView& antiquant_scale, const TensorView* antiquant_offset,
+                               const TensorView* bias, std::span<const int64_t> group_list) {
+  return npu_weight_quant_gmm(context, x, weight, antiquant_scale, antiquant_offset, bias, group_ends(group_list));
+}
+
 namespace {
 
 FfnActivation ffn_activation(std::string_view name) {
@@ -197,8 +204,14 @@ Tensor npu_ffn(Context& context, const TensorView& x, const TensorView& weight1,
   }
   const auto of = [&](const TensorView* given) { return OfExperts(given, has_experts, false); };
   const auto scale_of = [&](const TensorView* given) { return OfExperts(given, has_experts, true); };
-  const OfExperts w1 = of(&weight1), w2 = of(&weight2), b1 = of(options.bias1), b2 = of(options.bias2);
   const bool quantised = x.dtype() == core::DType::kInt8;
+  std::array<Tensor, 2> rounded;
+  const auto bias = [&](const TensorView* given, size_t index) {
+    if (given == nullptr || quantised || given->dtype() == x.dtype()) return of(given);
+    rounded[index] = cast(context, *given, x.dtype());
+    return of(&rounded[index].view());
+  };
+  const OfExperts w1 = of(&weight1), w2 = of(&weight2), b1 = bias(options.bias1, 0), b2 = bias(options.bias2, 1);
   const bool has_scales = options.scale != nullptr || options.offset != nullptr || options.deq_scale1 != nullptr ||
                           options.deq_scale2 != nullptr;
   const bool has_antiquant = options.antiquant_scale1 != nullptr || options.antiquant_scale2 != nullptr ||

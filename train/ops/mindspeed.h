@@ -87,15 +87,18 @@ core::Tensor npu_quant_gmm_v2(Context& context, const core::TensorView& x, const
 core::Tensor npu_weight_quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
                                   const core::TensorView& antiquant_scale, const core::TensorView* antiquant_offset,
                                   const core::TensorView* bias, std::span<const int64_t> group_list);
+core::Tensor npu_weight_quant_gmm_v2(Context& context, const core::TensorView& x, const core::TensorView& weight,
+                                     const core::TensorView& antiquant_scale, const core::TensorView* antiquant_offset,
+                                     const core::TensorView* bias, std::span<const int64_t> group_list);
 
 // What MindSpeed takes by keyword, in its order, but for inner_precise: sums are fp32. E: experts; without them that
 // axis is left out, of the weights too.
 struct NpuFfnOptions {
   std::span<const int64_t> expert_tokens;        // rows of each expert; or, not both:
   std::span<const int64_t> expert_tokens_index;  // their ends
-  const core::TensorView* bias1 = nullptr;       // [E, n1], x's dtype, or int32 where x is int8
-  const core::TensorView* bias2 = nullptr;       // [E, n2]
-  const core::TensorView* scale = nullptr;       // fp32 [E] or [E, k2]; these four where x is int8, as the weights are
+  const core::TensorView* bias1 = nullptr;  // [E, n1], x's dtype, or fp32 that is rounded to it; int32 where x is int8
+  const core::TensorView* bias2 = nullptr;  // [E, n2]
+  const core::TensorView* scale = nullptr;  // fp32 [E] or [E, k2]; these four where x is int8, as the weights are
   const core::TensorView* offset = nullptr;
   const core::TensorView* deq_scale1 = nullptr;  // fp32 or bf16 [E, n1]
   const core::TensorView* deq_scale2 = nullptr;

@@ -163,7 +163,8 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
 }
 
 Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView& weight, const Antiquant& antiquant,
-                        std::span<const int64_t> ends, const TensorView* bias) {
+                        std::span<const int64_t> ends, const TensorView* bias,
+                        std::optional<kernels::Activation> activation) {
   const detail::OpScope scope(context, "ms::weight_quant_gmm", x, weight);
   const Sizes sizes = check(x, weight, ends);
   const int64_t k = sizes.k, n = sizes.n;
@@ -192,11 +193,12 @@ Tensor weight_quant_gmm(Context& context, const TensorView& x, const TensorView&
     problem.c = y.bytes() + first * n * core::size_of(y.dtype()), problem.c_type = detail::gemm_type(y),
     problem.ldc = n;
     problem.any_split = context.any_threads;
+    if (bias != nullptr) problem.epilogue.bias = bias->bytes() + group * n * core::size_of(bias->dtype());
+    problem.epilogue.activation = activation;
     context.pool.parallel_for(n, detail::kColumnGrain, [&](int64_t begin, int64_t end) {
       kernels::gemm(detail::columns_of(problem, begin, end));
     });
   });
-  if (bias != nullptr) detail::add_group_bias(context, ends, *bias, y);
   return y;
 }
 

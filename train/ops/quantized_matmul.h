@@ -39,11 +39,13 @@ struct Antiquant {
 // [.., n / packed_weights(dtype)]. 1 for any other dtype.
 int64_t packed_weights(core::DType dtype);
 
-// y [m, n] in x's dtype = x antiquant(W_i) (+ bias[i]). x: fp32, bf16 or fp16 [m, k], weight: [groups, k, n], int8 or
-// packed 4-bit, bias: [groups, n] in x's dtype, or null. The weights of one group at a time exist in fp32.
+// y [m, n] in x's dtype = activation(x antiquant(W_i) (+ bias[i])), rounded once. x: fp32, bf16 or fp16 [m, k], weight:
+// [groups, k, n], int8 or packed 4-bit, bias: [groups, n] in x's dtype, or null. The weights of one group at a time
+// exist in fp32.
 // (MindSpeed's npu_weight_quant_gmm takes int8 alone; 4-bit ones are torch_npu's npu_grouped_matmul's.)
 core::Tensor weight_quant_gmm(Context& context, const core::TensorView& x, const core::TensorView& weight,
                               const Antiquant& antiquant, std::span<const int64_t> ends,
-                              const core::TensorView* bias = nullptr);
+                              const core::TensorView* bias = nullptr,
+                              std::optional<kernels::Activation> activation = {});
 
 }  // namespace ms::ops

@@ -62,6 +62,8 @@ TEST(QuantGmm, EndsAndSizesAgreeAndEveryActTypeHasItsNumber) {
   const auto real = ops.random<float>({6, 8}, 4);
   EXPECT_TRUE(same_bytes(npu_weight_quant_gmm(ops.context, real, weight, scale, nullptr, nullptr, ends),
                          weight_quant_gmm(ops.context, real, weight, {scale}, ends)));
+  EXPECT_TRUE(same_bytes(npu_weight_quant_gmm_v2(ops.context, real, weight, scale, nullptr, nullptr, sizes),
+                         weight_quant_gmm(ops.context, real, weight, {scale}, ends)));
 }
 
 TEST(MoeTokens, GoThereAndBackWithAndWithoutPadding) {
@@ -155,9 +157,11 @@ TEST(Ffn, TakesItsOptionsAsMindSpeedDoes) {
   {
     const auto w1 = ops.random<kernels::bf16>({8, 4}, 2), w2 = ops.random<kernels::bf16>({4, 5}, 3),
                b = ops.random<kernels::bf16>({4}, 4);
+    const auto real_bias = cast(ops.context, b, core::DType::kFp32);
     const core::TensorView b_view = b.view().reshaped({1, 4});
     const auto y = npu_ffn(ops.context, x, w1, w2, "silu", {.bias1 = view(b)});
     EXPECT_EQ(y.shape(), (core::Dims{2, 3, 5}));
+    EXPECT_TRUE(same_bytes(y, npu_ffn(ops.context, x, w1, w2, "silu", {.bias1 = view(real_bias)})));
     EXPECT_TRUE(
         same_bytes(y.view().reshaped({6, 5}), ffn(ops.context, rows, w1.view().reshaped({1, 8, 4}),
                                                   w2.view().reshaped({1, 4, 5}), all, {Activation::kSilu}, &b_view)));

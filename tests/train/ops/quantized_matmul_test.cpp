@@ -154,9 +154,9 @@ TYPED_TEST(QuantGmm, WeightsAloneAreScaledInEveryShape) {
       const Array seen = array(y);
       for (size_t i = 0; i < seen.size(); ++i) {
         const double b = array(bias)[group_of(static_cast<int64_t>(i / kN)) * kN + i % kN];
-        // Two roundings of a weight, k of the sum, and its storage before and after the bias.
+        // Two roundings of a weight, k of the sum, the bias's, and its storage.
         const double bound =
-            (kK + 4) * kFp32 * want.magnitude[i] + 2 * roundoff<TypeParam>() * (std::abs(want.value[i]) + std::abs(b));
+            (kK + 4) * kFp32 * (want.magnitude[i] + std::abs(b)) + roundoff<TypeParam>() * std::abs(want.value[i] + b);
         ASSERT_NEAR(seen[i], want.value[i] + b, bound) << i;
       }
     }

@@ -5,10 +5,6 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/sharded_tensor.h"
-#include "kernels/elementwise.h"
-#include "train/ops/context.h"
-#include "train/ops/detail/typed.h"
 
 namespace ms::ops::detail {
 
@@ -44,20 +40,6 @@ void for_rows(std::span<const int64_t> ends, int64_t begin, int64_t end, const V
     while (row >= ends[static_cast<size_t>(group)]) ++group;
     visit(row, static_cast<int64_t>(group));
   }
-}
-
-// y[row] += bias[group of the row]; bias: [groups, n] in y's dtype.
-inline void add_group_bias(Context& context, std::span<const int64_t> ends, const core::TensorView& bias,
-                           const core::TensorView& y) {
-  const int64_t n = y.dim(-1);
-  with_type(y.dtype(), [&]<class T>() {
-    context.pool.parallel_for(y.dim(0), row_grain(n), [&](int64_t begin, int64_t end) {
-      for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
-        T* target = y.data<T>() + row * n;
-        kernels::add(target, bias.data<T>() + group * n, n, target);
-      });
-    });
-  });
 }
 
 }  // namespace ms::ops::detail
