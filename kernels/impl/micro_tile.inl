@@ -18,23 +18,29 @@ struct MultiplyAdd {
   static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return fma(a, b, sum); }
 };
 
-// c[i, :] (+)= sum over p of a[i * a_row + p * a_step] * b[p * b_step, :], for kRows rows and kTileColumns columns.
-template <int kRows, class Add = MultiplyAdd>
-MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step,
-                               bool accumulate, float* c, int64_t ldc) {
-  Vec sum[kRows][kTileVecs];
+template <int kRows>
+using TileSums = Vec[kRows][kTileVecs];
+
+template <int kRows>
+MS_INLINE void clear_tile(TileSums<kRows>& sum) {
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) sum[i][v] = zero();
   }
+}
+
+// sum[i] += sum over p of a[i * a_row + p * a_step] * b[p * b_step, :].
+template <int kRows, class Add>
+MS_INLINE void add_steps(int64_t k, const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step,
+                         TileSums<kRows>& sum) {
   for (int64_t p = 0; p < k; ++p) {
     Vec row[kTileVecs];
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) {
       row[v] = load(b + v * kLanes);
       // B streams out of L2, and its strip, larger than L1, drives A out too: 97 % of the FMA ceiling with this, 89 %
-      // without (Cascade Lake, k 384); 16 steps ahead are no better, prefetching C neither.
+      // without (Cascade Lake, k 384); 16 steps ahead are no better.
       __builtin_prefetch(b + 8 * b_step + v * kLanes);
     }
 #pragma GCC unroll 16
@@ -46,6 +52,10 @@ MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t
     a += a_step;
     b += b_step;
   }
+}
+
+template <int kRows>
+MS_INLINE void store_tile(const TileSums<kRows>& sum, bool accumulate, float* c, int64_t ldc) {
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
@@ -54,4 +64,14 @@ MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t
       store(target, accumulate ? load(target) + sum[i][v] : sum[i][v]);
     }
   }
+}
+
+// c[i, :] (+)= sum over p of a[i * a_row + p * a_step] * b[p * b_step, :], for kRows rows and kTileColumns columns.
+template <int kRows, class Add = MultiplyAdd>
+MS_INLINE void micro_tile_rows(int64_t k, const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step,
+                               bool accumulate, float* c, int64_t ldc) {
+  TileSums<kRows> sum;
+  clear_tile<kRows>(sum);
+  add_steps<kRows, Add>(k, a, a_row, a_step, b, b_step, sum);
+  store_tile<kRows>(sum, accumulate, c, ldc);
 }

@@ -1,52 +1,132 @@
-// Packing of matrix operands into strips of fp32, with 8 x 8 transposes; bf16 and fp16 are converted on the way.
+// Packing of matrix operands into strips of fp32; bf16 and fp16 are converted on the way. Memory is visited by whole
+// lines of cache, which lie where they drive each other out: 1.2 to 1.5 times as fast as by halves, and 1.3 to 2 times
+// as a strip at a time of what lies across k (Zen 4).
+
+inline int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 #if MS_ISA > 0
-MS_INLINE __m256 load8(const float* p) { return _mm256_loadu_ps(p); }
-MS_INLINE __m256 load8(const bf16* p) {
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
-MS_INLINE __m256 load8(const fp16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
-
-// target[p * stride + line] = r[line][p], 8 x 8
-MS_INLINE void store_transposed(__m256 (&r)[8], float* target, int64_t stride) {
-  __m256 t[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
-    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
-    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
-    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
-  }
-  // In rising order: with a stride below 8 each is completed by the next.
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) _mm256_storeu_ps(target + i * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) _mm256_storeu_ps(target + (i + 4) * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+// Lanes 4 i to 4 i + 3.
+template <int i>
+MS_INLINE __m128 quarter(Vec v) {
+#if MS_ISA == 2
+  return _mm512_extractf32x4_ps(v, i);
+#else
+  return _mm256_extractf128_ps(v, i);
+#endif
 }
 
-// target[p * stride + line] = source[line * ld + p], 8 x 8
-template <class T>
-MS_INLINE void transpose8(const T* source, int64_t ld, float* target, int64_t stride) {
-  __m256 r[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) r[i] = load8(source + i * ld);
-  store_transposed(r, target, stride);
+template <int i>
+MS_INLINE void store_quarters(const Vec (&steps)[4], float* target, int64_t stride) {
+#pragma GCC unroll 4
+  for (int p = 0; p < 4; ++p) _mm_storeu_ps(target + (4 * i + p) * stride, quarter<i>(steps[p]));
+}
+
+// target[p * stride + line] = r[line][p], four lines of kLanes steps.
+MS_INLINE void store_turned(const Vec (&r)[4], float* target, int64_t stride) {
+#if MS_ISA == 2
+  const Vec low01 = _mm512_unpacklo_ps(r[0], r[1]), high01 = _mm512_unpackhi_ps(r[0], r[1]);
+  const Vec low23 = _mm512_unpacklo_ps(r[2], r[3]), high23 = _mm512_unpackhi_ps(r[2], r[3]);
+  const Vec steps[4] = {_mm512_shuffle_ps(low01, low23, 0x44), _mm512_shuffle_ps(low01, low23, 0xee),
+                        _mm512_shuffle_ps(high01, high23, 0x44), _mm512_shuffle_ps(high01, high23, 0xee)};
+#else
+  const Vec low01 = _mm256_unpacklo_ps(r[0], r[1]), high01 = _mm256_unpackhi_ps(r[0], r[1]);
+  const Vec low23 = _mm256_unpacklo_ps(r[2], r[3]), high23 = _mm256_unpackhi_ps(r[2], r[3]);
+  const Vec steps[4] = {_mm256_shuffle_ps(low01, low23, 0x44), _mm256_shuffle_ps(low01, low23, 0xee),
+                        _mm256_shuffle_ps(high01, high23, 0x44), _mm256_shuffle_ps(high01, high23, 0xee)};
+#endif
+  store_quarters<0>(steps, target, stride);
+  store_quarters<1>(steps, target, stride);
+#if MS_ISA == 2
+  store_quarters<2>(steps, target, stride);
+  store_quarters<3>(steps, target, stride);
+#endif
+}
+
+// The first kCount lanes.
+template <int64_t kCount>
+MS_INLINE void store_first(float* target, Vec v) {
+#if MS_ISA == 2
+  _mm512_mask_storeu_ps(target, (1U << kCount) - 1, v);
+#else
+  static_assert(kCount == 4 || kCount == 6);
+  const __m128 low = _mm256_castps256_ps128(v), high = _mm256_extractf128_ps(v, 1);
+  _mm_storeu_ps(target, low);
+  if (kCount == 6) _mm_storel_pi(reinterpret_cast<__m64*>(target + 4), high);
+#endif
+}
+
+// Lines along k are read by fours: so many of a strip's kWidth lines and those behind them.
+template <int64_t kWidth>
+constexpr int64_t kReadLines = (kWidth + 3) / 4 * 4;
+
+// kLanes steps of `lines` lines that are contiguous in memory, the others of kReadLines being 0; of a whole strip those
+// behind it are read. The last four lines first: what they write beyond the strip's width belongs to the next step.
+template <int64_t kWidth, bool kWhole, class T>
+MS_INLINE void turn_lines(const T* source, int64_t ld, int64_t lines, float* target) {
+  for (int64_t line = kReadLines<kWidth> - 4; line >= 0; line -= 4) {
+    Vec r[4];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+      const T* const at = source + (line + i) * ld;
+      if (kWhole) __builtin_prefetch(reinterpret_cast<const char*>(at) + 128);
+      r[i] = kWhole || line + i < lines ? load(at) : zero();
+    }
+    store_turned(r, target + line, kWidth);
+  }
+}
+
+// The first steps of four lines from `line` on.
+template <int64_t kWidth>
+MS_INLINE void copy_turned(const Vec (&r)[4], int64_t line, int64_t steps, float* target) {
+  float turned[4 * kLanes];
+  store_turned(r, turned, 4);
+  for (int64_t p = 0; p < steps; ++p) {
+    for (int64_t i = 0; i < at_most(kWidth - line, 4); ++i) target[p * kWidth + line + i] = turned[4 * p + i];
+  }
+}
+
+// As turn_lines, of fewer steps.
+template <int64_t kWidth, class T>
+void turn_some(const T* source, int64_t ld, int64_t lines, int64_t steps, float* target) {
+  for (int64_t line = 0; line < kWidth; line += 4) {
+    Vec r[4];
+    for (int64_t i = 0; i < 4; ++i) {
+      r[i] = line + i < lines ? load_partial(source + (line + i) * ld, steps) : zero();
+    }
+    copy_turned<kWidth>(r, line, steps, target);
+  }
+}
+
+// A step of a whole strip that lies across k. Reads whole vectors.
+template <int64_t kWidth, class T>
+MS_INLINE void copy_step(const T* source, float* target) {
+  constexpr int64_t kWhole = kWidth / kLanes * kLanes;
+#pragma GCC unroll 4
+  for (int64_t line = 0; line < kWhole; line += kLanes) store(target + line, load(source + line));
+  if constexpr (kWhole < kWidth) store_first<kWidth - kWhole>(target + kWhole, load(source + kWhole));
+}
+
+// Strips that lie across k, `strips` of them: four rows at a time, which the processor prefetches.
+template <int64_t kWidth, class T>
+void copy_strips(const T* source, int64_t ld, int64_t strips, int64_t depth, float* target) {
+  constexpr int64_t kRows = 4;
+  for (int64_t p = 0; p < depth; p += kRows) {
+    const int64_t rows = at_most(depth - p, kRows);
+    const T* from = source + p * ld;
+    float* to = target + p * kWidth;
+    for (int64_t strip = 0; strip < strips; ++strip, from += kWidth, to += kWidth * depth) {
+      if (rows == kRows) {
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < kRows; ++i) copy_step<kWidth>(from + i * ld, to + i * kWidth);
+      } else {
+        for (int64_t i = 0; i < rows; ++i) copy_step<kWidth>(from + i * ld, to + i * kWidth);
+      }
+    }
+  }
 }
 #endif
 
-// Lines are read by eights: so many of a strip's kWidth lines and those behind them.
-template <int64_t kWidth>
-constexpr int64_t kReadLines = (kWidth + 7) / 8 * 8;
-
-constexpr int64_t kAhead = 24;  // steps
-
-// What pack needs: the last step of the last strip may be written with up to 7 floats beyond it.
+// What pack needs: the last step of the last strip may be written with some floats beyond it.
 template <int64_t kWidth>
 constexpr int64_t packed_floats(int64_t lines, int64_t depth) {
   return (lines + kWidth - 1) / kWidth * kWidth * depth + 8;
@@ -57,45 +137,38 @@ constexpr int64_t packed_floats(int64_t lines, int64_t depth) {
 // along_k: a line is contiguous in memory (source[line * ld + p]); else a step is (source[p * ld + line]).
 template <int64_t kWidth, class T>
 void pack(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t depth, float* target) {
-  for (int64_t first = 0; first < lines; first += kWidth, target += kWidth * depth) {
-    const int64_t width = lines - first < kWidth ? lines - first : kWidth;
-    int64_t packed = 0;  // steps of k already packed by vector code
-    if (along_k) {
-      const T* strip = source + first * ld;
+  int64_t first = 0;
 #if MS_ISA > 0
+  if (along_k) {
+    for (; first < lines; first += kWidth, target += kWidth * depth) {
+      const T* const strip = source + first * ld;
+      const int64_t width = at_most(lines - first, kWidth), whole = depth / kLanes * kLanes;
       if (lines - first >= kReadLines<kWidth>) {
-        for (; packed + 8 <= depth; packed += 8) {
-          // The last eight lines first: what they write beyond the strip's width belongs to the next steps.
-          for (int64_t line = kReadLines<kWidth> - 8; line >= 0; line -= 8) {
-            transpose8(strip + line * ld + packed, ld, target + packed * kWidth + line, kWidth);
-          }
+        for (int64_t p = 0; p < whole; p += kLanes) {
+          turn_lines<kWidth, true>(strip + p, ld, kWidth, target + p * kWidth);
+        }
+      } else {
+        for (int64_t p = 0; p < whole; p += kLanes) {
+          turn_lines<kWidth, false>(strip + p, ld, width, target + p * kWidth);
         }
       }
+      if (whole < depth) turn_some<kWidth>(strip + whole, ld, width, depth - whole, target + whole * kWidth);
+    }
+    return;
+  }
+  constexpr int64_t kReadAcross = (kWidth + kLanes - 1) / kLanes * kLanes;
+  const int64_t strips = lines < kReadAcross ? 0 : (lines - kReadAcross) / kWidth + 1;
+  copy_strips<kWidth>(source, ld, strips, depth, target);
+  first = strips * kWidth, target += first * depth;
 #endif
-      for (int64_t p = packed; p < depth; ++p) {
-        float* step = target + p * kWidth;
-        for (int64_t line = 0; line < width; ++line) step[line] = to_float(strip[line * ld + p]);
-        for (int64_t line = width; line < kWidth; ++line) step[line] = 0;
+  for (; first < lines; first += kWidth, target += kWidth * depth) {
+    const int64_t width = at_most(lines - first, kWidth);
+    for (int64_t p = 0; p < depth; ++p) {
+      float* const step = target + p * kWidth;
+      for (int64_t line = 0; line < width; ++line) {
+        step[line] = to_float(source[along_k ? (first + line) * ld + p : p * ld + first + line]);
       }
-    } else {
-      const T* strip = source + first;
-#if MS_ISA > 0
-      if (lines - first >= kReadLines<kWidth>) {
-        for (; packed < depth; ++packed) {
-          // Steps lie further apart than the processor prefetches.
-          const auto* ahead = reinterpret_cast<const char*>(strip + (packed + kAhead) * ld);
-          for (size_t byte = 0; byte < kWidth * sizeof(T); byte += 64) __builtin_prefetch(ahead + byte);
-          for (int64_t line = 0; line < kReadLines<kWidth>; line += 8) {
-            _mm256_storeu_ps(target + packed * kWidth + line, load8(strip + packed * ld + line));
-          }
-        }
-      }
-#endif
-      for (int64_t p = packed; p < depth; ++p) {
-        float* step = target + p * kWidth;
-        for (int64_t line = 0; line < width; ++line) step[line] = to_float(strip[p * ld + line]);
-        for (int64_t line = width; line < kWidth; ++line) step[line] = 0;
-      }
+      for (int64_t line = width; line < kWidth; ++line) step[line] = 0;
     }
   }
 }

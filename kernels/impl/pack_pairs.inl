@@ -5,43 +5,37 @@ struct DotProduct {
   static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 };
 
-// Of a strip whose lines are contiguous in memory (source[line * ld + term]), 32 terms of kReadLines lines: what a line
-// of cache holds, since lines may lie where they drive each other out. The last eight lines first: what they write
-// beyond the strip's width belongs to the next steps.
+MS_INLINE const float* words_of(const bf16* terms) { return reinterpret_cast<const float*>(terms); }
+
+// As turn_some: up to 32 terms.
 template <int64_t kWidth>
-MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
-  for (int64_t line = kReadLines<kWidth> - 8; line >= 0; line -= 8) {
-#pragma GCC unroll 2
-    for (int64_t half = 0; half < 2; ++half) {
-      __m256 r[8];
-#pragma GCC unroll 8
-      for (int64_t i = 0; i < 8; ++i) {
-        const bf16* const at = source + (line + i) * ld + 16 * half;
-        if (half == 0) __builtin_prefetch(at + 64);
-        r[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(at));
-      }
-      store_transposed(r, target + 8 * half * kWidth + line, kWidth);
+void turn_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t terms, float* target) {
+  const auto there = static_cast<__mmask32>((uint64_t{1} << terms) - 1);
+  for (int64_t line = 0; line < kWidth; line += 4) {
+    Vec r[4];
+    for (int64_t i = 0; i < 4; ++i) {
+      r[i] = line + i < lines ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(there, source + (line + i) * ld)) : zero();
     }
+    copy_turned<kWidth>(r, line, (terms + 1) / 2, target);
   }
 }
 
-// The same of up to 16 terms and kWidth lines; the other lines are 0.
+// Of a strip whose lines are contiguous in memory (source[line * ld + term]), 32 terms of kWidth lines.
 template <int64_t kWidth>
-void turn_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t terms, float* target) {
-  const auto there = static_cast<__mmask16>((1U << terms) - 1);
-  for (int64_t line = 0; line < kWidth; line += 8) {
-    __m256 r[8];
-    for (int64_t i = 0; i < 8; ++i) {
-      r[i] = line + i < lines ? _mm256_castsi256_ps(_mm256_maskz_loadu_epi16(there, source + (line + i) * ld))
-                              : _mm256_setzero_ps();
+MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
+  for (int64_t line = 0; line < kWidth; line += 4) {
+    Vec r[4];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+      const bf16* const at = source + (line + i) * ld;
+      __builtin_prefetch(at + 64);
+      r[i] = load(words_of(at));
     }
-    float turned[8 * 8];
-    store_transposed(r, turned, 8);
-    for (int64_t step = 0; 2 * step < terms; ++step) {
-      for (int64_t i = 0; i < at_most(kWidth - line, 8); ++i) target[step * kWidth + line + i] = turned[step * 8 + i];
-    }
+    store_turned(r, target + line, kWidth);
   }
 }
+
+constexpr int64_t kAhead = 24;  // terms
 
 // As pack: strips of kWidth lines over `depth` terms, of (depth + 1) / 2 words each.
 template <int64_t kWidth>
@@ -52,11 +46,11 @@ void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int
     if (along_k) {
       const bf16* const strip = source + first * ld;
       int64_t term = 0;
-      if (lines - first >= kReadLines<kWidth>) {
+      if (width == kWidth) {
         for (; term + 32 <= depth; term += 32) turn_words<kWidth>(strip + term, ld, target + term / 2 * kWidth);
       }
-      for (; term < depth; term += 16) {
-        turn_some_words<kWidth>(strip + term, ld, width, at_most(depth - term, 16), target + term / 2 * kWidth);
+      for (; term < depth; term += 32) {
+        turn_some_words<kWidth>(strip + term, ld, width, at_most(depth - term, 32), target + term / 2 * kWidth);
       }
       continue;
     }
