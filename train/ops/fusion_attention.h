@@ -82,11 +82,11 @@ FusionAttentionResult fusion_attention(Context& context, const core::TensorView&
                                        const core::TensorView& v, const FusionAttentionRule& rule);
 
 // forward: what it gave for the same rule. Gradients have the shapes of q, k and v.
-// dpse: receives the gradient of rule.pse, if it is asked for: fp32, of pse's shape; with dS = P * (dP - rowsum(dO *
-// O))
-//   it is dS for kAfterScale and scale dS for kBeforeScale, summed over the sequences and queries that share a number,
-//   in their order, and 0 where nothing is seen. Throws kInvalidArgument without a pse and for slopes, which are not
-//   trained. Heads are then the only thing that threads share out where pse's first axis is 1 for several sequences.
+//
+// dpse: receives the gradient of rule.pse if it is not null, fp32 of pse's shape. With dS = P (dP - rowsum(dO O)), 0
+//   where nothing is seen, it is dS for kAfterScale and scale dS for kBeforeScale, summed over the sequences and the
+//   queries that share a number, in their order. Where sequences share it, threads take heads alone.
+// Throws kInvalidArgument for a dpse without pse, or of slopes, which are not trained.
 QkvGradients fusion_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const FusionAttentionResult& forward, const FusionAttentionRule& rule,
