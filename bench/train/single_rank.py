@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """One rank's operators and its whole training step, beside the machine's ceilings and beside torch: the whole table.
 
-  MS_BUILD=build bench/train/single_rank.py [--json FILE] [--only gemm grouped attention bandwidth step] [--rounds 3]
+  MS_BUILD=build bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step] [--rounds 3]
 
   gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread, share of the fp32
              multiply-adds that registers do; with the machine's instruction set and with AVX2
   grouped    products for 64 experts of 32 rows beside a loop of products, ours and the library's
   attention  causal, forward and backward together, one head of 64, one thread: share of the same ceiling, and torch's time
              for it over ours
+  fused      operators that stand for several, beside those: the others' time over theirs
   bandwidth  kernels that memory bounds, on 64 MB and more, one and two threads: share of the bandwidth for the same mix of
              reads and writes, measured in turns
   step       whole steps of two models of 124 M parameters and their memory beside torch (bench/peers/torch_speed.py)
@@ -31,7 +32,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "peers")]
 import google_benchmark  # noqa: E402
 import peers  # noqa: E402
 
-KINDS = ["gemm", "grouped", "attention", "bandwidth", "step"]
+KINDS = ["gemm", "grouped", "attention", "fused", "bandwidth", "step"]
 MISSED = 10
 # By memory alone; what else bench.kernels.bandwidth measures is printed without a bar.
 BOUND_BY_MEMORY = {"rms_norm", "rms_norm_backward", "layer_norm", "layer_norm_backward", "swiglu", "swiglu_backward", "rope",
@@ -110,12 +111,24 @@ def attention(table, _):
         table.skip("attention", "torch's needs torch; set MS_PEERS_PYTHON to an interpreter that has it")
 
 
+def threads_of(count):
+    return f"{count} thread{'s' if count != '1' else ''}"
+
+
+def fused(table, _):
+    for row in bench("train.ops.fused", ""):
+        name, threads = re.search(r"fused/(.+)/threads:(\d+)", row["name"]).groups()
+        if "of parts" in row:
+            table.add("fused", f"{name.replace('/', ' ')}, {threads_of(threads)}: x its parts", row["of parts"])
+
+
 def bandwidth(table, _):
     rows = bench("kernels.bandwidth", "") + bench("train.ops.experts", "permute")
+    rows += bench("train.ops.rows", "") + bench("train.ops.fused", "ring_attention")
     for row in rows:
         kernel, kind, threads = re.search(r"/([a-z0-9_]+)((?:/(?:bf16|fp32|hidden:\d+))*)/threads:(\d+)", row["name"]).groups()
         share = row.get("%ceiling", row.get("%copy"))
-        table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads} thread{'s' if threads != '1' else ''}: % of the same mix",
+        table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads_of(threads)}: % of the same mix",
                   share, 80 if kernel in BOUND_BY_MEMORY else None, 1)
 
 
