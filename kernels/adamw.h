@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/fp32_halves.h"
 
 namespace ms::kernels {
 
@@ -21,6 +22,9 @@ struct AdamwScalars {
 // nothing, and a pass of its own a quarter of the update's time. ema: becomes ema_decay*ema + one_minus_ema_decay*p of
 // the new p; may be null.
 void adamw(float* p, float* grad, float* m, float* v, bf16* param, float* ema, int64_t n, const AdamwScalars& scalars);
+
+// The same, without an average, of p in halves, whose upper ones are the bf16 weights; p.marks is v.
+void adamw(const Fp32Halves& p, float* grad, float* m, int64_t n, const AdamwScalars& scalars);
 
 // Sum of squares of n elements in double, in an order that depends on nothing but n and the instruction set.
 double sum_of_squares(const float* values, int64_t n);

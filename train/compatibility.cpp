@@ -107,9 +107,8 @@ void add_what_is_not_built(core::ConfigFields& fields) {
          "fp8 is not supported; use --bf16");
   refuse(fields, {"grad-reduce-in-bf16"}, "gradients are reduced in fp32");
   refuse(fields,
-         {"reuse-fp32-param", "swap-attention", "adaptive-recompute-device-swap", "use-nanopipe", "use-nanopipe-swap",
-          "swap-optimizer", "recompute-in-advance", "enable-recompute-layers-per-pp-rank", "smart-swap",
-          "virtual-optimizer"},
+         {"swap-attention", "adaptive-recompute-device-swap", "use-nanopipe", "use-nanopipe-swap", "swap-optimizer",
+          "recompute-in-advance", "enable-recompute-layers-per-pp-rank", "smart-swap", "virtual-optimizer"},
          "this way to save memory is not supported yet; leave it out");
   refuse(fields,
          {"tp-2d", "unaligned-linear", "variable-seq-lengths", "noop-layers", "num-layer-list",

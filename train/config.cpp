@@ -326,6 +326,12 @@ void TrainerConfig::resolve_and_validate(int world_size) {
       optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1 && optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1,
       "--adam-beta1 and --adam-beta2 must be in [0, 1)");
 
+  require(!optimizer.reuse_fp32_param || training.bf16, "--reuse-fp32-param needs --bf16");
+  require(
+      !optimizer.reuse_fp32_param || !checkpoint.ckpt_lazy_snapshot,
+      "--reuse-fp32-param does not go with --ckpt-lazy-snapshot: the master weights are put together for a snapshot "
+      "in the memory of the gradients");
+
   const std::string& granularity = training.recompute_granularity;
   require_one_of("--recompute-granularity", granularity, {"", "full", "selective"});
   const bool full = granularity == "full";

@@ -63,6 +63,7 @@ struct OptimizerConfig {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double clip_grad = 1.0;
+  bool reuse_fp32_param = false;
 
   template <class Visitor>
   static void fields(Visitor&& field) {
@@ -77,6 +78,8 @@ struct OptimizerConfig {
     field("adam_beta2", &C::adam_beta2, "Decay of the second moment");
     field("adam_eps", &C::adam_eps, "Added to the root of the second moment");
     field("clip_grad", &C::clip_grad, "Largest global gradient norm; 0: no clipping");
+    field("reuse_fp32_param", &C::reuse_fp32_param,
+          "Of --bf16's fp32 master weights keep only what the weights do not have of them; no bit changes");
   }
 };
 

@@ -101,9 +101,9 @@ std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const Parame
   return shards;
 }
 
-ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
-                                    const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& model_extra, nlohmann::json common, RankPart part) {
+ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters, Optimizer& optimizer,
+                                    const Progress& progress, const nlohmann::json& model_extra, nlohmann::json common,
+                                    RankPart part) {
   ckpt::SaveRequest request;
   request.info.iteration = progress.iteration;
   request.info.layout = ckpt::layout_to_json(state.layout());
@@ -116,6 +116,7 @@ ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore
   common["opt_param_scheduler"]["num_steps"] = progress.scheduler_samples;
   common["rng"] = {{"seed", state.config.rng.seed}};
   request.info.common = std::move(common);
+  optimizer.join_master();
   request.shards = shards_to_save(state, parameters, optimizer, part);
   return request;
 }
@@ -128,6 +129,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
         "the checkpoint has no optimizer state. Use --no-load-optim, or --finetune to begin at iteration 0");
   }
   const bool has_master = ckpt::has_role(source, TensorRole::kMaster);
+  optimizer.join_master();
   std::vector<ckpt::ShardTarget> targets;
   for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
     const bool moment = box.meta.role == TensorRole::kExpAvg || box.meta.role == TensorRole::kExpAvgSq;
@@ -145,6 +147,7 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
     for (size_t i = 0; i < targets.size(); ++i) targets[i].meta = std::move(metas[i]);
   }
   ckpt::load_shards(source, targets, stopped);
+  optimizer.split_master();
   parameters.note_weight_change();
   Progress progress;
   progress.iteration = source.info().iteration;

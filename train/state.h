@@ -46,15 +46,16 @@ enum class RankPart { kShare, kAll };
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer);
 
-// What a save takes of this rank, in the order of its boxes.
+// What a save takes of this rank, in the order of its boxes. What it reads there is joined by make_save_request.
 std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer, RankPart part);
 
-// What is saved at this point. model_extra: what the loaded checkpoint said of the model beyond its shape (a Hugging
-// Face config.json, say), carried on. common: what else a continued run wants, beside the progress.
-ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters,
-                                    const Optimizer& optimizer, const Progress& progress,
-                                    const nlohmann::json& model_extra, nlohmann::json common, RankPart part);
+// What is saved at this point, until optimizer.split_master() or the next update. model_extra: what the loaded
+// checkpoint said of the model beyond its shape (a Hugging Face config.json, say), carried on. common: what else a
+// continued run wants, beside the progress.
+ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters, Optimizer& optimizer,
+                                    const Progress& progress, const nlohmann::json& model_extra, nlohmann::json common,
+                                    RankPart part);
 
 // Fills the buffers of this rank from a checkpoint of any layout, or (kAll) of this rank's part alone (ckpt/local.h).
 // Master weights come from the checkpoint's if it has them (an fp32 checkpoint holds them as parameters).

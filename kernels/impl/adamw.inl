@@ -1,5 +1,7 @@
 // Body of adamw.h.
 
+#include "kernels/impl/halves.inl"
+
 struct AdamwState {
   Vec p, m, v;
 };
@@ -42,6 +44,32 @@ inline void adamw(float* p, float* grad, float* m, float* v, bf16* param, float*
   store_partial(grad + i, zero(), tail);
   if (param != nullptr) store_partial(param + i, next.p, tail);
   if (ema != nullptr) store_partial(ema + i, ema_update(load_partial(ema + i, tail), next.p, scalars), tail);
+}
+
+inline void adamw(const Fp32Halves& p, float* grad, float* m, int64_t n, const AdamwScalars& scalars) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Fp32Halves at = p.from(i);
+    const Vec v = load(at.marks);
+    const AdamwState next =
+        adamw_update({join_halves(at.high, at.low, v), load(m + i), without_sign(v)}, load(grad + i), scalars);
+    store(at.marks, split_halves(next.p, next.v, at.high, at.low));
+    store(m + i, next.m);
+    store(grad + i, zero());
+  }
+  const int64_t tail = n - i;
+  if (tail == 0) return;
+  const Fp32Halves at = p.from(i);
+  HalvesLanes lanes;
+  lanes.get(at, tail);
+  const Vec v = load_partial(at.marks, tail);
+  const AdamwState next =
+      adamw_update({join_halves(lanes.high, lanes.low, v), load_partial(m + i, tail), without_sign(v)},
+                   load_partial(grad + i, tail), scalars);
+  store_partial(at.marks, split_halves(next.p, next.v, lanes.high, lanes.low), tail);
+  store_partial(m + i, next.m, tail);
+  store_partial(grad + i, zero(), tail);
+  lanes.put(at, tail);
 }
 
 inline double sum_of_squares(const float* values, int64_t n) {

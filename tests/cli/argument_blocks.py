@@ -111,15 +111,6 @@ BLOCKS = [
           --micro-batch-size 4 --global-batch-size 32 --make-vocab-size-divisible-by 1 --lr 1.25e-6 --train-iters 1000
           --use-rotary-position-embeddings --use-fused-swiglu --no-position-embedding --min-lr 1.25e-7 --data-path DATA_SPM
           --split 100,0,0 --log-interval 1 --save-interval 10000 --save CKPT --eval-interval 10000 --eval-iters 10
-          --distributed-backend nccl """ + LLAMA_COMMON, refused="--reuse-fp32-param"),
-    Block("mindspeed_llama_tp2_pp4_vpp2_without_reuse", (*MINDSPEED, "the one above, less --reuse-fp32-param"),
-          """--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2
-          --no-delay-grad-reduce --delay-param-gather --no-scatter-gather-tensors-in-pipeline
-          --sequence-parallel --num-layers 16 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32
-          --tokenizer-type Llama2Tokenizer --tokenizer-model SPM --seq-length 4096 --max-position-embeddings 4096
-          --micro-batch-size 4 --global-batch-size 32 --make-vocab-size-divisible-by 1 --lr 1.25e-6 --train-iters 1000
-          --use-rotary-position-embeddings --use-fused-swiglu --no-position-embedding --min-lr 1.25e-7 --data-path DATA_SPM
-          --split 100,0,0 --log-interval 1 --save-interval 10000 --save CKPT --eval-interval 10000 --eval-iters 10
           --distributed-backend nccl """ + LLAMA_COMMON, num_layers=8),
     Block("mindspeed_llama3_8b", (*MINDSPEED, "tests_extend/system_tests/llama3/pretrain_llama3_8b_ptd.sh"),
           """--use-legacy-models --tensor-model-parallel-size 8 --pipeline-model-parallel-size 1 --micro-batch-size 2
@@ -176,7 +167,8 @@ BLOCKS = [
           --use-fused-swiglu --use-fused-rmsnorm --no-masked-softmax-fusion --use-distributed-optimizer --reuse-fp32-param
           --overlap-grad-reduce --overlap-param-gather --use-ascend-coc --micro-batch-size 1 --global-batch-size 64
           --lr 1.25e-6 --train-iters 2000 --seq-length 4096 --num-layers 36 --hidden-size 4096 --num-attention-heads 32
-          --bf16 --data-path DATA_HF""", refused="--reuse-fp32-param", default=True),
+          --tokenizer-type PretrainedFromHF --tokenizer-name-or-path TOKENIZER --log-interval 1 --save CKPT --bf16
+          --data-path DATA_HF""", default=True),
     Block("modellink_mistral_7b", ("Ascend/ModelLink", "1.x", "tests/pipeline/mistral-7B/pretrain_mistral_7b_ptd.sh"),
           """--tensor-model-parallel-size 8 --pipeline-model-parallel-size 1 --sequence-parallel --sliding-window 4096
           --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention

@@ -58,6 +58,35 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
   }
 }
 
+TEST(Adamw, OfHalvesIsTheSameToTheBit) {
+  for (const int64_t n : {0, 1, 7, 8, 9, 16, 17, 1009}) {
+    test::RandomValues random(static_cast<uint64_t>(n));
+    auto p = random.make(n);
+    for (size_t i = 0; i < p.size(); i += 3) {  // halfway between two bf16, of which every other one is even
+      p[i] = std::bit_cast<float>((std::bit_cast<uint32_t>(p[i]) & 0xffff0000U) | 0x8000U);
+    }
+    std::vector<float> m(p.size()), v(p.size()), halves_m(p.size()), halves_v(p.size()), joined(p.size());
+    std::vector<bf16> param(p.size()), high(p.size());
+    std::vector<uint16_t> low(p.size());
+    const Fp32Halves halves{high.data(), low.data(), halves_v.data()};
+    split_fp32(p.data(), n, halves);
+    for (int64_t step = 1; step <= 20; ++step) {
+      const auto grad = random.make(n);
+      auto taken = grad, halves_taken = grad;
+      // The first updates leave p, and with it what is halfway, as it was.
+      const auto scalars = scalars_of(step <= 2 ? 0 : 1e-2, 0.9, 0.999, 1e-8, 0.1, 0.25, step, 0);
+      adamw(p.data(), taken.data(), m.data(), v.data(), param.data(), nullptr, n, scalars);
+      adamw(halves, halves_taken.data(), halves_m.data(), n, scalars);
+      ASSERT_EQ(high, param) << n << " step " << step;
+      ASSERT_EQ(halves_m, m);
+      ASSERT_EQ(halves_taken, taken);
+    }
+    join_fp32(halves, n, joined.data());
+    EXPECT_EQ(joined, p) << n;
+    EXPECT_EQ(halves_v, v) << n;
+  }
+}
+
 TEST(SumOfSquares, IsExactToDouble) {
   for (const int64_t n : {0, 1, 15, 16, 17, 4096, 4099}) {
     test::RandomValues random(static_cast<uint64_t>(n));

@@ -76,6 +76,8 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--fp16", "--bf16"}, "exclude each other"},
       {{"--loss-scale", "1024"}, "--fp16"},
       {{"--fp16", "--hysteresis", "0"}, "--hysteresis"},
+      {{"--reuse-fp32-param"}, "--reuse-fp32-param needs --bf16"},
+      {{"--reuse-fp32-param", "--bf16", "--save", "x", "--ckpt-lazy-snapshot"}, "--ckpt-lazy-snapshot"},
       {{"--fp16", "--min-loss-scale", "8", "--initial-loss-scale", "4"}, "--initial-loss-scale"},
       {{"--spike-skip-factor", "0.5"}, "--spike-skip-factor"},
       {{"--iterations-to-skip", "0"}, "--iterations-to-skip"},

@@ -77,6 +77,7 @@ struct Trainer::Impl {
         !go_through("load checkpoint", [&] { load(); }) || !build_data()) {
       return;
     }
+    if (config.optimizer.reuse_fp32_param) optimizer->share_weights();
     if (!config.checkpoint.save.empty() && trains()) saves->open_persistent(groups->checkpoint);
     core::collectively(groups->world, "set aside memory for snapshots", [&] {
       saves->reserve([&](RankPart part) { return shards_to_save(*state, *parameters, *optimizer, part); });
@@ -546,6 +547,7 @@ struct Trainer::Impl {
       log_step(m);
       saves->finish_failed();
       saves->save_if_due(progress.iteration, request);
+      optimizer->split_master();
       if (evaluates && stop_signal == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
         if (const auto loss = evaluate()) summary.validation_loss = *loss;

@@ -9,16 +9,9 @@
 #include "train/ops/detail/typed.h"
 
 namespace ms::ops {
+namespace {
 
-void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
-           std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
-           std::span<float> ema) {
-  const detail::OpScope scope(context, "ms::adamw");
-  const size_t n = master.size();
-  MS_CHECK(grad.size() == n && exp_avg.size() == n && exp_avg_sq.size() == n &&
-               (param_bf16.empty() || param_bf16.size() == n) && (ema.empty() || ema.size() == n),
-           "adamw: sizes ", n, ", ", grad.size(), ", ", exp_avg.size(), ", ", exp_avg_sq.size(), ", ",
-           param_bf16.size(), ", ", ema.size());
+kernels::AdamwScalars scalars_of(const AdamwParameters& parameters) {
   MS_CHECK(parameters.step >= 1, "adamw: step ", parameters.step);
   const auto correction = [&](double beta) {
     return static_cast<float>(1.0 - std::pow(beta, static_cast<double>(parameters.step)));
@@ -36,12 +29,71 @@ void adamw(Context& context, std::span<float> master, std::span<float> grad, std
   scalars.bias_correction2 = correction(parameters.beta2);
   scalars.ema_decay = static_cast<float>(parameters.ema_decay);
   scalars.one_minus_ema_decay = static_cast<float>(1.0 - parameters.ema_decay);
+  return scalars;
+}
+
+kernels::Fp32Halves halves_of(const SharedMaster& master, std::span<float> exp_avg_sq) {
+  const size_t n = exp_avg_sq.size();
+  MS_CHECK(master.weights.size() == n && master.rest.size() == n, "shared master weights: sizes ", n, ", ",
+           master.weights.size(), ", ", master.rest.size());
+  return {master.weights.data(), master.rest.data(), exp_avg_sq.data()};
+}
+
+}  // namespace
+
+void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
+           std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
+           std::span<float> ema) {
+  const detail::OpScope scope(context, "ms::adamw");
+  const size_t n = master.size();
+  MS_CHECK(grad.size() == n && exp_avg.size() == n && exp_avg_sq.size() == n &&
+               (param_bf16.empty() || param_bf16.size() == n) && (ema.empty() || ema.size() == n),
+           "adamw: sizes ", n, ", ", grad.size(), ", ", exp_avg.size(), ", ", exp_avg_sq.size(), ", ",
+           param_bf16.size(), ", ", ema.size());
+  const kernels::AdamwScalars scalars = scalars_of(parameters);
   const int64_t bytes = 8 * 4 + (param_bf16.empty() ? 0 : 2) + (ema.empty() ? 0 : 8);
   const auto kernel = scope.kernel(-1, static_cast<int64_t>(n) * bytes);
   context.pool.parallel_for(static_cast<int64_t>(n), detail::kGrainElements, [&](int64_t begin, int64_t end) {
     kernels::adamw(master.data() + begin, grad.data() + begin, exp_avg.data() + begin, exp_avg_sq.data() + begin,
                    param_bf16.empty() ? nullptr : param_bf16.data() + begin, ema.empty() ? nullptr : ema.data() + begin,
                    end - begin, scalars);
+  });
+}
+
+void adamw(Context& context, const SharedMaster& master, std::span<float> grad, std::span<float> exp_avg,
+           std::span<float> exp_avg_sq, const AdamwParameters& parameters) {
+  const detail::OpScope scope(context, "ms::adamw");
+  const kernels::Fp32Halves halves = halves_of(master, exp_avg_sq);
+  const auto n = static_cast<int64_t>(exp_avg_sq.size());
+  MS_CHECK(grad.size() == exp_avg_sq.size() && exp_avg.size() == exp_avg_sq.size(), "adamw: sizes ", n, ", ",
+           grad.size(), ", ", exp_avg.size());
+  const kernels::AdamwScalars scalars = scalars_of(parameters);
+  const auto kernel = scope.kernel(-1, n * 8 * 4);
+  context.pool.parallel_for(n, detail::kGrainElements, [&](int64_t begin, int64_t end) {
+    kernels::adamw(halves.from(begin), grad.data() + begin, exp_avg.data() + begin, end - begin, scalars);
+  });
+}
+
+void split_master(Context& context, std::span<const float> master, const SharedMaster& shared,
+                  std::span<float> exp_avg_sq) {
+  const detail::OpScope scope(context, "ms::split_master");
+  const kernels::Fp32Halves halves = halves_of(shared, exp_avg_sq);
+  const auto n = static_cast<int64_t>(exp_avg_sq.size());
+  MS_CHECK(master.size() == exp_avg_sq.size(), "split_master: sizes ", n, ", ", master.size());
+  const auto kernel = scope.kernel(-1, n * 4 * 4);
+  context.pool.parallel_for(n, detail::kGrainElements, [&](int64_t begin, int64_t end) {
+    kernels::split_fp32(master.data() + begin, end - begin, halves.from(begin));
+  });
+}
+
+void join_master(Context& context, const SharedMaster& shared, std::span<float> exp_avg_sq, std::span<float> master) {
+  const detail::OpScope scope(context, "ms::join_master");
+  const kernels::Fp32Halves halves = halves_of(shared, exp_avg_sq);
+  const auto n = static_cast<int64_t>(exp_avg_sq.size());
+  MS_CHECK(master.size() == exp_avg_sq.size(), "join_master: sizes ", n, ", ", master.size());
+  const auto kernel = scope.kernel(-1, n * 4 * 4);
+  context.pool.parallel_for(n, detail::kGrainElements, [&](int64_t begin, int64_t end) {
+    kernels::join_fp32(halves.from(begin), end - begin, master.data() + begin);
   });
 }
 

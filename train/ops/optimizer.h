@@ -31,6 +31,23 @@ void adamw(Context& context, std::span<float> master, std::span<float> grad, std
            std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
            std::span<float> ema = {});
 
+// Master weights of which the bf16 weights are one half (kernels/fp32_halves.h): together 4 bytes a parameter.
+struct SharedMaster {
+  std::span<kernels::bf16> weights;  // the master weights, rounded to nearest even
+  std::span<uint16_t> rest;          // what is left of them
+};
+
+// The same step. exp_avg_sq, which has no signs of its own, lends them to the master weights: a sign says nothing of
+// the moment.
+void adamw(Context& context, const SharedMaster& master, std::span<float> grad, std::span<float> exp_avg,
+           std::span<float> exp_avg_sq, const AdamwParameters& parameters);
+
+// All spans of one size. split_master: fp32 master weights -> shared ones; join_master: the inverse, to the bit, after
+// which exp_avg_sq has its own signs.
+void split_master(Context& context, std::span<const float> master, const SharedMaster& shared,
+                  std::span<float> exp_avg_sq);
+void join_master(Context& context, const SharedMaster& shared, std::span<float> exp_avg_sq, std::span<float> master);
+
 // Sum of squares in double, in blocks of 4096 elements added in order: the same bits for any number of threads.
 double sum_of_squares(Context& context, std::span<const float> values);
 

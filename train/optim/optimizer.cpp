@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "core/trace/span.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/optimizer.h"
@@ -25,8 +26,13 @@ Optimizer::Optimizer(RankState& state, ParameterStore& parameters) : state_(stat
   begin_ = distributed ? block * state.groups.dp_cp.rank() : 0;
   end_ = begin_ + block;
   core::Arena& arena = state.ops.arena;
-  if (state.config.params_dtype() != core::DType::kFp32)
+  if (state.config.optimizer.reuse_fp32_param) {
+    constexpr uint16_t kRestOfZero = 0x8000;  // the vocabulary's padding, which no checkpoint has, stays 0
+    master_rest_ = core::Tensor(arena, core::DType::kUInt16, {block}, core::MemoryTag::kMaster);
+    std::ranges::fill(shared_master(begin_, end_).rest, kRestOfZero);
+  } else if (state.config.params_dtype() != core::DType::kFp32) {
     master_ = core::Tensor::zeros(arena, core::DType::kFp32, {block}, core::MemoryTag::kMaster);
+  }
   exp_avg_ = core::Tensor::zeros(arena, core::DType::kFp32, {block}, core::MemoryTag::kOptim);
   exp_avg_sq_ = core::Tensor::zeros(arena, core::DType::kFp32, {block}, core::MemoryTag::kOptim);
 }
@@ -37,9 +43,47 @@ Optimizer::Range Optimizer::owned_part(const Parameter& parameter) const {
 
 void Optimizer::set_master(const Parameter& parameter, const core::TensorView& values) {
   const auto [begin, end] = owned_part(parameter);
-  if (!master_.defined() || begin >= end) return;
-  const float* source = values.data<float>() + (begin - parameter.offset_elems);
-  std::copy_n(source, end - begin, master_.data<float>() + (begin - begin_));
+  if (begin >= end) return;
+  const std::span<float> owned =
+      slice(values.reshaped({values.size()}), begin - parameter.offset_elems, end - parameter.offset_elems);
+  if (master_rest_.defined()) {
+    ops::split_master(state_.ops, owned, shared_master(begin, end), slice(exp_avg_sq_, begin - begin_, end - begin_));
+  } else if (master_.defined()) {
+    std::copy(owned.begin(), owned.end(), master_.data<float>() + (begin - begin_));
+  }
+}
+
+ops::SharedMaster Optimizer::shared_master(int64_t begin, int64_t end) const {
+  return {parameters_.weights().rows(begin, end).elements<kernels::bf16>(),
+          {reinterpret_cast<uint16_t*>(master_rest_.bytes()) + (begin - begin_), static_cast<size_t>(end - begin)}};
+}
+
+void Optimizer::join_master() {
+  if (!master_rest_.defined() || joined_) return;
+  joined_ = true;
+  for (const Parameter& parameter : parameters_.all()) {
+    const auto [begin, end] = owned_part(parameter);
+    if (begin >= end) continue;
+    ops::join_master(state_.ops, shared_master(begin, end), slice(exp_avg_sq_, begin - begin_, end - begin_),
+                     slice(parameters_.grads(), begin, end));
+  }
+  parameters_.note_zero_grads(0, 0);
+}
+
+void Optimizer::split_master() {
+  if (!joined_) return;
+  joined_ = false;
+  for (const Parameter& parameter : parameters_.all()) {
+    const auto [begin, end] = owned_part(parameter);
+    if (begin >= end) continue;
+    ops::split_master(state_.ops, slice(parameters_.grads(), begin, end), shared_master(begin, end),
+                      slice(exp_avg_sq_, begin - begin_, end - begin_));
+  }
+}
+
+void Optimizer::share_weights() {
+  if (!state_.config.parallel.use_distributed_optimizer || state_.groups.dp_cp.size() == 1) return;
+  state_.groups.dp_cp.allgather(parameters_.weights().rows(begin_, end_), parameters_.weights());
 }
 
 void Optimizer::reduce_gradients() {
@@ -95,6 +139,11 @@ void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& 
   p.weight_decay = parameter.decays ? factors.weight_decay : 0.0;
   p.grad_scale = scale;
   p.step = factors.step;
+  if (master_rest_.defined()) {
+    ops::adamw(state_.ops, shared_master(begin, end), slice(parameters_.grads(), begin, end),
+               slice(exp_avg_, begin - begin_, end - begin_), slice(exp_avg_sq_, begin - begin_, end - begin_), p);
+    return;
+  }
   const core::TensorView weights = parameters_.weights().rows(begin, end);
   const bool bf16 = weights.dtype() == core::DType::kBf16;
   const core::TensorView master = master_.defined() ? master_.view().rows(begin - begin_, end - begin_) : weights;
@@ -111,15 +160,14 @@ double Optimizer::finish_gradients(double grad_scale) {
 }
 
 void Optimizer::update(const StepFactors& factors) {
+  MS_CHECK(!joined_, "an update while the master weights are in the gradients' memory");
   core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "optimizer");
   const double clip = state_.config.optimizer.clip_grad;
   double scale = factors.grad_scale;
   if (clip > 0 && clip / (factors.grad_norm + 1e-6) < 1.0) scale *= clip / (factors.grad_norm + 1e-6);
   for (const Parameter& parameter : parameters_.all()) update_parameter(parameter, factors, static_cast<float>(scale));
   parameters_.note_zero_grads(begin_, end_);
-  if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
-    state_.groups.dp_cp.allgather(parameters_.weights().rows(begin_, end_), parameters_.weights());
-  }
+  share_weights();
   parameters_.note_weight_change();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "train/model/parameters.h"
+#include "train/ops/optimizer.h"
 #include "train/rank_state.h"
 
 namespace ms::train {
@@ -39,9 +40,19 @@ class Optimizer {
   int64_t owned_begin() const { return begin_; }
   int64_t owned_end() const { return end_; }
   // fp32 state of the owned range, [owned_end - owned_begin]. master is undefined in an fp32 run: the weights are it.
-  core::TensorView master() const { return master_; }
+  // With --reuse-fp32-param master and exp_avg_sq hold their values only between join_master and split_master.
+  core::TensorView master() const { return master_rest_.defined() ? parameters_.grads().rows(begin_, end_) : master_; }
   core::TensorView exp_avg() const { return exp_avg_; }
   core::TensorView exp_avg_sq() const { return exp_avg_sq_; }
+
+  // With --reuse-fp32-param, else nothing to do: the bf16 weights are one half of the master weights, this object has
+  // the other. join_master puts them together, for who saves or loads the state, in the memory of the gradients, which
+  // have no use for it between an update and the next backward. split_master takes them over, the bf16 weights with
+  // them; nothing if they are not together.
+  void join_master();
+  void split_master();
+  // Collective, once every rank has loaded its state: weights that are owners' roundings reach the others.
+  void share_weights();
 
   // Takes the fp32 values of a freshly initialised parameter as master weights, where this rank owns them.
   void set_master(const Parameter& parameter, const core::TensorView& values);
@@ -54,12 +65,15 @@ class Optimizer {
   Range owned_part(const Parameter& parameter) const;
   void reduce_gradients();
   double gradient_norm();
+  ops::SharedMaster shared_master(int64_t begin, int64_t end) const;  // elements of the buffers
   void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);
 
   RankState& state_;
   ParameterStore& parameters_;
   int64_t begin_ = 0, end_ = 0;
   core::Tensor master_, exp_avg_, exp_avg_sq_;
+  core::Tensor master_rest_;  // with --reuse-fp32-param, in place of master_: 16 bits of each (kernels/fp32_halves.h)
+  bool joined_ = false;
   std::vector<double> squares_;  // of the gradients of each parameter of the model, summed
 };
 

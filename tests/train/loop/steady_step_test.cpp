@@ -118,6 +118,13 @@ TEST(SteadyStep, TakesNothingInBf16) {
   expect_steady_steps([](TrainerConfig& config) { config.training.bf16 = true; });
 }
 
+TEST(SteadyStep, TakesNothingInBf16WithSharedMasterWeights) {
+  expect_steady_steps([](TrainerConfig& config) {
+    config.training.bf16 = true;
+    config.optimizer.reuse_fp32_param = true;
+  });
+}
+
 TEST(SteadyStep, PacksWeightsOnceWithPackedWeights) {
   const int64_t expected = kernels::active_isa() == kernels::Isa::kScalar ? 0 : 4 * 4 + 1;  // four layers, the output
   for (const int threads : {1, 2}) {
