@@ -6,8 +6,9 @@
 124 M parameters: 12 layers, hidden 768, 12 heads, vocabulary 50304, tied; GPT-2's block (LayerNorm, biases, GELU, learned
 positions) and Llama's (RMSNorm, SwiGLU of 2048, rotary). A step is forward, backward, clipping and AdamW; bf16 is --bf16
 here and torch.autocast there. Torch's best is the faster of eager and compiled (torch_gpt.py; both with fused attention
-and fused AdamW), chosen in a round of its own; then runs of both alternate. From 1024 tokens on mstrain takes logits in
-chunks and computes norms and MLPs twice, at 4096 all layers but the last (memory_flags). Every run is a process; the first
+and fused AdamW), chosen in a round of its own; then runs of both alternate. With bf16 mstrain's weights are one half of its
+master weights; from 1024 tokens on it takes logits in chunks and computes norms, activations and some layers twice, as many
+as the memory bars ask for (memory_flags). Every run is a process; the first
 two steps of each do not count. A round's ratio is between medians; the table has the median ratio and its range, seconds of
 a step, the peak of the process's memory, and MFU: model FLOPs (causal attention, no recomputation) over the fp32
 multiply-adds that `mstrain --benchmark` reaches on registers in the same round. With other work on the machine threads that
@@ -31,6 +32,7 @@ FLAGS = ["--num-layers", LAYERS, "--hidden-size", HIDDEN, "--num-attention-heads
          "--tokenizer-type", "NullTokenizer", "--make-vocab-size-divisible-by", 128, "--hidden-dropout", 0,
          "--attention-dropout", 0]
 CHUNK_ROWS = 128  # of logits
+LAYERS_RUN_TWICE = {1024: {"fp32": 1, "bf16": 2}, 4096: {"fp32": 6, "bf16": 9}}
 LLAMA = ["--swiglu", "--ffn-hidden-size", 2048, "--normalization", "RMSNorm", "--position-embedding-type", "rope",
          "--disable-bias-linear"]
 
@@ -42,13 +44,12 @@ def model_flops(batch, length):
 
 
 def memory_flags(case):
+    shared = ["--reuse-fp32-param"] if case["dtype"] == "bf16" else []
     if case["length"] < 1024:
-        return []
-    chunks = ["--loss-chunk-size", CHUNK_ROWS // case["batch"], "--recompute-norm"]
-    if case["length"] < 4096:
-        return [*chunks, "--recompute-granularity", "selective", "--recompute-modules", "mlp"]
-    return [*chunks, "--recompute-activation-function", "--recompute-granularity", "full", "--recompute-method", "block",
-            "--recompute-num-layers", LAYERS - 1]
+        return shared
+    return [*shared, "--loss-chunk-size", CHUNK_ROWS // case["batch"], "--recompute-norm", "--recompute-activation-function",
+            "--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers",
+            LAYERS_RUN_TWICE[4096 if case["length"] >= 4096 else 1024][case["dtype"]]]
 
 
 def flags(case, arguments):
