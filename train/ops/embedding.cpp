@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
-#include "kernels/rows.h"
 #include "train/ops/detail/op_scope.h"
 #include "train/ops/detail/typed.h"
 
@@ -18,13 +17,12 @@ Tensor embedding(Context& context, std::span<const int32_t> ids, const TensorVie
   const int64_t rows = weight.dim(0), h = weight.dim(1), row_bytes = h * core::size_of(weight.dtype());
   Tensor out(context.arena, weight.dtype(), {n, h}, core::MemoryTag::kAct);
   const auto kernel = scope.kernel(-1, 2 * out.size_bytes());
-  const kernels::Stores stores = detail::stores_of(out.size_bytes());
   context.pool.parallel_for(n, detail::row_grain(h), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = ids[static_cast<size_t>(i)] - first_id;
       std::byte* target = out.bytes() + i * row_bytes;
       if (row >= 0 && row < rows) {
-        kernels::copy_row(weight.bytes() + row * row_bytes, row_bytes, target, stores);
+        std::memcpy(target, weight.bytes() + row * row_bytes, static_cast<size_t>(row_bytes));
       } else {
         std::memset(target, 0, static_cast<size_t>(row_bytes));
       }
