@@ -6,6 +6,7 @@
 struct Pairs {
   static constexpr PackedFormat kFormat = PackedFormat::kDots;
   static constexpr int64_t kTerms = 2;
+  static constexpr bool kPacksOnTheWay = false;
   using Add = DotProduct;
   template <int64_t kWidth>
   static MS_INLINE void pack_strips(const bf16* source, int64_t ld, bool along_k, int64_t lines, int64_t depth,
