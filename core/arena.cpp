@@ -7,7 +7,11 @@
 namespace ms::core {
 namespace {
 
-constexpr int64_t kLarge = 64 << 10;
+constexpr int64_t kLarge = 64 << 10, kPage = 4096;
+// Not less: a load waits for stores before it that lie shortly ahead of it in their page (of LayerNorm's gradient in
+// rows of 1600 bf16, the share of the bandwidth is 81 to 84 % without leads, 70 to 76 % with 64 of them, 93 % with
+// four).
+constexpr int64_t kLeadStep = kPage / 4;
 constexpr std::array<std::string_view, kNumMemoryTags> kTagNames = {"param", "grad", "master", "optim", "act",
                                                                     "comm",  "tmp",  "mask",   "ckpt",  "packed"};
 
@@ -30,21 +34,33 @@ void Buffer::release() {
   if (arena_ != nullptr) arena_->give_back(*this);
 }
 
-BlockHeap& Arena::heap_for(int64_t size_bytes) { return size_bytes >= kLarge ? large_ : small_; }
+// Where a buffer is taken from.
+struct Arena::Place {
+  BlockHeap& heap;
+  int64_t size_bytes;  // asked of the heap
+  bool leads;          // the buffer begins somewhere in the block's first page
+};
+
+Arena::Place Arena::place(int64_t size_bytes, MemoryTag tag) {
+  if (size_bytes < kLarge) return {small_, size_bytes, false};
+  const bool leads = (tag == MemoryTag::kAct || tag == MemoryTag::kTmp) && !BlockHeap::kFenced;
+  return {large_, leads ? size_bytes + kPage : size_bytes, leads};
+}
 
 Buffer Arena::allocate(int64_t size_bytes, MemoryTag tag) {
   MS_CHECK(size_bytes >= 0, "size_bytes ", size_bytes);
   Buffer buffer;
   std::lock_guard lock(mutex_);
-  BlockHeap& heap = heap_for(size_bytes);
-  buffer.data_ = heap.take(size_bytes);
+  const Place at = place(size_bytes, tag);
+  buffer.data_ = at.heap.take(at.size_bytes);
   if (buffer.data_ == nullptr) {
     throw Error(ErrorCode::kOutOfMemory,
                 cat("cannot allocate ", size_bytes, " bytes for ", memory_tag_name(tag), " (", total_,
                     " bytes are in use). Use more ranks, a smaller micro batch, or recompute."));
   }
+  if (at.leads) buffer.data_ += last_lead_bytes_ = (last_lead_bytes_ + kLeadStep) % kPage;
   asked_bytes_ += size_bytes;
-  taken_bytes_ += heap.block_bytes(size_bytes);
+  taken_bytes_ += at.heap.block_bytes(at.size_bytes);
   ++use_.blocks;
   use_.block_bytes += size_bytes;
   if (taken_bytes_ > use_.peak_bytes + use_.padding_bytes) {
@@ -80,10 +96,11 @@ void Arena::count(Buffer& buffer, int64_t size_bytes, MemoryTag tag) {
 void Arena::give_back(Buffer& buffer) {
   std::lock_guard lock(mutex_);
   if (!buffer.accounted_) {
-    BlockHeap& heap = heap_for(buffer.size_bytes_);
-    heap.give_back(buffer.data_, buffer.size_bytes_);
+    const Place at = place(buffer.size_bytes_, buffer.tag_);
+    const auto lead = static_cast<int64_t>(reinterpret_cast<uintptr_t>(buffer.data_) % kPage);
+    at.heap.give_back(buffer.data_ - (at.leads ? lead : 0), at.size_bytes);
     asked_bytes_ -= buffer.size_bytes_;
-    taken_bytes_ -= heap.block_bytes(buffer.size_bytes_);
+    taken_bytes_ -= at.heap.block_bytes(at.size_bytes);
   }
   current_[static_cast<size_t>(buffer.tag_)] -= buffer.size_bytes_;
   total_ -= buffer.size_bytes_;

@@ -75,8 +75,10 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // A block of at least size_bytes (may be 0), 64-byte aligned (from 64 KiB on to pages, and in memory for which huge
-  // pages are asked); its content is unspecified. Throws kOutOfMemory. Thread-safe.
+  // A block of at least size_bytes (may be 0), 64-byte aligned; its content is unspecified. From 64 KiB on in memory
+  // for which huge pages are asked, and at the beginning of a page, so that it can be written past the page cache; but
+  // kAct's and kTmp's begin at each quarter of one in turn, since L1 holds only eight lines of the same place in their
+  // pages, and kernels read and write as many tensors at once. Throws kOutOfMemory. Thread-safe.
   Buffer allocate(int64_t size_bytes, MemoryTag tag);
 
   // Counts memory that belongs to the caller (a mapping) as if it came from here. The caller frees it after the Buffer.
@@ -92,12 +94,14 @@ class Arena {
 
  private:
   friend class Buffer;
-  BlockHeap& heap_for(int64_t size_bytes);
+  struct Place;
+  Place place(int64_t size_bytes, MemoryTag tag);
   void count(Buffer& buffer, int64_t size_bytes, MemoryTag tag);
   void give_back(Buffer& buffer);
   int64_t growths() const { return large_.growths() + small_.growths(); }
 
   mutable std::mutex mutex_;
+  int64_t last_lead_bytes_ = 0;  // of the last that need not begin with a page, into it
   // Apart, so that what is small and stays does not lie between what is large and comes and goes.
   BlockHeap large_{4096, 1.0, /*huge_pages=*/true};
   BlockHeap small_{64, 1.0 / 16, /*huge_pages=*/false};

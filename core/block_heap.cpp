@@ -5,14 +5,6 @@
 
 #include <algorithm>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MS_ADDRESS_SANITIZER
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define MS_ADDRESS_SANITIZER
-#endif
-
 #ifdef MS_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #else
@@ -25,11 +17,7 @@ namespace {
 
 constexpr int64_t kGrowth = int64_t{2} << 20;     // a huge page
 constexpr int64_t kMostBytes = int64_t{1} << 47;  // of a block: the addresses of a process
-#ifdef MS_ADDRESS_SANITIZER
-constexpr int64_t kFence = 64;  // behind each block: who reads past its end is told
-#else
-constexpr int64_t kFence = 0;
-#endif
+constexpr int64_t kFence = BlockHeap::kFenced ? 64 : 0;
 
 int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 

@@ -10,10 +10,25 @@
 #include <cstdint>
 #include <vector>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MS_ADDRESS_SANITIZER
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define MS_ADDRESS_SANITIZER
+#endif
+
 namespace ms::core {
 
 class BlockHeap {
  public:
+  // Whether who reads past a block's end is told: in builds with AddressSanitizer.
+#ifdef MS_ADDRESS_SANITIZER
+  static constexpr bool kFenced = true;
+#else
+  static constexpr bool kFenced = false;
+#endif
+
   // granularity_bytes: a power of 2; sizes are rounded up to it, and blocks begin at multiples of it. most: the share
   // of the machine's memory that the heap may grow to. huge_pages: the kernel is asked for them.
   BlockHeap(int64_t granularity_bytes, double most, bool huge_pages)

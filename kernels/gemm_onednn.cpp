@@ -65,7 +65,7 @@ void run_sgemm(const GemmProblem& problem) {
 // AVX512_BF16 a measurement.
 bool multiplies_bf16() {
   static const bool yes = [] {
-    if (active_isa() != Isa::kAvx512) return false;
+    if (active_isa() < Isa::kAvx512) return false;
     switch (dnnl::get_effective_cpu_isa()) {
       case dnnl::cpu_isa::avx512_core_amx:
         return true;

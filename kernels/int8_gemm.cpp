@@ -60,7 +60,7 @@ enum class Path { kScalar, kAvx2, kVnni };
 Path path() {
 #if defined(__x86_64__)
   static const bool vnni = __builtin_cpu_supports("avx512vnni") != 0;
-  if (active_isa() == Isa::kAvx512 && vnni) return Path::kVnni;
+  if (active_isa() >= Isa::kAvx512 && vnni) return Path::kVnni;
   if (active_isa() != Isa::kScalar) return Path::kAvx2;
 #endif
   return Path::kScalar;

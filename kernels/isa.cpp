@@ -12,6 +12,8 @@ namespace ms::kernels {
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:
@@ -23,7 +25,7 @@ std::string_view isa_name(Isa isa) {
 }
 
 std::optional<Isa> parse_isa(std::string_view name) {
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (name == isa_name(isa)) return isa;
   }
   return std::nullopt;
@@ -37,8 +39,9 @@ bool cpu_supports(Isa isa) {
   const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
   if (isa == Isa::kAvx2) return avx2;
-  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return isa == Isa::kAvx512 ? avx512 : avx512 && __builtin_cpu_supports("avx512bf16");
 #else
   return false;
 #endif
@@ -48,7 +51,8 @@ Isa choose_isa(std::string_view forced) {
   if (!forced.empty()) {
     const auto isa = parse_isa(forced);
     if (!isa) {
-      throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) + "'; it may be scalar, avx2 or avx512");
+      throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) +
+                                  "'; it may be scalar, avx2, avx512 or avx512_bf16");
     }
     if (!cpu_supports(*isa)) {
       throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) +
@@ -56,7 +60,7 @@ Isa choose_isa(std::string_view forced) {
     }
     return *isa;
   }
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
     if (cpu_supports(isa)) return isa;
   }
   return Isa::kScalar;

@@ -10,12 +10,14 @@
 
 namespace ms::kernels {
 
-enum class Isa : uint8_t { kScalar, kAvx2, kAvx512 };
+enum class Isa : uint8_t { kScalar, kAvx2, kAvx512, kAvx512Bf16 };  // each has all before it
 
-std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512"
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "avx512_bf16"
 std::optional<Isa> parse_isa(std::string_view name);
 
-// What the CPU and the operating system offer: CPUID and XGETBV. kAvx2 implies FMA and F16C; kAvx512 is F, BW, DQ, VL.
+// What the CPU and the operating system offer: CPUID and XGETBV. kAvx2 implies FMA and F16C; kAvx512 is F, BW, DQ, VL;
+// kAvx512Bf16 adds dot products of bf16 and a rounding to it that gives 0 of denormal numbers. Kernels without use for
+// these run as on kAvx512.
 bool cpu_supports(Isa isa);
 
 // The best supported one, or the one MS_FORCE_ISA names. Throws std::invalid_argument if that variable holds an unknown

@@ -1,6 +1,7 @@
 #include "kernels/norm.h"
 
 #define MS_KERNEL_BODY "kernels/impl/norm.inl"
+#include "kernels/impl/avx512_bf16.h"
 #include "kernels/impl/foreach_isa.h"
 
 namespace ms::kernels {

@@ -1,6 +1,7 @@
 #include "kernels/rope.h"
 
 #define MS_KERNEL_BODY "kernels/impl/rope.inl"
+#include "kernels/impl/avx512_bf16.h"
 #include "kernels/impl/foreach_isa.h"
 
 namespace ms::kernels {

@@ -119,7 +119,7 @@ MoveStreams choose(bool past_caches) {
 
 double multiply_adds(int64_t steps) {
 #if defined(__x86_64__)
-  if (active_isa() == Isa::kAvx512) return multiply_adds_avx512(steps);
+  if (active_isa() >= Isa::kAvx512) return multiply_adds_avx512(steps);
   if (active_isa() == Isa::kAvx2) return multiply_adds_avx2(steps);
 #endif
   return multiply_adds_scalar(steps);
@@ -127,8 +127,7 @@ double multiply_adds(int64_t steps) {
 
 double bf16_multiply_adds(int64_t steps) {
 #if defined(__x86_64__)
-  static const bool there = active_isa() == Isa::kAvx512 && __builtin_cpu_supports("avx512bf16") != 0;
-  if (there) return bf16_multiply_adds_avx512(steps);
+  if (active_isa() == Isa::kAvx512Bf16) return bf16_multiply_adds_avx512(steps);
 #endif
   (void)steps;
   return 0;

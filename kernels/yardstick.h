@@ -11,8 +11,7 @@ namespace ms::kernels {
 // chains than latency (4 to 5 cycles) times ports (2). Returns the FLOPs that were executed.
 double multiply_adds(int64_t steps);
 
-// The same of AVX512_BF16's dot products (bf16 pairs into fp32). 0 where the active instruction set is not AVX-512 or
-// the CPU has none.
+// The same of AVX512_BF16's dot products (bf16 pairs into fp32). 0 where the active instruction set has none.
 double bf16_multiply_adds(int64_t steps);
 
 // Whether those outrun fp32 multiply-adds: they are twice as fast on Zen 4 and half as fast on Sapphire Rapids.

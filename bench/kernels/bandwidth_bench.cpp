@@ -239,10 +239,91 @@ void add_norm_gradients(int64_t h, std::vector<Case>& cases) {
                    kIsBf16});
 }
 
+// Kernels that training runs in either type.
+template <class T>
+void add_typed(std::vector<Case>& cases) {
+  constexpr bool kIsBf16 = std::is_same_v<T, bf16>;
+  constexpr int64_t kWords = sizeof(float) / sizeof(T);
+  constexpr int64_t kFlat = 4 * kFlatRows * kRow, kNorm = 4 * kNormRows * kHidden, kGated = 4 * kGatedRows * kFfn;
+  constexpr int64_t kRows = kWords * kFlatRows, kWideRows = kWords * kNormRows, kMlpRows = kWords * kGatedRows;
+  const auto gamma = std::make_shared<const Floats<T>>(kHidden, T(1.0F));
+  const auto beta = std::make_shared<const Floats<T>>(kHidden, T(0.0F));
+  const auto cosine = std::make_shared<const Floats<float>>(kHidden, 0.8F);
+  const auto sine = std::make_shared<const Floats<float>>(kHidden, 0.6F);
+  const auto operand = [](const Buffers& x, size_t i) { return reinterpret_cast<T*>(x[i]); };
+  const auto number = [=](const Buffers& x, size_t i, int64_t j = kProbe) {
+    return static_cast<double>(to_float(operand(x, i)[j]));
+  };
+  const auto add = [&](const char* name, Mix mix, int64_t bytes, int64_t rows, auto run, auto want,
+                       double tolerance = 1e-5) {
+    const size_t result = mix.in_place ? 0 : 4;
+    cases.push_back({std::string(name) + (kIsBf16 ? "/bf16" : "/fp32"), mix, bytes, rows, run, want,
+                     [=](const Buffers& x) { return number(x, result); }, kIsBf16 ? 0x1p-7 : tolerance, kIsBf16});
+  };
+  const auto centred = [=](const Buffers& x, double m) {
+    const double square = mean_of(kHidden, [&](int64_t i) { return (number(x, 0, i) - m) * (number(x, 0, i) - m); });
+    return (number(x, 0) - m) / std::sqrt(square + 1e-5);
+  };
+  add(
+      "rms_norm", {1, 1}, 2 * kNorm, kWideRows,
+      [=](const Buffers& x, int64_t a, int64_t b) {
+        rms_norm<T>(operand(x, 0) + a * kHidden, gamma->data(), 0.0F, b - a, kHidden, 1e-5F,
+                    operand(x, 4) + a * kHidden, nullptr, kPast);
+      },
+      [=](const Buffers& x) { return centred(x, 0); });
+  add(
+      "layer_norm", {1, 1}, 2 * kNorm, kWideRows,
+      [=](const Buffers& x, int64_t a, int64_t b) {
+        layer_norm<T>(operand(x, 0) + a * kHidden, gamma->data(), 0.0F, beta->data(), b - a, kHidden, 1e-5F,
+                      operand(x, 4) + a * kHidden, nullptr, nullptr, kPast);
+      },
+      [=](const Buffers& x) { return centred(x, mean_of(kHidden, [&](int64_t i) { return number(x, 0, i); })); },
+      1e-3 /* the probe may lie near the mean */);
+  add(
+      "swiglu", {2, 1}, 3 * kGated, kMlpRows,
+      [=](const Buffers& x, int64_t a, int64_t b) {
+        gated_activation(Activation::kSilu, operand(x, 0) + a * 2 * kFfn, b - a, kFfn, operand(x, 4) + a * kFfn, kPast);
+      },
+      [=](const Buffers& x) { return silu(number(x, 0)) * number(x, 0, kFfn + kProbe); });
+  add(
+      "swiglu_backward", {3, 2}, 5 * kGated, kMlpRows,
+      [=](const Buffers& x, int64_t a, int64_t b) {
+        gated_activation_backward(Activation::kSilu, operand(x, 0) + a * kFfn, operand(x, 1) + a * 2 * kFfn, b - a,
+                                  kFfn, operand(x, 4) + a * 2 * kFfn, kPast);
+      },
+      [=](const Buffers& x) { return number(x, 0) * number(x, 1, kFfn + kProbe) * slope(silu, number(x, 1)); });
+  add(
+      "gelu_tanh", {1, 1}, 2 * kFlat, kRows,
+      [=](const Buffers& x, int64_t a, int64_t b) {
+        activation(Activation::kGeluTanh, operand(x, 0) + at(a), at(b - a), operand(x, 4) + at(a), kPast);
+      },
+      [=](const Buffers& x) { return gelu_tanh(number(x, 0)); });
+  add(
+      "gelu_tanh_backward", {2, 1}, 3 * kFlat, kRows,
+      [=](const Buffers& x, int64_t a, int64_t b) {
+        activation_backward(Activation::kGeluTanh, operand(x, 0) + at(a), operand(x, 1) + at(a), at(b - a),
+                            operand(x, 4) + at(a), kPast);
+      },
+      [=](const Buffers& x) { return number(x, 0) * slope(gelu_tanh, number(x, 1)); });
+  for (const auto& [name, pairs] :
+       {std::pair("rope", RopePairs::kHalves), std::pair("rope_neighbours", RopePairs::kNeighbours)}) {
+    const bool halves = pairs == RopePairs::kHalves;
+    add(
+        name, {1, 1, true}, 2 * kNorm, kWideRows,
+        [=, kind = pairs](const Buffers& x, int64_t a, int64_t b) {
+          for (int64_t row = a; row < b; ++row) {
+            rope(kind, operand(x, 0) + row * kHidden, kHidden / 64, 64, 64, cosine->data(), sine->data(), false);
+          }
+        },
+        [=](const Buffers& x) {
+          return 0.8 * number(x, 0) + (halves ? -0.6 * number(x, 0, 32 + kProbe) : 0.6 * number(x, 0, kProbe - 1));
+        },
+        1e-4);
+  }
+}
+
 std::vector<Case> cases() {
-  constexpr int64_t kFlat = 4 * kFlatRows * kRow, kNorm = 4 * kNormRows * kHidden;
-  constexpr int64_t kGated = 4 * kGatedRows * kFfn, kLogits = 4 * kLogitRows * kVocab;
-  static const Floats<float> gamma(kHidden, 1.0F), beta(kHidden, 0.0F), cosine(kHidden, 0.8F), sine(kHidden, 0.6F);
+  constexpr int64_t kFlat = 4 * kFlatRows * kRow, kLogits = 4 * kLogitRows * kVocab;
   static constexpr AdamwScalars kAdamw = {1e-4F, 1e-8F, 0.1F, 1.0F, 0.9F, 0.1F, 0.95F, 0.05F, 0.1F, 0.05F};
   std::vector<Case> all = {
       {"sum_of_squares",
@@ -287,91 +368,6 @@ std::vector<Case> cases() {
          convert(reinterpret_cast<const bf16*>(x[0]) + at(a), x[4] + at(a), at(b - a), kPast);
        },
        [](const Buffers& x) { return static_cast<double>(to_float(reinterpret_cast<const bf16*>(x[0])[kProbe])); }},
-      {"rms_norm",
-       {1, 1},
-       2 * kNorm,
-       kNormRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         rms_norm(x[0] + a * kHidden, gamma.data(), 0.0F, b - a, kHidden, 1e-5F, x[4] + a * kHidden, nullptr, kPast);
-       },
-       [](const Buffers& x) {
-         return x[0][kProbe] /
-                std::sqrt(mean_of(kHidden, [&](int64_t i) { return static_cast<double>(x[0][i]) * x[0][i]; }) + 1e-5);
-       }},
-      {"layer_norm",
-       {1, 1},
-       2 * kNorm,
-       kNormRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         layer_norm<float>(x[0] + a * kHidden, gamma.data(), 0.0F, beta.data(), b - a, kHidden, 1e-5F,
-                           x[4] + a * kHidden, nullptr, nullptr, kPast);
-       },
-       [](const Buffers& x) {
-         const double m = mean_of(kHidden, [&](int64_t i) { return static_cast<double>(x[0][i]); });
-         const double variance = mean_of(kHidden, [&](int64_t i) { return (x[0][i] - m) * (x[0][i] - m); });
-         return (x[0][kProbe] - m) / std::sqrt(variance + 1e-5);
-       },
-       [](const Buffers& x) { return static_cast<double>(x[4][kProbe]); },
-       1e-3 /* the probe may lie near the mean */},
-      {"swiglu",
-       {2, 1},
-       3 * kGated,
-       kGatedRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         gated_activation(Activation::kSilu, x[0] + a * 2 * kFfn, b - a, kFfn, x[4] + a * kFfn, kPast);
-       },
-       [](const Buffers& x) { return silu(x[0][kProbe]) * x[0][kFfn + kProbe]; }},
-      {"swiglu_backward",
-       {3, 2},
-       5 * kGated,
-       kGatedRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         gated_activation_backward(Activation::kSilu, x[0] + a * kFfn, x[1] + a * 2 * kFfn, b - a, kFfn,
-                                   x[4] + a * 2 * kFfn, kPast);
-       },
-       [](const Buffers& x) {
-         return x[0][kProbe] * static_cast<double>(x[1][kFfn + kProbe]) * slope(silu, x[1][kProbe]);
-       }},
-      {"gelu_tanh",
-       {1, 1},
-       2 * kFlat,
-       kFlatRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         activation(Activation::kGeluTanh, x[0] + at(a), at(b - a), x[4] + at(a), kPast);
-       },
-       [](const Buffers& x) { return gelu_tanh(x[0][kProbe]); }},
-      {"gelu_tanh_backward",
-       {2, 1},
-       3 * kFlat,
-       kFlatRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         activation_backward(Activation::kGeluTanh, x[0] + at(a), x[1] + at(a), at(b - a), x[4] + at(a), kPast);
-       },
-       [](const Buffers& x) { return x[0][kProbe] * slope(gelu_tanh, x[1][kProbe]); }},
-      {"rope",
-       {1, 1, true},
-       2 * kNorm,
-       kNormRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         for (int64_t row = a; row < b; ++row) {
-           rope(RopePairs::kHalves, x[0] + row * kHidden, kHidden / 64, 64, 64, cosine.data(), sine.data(), false);
-         }
-       },
-       [](const Buffers& x) { return 0.8 * x[0][kProbe] - 0.6 * x[0][32 + kProbe]; },
-       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
-       1e-4},
-      {"rope_neighbours",
-       {1, 1, true},
-       2 * kNorm,
-       kNormRows,
-       [](const Buffers& x, int64_t a, int64_t b) {
-         for (int64_t row = a; row < b; ++row) {
-           rope(RopePairs::kNeighbours, x[0] + row * kHidden, kHidden / 64, 64, 64, cosine.data(), sine.data(), false);
-         }
-       },
-       [](const Buffers& x) { return 0.8 * x[0][kProbe] + 0.6 * x[0][kProbe - 1]; },
-       [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); },
-       1e-4},
       {"row_sum_exp",
        {1, 0},
        kLogits,
@@ -407,6 +403,8 @@ std::vector<Case> cases() {
        },
        [](const Buffers& x) { return static_cast<double>(x[0][kProbe]); }},
   };
+  add_typed<float>(all);
+  add_typed<bf16>(all);
   for (const int64_t h : {kHidden, int64_t{1600}, int64_t{4096}}) {
     add_norm_gradients<float>(h, all);
     add_norm_gradients<bf16>(h, all);

@@ -1,5 +1,6 @@
-// Compiles MS_KERNEL_BODY once, in namespace avx512_bf16 of ms::kernels, for AVX-512 with BF16's dot products; on
-// x86-64 only. The rules are foreach_isa.h's.
+// Compiles MS_KERNEL_BODY once, in namespace avx512_bf16 of ms::kernels, for AVX-512 with BF16's instructions; on
+// x86-64 only. Included before foreach_isa.h, it gives MS_DISPATCH this body for Isa::kAvx512Bf16. The rules are
+// foreach_isa.h's.
 #ifndef MS_KERNEL_BODY
 #error "define MS_KERNEL_BODY before including avx512_bf16.h"
 #endif
@@ -7,7 +8,9 @@
 #include "kernels/impl/region.h"
 
 #if defined(__x86_64__)
+#define MS_FOR_AVX512_BF16(...) avx512_bf16::__VA_ARGS__
 #define MS_ISA 2
+#define MS_ROUNDS_TO_BF16
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), \
                              apply_to = function)
@@ -29,5 +32,6 @@ namespace ms::kernels::avx512_bf16 {
 #pragma GCC diagnostic pop
 #pragma GCC pop_options
 #endif
+#undef MS_ROUNDS_TO_BF16
 #undef MS_ISA
 #endif

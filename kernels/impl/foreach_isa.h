@@ -70,15 +70,20 @@ namespace ms::kernels::avx512 {
 #endif
 
 // Calls the active instruction set's `call`, for example MS_DISPATCH(rms_norm(x, gamma, rows)).
-#define MS_DISPATCH(...)          \
-  switch (active_isa()) {         \
-    case Isa::kAvx512:            \
-      return avx512::__VA_ARGS__; \
-    case Isa::kAvx2:              \
-      return avx2::__VA_ARGS__;   \
-    case Isa::kScalar:            \
-      break;                      \
-  }                               \
+#ifndef MS_FOR_AVX512_BF16
+#define MS_FOR_AVX512_BF16(...) avx512::__VA_ARGS__
+#endif
+#define MS_DISPATCH(...)                      \
+  switch (active_isa()) {                     \
+    case Isa::kAvx512Bf16:                    \
+      return MS_FOR_AVX512_BF16(__VA_ARGS__); \
+    case Isa::kAvx512:                        \
+      return avx512::__VA_ARGS__;             \
+    case Isa::kAvx2:                          \
+      return avx2::__VA_ARGS__;               \
+    case Isa::kScalar:                        \
+      break;                                  \
+  }                                           \
   return scalar::__VA_ARGS__
 
 #else

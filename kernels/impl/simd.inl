@@ -35,16 +35,16 @@ MS_INLINE Vec load(const bf16* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 MS_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
-// The halves of eight numbers, rounded to nearest even.
-MS_INLINE __m128i to_bf16(Vec v) {
+// Eight numbers' bits, the upper halves rounded to nearest even; the lower ones are of no use.
+MS_INLINE __m256i bf16_bits(Vec v) {
   const __m256i bits = _mm256_castps_si256(v);
-  const __m256i upper = _mm256_srli_epi32(bits, 16);
-  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-  const __m256i bias = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
-  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
-  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-  const __m256i halves = _mm256_blendv_epi8(rounded, quiet, is_nan);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+}
+MS_INLINE __m128i to_bf16(Vec v) {
+  const __m256i halves = _mm256_srli_epi32(bf16_bits(v), 16);
   return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08));
 }
 MS_INLINE __m128i to_fp16(Vec v) { return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
@@ -87,17 +87,18 @@ MS_INLINE Vec load(const bf16* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 MS_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
-// The halves of sixteen numbers, rounded to nearest even.
-MS_INLINE __m256i to_bf16(Vec v) {
+#ifndef MS_ROUNDS_TO_BF16
+// Sixteen numbers' bits, the upper halves rounded to nearest even; the lower ones are of no use.
+MS_INLINE __m512i bf16_bits(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
-  const __m512i upper = _mm512_srli_epi32(bits, 16);
-  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-  const __m512i bias = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd);
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-  const __m512i halves = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, quiet);
-  return _mm512_cvtepi32_epi16(halves);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd));
+  return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), bits, _mm512_set1_epi32(0x400000));
 }
+MS_INLINE __m256i to_bf16(Vec v) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(v), 16)); }
+#else
+MS_INLINE __m256i to_bf16(Vec v) { return (__m256i)_mm512_cvtneps_pbh(v); }
+#endif
 MS_INLINE __m256i to_fp16(Vec v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
 MS_INLINE void store(bf16* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16(v)); }
 MS_INLINE Vec load(const fp16* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
@@ -145,6 +146,94 @@ MS_INLINE void finish(Stores stores) {
 #endif
 }
 
+// A vector's bytes of numbers: one Vec of fp32, two of a 16-bit type. bf16's are the even and the odd numbers, which
+// one instruction each unpacks, and half as many as for two Vecs in order pack; the others are in order.
+template <class T>
+constexpr int64_t kLineVecs = sizeof(float) / sizeof(T);
+template <class T>
+constexpr int64_t kLineLanes = kLineVecs<T>* kLanes;
+template <class T>
+struct Line {
+  Vec vecs[kLineVecs<T>];
+};
+
+MS_INLINE Line<float> load_line(const float* p) { return {{load(p)}}; }
+MS_INLINE Line<fp16> load_line(const fp16* p) { return {{load(p), load(p + kLanes)}}; }
+MS_INLINE Line<bf16> load_line(const bf16* p) {
+#if MS_ISA == 0
+  return {{load(p), load(p + 1)}};
+#elif MS_ISA == 1
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {{_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)),
+           _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int32_t>(0xffff0000U))))}};
+#else
+  const __m512i bits = _mm512_loadu_si512(p);
+  return {{_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)),
+           _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000U))))}};
+#endif
+}
+
+// past_caches: as streams_lines() says.
+MS_INLINE void put_line(float* p, const Line<float>& line, bool past_caches) {
+  past_caches ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
+}
+MS_INLINE void put_line(fp16* p, const Line<fp16>& line, bool past_caches) {
+  past_caches ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
+  past_caches ? put<true>(p + kLanes, line.vecs[1]) : store(p + kLanes, line.vecs[1]);
+}
+MS_INLINE void put_line(bf16* p, const Line<bf16>& line, bool past_caches) {
+#if MS_ISA == 0
+  (void)past_caches;
+  store(p, line.vecs[0]);
+  store(p + 1, line.vecs[1]);
+#elif MS_ISA == 1
+  const __m256i even = _mm256_srli_epi32(bf16_bits(line.vecs[0]), 16);
+  const __m256i bits = _mm256_blend_epi16(even, bf16_bits(line.vecs[1]), 0xAA);
+  __m256i* const target = reinterpret_cast<__m256i*>(p);
+  past_caches ? _mm256_stream_si256(target, bits) : _mm256_storeu_si256(target, bits);
+#else
+#ifndef MS_ROUNDS_TO_BF16
+  const __m512i even = _mm512_srli_epi32(bf16_bits(line.vecs[0]), 16);
+  const __m512i bits = _mm512_mask_blend_epi16(0xAAAAAAAAU, even, bf16_bits(line.vecs[1]));
+#else
+  const __m512i alternate = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                             21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i bits = _mm512_permutexvar_epi16(alternate, (__m512i)_mm512_cvtne2ps_pbh(line.vecs[1], line.vecs[0]));
+#endif
+  past_caches ? _mm512_stream_si512(reinterpret_cast<__m512i*>(p), bits) : _mm512_storeu_si512(p, bits);
+#endif
+}
+
+// p[i] += the line's numbers, in order.
+MS_INLINE void add_in_order(float* p, const Line<float>& line) { store(p, load(p) + line.vecs[0]); }
+MS_INLINE void add_in_order(float* p, const Line<fp16>& line) {
+  store(p, load(p) + line.vecs[0]);
+  store(p + kLanes, load(p + kLanes) + line.vecs[1]);
+}
+MS_INLINE void add_in_order(float* p, const Line<bf16>& line) {
+  const Vec even = line.vecs[0], odd = line.vecs[1];
+#if MS_ISA == 0
+  const Vec first = even, second = odd;
+#elif MS_ISA == 1
+  const Vec low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  const Vec first = _mm256_permute2f128_ps(low, high, 0x20), second = _mm256_permute2f128_ps(low, high, 0x31);
+#else
+  const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+  const Vec first = _mm512_permutex2var_ps(even, low, odd), second = _mm512_permutex2var_ps(even, high, odd);
+#endif
+  store(p, load(p) + first);
+  store(p + kLanes, load(p + kLanes) + second);
+}
+
+// Whether lines go past the caches in rows of h elements, the first of which begins at p: all must be aligned.
+template <class T>
+MS_INLINE bool streams_lines(Stores stores, const T* p, int64_t h) {
+  constexpr uintptr_t kBytes = sizeof(Vec);
+  return MS_ISA > 0 && stores == Stores::kPastCaches && reinterpret_cast<uintptr_t>(p) % kBytes == 0 &&
+         static_cast<uintptr_t>(h) * sizeof(T) % kBytes == 0;
+}
+
 template <class T>
 MS_INLINE Vec load_partial(const T* p, int64_t n) {
   T lanes[kLanes] = {};
@@ -165,10 +254,10 @@ MS_INLINE void store_partial(T* p, Vec v, int64_t n) {
 // 4 KB ahead: SwiGLU 59 -> 71 %, its gradient 73 -> 85 %, tanh-GELU 64 -> 70 % (Zen 4, beside other load). 8 KB ahead,
 // with cheaper exponentials: sums of them 63 -> 87 %, softmax gradient 74 -> 96 %, the others as before (Zen 4, idle).
 constexpr int64_t kAheadBytes = 8192;
-template <class T>
+template <int64_t kBytes = kAheadBytes, class T>
 MS_INLINE void prefetch_ahead(const T* p) {
 #if MS_ISA > 0
-  __builtin_prefetch(reinterpret_cast<const char*>(p) + kAheadBytes, 0, 2);
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + kBytes), 0, 2);
 #else
   (void)p;
 #endif

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "core/tensor.h"
 
 namespace ms::core {
@@ -25,12 +28,30 @@ TEST(Arena, ReusesWhatIsGivenBack) {
   Arena arena;
   const std::byte* first = nullptr;
   for (int64_t i = 0; i < 10; ++i) {
-    const Buffer buffer = arena.allocate(3'000'000 - i * 100'000, MemoryTag::kTmp);
+    const Buffer buffer = arena.allocate(3'000'000 - i * 100'000, MemoryTag::kMaster);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 4096, 0U);
     if (i == 0) first = buffer.data();
     EXPECT_EQ(buffer.data(), first);
   }
   EXPECT_EQ(arena.system_allocations(), 1);
+}
+
+// Two tensors of powers of 2 do not compete for the same lines of L1, and what one gives back serves the next.
+TEST(Arena, ActivationsBeginAtDifferentPlacesOfTheirPages) {
+  if (BlockHeap::kFenced) GTEST_SKIP() << "blocks end at fences";
+  Arena arena;
+  std::set<uintptr_t> places;
+  for (int i = 0; i < 32; ++i) {
+    const Buffer a = arena.allocate(1 << 20, MemoryTag::kAct), b = arena.allocate(1 << 20, MemoryTag::kTmp);
+    for (const Buffer* buffer : {&a, &b}) {
+      const auto address = reinterpret_cast<uintptr_t>(buffer->data());
+      EXPECT_EQ(address % 64, 0U);
+      places.insert(address % 4096);
+      std::fill_n(buffer->data(), buffer->size_bytes(), std::byte{1});
+    }
+  }
+  EXPECT_EQ(places.size(), 4U);
+  EXPECT_EQ(arena.system_allocations(), 2);
 }
 
 TEST(Arena, SaysWhatItHoldsAndHowItIsUsed) {

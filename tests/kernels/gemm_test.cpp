@@ -187,7 +187,7 @@ TEST(Gemm, DotProductsTakeBf16WhereTheyAreFaster) {
   problem.a_type = problem.b_type = GemmType::kBf16;
   problem.any_split = true;
   EXPECT_EQ(choose_gemm(problem).name == "dots", bf16_dot_products_are_faster());
-  if (active_isa() != Isa::kAvx512) {
+  if (active_isa() != Isa::kAvx512Bf16) {
     EXPECT_NE(choose_gemm(problem).name, "dots");
   }
   problem.b_type = GemmType::kFp32;

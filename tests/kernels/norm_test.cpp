@@ -135,6 +135,69 @@ TYPED_TEST(Norm, LayerNormBackwardAgreesWithCentralDifferences) {
   }
 }
 
+// Rows go by in blocks, which the sums over rows and the rows' ends must not show.
+TYPED_TEST(Norm, GradientsOfManyRowsAreThoseOfEach) {
+  for (const int64_t h : {1, 17, 768, 1040, 2051}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 13}) {
+      test::RandomValues random(static_cast<uint64_t>(100 * h + rows));
+      const auto x = random.make<TypeParam>(rows * h, 2), dy = random.make<TypeParam>(rows * h);
+      const auto residual = random.make<TypeParam>(rows * h), gamma = random.make<TypeParam>(h);
+      const auto mean = random.make(rows, 0.5F);
+      std::vector<float> rstd;
+      for (const float value : random.make(rows, 0.5F)) rstd.push_back(1.5F + value);
+      const auto n = static_cast<size_t>(h);
+      for (const bool centred : {false, true}) {
+        const auto run = [&](int64_t from, int64_t count, TypeParam* dx, float* dgamma, float* dbeta) {
+          const int64_t at = from * h;
+          if (centred) {
+            layer_norm_backward(&dy[0] + at, &x[0] + at, gamma.data(), 0.5F, &mean[0] + from, &rstd[0] + from,
+                                &residual[0] + at, count, h, dx, dgamma, dbeta);
+          } else {
+            rms_norm_backward(&dy[0] + at, &x[0] + at, gamma.data(), 0.5F, &rstd[0] + from, &residual[0] + at, count, h,
+                              dx, dgamma);
+          }
+        };
+        std::vector<TypeParam> dx(x.size()), row_dx(n);
+        std::vector<float> dgamma(n), dbeta(n);
+        run(0, rows, dx.data(), dgamma.data(), dbeta.data());
+        std::vector<double> want_dgamma(n), want_dbeta(n), largest(n);
+        for (int64_t row = 0; row < rows; ++row) {
+          std::vector<float> row_dgamma(n), row_dbeta(n);
+          run(row, 1, row_dx.data(), row_dgamma.data(), row_dbeta.data());
+          const auto r = static_cast<size_t>(row);
+          double along = 0, across = 0;
+          for (size_t i = 0; i < n; ++i) {
+            ASSERT_EQ(to_float(dx[r * n + i]), to_float(row_dx[i])) << "h " << h << " row " << row << " at " << i;
+            const double slope = to_float(dy[r * n + i]), g = to_float(gamma[i]) + 0.5;
+            const double hat = (to_float(x[r * n + i]) - (centred ? mean[r] : 0.0)) * rstd[r];
+            along += g * slope * hat / static_cast<double>(h);
+            across += centred ? g * slope / static_cast<double>(h) : 0.0;
+            want_dgamma[i] += slope * hat;
+            want_dbeta[i] += slope;
+            largest[i] += std::abs(slope * hat) + std::abs(slope);
+          }
+          for (size_t i = 0; i < n; ++i) {
+            const double slope = to_float(dy[r * n + i]), g = to_float(gamma[i]) + 0.5;
+            const double hat = (to_float(x[r * n + i]) - (centred ? mean[r] : 0.0)) * rstd[r];
+            const double want = rstd[r] * (g * slope - across - hat * along) + to_float(residual[r * n + i]);
+            // Each sum is off by h/lanes roundoffs of its terms, which are below 12.
+            const double bound = (static_cast<double>(h) + 16) * roundoff<float>() * 12 * rstd[r];
+            ASSERT_NEAR(to_float(dx[r * n + i]), want, bound + roundoff<TypeParam>() * std::abs(want))
+                << "h " << h << " row " << row << " at " << i;
+          }
+        }
+        for (size_t i = 0; i < n; ++i) {
+          const double bound = static_cast<double>(rows + 4) * roundoff<float>() * largest[i];
+          ASSERT_NEAR(dgamma[i], want_dgamma[i], bound) << "h " << h << " rows " << rows << " at " << i;
+          if (centred) {
+            ASSERT_NEAR(dbeta[i], want_dbeta[i], bound) << "h " << h << " rows " << rows << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(Norm, NoRowsIsNoWork) {
   rms_norm<TypeParam>(nullptr, nullptr, 0, 0, 8, 1e-5F, nullptr, nullptr);
   rms_norm_backward<TypeParam>(nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0, 8, nullptr, nullptr);
