@@ -2,25 +2,38 @@
 
 #include "kernels/impl/activation_functions.inl"
 
-template <class Act, bool kPastCaches, class T>
-void activation_into(const T* x, int64_t n, T* y) {
+template <class Act, class T>
+void activation_into(const T* x, int64_t n, T* y, bool past_caches) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kLineLanes<T> <= n; i += kLineLanes<T>) {
     prefetch_ahead(x + i);
-    put<kPastCaches>(y + i, Act::value(load(x + i)));
+    Line<T> line = load_line(x + i);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = Act::value(line.vecs[v]);
+    put_line(y + i, line, past_caches);
   }
-  if (i < n) store_partial(y + i, Act::value(load_partial(x + i, n - i)), n - i);
+  for (; i < n; i += kLanes) {
+    const int64_t some = n - i < kLanes ? n - i : kLanes;
+    store_partial(y + i, Act::value(load_partial(x + i, some)), some);
+  }
 }
 
-template <class Act, bool kPastCaches, class T>
-void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx) {
+template <class Act, class T>
+void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx, bool past_caches) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kLineLanes<T> <= n; i += kLineLanes<T>) {
     prefetch_ahead(dy + i);
     prefetch_ahead(x + i);
-    put<kPastCaches>(dx + i, load(dy + i) * Act::slope(load(x + i)));
+    Line<T> line = load_line(dy + i);
+    const Line<T> at = load_line(x + i);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = line.vecs[v] * Act::slope(at.vecs[v]);
+    put_line(dx + i, line, past_caches);
   }
-  if (i < n) store_partial(dx + i, load_partial(dy + i, n - i) * Act::slope(load_partial(x + i, n - i)), n - i);
+  for (; i < n; i += kLanes) {
+    const int64_t some = n - i < kLanes ? n - i : kLanes;
+    store_partial(dx + i, load_partial(dy + i, some) * Act::slope(load_partial(x + i, some)), some);
+  }
 }
 
 // How far behind element i of a row [gate | up] memory is asked for: what follows a half's last elements is the next
@@ -33,74 +46,75 @@ struct GatedAhead {
 };
 
 // One row of a gated activation.
-template <class Act, bool kPastCaches, class T>
-void gated_into(const T* x, int64_t f, T* y) {
-  const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+template <class Act, class T>
+void gated_into(const T* x, int64_t f, T* y, bool past_caches) {
   const GatedAhead<T> ahead(f);
-  for (int64_t i = 0; i < whole; i += kLanes) {
+  int64_t i = 0;
+  for (; i + kLineLanes<T> <= f; i += kLineLanes<T>) {
     const T* const next = x + i + ahead.at(i);
     prefetch(next);
     prefetch(next + f);
-    put<kPastCaches>(y + i, Act::value(load(x + i)) * load(x + f + i));
+    Line<T> line = load_line(x + i);
+    const Line<T> up = load_line(x + f + i);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = Act::value(line.vecs[v]) * up.vecs[v];
+    put_line(y + i, line, past_caches);
   }
-  if (tail > 0) {
-    const Vec gate = load_partial(x + whole, tail);
-    store_partial(y + whole, Act::value(gate) * load_partial(x + f + whole, tail), tail);
+  for (; i < f; i += kLanes) {
+    const int64_t some = f - i < kLanes ? f - i : kLanes;
+    store_partial(y + i, Act::value(load_partial(x + i, some)) * load_partial(x + f + i, some), some);
   }
 }
 
-template <class Act, bool kPastCaches, class T>
-void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx) {
-  const int64_t whole = f / kLanes * kLanes, tail = f - whole;
+template <class Act, class T>
+void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool past_caches) {
   const GatedAhead<T> ahead(f);
-  for (int64_t i = 0; i < whole; i += kLanes) {
+  int64_t i = 0;
+  for (; i + kLineLanes<T> <= f; i += kLineLanes<T>) {
     const T* const next = x + i + ahead.at(i);
     prefetch_ahead(dy + i);
     prefetch(next);
     prefetch(next + f);
-    const Vec d = load(dy + i), gate = load(x + i), up = load(x + f + i);
-    put<kPastCaches>(dx + i, d * up * Act::slope(gate));
-    put<kPastCaches>(dx + f + i, d * Act::value(gate));
+    const Line<T> d = load_line(dy + i);
+    Line<T> gate = load_line(x + i), up = load_line(x + f + i);
+#pragma GCC unroll 2
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) {
+      const Vec at = gate.vecs[v];
+      gate.vecs[v] = d.vecs[v] * up.vecs[v] * Act::slope(at);
+      up.vecs[v] = d.vecs[v] * Act::value(at);
+    }
+    put_line(dx + i, gate, past_caches);
+    put_line(dx + f + i, up, past_caches);
   }
-  if (tail > 0) {
-    const Vec d = load_partial(dy + whole, tail), gate = load_partial(x + whole, tail);
-    const Vec up = load_partial(x + f + whole, tail);
-    store_partial(dx + whole, d * up * Act::slope(gate), tail);
-    store_partial(dx + f + whole, d * Act::value(gate), tail);
+  for (; i < f; i += kLanes) {
+    const int64_t some = f - i < kLanes ? f - i : kLanes;
+    const Vec d = load_partial(dy + i, some), gate = load_partial(x + i, some), up = load_partial(x + f + i, some);
+    store_partial(dx + i, d * up * Act::slope(gate), some);
+    store_partial(dx + f + i, d * Act::value(gate), some);
   }
 }
 
 template <class Act, class T>
 void activation_of(const T* x, int64_t n, T* y, Stores stores) {
-  if (streams(stores, y)) return activation_into<Act, true>(x, n, y);
-  activation_into<Act, false>(x, n, y);
+  activation_into<Act>(x, n, y, streams_lines(stores, y, 0));
 }
 
 template <class Act, class T>
 void activation_backward_of(const T* dy, const T* x, int64_t n, T* dx, Stores stores) {
-  if (streams(stores, dx)) return activation_backward_into<Act, true>(dy, x, n, dx);
-  activation_backward_into<Act, false>(dy, x, n, dx);
+  activation_backward_into<Act>(dy, x, n, dx, streams_lines(stores, dx, 0));
 }
 
 template <class Act, class T>
 void gated_activation_of(const T* x, int64_t rows, int64_t f, T* y, Stores stores) {
-  for (int64_t row = 0; row < rows; ++row, x += 2 * f, y += f) {
-    if (streams(stores, y)) {
-      gated_into<Act, true>(x, f, y);
-    } else {
-      gated_into<Act, false>(x, f, y);
-    }
-  }
+  const bool past_caches = streams_lines(stores, y, f);
+  for (int64_t row = 0; row < rows; ++row, x += 2 * f, y += f) gated_into<Act>(x, f, y, past_caches);
 }
 
 template <class Act, class T>
 void gated_activation_backward_of(const T* dy, const T* x, int64_t rows, int64_t f, T* dx, Stores stores) {
+  const bool past_caches = streams_lines(stores, dx, f);
   for (int64_t row = 0; row < rows; ++row, dy += f, x += 2 * f, dx += 2 * f) {
-    if (streams(stores, dx) && streams(stores, dx + f)) {
-      gated_backward_into<Act, true>(dy, x, f, dx);
-    } else {
-      gated_backward_into<Act, false>(dy, x, f, dx);
-    }
+    gated_backward_into<Act>(dy, x, f, dx, past_caches);
   }
 }
 

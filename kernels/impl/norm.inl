@@ -5,90 +5,94 @@
 
 #include "kernels/impl/norm_gradient.inl"
 
-// sum over a row of (x - shift)^2, in two chains.
-template <class T>
-MS_INLINE float sum_of_squares(const T* x, int64_t h, float shift) {
-  const int64_t whole = h / kLanes * kLanes;
+// sum over a row of (x - shift)^kPower, in as many chains as two lines have vectors.
+template <int kPower, class T>
+MS_INLINE float sum_of_powers(const T* x, int64_t h, float shift) {
+  constexpr int64_t kVecs = kLineVecs<T>, kLine = kLineLanes<T>;
   const Vec m = broadcast(shift);
-  Vec sum0 = zero(), sum1 = zero();
+  Vec sums[2][kVecs];
+  for (int64_t v = 0; v < kVecs; ++v) sums[0][v] = sums[1][v] = zero();
   int64_t i = 0;
-  for (; i + 2 * kLanes <= whole; i += 2 * kLanes) {
-    const Vec a = load(x + i) - m, b = load(x + i + kLanes) - m;
-    sum0 = fma(a, a, sum0);
-    sum1 = fma(b, b, sum1);
+  for (; i + kLine <= h; i += 2 * kLine) {
+#pragma GCC unroll 2
+    for (int64_t l = 0; l < 2; ++l) {
+      if (l == 1 && i + 2 * kLine > h) break;
+      const Line<T> line = load_line(x + i + l * kLine);
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kVecs; ++v) {
+        const Vec d = line.vecs[v] - m;
+        sums[l][v] = kPower == 1 ? sums[l][v] + d : fma(d, d, sums[l][v]);
+      }
+    }
   }
-  for (; i < whole; i += kLanes) {
-    const Vec a = load(x + i) - m;
-    sum0 = fma(a, a, sum0);
+  Vec all = zero();
+  for (int64_t v = 0; v < kVecs; ++v) all = all + (sums[0][v] + sums[1][v]);
+  float sum = reduce_add(all);
+  for (i = h / kLine * kLine; i < h; ++i) {
+    const float d = to_float(x[i]) - shift;
+    sum += kPower == 1 ? d : d * d;
   }
-  float sum = reduce_add(sum0 + sum1);
-  for (i = whole; i < h; ++i) sum += (to_float(x[i]) - shift) * (to_float(x[i]) - shift);
   return sum;
 }
 
-template <bool kPastCaches, class T>
-MS_INLINE void scale_row(const T* x, const T* gamma, int64_t h, int64_t whole, Vec factor, Vec offset, T* y) {
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    prefetch(x + h + i);
-    put<kPastCaches>(y + i, load(x + i) * factor * (load(gamma + i) + offset));
+// y = (x - shift) * factor * g + beta, or without shift and beta.
+template <bool kCentred, class T>
+MS_INLINE void norm_line(const T* x, const T* gamma, const T* beta, Vec shift, Vec factor, Vec offset, T* y,
+                         bool past_caches) {
+  Line<T> line = load_line(x);
+  const Line<T> g = load_line(gamma), b = load_line(kCentred ? beta : gamma);
+#pragma GCC unroll 2
+  for (int64_t v = 0; v < kLineVecs<T>; ++v) {
+    const Vec hat = (kCentred ? line.vecs[v] - shift : line.vecs[v]) * factor;
+    line.vecs[v] = kCentred ? fma(hat, g.vecs[v] + offset, b.vecs[v]) : hat * (g.vecs[v] + offset);
   }
+  put_line(y, line, past_caches);
+}
+
+template <bool kCentred, class T>
+MS_INLINE void norm_row(const T* x, const T* gamma, const T* beta, int64_t h, Vec shift, Vec factor, Vec offset, T* y,
+                        bool past_caches) {
+  constexpr int64_t kLine = kLineLanes<T>;
+  const int64_t whole = h / kLine * kLine;
+  for (int64_t i = 0; i < whole; i += kLine) {
+    prefetch(x + h + i);
+    norm_line<kCentred>(x + i, gamma + i, beta + i, shift, factor, offset, y + i, past_caches);
+  }
+  if (whole == h) return;
+  T last_x[kLine] = {}, last_gamma[kLine] = {}, last_beta[kLine] = {}, last_y[kLine];
+  for (int64_t i = whole; i < h; ++i) {
+    last_x[i - whole] = x[i];
+    last_gamma[i - whole] = gamma[i];
+    if (kCentred) last_beta[i - whole] = beta[i];
+  }
+  norm_line<kCentred>(last_x, last_gamma, last_beta, shift, factor, offset, last_y, false);
+  for (int64_t i = whole; i < h; ++i) y[i] = last_y[i - whole];
 }
 
 template <class T>
 void rms_norm(const T* x, const T* gamma, float gamma_offset, int64_t rows, int64_t h, float epsilon, T* y, float* rstd,
               Stores stores) {
-  const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const bool past_caches = streams_lines(stores, y, h);
   const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
-    const float r = 1.0F / std::sqrt(sum_of_squares(x, h, 0.0F) / static_cast<float>(h) + epsilon);
+    const float r = 1.0F / std::sqrt(sum_of_powers<2>(x, h, 0.0F) / static_cast<float>(h) + epsilon);
     if (rstd != nullptr) rstd[row] = r;
-    const Vec factor = broadcast(r);
-    if (streams(stores, y)) {
-      scale_row<true>(x, gamma, h, whole, factor, offset, y);
-    } else {
-      scale_row<false>(x, gamma, h, whole, factor, offset, y);
-    }
-    if (tail > 0) {
-      const Vec g = load_partial(gamma + whole, tail) + offset;
-      store_partial(y + whole, load_partial(x + whole, tail) * factor * g, tail);
-    }
+    norm_row<false>(x, gamma, gamma, h, zero(), broadcast(r), offset, y, past_caches);
   }
   finish(stores);
-}
-
-template <bool kPastCaches, class T>
-MS_INLINE void shift_row(const T* x, const T* gamma, const T* beta, int64_t h, int64_t whole, Vec shift, Vec factor,
-                         Vec offset, T* y) {
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    prefetch(x + h + i);
-    put<kPastCaches>(y + i, fma((load(x + i) - shift) * factor, load(gamma + i) + offset, load(beta + i)));
-  }
 }
 
 template <class T>
 void layer_norm(const T* x, const T* gamma, float gamma_offset, const T* beta, int64_t rows, int64_t h, float epsilon,
                 T* y, float* mean, float* rstd, Stores stores) {
-  const int64_t whole = h / kLanes * kLanes, tail = h - whole;
+  const bool past_caches = streams_lines(stores, y, h);
   const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
-    Vec sum = zero();
-    for (int64_t i = 0; i < whole; i += kLanes) sum = sum + load(x + i);
-    if (tail > 0) sum = sum + load_partial(x + whole, tail);
-    const float m = reduce_add(sum) / static_cast<float>(h);
-    const float r = 1.0F / std::sqrt(sum_of_squares(x, h, m) / static_cast<float>(h) + epsilon);
+    const float m = sum_of_powers<1>(x, h, 0.0F) / static_cast<float>(h);
+    const float r = 1.0F / std::sqrt(sum_of_powers<2>(x, h, m) / static_cast<float>(h) + epsilon);
     if (mean != nullptr) mean[row] = m;
     if (rstd != nullptr) rstd[row] = r;
-    const Vec shift = broadcast(m), factor = broadcast(r);
-    if (streams(stores, y)) {
-      shift_row<true>(x, gamma, beta, h, whole, shift, factor, offset, y);
-    } else {
-      shift_row<false>(x, gamma, beta, h, whole, shift, factor, offset, y);
-    }
-    if (tail > 0) {
-      const Vec xhat = (load_partial(x + whole, tail) - shift) * factor;
-      const Vec g = load_partial(gamma + whole, tail) + offset;
-      store_partial(y + whole, fma(xhat, g, load_partial(beta + whole, tail)), tail);
-    }
+    norm_row<true>(x, gamma, beta, h, broadcast(m), broadcast(r), offset, y, past_caches);
   }
   finish(stores);
 }

@@ -1,21 +1,36 @@
 // Body of rope.h.
 
+// Head by head within a line's columns: cosines and sines stay in registers.
 template <class T>
 void rope_halves(T* x, int64_t heads, int64_t d, int64_t dim, const float* cos, const float* sin, float direction) {
-  const int64_t half = dim / 2, whole = half / kLanes * kLanes, tail = half - whole;
+  const int64_t half = dim / 2;
   const Vec sign = broadcast(direction);
-  for (int64_t head = 0; head < heads; ++head, x += d) {
-    for (int64_t i = 0; i < whole; i += kLanes) {
-      const Vec c = load(cos + i), s = load(sin + i) * sign;
-      const Vec first = load(x + i), second = load(x + half + i);
-      store(x + i, first * c - second * s);
-      store(x + half + i, second * c + first * s);
+  int64_t i = 0;
+  for (; i + kLineLanes<T> <= half; i += kLineLanes<T>) {
+    const Line<T> c = load_for_line<T>(cos + i);
+    Line<T> s = load_for_line<T>(sin + i);
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) s.vecs[v] = s.vecs[v] * sign;
+    T* p = x + i;
+    for (int64_t head = 0; head < heads; ++head, p += d) {
+      Line<T> first = load_line(p), second = load_line(p + half);
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kLineVecs<T>; ++v) {
+        const Vec a = first.vecs[v], b = second.vecs[v];
+        first.vecs[v] = a * c.vecs[v] - b * s.vecs[v];
+        second.vecs[v] = b * c.vecs[v] + a * s.vecs[v];
+      }
+      put_line(p, first, false);
+      put_line(p + half, second, false);
     }
-    if (tail > 0) {
-      const Vec c = load_partial(cos + whole, tail), s = load_partial(sin + whole, tail) * sign;
-      const Vec first = load_partial(x + whole, tail), second = load_partial(x + half + whole, tail);
-      store_partial(x + whole, first * c - second * s, tail);
-      store_partial(x + half + whole, second * c + first * s, tail);
+  }
+  for (; i < half; i += kLanes) {
+    const int64_t some = half - i < kLanes ? half - i : kLanes;
+    const Vec c = load_partial(cos + i, some), s = load_partial(sin + i, some) * sign;
+    T* p = x + i;
+    for (int64_t head = 0; head < heads; ++head, p += d) {
+      const Vec first = load_partial(p, some), second = load_partial(p + half, some);
+      store_partial(p, first * c - second * s, some);
+      store_partial(p + half, second * c + first * s, some);
     }
   }
 }
@@ -42,6 +57,14 @@ void rope_neighbours(T* x, int64_t heads, int64_t d, int64_t dim, const float* c
     int64_t i = 0;  // pairs
 #if MS_ISA > 0
     const Vec sign = broadcast(direction);
+    if constexpr (std::is_same_v<T, bf16>) {  // whose lines are the first and the second of the pairs
+      for (; i + kLanes <= dim / 2; i += kLanes) {
+        const Vec c = load(cos + i), s = load(sin + i) * sign;
+        const Line<T> line = load_line(x + 2 * i);
+        const Vec first = line.vecs[0], second = line.vecs[1];
+        put_line(x + 2 * i, {{first * c - second * s, second * c + first * s}}, false);
+      }
+    }
     for (; 2 * i + kLanes <= dim; i += kLanes / 2) {
       store(x + 2 * i, turn(load(x + 2 * i), load_doubled(cos + i), load_doubled(sin + i) * sign));
     }

@@ -204,6 +204,28 @@ MS_INLINE void put_line(bf16* p, const Line<bf16>& line, bool past_caches) {
 #endif
 }
 
+// kLineLanes floats in the order of T's lines.
+template <class T>
+MS_INLINE Line<T> load_for_line(const float* p) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return {{load(p)}};
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    const Vec first = load(p), second = load(p + kLanes);
+#if MS_ISA == 0
+    return {{first, second}};
+#elif MS_ISA == 1
+    const Vec low = _mm256_permute2f128_ps(first, second, 0x20), high = _mm256_permute2f128_ps(first, second, 0x31);
+    return {{_mm256_shuffle_ps(low, high, 0x88), _mm256_shuffle_ps(low, high, 0xdd)}};
+#else
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return {{_mm512_permutex2var_ps(first, even, second), _mm512_permutex2var_ps(first, odd, second)}};
+#endif
+  } else {
+    return {{load(p), load(p + kLanes)}};
+  }
+}
+
 // p[i] += the line's numbers, in order.
 MS_INLINE void add_in_order(float* p, const Line<float>& line) { store(p, load(p) + line.vecs[0]); }
 MS_INLINE void add_in_order(float* p, const Line<fp16>& line) {
