@@ -5,30 +5,25 @@
 
 #include "kernels/impl/norm_gradient.inl"
 
-// sum over a row of (x - shift)^kPower, in as many chains as two lines have vectors.
+// sum over a row of (x - shift)^kPower, in two chains; in the same order for every type, since operators that make
+// their rows in fp32 promise the same bits.
 template <int kPower, class T>
 MS_INLINE float sum_of_powers(const T* x, int64_t h, float shift) {
-  constexpr int64_t kVecs = kLineVecs<T>, kLine = kLineLanes<T>;
   const Vec m = broadcast(shift);
-  Vec sums[2][kVecs];
-  for (int64_t v = 0; v < kVecs; ++v) sums[0][v] = sums[1][v] = zero();
+  Vec sum0 = zero(), sum1 = zero();
   int64_t i = 0;
-  for (; i + kLine <= h; i += 2 * kLine) {
-#pragma GCC unroll 2
-    for (int64_t l = 0; l < 2; ++l) {
-      if (l == 1 && i + 2 * kLine > h) break;
-      const Line<T> line = load_line(x + i + l * kLine);
-#pragma GCC unroll 2
-      for (int64_t v = 0; v < kVecs; ++v) {
-        const Vec d = line.vecs[v] - m;
-        sums[l][v] = kPower == 1 ? sums[l][v] + d : fma(d, d, sums[l][v]);
-      }
-    }
+  for (; i + 2 * kLanes <= h; i += 2 * kLanes) {
+    const Vec a = load(x + i) - m, b = load(x + i + kLanes) - m;
+    sum0 = kPower == 1 ? sum0 + a : fma(a, a, sum0);
+    sum1 = kPower == 1 ? sum1 + b : fma(b, b, sum1);
   }
-  Vec all = zero();
-  for (int64_t v = 0; v < kVecs; ++v) all = all + (sums[0][v] + sums[1][v]);
-  float sum = reduce_add(all);
-  for (i = h / kLine * kLine; i < h; ++i) {
+  if (i + kLanes <= h) {
+    const Vec a = load(x + i) - m;
+    sum0 = kPower == 1 ? sum0 + a : fma(a, a, sum0);
+    i += kLanes;
+  }
+  float sum = reduce_add(sum0 + sum1);
+  for (; i < h; ++i) {
     const float d = to_float(x[i]) - shift;
     sum += kPower == 1 ? d : d * d;
   }
