@@ -230,11 +230,11 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
   const bool has_onednn = std::any_of(list.begin(), list.end(), [](const auto* one) { return one->name == "onednn"; });
   if (!vectors || !has_onednn) return;
   GemmProblem fp32;
-  fp32.k = 49;
+  fp32.k = 97;
   EXPECT_EQ(choose_gemm(fp32).name, "onednn");
-  fp32.k = 48;
+  fp32.k = 96;
   EXPECT_EQ(choose_gemm(fp32).name, "tiles");
-  fp32.k = 49;
+  fp32.k = 97;
   fp32.any_split = true;
   EXPECT_EQ(choose_gemm(fp32).name, "tiles");
 }
