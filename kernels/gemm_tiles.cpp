@@ -22,8 +22,9 @@ void run(const GemmProblem& problem) { MS_DISPATCH(gemm_tiles(problem, scratch_o
 std::string_view declines_thin(const GemmProblem& problem) {
   if (active_isa() == Isa::kScalar) return kNoVectors;
   if (problem.packed_b != nullptr) return kIsPacked;
-  const bool few = problem.m >= scalar::kThinFewest && problem.m <= scalar::kThinMost;
-  return few ? std::string_view() : "its rows are not between 17 and 64";
+  const int64_t fewest = problem.transpose_b ? scalar::kThinFewestAcross : scalar::kThinFewest;
+  if (problem.m >= fewest && problem.m <= scalar::kThinMost) return {};
+  return problem.transpose_b ? "its rows are not between 16 and 64" : "its rows are not between 8 and 64";
 }
 
 void run_thin(const GemmProblem& problem) { MS_DISPATCH(gemm_thin(problem, scratch_of_this_thread())); }

@@ -240,18 +240,22 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
 }
 
 TEST(Gemm, FewRowsAreThin) {
-  for (const int64_t m : {16, 17, 64, 65}) {
-    GemmProblem problem;
-    problem.m = m, problem.n = 100, problem.k = 100, problem.any_split = true;
-    const bool thin = m >= 17 && m <= 64 && active_isa() != Isa::kScalar;
-    EXPECT_EQ(choose_gemm(problem).name == "thin", thin) << m;
+  for (const bool transpose_b : {false, true}) {
+    const int64_t fewest = transpose_b ? 16 : 8;
+    for (const int64_t m : {fewest - 1, fewest, int64_t{64}, int64_t{65}}) {
+      GemmProblem problem;
+      problem.transpose_b = transpose_b;
+      problem.m = m, problem.n = 100, problem.k = 100, problem.any_split = true;
+      const bool thin = m >= fewest && m <= 64 && active_isa() != Isa::kScalar;
+      EXPECT_EQ(choose_gemm(problem).name == "thin", thin) << m;
+    }
   }
 }
 
 // Bits do not depend on which of them a split leads to.
 template <class T>
 void expect_thin_is_tiles() {
-  for (const int64_t m : {17, 31, 32, 64}) {
+  for (const int64_t m : {8, 16, 17, 31, 32, 64}) {
     for (int flags = 0; flags < 8; ++flags) {
       const int64_t n = 107, k = 803;  // three depths
       test::RandomValues random(static_cast<uint64_t>(m));
@@ -264,7 +268,7 @@ void expect_thin_is_tiles() {
       problem.a = a.data(), problem.a_type = type_of<T>(), problem.lda = problem.transpose_a ? m : k;
       problem.b = b.data(), problem.b_type = type_of<T>(), problem.ldb = problem.transpose_b ? k : n;
       problem.c = thin.data(), problem.ldc = n;
-      if (!named("thin")->declines(problem).empty()) return;
+      if (!named("thin")->declines(problem).empty()) continue;
       named("thin")->run(problem);
       problem.c = tiles.data();
       named("tiles")->run(problem);

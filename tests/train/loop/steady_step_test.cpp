@@ -90,11 +90,13 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     EXPECT_EQ(arena.system_allocations(), blocks);
     EXPECT_EQ(kernels::gemm_primitives_created(), primitives);
     EXPECT_EQ(threads_of_this_process(), running);
-    // dnnl_sgemm takes a block to pack into at each call. The list of a primitive's arguments is made in our code, by
-    // oneDNN's header.
-    testing::Test::RecordProperty("onednn_blocks", static_cast<int>(heap.onednn_blocks));
+    // oneDNN takes blocks inside itself, and the list of a primitive's arguments is made in our code, by its header: it
+    // has no product of this model where our kernels have vectors and bf16 is not AMX's.
     if (primitives == 0) {
       EXPECT_EQ(heap.our_blocks, 0);
+    }
+    if (primitives == 0 && kernels::cpu_supports(kernels::Isa::kAvx2)) {
+      EXPECT_EQ(heap.onednn_blocks, 0);
     }
     EXPECT_LT(heap.our_largest, static_cast<size_t>(kSeq * kBatch * config.model.hidden_size * 2));
   });
