@@ -11,8 +11,8 @@
 //   onednn_bf16  bf16 x bf16 by AMX, and few rows of it by AVX512_BF16; each shape's primitive kept by the thread
 //   thin         ours: 16 to 64 rows, as an expert's tokens are, or 8 where B is stored [k, n]; B is read as it lies,
 //                since packing it would cost as much as multiplying with it
-//   onednn       fp32, dnnl_sgemm; but for sums of up to 96 terms (k), on which tiles is faster, and where B is there
-//                packed. Takes a block from the heap at each call: 72 KiB, or 1 to 10 MiB where it packs an operand
+//   onednn       fp32, dnnl_sgemm: fewer than 8 rows, and all where our own code has no vectors. Takes a block from the
+//                heap at each call: 72 KiB, or 1 to 10 MiB where it packs an operand
 //   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
 //   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops

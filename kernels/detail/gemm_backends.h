@@ -34,9 +34,6 @@ void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, 
 // all), fp32 or of C's type; they may be C. In gemm_tiles.cpp.
 void finish_gemm(const GemmProblem& problem, int64_t row, int64_t rows, const void* sums, GemmType type, int64_t ld);
 
-// Sums of so few terms are left to tiles.
-inline constexpr int64_t kFewTerms = 96;
-
 // Element `index` of an operand, for implementations that are written without its type.
 inline float gemm_element(const void* matrix, GemmType type, int64_t index) {
   switch (type) {

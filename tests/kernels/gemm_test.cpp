@@ -230,13 +230,15 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
   const bool has_onednn = std::any_of(list.begin(), list.end(), [](const auto* one) { return one->name == "onednn"; });
   if (!vectors || !has_onednn) return;
   GemmProblem fp32;
-  fp32.k = 97;
+  fp32.m = 7;
   EXPECT_EQ(choose_gemm(fp32).name, "onednn");
-  fp32.k = 96;
-  EXPECT_EQ(choose_gemm(fp32).name, "tiles");
-  fp32.k = 97;
   fp32.any_split = true;
   EXPECT_EQ(choose_gemm(fp32).name, "tiles");
+  fp32.m = 65;  // of 8 to 64 thin takes most
+  for (const bool any_split : {false, true}) {
+    fp32.any_split = any_split;
+    EXPECT_EQ(choose_gemm(fp32).name, "tiles");
+  }
 }
 
 TEST(Gemm, FewRowsAreThin) {

@@ -15,7 +15,7 @@
 
 namespace ms::ops {
 
-// "gemm fp32: onednn; onednn_bf16 passed over: bf16 operands only": what computes a product of two matrices of this
+// "gemm fp32: tiles; onednn_bf16 passed over: bf16 operands only": what computes a product of two matrices of this
 // dtype on this CPU, and why each implementation before it does not. For --log-level debug.
 std::string explain_gemm(const Context& context, core::DType dtype);
 
