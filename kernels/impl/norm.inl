@@ -1,14 +1,14 @@
 // Body of norm.h.
 //
-// Every row is passed over twice, the second time out of L1. That pass asks for the next row meanwhile, so that memory
-// does not rest.
+// A row of fp32 is passed over twice or three times, all but the first time out of L1. The last pass asks for the next
+// row meanwhile, so that memory does not rest.
 
 #include "kernels/impl/norm_gradient.inl"
+#include "kernels/impl/norm_halves.inl"
 
-// sum over a row of (x - shift)^kPower, in two chains; in the same order for every type, since operators that make
-// their rows in fp32 promise the same bits.
-template <int kPower, class T>
-MS_INLINE float sum_of_powers(const T* x, int64_t h, float shift) {
+// sum over a row of (x - shift)^kPower, in two chains.
+template <int kPower>
+MS_INLINE float sum_of_powers(const float* x, int64_t h, float shift) {
   const Vec m = broadcast(shift);
   Vec sum0 = zero(), sum1 = zero();
   int64_t i = 0;
@@ -24,62 +24,58 @@ MS_INLINE float sum_of_powers(const T* x, int64_t h, float shift) {
   }
   float sum = reduce_add(sum0 + sum1);
   for (; i < h; ++i) {
-    const float d = to_float(x[i]) - shift;
+    const float d = x[i] - shift;
     sum += kPower == 1 ? d : d * d;
   }
   return sum;
 }
 
-// y = (x - shift) * factor * g + beta, or without shift and beta.
-template <bool kCentred, class T>
-MS_INLINE void norm_line(const T* x, const T* gamma, const T* beta, Vec shift, Vec factor, Vec offset, T* y,
-                         bool past_caches) {
-  Line<T> line = load_line(x);
-  const Line<T> g = load_line(gamma), b = load_line(kCentred ? beta : gamma);
-#pragma GCC unroll 2
-  for (int64_t v = 0; v < kLineVecs<T>; ++v) {
-    const Vec hat = (kCentred ? line.vecs[v] - shift : line.vecs[v]) * factor;
-    line.vecs[v] = kCentred ? fma(hat, g.vecs[v] + offset, b.vecs[v]) : hat * (g.vecs[v] + offset);
-  }
-  put_line(y, line, past_caches);
+// (x - shift) * factor * g + beta, or without shift and beta.
+template <bool kCentred>
+MS_INLINE Vec norm_value(Vec x, Vec gamma, Vec beta, Vec shift, Vec factor, Vec offset) {
+  const Vec hat = (kCentred ? x - shift : x) * factor, g = gamma + offset;
+  return kCentred ? fma(hat, g, beta) : hat * g;
 }
 
-template <bool kCentred, class T>
-MS_INLINE void norm_row(const T* x, const T* gamma, const T* beta, int64_t h, Vec shift, Vec factor, Vec offset, T* y,
-                        bool past_caches) {
-  constexpr int64_t kLine = kLineLanes<T>;
-  const int64_t whole = h / kLine * kLine;
-  for (int64_t i = 0; i < whole; i += kLine) {
+template <bool kCentred>
+MS_INLINE void norm_row(const float* x, const float* gamma, const float* beta, int64_t h, Vec shift, Vec factor,
+                        Vec offset, float* y, bool past_caches) {
+  int64_t i = 0;
+  for (; i + kLanes <= h; i += kLanes) {
     prefetch(x + h + i);
-    norm_line<kCentred>(x + i, gamma + i, beta + i, shift, factor, offset, y + i, past_caches);
+    const Vec b = kCentred ? load(beta + i) : zero();
+    const Vec value = norm_value<kCentred>(load(x + i), load(gamma + i), b, shift, factor, offset);
+    past_caches ? put<true>(y + i, value) : store(y + i, value);
   }
-  if (whole == h) return;
-  T last_x[kLine] = {}, last_gamma[kLine] = {}, last_beta[kLine] = {}, last_y[kLine];
-  for (int64_t i = whole; i < h; ++i) {
-    last_x[i - whole] = x[i];
-    last_gamma[i - whole] = gamma[i];
-    if (kCentred) last_beta[i - whole] = beta[i];
-  }
-  norm_line<kCentred>(last_x, last_gamma, last_beta, shift, factor, offset, last_y, false);
-  for (int64_t i = whole; i < h; ++i) y[i] = last_y[i - whole];
+  if (i == h) return;
+  const Vec b = kCentred ? load_partial(beta + i, h - i) : zero();
+  const Vec last_x = load_partial(x + i, h - i), last_gamma = load_partial(gamma + i, h - i);
+  store_partial(y + i, norm_value<kCentred>(last_x, last_gamma, b, shift, factor, offset), h - i);
 }
 
-template <class T>
-void rms_norm(const T* x, const T* gamma, float gamma_offset, int64_t rows, int64_t h, float epsilon, T* y, float* rstd,
-              Stores stores) {
+inline void rms_norm(const float* x, const float* gamma, float gamma_offset, int64_t rows, int64_t h, float epsilon,
+                     float* y, float* rstd, Stores stores) {
   const bool past_caches = streams_lines(stores, y, h);
   const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
     const float r = 1.0F / std::sqrt(sum_of_powers<2>(x, h, 0.0F) / static_cast<float>(h) + epsilon);
     if (rstd != nullptr) rstd[row] = r;
-    norm_row<false>(x, gamma, gamma, h, zero(), broadcast(r), offset, y, past_caches);
+    norm_row<false>(x, gamma, nullptr, h, zero(), broadcast(r), offset, y, past_caches);
   }
   finish(stores);
 }
 
 template <class T>
-void layer_norm(const T* x, const T* gamma, float gamma_offset, const T* beta, int64_t rows, int64_t h, float epsilon,
-                T* y, float* mean, float* rstd, Stores stores) {
+void rms_norm(const T* x, const T* gamma, float gamma_offset, int64_t rows, int64_t h, float epsilon, T* y, float* rstd,
+              Stores stores) {
+  const Vec offset = broadcast(gamma_offset);
+  half_norms<false>(HalfNorm<T>{nullptr, x, gamma, nullptr, offset, y, h, streams_lines(stores, y, h)}, rows, epsilon,
+                    nullptr, rstd);
+  finish(stores);
+}
+
+inline void layer_norm(const float* x, const float* gamma, float gamma_offset, const float* beta, int64_t rows,
+                       int64_t h, float epsilon, float* y, float* mean, float* rstd, Stores stores) {
   const bool past_caches = streams_lines(stores, y, h);
   const Vec offset = broadcast(gamma_offset);
   for (int64_t row = 0; row < rows; ++row, x += h, y += h) {
@@ -89,5 +85,14 @@ void layer_norm(const T* x, const T* gamma, float gamma_offset, const T* beta, i
     if (rstd != nullptr) rstd[row] = r;
     norm_row<true>(x, gamma, beta, h, broadcast(m), broadcast(r), offset, y, past_caches);
   }
+  finish(stores);
+}
+
+template <class T>
+void layer_norm(const T* x, const T* gamma, float gamma_offset, const T* beta, int64_t rows, int64_t h, float epsilon,
+                T* y, float* mean, float* rstd, Stores stores) {
+  const Vec offset = broadcast(gamma_offset);
+  half_norms<true>(HalfNorm<T>{nullptr, x, gamma, beta, offset, y, h, streams_lines(stores, y, h)}, rows, epsilon, mean,
+                   rstd);
   finish(stores);
 }

@@ -43,14 +43,17 @@ constexpr bool kWideRowsByFour = sizeof(T) == 4;
 constexpr int64_t kWideRowBytes = 4096;
 // How far ahead of its use memory is asked for; farther, four rows' lines drive each other out.
 template <int64_t kRows>
-constexpr int64_t kNormAheadBytes = kRows == 1 ? 4096 : 768;
+constexpr int64_t kNormAheadBytes = kRows == 1 ? 4096 : 1536;
 
 // Columns [begin, end), whole lines. kHere: gradients of the rows that `here` tells of. kNext: adds to the sums of
 // those that `next` does. kWeights: adds to dgamma and dbeta what both give.
 template <bool kCentred, int64_t kRows, bool kHere, bool kNext, bool kWeights, class T>
 MS_INLINE void norm_columns(const NormGradient<T>& at, int64_t begin, int64_t end, const NormRow* here,
-                            const NormRow* next, NormSums* sums) {
+                            const NormRow* next, NormSums* results) {
   constexpr int64_t kVecs = kLineVecs<T>;
+  NormSums sums[kRows];  // in registers, which what a pointer leads to is not
+#pragma GCC unroll 4
+  for (int64_t row = 0; row < kRows; ++row) sums[row] = results[row];
   for (int64_t i = begin; i < end; i += kLineLanes<T>) {
     Line<T> g = load_line(at.gamma + i), dgamma, dbeta;
 #pragma GCC unroll 2
@@ -103,6 +106,8 @@ MS_INLINE void norm_columns(const NormGradient<T>& at, int64_t begin, int64_t en
       if constexpr (kCentred) add_in_order(at.dbeta + i, dbeta);
     }
   }
+#pragma GCC unroll 4
+  for (int64_t row = 0; row < kRows; ++row) results[row] = sums[row];
 }
 
 // The n < kLineLanes columns from `begin` on: as a line of their own, of which the rest is 0.

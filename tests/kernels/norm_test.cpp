@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/bf16.h"
 #include "tests/kernels/forced_isa.h"
 #include "tests/reference/norm.h"
@@ -193,6 +196,85 @@ TYPED_TEST(Norm, GradientsOfManyRowsAreThoseOfEach) {
             ASSERT_NEAR(dbeta[i], want_dbeta[i], bound) << "h " << h << " rows " << rows << " at " << i;
           }
         }
+      }
+    }
+  }
+}
+
+// Rows go by in blocks, whose ends the results must not show.
+TYPED_TEST(Norm, ManyRowsAreThoseOfEachAlsoInPlace) {
+  for (const int64_t h : {1, 17, 31, 768, 1040}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 8}) {
+      test::RandomValues random(static_cast<uint64_t>(100 * h + rows));
+      const auto x = random.make<TypeParam>(rows * h, 3), gamma = random.make<TypeParam>(h);
+      const auto beta = random.make<TypeParam>(h);
+      for (const bool centred : {false, true}) {
+        const auto run = [&](const TypeParam* from, int64_t count, TypeParam* y, float* mean, float* rstd) {
+          if (centred) {
+            layer_norm(from, gamma.data(), 0.5F, beta.data(), count, h, 1e-5F, y, mean, rstd);
+          } else {
+            rms_norm(from, gamma.data(), 0.5F, count, h, 1e-5F, y, rstd);
+          }
+        };
+        const auto n = static_cast<size_t>(rows);
+        std::vector<TypeParam> all(x.size()), alone(x.size()), inplace = x;
+        std::vector<float> mean(n), rstd(n), mean_alone(n), rstd_alone(n);
+        run(x.data(), rows, all.data(), mean.data(), rstd.data());
+        for (size_t row = 0; row < n; ++row) {
+          const size_t at = row * static_cast<size_t>(h);
+          run(&x[at], 1, &alone[at], &mean_alone[row], &rstd_alone[row]);
+        }
+        run(inplace.data(), rows, inplace.data(), nullptr, nullptr);
+        EXPECT_EQ(mean, mean_alone);
+        EXPECT_EQ(rstd, rstd_alone);
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(to_float(all[i]), to_float(alone[i])) << "h " << h << " rows " << rows << " at " << i;
+          ASSERT_EQ(to_float(all[i]), to_float(inplace[i])) << "h " << h << " rows " << rows << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+// A row's first number has a part in how 16-bit rows are summed: one far out must not cost the others their digits.
+TYPED_TEST(Norm, LayerNormKeepsItsDigitsBesideAnOutlierInFront) {
+  for (const int64_t h : {33, 768, 4099}) {
+    test::RandomValues random(static_cast<uint64_t>(h));
+    auto x = random.make<TypeParam>(h, 3);
+    x[0] = TypeParam(1000.0F);
+    const auto gamma = random.make<TypeParam>(h), beta = random.make<TypeParam>(h);
+    std::vector<TypeParam> y(x.size());
+    float mean = 0, rstd = 0;
+    layer_norm(x.data(), gamma.data(), 0.0F, beta.data(), 1, h, static_cast<float>(kEpsilon), y.data(), &mean, &rstd);
+    const Array x64 = reference::to_double(x), beta64 = reference::to_double(beta);
+    const Array want = reference::layer_norm(x64, reference::to_double(gamma), beta64, kEpsilon);
+    // The variance comes of squares of 1000 or so, h deviations squared each at most: h sums with h roundoffs lie
+    // within.
+    const double terms = (static_cast<double>(h) / 2 + 8) * static_cast<double>(h) / 2;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double hat = std::abs((x64[i] - static_cast<double>(mean)) * static_cast<double>(rstd));
+      const double bound = terms * roundoff<float>() * (hat + 1000.0 * static_cast<double>(rstd) / std::sqrt(h));
+      ASSERT_NEAR(to_float(y[i]), want[i], bound + roundoff<TypeParam>() * std::abs(want[i])) << "h " << h << " " << i;
+    }
+  }
+}
+
+TYPED_TEST(Norm, NaNAndInfinityStayInTheirRow) {
+  constexpr int64_t kRows = 5, h = 100;
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const int64_t column : {int64_t{0}, int64_t{50}, h - 1}) {
+      test::RandomValues random(7);
+      auto x = random.make<TypeParam>(kRows * h, 3);
+      const auto gamma = random.make<TypeParam>(h);
+      x[static_cast<size_t>(2 * h + column)] = TypeParam(bad);
+      std::vector<TypeParam> layer(x.size()), rms(x.size());
+      layer_norm(x.data(), gamma.data(), 0.0F, gamma.data(), kRows, h, 1e-5F, layer.data(), nullptr, nullptr);
+      rms_norm(x.data(), gamma.data(), 0.0F, kRows, h, 1e-5F, rms.data(), nullptr);
+      for (int64_t i = 0; i < kRows * h; ++i) {
+        const auto at = static_cast<size_t>(i);
+        ASSERT_EQ(std::isnan(to_float(layer[at])), i / h == 2) << i;
+        // 1 / sqrt(inf) is 0: of an infinity only its own product is not a number.
+        ASSERT_EQ(std::isnan(to_float(rms[at])), i / h == 2 && (std::isnan(bad) || i % h == column)) << i;
       }
     }
   }

@@ -137,9 +137,23 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
   const auto kernel = scope.kernel(-1, read + result.y.size_bytes() + result.z.size_bytes());
   const kernels::Stores stores = detail::stores_of(result.y.size_bytes() + result.z.size_bytes());
   const auto offset = static_cast<float>(rule.norm.gamma_offset), epsilon = static_cast<float>(rule.norm.epsilon);
-  const std::vector<float> no_bias(call.bias.empty() && layer ? static_cast<size_t>(h) : 0);
-  const float* beta = call.bias.empty() ? or_null(no_bias) : call.bias.data();
+  // Of rows [first, first + count), of one type throughout; bias is a LayerNorm's.
+  const auto norm = [&]<class V>(const V* z, const V* weight, const V* bias, int64_t first, int64_t count, V* y,
+                                 kernels::Stores stores_of_y) {
+    float* rstd = result.statistics.rstd.data<float>() + first;
+    if (layer) {
+      kernels::layer_norm(z, weight, offset, bias, count, h, epsilon, y, result.statistics.mean.data<float>() + first,
+                          rstd, stores_of_y);
+    } else {
+      kernels::rms_norm(z, weight, offset, count, h, epsilon, y, rstd, stores_of_y);
+    }
+  };
   with_types(x0.dtype(), call.z_dtype, [&]<class T, class Z>() {
+    const size_t zeros = layer && inputs.bias == nullptr ? static_cast<size_t>(h) : 0;
+    const std::vector<T> no_bias(zeros);
+    const std::vector<float> no_wide_bias(zeros);
+    const T* bias = inputs.bias != nullptr ? inputs.bias->data<T>() : no_bias.data();
+    const float* wide_bias = inputs.bias != nullptr ? call.bias.data() : no_wide_bias.data();
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
       // A few rows at a time, whose z is read again out of the nearest caches.
       const bool streams = stores == kernels::Stores::kPastCaches;
@@ -160,22 +174,20 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
             for (int64_t i = 0; i < h; ++i) mask[i] = f == nullptr || f[i] != 0 ? 1 : 0;
           }
         }
-        const float* wide = as_fp32(streams ? buffer.data() : result.z.data<Z>() + at, elements, wide_z);
+        const Z* z = streams ? buffer.data() : result.z.data<Z>() + at;
         T* y = result.y.data<T>() + at;
-        const bool direct = std::is_same_v<T, float> && (layer || beta == nullptr);
-        float* target = direct ? reinterpret_cast<float*>(y) : wide_y.data();
-        const kernels::Stores target_stores = direct ? stores : kernels::Stores::kCached;
-        float* rstd = result.statistics.rstd.data<float>() + first;
-        if (layer) {
-          kernels::layer_norm(wide, call.weight.data(), offset, beta, count, h, epsilon, target,
-                              result.statistics.mean.data<float>() + first, rstd, target_stores);
-        } else {
-          kernels::rms_norm(wide, call.weight.data(), offset, count, h, epsilon, target, rstd, target_stores);
-          for (int64_t row = 0; beta != nullptr && row < count; ++row) {
-            kernels::add(target + row * h, beta, h, target + row * h);
+        if constexpr (std::is_same_v<T, Z>) {
+          if (layer || inputs.bias == nullptr) {
+            norm(z, inputs.weight.data<T>(), bias, first, count, y, stores);
+            continue;
           }
         }
-        if (!direct) store_fp32(target, elements, y, stores);
+        norm(as_fp32(z, elements, wide_z), call.weight.data(), wide_bias, first, count, wide_y.data(),
+             kernels::Stores::kCached);
+        for (int64_t row = 0; !layer && inputs.bias != nullptr && row < count; ++row) {
+          kernels::add(wide_y.data() + row * h, wide_bias, h, wide_y.data() + row * h);
+        }
+        store_fp32(wide_y.data(), elements, y, stores);
       }
     });
   });
