@@ -3,7 +3,10 @@
 #include "kernels/impl/activation_functions.inl"
 
 struct NoActivation {
-  static MS_INLINE Vec value(Vec x) { return x; }
+  template <class>
+  static MS_INLINE Vec value(Vec x) {
+    return x;
+  }
 };
 
 // n sums, of fp32 or already rounded, and what stands beside them; bias and residual may be null.
@@ -14,7 +17,7 @@ void finish_elements(const S* sums, const T* bias, const T* residual, int64_t n,
     const bool whole = left >= kLanes;
     Vec x = whole ? load(sums + j) : load_partial(sums + j, left);
     if (bias != nullptr) x = x + (whole ? load(bias + j) : load_partial(bias + j, left));
-    x = Act::value(x);
+    x = Act::template value<float>(x);
     if (residual != nullptr) x = x + (whole ? load(residual + j) : load_partial(residual + j, left));
     if (whole) {
       store(target + j, x);

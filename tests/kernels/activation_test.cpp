@@ -13,6 +13,8 @@ namespace ms::kernels {
 namespace {
 
 using reference::Array;
+using reference::kSlopeError;
+using reference::kValueError;
 using reference::roundoff;
 
 TEST(Exp, RelativeErrorOverTheWholeRange) {
@@ -84,14 +86,15 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
         // exp or erf to 4 roundoffs of an argument with 3 (which is up to 30 in GELU's tails), a sum, a division, two
         // products.
         const double bound =
-            (12 + 90) * roundoff<float>() * std::abs(want[i]) + roundoff<TypeParam>() * std::abs(want[i]);
+            ((12 + 90) * roundoff<float>() + kValueError<TypeParam> + roundoff<TypeParam>()) * std::abs(want[i]);
         ASSERT_NEAR(to_float(y[i]), want[i], bound + 1e-30) << "f " << f << " at " << i;
       }
       const Array gradient = reference::numeric_gradient(
           [&](const Array& v) { return reference::dot(reference::gated_activation(kind, v, f), dy64); }, x64);
       for (size_t i = 0; i < gradient.size(); ++i) {
         // 1 + gate * (1 - s) cancels near gate = -1.28: its terms are at most 7, times |dy up| <= 6.
-        const double bound = 42 * 12 * roundoff<float>() + roundoff<TypeParam>() * std::abs(gradient[i]);
+        const double bound = 42 * 12 * roundoff<float>() + 6 * kSlopeError<TypeParam> +
+                             (kValueError<TypeParam> + roundoff<TypeParam>()) * std::abs(gradient[i]);
         ASSERT_NEAR(to_float(dx[i]), gradient[i], bound) << "f " << f << " at " << i;
       }
     }

@@ -9,6 +9,8 @@ namespace {
 
 using reference::Array;
 using reference::kFp32;
+using reference::kSlopeError;
+using reference::kValueError;
 using reference::roundoff;
 
 constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kFastGelu,
@@ -27,13 +29,14 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
       const auto y = gated_activation(ops.context, kind, x);
       EXPECT_EQ(y.shape(), dy.shape());
       expect_near(y, reference::gated_activation(kind, array(x), f), 1e-30 + reference::underflow<TypeParam>(),
-                  80 * kFp32 + roundoff<TypeParam>(), "y");
+                  80 * kFp32 + kValueError<TypeParam> + roundoff<TypeParam>(), "y");
       const Array want = reference::numeric_gradient(
           [&](const Array& v) { return reference::dot(reference::gated_activation(kind, v, f), array(dy)); }, array(x));
       const std::byte* const memory = x.bytes();
       const auto dx = gated_activation_backward(ops.context, kind, dy, std::move(x));
       EXPECT_EQ(dx.bytes(), memory);
-      expect_near(dx, want, 20 * 12 * kFp32 + 1e-8, roundoff<TypeParam>(), "dx");
+      expect_near(dx, want, 20 * 12 * kFp32 + 4 * kSlopeError<TypeParam> + 1e-8,
+                  kValueError<TypeParam> + roundoff<TypeParam>(), "dx");
     }
   }
 }
@@ -44,11 +47,12 @@ TYPED_TEST(Activations, PlainAgreeWithTheDefinitionAndCentralDifferences) {
     auto x = ops.random<TypeParam>({7, 41}, 1, 4);
     const auto dy = ops.random<TypeParam>({7, 41}, 2);
     expect_near(activation(ops.context, kind, x), reference::activation(kind, array(x)),
-                1e-30 + reference::underflow<TypeParam>(), 80 * kFp32 + roundoff<TypeParam>(), "y");
+                1e-30 + reference::underflow<TypeParam>(), 80 * kFp32 + kValueError<TypeParam> + roundoff<TypeParam>(),
+                "y");
     const Array want = reference::numeric_gradient(
         [&](const Array& v) { return reference::dot(reference::activation(kind, v), array(dy)); }, array(x));
-    expect_near(activation_backward(ops.context, kind, dy, std::move(x)), want, 12 * 12 * kFp32 + 1e-8,
-                roundoff<TypeParam>(), "dx");
+    expect_near(activation_backward(ops.context, kind, dy, std::move(x)), want,
+                12 * 12 * kFp32 + kSlopeError<TypeParam> + 1e-8, kValueError<TypeParam> + roundoff<TypeParam>(), "dx");
   }
 }
 
