@@ -38,18 +38,20 @@ void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx, bool pa
 
 // Asks for the next row's [gate | up] in the order it lies in memory, while lines [i, i + kCount kLineLanes) of this
 // row's halves are used: into L1 if it has room for two rows. In the order of use, which goes back and forth between
-// the halves, SwiGLU of bf16 takes 60 % of the bandwidth and not 80 (Zen 4, with a function that costs nothing 75 and
-// 92).
+// the halves, SwiGLU of bf16 takes 60 % of the bandwidth and not 86, into L2 80 (Zen 4).
 template <int64_t kCount, class T>
 MS_INLINE void prefetch_next_gated(const T* x, int64_t f, int64_t i) {
   constexpr int64_t kHalfOfL1 = 12288;
   const T* const next = x + 2 * (f + i);
 #pragma GCC unroll 4
   for (int64_t k = 0; k < 2 * kCount; ++k) {
+    const T* const line = next + k * kLineLanes<T>;
     if (2 * f * static_cast<int64_t>(sizeof(T)) <= kHalfOfL1) {
-      prefetch_near(next + k * kLineLanes<T>);
+      prefetch_near(line);
+      prefetch_near(asked_before(line));
     } else {
-      prefetch(next + k * kLineLanes<T>);
+      prefetch(line);
+      prefetch(asked_before(line));
     }
   }
 }
@@ -93,6 +95,7 @@ void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool past_ca
   for (; i + kLineLanes<T> <= f; i += kLineLanes<T>) {
     prefetch_next_gated<1>(x, f, i);
     prefetch(dy + f + i);
+    prefetch(asked_before(dy + f + i));
     const Line<T> d = load_line(dy + i);
     Line<T> gate = load_line(x + i), up = load_line(x + f + i);
 #pragma GCC unroll 2
