@@ -27,18 +27,18 @@ void activation_backward_into(const T* dy, const T* x, int64_t n, T* dx, bool pa
     Line<T> line = load_line(dy + i);
     const Line<T> at = load_line(x + i);
 #pragma GCC unroll 2
-    for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = line.vecs[v] * Act::template slope<T>(at.vecs[v]);
+    for (int64_t v = 0; v < kLineVecs<T>; ++v) line.vecs[v] = Act::template tangent<T>(line.vecs[v], at.vecs[v]).slope;
     put_line(dx + i, line, past_caches);
   }
   for (; i < n; i += kLanes) {
     const int64_t some = n - i < kLanes ? n - i : kLanes;
-    store_partial(dx + i, load_partial(dy + i, some) * Act::template slope<T>(load_partial(x + i, some)), some);
+    store_partial(dx + i, Act::template tangent<T>(load_partial(dy + i, some), load_partial(x + i, some)).slope, some);
   }
 }
 
 // Asks for the next row's [gate | up] in the order it lies in memory, while lines [i, i + kCount kLineLanes) of this
 // row's halves are used: into L1 if it has room for two rows. In the order of use, which goes back and forth between
-// the halves, SwiGLU of bf16 takes 60 % of the bandwidth and not 86, into L2 80 (Zen 4).
+// the halves, SwiGLU of bf16 takes 60 % of the bandwidth and not 84, into L2 80 (Zen 4).
 template <int64_t kCount, class T>
 MS_INLINE void prefetch_next_gated(const T* x, int64_t f, int64_t i) {
   constexpr int64_t kHalfOfL1 = 12288;
@@ -100,18 +100,19 @@ void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool past_ca
     Line<T> gate = load_line(x + i), up = load_line(x + f + i);
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kLineVecs<T>; ++v) {
-      const Vec at = gate.vecs[v];
-      gate.vecs[v] = d.vecs[v] * up.vecs[v] * Act::template slope<T>(at);
-      up.vecs[v] = d.vecs[v] * Act::template value<T>(at);
+      const Tangent at = Act::template tangent<T>(d.vecs[v], gate.vecs[v]);
+      gate.vecs[v] = up.vecs[v] * at.slope;
+      up.vecs[v] = at.value;
     }
     put_line(dx + i, gate, past_caches);
     put_line(dx + f + i, up, past_caches);
   }
   for (; i < f; i += kLanes) {
     const int64_t some = f - i < kLanes ? f - i : kLanes;
-    const Vec d = load_partial(dy + i, some), gate = load_partial(x + i, some), up = load_partial(x + f + i, some);
-    store_partial(dx + i, d * up * Act::template slope<T>(gate), some);
-    store_partial(dx + f + i, d * Act::template value<T>(gate), some);
+    const Tangent at = Act::template tangent<T>(load_partial(dy + i, some), load_partial(x + i, some));
+    const Vec up = load_partial(x + f + i, some);
+    store_partial(dx + i, up * at.slope, some);
+    store_partial(dx + f + i, at.value, some);
   }
 }
 

@@ -1,49 +1,57 @@
 // The functions behind activation.h, lane by lane.
 
-// An activation: its value and its derivative at x, for results of type T.
+// d times an activation's value and derivative.
+struct Tangent {
+  Vec value, slope;
+};
+
+// Activations at x, for results of type T.
 struct Silu {
+  static MS_INLINE Vec minus_x(Vec x) { return broadcast(-1.44269504F) * x; }  // in powers of 2: / ln(2)
   template <class T>
   static MS_INLINE Vec value(Vec x) {
-    return x * logistic<T>(x).value;
+    return x * logistic2<T>(minus_x(x));
   }
   template <class T>
-  static MS_INLINE Vec slope(Vec x) {
-    const Logistic s = logistic<T>(x);
-    return fma(x * s.value, s.rest, s.value);
+  static MS_INLINE Tangent tangent(Vec d, Vec x) {
+    const Logistic s = logistic2_and_rest<T>(minus_x(x));
+    const Vec ds = d * s.value, y = ds * x;
+    return {y, fma(y, s.rest, ds)};
   }
 };
 
-// 0.5 (1 + tanh(u)) is sigmoid(2u), which keeps its digits where the sum would cancel.
+// 0.5 (1 + tanh(u)) is 1 / (1 + e^(-2 u)), which keeps its digits where the sum would cancel.
 struct GeluTanh {
-  // -2u in powers of 2: -2 / ln(2) sqrt(2 / pi) (x + 0.044715 x^3).
-  template <class T>
-  static MS_INLINE Logistic phi(Vec x, Vec square) {
-    return logistic2<T>(x * fma(broadcast(-0.10294324F), square, broadcast(-2.3022082F)));
+  // In powers of 2: -2 / ln(2) sqrt(2 / pi) (x + 0.044715 x^3).
+  static MS_INLINE Vec minus_2u(Vec x, Vec square) {
+    return x * fma(broadcast(-0.10294324F), square, broadcast(-2.3022082F));
   }
   template <class T>
   static MS_INLINE Vec value(Vec x) {
-    return x * phi<T>(x, x * x).value;
+    return x * logistic2<T>(minus_2u(x, x * x));
   }
   template <class T>
-  static MS_INLINE Vec slope(Vec x) {
+  static MS_INLINE Tangent tangent(Vec d, Vec x) {
     const Vec square = x * x;
-    const Logistic s = phi<T>(x, square);
+    const Logistic s = logistic2_and_rest<T>(minus_2u(x, square));
     const Vec du = fma(broadcast(0.21406444F), square, broadcast(1.5957691F));
     // s (1 - s) x du: far out s (1 - s) is 0 before x^3 overflows.
-    return fma(s.value * s.rest * x, min(du, broadcast(1e30F)), s.value);
+    const Vec ds = d * s.value;
+    return {ds * x, fma(ds * s.rest * x, min(du, broadcast(1e30F)), ds)};
   }
 };
 
 struct FastGelu {
+  static MS_INLINE Vec minus_u(Vec x) { return broadcast(-2.4554670F) * x; }  // -1.702 x / ln(2)
   template <class T>
   static MS_INLINE Vec value(Vec x) {
-    return x * logistic<T>(broadcast(1.702F) * x).value;
+    return x * logistic2<T>(minus_u(x));
   }
   template <class T>
-  static MS_INLINE Vec slope(Vec x) {
-    const Vec u = broadcast(1.702F) * x;
-    const Logistic s = logistic<T>(u);
-    return fma(u * s.value, s.rest, s.value);
+  static MS_INLINE Tangent tangent(Vec d, Vec x) {
+    const Logistic s = logistic2_and_rest<T>(minus_u(x));
+    const Vec ds = d * s.value, y = ds * x;
+    return {y, fma(broadcast(1.702F) * y, s.rest, ds)};
   }
 };
 
@@ -53,8 +61,8 @@ struct Relu {
     return select_less(x, zero(), zero(), x);  // NaN stays
   }
   template <class>
-  static MS_INLINE Vec slope(Vec x) {
-    return select_less(zero(), x, broadcast(1.0F), zero());
+  static MS_INLINE Tangent tangent(Vec d, Vec x) {
+    return {d * value<void>(x), d * select_less(zero(), x, broadcast(1.0F), zero())};
   }
 };
 
@@ -82,8 +90,8 @@ struct Gelu {
     return x * normal_cdf(x, density(x));
   }
   template <class>
-  static MS_INLINE Vec slope(Vec x) {
-    const Vec e = density(x), near = max(min(broadcast(1e4F), x), broadcast(-1e4F));
-    return fma(broadcast(0.39894228F) * near, e, normal_cdf(x, e));
+  static MS_INLINE Tangent tangent(Vec d, Vec x) {
+    const Vec e = density(x), cdf = normal_cdf(x, e), near = max(min(broadcast(1e4F), x), broadcast(-1e4F));
+    return {d * (x * cdf), d * fma(broadcast(0.39894228F) * near, e, cdf)};
   }
 };
