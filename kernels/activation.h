@@ -1,4 +1,6 @@
 // Activation functions of the MLP, plain and gated, and their gradients. T: float, bf16 or fp16; arithmetic in fp32.
+// With AVX-512, bf16's kSilu, kGeluTanh and kFastGelu come from a sigmoid with a relative error below 1.4e-4, a 28th of
+// bf16's roundoff.
 #pragma once
 
 #include <cstdint>
