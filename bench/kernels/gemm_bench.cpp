@@ -1,12 +1,17 @@
 // GEMM on the linear layers of real models, one thread. Every implementation on fp32 operands:
-// gemm/<name>/<layer>/<pass>; of bf16 ones, C bf16 but in fp32 main gradients, the chosen one in turns with those
-// behind it, "of <name>" their time over its: gemm_bf16/<name>/<layer>/<pass>.
+// gemm/<name>/<layer>/<pass>; of bf16 ones, C bf16 but in fp32 main gradients, the chosen one, its weight packed
+// before, in turns with those behind it and with oneDNN's on an operand packed before (prepacked_matmul.h), "of <name>"
+// their time over its: gemm_bf16/<isa>/<layer>/<pass>.
 #include <cmath>
 
 #include "bench/bench_support.h"
+#if MS_WITH_ONEDNN
+#include "bench/kernels/prepacked_matmul.h"
+#endif
 #include "kernels/bf16.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
+#include "kernels/packed_operand.h"
 #include "tests/support/random_values.h"
 
 namespace ms::kernels {
@@ -95,19 +100,35 @@ void run(benchmark::State& state, const GemmImplementation& implementation, cons
 void run_bf16(benchmark::State& state, const std::string& pass, int64_t tokens, int64_t out, int64_t in) {
   auto operands = random_operands<bf16>(tokens, out, in);
   const GemmProblem problem = problem_of(pass, operands, tokens, out, in);
+  GemmProblem packed = problem;  // a weight is packed once for many products (train/ops/packed_weight.h)
+  std::vector<float> words;
+  PackedOperand operand;
+  if (const auto format = packed_format(GemmType::kBf16, false); format && pass != "wgrad") {
+    words.resize(static_cast<size_t>(packed_words(*format, problem.n, problem.k)) + 16);
+    const auto misaligned = static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(words.data()) / 4 % 16);
+    float* const aligned = words.data() + (16 - misaligned) % 16;
+    pack_operand(*format, problem, 0, packed_strips(problem.n), aligned);
+    operand = {*format, problem.n, problem.k, aligned};
+    packed.packed_b = &operand;
+  }
   std::vector<std::function<void()>> others;
   std::vector<std::string> names;
-  const GemmImplementation& chosen = choose_gemm(problem);
-  if (!works<bf16>(state, chosen, problem)) return;
+  const GemmImplementation& chosen = choose_gemm(packed);
+  if (!works<bf16>(state, chosen, packed)) return;
   for (const auto* implementation : gemm_implementations()) {
     if (implementation == &chosen || implementation->name == "eigen" || implementation->name == "naive") continue;
     if (!implementation->declines(problem).empty()) continue;
     others.emplace_back([implementation, &problem] { implementation->run(problem); });
     names.push_back("of " + std::string(implementation->name));
   }
+#if MS_WITH_ONEDNN
+  bench::PrepackedMatmul prepacked(problem);
+  others.emplace_back([&prepacked] { prepacked.run(); });
+  names.emplace_back("of onednn_prepacked");
+#endif
   state.SetLabel(std::string(chosen.name));
   const auto ratios = bench::in_turns(
-      state, [&] { chosen.run(problem); }, others);
+      state, [&] { chosen.run(packed); }, others);
   for (size_t i = 0; i < ratios.size(); ++i) state.counters[names[i]] = ratios[i];
   bench::report_flops(state, 2.0 * static_cast<double>(tokens) * static_cast<double>(out) * static_cast<double>(in));
 }

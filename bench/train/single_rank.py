@@ -4,7 +4,8 @@
   MS_BUILD=build bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step] [--rounds 3]
 
   gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread, share of the fp32
-             multiply-adds that registers do; with the machine's instruction set and with AVX2
+             multiply-adds that registers do, with the machine's instruction set and with AVX2; and of bf16 beside oneDNN's
+             products with an operand that it packed before, held to a bar where there is AMX
   grouped    products for 64 experts of 32 rows beside a loop of products, ours and the library's
   attention  causal, forward and backward together, one head of 64, one thread: share of the same ceiling, and torch's time
              for it over ours
@@ -83,6 +84,20 @@ def gemm(table, _):
         name = isa or "best instruction set"
         table.add("gemm", f"{name}: % of the ceiling, median of {len(shares)}", statistics.median(shares.values()), middle, 1, cases=shares)
         table.add("gemm", f"{name}: % of the ceiling, least ({worst})", shares[worst], least, 1)
+    bf16_gemm(table, cases)
+
+
+def bf16_gemm(table, cases):
+    amx = "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+    if not amx:
+        table.skip("gemm", "the bar for bf16 on AMX, the CPU has none; without a bar:")
+    rows = [row for row in bench("kernels.gemm", f"gemm_bf16/.*/({cases})/") if "of onednn_prepacked" in row]
+    if not rows:
+        table.skip("gemm", "bf16 beside oneDNN, which this build lacks")
+        return
+    for row_pass in ("fwd", "dgrad", "wgrad"):
+        ratios = [row["of onednn_prepacked"] for row in rows if f"/{row_pass}/" in row["name"]]
+        table.add("gemm", f"bf16 {row_pass}: x oneDNN's prepacked, median of {len(ratios)}", statistics.median(ratios), 1 if amx else None)
 
 
 def grouped(table, _):
