@@ -50,8 +50,7 @@ MS_INLINE void prefetch_next_gated(const T* x, int64_t f, int64_t i) {
       prefetch_near(line);
       prefetch_near(asked_before(line));
     } else {
-      prefetch(line);
-      prefetch(asked_before(line));
+      prefetch_twice(line);
     }
   }
 }
@@ -94,8 +93,7 @@ void gated_backward_into(const T* dy, const T* x, int64_t f, T* dx, bool past_ca
   int64_t i = 0;
   for (; i + kLineLanes<T> <= f; i += kLineLanes<T>) {
     prefetch_next_gated<1>(x, f, i);
-    prefetch(dy + f + i);
-    prefetch(asked_before(dy + f + i));
+    prefetch_twice(dy + f + i);
     const Line<T> d = load_line(dy + i);
     Line<T> gate = load_line(x + i), up = load_line(x + f + i);
 #pragma GCC unroll 2

@@ -6,9 +6,9 @@
 // 4, one thread, idle; RMSNorm, and LayerNorm with dresidual):
 //   fp32  768: 93 and 98 %, 1600: 88 and 94 %, 4096: 88 and 94 %
 //   bf16  768: 90 and 93 %, 1600: 94 and 94 %, 4096: 91 and 89 %
-// With a loop for either, the sums' there and the gradients' back again, and half of the next row asked for in each,
-// fp32's are 87, 87 and 83 %, and 70, 78 and 68 %. Four rows at a time, whose gamma and weights' sums come and go less
-// often, are no better.
+// One loop for fp32's sums and another, back through the row, for its gradients, each asking for half of the next row:
+// 87, 87 and 83 %, and 70, 78 and 68 %. Four rows at a time, whose gamma and weights' sums come and go less often, are
+// no better.
 
 // Over some columns of a row: of g*dy*(x - mean), and of g*dy.
 struct NormSums {
