@@ -9,7 +9,7 @@ namespace ms::kernels {
 namespace {
 
 constexpr const GemmImplementation* kImplementations[] = {
-    &kGemmDots,
+    &kGemmAmx,        &kGemmDots,
 #if MS_WITH_ONEDNN
     &kGemmOnednnBf16,
 #endif

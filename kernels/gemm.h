@@ -5,10 +5,10 @@
 // (gemm_implementations, for --log-level debug). gemm starts no thread: callers give each thread a range of C's rows or
 // columns (train/ops/linear.h does).
 //
-//   dots         ours, bf16 x bf16 by AVX512_BF16's dot products where those are measured to be faster than fp32
-//                (yardstick.h), there is no AMX, and C has 16 rows or more: packed panels, register tiles. Denormal
-//                numbers count as 0, in operands and in sums, whatever the thread's mode
-//   onednn_bf16  bf16 x bf16 by AMX, and few rows of it by AVX512_BF16; each shape's primitive kept by the thread
+//   amx          ours, bf16 x bf16 by AMX tiles, where C has 16 rows or more: packed panels. Denormal numbers count as
+//                0, in operands and in sums, whatever the thread's mode
+//   dots         the same by AVX512_BF16's dot products, where those are measured to be faster than fp32 (yardstick.h)
+//   onednn_bf16  few rows of bf16 x bf16 where one of these takes more; each shape's primitive kept by the thread
 //   thin         ours: 16 to 64 rows, as an expert's tokens are, or 8 where B is stored [k, n]; B is read as it lies,
 //                since packing it would cost as much as multiplying with it
 //   onednn       fp32, dnnl_sgemm: fewer than 8 rows, and all where our own code has no vectors. Takes a block from the
@@ -17,9 +17,9 @@
 //   eigen        fp32, 16-bit types through a converted copy
 //   naive        three loops
 //
-// dots, thin, tiles and naive sum every element of C in one fixed order, whatever part of C a call computes: splitting
-// C over more or fewer threads changes no bit, and thin and tiles have the same. The others choose their blocks by
-// shape, and take no problem that asks for it.
+// amx, dots, thin, tiles and naive sum every element of C in one fixed order, whatever part of C a call computes:
+// splitting C over more or fewer threads changes no bit, and thin and tiles have the same. The others choose their
+// blocks by shape, and take no problem that asks for it.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,8 @@ std::span<const GemmImplementation* const> gemm_implementations();
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
 // Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives the epilogue of zeros, or leaves C with accumulate).
-// Keeps packing buffers per thread, up to 4 MiB (plus 12 MiB of sums for a 16-bit C; m * n * 4 of few rows).
+// Keeps packing buffers per thread, up to 4 MiB (plus 12 MiB of sums for a 16-bit C, 4 MiB for amx; m * n * 4 of few
+// rows).
 // Throws std::invalid_argument if accumulate is asked of a 16-bit C or with an epilogue, or bf16 is mixed with fp16.
 void gemm(const GemmProblem& problem);
 

@@ -18,8 +18,6 @@ constexpr int64_t kFewRows = 16;
 // Why oneDNN's bf16 products are the better choice.
 std::string_view leaves_to_onednn(const GemmProblem& problem) {
 #if MS_WITH_ONEDNN
-  static const bool amx = onednn_uses_amx();
-  if (amx) return "AMX multiplies faster";
   if (problem.m < kFewRows && problem.packed_b == nullptr) return "its rows are fewer than 16";
 #endif
   (void)problem;

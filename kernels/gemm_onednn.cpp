@@ -69,7 +69,7 @@ bool multiplies_bf16() {
     if (active_isa() < Isa::kAvx512) return false;
     switch (dnnl::get_effective_cpu_isa()) {
       case dnnl::cpu_isa::avx512_core_amx:
-        return true;
+        return active_isa() == Isa::kAmx;  // else it would use what is not asked for
       case dnnl::cpu_isa::avx512_core_bf16:
         return bf16_dot_products_are_faster();
       default:
@@ -173,7 +173,5 @@ const GemmImplementation kGemmOnednn = {"onednn", declines_sgemm, run_sgemm};
 const GemmImplementation kGemmOnednnBf16 = {"onednn_bf16", declines_bf16, run_bf16};
 
 int64_t onednn_primitives_created() { return primitives_created; }
-
-bool onednn_uses_amx() { return dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx; }
 
 }  // namespace ms::kernels

@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <cstdlib>
@@ -9,9 +11,31 @@
 #include <string>
 
 namespace ms::kernels {
+namespace {
+
+constexpr Isa kAll[] = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kScalar};  // the best first
+
+#if defined(__x86_64__)
+// AMX's flags by hand: Clang 14 does not know them. A process may not use tiles, which take 8 KiB of each thread's
+// state, before Linux has let it.
+bool lets_us_use_amx() {
+  constexpr unsigned kBf16 = 1U << 22, kTile = 1U << 24, kTileStates = 3U << 17;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kBf16) == 0 || (edx & kTile) == 0) return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kTileStates) != kTileStates) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // Linux: asm/prctl.h, and its state components
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
+}  // namespace
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
+    case Isa::kAmx:
+      return "amx";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
     case Isa::kAvx512:
@@ -25,7 +49,7 @@ std::string_view isa_name(Isa isa) {
 }
 
 std::optional<Isa> parse_isa(std::string_view name) {
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : kAll) {
     if (name == isa_name(isa)) return isa;
   }
   return std::nullopt;
@@ -41,7 +65,11 @@ bool cpu_supports(Isa isa) {
   if (isa == Isa::kAvx2) return avx2;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return isa == Isa::kAvx512 ? avx512 : avx512 && __builtin_cpu_supports("avx512bf16");
+  if (isa == Isa::kAvx512) return avx512;
+  const bool avx512_bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  if (isa == Isa::kAvx512Bf16 || !avx512_bf16) return avx512_bf16;
+  static const bool amx = lets_us_use_amx();
+  return amx;
 #else
   return false;
 #endif
@@ -52,7 +80,7 @@ Isa choose_isa(std::string_view forced) {
     const auto isa = parse_isa(forced);
     if (!isa) {
       throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) +
-                                  "'; it may be scalar, avx2, avx512 or avx512_bf16");
+                                  "'; it may be scalar, avx2, avx512, avx512_bf16 or amx");
     }
     if (!cpu_supports(*isa)) {
       throw std::invalid_argument("MS_FORCE_ISA is '" + std::string(forced) +
@@ -60,7 +88,7 @@ Isa choose_isa(std::string_view forced) {
     }
     return *isa;
   }
-  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
+  for (const Isa isa : kAll) {
     if (cpu_supports(isa)) return isa;
   }
   return Isa::kScalar;

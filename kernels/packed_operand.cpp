@@ -8,17 +8,21 @@ namespace ms::kernels {
 std::optional<PackedFormat> packed_format(GemmType type, bool any_split) {
   if (active_isa() == Isa::kScalar) return std::nullopt;
   if (type == GemmType::kBf16) {
+    if (active_isa() == Isa::kAmx) return PackedFormat::kAmx;
     if (dots_takes_bf16(any_split)) return PackedFormat::kDots;
-#if MS_WITH_ONEDNN
-    if (!any_split && onednn_uses_amx()) return std::nullopt;
-#endif
   }
   return PackedFormat::kTiles;
 }
 
 void pack_operand(PackedFormat format, const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
-  if (format == PackedFormat::kDots) return pack_dots_operand(problem, begin, end, words);
-  pack_tiles_operand(problem, begin, end, words);
+  switch (format) {
+    case PackedFormat::kAmx:
+      return pack_amx_operand(problem, begin, end, words);
+    case PackedFormat::kDots:
+      return pack_dots_operand(problem, begin, end, words);
+    case PackedFormat::kTiles:
+      return pack_tiles_operand(problem, begin, end, words);
+  }
 }
 
 }  // namespace ms::kernels

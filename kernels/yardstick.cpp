@@ -127,7 +127,7 @@ double multiply_adds(int64_t steps) {
 
 double bf16_multiply_adds(int64_t steps) {
 #if defined(__x86_64__)
-  if (active_isa() == Isa::kAvx512Bf16) return bf16_multiply_adds_avx512(steps);
+  if (active_isa() >= Isa::kAvx512Bf16) return bf16_multiply_adds_avx512(steps);
 #endif
   (void)steps;
   return 0;

@@ -100,10 +100,12 @@ void run(benchmark::State& state, const GemmImplementation& implementation, cons
 void run_bf16(benchmark::State& state, const std::string& pass, int64_t tokens, int64_t out, int64_t in) {
   auto operands = random_operands<bf16>(tokens, out, in);
   const GemmProblem problem = problem_of(pass, operands, tokens, out, in);
-  GemmProblem packed = problem;  // a weight is packed once for many products (train/ops/packed_weight.h)
+  GemmProblem packed = problem;
   std::vector<float> words;
   PackedOperand operand;
-  if (const auto format = packed_format(GemmType::kBf16, false); format && pass != "wgrad") {
+  const auto format = packed_format(GemmType::kBf16, false);
+  // A weight is packed once for many products, as train/ops/packed_weight.h does.
+  if (format && (pass == "fwd" || (pass == "dgrad" && *format == PackedFormat::kAmx))) {
     words.resize(static_cast<size_t>(packed_words(*format, problem.n, problem.k)) + 16);
     const auto misaligned = static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(words.data()) / 4 % 16);
     float* const aligned = words.data() + (16 - misaligned) % 16;

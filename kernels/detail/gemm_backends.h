@@ -7,6 +7,7 @@
 
 namespace ms::kernels {
 
+extern const GemmImplementation kGemmAmx;    // gemm_amx.cpp
 extern const GemmImplementation kGemmDots;   // gemm_dots.cpp
 extern const GemmImplementation kGemmTiles;  // gemm_tiles.cpp
 extern const GemmImplementation kGemmThin;   // gemm_tiles.cpp
@@ -16,7 +17,6 @@ extern const GemmImplementation kGemmNaive;  // gemm_naive.cpp
 extern const GemmImplementation kGemmOnednn;      // gemm_onednn.cpp
 extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
 int64_t onednn_primitives_created();              // in this process so far
-bool onednn_uses_amx();                           // as far as ONEDNN_MAX_CPU_ISA lets it
 #endif
 
 // Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.
@@ -27,6 +27,7 @@ inline constexpr std::string_view kIsPacked = "its second operand is packed";
 
 // For packed_operand.h: whether dots takes bf16 operands; strips [begin, end) of problem's B into words.
 bool dots_takes_bf16(bool any_split);
+void pack_amx_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);    // gemm_amx.cpp
 void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);   // gemm_dots.cpp
 void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_tiles.cpp
 

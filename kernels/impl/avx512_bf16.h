@@ -1,5 +1,5 @@
 // Compiles MS_KERNEL_BODY once, in namespace avx512_bf16 of ms::kernels, for AVX-512 with BF16's instructions; on
-// x86-64 only. Included before foreach_isa.h, it gives MS_DISPATCH this body for Isa::kAvx512Bf16. The rules are
+// x86-64 only. Included before foreach_isa.h, it gives MS_DISPATCH this body from Isa::kAvx512Bf16 on. The rules are
 // foreach_isa.h's.
 #ifndef MS_KERNEL_BODY
 #error "define MS_KERNEL_BODY before including avx512_bf16.h"

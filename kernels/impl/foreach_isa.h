@@ -75,6 +75,7 @@ namespace ms::kernels::avx512 {
 #endif
 #define MS_DISPATCH(...)                      \
   switch (active_isa()) {                     \
+    case Isa::kAmx:                           \
     case Isa::kAvx512Bf16:                    \
       return MS_FOR_AVX512_BF16(__VA_ARGS__); \
     case Isa::kAvx512:                        \

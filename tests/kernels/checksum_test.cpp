@@ -10,6 +10,7 @@
 
 #include "kernels/detail/xxh3.h"
 #include "kernels/isa.h"
+#include "tests/kernels/forced_isa.h"
 
 namespace ms::kernels {
 namespace {

@@ -96,9 +96,11 @@ TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
   }
 }
 
-// Sums of a 16-bit C over several depths, and over more columns than are gathered at once.
+// Sums of a 16-bit C over several depths, and over more columns, and rows, than are gathered at once.
 TEST(Gemm, SixteenBitResultsOfManyTerms) {
   check<bf16, bf16, bf16>({13, 1999, 801, false, true, false});
+  check<bf16, bf16, bf16>({17, 2080, 4133, false, false, false});
+  check<bf16, bf16, bf16>({530, 40, 70, true, true, false});
   check<float, bf16, bf16>({13, 1999, 401, false, false, false});
 }
 
@@ -181,14 +183,16 @@ TEST(Gemm, DenormalNumbersAreLostAtMost) {
   }
 }
 
-TEST(Gemm, DotProductsTakeBf16WhereTheyAreFaster) {
+TEST(Gemm, TilesAndDotProductsTakeBf16WhereTheyAreFaster) {
   GemmProblem problem;
   problem.m = problem.n = problem.k = 100;
   problem.a_type = problem.b_type = GemmType::kBf16;
   problem.any_split = true;
-  EXPECT_EQ(choose_gemm(problem).name == "dots", bf16_dot_products_are_faster());
-  if (active_isa() != Isa::kAvx512Bf16) {
-    EXPECT_NE(choose_gemm(problem).name, "dots");
+  const bool tiles = active_isa() == Isa::kAmx;
+  EXPECT_EQ(choose_gemm(problem).name == "dots", !tiles && bf16_dot_products_are_faster());
+  EXPECT_EQ(choose_gemm(problem).name == "amx", tiles);
+  if (active_isa() < Isa::kAvx512Bf16) {
+    EXPECT_FALSE(bf16_dot_products_are_faster());
   }
   problem.b_type = GemmType::kFp32;
   EXPECT_EQ(named("dots")->declines(problem), "bf16 operands only");

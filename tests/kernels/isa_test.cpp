@@ -9,7 +9,7 @@
 namespace ms::kernels {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+constexpr Isa kAll[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
 
 TEST(Isa, NamesAreInverse) {
   for (const Isa isa : kAll) EXPECT_EQ(parse_isa(isa_name(isa)), isa);

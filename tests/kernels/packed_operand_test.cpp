@@ -19,6 +19,11 @@ constexpr GemmType type_of() {
   return std::is_same_v<T, bf16> ? GemmType::kBf16 : GemmType::kFp16;
 }
 
+std::string_view reader_of(PackedFormat format) {
+  if (format == PackedFormat::kAmx) return "amx";
+  return format == PackedFormat::kDots ? "dots" : "tiles";
+}
+
 // Packed by two threads' shares, and off its alignment where it is stored as [n, k].
 template <class T>
 std::vector<float> packed(PackedFormat format, const GemmProblem& problem) {
@@ -52,7 +57,7 @@ void expect_same_bits() {
       const PackedOperand operand{*format, n, k, words.data()};
       problem.packed_b = &operand;
       problem.b = nullptr;  // it is not read
-      EXPECT_EQ(choose_gemm(problem).name, *format == PackedFormat::kDots ? "dots" : "tiles");
+      EXPECT_EQ(choose_gemm(problem).name, reader_of(*format));
       problem.c = fast.data();
       gemm(problem);
       for (int64_t column = 0; column < n; column += 96) {
@@ -89,9 +94,10 @@ TEST(PackedOperand, WhatCannotBeReadIsComputedAllTheSame) {
   problem.c = want.data(), problem.ldc = kN;
   gemm(problem);
   const PackedOperand of_pairs{PackedFormat::kDots, kN, kK, nullptr};
+  const PackedOperand of_amx{PackedFormat::kAmx, kN, kK, nullptr};
   const PackedOperand of_tiles{PackedFormat::kTiles, kN + 1, kK, nullptr};
   for (const auto* implementation : gemm_implementations()) {
-    for (const PackedOperand* operand : {&of_pairs, &of_tiles}) {
+    for (const PackedOperand* operand : {&of_pairs, &of_amx, &of_tiles}) {
       problem.packed_b = operand;
       problem.packed_column = operand == &of_tiles ? 1 : 0;
       problem.c = seen.data();

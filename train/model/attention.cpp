@@ -95,7 +95,7 @@ core::Tensor Attention::backward_projection(const core::TensorView& dy, const At
   const core::TensorView full = enter_column_parallel(state_, dy, gathered);
   const core::TensorView context = saved.out.view().reshaped({saved.out.dim(0), saved.out.dim(1), heads_ * head_dim_});
   ops::linear_wgrad(ops, context, full, projection_.main_grad);
-  return ops::linear_dgrad(ops, full, projection_.weight);
+  return ops::linear_dgrad(ops, full, projection_.weight, projection_.packed.get());
 }
 
 // -> gradient of what linear_qkv gave, [seq, batch, (heads + 2 groups) * head_dim].
@@ -132,7 +132,7 @@ core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorV
   gathered.reset();
   saved.normed.reset();
   if (qkv_bias_ != nullptr) ops::bias_grad(ops, dpacked, qkv_bias_->main_grad);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dpacked, qkv_.weight);
+  core::Tensor dnormed = ops::linear_dgrad(ops, dpacked, qkv_.weight, qkv_.packed.get());
   dpacked.reset();
   dnormed = leave_row_parallel(state_, std::move(dnormed));
   return norm_.backward(dnormed, x, saved.norm, &dresidual);

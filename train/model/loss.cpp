@@ -84,7 +84,7 @@ core::Tensor LossHead::rows_backward(const LossRows& rows, int64_t begin, const 
     dlogits = ops::cast(ops, dlogits, state_.config.params_dtype());
   }
   ops::linear_wgrad(ops, hidden, dlogits, weight_.main_grad);
-  return ops::linear_dgrad(ops, dlogits, weight_.weight);
+  return ops::linear_dgrad(ops, dlogits, weight_.weight, weight_.packed.get());
 }
 
 LossValue LossHead::forward(const Microbatch& microbatch, LossActivations& saved, std::optional<double> scale) {

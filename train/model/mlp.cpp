@@ -78,7 +78,7 @@ core::Tensor Mlp::backward_fc2(const core::TensorView& dy, MlpActivations& saved
   if (!saved.product.defined()) saved.product = activated(saved.fc1);
   ops::linear_wgrad(ops, saved.product, full, fc2_.main_grad);
   saved.product.reset();
-  return ops::linear_dgrad(ops, full, fc2_.weight);
+  return ops::linear_dgrad(ops, full, fc2_.weight, fc2_.packed.get());
 }
 
 // -> gradient of what linear_fc1 read, [seq', batch, hidden].
@@ -91,7 +91,7 @@ core::Tensor Mlp::backward_fc1(core::Tensor dfc1, MlpActivations& saved) {
   gathered.reset();
   saved.normed.reset();
   if (fc1_bias_ != nullptr) ops::bias_grad(ops, dfc1, fc1_bias_->main_grad);
-  core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight);
+  core::Tensor dnormed = ops::linear_dgrad(ops, dfc1, fc1_.weight, fc1_.packed.get());
   dfc1.reset();
   return leave_row_parallel(state_, std::move(dnormed));
 }

@@ -39,7 +39,9 @@ Tensor multiply(Context& context, const detail::OpScope& scope, const TensorView
   problem.m = detail::num_rows(x), problem.n = out, problem.k = in;
   problem.a = x.bytes(), problem.a_type = detail::gemm_type(x), problem.lda = in;
   problem.b = weight.bytes(), problem.b_type = detail::gemm_type(weight), problem.ldb = in;
-  if (packed != nullptr && x.dtype() == weight.dtype()) problem.packed_b = packed->read(context, weight);
+  if (packed != nullptr && x.dtype() == weight.dtype()) {
+    problem.packed_b = packed->read(context, weight, PackedWeight::Product::kForward);
+  }
   problem.c = y.bytes(), problem.c_type = detail::gemm_type(y), problem.ldc = out;
   problem.epilogue.activation = epilogue.activation;
   if (epilogue.bias != nullptr) {
@@ -103,7 +105,7 @@ Tensor linear_fp32(Context& context, const TensorView& x, const TensorView& weig
   return multiply(context, scope, x, weight, core::DType::kFp32, {}, packed);
 }
 
-Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& weight) {
+Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& weight, PackedWeight* packed) {
   const detail::OpScope scope(context, "ms::linear_dgrad", dy, weight);
   const int64_t in = weight.dim(1), out = weight.dim(0);
   MS_CHECK(dy.dim(-1) == out, "linear_dgrad: dy is ", core::cat(dy.shape()), ", weight ", core::cat(weight.shape()));
@@ -112,6 +114,9 @@ Tensor linear_dgrad(Context& context, const TensorView& dy, const TensorView& we
   problem.m = detail::num_rows(dy), problem.n = in, problem.k = out;
   problem.a = dy.bytes(), problem.a_type = detail::gemm_type(dy), problem.lda = out;
   problem.b = weight.bytes(), problem.b_type = detail::gemm_type(weight), problem.ldb = in;
+  if (packed != nullptr && dy.dtype() == weight.dtype()) {
+    problem.packed_b = packed->read(context, weight, PackedWeight::Product::kGradient);
+  }
   problem.c = dx.bytes(), problem.c_type = detail::gemm_type(dx), problem.ldc = in;
   parallel_gemm(context, scope, problem, dy.size_bytes() + weight.size_bytes() + dx.size_bytes());
   return dx;

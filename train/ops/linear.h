@@ -1,8 +1,8 @@
 // y = x * weight^T (+ bias) and its two gradients, through kernels/gemm.h.
 //
 // Operands are fp32 or bf16 (x, dy and weight alike); products are summed in fp32. Every call adds its 2*m*n*k to
-// context.flops. With context.any_threads no bit depends on the number of threads. packed: a copy of the weight that is
-// read instead, where x is of its type; may be null.
+// context.flops. With context.any_threads no bit depends on the number of threads. packed: copies of the weight that
+// are read instead, where x, or dy, is of its type; may be null.
 #pragma once
 
 #include <optional>
@@ -39,7 +39,8 @@ core::Tensor linear_fp32(Context& context, const core::TensorView& x, const core
                          PackedWeight* packed = nullptr);
 
 // Returns dx [.., in] = dy * weight in weight's dtype. dy: [.., out] (fp32 is taken with a bf16 weight too: dlogits).
-core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight);
+core::Tensor linear_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,
+                          PackedWeight* packed = nullptr);
 
 // main_grad += dy^T * x, fused into the product (features.md 5.8). x: [.., in], dy: [.., out] (dtypes may differ),
 // main_grad: fp32 [out, in].

@@ -75,6 +75,7 @@ struct Functions {
 Functions choose() {
 #if defined(__x86_64__)
   switch (kernels::active_isa()) {
+    case kernels::Isa::kAmx:
     case kernels::Isa::kAvx512Bf16:
     case kernels::Isa::kAvx512:
       return {avx512::scan_event, avx512::skip_value, avx512::skip_space};

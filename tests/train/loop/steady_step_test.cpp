@@ -91,7 +91,7 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     EXPECT_EQ(kernels::gemm_primitives_created(), primitives);
     EXPECT_EQ(threads_of_this_process(), running);
     // oneDNN takes blocks inside itself, and the list of a primitive's arguments is made in our code, by its header: it
-    // has no product of this model where our kernels have vectors and bf16 is not AMX's.
+    // has no product of this model where our kernels have vectors.
     if (primitives == 0) {
       EXPECT_EQ(heap.our_blocks, 0);
     }

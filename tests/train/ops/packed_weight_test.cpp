@@ -1,5 +1,7 @@
 #include "train/ops/packed_weight.h"
 
+#include <type_traits>
+
 #include "kernels/isa.h"
 #include "tests/train/ops/ops_fixture.h"
 #include "train/ops/linear.h"
@@ -11,21 +13,26 @@ template <class T>
 class PackedWeightOf : public ::testing::Test {};
 TYPED_TEST_SUITE(PackedWeightOf, StorageTypes);
 
-// Products read what the weight was when they began, packed once for a change; none where gemm reads no packed operand.
+// Products read what the weight was when they began, packed once for a change; none where gemm reads no packed operand,
+// and for gradients where it costs as much to pack.
 TYPED_TEST(PackedWeightOf, IsPackedOnceForAChange) {
   constexpr int64_t kTokens = 50, kOut = 130, kIn = 67;
   Ops ops(2);
   ops.context.any_threads = true;
   const auto x = ops.random<TypeParam>({kTokens, kIn}, 1);
+  const auto dy = ops.random<TypeParam>({kTokens, kOut}, 2);
   const auto weight = ops.random<TypeParam>({kOut, kIn}, 3);
   int64_t changes = 0;
   PackedWeight packed(changes);
   const bool reads = kernels::active_isa() != kernels::Isa::kScalar;
+  const bool gradients = std::is_same_v<TypeParam, kernels::bf16> && kernels::active_isa() == kernels::Isa::kAmx;
   for (int64_t step = 1; step < 4; ++step) {
     for (int microbatch = 0; microbatch < 3; ++microbatch) {
       EXPECT_TRUE(same_bytes(linear(ops.context, x, weight, {}, &packed), linear(ops.context, x, weight)));
       EXPECT_TRUE(same_bytes(linear_fp32(ops.context, x, weight, &packed), linear_fp32(ops.context, x, weight)));
       EXPECT_EQ(packed.times_packed(), reads ? step : 0);
+      EXPECT_TRUE(same_bytes(linear_dgrad(ops.context, dy, weight, &packed), linear_dgrad(ops.context, dy, weight)));
+      EXPECT_EQ(packed.times_packed_for_gradients(), gradients ? step : 0);
     }
     EXPECT_EQ(ops.arena.current_bytes(core::MemoryTag::kPacked) > 0, reads);
     const core::TensorView view = weight;

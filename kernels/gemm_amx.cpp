@@ -1,0 +1,47 @@
+#include "kernels/detail/gemm_backends.h"
+#include "kernels/detail/gemm_scratch.h"
+#include "kernels/packed_operand.h"
+
+#define MS_KERNEL_BODY "kernels/impl/gemm_amx.inl"
+#include "kernels/impl/amx.h"
+
+namespace ms::kernels {
+namespace {
+
+#if defined(__x86_64__)
+// Of fewer rows packing B takes more than oneDNN, which reads it as it lies, needs in all: as in gemm_dots.cpp, whose
+// strips these are.
+constexpr int64_t kFewRows = 16;
+
+std::string_view declines(const GemmProblem& problem) {
+  if (active_isa() != Isa::kAmx) return "the CPU has no AMX tiles, or they are not asked for";
+  if (problem.a_type != GemmType::kBf16 || problem.b_type != GemmType::kBf16) return "bf16 operands only";
+  if (problem.c_type == GemmType::kFp16) return "fp16 results are not its";
+#if MS_WITH_ONEDNN
+  if (!problem.any_split && problem.m < kFewRows && problem.packed_b == nullptr) return "its rows are fewer than 16";
+#endif
+  return {};
+}
+
+void run(const GemmProblem& problem) {
+  thread_local GemmScratch scratch;
+  amx::gemm_amx(problem, scratch);
+}
+#else
+std::string_view declines(const GemmProblem&) { return "the CPU has no AMX tiles"; }
+void run(const GemmProblem&) {}
+#endif
+
+}  // namespace
+
+void pack_amx_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+#if defined(__x86_64__)
+  amx::pack_for_amx(problem, begin, end, words);
+#else
+  (void)problem, (void)begin, (void)end, (void)words;
+#endif
+}
+
+const GemmImplementation kGemmAmx = {"amx", declines, run};
+
+}  // namespace ms::kernels
