@@ -81,9 +81,9 @@ std::span<const GemmImplementation* const> gemm_implementations();
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
 // Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives the epilogue of zeros, or leaves C with accumulate).
-// Keeps packing buffers per thread, up to 4 MiB (plus 12 MiB of sums for a 16-bit C, 4 MiB for amx; m * n * 4 of few
-// rows).
-// Throws std::invalid_argument if accumulate is asked of a 16-bit C or with an epilogue, or bf16 is mixed with fp16.
+// Keeps packing buffers per thread, up to 4 MiB (plus 12 MiB of sums for a 16-bit C; m * n * 4 of few rows; amx 24
+// MiB). Throws std::invalid_argument if accumulate is asked of a 16-bit C or with an epilogue, or bf16 is mixed with
+// fp16.
 void gemm(const GemmProblem& problem);
 
 // How many primitives of a library gemm has created in this process: one for each shape and thread, at its first call.

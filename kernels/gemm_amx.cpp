@@ -9,15 +9,12 @@ namespace ms::kernels {
 namespace {
 
 #if defined(__x86_64__)
-// Of fewer rows packing B takes more than oneDNN, which reads it as it lies, needs in all: as in gemm_dots.cpp, whose
-// strips these are.
-constexpr int64_t kFewRows = 16;
-
 std::string_view declines(const GemmProblem& problem) {
   if (active_isa() != Isa::kAmx) return "the CPU has no AMX tiles, or they are not asked for";
   if (problem.a_type != GemmType::kBf16 || problem.b_type != GemmType::kBf16) return "bf16 operands only";
   if (problem.c_type == GemmType::kFp16) return "fp16 results are not its";
 #if MS_WITH_ONEDNN
+  constexpr int64_t kFewRows = 16;  // as in gemm_dots.cpp
   if (!problem.any_split && problem.m < kFewRows && problem.packed_b == nullptr) return "its rows are fewer than 16";
 #endif
   return {};

@@ -22,7 +22,8 @@
 #endif
 namespace ms::kernels::amx {
 #include "kernels/impl/simd.inl"
-// The body comes second.
+#include "kernels/impl/tile_registers.inl"
+// The body comes last.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::amx
 #if defined(__clang__)

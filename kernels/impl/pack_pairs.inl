@@ -35,14 +35,6 @@ MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
   }
 }
 
-// Words of up to 16 lines that lie across k, `lines` of them: of two terms, or of as many as `terms` are left.
-MS_INLINE __m512i load_pairs(const bf16* row, int64_t ld, int64_t terms, int64_t lines) {
-  const auto there = static_cast<__mmask16>(lines >= 16 ? 0xffff : lines <= 0 ? 0 : (1U << lines) - 1);
-  const __m256i below = _mm256_maskz_loadu_epi16(terms > 0 ? there : __mmask16{0}, row);
-  const __m256i above = _mm256_maskz_loadu_epi16(terms > 1 ? there : __mmask16{0}, row + ld);
-  return _mm512_or_si512(_mm512_cvtepu16_epi32(below), _mm512_slli_epi32(_mm512_cvtepu16_epi32(above), 16));
-}
-
 constexpr int64_t kAhead = 24;  // terms
 
 // As pack: strips of kWidth lines over `depth` terms, of (depth + 1) / 2 words each.
@@ -64,13 +56,20 @@ void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int
     }
     const bf16* row = source + first;
     for (int64_t term = 0; term < depth; term += 2, row += 2 * ld) {
+      const bool paired = term + 1 < depth;
+      const bf16* const next = paired ? row + ld : row;
       float* const step = target + term / 2 * kWidth;
       // Rows lie further apart than the processor prefetches.
       __builtin_prefetch(row + kAhead * ld);
       __builtin_prefetch(row + (kAhead + 1) * ld);
 #pragma GCC unroll 2
       for (int64_t line = 0; line < kRead; line += 16) {
-        const __m512i pairs = load_pairs(row + line, ld, depth - term, lines - first - line);
+        const int64_t left = lines - first - line;
+        const auto there = static_cast<__mmask16>(left >= 16 ? 0xffff : left <= 0 ? 0 : (1U << left) - 1);
+        const __m256i below = _mm256_maskz_loadu_epi16(there, row + line);
+        const __m256i above = _mm256_maskz_loadu_epi16(paired ? there : __mmask16{0}, next + line);
+        const __m512i pairs =
+            _mm512_or_si512(_mm512_cvtepu16_epi32(below), _mm512_slli_epi32(_mm512_cvtepu16_epi32(above), 16));
         _mm512_storeu_si512(step + line, pairs);  // in rising order: beyond the width lies the next step
       }
     }

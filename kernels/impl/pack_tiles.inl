@@ -1,0 +1,185 @@
+// Packing of bf16 operands into the tiles of gemm_amx.inl. A tile of A: 16 rows of 32 terms of k, 64 bytes each. A tile
+// of B: 16 pairs of terms (pack_pairs.inl) of 16 columns; two lie side by side in a strip.
+
+#include "kernels/impl/pack.inl"
+#include "kernels/impl/pack_pairs.inl"
+
+constexpr int64_t kTileTerms = 32;                     // of A, in a row
+constexpr int64_t kTileLines = 16;                     // rows of A, columns of B
+constexpr int64_t kSquare = 2 * kTileLines;            // of C, four registers: 2 x 2 tiles
+constexpr int64_t kSquareStep = kSquare * kTileTerms;  // elements of A, or of B, of a step of a square
+constexpr int64_t kMostDepth = 512;                    // terms: a strip of B is 32 KiB
+
+inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Terms of k that are multiplied at once. It fixes the layout of packed operands: it may depend on k alone.
+inline int64_t depth_of(int64_t k) {
+  const int64_t depths = (k + kMostDepth - 1) / kMostDepth;
+  return round_up((k + depths - 1) / depths, kTileTerms);
+}
+
+// The first `terms` of a line of 32.
+MS_INLINE __mmask32 first_terms(int64_t terms) {
+  if (terms >= kTileTerms) return ~__mmask32{0};
+  return terms <= 0 ? 0 : (__mmask32{1} << terms) - 1;
+}
+
+MS_INLINE __m512i load_terms(const bf16* source, int64_t terms) {
+  return _mm512_maskz_loadu_epi16(first_terms(terms), source);
+}
+
+// Where the tile of rows [row, row + 16) lies in packed A, of a depth that takes `depth` terms of a row.
+inline bf16* tile_of(bf16* packed, int64_t row, int64_t depth) {
+  return packed + row / kSquare * kSquare * depth + row % kSquare * kTileTerms;
+}
+
+// Packs rows of A that are contiguous in memory: a square's rows after the other, of each step its two tiles. Behind
+// the last term and, within a tile, behind the last row stands 0.
+inline void pack_rows(const bf16* a, int64_t lda, int64_t rows, int64_t terms, bf16* packed) {
+  const int64_t depth = round_up(terms, kTileTerms);
+  for (int64_t row = 0; row < rows; row += kTileLines) {
+    bf16* target = tile_of(packed, row, depth);
+    const int64_t there = at_most(rows - row, kTileLines);
+    for (int64_t term = 0; term < terms; term += kTileTerms, target += kSquareStep) {
+      for (int64_t i = 0; i < kTileLines; ++i) {
+        const __m512i line = i < there ? load_terms(a + (row + i) * lda + term, terms - term) : _mm512_setzero_si512();
+        _mm512_store_si512(target + i * kTileTerms, line);
+      }
+    }
+  }
+}
+
+MS_INLINE __m128i load_eight(const bf16* source) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source)); }
+
+// Quarter i of the result: 8 elements at source + 8 * i * ld.
+MS_INLINE __m512i load_quarters(const bf16* source, int64_t ld) {
+  __m512i quarters = _mm512_castsi128_si512(load_eight(source));
+  quarters = _mm512_inserti32x4(quarters, load_eight(source + 8 * ld), 1);
+  quarters = _mm512_inserti32x4(quarters, load_eight(source + 16 * ld), 2);
+  return _mm512_inserti32x4(quarters, load_eight(source + 24 * ld), 3);
+}
+
+// target[row * 32 + term] = source[term * ld + row], 32 of each: eight rows at a time, whose quarters hold eight terms.
+MS_INLINE void turn_square(const bf16* source, int64_t ld, bf16* target) {
+  for (int64_t row = 0; row < kSquare; row += 8, source += 8, target += 8 * kTileTerms) {
+    __m512i v[8], pairs[8], fours[8];
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < 8; ++i) v[i] = load_quarters(source + i * ld, ld);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+      pairs[i] = _mm512_unpacklo_epi16(v[2 * i], v[2 * i + 1]);  // rows 0 to 3
+      pairs[4 + i] = _mm512_unpackhi_epi16(v[2 * i], v[2 * i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int64_t half = 0; half < 8; half += 4) {
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < 2; ++i) {
+        fours[half + i] = _mm512_unpacklo_epi32(pairs[half + 2 * i], pairs[half + 2 * i + 1]);  // of them 0 and 1
+        fours[half + 2 + i] = _mm512_unpackhi_epi32(pairs[half + 2 * i], pairs[half + 2 * i + 1]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 8; i += 2) {
+      _mm512_store_si512(target + i * kTileTerms, _mm512_unpacklo_epi64(fours[i], fours[i + 1]));
+      _mm512_store_si512(target + (i + 1) * kTileTerms, _mm512_unpackhi_epi64(fours[i], fours[i + 1]));
+    }
+  }
+}
+
+// The same of A that is stored [k, m]: of 32 rows, which are a line of cache, at a time. Asking for lines ahead, and
+// copying a square before it is turned: no gain (Zen 4).
+inline void pack_rows_across(const bf16* a, int64_t lda, int64_t rows, int64_t terms, bf16* packed) {
+  const int64_t depth = round_up(terms, kTileTerms);
+  for (int64_t term = 0; term < terms; term += kTileTerms) {
+    for (int64_t row = 0; row < rows; row += kSquare) {
+      const bf16* const source = a + term * lda + row;
+      bf16* const target = tile_of(packed, row, depth) + term / kTileTerms * kSquareStep;
+      const int64_t lines = at_most(terms - term, kTileTerms);
+      if (lines == kTileTerms && rows - row >= kSquare) {
+        turn_square(source, lda, target);
+        continue;
+      }
+      alignas(64) bf16 edge[kTileTerms * kSquare] = {};
+      for (int64_t i = 0; i < lines; ++i) {
+        _mm512_store_si512(edge + i * kSquare, load_terms(source + i * lda, rows - row));
+      }
+      turn_square(edge, kSquare, target);
+    }
+  }
+}
+
+// Columns of a packed operand: depth after depth, of each all strips.
+struct PackedColumns {
+  float* words = nullptr;
+  int64_t n = 0;       // of the operand
+  int64_t column = 0;  // of it, at which the problem's begin
+
+  float* strip(int64_t term, int64_t depth, int64_t of_problem) const {
+    return words + term / 2 * packed_strips(n) * kPackedStrip + (column + of_problem) * (depth / 2);
+  }
+};
+
+// Words of a strip of B: kRows rows of 32 columns, of which `terms` and `columns` are there.
+template <int64_t kRows, bool kWhole>
+MS_INLINE void interleave_rows(const bf16* rows, int64_t ld, int64_t terms, int64_t columns, float* words) {
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+#pragma GCC unroll 4
+  for (int64_t row = 0; row < kRows; row += 2, rows += 2 * ld, words += kSquare) {
+    const __m512i below = kWhole ? _mm512_loadu_si512(rows) : load_terms(rows, row < terms ? columns : 0);
+    const __m512i above = kWhole ? _mm512_loadu_si512(rows + ld) : load_terms(rows + ld, row + 1 < terms ? columns : 0);
+    const __m512i low = _mm512_unpacklo_epi16(below, above), high = _mm512_unpackhi_epi16(below, above);
+    _mm512_storeu_si512(words, _mm512_permutex2var_epi64(low, first, high));
+    _mm512_storeu_si512(words + kLanes, _mm512_permutex2var_epi64(low, second, high));
+  }
+}
+
+// Packs strips of B over `terms` of k from `term` on, one after the other.
+inline void pack_strips(const GemmProblem& problem, int64_t column, int64_t columns, int64_t term, int64_t terms,
+                        float* target) {
+  const auto* const b = static_cast<const bf16*>(problem.b);
+  const int64_t ld = problem.ldb, depth = round_up(terms, kTileTerms), strip_words = kSquare * depth / 2;
+  if (problem.transpose_b) {
+    for (int64_t j = 0; j < columns; j += kSquare) {
+      float* const strip = target + j / kSquare * strip_words;
+      pack_pairs<kSquare>(b + (column + j) * ld + term, ld, true, at_most(columns - j, kSquare), terms, strip);
+      for (int64_t word = (terms + 1) / 2 * kSquare; word < strip_words; word += kLanes) store(strip + word, zero());
+    }
+    return;
+  }
+  // All strips at a time: a few rows are read on, which the processor prefetches.
+  constexpr int64_t kRows = 8;
+  for (int64_t first = 0; first < depth; first += kRows) {
+    const bf16* const rows = b + (term + first) * ld + column;
+    for (int64_t j = 0; j < columns; j += kSquare) {
+      float* const words = target + j / kSquare * strip_words + first / 2 * kSquare;
+      if (terms - first >= kRows && columns - j >= kSquare) {
+        interleave_rows<kRows, true>(rows + j, ld, kRows, kSquare, words);
+      } else {
+        interleave_rows<kRows, false>(rows + j, ld, terms - first, columns - j, words);
+      }
+    }
+  }
+}
+
+inline void pack_columns(const GemmProblem& problem, int64_t column, int64_t columns, const PackedColumns& to) {
+  const int64_t most = depth_of(problem.k);
+  for (int64_t term = 0; term < problem.k; term += most) {
+    const int64_t terms = at_most(problem.k - term, most);
+    pack_strips(problem, column, columns, term, terms, to.strip(term, round_up(terms, kTileTerms), column));
+  }
+}
+
+// Strips [begin, end) of B into a packed operand (packed_operand.h).
+inline void pack_for_amx(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
+  const int64_t column = begin * kPackedStrip, columns = at_most(problem.n, end * kPackedStrip) - column;
+  pack_columns(problem, column, columns, {words, problem.n, 0});
+}
+
+// None where B has to be packed.
+inline PackedColumns given_columns(const GemmProblem& problem) {
+  const PackedOperand* const packed = problem.packed_b;
+  if (packed == nullptr || packed->format != PackedFormat::kAmx) return {};
+  if (packed->k != problem.k || problem.packed_column % kSquare != 0) return {};
+  return {const_cast<float*>(packed->words), packed->n, problem.packed_column};
+}
