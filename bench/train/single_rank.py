@@ -16,7 +16,7 @@
 
 Each line says what it measured, the bar that it is held to, and whether it is met; what needs torch is SKIPPED without (an
 interpreter that has it: MS_PEERS_PYTHON). --json keeps all of it. Figures are medians; with other work on the machine they
-mean little: the load is printed. Exit code 10 if a bar is missed.
+mean little: the load is printed, and what memory bounds, and products for experts, run twice more under their bar. Exit code 10 if a bar is missed.
 """
 import argparse
 import json
@@ -49,6 +49,8 @@ class Table:
         met = None if bar is None else value >= bar if bar > 0 else value <= -bar
         self.rows.append({"kind": kind, "what": what, "value": value, "bar": bar, "met": met, **more})
         told = {None: "", True: "met", False: "MISSED"}[met]
+        if "runs" in more:
+            told += f", median of {' '.join(f'{run:.{digits}f}' for run in more['runs'])}"
         limit = "" if bar is None else f"{'>=' if bar > 0 else '<='} {abs(bar):g}"
         print(f"{kind:10} {what:58} {value:8.{digits}f}  {limit:8} {told}", flush=True)
         self.keep()
@@ -73,6 +75,16 @@ def bench(name, pattern, isa=None):
         return google_benchmark.iterations(str(BUILD / "bench" / f"bench.{name}"), f"--benchmark_filter={pattern}")
     finally:
         os.environ.pop("MS_FORCE_ISA", None)
+
+
+def settled(program, row, figure, bar):
+    """(figure(row), more for the table): under the bar the median of three runs, since one may have met a neighbour's work."""
+    runs = [figure(row)]
+    if bar is None or runs[0] >= bar:
+        return runs[0], {}
+    same = "^" + re.escape(re.sub("/iterations.*|/manual_time.*", "", row["name"])) + "/"
+    runs += [figure(again) for _ in range(2) for again in bench(program, same)]
+    return statistics.median(runs), {"runs": runs}
 
 
 def gemm(table, _):
@@ -103,7 +115,8 @@ def bf16_gemm(table, cases):
 def grouped(table, _):
     for row in bench("train.ops.experts", "grouped.*groups:64/rows:32/"):
         what = re.sub("^experts/|/iterations.*", "", row["name"]).replace("grouped_matmul/", "")
-        table.add("grouped", f"{what}: x the library's loop", row["of library loop"], 1.3)
+        value, more = settled("train.ops.experts", row, lambda row: row["of library loop"], 1.3)
+        table.add("grouped", f"{what}: x the library's loop", value, 1.3, **more)
         table.add("grouped", f"{what}: x a loop of our product", row["of loop"])
 
 
@@ -138,13 +151,13 @@ def fused(table, _):
 
 
 def bandwidth(table, _):
-    rows = bench("kernels.bandwidth", "") + bench("train.ops.experts", "permute")
-    rows += bench("train.ops.rows", "") + bench("train.ops.fused", "ring_attention")
-    for row in rows:
-        kernel, kind, threads = re.search(r"/([a-z0-9_]+)((?:/(?:bf16|fp32|hidden:\d+))*)/threads:(\d+)", row["name"]).groups()
-        share = row.get("%ceiling", row.get("%copy"))
-        table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads_of(threads)}: % of the same mix",
-                  share, 80 if kernel in BOUND_BY_MEMORY else None, 1)
+    for program, pattern in (("kernels.bandwidth", ""), ("train.ops.experts", "permute"), ("train.ops.rows", ""),
+                             ("train.ops.fused", "ring_attention")):
+        for row in bench(program, pattern):
+            kernel, kind, threads = re.search(r"/([a-z0-9_]+)((?:/(?:bf16|fp32|hidden:\d+))*)/threads:(\d+)", row["name"]).groups()
+            bar = 80 if kernel in BOUND_BY_MEMORY else None
+            value, more = settled(program, row, lambda row: row.get("%ceiling", row.get("%copy")), bar)
+            table.add("bandwidth", f"{kernel}{kind.replace('/', ' ')}, {threads_of(threads)}: % of the same mix", value, bar, 1, **more)
 
 
 def step(table, given):

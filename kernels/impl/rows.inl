@@ -27,6 +27,11 @@ inline void copy_row(const std::byte* row, int64_t bytes, std::byte* target, Sto
   }
 }
 
+// What was asked for a row before and did not come is asked for again so much before it is read: unpermute 81.1 -> 82.6
+// % of the bandwidth (rows of 4 KB, one thread of Zen 4; 1 and 3 KB: the same, 512 bytes: less).
+template <class T>
+constexpr int64_t kAskedAgain = 2048 / static_cast<int64_t>(sizeof(T));
+
 // Rows lie where their expert's do, further apart than the processor looks ahead.
 template <bool kPastCaches, class T>
 void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
@@ -36,6 +41,7 @@ void weighted_row_sum_into(const T* const* rows, const float* weights, int64_t c
     Vec sum = zero();
     for (int64_t r = 0; r < count; ++r) {
       prefetch(ahead[r] + i);
+      prefetch(rows[r] + i + kAskedAgain<T>);
       const Vec row = load(rows[r] + i);
       sum = weights != nullptr ? fma(broadcast(weights[r]), row, sum) : sum + row;
     }

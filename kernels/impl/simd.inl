@@ -309,9 +309,9 @@ MS_INLINE void prefetch_twice(const T* p) {
 // its gradient 77 -> 94 % (Cascade Lake, 2 KB ahead, into L1). 8 KB ahead: sums of exponentials 63 -> 87 %, softmax
 // gradient 74 -> 96 % (Zen 4).
 constexpr int64_t kAheadBytes = 8192;
-template <int64_t kBytes = kAheadBytes, class T>
-MS_INLINE void prefetch_ahead(const T* p) {
-  prefetch_twice(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + kBytes));
+template <class T>
+MS_INLINE void prefetch_ahead(const T* p, int64_t bytes = kAheadBytes) {
+  prefetch_twice(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes)));
 }
 
 // e^x, relative error below 2e-7 where the result is normal; 0 below it, inf above, NaN of NaN.
