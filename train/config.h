@@ -218,7 +218,8 @@ struct TrainingConfig {
     field("deterministic", &C::deterministic,
           "Results do not depend on --threads-per-rank either; two runs of one layout are always equal");
     field("packed_weights", &C::packed_weights,
-          "Keep the weights once more as forward products read them, packed once in a step");
+          "Keep the weights once more as products read them, packed once in a step: forward products, with AMX "
+          "gradients too");
   }
 };
 

@@ -16,7 +16,8 @@
 
 Each line says what it measured, the bar that it is held to, and whether it is met; what needs torch is SKIPPED without (an
 interpreter that has it: MS_PEERS_PYTHON). --json keeps all of it. Figures are medians; with other work on the machine they
-mean little: the load is printed, and what memory bounds, and products for experts, run twice more under their bar. Exit code 10 if a bar is missed.
+mean little: the load is printed, and what memory bounds, and products for experts, run twice more under their bar, for the
+median of three. Exit code 10 if a bar is missed.
 """
 import argparse
 import json

@@ -21,8 +21,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 namespace ms::kernels::amx {
+#include "kernels/impl/amx_registers.inl"
 #include "kernels/impl/simd.inl"
-#include "kernels/impl/tile_registers.inl"
 // The body comes last.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::amx

@@ -8,7 +8,7 @@
 // panel of A, packed, passes by; sums of several depths stay in L2.
 
 #include "kernels/impl/gemm_epilogue.inl"
-#include "kernels/impl/pack_tiles.inl"
+#include "kernels/impl/pack_amx.inl"
 
 constexpr int64_t kSquareSums = kSquare * kSquare;
 constexpr int64_t kPanelTerms = 4096;                // packed of A: 4 MiB

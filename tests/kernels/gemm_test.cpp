@@ -183,14 +183,14 @@ TEST(Gemm, DenormalNumbersAreLostAtMost) {
   }
 }
 
-TEST(Gemm, TilesAndDotProductsTakeBf16WhereTheyAreFaster) {
+TEST(Gemm, AmxAndDotProductsTakeBf16WhereTheyAreFaster) {
   GemmProblem problem;
   problem.m = problem.n = problem.k = 100;
   problem.a_type = problem.b_type = GemmType::kBf16;
   problem.any_split = true;
-  const bool tiles = active_isa() == Isa::kAmx;
-  EXPECT_EQ(choose_gemm(problem).name == "dots", !tiles && bf16_dot_products_are_faster());
-  EXPECT_EQ(choose_gemm(problem).name == "amx", tiles);
+  const bool amx = active_isa() == Isa::kAmx;
+  EXPECT_EQ(choose_gemm(problem).name == "dots", !amx && bf16_dot_products_are_faster());
+  EXPECT_EQ(choose_gemm(problem).name == "amx", amx);
   if (active_isa() < Isa::kAvx512Bf16) {
     EXPECT_FALSE(bf16_dot_products_are_faster());
   }

@@ -2,9 +2,10 @@
 // all until the next change, so that micro-batches, recomputation and threads share one packing.
 //
 // A copy takes the weight's size again, of a 16-bit weight that is converted to fp32 twice it; in the arena under
-// "packed", allocated at the first product and kept. Gradients dy * weight have one where AMX multiplies, which takes
-// 5 to 20 % of its time to pack (limits of Sapphire Rapids, 4096 to 512 tokens). Elsewhere their second operand is
-// packed as it lies, which costs as much as reading a copy (4 micro-batches of 128 tokens on Zen 4: no faster).
+// "packed", allocated at the first product and kept. Gradients dy * weight have one with AMX, whose
+// products of 4096 to 512 tokens would spend 5 to 20 % of their time on packing (Sapphire Rapids). Elsewhere their
+// second operand is packed as it lies, which costs as much as reading a copy (4 micro-batches of 128 tokens on Zen 4:
+// no faster).
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include "tests/reference/matmul.h"
 #include "tests/support/random_values.h"
 
-#define MS_KERNEL_BODY "tests/kernels/emulated_tiles.inl"
+#define MS_KERNEL_BODY "tests/kernels/emulated_amx.inl"
 #include "kernels/impl/avx512_bf16.h"
 
 namespace ms::kernels {
@@ -22,9 +22,9 @@ struct Case {
 };
 
 template <class C>
-class EmulatedTiles {
+class EmulatedAmx {
  public:
-  explicit EmulatedTiles(const Case& c) : case_(c) {
+  explicit EmulatedAmx(const Case& c) : case_(c) {
     test::RandomValues random(static_cast<uint64_t>(c.m * 7919 + c.n * 31 + c.k));
     a_ = random.make<bf16>(c.m * c.k), b_ = random.make<bf16>(c.k * c.n);
     start_ = random.make<C>(c.m * (c.n + 3));
@@ -93,14 +93,14 @@ class EmulatedTiles {
 template <class C>
 void check(const Case& c) {
   SCOPED_TRACE(std::to_string(c.m) + " x " + std::to_string(c.n) + " x " + std::to_string(c.k));
-  EmulatedTiles<C> tiles(c);
+  EmulatedAmx<C> tiles(c);
   const std::vector<C> plain = tiles.plain(), packed = tiles.packed();
   const bool quickly = c.m * c.n * c.k < int64_t{1} << 30;
   if (quickly) tiles.expect_the_definition(plain);
   for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(to_float(packed[i]), to_float(plain[i])) << "packed, at " << i;
 }
 
-class EmulatedTilesTest : public ::testing::Test {
+class EmulatedAmxTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!cpu_supports(Isa::kAvx512Bf16)) GTEST_SKIP() << "CPU lacks avx512_bf16";
@@ -108,7 +108,7 @@ class EmulatedTilesTest : public ::testing::Test {
 };
 
 // Edges of tiles, an odd last term, and k of one, two and three depths.
-TEST_F(EmulatedTilesTest, AgreeWithTheDefinition) {
+TEST_F(EmulatedAmxTest, AgreeWithTheDefinition) {
   const int64_t sizes[][3] = {{1, 1, 1},    {16, 32, 32},  {17, 31, 33},  {32, 64, 31},
                               {33, 65, 63}, {47, 130, 70}, {20, 40, 513}, {49, 33, 1100}};
   for (const auto& s : sizes) {
@@ -122,7 +122,7 @@ TEST_F(EmulatedTilesTest, AgreeWithTheDefinition) {
 
 // More rows than a panel of A has, whose B is kept; more columns than a block; more terms, and columns besides, than a
 // panel of A has.
-TEST_F(EmulatedTilesTest, AgreeOverPanelsAndBlocks) {
+TEST_F(EmulatedAmxTest, AgreeOverPanelsAndBlocks) {
   for (int flags = 0; flags < 4; ++flags) {
     const bool transpose_a = (flags & 1) != 0, transpose_b = (flags & 2) != 0;
     check<bf16>({530, 70, 40, transpose_a, transpose_b, false});
