@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,18 +67,31 @@ bool take(int fd, const std::string& path, int operation, double patience_s) {
   return true;
 }
 
+// Whether the name still leads to the open file: whoever had the lock before may have removed it.
+bool is_named(int fd, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
 }  // namespace
 
 LockFile::LockFile(const std::string& path, double patience_s) {
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw Error(ErrorCode::kIo, cat("cannot open ", path, ": ", std::strerror(errno)));
-  if (!take(fd_, path, LOCK_EX, patience_s)) {
+  do {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0) {
+      throw Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                  cat("cannot open ", path, ": ", std::strerror(errno)));
+    }
+    if (take(fd_, path, LOCK_EX, patience_s)) continue;
     const std::string holder = holder_of(fd_);
     ::close(fd_);
     throw Error(ErrorCode::kIo,
                 cat(path, " is held by ", holder, has_died(holder) ? ", or by what it left running" : "",
                     ". Two writers cannot share one directory: wait for it, or use another one."));
-  }
+  } while (!is_named(fd_, path));
   const std::string text = cat("process ", ::getpid(), machine_text(), "\n");
   // For messages only: that it cannot be written must not stop the work.
   if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) return;

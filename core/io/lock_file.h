@@ -13,7 +13,7 @@ class LockFile {
  public:
   // Takes the lock, or throws kIo naming the holder (process, host) if another one has it. If that one has died and an
   // heir of it still has the lock, it is waited for first, as below. On a file system without locks it is as if it were
-  // taken.
+  // taken. The holder may remove the file before it lets go. kNotFound if its directory is absent.
   explicit LockFile(const std::string& path, double patience_s = kHeirPatienceS);
   ~LockFile();
   // Whoever inherits it holds the lock too, until the last of them closes it.
