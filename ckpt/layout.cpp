@@ -296,11 +296,11 @@ std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span
 void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
   const int tp = layout.tensor_model_parallel_size, pp = layout.pipeline_model_parallel_size;
   const auto refuse = [](const auto&... parts) { throw Error(ErrorCode::kInvalidArgument, cat(parts...)); };
-  if (tp < 1) refuse("--tensor-model-parallel-size ", tp, ": give a positive number");
-  if (pp < 1) refuse("--pipeline-model-parallel-size ", pp, ": give a positive number");
+  if (tp < 1) refuse(layout.size_flags.tensor, " ", tp, ": give a positive number");
+  if (pp < 1) refuse(layout.size_flags.pipeline, " ", pp, ": give a positive number");
   const int vpp = layout.virtual_pipeline_model_parallel_size;
   if (vpp < 1) refuse(vpp, " virtual pipeline stages on each rank: give a positive number");
-  if (vpp > 1 && pp < 2) refuse(vpp, " virtual pipeline stages need --pipeline-model-parallel-size above 1");
+  if (vpp > 1 && pp < 2) refuse(vpp, " virtual pipeline stages need ", layout.size_flags.pipeline, " above 1");
   if (layout.data_parallel_size < 1) refuse("data-parallel size ", layout.data_parallel_size, ": give a positive one");
   if (layout.zero_stage < 0 || layout.zero_stage > 3) refuse("ZeRO stage ", layout.zero_stage, ": 0 to 3 exist");
   const int ep = layout.expert_model_parallel_size, etp = layout.expert_tensor_parallel_size;
@@ -324,10 +324,10 @@ void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {
     return;
   }
   if (num_layers % pp != 0) {
-    refuse("--num-layers ", num_layers, " is not a multiple of --pipeline-model-parallel-size ", pp);
+    refuse("--num-layers ", num_layers, " is not a multiple of ", layout.size_flags.pipeline, " ", pp);
   }
   if (num_layers % (int64_t{pp} * vpp) != 0) {
-    refuse("--num-layers ", num_layers, " is not a multiple of --pipeline-model-parallel-size ", pp, " x ", vpp,
+    refuse("--num-layers ", num_layers, " is not a multiple of ", layout.size_flags.pipeline, " ", pp, " x ", vpp,
            " virtual stages on each rank");
   }
 }
@@ -339,14 +339,14 @@ void validate_layout(const ModelLayout& layout, const core::TransformerConfig& c
   const auto divides = [&](int64_t total, const char* name, int parts, const char* flag) {
     if (total % parts != 0) refuse(name, " ", total, " is not a multiple of ", flag, " ", parts);
   };
-  const char* tp_flag = "--tensor-model-parallel-size";
+  const char* tp_flag = layout.size_flags.tensor;
   divides(config.num_attention_heads, "--num-attention-heads", tp, tp_flag);
   const std::vector<bool> with_experts = config.layers_with_experts();
   if (std::find(with_experts.begin(), with_experts.end(), false) != with_experts.end()) {
     divides(config.ffn_hidden_size, "--ffn-hidden-size", tp, tp_flag);
   }
   if (config.has_experts()) {
-    divides(config.num_experts, "--num-experts", layout.expert_model_parallel_size, "--expert-model-parallel-size");
+    divides(config.num_experts, "--num-experts", layout.expert_model_parallel_size, layout.size_flags.expert);
     divides(config.moe_ffn_hidden_size, "--moe-ffn-hidden-size", layout.expert_tensor_parallel_size,
             "--expert-tensor-parallel-size");
     divides(config.moe_shared_expert_intermediate_size, "--moe-shared-expert-intermediate-size", tp, tp_flag);

@@ -26,6 +26,17 @@
 
 namespace ms::ckpt {
 
+// What the user's flags for the sizes of a layout are called: error messages name them. Not part of the layout: two
+// layouts of the same sizes are equal.
+struct SizeFlags {
+  const char* tensor = "--tensor-model-parallel-size";
+  const char* pipeline = "--pipeline-model-parallel-size";
+  const char* expert = "--expert-model-parallel-size";
+  friend bool operator==(const SizeFlags&, const SizeFlags&) { return true; }
+};
+inline constexpr SizeFlags kTargetSizeFlags = {"--target-tensor-parallel-size", "--target-pipeline-parallel-size",
+                                               "--target-expert-parallel-size"};  // of msckpt
+
 struct ModelLayout {
   int tensor_model_parallel_size = 1;
   int pipeline_model_parallel_size = 1;
@@ -36,6 +47,7 @@ struct ModelLayout {
   int expert_tensor_parallel_size = 1;           // ranks that share each expert
   // Layers of each chunk, chunk k on stage k % pp; empty: evenly. Its length is pp x vpp.
   std::vector<int64_t> num_layer_list;
+  SizeFlags size_flags;
 
   int world_size() const { return tensor_model_parallel_size * pipeline_model_parallel_size * data_parallel_size; }
   int expert_data_parallel_size() const {

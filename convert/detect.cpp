@@ -4,15 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/reader.h"
-#include "convert/dcp.h"
-#include "convert/deepspeed.h"
-#include "convert/huggingface.h"
-#include "convert/megatron.h"
+#include "convert/formats.h"
 #include "convert/megatron/iterations.h"
-#include "convert/megatron/tree.h"
-#include "convert/megatron_dist.h"
-#include "convert/meta.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -44,56 +37,28 @@ const char* part_of_a_checkpoint(const fs::path& folder) {
   return nullptr;
 }
 
-}  // namespace
-
-std::string_view format_name(Format format) {
-  switch (format) {
-    case Format::kNative:
-      return "ms";
-    case Format::kHuggingFace:
-      return "hf";
-    case Format::kMegatron:
-      return "mg";
-    case Format::kMegatronDist:
-      return "dist";
-    case Format::kDcp:
-      return "dcp";
-    case Format::kDeepSpeed:
-      return "ds";
-    case Format::kUniversal:
-      return "ucp";
-    case Format::kMeta:
-      return "meta";
-    case Format::kGguf:
-      return "gguf";
-  }
-  return "";
+// An iteration of Megatron's torch_dist that lacks the file written last. Plain DCP has no such file, so this has to be
+// asked before the folder is taken for one.
+void refuse_torn_megatron_dist(const fs::path& folder) {
+  const auto torn = megatron_iterations(folder, [](const fs::path& inner) { return is_dcp(inner.string()); });
+  if (torn.empty()) return;
+  throw Error(
+      ErrorCode::kCorruptData,
+      cat(torn[0].string(), ": no metadata.json, which Megatron writes when all is there: that save was cut short"));
 }
+
+}  // namespace
 
 Detection detect_format(const std::string& path) {
   const fs::path folder(path);
   if (!fs::exists(folder)) throw Error(ErrorCode::kNotFound, cat(path, ": no such folder"));
   if (!fs::is_directory(folder))
     throw Error(ErrorCode::kInvalidArgument, cat(path, ": not a folder; give the one that holds it"));
-  if (ckpt::is_native(folder)) return {Format::kNative, "manifest.json with our magic"};
-  for (const char* weights :
-       {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (!fs::exists(folder / weights)) continue;
-    if (fs::exists(folder / "config.json")) return {Format::kHuggingFace, cat("config.json and ", weights)};
-    throw Error(ErrorCode::kNotFound, cat(path, ": ", weights, " without a config.json; the model's shape is in that"));
+  for (const FormatRow& row : formats()) {
+    if (row.sign == nullptr) continue;
+    if (row.format == Format::kDcp) refuse_torn_megatron_dist(folder);
+    if (std::string sign = row.sign(path); !sign.empty()) return {row.format, std::move(sign)};
   }
-  if (const std::string sign = meta_sign(path); !sign.empty()) return {Format::kMeta, sign};
-  if (const std::string sign = megatron_sign(folder); !sign.empty()) return {Format::kMegatron, sign};
-  if (const std::string sign = megatron_dist_sign(path); !sign.empty()) return {Format::kMegatronDist, sign};
-  if (const auto torn = megatron_iterations(folder, [](const fs::path& inner) { return is_dcp(inner.string()); });
-      !torn.empty()) {
-    throw Error(
-        ErrorCode::kCorruptData,
-        cat(torn[0].string(), ": no metadata.json, which Megatron writes when all is there: that save was cut short"));
-  }
-  if (const std::string sign = dcp_sign(path); !sign.empty()) return {Format::kDcp, sign};
-  if (const std::string sign = deepspeed_sign(path); !sign.empty()) return {Format::kDeepSpeed, sign};
-  if (const std::string sign = universal_sign(path); !sign.empty()) return {Format::kUniversal, sign};
   if (const char* part = part_of_a_checkpoint(folder)) throw Error(ErrorCode::kNotFound, cat(path, ": ", part));
   throw Error(ErrorCode::kNotFound,
               cat(path,
@@ -108,15 +73,9 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
   const Detection found = detect_format(path);
   const std::string text = cat(path, ": format ", format_name(found.format), " (", found.rule, ")");
   core::log(found.format == Format::kNative ? core::LogLevel::kDebug : core::LogLevel::kInfo, "convert.detect", text);
-  if (found.format == Format::kHuggingFace) return open_huggingface(path);
-  if (found.format == Format::kNative) return ckpt::open_native(path);
+  const ConvertOptions defaults;
   std::vector<std::string> decisions;
-  auto source = found.format == Format::kMegatron       ? open_megatron(path, {}, decisions)
-                : found.format == Format::kMegatronDist ? open_megatron_dist(path, {}, decisions)
-                : found.format == Format::kDcp          ? open_dcp(path, {}, decisions)
-                : found.format == Format::kDeepSpeed    ? open_deepspeed(path, {}, decisions)
-                : found.format == Format::kUniversal    ? open_universal(path, {}, decisions)
-                                                        : open_meta(path, "", decisions);
+  auto source = format_row(found.format).open(path, {.options = defaults, .family = nullptr, .extras = {}}, decisions);
   for (const std::string& decision : decisions) core::log_info("convert.source", decision);
   return source;
 }

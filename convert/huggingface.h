@@ -18,6 +18,10 @@
 
 namespace ms::convert {
 
+// "config.json and model.safetensors"; empty if `folder` holds no weights under Hugging Face's file names. Throws
+// kNotFound for such weights without a config.json.
+std::string huggingface_sign(const std::string& folder);
+
 // info().model_extra carries what the way back needs: "family", "hf_config", "hf_generation_config" (if there is one).
 //
 // A stored lm_head of a tied model must equal the embedding and is left out; rotary buffers are ignored. Throws

@@ -138,6 +138,18 @@ NamedTensors::Table HuggingFaceFolder::open_indexed(const std::string& index_pat
 
 }  // namespace
 
+std::string huggingface_sign(const std::string& folder) {
+  for (const WeightFiles& files : kWeightFiles) {
+    for (const char* name : {files.single, files.index}) {
+      if (!fs::exists(fs::path(folder) / name)) continue;
+      if (fs::exists(fs::path(folder) / "config.json")) return cat("config.json and ", name);
+      throw Error(ErrorCode::kNotFound,
+                  cat(folder, ": ", name, " without a config.json; the model's shape is in that"));
+    }
+  }
+  return "";
+}
+
 std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family) {
   const HfConfig config = read_hf_config((fs::path(folder) / "config.json").string(), family);
   HuggingFaceFolder files(folder);

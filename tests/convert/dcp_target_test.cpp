@@ -151,13 +151,13 @@ TEST(DcpTargetTest, WhatDoesNotGo) {
   options.target_tensor_parallel_size = 2;
   thrown = test::thrown_by([&] { convert_checkpoint(options); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("no parallel layout"));
+  EXPECT_THAT(thrown.text, HasSubstr("--target-tensor-parallel-size applies to ms, mg and dist results"));
   options.target_tensor_parallel_size = 1;
   options.save_model_type = Format::kNative;
   options.target_data_parallel_size = 2;
   thrown = test::thrown_by([&] { convert_checkpoint(options); });
   EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("--target-data-parallel-size is of a dcp result"));
+  EXPECT_THAT(thrown.text, HasSubstr("--target-data-parallel-size applies to dcp results"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 

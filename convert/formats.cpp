@@ -1,0 +1,268 @@
+#include "convert/formats.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "ckpt/layout.h"
+#include "ckpt/native_sink.h"
+#include "ckpt/reader.h"
+#include "convert/dcp.h"
+#include "convert/dcp_target.h"
+#include "convert/deepspeed.h"
+#include "convert/deepspeed/universal_target.h"
+#include "convert/gguf_target.h"
+#include "convert/huggingface.h"
+#include "convert/megatron.h"
+#include "convert/megatron/tree.h"
+#include "convert/megatron_dist.h"
+#include "convert/meta.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+using Decisions = std::vector<std::string>;
+
+ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions& options) {
+  ckpt::ModelLayout layout;
+  layout.size_flags = ckpt::kTargetSizeFlags;
+  layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
+  layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
+  core::TransformerConfig slots = source.info().model;  // no-op layers are counted with the others
+  slots.num_layers += static_cast<int64_t>(options.extras.noop_layers.size());
+  layout.virtual_pipeline_model_parallel_size =
+      options.extras.dualpipev ? 2
+                               : ckpt::virtual_pipeline_size(slots, layout.pipeline_model_parallel_size,
+                                                             options.num_layers_per_virtual_pipeline_stage);
+  layout.num_layer_list = options.num_layer_list;
+  if (!source.info().model.has_experts()) {
+    if (options.target_expert_parallel_size != 1 || options.expert_tensor_parallel_size || options.moe_tp_extend_ep ||
+        options.moe_grouped_gemm) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--target-expert-parallel-size, --expert-tensor-parallel-size, --moe-tp-extend-ep and "
+                      "--moe-grouped-gemm are of models with experts, and ",
+                      options.load_dir, " has none"));
+    }
+    return layout;
+  }
+  const int tp = layout.tensor_model_parallel_size;
+  layout.expert_model_parallel_size = options.target_expert_parallel_size;
+  layout.expert_tensor_parallel_size = options.expert_tensor_parallel_size.value_or(tp);
+  if (options.moe_tp_extend_ep) {
+    if (options.expert_tensor_parallel_size.value_or(1) != 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--moe-tp-extend-ep gives each tensor-parallel rank whole experts, so "
+                  "--expert-tensor-parallel-size can only be 1 with it");
+    }
+    layout.expert_model_parallel_size *= tp;
+    layout.expert_tensor_parallel_size = 1;
+  }
+  // As few data-parallel ranks as hold all experts.
+  const int expert_ranks = layout.expert_model_parallel_size * layout.expert_tensor_parallel_size;
+  layout.data_parallel_size = std::lcm(tp, expert_ranks) / tp;
+  return layout;
+}
+
+Target native_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  const ckpt::ModelLayout layout = target_layout(source, options);
+  Target target;
+  target.info = source.info();
+  target.info.layout = ckpt::layout_to_json(layout);
+  ckpt::validate_layout(layout, target.info.model);
+  const auto specs = ckpt::parameter_specs(target.info.model);
+  ckpt::ShardList list =
+      ckpt::shards_of_checkpoint(layout, target.info.model, specs, request.roles,
+                                 [&](size_t spec, core::TensorRole role) -> std::optional<core::DType> {
+                                   if (!ckpt::has_role(specs[spec], role)) return std::nullopt;
+                                   if (role != core::TensorRole::kParam) {
+                                     const auto tensor = source.shards().find(specs[spec].key, role);
+                                     return tensor ? std::optional(source.shards().dtype(*tensor)) : std::nullopt;
+                                   }
+                                   return request.dtype(specs[spec].key);
+                                 });
+  target.shards = std::move(list.shards);
+  ckpt::NativeSinkOptions sink;
+  sink.root = options.save_dir;
+  sink.rank_of_target = std::move(list.ranks);
+  sink.num_ranks = layout.world_size();
+  sink.producer = "msckpt convert";
+  sink.compress = options.compress;
+  sink.write_path = options.write_path;
+  if (!options.dry_run) target.sink = ckpt::make_native_sink(std::move(sink));
+  return target;
+}
+
+// A tree, or torch_dist.
+Target megatron_target(const TargetRequest& request, bool dist, std::vector<std::string>& decisions) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  MegatronTargetOptions asked;
+  asked.root = options.save_dir;
+  asked.layout = target_layout(source, options);
+  asked.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
+  asked.moe_grouped_gemm = options.moe_grouped_gemm;
+  asked.moe_tp_extend_ep = options.moe_tp_extend_ep;
+  asked.extras = options.extras;
+  asked.naming = options.target_norm_naming.value_or(dist ? MegatronNaming::kTransformerEngine : asked.naming);
+  asked.args = options.mg_args.value_or(asked.args);
+  asked.with_optimizer = request.with_optimizer;
+  asked.use_distributed_optimizer = options.use_distributed_optimizer;
+  asked.write_path = options.write_path;
+  const auto make = dist ? make_megatron_dist_target : make_megatron_tree_target;
+  MegatronTarget made = make(source, asked, request.dtype, decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
+// The config.json of the result. copy_from: the folder that came with it, if there is one.
+json result_config(const TargetRequest& request, std::string* copy_from) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  const core::DType dtype = request.dtype(std::string(kWordEmbeddings));
+  const ckpt::CheckpointInfo& info = source.info();
+  json original = info.model_extra.value("hf_config", json());
+  if (!options.hf_cfg_dir.empty()) {
+    HfConfig given = read_hf_config(options.hf_cfg_dir, request.family);
+    if (info.model.mtp_num_layers == 0)
+      given.model.mtp_num_layers = 0;  // transformers leaves such layers out, and the key in
+    if (!same_model(given.model, info.model)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",
+                      options.load_dir));
+    }
+    original = given.original;
+    *copy_from = options.hf_cfg_dir;
+  } else if (request.from == Format::kHuggingFace) {
+    *copy_from = options.load_dir;
+  }
+  return make_hf_config(info.model, original, dtype, request.family);
+}
+
+Target huggingface_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  Target target;
+  target.info = source.info();
+  HfSinkOptions sink;
+  sink.folder = options.save_dir;
+  sink.max_shard_size_bytes = options.max_shard_size_bytes;
+  sink.config = result_config(request, &sink.copy_from);
+  sink.generation_config = target.info.model_extra.value("hf_generation_config", json());
+  sink.family = request.family;
+  const Family& family =
+      request.family != nullptr ? *request.family : find_family(sink.config.at("model_type").get<std::string>());
+  target.shards = hf_targets(family, target.info.model, request.dtype);
+  target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
+  return target;
+}
+
+Target dcp_target(const TargetRequest& request, std::vector<std::string>& decisions) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  DcpTargetOptions asked;
+  asked.folder = options.save_dir;
+  asked.data_parallel_size = options.target_data_parallel_size;
+  asked.with_optimizer = request.with_optimizer;
+  asked.write_path = options.write_path;
+  std::string copy_from;
+  asked.config = result_config(request, &copy_from);
+  DcpTarget made = make_dcp_target(source, asked, request.dtype, decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
+Target universal_target(const TargetRequest& request, std::vector<std::string>& decisions) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  require_dense_model(source.info().model, options.load_dir, "such a ucp result is not written yet");
+  UniversalTargetOptions asked;
+  asked.root = options.save_dir;
+  std::string copy_from;
+  asked.config = result_config(request, &copy_from);
+  asked.with_optimizer = request.with_optimizer;
+  asked.write_path = options.write_path;
+  UniversalTarget made = make_universal_target(source, asked, request.dtype, decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
+Target gguf_target(const TargetRequest& request, std::vector<std::string>& decisions) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  GgufTargetOptions asked;
+  asked.folder = options.save_dir;
+  asked.config = result_config(request, &asked.tokenizer_folder);
+  asked.q8_0 = options.q8_0;
+  GgufTarget made = make_gguf_target(source, asked, request.dtype, decisions);
+  return {std::move(made.shards), source.info(), std::move(made.sink)};
+}
+
+std::string native_sign(const std::string& path) { return ckpt::is_native(path) ? "manifest.json with our magic" : ""; }
+
+MegatronOptions megatron_options(const SourceRequest& request) {
+  return {.true_vocab_size = request.options.true_vocab_size,
+          .drop_optimizer = request.options.drop_optimizer,
+          .extras = request.extras,
+          .hf_cfg_dir = request.options.hf_cfg_dir};
+}
+
+HfNamedOptions hf_named_options(const SourceRequest& request) {
+  return {request.options.hf_cfg_dir, request.options.drop_optimizer};
+}
+
+const FormatRow kFormats[] = {
+    {Format::kNative, "ms", "a ms checkpoint", true, native_sign,
+     [](const std::string& path, const SourceRequest&, Decisions&) { return ckpt::open_native(path); }, native_target},
+    {Format::kHuggingFace, "hf", "a Hugging Face folder", false, huggingface_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions&) {
+       return open_huggingface(path, request.family);
+     },
+     huggingface_target},
+    {Format::kMeta, "meta", "a folder of Meta's files", false, meta_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_meta(path, request.options.hf_cfg_dir, decisions);
+     },
+     nullptr},
+    {Format::kMegatron, "mg", "a mg checkpoint", true, [](const std::string& path) { return megatron_sign(path); },
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_megatron(path, megatron_options(request), decisions);
+     },
+     [](const TargetRequest& request, Decisions& decisions) { return megatron_target(request, false, decisions); }},
+    {Format::kMegatronDist, "dist", "a dist checkpoint", true, megatron_dist_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_megatron_dist(path, megatron_options(request), decisions);
+     },
+     [](const TargetRequest& request, Decisions& decisions) { return megatron_target(request, true, decisions); }},
+    {Format::kDcp, "dcp", "a dcp checkpoint", true, dcp_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_dcp(path, hf_named_options(request), decisions);
+     },
+     dcp_target},
+    {Format::kDeepSpeed, "ds", "a ds checkpoint", true, deepspeed_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_deepspeed(path, hf_named_options(request), decisions);
+     },
+     nullptr},
+    {Format::kUniversal, "ucp", "a ucp checkpoint", true, universal_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_universal(path, hf_named_options(request), decisions);
+     },
+     universal_target},
+    {Format::kGguf, "gguf", "a gguf file", false, nullptr, nullptr, gguf_target},
+};
+
+}  // namespace
+
+std::span<const FormatRow> formats() { return kFormats; }
+
+const FormatRow& format_row(Format format) {
+  const auto row =
+      std::find_if(std::begin(kFormats), std::end(kFormats), [&](const FormatRow& r) { return r.format == format; });
+  MS_CHECK(row != std::end(kFormats), "no row for format ", static_cast<int>(format));
+  return *row;
+}
+
+}  // namespace ms::convert

@@ -1,0 +1,63 @@
+// The table of formats: how each is recognised, opened and written. A new format is one row, in formats.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/shard_table.h"
+#include "ckpt/sink.h"
+#include "ckpt/source.h"
+#include "convert/convert_options.h"
+#include "convert/format.h"
+
+namespace ms::convert {
+
+struct Family;
+
+// What a format's reader gets besides the path.
+struct SourceRequest {
+  const ConvertOptions& options;
+  const Family* family = nullptr;  // of --name-map; null: the one that config.json names
+  PipelineExtras extras;           // of a mg source whose args do not say it
+};
+
+// What a format's writer gets.
+struct TargetRequest {
+  const ckpt::Source& source;
+  const ConvertOptions& options;
+  Format from = Format::kNative;
+  const Family* family = nullptr;                            // of --name-map or --model-type-hf; null: config.json's
+  std::function<core::DType(const std::string& key)> dtype;  // of a canonical parameter in the result
+  std::span<const core::TensorRole> roles;                   // that go into the result
+  bool with_optimizer = false;                               // roles has optimizer state
+};
+
+struct Target {
+  ckpt::ShardTable shards;
+  ckpt::CheckpointInfo info;
+  std::unique_ptr<ckpt::Sink> sink;  // null in a dry run of a native target
+};
+
+struct FormatRow {
+  Format format;
+  std::string_view name;
+  std::string_view noun;  // "a Hugging Face folder"
+  bool holds_optimizer;   // a result can take optimizer state
+  // What in the folder says that it is this format; empty if nothing does. Null: not recognised by content.
+  std::string (*sign)(const std::string& path);
+  // Appends to `decisions` what is not simply taken over, one sentence each. Null: the format is only written.
+  std::unique_ptr<ckpt::Source> (*open)(const std::string& path, const SourceRequest& request,
+                                        std::vector<std::string>& decisions);
+  // Touches no file before ckpt::execute calls the sink, but refuses a place that is taken. Null: only read.
+  Target (*make_target)(const TargetRequest& request, std::vector<std::string>& decisions);
+};
+
+// In the order in which a folder is asked for its format.
+std::span<const FormatRow> formats();
+const FormatRow& format_row(Format format);
+
+}  // namespace ms::convert

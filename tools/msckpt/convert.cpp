@@ -1,0 +1,212 @@
+#include "tools/msckpt/convert.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/inspect.h"
+#include "convert/convert.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "tools/guard.h"
+#include "tools/msckpt/common.h"
+#include "tools/msckpt/layout_flags.h"
+#include "tools/msckpt/write_flags.h"
+
+namespace ms::tools::msckpt {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+struct ConvertFlags {
+  convert::ConvertOptions options;  // what needs no reading beyond CLI11's
+  bool json = false;
+  std::string load_model_type, save_model_type, dtype, max_shard_size = "5GB", target_norm_naming, mg_args;
+  LayoutFlags layout;
+  WriteFlags write;
+};
+
+// Flags of the converters that users come from: of the same meaning as one of ours, or of none.
+void add_script_flags(CLI::App& verb, ConvertFlags& flags) {
+  const char* group = "Flags of MindSpeed-LLM's and Megatron's script lines";
+  const std::map<std::string, std::string> impls = {{"local", "local"}, {"transformer_engine", "te"}};
+  verb.add_option("--transformer-impl,--saver-transformer-impl", flags.target_norm_naming,
+                  "local or transformer_engine: --target-norm-naming local or te")
+      ->transform(CLI::Transformer(impls))
+      ->check(CLI::IsMember({"local", "te"}))
+      ->group(group);
+  const std::map<std::string, std::string> savers = {{"core", "mg"}, {"mcore", "mg"}, {"megatron", "mg"}};
+  verb.add_option("--saver", flags.save_model_type, "core, mcore or megatron: --save-model-type mg")
+      ->transform(CLI::CheckedTransformer(savers))
+      ->group(group);
+  for (const char* dtype : {"bf16", "fp16"}) {
+    verb.add_flag_callback(
+            core::cat("--", dtype), [&flags, dtype] { flags.dtype = dtype; }, core::cat("--dtype ", dtype))
+        ->group(group);
+  }
+  verb.add_option_function<std::string>(
+          "--model-type", [](const std::string&) {}, "GPT: there are no others")
+      ->check(CLI::IsMember({"GPT"}))
+      ->group(group);
+  verb.add_option("--num-layers", flags.options.claims.num_layers, "What the model has, or this is an error")
+      ->group(group);
+  verb.add_option("--first-k-dense-replace", flags.options.claims.first_k_dense_replace, "Checked as --num-layers is")
+      ->group(group);
+  verb.add_option("--mtp-num-layers", flags.options.claims.mtp_num_layers, "Checked as --num-layers is")->group(group);
+  for (const convert::ScriptFlag& flag : convert::script_flags()) {
+    const std::string help =
+        core::cat(flag.use == convert::ScriptFlagUse::kRefused ? "refused: " : "changes nothing: ", flag.why);
+    const auto take = [&flags, name = flag.name] { flags.options.script_flags.emplace_back(name); };
+    if (flag.values == 0) {
+      verb.add_flag_callback(flag.name, take, help)->group(group);
+      continue;
+    }
+    CLI::Option* option = verb.add_option_function<std::vector<std::string>>(
+        flag.name, [take](const std::vector<std::string>&) { take(); }, help);
+    option->expected(flag.values == convert::kManyValues ? 1 : flag.values,
+                     flag.values == convert::kManyValues ? CLI::detail::expected_max_vector_size : flag.values);
+    option->group(group);
+  }
+}
+
+void add_format_flags(CLI::App& verb, ConvertFlags& flags) {
+  verb.add_option(
+      "--load-model-type,--from", flags.load_model_type,
+      "Format of the source: hf (Hugging Face), mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist), "
+      "dcp (PyTorch), ds (DeepSpeed), ucp (its universal checkpoints), meta (consolidated.*.pth) or ms "
+      "(ours) (what the folder's content says)");
+  verb.add_option("--save-model-type,--to", flags.save_model_type,
+                  "Format of the result: hf, mg, dist, dcp, ucp, gguf or ms (hf of a ms source, else ms)");
+  verb.add_option("--dtype,--params-dtype", flags.dtype,
+                  "Element type of all weights: fp32, bf16 or fp16; for a gguf result also q8_0 (as the source has "
+                  "them)");
+  verb.add_flag("--drop-optimizer", flags.options.drop_optimizer, "Leave out master weights and moments");
+}
+
+void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, std::string& max_shard_size) {
+  verb.add_option("--hf-cfg-dir", options.hf_cfg_dir,
+                  "Folder whose config.json and tokenizer files go into a hf or gguf result; its config.json says the "
+                  "model of a dcp, ds, ucp or meta source, and of a dcp or ucp result (the source's own)");
+  verb.add_option("--model-type-hf", options.claims.model_type_hf,
+                  "Family of the source, and of a hf, dcp, ucp or gguf result: MindSpeed-LLM's name or one of msckpt "
+                  "families (what the source says, or the first family that can hold the model)");
+  verb.add_option("--name-map", options.name_map,
+                  "JSON file with the tensor names of a hf source or result, for a family of your own");
+  verb.add_option("--lora", options.lora, "Folder of a PEFT LoRA adapter to merge into the weights");
+  verb.add_option("--max-shard-size", max_shard_size, "Largest file of a hf result (5GB)");
+}
+
+void add_megatron_flags(CLI::App& verb, ConvertFlags& flags) {
+  convert::ConvertOptions& options = flags.options;
+  verb.add_option("--true-vocab-size", options.true_vocab_size,
+                  "Rows of a Megatron source's vocabulary that are not padding (what its args say)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--noop-layers", options.extras.noop_layers,
+                  "MindSpeed-LLM's no-op layers, for example 2,7, among all layers of a mg result, or of a mg source "
+                  "whose args do not list them (none)")
+      ->delimiter(',');
+  verb.add_option_function<std::string>(
+          "--schedules-method", [&options](const std::string&) { options.extras.dualpipev = true; },
+          "dualpipev: layers of a mg result lie in a V, two chunks a stage; or of a mg source whose args do not say so")
+      ->check(CLI::IsMember({"dualpipev"}));
+  verb.add_flag("--moe-tp-extend-ep", options.moe_tp_extend_ep,
+                "Deal whole experts of a ms, mg or dist result to EP x TP ranks");
+  verb.add_flag("--moe-grouped-gemm", options.moe_grouped_gemm,
+                "Name the experts of a mg or dist result as grouped layers do");
+  verb.add_option("--target-norm-naming", flags.target_norm_naming,
+                  "Names of norms in a mg result: local (megatron-core's own layers) or te (Transformer Engine); in a "
+                  "dist result: whose modules have an extra state (mg: local, dist: te)");
+  verb.add_option("--mg-args", flags.mg_args,
+                  "What args of a mg or dist result are: namespace, dict or omit (namespace, as Megatron wants it)");
+  verb.add_flag("--use-distributed-optimizer", options.use_distributed_optimizer,
+                "Write optimizer state of a mg or dist result as the distributed optimizer's");
+  verb.add_option("--make-vocab-size-divisible-by", options.make_vocab_size_divisible_by,
+                  "Pad the vocabulary of a mg or dist result to a multiple of this x TP (as the model says)")
+      ->check(CLI::PositiveNumber);
+}
+
+convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process& process) {
+  convert::ConvertOptions options = flags.options;
+  const auto& target = flags.layout.target;
+  options.save_dir = flags.write.save_dir;
+  options.dry_run = flags.write.dry_run;
+  options.compress = flags.write.compress;
+  options.write_path = core::parse_write_path(flags.write.write_path);
+  if (!flags.load_model_type.empty()) {
+    options.load_model_type = convert::parse_format(flags.load_model_type, "--load-model-type");
+  }
+  if (!flags.save_model_type.empty()) {
+    options.save_model_type = convert::parse_format(flags.save_model_type, "--save-model-type");
+  }
+  options.target_tensor_parallel_size = target.tensor_model_parallel_size;
+  options.target_pipeline_parallel_size = target.pipeline_model_parallel_size;
+  options.target_data_parallel_size = target.data_parallel_size;
+  options.target_expert_parallel_size = target.expert_model_parallel_size;
+  options.expert_tensor_parallel_size = flags.layout.expert_tensor_parallel_size;
+  options.num_layer_list = target.num_layer_list;
+  options.num_layers_per_virtual_pipeline_stage = flags.layout.num_layers_per_virtual_pipeline_stage;
+  options.q8_0 = flags.dtype == "q8_0";
+  if (!flags.dtype.empty() && !options.q8_0) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
+  options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
+  if (!flags.target_norm_naming.empty()) {
+    options.target_norm_naming = convert::parse_norm_naming(flags.target_norm_naming, "--target-norm-naming");
+  }
+  if (!flags.mg_args.empty()) options.mg_args = convert::parse_args_form(flags.mg_args, "--mg-args");
+  std::sort(options.extras.noop_layers.begin(), options.extras.noop_layers.end());
+  const auto& script = options.script_flags;
+  options.claims.add_qkv_bias = std::find(script.begin(), script.end(), "--add-qkv-bias") != script.end();
+  options.execute = execute_options(flags.write, process, "convert");
+  return options;
+}
+
+int run_convert(const ConvertFlags& flags, const Process& process) {
+  const std::string load_dir = single_path(process, flags.options.load_dir, "--load-dir");
+  if (load_dir.empty()) return 0;
+  if (flags.write.save_dir.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--save-dir is missing: where should the checkpoint go?");
+  }
+  convert::ConvertOptions options = convert_options(flags, process);
+  options.load_dir = load_dir;
+  const convert::ConvertReport report = convert::convert_checkpoint(options);
+  core::log_progress("");
+  core::log_info("msckpt.convert",
+                 cat(options.load_dir, " is ", convert::format_name(report.from), " (", report.detected_by, ")"));
+  for (const std::string& decision : report.decisions) core::log_info("msckpt.convert", decision);
+  core::log_info("msckpt.convert", cat(options.dry_run ? "would write " : "", report.tensors, " tensors, ",
+                                       ckpt::bytes_text(report.bytes), " as ", convert::format_name(report.to)));
+  if (flags.json) {
+    print_json(convert::to_json(report));
+  } else {
+    print(report.path + "\n");
+  }
+  return 0;
+}
+
+}  // namespace
+
+Verb add_convert(CLI::App& app) {
+  const auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* verb = add_command(app, "convert",
+                               "turn a checkpoint or a model's folder (Hugging Face, Megatron, FSDP, DeepSpeed, Meta, "
+                               "ours) into another format",
+                               flags->json);
+  verb->add_option("--load-dir", flags->options.load_dir,
+                   "Folder to read; its content says the format; - reads the path from stdin")
+      ->required();
+  add_write_flags(*verb, flags->write, "Folder to make; the path made is printed");
+  add_format_flags(*verb, *flags);
+  add_common_layout_flags(*verb, flags->layout, "a ms, mg or dist result");
+  verb->add_option("--target-data-parallel-size,--dp", flags->layout.target.data_parallel_size,
+                   "FSDP ranks that a dcp result is cut for, a file for each (1)")
+      ->check(CLI::Range(1, 1 << 20));
+  add_hugging_face_flags(*verb, flags->options, flags->max_shard_size);
+  add_megatron_flags(*verb, *flags);
+  add_script_flags(*verb, *flags);
+  return {verb, [flags](const Process& process) { return run_convert(*flags, process); }};
+}
+
+}  // namespace ms::tools::msckpt

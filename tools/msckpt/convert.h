@@ -1,0 +1,10 @@
+// msckpt convert: brings a checkpoint from one format into another (convert/convert.h).
+#pragma once
+
+#include "tools/msckpt/verb.h"
+
+namespace ms::tools::msckpt {
+
+Verb add_convert(CLI::App& app);
+
+}  // namespace ms::tools::msckpt

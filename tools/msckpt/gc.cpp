@@ -1,0 +1,77 @@
+#include "tools/msckpt/gc.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/gc.h"
+#include "ckpt/inspect.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "tools/guard.h"
+#include "tools/msckpt/common.h"
+
+namespace ms::tools::msckpt {
+namespace {
+
+using core::cat;
+using nlohmann::json;
+
+struct GcFlags {
+  std::vector<std::string> paths;
+  bool json = false, dry_run = false;
+  ckpt::Retention retention;
+};
+
+int run_gc(const GcFlags& flags) {
+  for (const std::string& root : input_paths(flags.paths)) {
+    const ckpt::GcReport report = ckpt::collect_garbage(root, {flags.retention, flags.dry_run});
+    for (const std::string& note : report.notes) core::log_warning("msckpt.gc", note);
+    json items = json::array();
+    std::string text;
+    int64_t freed = 0;
+    for (const ckpt::GcItem& item : report.items) {
+      items.push_back({{"path", item.path.string()},
+                       {"reason", item.reason},
+                       {"bytes", item.bytes},
+                       {"bytes_freed", item.bytes_freed}});
+      text += item.path.string() + "\n";
+      freed += item.bytes_freed;
+    }
+    core::log_info("msckpt.gc", cat(flags.dry_run ? "would remove " : "removed ", report.items.size(),
+                                    report.items.size() == 1 ? " directory of " : " directories of ", root, ", ",
+                                    ckpt::bytes_text(freed), "; the newest whole one is ",
+                                    report.newest.empty() ? "absent" : report.newest.filename().string()));
+    if (flags.json) {
+      print_json({{"schema", ckpt::kJsonSchema},
+                  {"verb", "gc"},
+                  {"path", root},
+                  {"dry_run", flags.dry_run},
+                  {"newest", report.newest.string()},
+                  {"bytes_freed", freed},
+                  {"removed", std::move(items)},
+                  {"notes", report.notes}});
+    } else {
+      print(text);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Verb add_gc(CLI::App& app) {
+  const auto flags = std::make_shared<GcFlags>();
+  CLI::App* verb =
+      add_command(app, "gc", "remove what dead writers left, and generations that a rule gives up", flags->json);
+  add_paths(*verb, flags->paths, "Checkpoint roots");
+  verb->add_option("--keep-last", flags->retention.keep_last, "Newest generations to keep (all)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--retain-interval", flags->retention.retain_interval,
+                   "Keep the newest, and iterations that are multiples of this (all)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--dry-run", flags->dry_run, "Print what would go, remove nothing");
+  return {verb, [flags](const Process&) { return run_gc(*flags); }};
+}
+
+}  // namespace ms::tools::msckpt

@@ -1,0 +1,10 @@
+// msckpt inspect: what a checkpoint holds: layout, model, tensors, statistics of one tensor.
+#pragma once
+
+#include "tools/msckpt/verb.h"
+
+namespace ms::tools::msckpt {
+
+Verb add_inspect(CLI::App& app);
+
+}  // namespace ms::tools::msckpt

@@ -1,0 +1,80 @@
+#include "tools/msckpt/layout_flags.h"
+
+#include <string>
+
+#include "core/error.h"
+
+namespace ms::tools::msckpt {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+void add_common_layout_flags(CLI::App& verb, LayoutFlags& flags, const char* of) {
+  const auto help = [&](const char* before, const char* after) { return cat(before, of, after); };
+  verb.add_option("--target-tensor-parallel-size,--tp", flags.target.tensor_model_parallel_size,
+                  help("Tensor-parallel ranks of ", " (1)"));
+  verb.add_option("--target-pipeline-parallel-size,--pp", flags.target.pipeline_model_parallel_size,
+                  help("Pipeline stages of ", " (1)"));
+  verb.add_option(
+          "--num-layers-per-virtual-pipeline-stage", flags.num_layers_per_virtual_pipeline_stage,
+          help("Layers in each chunk of the stages of ", "; chunks go to the stages in turn (one chunk a stage)"))
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--num-layer-list", flags.target.num_layer_list,
+                  help("Layers of each stage of ", ", for example 3,4,4,3 (evenly)"))
+      ->delimiter(',');
+  verb.add_option("--target-expert-parallel-size,--target-expert-model-parallel-size,--ep",
+                  flags.target.expert_model_parallel_size,
+                  help("Ranks that the experts of each layer of ", " are spread over (1)"))
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--expert-tensor-parallel-size", flags.expert_tensor_parallel_size,
+                  help("Ranks that share each expert of ", " (the tensor-parallel size)"))
+      ->check(CLI::PositiveNumber);
+}
+
+void add_layout_flags(CLI::App& verb, LayoutFlags& flags) {
+  add_common_layout_flags(verb, flags, "the result");
+  verb.add_option("--target-data-parallel-size,--dp", flags.target.data_parallel_size,
+                  "Data-parallel ranks of the result; only with --target-zero-stage they hold different state (1)");
+  verb.add_option("--decoder-first-pipeline-num-layers", flags.first_num_layers,
+                  "Layers of the result's first stage; the other stages share the rest evenly (evenly)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--decoder-last-pipeline-num-layers", flags.last_num_layers,
+                  "Layers of the result's last stage; the other stages share the rest evenly (evenly)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--target-zero-stage", flags.target.zero_stage,
+                  "What the data-parallel ranks share out: 0 nothing, 1 and 2 optimizer state, 3 parameters too (0)")
+      ->check(CLI::Range(0, 3));
+  verb.add_flag_callback(
+      "--target-use-distributed-optimizer", [&flags] { flags.target.zero_stage = 1; }, "Same as --target-zero-stage 1");
+}
+
+ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& source) {
+  ckpt::ModelLayout layout = flags.target;
+  layout.size_flags = ckpt::kTargetSizeFlags;
+  const auto& model = source.info().model;
+  const int pp = layout.pipeline_model_parallel_size;
+  layout.virtual_pipeline_model_parallel_size =
+      ckpt::virtual_pipeline_size(model, pp, flags.num_layers_per_virtual_pipeline_stage);
+  if (flags.first_num_layers > 0 || flags.last_num_layers > 0) {
+    if (!layout.num_layer_list.empty() || flags.num_layers_per_virtual_pipeline_stage > 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go neither with "
+                  "--num-layer-list nor with --num-layers-per-virtual-pipeline-stage");
+    }
+    layout.num_layer_list =
+        ckpt::uneven_layer_list(model.num_layers, pp, flags.first_num_layers, flags.last_num_layers);
+  }
+  if (!layout.num_layer_list.empty() && flags.num_layers_per_virtual_pipeline_stage > 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--num-layer-list says how many layers each stage has, and so does "
+                "--num-layers-per-virtual-pipeline-stage: give one of them");
+  }
+  // MindSpeed-LLM's default: as many ranks share an expert as share a dense layer.
+  layout.expert_tensor_parallel_size = flags.expert_tensor_parallel_size.value_or(
+      flags.target.expert_model_parallel_size > 1 ? layout.tensor_model_parallel_size
+                                                  : layout.expert_tensor_parallel_size);
+  return layout;
+}
+
+}  // namespace ms::tools::msckpt

@@ -1,0 +1,158 @@
+#include "tools/msckpt/verify.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ckpt/commit.h"
+#include "ckpt/inspect.h"
+#include "ckpt/manifest.h"
+#include "ckpt/reader.h"
+#include "ckpt/verify.h"
+#include "convert/detect.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "tools/guard.h"
+#include "tools/msckpt/common.h"
+
+namespace ms::tools::msckpt {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using nlohmann::json;
+
+struct VerifyFlags {
+  std::vector<std::string> paths;
+  bool json = false, fast = false, all = false, drop_optimizer = false;
+  std::string against;
+  int threads = default_threads();
+};
+
+// A root stands for its newest generation, whole or not: falling back would hide the damage.
+std::vector<std::filesystem::path> generations_to_verify(const std::string& path, bool all) {
+  if (std::filesystem::exists(std::filesystem::path(path) / ckpt::kManifestName)) return {path};
+  const auto generations = ckpt::list_generations(path);
+  if (generations.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                cat(path, ": no checkpoint here: no ", ckpt::kManifestName, " and no iter_* directory"));
+  }
+  std::vector<std::filesystem::path> paths;
+  for (const ckpt::Generation& generation : generations) paths.push_back(generation.path);
+  if (const auto note = ckpt::pointer_note(path, generations.front().iteration)) {
+    core::log_warning("msckpt.verify", cat(path, ": ", *note));
+  }
+  if (!all) paths.resize(1);
+  return paths;
+}
+
+void print_verified(const VerifyFlags& flags, const std::filesystem::path& path, const ckpt::VerifyReport& report) {
+  json findings = json::array();
+  for (const ckpt::Finding& finding : report.findings) {
+    core::log_error("msckpt.verify", cat(path.string(), ": ", ckpt::finding_text(finding)));
+    findings.push_back({{"file", finding.file}, {"tensor", finding.tensor}, {"text", finding.text}});
+    if (finding.begin >= 0) findings.back().update({{"begin", finding.begin}, {"end", finding.end}});
+  }
+  for (const std::string& note : report.notes) {
+    core::log_warning("msckpt.verify", cat(path.string(), ": ", note));
+  }
+  if (flags.json) {
+    print_json({{"schema", ckpt::kJsonSchema},
+                {"verb", "verify"},
+                {"path", path.string()},
+                {"ok", report.findings.empty()},
+                {"fast", flags.fast},
+                {"iteration", report.iteration},
+                {"files", report.files},
+                {"tensors", report.tensors},
+                {"bytes", report.bytes},
+                {"findings", std::move(findings)},
+                {"notes", report.notes}});
+  } else if (report.findings.empty()) {
+    core::log_info("msckpt.verify", cat(path.string(), ": ", report.files, " files, ", report.tensors, " tensors, ",
+                                        ckpt::bytes_text(report.bytes),
+                                        flags.fast ? ": sizes and manifest hold" : ": every hash holds"));
+    print(path.string() + "\n");
+  }
+}
+
+// Whether two checkpoints of any formats and layouts hold the same.
+bool holds_the_same(const VerifyFlags& flags, const std::string& path) {
+  const auto source = convert::open_source(path), other = convert::open_source(flags.against);
+  const auto differences = ckpt::diff_sources(*source, *other, flags.drop_optimizer);
+  for (const ckpt::Difference& difference : differences) {
+    core::log_error("msckpt.verify", cat(path, ": ", difference.tensor, " (", core::role_name(difference.role),
+                                         "), against ", flags.against, ": ", difference.text));
+  }
+  if (flags.json) {
+    print_json({{"schema", ckpt::kJsonSchema},
+                {"verb", "verify"},
+                {"path", path},
+                {"against", flags.against},
+                {"ok", differences.empty()},
+                {"tensors", source->shards().num_tensors()},
+                {"differences", differences_json(differences)}});
+  } else if (differences.empty()) {
+    core::log_info("msckpt.verify",
+                   cat(path, ": the same as ", flags.against, flags.drop_optimizer ? " in all weights" : ""));
+    print(path + "\n");
+  }
+  return differences.empty();
+}
+
+int run_verify(const VerifyFlags& flags, const Process& process) {
+  bool damaged = false;
+  const auto refuse = [](const char* text) { throw Error(ErrorCode::kInvalidArgument, text); };
+  if (flags.against.empty() && flags.drop_optimizer) refuse("verify --drop-optimizer: of --against only");
+  if (!flags.against.empty()) {
+    if (process.team != nullptr) refuse("verify --against: by one process, not under mpirun");
+    if (flags.fast || flags.all)
+      refuse("verify --against compares every value of one checkpoint: without --fast, --all");
+    for (const std::string& path : input_paths(flags.paths)) {
+      damaged = !holds_the_same(flags, path) || damaged;
+    }
+    return damaged ? core::exit_code(ErrorCode::kCorruptData) : 0;
+  }
+  for (const std::string& given : agreed_list(process, [&] { return input_paths(flags.paths); })) {
+    const auto list = [&] {
+      std::vector<std::string> paths;
+      for (const std::filesystem::path& path : generations_to_verify(given, flags.all)) paths.push_back(path.string());
+      return paths;
+    };
+    for (const std::filesystem::path path : agreed_list(process, list)) {
+      ckpt::VerifyOptions options;
+      options.fast = flags.fast;
+      options.threads = process.threads(flags.threads);
+      options.progress = progress_line("verify");
+      options.stopped = interrupted;
+      options.team = process.team;
+      const ckpt::VerifyReport report = ckpt::verify_generation(path, options);
+      core::log_progress("");
+      if (process.prints()) print_verified(flags, path, report);
+      damaged = damaged || !report.findings.empty();
+    }
+  }
+  return damaged ? core::exit_code(ErrorCode::kCorruptData) : 0;
+}
+
+}  // namespace
+
+Verb add_verify(CLI::App& app) {
+  const auto flags = std::make_shared<VerifyFlags>();
+  CLI::App* verb = add_command(
+      app, "verify", "check every hash; prints the path of what is whole, exit 3 if anything is not", flags->json);
+  add_paths(*verb, flags->paths,
+            "Checkpoint roots (the newest is taken) or directories, or - for a list of them on stdin");
+  verb->add_flag("--fast", flags->fast, "Check only manifest, file sizes and coverage, no data");
+  verb->add_flag("--all", flags->all, "Check every checkpoint of a root, not only the newest");
+  verb->add_option("--against", flags->against,
+                   "Compare with this checkpoint instead: the same tensors with the same values, whatever formats and "
+                   "layouts the two have");
+  verb->add_flag("--drop-optimizer", flags->drop_optimizer, "With --against: compare weights only");
+  add_threads(*verb, flags->threads);
+  return {verb, [flags](const Process& process) { return run_verify(*flags, process); }, true};
+}
+
+}  // namespace ms::tools::msckpt

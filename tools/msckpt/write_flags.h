@@ -1,0 +1,38 @@
+// The flags of verbs that write a checkpoint: memory, threads, compression, how the disk is written; and what a dry run
+// prints.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "ckpt/execute.h"
+#include "ckpt/native_sink.h"
+#include "ckpt/reshard.h"
+#include "tools/msckpt/common.h"
+
+namespace ms::tools::msckpt {
+
+struct WriteFlags {
+  std::string save_dir;
+  int64_t mem_mib = 256;
+  int threads = default_threads();
+  bool compress = false, dry_run = false;
+  std::string write_path = "auto";
+};
+
+void add_write_flags(CLI::App& verb, WriteFlags& flags, const char* save_dir_help);
+
+// Throws kInvalidArgument if --save-dir was left out and this is no dry run.
+void require_save_dir(const WriteFlags& flags);
+// Throws kInvalidArgument if a result in save_dir would stand before what load_dir names.
+void refuse_to_write_into_the_source(const std::string& load_dir, const std::string& save_dir);
+
+ckpt::NativeSinkOptions sink_options(const WriteFlags& flags, const ckpt::ReshardPlan& plan, const char* producer);
+ckpt::ExecuteOptions execute_options(const WriteFlags& flags, const Process& process, const char* verb);
+
+// Prints what the plan would write, and how long that would take by a probe of the disks.
+void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::Source& source,
+                   const ckpt::ReshardPlan& plan);
+
+}  // namespace ms::tools::msckpt
