@@ -114,7 +114,7 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
       << model.ffn_hidden_size << ", heads " << model.num_attention_heads << " (" << model.query_groups()
       << " groups of head size " << model.kv_channels << "), vocabulary " << model.vocab_size << '\n';
   for (const auto& [key, value] : info.common.items()) {
-    if (value.is_number() || value.is_string())
+    if (key != "iteration" && (value.is_number() || value.is_string()))
       out << "  " << std::left << std::setw(16) << key << ' ' << value.dump() << '\n';
   }
   for (const auto& [role, total] : totals) {

@@ -26,10 +26,11 @@ MegatronArgsForm parse_args_form(const std::string& text, const std::string& fla
               cat(flag, " ", detail::printable(text), ": expected namespace, dict or omit"));
 }
 
-core::DType parse_weight_dtype(const std::string& text, const std::string& flag) {
+core::DType parse_weight_dtype(const std::string& text, const std::string& flag, const std::string& also) {
   const auto dtype = core::parse_dtype(text);
   if (dtype == core::DType::kFp32 || dtype == core::DType::kBf16 || dtype == core::DType::kFp16) return *dtype;
-  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected fp32, bf16 or fp16"));
+  throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", detail::printable(text), ": expected fp32, bf16",
+                                               also.empty() ? " or fp16" : ", fp16 or ", also));
 }
 
 int64_t parse_size_bytes(const std::string& text, const std::string& flag) {

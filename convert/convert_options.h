@@ -58,8 +58,8 @@ struct ConvertOptions {
 // "local" or "te"; "namespace", "dict" or "omit". Throw kInvalidArgument naming `flag`.
 MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag);
 MegatronArgsForm parse_args_form(const std::string& text, const std::string& flag);
-// "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag`.
-core::DType parse_weight_dtype(const std::string& text, const std::string& flag);
+// "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag` and the values; `also`: one more of the caller's.
+core::DType parse_weight_dtype(const std::string& text, const std::string& flag, const std::string& also = "");
 // "5GB" (decimal), "500MB", "2GiB", "1000": bytes; throws kInvalidArgument naming `flag`.
 int64_t parse_size_bytes(const std::string& text, const std::string& flag);
 

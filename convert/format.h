@@ -22,7 +22,9 @@ enum class Format : uint8_t {
 // "ms", "hf", "mg", "dist", "dcp", "ds", "ucp", "meta" or "gguf": the value of --load-model-type.
 std::string_view format_name(Format format);
 
-// The inverse. Throws kInvalidArgument, naming `flag` and the names there are.
-Format parse_format(const std::string& text, const std::string& flag);
+// The inverse, of formats that are read and of those that are written. Throw kInvalidArgument, naming `flag` and the
+// formats there are.
+Format parse_source_format(const std::string& text, const std::string& flag);
+Format parse_target_format(const std::string& text, const std::string& flag);
 
 }  // namespace ms::convert

@@ -232,10 +232,10 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
 }
 
 TEST(ConvertTest, FlagValues) {
-  EXPECT_EQ(parse_format("hf", "--f"), Format::kHuggingFace);
-  EXPECT_EQ(parse_format("ms", "--f"), Format::kNative);
-  EXPECT_EQ(parse_format("mg", "--f"), Format::kMegatron);
-  EXPECT_THROW(parse_format("onnx", "--f"), core::Error);
+  EXPECT_EQ(parse_target_format("hf", "--f"), Format::kHuggingFace);
+  EXPECT_EQ(parse_target_format("ms", "--f"), Format::kNative);
+  EXPECT_EQ(parse_target_format("mg", "--f"), Format::kMegatron);
+  EXPECT_THROW(parse_target_format("onnx", "--f"), core::Error);
   EXPECT_EQ(parse_norm_naming("te", "--n"), MegatronNaming::kTransformerEngine);
   EXPECT_THROW(parse_norm_naming("mcore", "--n"), core::Error);
   EXPECT_EQ(parse_args_form("dict", "--a"), MegatronArgsForm::kDict);

@@ -10,6 +10,7 @@ namespace ms::convert {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(FormatsTest, EveryFormatHasOneRowAndAName) {
   std::set<std::string_view> names;
@@ -18,18 +19,26 @@ TEST(FormatsTest, EveryFormatHasOneRowAndAName) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_TRUE(kinds.insert(row.format).second) << row.name;
     EXPECT_EQ(&format_row(row.format), &row);
-    EXPECT_EQ(parse_format(std::string(row.name), "--f"), row.format);
+    if (row.open != nullptr) EXPECT_EQ(parse_source_format(std::string(row.name), "--f"), row.format);
+    if (row.make_target != nullptr) EXPECT_EQ(parse_target_format(std::string(row.name), "--f"), row.format);
     EXPECT_EQ(format_name(row.format), row.name);
     EXPECT_TRUE(row.open != nullptr || row.make_target != nullptr) << row.name << " is neither read nor written";
     EXPECT_EQ(row.sign != nullptr, row.open != nullptr) << row.name << ": what is read is recognised by content";
   }
 }
 
-TEST(FormatsTest, UnknownNameListsAllNames) {
-  const test::Thrown thrown = test::thrown_by([] { parse_format("onnx", "--save-model-type"); });
+TEST(FormatsTest, UnknownNameListsTheFormatsThatAreWritten) {
+  const test::Thrown thrown = test::thrown_by([] { parse_target_format("ds", "--save-model-type"); });
   EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("--save-model-type \"onnx\": expected ms, hf, "));
+  EXPECT_THAT(thrown.text, HasSubstr("--save-model-type \"ds\": expected ms, hf, "));
   EXPECT_THAT(thrown.text, HasSubstr(" or gguf"));
+  EXPECT_THAT(thrown.text, Not(HasSubstr("meta")));
+}
+
+TEST(FormatsTest, UnknownNameListsTheFormatsThatAreRead) {
+  const test::Thrown thrown = test::thrown_by([] { parse_source_format("gguf", "--load-model-type"); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_THAT(thrown.text, HasSubstr("meta"));
 }
 
 }  // namespace

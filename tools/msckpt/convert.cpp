@@ -137,10 +137,10 @@ convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process
   options.compress = flags.write.compress;
   options.write_path = core::parse_write_path(flags.write.write_path);
   if (!flags.load_model_type.empty()) {
-    options.load_model_type = convert::parse_format(flags.load_model_type, "--load-model-type");
+    options.load_model_type = convert::parse_source_format(flags.load_model_type, "--load-model-type");
   }
   if (!flags.save_model_type.empty()) {
-    options.save_model_type = convert::parse_format(flags.save_model_type, "--save-model-type");
+    options.save_model_type = convert::parse_target_format(flags.save_model_type, "--save-model-type");
   }
   options.target_tensor_parallel_size = target.tensor_model_parallel_size;
   options.target_pipeline_parallel_size = target.pipeline_model_parallel_size;
@@ -150,7 +150,10 @@ convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process
   options.num_layer_list = target.num_layer_list;
   options.num_layers_per_virtual_pipeline_stage = flags.layout.num_layers_per_virtual_pipeline_stage;
   options.q8_0 = flags.dtype == "q8_0";
-  if (!flags.dtype.empty() && !options.q8_0) options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype");
+  if (!flags.dtype.empty() && !options.q8_0) {
+    const bool to_gguf = options.save_model_type == convert::Format::kGguf;
+    options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype", to_gguf ? "q8_0" : "");
+  }
   options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
   if (!flags.target_norm_naming.empty()) {
     options.target_norm_naming = convert::parse_norm_naming(flags.target_norm_naming, "--target-norm-naming");

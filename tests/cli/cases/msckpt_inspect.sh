@@ -13,3 +13,6 @@ msckpt inspect a --tensor decoder.nothing.weight || echo "exit $?"
 cp -r "$MS_SOURCE"/tests/data/{megatron_dist,hf_llama_tiny} .
 msckpt inspect megatron_dist 2>/dev/null
 msckpt inspect hf_llama_tiny 2>/dev/null
+# The iteration is said once, though the state of the trainer has it too.
+msckpt convert --load-dir megatron_dist --save-dir resumed 2>/dev/null
+msckpt inspect resumed | grep -c iteration

@@ -9,3 +9,5 @@ msckpt convert --load-dir "$MS_SOURCE/tests/data/hf_qwen3_moe_tiny" --save-dir e
   python3 -c 'import json, sys; print(json.load(sys.stdin)["to"])'
 msckpt inspect experts --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["layout"]["ep"])'
 msckpt convert --load-dir "$model" --save-dir wrong --to onnx || echo "exit $?"
+msckpt convert --load-dir "$model" --save-dir wrong --to ds || echo "exit $?"
+msckpt convert --load-dir "$model" --save-dir wrong --to gguf --dtype q4_0 || echo "exit $?"
