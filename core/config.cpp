@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iomanip>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
 #include "core/io/json.h"
@@ -67,22 +68,24 @@ T parse_number(const std::string& text, std::string_view where) {
   return value;
 }
 
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int substitute = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-    }
+// With '-' for '_' in the names of flags; values stay as they are.
+std::vector<std::string> with_dashes(const std::vector<std::string>& args) {
+  std::vector<std::string> dashes;
+  bool flags = true;
+  for (const std::string& arg : args) {
+    flags &= arg != "--";
+    const size_t equals = std::min(arg.find('='), arg.size());
+    const bool flag = flags && arg.size() > 2 && arg.compare(0, 2, "--") == 0;
+    dashes.push_back(flag ? dashed(arg.substr(0, equals)) + arg.substr(equals) : arg);
   }
-  return row[b.size()];
+  return dashes;
 }
 
 }  // namespace
+
+void ConfigFields::program_flag(std::string flag, FieldTarget target) {
+  fields_.push_back({"", underscored(flag), target, "", false, true});
+}
 
 void ConfigFields::alias(std::string flag, std::string field, std::optional<std::string> value) {
   MS_CHECK(find(field) != nullptr, "alias --", flag, " for unknown field ", field);
@@ -104,37 +107,64 @@ void ConfigFields::add_notice(std::string text) {
   if (std::find(notices_.begin(), notices_.end(), text) == notices_.end()) notices_.push_back(std::move(text));
 }
 
-// Flags with '-' for '_' in their names, and those that stand for others replaced by them.
+FlagSyntax ConfigFields::syntax() const {
+  FlagSyntax syntax;
+  const auto add_field = [&](const std::string& flag, const Field& field) {
+    const bool is_switch = std::holds_alternative<bool*>(field.target);
+    syntax.add("--" + flag, is_switch ? 0 : 1, is_switch ? 0 : is_list(field.target) ? FlagSyntax::kNoLimit : 1);
+    if (is_switch) syntax.add("--no-" + flag, 0, 0);
+  };
+  for (const Field& field : fields_) add_field(dashed(field.name), field);
+  for (const Alias& alias : aliases_) {
+    if (alias.value) {
+      syntax.add("--" + alias.flag, 0, 0);
+    } else {
+      add_field(alias.flag, *find(alias.field));
+    }
+  }
+  for (const Notice& notice : accepted_) {
+    const bool any = notice.num_values == kAnyNumber;
+    syntax.add("--" + notice.flag, any ? 1 : notice.num_values, any ? FlagSyntax::kNoLimit : notice.num_values);
+  }
+  for (const Expansion& expansion : expansions_) syntax.add("--" + expansion.flag, 0, 0);
+  for (const Refusal& refusal : refusals_) syntax.add("--" + refusal.flag, 0, FlagSyntax::kNoLimit);
+  return syntax;
+}
+
+// Replaces flags that stand for others by them.
 std::vector<std::string> ConfigFields::expand(const std::vector<std::string>& args) {
-  std::vector<std::string> normal;
+  std::vector<std::string> expanded;
+  bool flags = true;
   for (const std::string& arg : args) {
-    const size_t equals = std::min(arg.find('='), arg.size());
-    const bool flag = arg.size() > 2 && arg.compare(0, 2, "--") == 0;
-    std::string text = flag ? dashed(arg.substr(0, equals)) + arg.substr(equals) : arg;
+    flags &= arg != "--";
     const auto found = std::find_if(expansions_.begin(), expansions_.end(),
-                                    [&](const Expansion& expansion) { return text == "--" + expansion.flag; });
+                                    [&](const Expansion& expansion) { return flags && arg == "--" + expansion.flag; });
     if (found == expansions_.end()) {
-      normal.push_back(std::move(text));
+      expanded.push_back(arg);
       continue;
     }
     std::string reads;
     for (const std::string& stands_for : found->args) reads += " " + stands_for;
-    add_notice(cat(text, ": read as", reads));
-    normal.insert(normal.end(), found->args.begin(), found->args.end());
+    add_notice(cat(arg, ": read as", reads));
+    expanded.insert(expanded.end(), found->args.begin(), found->args.end());
   }
-  return normal;
+  return expanded;
 }
 
-ConfigFields::Field* ConfigFields::find(std::string_view name) {
+const ConfigFields::Field* ConfigFields::find(std::string_view name) const {
   const std::string wanted = underscored(name);
-  for (Field& field : fields_) {
+  for (const Field& field : fields_) {
     if (field.name == wanted) return &field;
   }
   return nullptr;
 }
 
+ConfigFields::Field* ConfigFields::find(std::string_view name) {
+  return const_cast<Field*>(std::as_const(*this).find(name));
+}
+
 bool ConfigFields::given(std::string_view name) const {
-  const Field* field = const_cast<ConfigFields*>(this)->find(name);
+  const Field* field = find(name);
   MS_CHECK(field != nullptr, "no field ", name);
   return field->given;
 }
@@ -163,22 +193,6 @@ void ConfigFields::set_from_text(Field& field, const std::string& text, std::str
       },
       field.target);
   field.given = true;
-}
-
-std::string ConfigFields::nearest(std::string_view flag) const {
-  std::string best;
-  if (flag.size() > 64) return best;  // no slip of the pen, and the comparison is quadratic
-  int best_distance = 1 + static_cast<int>(flag.size()) / 3;
-  const auto consider = [&](const std::string& name) {
-    const int distance = edit_distance(flag, name);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = name;
-    }
-  };
-  for (const Field& field : fields_) consider("--" + dashed(field.name));
-  for (const Alias& alias : aliases_) consider("--" + alias.flag);
-  return best;
 }
 
 std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string>& args) {
@@ -252,7 +266,10 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
                                                       })
         ->expected(0, 1 << 20);
   }
-  std::vector<std::string> normal = expand(args);
+  const FlagSyntax known = syntax();
+  const std::vector<std::string> dashes = with_dashes(args);
+  known.check(dashes);
+  std::vector<std::string> normal = expand(dashes);
   std::reverse(normal.begin(), normal.end());  // CLI11 takes its vector from the back
   try {
     app.parse(normal);
@@ -264,9 +281,9 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
         break;
       }
     }
-    const std::string near = nearest(unknown);
-    throw Error(ErrorCode::kInvalidArgument, cat("unknown flag ", unknown, near.empty() ? "" : ". Did you mean ", near,
-                                                 near.empty() ? "; see --help" : "? See --help"));
+    const std::string near = known.nearest(unknown);
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("unknown flag ", unknown, near.empty() ? "" : cat(". Did you mean ", near, "?")));
   } catch (const CLI::ParseError& e) {
     throw Error(ErrorCode::kInvalidArgument, e.what());
   }
@@ -281,11 +298,15 @@ void ConfigFields::load_json(const nlohmann::json& json, std::string_view where)
       continue;
     }
     Field* field = find(key);
-    if (field == nullptr) {
-      const std::string near = nearest("--" + dashed(key));
+    if (field == nullptr || field->program) {
+      std::vector<std::string> names;
+      for (const Field& known : fields_) {
+        if (!known.program) names.push_back(known.name);
+      }
+      const std::string near = nearest_word(underscored(key), names);
       throw Error(ErrorCode::kInvalidArgument,
-                  cat(where, ": unknown key \"", key, "\"", near.empty() ? "" : ". Did you mean ",
-                      near.empty() ? "" : underscored(near.substr(2)), near.empty() ? "" : "?"));
+                  cat(where, ": unknown key \"", key, "\"", near.empty() ? "" : ". Did you mean ", near,
+                      near.empty() ? "" : "?"));
     }
     if (field->given || value.is_null()) continue;
     const std::string place = cat(where, ": ", key);
@@ -309,13 +330,16 @@ void ConfigFields::load_json(const nlohmann::json& json, std::string_view where)
 
 nlohmann::json ConfigFields::dump() const {
   nlohmann::json json = nlohmann::json::object();
-  for (const Field& field : fields_) json[field.group][field.name] = to_json(field.target);
+  for (const Field& field : fields_) {
+    if (!field.program) json[field.group][field.name] = to_json(field.target);
+  }
   return json;
 }
 
 std::string ConfigFields::table() const {
   std::ostringstream out;
   for (const Field& field : fields_) {
+    if (field.program) continue;
     const auto value = to_json(field.target);
     out << "  " << std::left << std::setw(44) << field.name
         << (value.is_string() ? value.get<std::string>() : value.dump()) << (field.given ? "" : "  (default)") << '\n';
@@ -327,6 +351,7 @@ std::string ConfigFields::help() const {
   std::ostringstream out;
   std::string group;
   for (const Field& field : fields_) {
+    if (field.program) continue;
     if (field.group != group) out << (group.empty() ? "" : "\n") << field.group << ":\n";
     group = field.group;
     const auto value = to_json(field.target);

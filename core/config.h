@@ -20,6 +20,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/flag_syntax.h"
+
 namespace ms::core {
 
 // What a config field may be. Optional values are "not given" until set.
@@ -33,17 +35,21 @@ class ConfigFields {
     std::string name;  // as in the struct: with '_'
     FieldTarget target;
     std::string help;
-    bool given = false;  // by a flag or a key
+    bool given = false;    // by a flag or a key
+    bool program = false;  // program_flag
   };
 
   // Adds every field that Config::fields lists. `config` must outlive this object.
   template <class Config>
   void add(std::string group, Config& config) {
     Config::fields([&](const char* name, auto member, const char* help) {
-      fields_.push_back({group, name, &(config.*member), help, false});
+      fields_.push_back({group, name, &(config.*member), help, false, false});
     });
   }
 
+  // A flag of the program itself, --print-config: read with the others, but no part of the configuration (dump, table,
+  // help, hash, files). `target` must outlive this object.
+  void program_flag(std::string flag, FieldTarget target);
   // --flag [VALUE] stands for --field VALUE (value empty: VALUE is read as the field wants) or --field value.
   void alias(std::string flag, std::string field, std::optional<std::string> value = std::nullopt);
   // --flag stands for these flags and values, which may be overridden by what follows it; answered by one log line.
@@ -58,7 +64,7 @@ class ConfigFields {
 
   // Reads flags. Booleans: --x, --no-x, or --x=true|false. Lists: values up to the next flag, or comma-separated.
   // Returns what is not a flag, in order. "--" ends flags. Throws kInvalidArgument: unknown flag (with the nearest
-  // known one), missing or unreadable value. A flag given twice: the last counts.
+  // known one), missing (core/flag_syntax.h) or unreadable value. A flag given twice: the last counts.
   std::vector<std::string> parse_flags(const std::vector<std::string>& args);
   // Sets fields from a JSON object; grouped objects ({"model": {...}}) and flat keys are both accepted. Fields already
   // given by a flag are left alone. `where` names the file in errors.
@@ -89,11 +95,12 @@ class ConfigFields {
   struct Refusal {
     std::string flag, why;
   };
+  FlagSyntax syntax() const;
   std::vector<std::string> expand(const std::vector<std::string>& args);
   void add_notice(std::string text);
+  const Field* find(std::string_view name) const;
   Field* find(std::string_view name);
   void set_from_text(Field& field, const std::string& text, std::string_view flag);
-  std::string nearest(std::string_view flag) const;
 
   std::vector<Field> fields_;
   std::vector<Alias> aliases_;

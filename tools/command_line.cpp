@@ -1,68 +1,60 @@
 #include "tools/command_line.h"
 
 #include <algorithm>
-#include <numeric>
+#include <initializer_list>
+#include <span>
 #include <string_view>
-#include <utility>
 
 #include "core/error.h"
+#include "core/flag_syntax.h"
 #include "tools/guard.h"
 
 namespace ms::tools {
 namespace {
 
-// CLI11 answers a misspelt verb, or a flag where the verb belongs, with "A subcommand is required": say what was seen.
-void check_verb(CLI::App& app, const std::vector<std::string>& args) {
-  if (!args.empty() && (args[0] == "-h" || args[0] == "--help" || args[0] == "--version")) return;
-  std::string verbs;
-  for (const CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) {
-    if (!args.empty() && verb->check_name(args[0])) return;
-    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
-  }
-  const std::string seen = args.empty() ? "a verb is wanted" : core::cat('"', args[0], "\" is no verb");
-  throw core::Error(core::ErrorCode::kInvalidArgument,
-                    core::cat(seen, ": ", app.get_name(), " knows ", verbs, ". See ", app.get_name(), " --help"));
+bool is_one_of(const std::string& arg, std::initializer_list<std::string_view> flags) {
+  return std::find(flags.begin(), flags.end(), arg) != flags.end();
 }
 
-// Letters to be changed, added or left out between the two.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
+// The verb that args begin with; nullptr if they ask for the program's own help or version. CLI11 answers a misspelt
+// verb, or a flag where the verb belongs, with "A subcommand is required": this says what was seen.
+const CLI::App* verb_of(const CLI::App& app, const std::vector<std::string>& args) {
+  if (!args.empty() && is_one_of(args[0], {"-h", "--help", "--version"})) return nullptr;
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!args.empty() && verb->check_name(args[0])) return verb;
+    names.push_back(verb->get_name());
   }
-  return row[b.size()];
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  std::string seen = "a verb is wanted: ";
+  if (!args.empty()) {
+    const std::string near = core::nearest_word(args[0], names);
+    seen = core::cat('"', args[0], "\" is no verb", near.empty() ? ": " : core::cat(". Did you mean ", near, "? "));
+  }
+  throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(seen, app.get_name(), " knows ", all));
 }
 
-// "; did you mean --save-dir?", or nothing where no flag is spelled like it.
-std::string nearest_flag(const CLI::App& app, const std::string& arg) {
-  const std::string_view flag = std::string_view(arg).substr(0, arg.find('='));
-  std::vector<const CLI::App*> places = {&app};
-  for (const CLI::App* verb : app.get_subcommands()) places.push_back(verb);
-  size_t least = 2 + flag.size() / 10;
-  std::string nearest;
-  for (const CLI::App* place : places) {
-    for (const CLI::Option* option : place->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        const size_t distance = edit_distance(flag, "--" + name);
-        if (distance >= least) continue;
-        least = distance;
-        nearest = "; did you mean --" + name + "?";
-      }
-    }
+// The flags of a verb, or of the program where no verb is given.
+core::FlagSyntax syntax_of(const CLI::App& app) {
+  core::FlagSyntax syntax;
+  for (const CLI::Option* option : app.get_options()) {
+    const int most = option->get_items_expected_max() >= CLI::detail::expected_max_vector_size
+                         ? core::FlagSyntax::kNoLimit
+                         : option->get_items_expected_max();
+    for (const std::string& name : option->get_lnames())
+      syntax.add("--" + name, option->get_items_expected_min(), most);
+    for (const std::string& name : option->get_snames()) syntax.add("-" + name, option->get_items_expected_min(), most);
   }
-  return nearest;
+  return syntax;
 }
 
 // CLI11 speaks of a missing path before it speaks of a flag that it does not know, which the user meant to be one.
-std::string what_is_wrong(const CLI::App& app, const CLI::ParseError& error) {
+std::string what_is_wrong(const CLI::App& app, const core::FlagSyntax& syntax, const CLI::ParseError& error) {
   for (const std::string& arg : app.remaining(true)) {
-    if (arg.size() > 1 && arg[0] == '-') return core::cat("unknown flag ", arg, nearest_flag(app, arg));
+    if (arg.size() < 2 || arg[0] != '-') continue;
+    const std::string near = syntax.nearest(arg);
+    return core::cat("unknown flag ", arg, near.empty() ? "" : core::cat(". Did you mean ", near, "?"));
   }
   return error.what();
 }
@@ -74,19 +66,27 @@ bool parse(CLI::App& app, const std::vector<std::string>& args) {
   app.add_flag("--version", version, "Print the version and end");
   // A verb is required, but not beside --version.
   if (args == std::vector<std::string>{"--version"}) app.require_subcommand(0);
-  check_verb(app, args);
-  std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 takes its vector from the back
+  std::string command = app.get_name();
   try {
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    print(app.help());
-    return false;
-  } catch (const CLI::CallForAllHelp&) {
-    print(app.help("", CLI::AppFormatMode::All));
-    return false;
-  } catch (const CLI::ParseError& e) {
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat(what_is_wrong(app, e), ". See ", app.get_name(), " --help"));
+    const CLI::App* verb = verb_of(app, args);
+    if (verb != nullptr) command += " " + verb->get_name();
+    const core::FlagSyntax syntax = syntax_of(verb != nullptr ? *verb : app);
+    if (verb != nullptr) syntax.check(std::span(args).subspan(1));
+    std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 takes its vector from the back
+    try {
+      app.parse(reversed);
+    } catch (const CLI::CallForHelp&) {
+      print(app.help());
+      return false;
+    } catch (const CLI::CallForAllHelp&) {
+      print(app.help("", CLI::AppFormatMode::All));
+      return false;
+    } catch (const CLI::ParseError& e) {
+      throw core::Error(core::ErrorCode::kInvalidArgument, what_is_wrong(app, syntax, e));
+    }
+  } catch (const core::Error& e) {
+    if (e.code() != core::ErrorCode::kInvalidArgument) throw;
+    throw see_help(e, command);
   }
   if (version) print_version(app.get_name());
   return !version;

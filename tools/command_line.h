@@ -1,5 +1,5 @@
-// How the tools with verbs read their command line (CLI11): help and version go to stdout, what is wrong is one line
-// and exit code 2.
+// How the tools with verbs read their command line (CLI11): help and version go to stdout; an error is one line that
+// ends in "See <program> <verb> --help", and exit code 2. Missing values and misspelt names: core/flag_syntax.h.
 #pragma once
 
 #include <CLI/CLI.hpp>

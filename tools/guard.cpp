@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "core/comm/agree.h"
-#include "core/error.h"
 #include "core/log.h"
 #include "core/signals.h"
 
@@ -22,6 +21,12 @@ std::vector<std::string> arguments(int argc, char** argv) {
     std::replace(arg.begin(), arg.begin() + name_end, '_', '-');
   }
   return args;
+}
+
+core::Error see_help(const core::Error& error, std::string_view command) {
+  const std::string text = error.what();
+  const bool ended = text.ends_with('?') || text.ends_with('.');
+  return core::Error(error.code(), core::cat(text, ended ? " See " : ". See ", command, " --help"));
 }
 
 void print(std::string_view text) {

@@ -7,10 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace ms::tools {
 
 // argv as text, without the program's name. In flags '_' passes for '-': --json_keys is --json-keys.
 std::vector<std::string> arguments(int argc, char** argv);
+
+// The error with "See <command> --help" behind its text.
+core::Error see_help(const core::Error& error, std::string_view command);
 
 // Writes text to stdout at once. A closed pipe ends the process with 128 + SIGPIPE and no word; any other failure is
 // kIo.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -53,35 +54,24 @@ Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to st
 constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 constexpr int kConfigurationContext = 1001;  // beside the contexts of ProcessGroups and Trainer
 
-struct CommandLine {
-  std::vector<std::string> rest;  // flags for ConfigFields
+// What the program itself takes beside the configuration of a run.
+struct ProgramFlags {
   std::string config_file;
   bool help = false, version = false, print_config = false, benchmark = false, json = false;
+
+  void add_to(core::ConfigFields& fields) {
+    fields.program_flag("config", &config_file);
+    fields.program_flag("help", &help);
+    fields.program_flag("version", &version);
+    fields.program_flag("print-config", &print_config);
+    fields.program_flag("benchmark", &benchmark);
+    fields.program_flag("json", &json);
+  }
 };
 
-CommandLine split_command_line(const std::vector<std::string>& args) {
-  CommandLine line;
-  for (size_t i = 0; i < args.size(); ++i) {
-    std::string arg = args[i];
-    if (arg == "--help" || arg == "-h") {
-      line.help = true;
-    } else if (arg == "--version") {
-      line.version = true;
-    } else if (arg == "--print-config") {
-      line.print_config = true;
-    } else if (arg == "--benchmark") {
-      line.benchmark = true;
-    } else if (arg == "--json") {
-      line.json = true;
-    } else if (arg == "--config" && i + 1 < args.size()) {
-      line.config_file = args[++i];
-    } else if (arg.rfind("--config=", 0) == 0) {
-      line.config_file = arg.substr(9);
-    } else {
-      line.rest.push_back(std::move(arg));
-    }
-  }
-  return line;
+bool asks_for(const std::vector<std::string>& args, std::initializer_list<std::string_view> spellings) {
+  const auto end = std::find(args.begin(), args.end(), "--");
+  return std::find_first_of(args.begin(), end, spellings.begin(), spellings.end()) != end;
 }
 
 std::unique_ptr<ckpt::Source> open_source(const std::filesystem::path& path, int64_t iteration) {
@@ -91,7 +81,7 @@ std::unique_ptr<ckpt::Source> open_source(const std::filesystem::path& path, int
 
 void load_config_file(const std::string& path, core::ConfigFields& fields, train::TrainerConfig& config) {
   std::ifstream file(path);
-  if (!file) throw core::Error(core::ErrorCode::kNotFound, core::cat("--config ", path, ": no such file"));
+  if (!file) throw core::Error(core::ErrorCode::kNotFound, core::cat("--config \"", path, "\": no such file"));
   nlohmann::json json;
   try {
     json = core::parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
@@ -105,33 +95,30 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
   }
 }
 
-void read_flags(const CommandLine& line, core::ConfigFields& fields, train::TrainerConfig& config) {
-  const std::vector<std::string> rest = fields.parse_flags(line.rest);
-  if (!rest.empty())
-    throw core::Error(core::ErrorCode::kInvalidArgument,
-                      core::cat("unexpected argument \"", rest[0], "\"; see --help"));
-  if (line.json && !line.benchmark)
+// Flags and the file that --config names.
+void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, const ProgramFlags& program,
+                train::TrainerConfig& config) {
+  try {
+    const std::vector<std::string> rest = fields.parse_flags(args);
+    if (!rest.empty())
+      throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("unexpected argument \"", rest[0], "\""));
+  } catch (const core::Error& e) {
+    if (e.code() != core::ErrorCode::kInvalidArgument) throw;
+    throw tools::see_help(e, "mstrain");
+  }
+  if (program.json && !program.benchmark)
     throw core::Error(core::ErrorCode::kInvalidArgument, "--json needs --benchmark, whose result it is a form of");
-  if (!line.config_file.empty()) load_config_file(line.config_file, fields, config);
+  if (fields.given("config")) load_config_file(program.config_file, fields, config);
 }
 
-// MPI wants to know before there are ranks that could agree on anything. What is wrong is told when there are.
-core::MpiThreads threads_that_send(const CommandLine& line) {
-  train::TrainerConfig config;
-  core::ConfigFields fields = config.fields();
-  try {
-    read_flags(line, fields, config);
-  } catch (const std::exception&) {
-    return core::MpiThreads::kOne;
-  }
+// MPI has to know at its start whether a thread beside the main one will send.
+core::MpiThreads threads_that_send(const train::TrainerConfig& config) {
   const bool writer_sends = config.checkpoint.ckpt_gather && config.checkpoint.ckpt_gather_progress != "main";
   return writer_sends ? core::MpiThreads::kAny : core::MpiThreads::kOne;
 }
 
-// Flags, files and what they name; the same on every rank.
-void read_configuration(const CommandLine& line, core::ConfigFields& fields, train::TrainerConfig& config,
-                        bool may_read_stdin) {
-  read_flags(line, fields, config);
+// What flags and files name; the same on every rank but for stdin, which rank 0 reads.
+void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& config, bool may_read_stdin) {
   if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
     train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
                            config);
@@ -161,29 +148,36 @@ int threads_per_rank(const train::TrainerConfig& config, core::Communicator& wor
   return count;
 }
 
-int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
+int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& session) {
   train::TrainerConfig config;
   core::ConfigFields fields = config.fields();
-  if (line.help) {
+  if (asks_for(args, {"-h", "--help"})) {
     tools::print(kIntroduction + fields.help());
     return 0;
   }
-  if (line.version) {
+  if (asks_for(args, {"--version"})) {
     tools::print_version("mstrain");
     return 0;
   }
+  ProgramFlags program;
+  program.add_to(fields);
+  std::exception_ptr bad_configuration;  // one rank's is every rank's: told once there is an endpoint to agree over
+  try {
+    read_flags(args, fields, program, config);
+  } catch (...) {
+    bad_configuration = std::current_exception();
+  }
   std::unique_ptr<core::Transport> transport;
   if (core::launched_by_mpi()) {
-    session.emplace(threads_that_send(line));
+    session.emplace(threads_that_send(config));
     transport = session->transport();
   } else {
     transport = std::make_unique<core::SingleTransport>();
   }
   const int rank = transport->rank();
   core::set_log_rank(rank, false);
-  std::exception_ptr bad_configuration;  // one rank's is every rank's: told once there is an endpoint to agree over
   try {
-    read_configuration(line, fields, config, rank == 0);
+    if (!bad_configuration) read_what_flags_name(fields, config, rank == 0);
   } catch (...) {
     bad_configuration = std::current_exception();
   }
@@ -207,16 +201,16 @@ int run(const CommandLine& line, std::optional<core::MpiSession>& session) {
   config.data.data_path = nlohmann::json::parse(world.bcast_string(nlohmann::json(config.data.data_path).dump(), 0))
                               .get<std::vector<std::string>>();
   if (gave_data && config.data.data_path.empty()) return 0;  // the link before has failed, and said why
-  if (line.print_config) {
+  if (program.print_config) {
     if (rank == 0) tools::print(fields.dump().dump(2) + "\n");
     return 0;
   }
   if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());
   core::ThreadPool pool(threads_per_rank(config, world));
-  if (line.benchmark) {
+  if (program.benchmark) {
     const train::BenchmarkReport report = train::run_benchmark(config, endpoint, pool);
     if (report.signal != 0) return 128 + report.signal;
-    if (rank == 0) tools::print(line.json ? report.json().dump(2) + "\n" : report.table());
+    if (rank == 0) tools::print(program.json ? report.json().dump(2) + "\n" : report.table());
     return 0;
   }
   train::Trainer trainer(config, endpoint, pool, &recorder,
@@ -251,7 +245,7 @@ int main(int argc, char** argv) {
   core::flush_denormals_in_this_thread();
   std::optional<core::MpiSession> session;
   return tools::run_guarded(
-      "mstrain", [&] { return run(split_command_line(tools::arguments(argc, argv)), session); },
+      "mstrain", [&] { return run(tools::arguments(argc, argv), session); },
       [&](int exit_code) {
         if (session) session->abort(exit_code);
       });
