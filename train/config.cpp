@@ -174,6 +174,18 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
   if (model.mtp_num_layers != 0) refuse("--mtp-num-layers", "multi-token prediction is");
 }
 
+// Megatron cuts the rows of linear_qkv evenly and gathers its outputs where a rank has less than a group of heads.
+// Checkpoints of that cut are read and written (ckpt/layout.h), but the gather is not built.
+void refuse_parts_of_query_groups(const core::TransformerConfig& model, int tp) {
+  if (model.query_groups() % tp == 0) return;
+  throw core::Error(
+      core::ErrorCode::kUnsupported,
+      core::cat("--num-query-groups ", model.query_groups(), " is below --tensor-model-parallel-size ", tp,
+                ": a rank with less than a group of heads is not trained yet; give a --tensor-model-parallel-size of "
+                "at most ",
+                model.query_groups(), ". msckpt converts and reshards such layouts"));
+}
+
 void validate_steps(const TrainingConfig& training) {
   require(!training.fp16 || !training.bf16, "--fp16 and --bf16 exclude each other");
   require(!training.loss_scale || training.fp16, "--loss-scale needs --fp16");
@@ -304,6 +316,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           " x --tensor-model-parallel-size ", tp, ", is above ", kMostSize);
   validate_virtual_stages(parallel, model.num_layers);
   ckpt::validate_layout(layout(world_size), model);
+  refuse_parts_of_query_groups(model, tp);
   require(virtual_pipeline_model_parallel_size() == 1 || num_microbatches(dp) % pp == 0,
           "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
           num_microbatches(dp), ": --global-batch-size ", training.global_batch_size, " / (--micro-batch-size ",

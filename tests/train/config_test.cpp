@@ -137,6 +137,17 @@ TEST(Config, RefusalsNameTheFlags) {
   }
 }
 
+TEST(Config, FewerQueryGroupsThanTensorParallelRanksAreRefusedAtTheStart) {
+  for (const auto& [groups, tp] : {std::pair("1", "2"), std::pair("2", "4"), std::pair("1", "4")}) {
+    const std::string text =
+        refusal({"--group-query-attention", "--num-query-groups", groups, "--tensor-model-parallel-size", tp});
+    EXPECT_EQ(text.rfind(core::cat("--num-query-groups ", groups, " is below --tensor-model-parallel-size ", tp), 0),
+              0u)
+        << text;
+  }
+  EXPECT_EQ(refusal({"--group-query-attention", "--num-query-groups", "2", "--tensor-model-parallel-size", "2"}), "");
+}
+
 // Every spelling of a user's own script that has no field here is answered once, and no more than once.
 TEST(Config, ModelsThatAreNotTrainedAreRefusedByTheirFlag) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
