@@ -141,7 +141,8 @@ std::vector<bool> TransformerConfig::layers_with_experts() const {
 void TransformerConfig::resolve(int64_t seq_length) {
   if (hidden_size < 0 || hidden_size > kMostSize) return;  // for validate() to refuse
   if (kv_channels == 0 && num_attention_heads > 0) kv_channels = hidden_size / num_attention_heads;
-  if (ffn_hidden_size == 0) ffn_hidden_size = gated() ? (hidden_size * 8 / 3 + 63) / 64 * 64 : 4 * hidden_size;
+  // Megatron's defaults (megatron/training/arguments.py, validate_args), which know no other gate than --swiglu.
+  if (ffn_hidden_size == 0) ffn_hidden_size = swiglu ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
   if (rope_scaling_original_max_position_embeddings == 0 &&
       (rope_scaling_type == "llama3" || rope_scaling_type == "yarn")) {

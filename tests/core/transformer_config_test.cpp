@@ -64,6 +64,24 @@ TEST(TransformerConfig, ListsOfLayersWithExpertsHaveOneSpelling) {
   }
 }
 
+// int((4 * hidden * 2 / 3) / 64) * 64 in Python, for the widths of many models and for odd ones.
+TEST(TransformerConfig, DefaultWidthOfTheMlpIsMegatrons) {
+  const std::pair<int64_t, int64_t> swiglu[] = {{512, 1344},  {768, 2048},   {1000, 2624},  {1024, 2688},  {1536, 4096},
+                                                {2048, 5440}, {4096, 10880}, {5120, 13632}, {8192, 21824}, {24, 64}};
+  for (const auto& [hidden, width] : swiglu) {
+    TransformerConfig model;
+    model.hidden_size = hidden;
+    EXPECT_EQ(resolved(model).ffn_hidden_size, 4 * hidden);
+    model.geglu = true;
+    EXPECT_EQ(resolved(model).ffn_hidden_size, 4 * hidden);
+    model.geglu = false;
+    model.swiglu = true;
+    EXPECT_EQ(resolved(model).ffn_hidden_size, width) << hidden;
+    model.ffn_hidden_size = 100;
+    EXPECT_EQ(resolved(model).ffn_hidden_size, 100);
+  }
+}
+
 TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
   TransformerConfig dense = moe_model();
   dense.num_experts = 0;
