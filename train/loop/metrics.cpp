@@ -1,5 +1,6 @@
 #include "train/loop/metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cinttypes>
@@ -56,33 +57,51 @@ class JsonObject {
 
 }  // namespace
 
-void StepMetrics::write_line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations,
-                             std::string& text) const {
-  text.clear();
-  append(text, "iteration %" PRId64 "/%" PRId64 " | consumed samples: %" PRId64, iteration, train_iters,
-         consumed_train_samples);
-  append(text, " | elapsed time per iteration (ms): %.1f | learning rate: %.3e", seconds * 1e3, learning_rate);
-  if (std::isfinite(loss)) append(text, " | lm loss: %.5f", loss);
-  append(text, " | loss scale: %.1f", loss_scale);
-  if (std::isfinite(grad_norm)) append(text, " | grad norm: %.3f", grad_norm);
-  append(text, " | number of skipped iterations: %" PRId64 " | number of nan iterations: %" PRId64, skipped_iterations,
-         nan_iterations);
-  if (!passed_over) {
-    append(text, " | tokens/s: %.0f | TFLOP/s/rank: %.4f | MFU: %.1f %%", static_cast<double>(tokens) / seconds,
-           tflops_per_rank, mfu * 100);
+void LogInterval::add(const StepMetrics& step) {
+  const auto peaks = last_.peak_bytes;
+  const int64_t total_peak = last_.total_peak_bytes;
+  last_ = step;
+  for (size_t tag = 0; tag < peaks.size(); ++tag) last_.peak_bytes[tag] = std::max(step.peak_bytes[tag], peaks[tag]);
+  last_.total_peak_bytes = std::max(step.total_peak_bytes, total_peak);
+  ++steps_;
+  skipped_ += step.skipped ? 1 : 0;
+  nan_ += step.nan ? 1 : 0;
+  if (!step.skipped) {
+    ++applied_;
+    loss_sum_ += step.loss;
   }
-  append(text, " | peak memory: %.1f MB", megabytes(total_peak_bytes));
+  seconds_ += step.seconds;
+  tokens_ += step.tokens;
+  tflop_per_rank_ += step.tflops_per_rank * step.seconds;
+  busy_seconds_ += step.mfu * step.seconds;
+}
+
+void LogInterval::write_line(bool report_memory, std::string& text) const {
+  text.clear();
+  append(text, "iteration %" PRId64 "/%" PRId64 " | consumed samples: %" PRId64, last_.iteration, last_.train_iters,
+         last_.consumed_train_samples);
+  append(text, " | elapsed time per iteration (ms): %.1f | learning rate: %.3e",
+         seconds_ / static_cast<double>(steps_) * 1e3, last_.learning_rate);
+  if (applied_ > 0) append(text, " | lm loss: %.5f", loss_sum_ / static_cast<double>(applied_));
+  append(text, " | loss scale: %.1f", last_.loss_scale);
+  if (std::isfinite(last_.grad_norm)) append(text, " | grad norm: %.3f", last_.grad_norm);
+  append(text, " | number of skipped iterations: %" PRId64 " | number of nan iterations: %" PRId64, skipped_, nan_);
+  if (tokens_ > 0) {
+    append(text, " | tokens/s: %.0f | TFLOP/s/rank: %.4f | MFU: %.1f %%", static_cast<double>(tokens_) / seconds_,
+           tflop_per_rank_ / seconds_, busy_seconds_ / seconds_ * 100);
+  }
+  append(text, " | peak memory: %.1f MB", megabytes(last_.total_peak_bytes));
   if (!report_memory) return;
   for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
     text += tag == 0 ? " (" : " ";
     text += core::memory_tag_name(static_cast<core::MemoryTag>(tag));
-    append(text, " %.1f", megabytes(peak_bytes[static_cast<size_t>(tag)]));
+    append(text, " %.1f", megabytes(last_.peak_bytes[static_cast<size_t>(tag)]));
   }
-  append(text, ") | arena: %.1f MB held, %.2f %% fragmentation, %.2f %% alignment", megabytes(arena.held_bytes),
-         arena.fragmentation() * 100, arena.alignment() * 100);
-  append(text, ", %" PRId64 " blocks of %.1f MB, %" PRId64 " from the system", arena.blocks,
-         megabytes(arena.block_bytes), arena.growths);
-  if (process_peak_bytes > 0) append(text, " | process: %.1f MB", megabytes(process_peak_bytes));
+  append(text, ") | arena: %.1f MB held, %.2f %% fragmentation, %.2f %% alignment", megabytes(last_.arena.held_bytes),
+         last_.arena.fragmentation() * 100, last_.arena.alignment() * 100);
+  append(text, ", %" PRId64 " blocks of %.1f MB, %" PRId64 " from the system", last_.arena.blocks,
+         megabytes(last_.arena.block_bytes), last_.arena.growths);
+  if (last_.process_peak_bytes > 0) append(text, " | process: %.1f MB", megabytes(last_.process_peak_bytes));
 }
 
 void StepMetrics::write_json(std::string& text) const {

@@ -1,4 +1,4 @@
-// What a step says about itself: one log line, and one JSON line under Megatron's names.
+// The numbers of a step: one JSON line each under Megatron's names, and one log line for the steps of an interval.
 #pragma once
 
 #include <array>
@@ -35,11 +35,28 @@ struct StepMetrics {
   core::ArenaUse arena;            // of this rank, in this step
   int64_t process_peak_bytes = 0;  // resident, ever; 0: unknown
 
-  // What is not finite, and the speed of a step that is passed over, is left out of both. The text replaces what was in
-  // `text`, whose room it uses: a step that is told as the last was takes nothing from the heap.
-  // skipped_iterations, nan_iterations: since the line before.
-  void write_line(bool report_memory, int64_t skipped_iterations, int64_t nan_iterations, std::string& text) const;
+  // What is not finite, and the speed of a step that is passed over, is left out. Replaces what was in `text`, whose
+  // room it uses: a step that is written as the last was takes nothing from the heap.
   void write_json(std::string& text) const;
+};
+
+// The log line: the steps since the line before, as Megatron's training_log has them (megatron/training/training.py).
+// The loss is the mean of the applied steps; time, tokens/s and FLOP/s are those of all steps together; peak memory is
+// the largest of them. Learning rate, loss scale, gradient norm and the arena are the last step's.
+class LogInterval {
+ public:
+  void add(const StepMetrics& step);
+  // Replaces what was in `text`, as StepMetrics::write_json. After at least one add().
+  void write_line(bool report_memory, std::string& text) const;
+  void clear() { *this = {}; }
+
+ private:
+  StepMetrics last_;  // with the peaks of all
+  int64_t steps_ = 0, applied_ = 0, skipped_ = 0, nan_ = 0, tokens_ = 0;
+  double loss_sum_ = 0;  // of applied steps
+  double seconds_ = 0;
+  double tflop_per_rank_ = 0;
+  double busy_seconds_ = 0;  // MFU x seconds
 };
 
 // Appends JSON lines to a file, from rank 0. A resumed run appends.

@@ -485,14 +485,13 @@ struct Trainer::Impl {
       }
       write_step_events(events, config, m, run);
     }
-    skipped_iterations += m.skipped ? 1 : 0;
-    nan_iterations += m.nan ? 1 : 0;
-    m.write_line(false, skipped_iterations, nan_iterations, step_text);
+    interval.add(m);
+    interval.write_line(false, step_text);
     core::log_progress(step_text);
     if (m.iteration % config.logger.log_interval != 0 && m.iteration != m.train_iters) return;
-    m.write_line(config.logger.report_memory, skipped_iterations, nan_iterations, step_text);
+    interval.write_line(config.logger.report_memory, step_text);
     core::log_info("train.step", step_text);
-    skipped_iterations = nan_iterations = 0;
+    interval.clear();
   }
 
   std::string_view step_name() {
@@ -609,7 +608,7 @@ struct Trainer::Impl {
   bool profile_asked = false;    // once more, as of the last agree()
   int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
-  int64_t skipped_iterations = 0, nan_iterations = 0;  // since the last line
+  LogInterval interval;  // since the last line
   bool differs = false;
 };
 
