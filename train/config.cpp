@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <utility>
 
 #include "ckpt/writer.h"
@@ -279,6 +280,17 @@ int TrainerConfig::virtual_pipeline_model_parallel_size() const {
                                      parallel.num_layers_per_virtual_pipeline_stage.value_or(0));
 }
 
+int64_t TrainerConfig::num_valid_samples() const {
+  const bool once = training.skip_train || training.fixed_eval_samples;
+  const int64_t evaluations = once ? 1 : training.train_iters / training.eval_interval + 1;
+  return evaluations * training.eval_iters * training.global_batch_size;
+}
+
+int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
+  if (training.skip_train || training.fixed_eval_samples) return 0;
+  return (iteration - 1) / training.eval_interval * training.eval_iters * training.global_batch_size;
+}
+
 void TrainerConfig::resolve_and_validate(int world_size) {
   const int tp = parallel.tensor_model_parallel_size;
   const int pp = parallel.pipeline_model_parallel_size;
@@ -388,6 +400,13 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           ": at least 1");
   require(training.eval_iters >= 0 && training.eval_interval > 0,
           "--eval-interval must be positive, --eval-iters at least 0");
+  const int64_t most_evaluations = training.eval_iters > 0
+                                       ? kMostSamples / training.global_batch_size / training.eval_iters
+                                       : std::numeric_limits<int64_t>::max();
+  require(training.fixed_eval_samples || training.train_iters / training.eval_interval < most_evaluations,
+          "--train-iters ", training.train_iters, " / --eval-interval ", training.eval_interval, " x --eval-iters ",
+          training.eval_iters, " x --global-batch-size ", training.global_batch_size, ": at most ", kMostSamples,
+          " validation samples");
 
   const ProfilingConfig& p = profiling;
   require(!p.profile_with_memory || p.profile_with_cpu, "--profile-with-memory needs --profile-with-cpu");

@@ -130,6 +130,7 @@ struct TrainingConfig {
   std::string exit_signal = "SIGTERM";
   int64_t eval_interval = 1000;
   int64_t eval_iters = 100;
+  bool fixed_eval_samples = false;
   bool skip_train = false;
   bool bf16 = false;
   bool fp16 = false;
@@ -172,6 +173,9 @@ struct TrainingConfig {
     field("exit_signal", &C::exit_signal, "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2");
     field("eval_interval", &C::eval_interval, "Steps between evaluations");
     field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: none");
+    field("fixed_eval_samples", &C::fixed_eval_samples,
+          "Read the same validation samples in every evaluation, so that their losses compare; off: each reads those "
+          "behind the last one's, as Megatron");
     field("skip_train", &C::skip_train, "Evaluate and end");
     field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights");
     field("fp16", &C::fp16, "fp16 weights and activations, with loss scaling; fp32 gradients and master weights");
@@ -455,6 +459,13 @@ struct TrainerConfig {
   int64_t num_microbatches(int data_parallel_size) const {
     return training.global_batch_size / (training.micro_batch_size * data_parallel_size);
   }
+
+  // Validation samples that the whole run reads, and the first one of the evaluation at `iteration` of the whole run.
+  // A function of the iteration alone, so that a continued run reads what an unbroken one would. Source: Megatron's
+  // get_train_valid_test_num_samples and consumed_valid_samples (megatron/training/training.py). After
+  // resolve_and_validate.
+  int64_t num_valid_samples() const;
+  int64_t first_valid_sample(int64_t iteration) const;
 };
 
 // Takes the model's shape from a checkpoint or a config.json, where neither a flag nor a --config file gave it. A

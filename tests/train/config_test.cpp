@@ -131,6 +131,7 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--train-iters", "9223372036854775807"}, "--train-iters"},
       {{"--eval-iters", "9223372036854775807"}, "--eval-iters"},
       {{"--lr-decay-iters", "9223372036854775807"}, "--lr-decay-iters"},
+      {{"--train-iters", "1000000000000", "--eval-interval", "1", "--eval-iters", "1000000"}, "validation samples"},
   };
   for (const auto& [flags, word] : cases) {
     EXPECT_NE(refusal(flags).find(word), std::string::npos) << flags[0] << ": " << refusal(flags);

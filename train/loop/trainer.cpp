@@ -270,7 +270,7 @@ struct Trainer::Impl {
     const auto build_now = [&] {
       begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            t.eval_iters * batch, 0, stopped);
+                            config.num_valid_samples(), 0, stopped);
       if (!t.skip_train && data.train == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
                           "there is no training data: give --data-path or --train-data-path");
@@ -313,9 +313,10 @@ struct Trainer::Impl {
   // nullopt: a signal has come, and there is no time for the rest.
   std::optional<double> evaluate() {
     core::trace::Span span(recorder, Category::kUserAnnotation, "evaluation");
+    const int64_t first = config.first_valid_sample(progress.iteration);
     double sum = 0;
     for (int64_t i = 0; i < config.training.eval_iters; ++i) {
-      sum += runner->evaluate(read_batch(*data.valid, i * config.training.global_batch_size)).loss;
+      sum += runner->evaluate(read_batch(*data.valid, first + i * config.training.global_batch_size)).loss;
       agree(0);
       if (stop_signal != 0) return std::nullopt;
     }

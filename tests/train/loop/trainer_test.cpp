@@ -84,6 +84,70 @@ TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
   }
 }
 
+// "lm loss validation" (or `key`) of a run's lines of --metrics-path, in their order.
+std::vector<double> evaluations(const std::filesystem::path& metrics, const std::string& key = "lm loss validation") {
+  std::vector<double> losses;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains(key)) losses.push_back(json[key]);
+  }
+  return losses;
+}
+
+// A run whose weights do not move, evaluated at 2, 4 and 5.
+train::TrainerConfig evaluated_run(const test::TemporaryFolder& folder, const std::string& metrics) {
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.optimizer.lr = 1e-30;
+  config.optimizer.weight_decay = 0;
+  config.training.train_iters = 5;
+  config.training.eval_interval = 2;
+  config.training.eval_iters = 2;
+  config.data.split = "50,50,0";
+  config.logger.metrics_path = folder / metrics;
+  return config;
+}
+
+// As Megatron's iterator: an evaluation begins behind the one before, in a continued run at iteration //
+// eval_interval * eval_iters * global_batch_size.
+TEST(Evaluation, GoesOnInTheValidationSamples) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = evaluated_run(folder, "whole");
+  config.checkpoint.save = folder / "saved";
+  test::run_on_threads(config, 1);
+  const std::vector<double> losses = evaluations(folder / "whole");
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_NE(losses[0], losses[1]);
+  EXPECT_NE(losses[1], losses[2]);
+
+  // The three together read what one evaluation of three times the batches reads.
+  train::TrainerConfig all = evaluated_run(folder, "all");
+  all.training.skip_train = true;
+  all.training.eval_iters = 6;
+  test::run_on_threads(all, 1);
+  EXPECT_NEAR(evaluations(folder / "all").at(0), (losses[0] + losses[1] + losses[2]) / 3, 1e-6);
+
+  // In two parts: the same three.
+  for (const int64_t until : {3, 5}) {
+    config = evaluated_run(folder, "parts");
+    config.checkpoint.save = config.checkpoint.load = folder / "parts_saved";
+    config.training.exit_interval = until;
+    test::run_on_threads(config, 1);
+  }
+  EXPECT_EQ(evaluations(folder / "parts"), losses);
+}
+
+TEST(Evaluation, ReadsTheSameSamplesEachTimeWhereAsked) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = evaluated_run(folder, "fixed");
+  config.training.fixed_eval_samples = true;
+  test::run_on_threads(config, 1);
+  const std::vector<double> losses = evaluations(folder / "fixed");
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+}
+
 // Flags that mean nothing for the model make no other model of it; what changes the rotary frequencies does.
 TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
   test::TemporaryFolder folder;
