@@ -1,7 +1,9 @@
 #include "train/data/build_datasets.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -29,10 +31,7 @@ class Builder {
                                     int64_t num_samples) {
     const auto dataset = open(prefix);
     GptIndexRequest request;
-    const auto sequences = static_cast<double>(dataset->num_sequences());
-    // Half to even, as Python's round.
-    request.begin = static_cast<int64_t>(std::nearbyint(share.first * sequences));
-    request.end = std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), dataset->num_sequences());
+    std::tie(request.begin, request.end) = documents_of(*dataset, share);
     request.num_samples = num_samples;
     request.seq_length = seq_length_;
     request.seed = seed_;
@@ -85,7 +84,22 @@ class Builder {
     return std::make_unique<BlendedDataset>(std::move(parts), weights, size, stopped_);
   }
 
+  // Whether each of the blend's data sets has documents in this share of it.
+  bool has_documents(const Blend& blend, std::pair<double, double> share) {
+    return std::all_of(blend.prefixes.begin(), blend.prefixes.end(), [&](const std::string& prefix) {
+      const auto [begin, end] = documents_of(*open(prefix), share);
+      return begin < end;
+    });
+  }
+
  private:
+  static std::pair<int64_t, int64_t> documents_of(const IndexedDataset& dataset, std::pair<double, double> share) {
+    const auto sequences = static_cast<double>(dataset.num_sequences());
+    // Half to even, as Python's round.
+    return {static_cast<int64_t>(std::nearbyint(share.first * sequences)),
+            std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), dataset.num_sequences())};
+  }
+
   std::shared_ptr<const IndexedDataset> open(const std::string& prefix) {
     auto& entry = open_[prefix];
     if (!entry) entry = std::make_shared<const IndexedDataset>(prefix, config_.mmap_bin_files);
@@ -125,11 +139,20 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
   const DataLists lists = list_data_sets(config);
   const SplitMatrix matrix = parse_split(config.split.empty() ? kDefaultSplit : config.split);
   for (size_t i = 0; i < 3; ++i) {
-    if (samples[i] <= 0) continue;
     if (!lists.data_path.empty()) {
-      if (matrix[i]) *out[i] = builder.blend(parse_blend(lists.data_path, "--data-path"), i, *matrix[i], samples[i]);
+      if (samples[i] <= 0 || !matrix[i]) continue;
+      const Blend blend = parse_blend(lists.data_path, "--data-path");
+      // Nobody has asked for the thousandth of the documents that the default split sets aside for a test.
+      if (i == 2 && config.split.empty() && !builder.has_documents(blend, *matrix[i])) {
+        core::log_info("train.data", cat("no test set: of --split ", kDefaultSplit,
+                                         ", the default, the third share is less than a document of --data-path"));
+        continue;
+      }
+      *out[i] = builder.blend(blend, i, *matrix[i], samples[i]);
     } else if (!lists.per_split[i].empty()) {
       const Blend blend = parse_blend(lists.per_split[i], cat("--", kSplitNames[i], "-data-path"));
+      for (const std::string& prefix : blend.prefixes) check_data_set_exists(prefix);  // read or not
+      if (samples[i] <= 0) continue;
       // A single prefix is not blended, whether or not it has a weight.
       *out[i] = blend.prefixes.size() == 1 ? builder.gpt(blend.prefixes[0], i, {0.0, 1.0}, samples[i])
                                            : builder.blend(blend, i, {0.0, 1.0}, samples[i]);

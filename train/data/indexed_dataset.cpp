@@ -211,7 +211,7 @@ struct IndexedDataset::Impl {
   const std::byte* documents = nullptr;
 };
 
-IndexedDataset::IndexedDataset(const std::string& prefix, bool use_mmap) {
+void check_data_set_exists(const std::string& prefix) {
   for (const std::string& path : {idx_path(prefix), bin_path(prefix)}) {
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored)) continue;
@@ -221,6 +221,10 @@ IndexedDataset::IndexedDataset(const std::string& prefix, bool use_mmap) {
                     end == ".bin" || end == ".idx" ? "Give the prefix, without .bin or .idx"
                                                    : "Make it with msdata preprocess, which prints the prefix"));
   }
+}
+
+IndexedDataset::IndexedDataset(const std::string& prefix, bool use_mmap) {
+  check_data_set_exists(prefix);
   impl_ = std::make_unique<Impl>(prefix, use_mmap);
 }
 IndexedDataset::~IndexedDataset() = default;

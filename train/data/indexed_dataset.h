@@ -25,6 +25,9 @@ TokenType token_type_for_vocab(int64_t vocab_size);
 std::string bin_path(const std::string& prefix);  // prefix + ".bin"
 std::string idx_path(const std::string& prefix);
 
+// Throws kNotFound, with the cure, unless both files of a data set are there.
+void check_data_set_exists(const std::string& prefix);
+
 // Reads one data set. Thread-safe after construction.
 class IndexedDataset {
  public:

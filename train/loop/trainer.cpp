@@ -270,15 +270,15 @@ struct Trainer::Impl {
     const auto build_now = [&] {
       begin("data");
       data = build_datasets(config.data, t.seq_length, static_cast<uint64_t>(config.rng.seed), train_samples,
-                            config.num_valid_samples(), 0, stopped);
+                            config.num_valid_samples(), t.eval_iters * batch, stopped);
       if (!t.skip_train && data.train == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
                           "there is no training data: give --data-path or --train-data-path");
       }
-      if (t.skip_train && data.valid == nullptr) {
+      if (t.skip_train && data.valid == nullptr && data.test == nullptr) {
         throw core::Error(core::ErrorCode::kInvalidArgument,
-                          "--skip-train evaluates, but there is no validation data: give --valid-data-path, or "
-                          "--data-path with a --split, and --eval-iters");
+                          "--skip-train evaluates, but there is no data for it: give --valid-data-path or "
+                          "--test-data-path, or --data-path with a --split, and --eval-iters");
       }
     };
     // Rank 0 first: it builds the cached indices that the others read.
@@ -310,26 +310,31 @@ struct Trainer::Impl {
     return microbatches;
   }
 
-  // nullopt: a signal has come, and there is no time for the rest.
-  std::optional<double> evaluate() {
+  enum class EvaluatedSet { kValidation, kTest };
+
+  // The mean loss of --eval-iters global batches, in the log and the metrics too. nullopt: a signal has come, and there
+  // is no time for the rest. Megatron's evaluate_and_print_results, but for the names of the test set's numbers, which
+  // are the validation set's there.
+  std::optional<double> evaluate(EvaluatedSet set) {
     core::trace::Span span(recorder, Category::kUserAnnotation, "evaluation");
-    const int64_t first = config.first_valid_sample(progress.iteration);
+    const bool test = set == EvaluatedSet::kTest;
+    const SampleSource& samples = test ? *data.test : *data.valid;
+    const int64_t first = test ? 0 : config.first_valid_sample(progress.iteration);
     double sum = 0;
     for (int64_t i = 0; i < config.training.eval_iters; ++i) {
-      sum += runner->evaluate(read_batch(*data.valid, first + i * config.training.global_batch_size)).loss;
+      sum += runner->evaluate(read_batch(samples, first + i * config.training.global_batch_size)).loss;
       agree(0);
       if (stop_signal != 0) return std::nullopt;
     }
     const double loss = sum / static_cast<double>(config.training.eval_iters);
-    core::log_info("train.eval", cat("validation loss at iteration ", progress.iteration, " | lm loss value: ", loss,
-                                     " | lm loss PPL: ", std::exp(loss)));
-    const nlohmann::json record = {
-        {"iteration", progress.iteration}, {"lm loss validation", loss}, {"lm loss validation ppl", std::exp(loss)}};
+    core::log_info("train.eval", cat("validation loss at iteration ", progress.iteration, test ? " on test set" : "",
+                                     " | lm loss value: ", loss, " | lm loss PPL: ", std::exp(loss)));
+    const std::string tag = test ? "lm loss test" : "lm loss validation", ppl_tag = tag + " ppl";
+    const nlohmann::json record = {{"iteration", progress.iteration}, {tag, loss}, {ppl_tag, std::exp(loss)}};
     metrics.write(record.dump());
-    events.add_scalar("lm loss validation", loss, progress.iteration, progress.consumed_train_samples);
+    events.add_scalar(tag, loss, progress.iteration, progress.consumed_train_samples);
     if (config.logger.log_validation_ppl_to_tensorboard) {
-      events.add_scalar("lm loss validation ppl", std::exp(std::min(20.0, loss)), progress.iteration,
-                        progress.consumed_train_samples);
+      events.add_scalar(ppl_tag, std::exp(std::min(20.0, loss)), progress.iteration, progress.consumed_train_samples);
     }
     return loss;
   }
@@ -529,9 +534,11 @@ struct Trainer::Impl {
       summary.signal = stop_signal;
       return summary;
     }
-    const bool evaluates = data.valid != nullptr && config.training.eval_iters > 0;
+    const bool evaluates = data.valid != nullptr, tests = data.test != nullptr;
     if (config.training.skip_train) {
-      summary.validation_loss = evaluate().value_or(-1);
+      if (evaluates) summary.validation_loss = evaluate(EvaluatedSet::kValidation).value_or(-1);
+      if (tests && stop_signal == 0) summary.test_loss = evaluate(EvaluatedSet::kTest).value_or(-1);
+      events.flush();
       summary.signal = stop_signal;
       return summary;
     }
@@ -550,7 +557,7 @@ struct Trainer::Impl {
       optimizer->split_master();
       if (evaluates && stop_signal == 0 &&
           (progress.iteration % config.training.eval_interval == 0 || progress.iteration == m.train_iters)) {
-        if (const auto loss = evaluate()) summary.validation_loss = *loss;
+        if (const auto loss = evaluate(EvaluatedSet::kValidation)) summary.validation_loss = *loss;
       }
       if (profile_asked) {
         ++profile_requests;
@@ -567,6 +574,10 @@ struct Trainer::Impl {
     }
     saves->close(saves_at_exit() && !summary.steps.empty(), progress.iteration, request);
     if (endpoint.rank() == 0) summary.checkpoint = saves->last_path().string();
+    if (tests && stop_signal == 0 && summary.exit_reason.empty()) {  // after the last save, which a signal cannot undo
+      summary.test_loss = evaluate(EvaluatedSet::kTest).value_or(-1);
+      events.flush();
+    }
     summary.signal = stop_signal;
     return summary;
   }

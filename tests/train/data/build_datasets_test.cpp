@@ -316,6 +316,14 @@ TEST_F(BuildDatasets, StopsWhenTold) {
   }
 }
 
+TEST_F(BuildDatasets, TheDefaultSplitHasNoTestSetWhereItsShareIsLessThanADocument) {
+  config_.data_path = {dir_ / "a"};
+  config_.split.clear();
+  const TrainValidTest sets = build_datasets(config_, 7, 1, 10, 10, 10);
+  EXPECT_NE(sets.valid, nullptr);
+  EXPECT_EQ(sets.test, nullptr);
+}
+
 TEST_F(BuildDatasets, Errors) {
   const auto refuse = [&](ErrorCode code, const char* says, auto change) {
     DataConfig config = config_;

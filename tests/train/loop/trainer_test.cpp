@@ -148,6 +148,53 @@ TEST(Evaluation, ReadsTheSameSamplesEachTimeWhereAsked) {
   EXPECT_EQ(losses[2], losses[0]);
 }
 
+// As Megatron: once, behind the last step, from the first sample on.
+TEST(TestSet, IsEvaluatedAtTheEnd) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 4;
+  config.training.eval_interval = 2;
+  config.training.eval_iters = 2;
+  config.training.exit_interval = 3;
+  config.data.split = "50,20,30";
+  config.checkpoint.save = config.checkpoint.load = folder / "saved";
+  config.logger.metrics_path = folder / "metrics";
+  EXPECT_EQ(test::run_on_threads(config, 1).test_loss, -1) << "not at the end yet";
+  const train::RunSummary whole = test::run_on_threads(config, 1);
+  EXPECT_GT(whole.test_loss, 0);
+  EXPECT_EQ(evaluations(folder / "metrics", "lm loss test"), std::vector{whole.test_loss});
+  EXPECT_EQ(evaluations(folder / "metrics").size(), 2U);
+
+  // --skip-train evaluates it too, alone where there is no validation set.
+  config.training.skip_train = true;
+  EXPECT_EQ(test::run_on_threads(config, 1).test_loss, whole.test_loss);
+  config.data.split = "70,0,30";
+  const train::RunSummary alone = test::run_on_threads(config, 1);
+  EXPECT_EQ(alone.validation_loss, -1);
+  EXPECT_EQ(alone.test_loss, whole.test_loss);
+  // From a path of its own.
+  config.data.test_data_path = config.data.data_path;
+  config.data.data_path.clear();
+  config.data.split.clear();
+  EXPECT_GT(test::run_on_threads(config, 1).test_loss, 0);
+}
+
+TEST(TestSet, OfAPathThatIsNotThereIsAnErrorEvenIfItIsNotRead) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 1;
+  config.data.train_data_path = config.data.data_path;
+  config.data.data_path.clear();
+  config.data.split.clear();
+  config.data.test_data_path = {folder / "absent"};
+  for (const int64_t eval_iters : {0, 1}) {
+    config.training.eval_iters = eval_iters;
+    const test::Thrown thrown = test::thrown_by([&] { test::run_on_threads(config, 1); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kNotFound);
+    EXPECT_NE(thrown.text.find("absent.idx"), std::string::npos) << thrown.text;
+  }
+}
+
 // Flags that mean nothing for the model make no other model of it; what changes the rotary frequencies does.
 TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
   test::TemporaryFolder folder;
