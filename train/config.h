@@ -353,7 +353,8 @@ struct LoggerConfig {
     field("log_rank", &C::log_rank, "0, or all");
     field("metrics_path", &C::metrics_path, "JSON lines of every step, under Megatron's names");
     field("report_memory", &C::report_memory, "Peak memory by purpose on every line, and how the arena holds it");
-    field("peak_tflops", &C::peak_tflops, "Peak of one rank for MFU; 0: measured by a GEMM at start");
+    field("peak_tflops", &C::peak_tflops,
+          "TFLOP/s of one rank at best, for MFU and HFU; 0: measured at the start by a GEMM of the run's dtype");
     field("log_throughput", &C::log_throughput, "TFLOP/s of a rank in the event files too, beside the times");
     field("tensorboard_dir", &C::tensorboard_dir, "Folder of TensorBoard event files");
     field("tensorboard_log_interval", &C::tensorboard_log_interval, "Steps between entries");

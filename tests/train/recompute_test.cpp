@@ -41,9 +41,9 @@ TEST(Recompute, ChangesNoBitAndHoldsLess) {
   }
 }
 
-// FLOPs of a step's products.
+// FLOPs of a step's products, recomputed ones among them.
 double flops(const train::RunSummary& summary) {
-  return summary.steps.back().tflops_per_rank * summary.steps.back().seconds * 1e12;
+  return summary.steps.back().hardware_tflops_per_rank * summary.steps.back().seconds * 1e12;
 }
 
 TEST(Recompute, LeavesOutTheProductThatOnlyTheOutputHasAUseFor) {

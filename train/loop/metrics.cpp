@@ -73,7 +73,8 @@ void LogInterval::add(const StepMetrics& step) {
   seconds_ += step.seconds;
   tokens_ += step.tokens;
   tflop_per_rank_ += step.tflops_per_rank * step.seconds;
-  busy_seconds_ += step.mfu * step.seconds;
+  mfu_seconds_ += step.mfu * step.seconds;
+  hfu_seconds_ += step.hfu * step.seconds;
 }
 
 void LogInterval::write_line(bool report_memory, std::string& text) const {
@@ -87,8 +88,9 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
   if (std::isfinite(last_.grad_norm)) append(text, " | grad norm: %.3f", last_.grad_norm);
   append(text, " | number of skipped iterations: %" PRId64 " | number of nan iterations: %" PRId64, skipped_, nan_);
   if (tokens_ > 0) {
-    append(text, " | tokens/s: %.0f | TFLOP/s/rank: %.4f | MFU: %.1f %%", static_cast<double>(tokens_) / seconds_,
-           tflop_per_rank_ / seconds_, busy_seconds_ / seconds_ * 100);
+    append(text, " | tokens/s: %.0f | TFLOP/s/rank: %.4f | MFU: %.1f %% | HFU: %.1f %%",
+           static_cast<double>(tokens_) / seconds_, tflop_per_rank_ / seconds_, mfu_seconds_ / seconds_ * 100,
+           hfu_seconds_ / seconds_ * 100);
   }
   append(text, " | peak memory: %.1f MB", megabytes(last_.total_peak_bytes));
   if (!report_memory) return;
@@ -119,7 +121,9 @@ void StepMetrics::write_json(std::string& text) const {
   if (!passed_over) {
     record.add("tokens/s", static_cast<double>(tokens) / seconds);
     record.add("throughput per rank (TFLOP/s)", tflops_per_rank);
+    record.add("hardware throughput per rank (TFLOP/s)", hardware_tflops_per_rank);
     record.add("mfu", mfu);
+    record.add("hfu", hfu);
   }
   if (process_peak_bytes > 0) record.add("process peak bytes", process_peak_bytes);
   {

@@ -27,9 +27,10 @@ struct StepMetrics {
   bool nan = false;          // loss or gradient norm not finite
   bool passed_over = false;  // asked for: nothing was computed, so there is no loss, norm or speed
   double seconds = 0;
-  int64_t tokens = 0;                                      // of the global batch
-  double tflops_per_rank = 0;                              // GEMMs and attention executed, TFLOP/s, mean over ranks
-  double mfu = 0;                                          // of the measured or given peak
+  int64_t tokens = 0;                   // of the global batch
+  double tflops_per_rank = 0;           // what the model needs (model_flops.h), TFLOP/s, mean over ranks
+  double hardware_tflops_per_rank = 0;  // GEMMs and attention executed, recomputation among them
+  double mfu = 0, hfu = 0;              // the two as shares of the roofline
   std::array<int64_t, core::kNumMemoryTags> peak_bytes{};  // of this rank, since the last step
   int64_t total_peak_bytes = 0;
   core::ArenaUse arena;            // of this rank, in this step
@@ -56,7 +57,7 @@ class LogInterval {
   double loss_sum_ = 0;  // of applied steps
   double seconds_ = 0;
   double tflop_per_rank_ = 0;
-  double busy_seconds_ = 0;  // MFU x seconds
+  double mfu_seconds_ = 0, hfu_seconds_ = 0;  // MFU x seconds, HFU x seconds
 };
 
 // Appends JSON lines to a file, from rank 0. A resumed run appends.

@@ -23,8 +23,9 @@
 #include "train/data/build_datasets.h"
 #include "train/data/tokenizer.h"
 #include "train/loop/generate.h"
-#include "train/loop/peak.h"
+#include "train/loop/model_flops.h"
 #include "train/loop/profile_window.h"
+#include "train/loop/roofline.h"
 #include "train/loop/same_model.h"
 #include "train/loop/saves.h"
 #include "train/loop/step.h"
@@ -82,7 +83,7 @@ struct Trainer::Impl {
     core::collectively(groups->world, "set aside memory for snapshots", [&] {
       saves->reserve([&](RankPart part) { return shards_to_save(*state, *parameters, *optimizer, part); });
     });
-    peak_tflops = config.logger.peak_tflops > 0 ? config.logger.peak_tflops : measure_peak_tflops(ops);
+    find_roofline();
     core::collectively(groups->world, "metrics", [&] {
       if (endpoint.rank() == 0 && !config.logger.metrics_path.empty())
         metrics = MetricsFile(config.logger.metrics_path);
@@ -192,6 +193,28 @@ struct Trainer::Impl {
                                       groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
                                       " | dtype: ", core::dtype_name(config.params_dtype())));
     core::log_debug("train.model", ops::explain_gemm(ops, config.params_dtype()));
+    model_flops_per_step =
+        static_cast<double>(model_flops_per_sample(config.model, config.training.seq_length, groups->grid.tp)) *
+        static_cast<double>(config.training.global_batch_size);
+  }
+
+  // The same on all ranks: given, or the mean of what they have measured.
+  void find_roofline() {
+    const double given = config.logger.peak_tflops;
+    const std::string dtype(core::dtype_name(config.params_dtype()));
+    if (given > 0) {
+      roofline = Roofline(given, /*measured=*/false);
+      core::log_info("train.roofline", cat(given, " TFLOP/s per rank (--peak-tflops)"));
+      return;
+    }
+    std::array<double, 1> sum{};
+    core::collectively(groups->world, "measure the roofline",
+                       [&] { sum[0] = measure_gemm_tflops(ops, config.params_dtype()); });
+    if (endpoint.size() > 1) groups->world.allreduce(sum);
+    roofline = Roofline(sum[0] / endpoint.size(), /*measured=*/true);
+    core::log_info("train.roofline",
+                   cat(roofline.tflops(), " TFLOP/s per rank: ", dtype, " GEMM of 1024 x 1024 x 1024, ",
+                       ops.pool.num_threads(), " threads, mean over ranks"));
   }
 
   bool trains() const { return !config.training.skip_train && config.generate.generate.empty(); }
@@ -429,8 +452,14 @@ struct Trainer::Impl {
     const double flops = agree(ops.flops - flops_before);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = config.training.global_batch_size * config.training.seq_length;
-    m.tflops_per_rank = flops / endpoint.size() / m.seconds * 1e-12;
-    m.mfu = m.tflops_per_rank / peak_tflops;
+    const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
+    m.hardware_tflops_per_rank = flops * per_tflop;
+    if (!m.passed_over) m.tflops_per_rank = model_flops_per_step * per_tflop;
+    if (const std::string news = roofline.reached(m.hardware_tflops_per_rank); !news.empty()) {
+      core::log_warning("train.roofline", news);
+    }
+    m.mfu = m.tflops_per_rank / roofline.tflops();
+    m.hfu = m.hardware_tflops_per_rank / roofline.tflops();
     for (int tag = 0; tag < core::kNumMemoryTags; ++tag) {
       m.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
     }
@@ -612,7 +641,8 @@ struct Trainer::Impl {
   std::unique_ptr<SpikeGuard> spikes;
   nlohmann::json model_extra = {{"family", "llama"}};
   int64_t given_vocab_size = 0;  // of a NullTokenizer: without its eod; 0 with any other
-  double peak_tflops = 0;
+  Roofline roofline;
+  double model_flops_per_step = 0;  // of all ranks
   std::array<char, 40> step_label{};
   const int64_t began_ns = core::trace::now_ns();
   int stop_signal = 0;

@@ -18,6 +18,7 @@ StepMetrics step(int64_t iteration, double loss, double seconds) {
   m.tokens = 1000;
   m.tflops_per_rank = 0.5 / seconds;
   m.mfu = 0.25 / seconds;
+  m.hfu = 0.3 / seconds;
   m.total_peak_bytes = 1'000'000 * (10 - iteration);
   return m;
 }
@@ -37,7 +38,7 @@ TEST(LogInterval, HasTheMeansOfItsSteps) {
       line_of(interval),
       "iteration 2/100 | consumed samples: 8 | elapsed time per iteration (ms): 2000.0 | learning rate: 2.000e-03 | "
       "lm loss: 4.50000 | loss scale: 1.0 | grad norm: 2.000 | number of skipped iterations: 0 | number of nan "
-      "iterations: 0 | tokens/s: 500 | TFLOP/s/rank: 0.2500 | MFU: 12.5 % | peak memory: 9.0 MB");
+      "iterations: 0 | tokens/s: 500 | TFLOP/s/rank: 0.2500 | MFU: 12.5 % | HFU: 15.0 % | peak memory: 9.0 MB");
   interval.clear();
   interval.add(step(3, 2, 1));
   EXPECT_NE(line_of(interval).find("lm loss: 2.00000"), std::string::npos);
