@@ -140,7 +140,9 @@ std::vector<bool> TransformerConfig::layers_with_experts() const {
 
 void TransformerConfig::resolve(int64_t seq_length) {
   if (hidden_size < 0 || hidden_size > kMostSize) return;  // for validate() to refuse
-  if (kv_channels == 0 && num_attention_heads > 0) kv_channels = hidden_size / num_attention_heads;
+  if (kv_channels == 0 && num_attention_heads > 0 && hidden_size % num_attention_heads == 0) {
+    kv_channels = hidden_size / num_attention_heads;  // else validate() refuses, as Megatron
+  }
   // Megatron's defaults (megatron/training/arguments.py, validate_args), which know no other gate than --swiglu.
   if (ffn_hidden_size == 0) ffn_hidden_size = swiglu ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
@@ -194,6 +196,10 @@ void TransformerConfig::validate() const {
   positive(num_layers, "--num-layers", kMostLayers);
   positive(hidden_size, "--hidden-size");
   positive(num_attention_heads, "--num-attention-heads");
+  if (kv_channels == 0 && hidden_size % num_attention_heads != 0) {
+    refuse(ErrorCode::kInvalidArgument, "--hidden-size ", hidden_size, " is not a multiple of --num-attention-heads ",
+           num_attention_heads, ": change one of them, or give the head size with --kv-channels");
+  }
   positive(kv_channels, "--kv-channels");
   positive(ffn_hidden_size, "--ffn-hidden-size");
   positive(query_groups(), "--num-query-groups");

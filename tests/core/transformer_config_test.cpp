@@ -82,6 +82,17 @@ TEST(TransformerConfig, DefaultWidthOfTheMlpIsMegatrons) {
   }
 }
 
+TEST(TransformerConfig, HeadsThatDoNotDivideTheHiddenSizeNeedAHeadSize) {
+  TransformerConfig model = moe_model();
+  model.hidden_size = 64;
+  model.num_attention_heads = 5;
+  const test::Thrown thrown = test::thrown_by([&] { resolved(model).validate(); });
+  EXPECT_EQ(thrown.code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(thrown.text.rfind("--hidden-size 64 is not a multiple of --num-attention-heads 5", 0), 0u) << thrown.text;
+  model.kv_channels = 12;
+  EXPECT_NO_THROW(resolved(model).validate());
+}
+
 TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
   TransformerConfig dense = moe_model();
   dense.num_experts = 0;
