@@ -305,6 +305,11 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   validate_parallel_mode(parallel, world_size);
   const int dp = grid(world_size).dp;
 
+  if (training.seq_length == 0 &&
+      !generate.generate.empty()) {  // no sample is cut: a text may be as long as the model's
+    const int parts = parallel.sequence_parallel ? tp : 1;
+    training.seq_length = model.max_position_embeddings / parts * parts;
+  }
   require(training.seq_length > 0, "--seq-length is ", training.seq_length, ": give the tokens per sample");
   require(training.micro_batch_size > 0, "--micro-batch-size is ", training.micro_batch_size, ": at least 1");
   for (const auto& [size, flag] :

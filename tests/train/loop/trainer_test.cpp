@@ -69,6 +69,21 @@ TEST(Generation, StaysWithinTheLearnedPositions) {
   EXPECT_GE(test::run_on_threads(config, 4).generated.size(), 17U);
 }
 
+// What --use-checkpoint-args gives: the positions of the checkpoint are enough.
+TEST_F(TrainedModel, GeneratesWithoutASequenceLength) {
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}}) {
+    train::TrainerConfig config = config_for(layout);
+    config.training.seq_length = 0;
+    config.model.max_position_embeddings = 16;
+    config.generate.generate = "ab";
+    config.generate.num_tokens_to_generate = 4;
+    EXPECT_GE(test::run_on_threads(config, layout.ranks()).generated.size(), 2U) << layout.name();
+    config.model.max_position_embeddings = 0;
+    EXPECT_NE(test::thrown_by([&] { test::run_on_threads(config, layout.ranks()); }).text.find("--seq-length"),
+              std::string::npos);
+  }
+}
+
 TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
   double expected = 0;
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false},
