@@ -106,6 +106,9 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
     if (e.code() != core::ErrorCode::kInvalidArgument) throw;
     throw tools::see_help(e, "mstrain");
   }
+  // Of a flag: in a printed configuration an empty one stands for none.
+  if (fields.given("generate") && config.generate.generate.empty())
+    throw core::Error(core::ErrorCode::kInvalidArgument, "--generate is empty: give the text to continue");
   if (program.json && !program.benchmark)
     throw core::Error(core::ErrorCode::kInvalidArgument, "--json needs --benchmark, whose result it is a form of");
   if (fields.given("config")) load_config_file(program.config_file, fields, config);

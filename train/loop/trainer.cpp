@@ -147,7 +147,13 @@ struct Trainer::Impl {
                             " names no end-of-document token. Put eos_token into tokenizer_config.json beside a "
                             "tokenizer.json"));
     }
-    if (!config.checkpoint.load.empty()) open_checkpoint();
+    if (!config.checkpoint.load.empty()) {
+      open_checkpoint();
+    } else if (!config.generate.generate.empty()) {
+      core::log_warning("train.generate",
+                        "--generate without --load: the weights are random, and so is the text. Give the folder of a "
+                        "checkpoint or of a Hugging Face model with --load");
+    }
     // The --vocab-size of a NullTokenizer is without its eod, which the model knows too.
     if (choice.tokenizer_type == "NullTokenizer") {
       model.vocab_size = tokenizer->vocab_size();
