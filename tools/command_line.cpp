@@ -89,6 +89,7 @@ bool parse(CLI::App& app, const std::vector<std::string>& args) {
     throw see_help(e, command);
   }
   if (version) print_version(app.get_name());
+  if (!version) check_instruction_set();
   return !version;
 }
 

@@ -9,7 +9,7 @@
 namespace ms::tools {
 
 // Adds --version and parses args (guard.h, arguments). False: help or version was printed, there is nothing more to do.
-// Throws kInvalidArgument.
+// Throws kInvalidArgument, for the environment too (guard.h, check_instruction_set).
 bool parse(CLI::App& app, const std::vector<std::string>& args);
 
 }  // namespace ms::tools

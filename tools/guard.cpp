@@ -5,10 +5,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "core/comm/agree.h"
 #include "core/log.h"
 #include "core/signals.h"
+#include "kernels/isa.h"
 
 namespace ms::tools {
 
@@ -21,6 +23,14 @@ std::vector<std::string> arguments(int argc, char** argv) {
     std::replace(arg.begin(), arg.begin() + name_end, '_', '-');
   }
   return args;
+}
+
+void check_instruction_set() {
+  try {
+    kernels::active_isa();
+  } catch (const std::invalid_argument& e) {
+    throw core::Error(core::ErrorCode::kInvalidArgument, e.what());
+  }
 }
 
 core::Error see_help(const core::Error& error, std::string_view command) {

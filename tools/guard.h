@@ -14,6 +14,9 @@ namespace ms::tools {
 // argv as text, without the program's name. In flags '_' passes for '-': --json_keys is --json-keys.
 std::vector<std::string> arguments(int argc, char** argv);
 
+// Throws kInvalidArgument if MS_FORCE_ISA names no instruction set, or one that this CPU lacks (kernels/isa.h).
+void check_instruction_set();
+
 // The error with "See <command> --help" behind its text.
 core::Error see_help(const core::Error& error, std::string_view command);
 

@@ -166,6 +166,7 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
   program.add_to(fields);
   std::exception_ptr bad_configuration;  // one rank's is every rank's: told once there is an endpoint to agree over
   try {
+    tools::check_instruction_set();
     read_flags(args, fields, program, config);
   } catch (...) {
     bad_configuration = std::current_exception();
