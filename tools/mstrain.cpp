@@ -26,6 +26,7 @@
 #include "core/thread_pool.h"
 #include "profile/convert.h"
 #include "tools/guard.h"
+#include "train/data/tokenizer.h"
 #include "train/loop/benchmark.h"
 #include "train/loop/trainer.h"
 
@@ -129,6 +130,19 @@ void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& conf
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }
 
+// What a run would take, as far as the flags say it.
+void print_config(core::ConfigFields& fields, train::TrainerConfig& config, int world_size) {
+  if (config.model.vocab_size == 0) {
+    try {
+      config.model.vocab_size = train::make_tokenizer(config.data.tokenizer(0))->vocab_size();
+    } catch (const core::Error& e) {
+      core::log_warning("mstrain", core::cat("vocab_size is the tokenizer's, of which there is none yet: ", e.what()));
+    }
+  }
+  config.resolve(world_size);
+  tools::print(fields.dump().dump(2) + "\n");
+}
+
 // Collective. What --threads-per-rank says, or the cores of this rank; warns if a rank has fewer cores than threads.
 int threads_per_rank(const train::TrainerConfig& config, core::Communicator& world) {
   const core::RankCpus own = core::cpus_of_this_thread();
@@ -206,7 +220,7 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
                               .get<std::vector<std::string>>();
   if (gave_data && config.data.data_path.empty()) return 0;  // the link before has failed, and said why
   if (program.print_config) {
-    if (rank == 0) tools::print(fields.dump().dump(2) + "\n");
+    if (rank == 0) print_config(fields, config, endpoint.size());
     return 0;
   }
   if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());

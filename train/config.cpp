@@ -39,9 +39,18 @@ bool one_of(const std::string& text, std::initializer_list<const char*> choices)
   return std::any_of(choices.begin(), choices.end(), [&](const char* choice) { return text == choice; });
 }
 
-// Fills what --train-samples and the defaults leave open, and checks the schedules of learning rate and weight decay.
-void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler, const OptimizerConfig& optimizer,
-                      bool trains) {
+void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler) {
+  if (training.train_samples > 0) {
+    if (training.train_iters == 0 && training.global_batch_size > 0)
+      training.train_iters = training.train_samples / training.global_batch_size;
+    if (scheduler.lr_decay_samples == 0) scheduler.lr_decay_samples = training.train_samples;
+  } else if (scheduler.lr_decay_iters == 0) {
+    scheduler.lr_decay_iters = training.train_iters;
+  }
+}
+
+void validate_schedule(const TrainingConfig& training, const SchedulerConfig& scheduler,
+                       const OptimizerConfig& optimizer, bool trains) {
   require(training.train_samples >= 0, "--train-samples ", training.train_samples, ": give a positive number");
   const bool by_samples = training.train_samples > 0;
   const int64_t batch = training.global_batch_size;
@@ -66,12 +75,9 @@ void resolve_schedule(TrainingConfig& training, SchedulerConfig& scheduler, cons
     require(scheduler.lr_decay_iters == 0 && scheduler.lr_warmup_iters == 0 && scheduler.lr_wsd_decay_iters == 0,
             "with --train-samples the schedule is in samples too: --lr-decay-samples, --lr-warmup-samples and "
             "--lr-wsd-decay-samples, not --lr-decay-iters, --lr-warmup-iters and --lr-wsd-decay-iters");
-    training.train_iters = iterations;
-    if (scheduler.lr_decay_samples == 0) scheduler.lr_decay_samples = training.train_samples;
   } else {
     require(scheduler.lr_decay_samples == 0 && scheduler.lr_warmup_samples == 0 && scheduler.lr_wsd_decay_samples == 0,
             "--lr-decay-samples, --lr-warmup-samples and --lr-wsd-decay-samples need --train-samples");
-    if (scheduler.lr_decay_iters == 0) scheduler.lr_decay_iters = training.train_iters;
   }
   require(!trains || training.train_iters > 0, "--train-iters is ", training.train_iters,
           ": give the number of steps (or --train-samples of at least a global batch, or --skip-train)");
@@ -291,7 +297,27 @@ int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
   return (iteration - 1) / training.eval_interval * training.eval_iters * training.global_batch_size;
 }
 
+void TrainerConfig::resolve(int world_size) {
+  const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
+  if (training.seq_length == 0 &&
+      !generate.generate.empty()) {  // no sample is cut: a text may be as long as the model's
+    const int parts = parallel.sequence_parallel ? std::max(1, parallel.tensor_model_parallel_size) : 1;
+    training.seq_length = model.max_position_embeddings / parts * parts;
+  }
+  if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
+      training.micro_batch_size <= kMostSize) {
+    training.global_batch_size = training.micro_batch_size * (world_size / model_ranks);
+  }
+  model.resolve(training.seq_length);
+  resolve_schedule(training, scheduler);
+  if (training.loss_compute_mode == "chunk" && training.loss_chunk_size == 0) training.loss_chunk_size = 1024;
+  if (training.loss_chunk_size > 0) training.loss_compute_mode = "chunk";
+  if (data.split.empty() && !data.has_separate_paths()) data.split = DataConfig::kDefaultSplit;
+}
+
 void TrainerConfig::resolve_and_validate(int world_size) {
+  refuse_models_not_trained(model);
+  resolve(world_size);
   const int tp = parallel.tensor_model_parallel_size;
   const int pp = parallel.pipeline_model_parallel_size;
   require(tp >= 1, "--tensor-model-parallel-size ", tp, ": at least 1");
@@ -305,11 +331,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   validate_parallel_mode(parallel, world_size);
   const int dp = grid(world_size).dp;
 
-  if (training.seq_length == 0 &&
-      !generate.generate.empty()) {  // no sample is cut: a text may be as long as the model's
-    const int parts = parallel.sequence_parallel ? tp : 1;
-    training.seq_length = model.max_position_embeddings / parts * parts;
-  }
   require(training.seq_length > 0, "--seq-length is ", training.seq_length, ": give the tokens per sample");
   require(training.micro_batch_size > 0, "--micro-batch-size is ", training.micro_batch_size, ": at least 1");
   for (const auto& [size, flag] :
@@ -317,7 +338,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
         std::pair{training.global_batch_size, "--global-batch-size"}}) {
     require(size <= kMostSize, flag, " ", size, ": at most ", kMostSize);
   }
-  if (training.global_batch_size == 0) training.global_batch_size = training.micro_batch_size * dp;
   require(training.global_batch_size > 0 && training.global_batch_size % (training.micro_batch_size * dp) == 0,
           "--global-batch-size ", training.global_batch_size, " is not a multiple of --micro-batch-size ",
           training.micro_batch_size, " x data-parallel size ", dp);
@@ -325,8 +345,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(!parallel.sequence_parallel || training.seq_length % tp == 0, "--sequence-parallel: --seq-length ",
           training.seq_length, " is not a multiple of --tensor-model-parallel-size ", tp);
 
-  refuse_models_not_trained(model);
-  model.resolve(training.seq_length);
   model.validate();
   require(model.padded_vocab_size(tp) <= kMostSize, "--vocab-size ", model.vocab_size,
           ", padded to a multiple of --make-vocab-size-divisible-by ", model.make_vocab_size_divisible_by,
@@ -345,7 +363,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           "--max-position-embeddings ", model.max_position_embeddings, " is below --seq-length ", training.seq_length);
 
   const bool trains = !training.skip_train && generate.generate.empty();
-  resolve_schedule(training, scheduler, optimizer, trains);
+  validate_schedule(training, scheduler, optimizer, trains);
   validate_steps(training);
   validate_saving(checkpoint);
   validate_local_saving(checkpoint, world_size);
@@ -390,8 +408,6 @@ void TrainerConfig::resolve_and_validate(int world_size) {
 
   require_one_of("--loss-compute-mode", training.loss_compute_mode, {"default", "chunk"});
   require(training.loss_chunk_size >= 0, "--loss-chunk-size ", training.loss_chunk_size, ": at least 1 position");
-  if (training.loss_compute_mode == "chunk" && training.loss_chunk_size == 0) training.loss_chunk_size = 1024;
-  if (training.loss_chunk_size > 0) training.loss_compute_mode = "chunk";
 
   require(checkpoint.save_interval >= 0, "--save-interval ", checkpoint.save_interval, ": at least 0");
   require(checkpoint.save_interval == 0 || !checkpoint.save.empty(), "--save-interval needs --save");

@@ -439,8 +439,10 @@ struct TrainerConfig {
 
   // All flags, with Megatron's and MindSpeed's other spellings. `this` must outlive the result.
   core::ConfigFields fields();
-  // Fills what depends on other fields (global batch, decay iterations), then checks every rule that needs no data.
-  // Throws kInvalidArgument or kUnsupported, naming the flags.
+  // Fills what follows from other fields (widths of the model, global batch, decay iterations), as far as those are
+  // given; resolving twice is resolving once. Never throws: what is wrong is for resolve_and_validate.
+  void resolve(int world_size);
+  // Resolves, then checks every rule that needs no data. Throws kInvalidArgument or kUnsupported, naming the flags.
   void resolve_and_validate(int world_size);
 
   // Chunks of layers on each pipeline stage; 1: not interleaved. After resolve_and_validate.

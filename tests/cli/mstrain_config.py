@@ -39,6 +39,13 @@ def main():
         flag = json.loads(place.tool("mstrain", "--train-iters", "9", "--config", "config.json", "--print-config").stdout)
         place.expect(flag["training"]["train_iters"] == 9 and flag["optimizer"]["clip_grad"] == 0.25, "a flag goes before the file")
 
+        shape = "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --swiglu --seq-length 128 --train-iters 10".split()
+        results = json.loads(place.tool("mstrain", *shape, "--print-config").stdout)
+        for group, name, value in (("model", "ffn_hidden_size", 1344), ("model", "kv_channels", 64), ("model", "vocab_size", 257),
+                                   ("model", "max_position_embeddings", 128), ("scheduler", "lr_decay_iters", 10),
+                                   ("training", "global_batch_size", 1), ("data", "split", "969,30,1")):
+            place.expect(results[group][name] == value, f"{name} is what results, {value}, not {results[group][name]}")
+
         for text, words in (('{"training": {"train_itres": 3}}', "train_iters"), ('{"train_iters": "many"}', "train_iters"),
                             ('{"train_iters": 3', "not JSON"), ("[]", "object")):
             with open(place.path("bad.json"), "w", encoding="utf-8") as file:

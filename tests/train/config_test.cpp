@@ -213,6 +213,27 @@ TEST(Config, FlagsWinOverTheFile) {
   EXPECT_THROW(fields.load_json(nlohmann::json::parse(R"({"num_layerz": 8})"), "x.json"), core::Error);
 }
 
+TEST(Config, ResolveFillsWhatFollowsFromOtherFlags) {
+  TrainerConfig config;
+  core::ConfigFields fields = config.fields();
+  config.resolve(1);  // of what is not given nothing follows
+  EXPECT_EQ(config.model.ffn_hidden_size, 0);
+  fields.parse_flags({"--hidden-size", "512", "--num-attention-heads", "8", "--swiglu", "--seq-length", "128",
+                      "--global-batch-size", "0", "--micro-batch-size", "3", "--tensor-model-parallel-size", "2",
+                      "--train-iters", "10", "--loss-compute-mode", "chunk"});
+  config.resolve(8);
+  EXPECT_EQ(config.model.ffn_hidden_size, 1344);
+  EXPECT_EQ(config.model.kv_channels, 64);
+  EXPECT_EQ(config.model.max_position_embeddings, 128);
+  EXPECT_EQ(config.training.global_batch_size, 12);
+  EXPECT_EQ(config.training.loss_chunk_size, 1024);
+  EXPECT_EQ(config.scheduler.lr_decay_iters, 10);
+  EXPECT_EQ(config.data.split, "969,30,1");
+  const nlohmann::json once = fields.dump();
+  config.resolve(8);
+  EXPECT_EQ(fields.dump(), once);
+}
+
 TEST(Config, PrintedConfigurationReadsBack) {
   TrainerConfig config, copy;
   core::ConfigFields fields = config.fields(), copied = copy.fields();

@@ -18,7 +18,6 @@ using core::Error;
 using core::ErrorCode;
 
 constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
-constexpr const char* kDefaultSplit = "969,30,1";
 
 // Opens each prefix once and makes the parts of it that are asked for.
 class Builder {
@@ -40,8 +39,9 @@ class Builder {
     if (request.begin >= request.end) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("data set ", prefix, " has ", dataset->num_sequences(), " documents, of which --split ",
-                      config_.split.empty() ? kDefaultSplit : config_.split, " leaves none for ", kSplitNames[which],
-                      ". Give it a larger share, or data of its own with --", kSplitNames[which], "-data-path"));
+                      config_.split.empty() ? DataConfig::kDefaultSplit : config_.split, " leaves none for ",
+                      kSplitNames[which], ". Give it a larger share, or data of its own with --", kSplitNames[which],
+                      "-data-path"));
     }
     try {
       return std::make_unique<GptDataset>(dataset, indices(*dataset, request), seq_length_);
@@ -137,14 +137,14 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
   const std::array<int64_t, 3> samples = {train_samples, valid_samples, test_samples};
   const std::array<std::unique_ptr<SampleSource>*, 3> out = {&result.train, &result.valid, &result.test};
   const DataLists lists = list_data_sets(config);
-  const SplitMatrix matrix = parse_split(config.split.empty() ? kDefaultSplit : config.split);
+  const SplitMatrix matrix = parse_split(config.split.empty() ? DataConfig::kDefaultSplit : config.split);
   for (size_t i = 0; i < 3; ++i) {
     if (!lists.data_path.empty()) {
       if (samples[i] <= 0 || !matrix[i]) continue;
       const Blend blend = parse_blend(lists.data_path, "--data-path");
       // Nobody has asked for the thousandth of the documents that the default split sets aside for a test.
-      if (i == 2 && config.split.empty() && !builder.has_documents(blend, *matrix[i])) {
-        core::log_info("train.data", cat("no test set: of --split ", kDefaultSplit,
+      if (i == 2 && config.has_default_split() && !builder.has_documents(blend, *matrix[i])) {
+        core::log_info("train.data", cat("no test set: of --split ", DataConfig::kDefaultSplit,
                                          ", the default, the third share is less than a document of --data-path"));
         continue;
       }

@@ -90,7 +90,7 @@ void DataConfig::validate() const {
                 "--data-path (--data-args-path) excludes --train-data-path, --valid-data-path and --test-data-path "
                 "(--per-split-data-args-path): give the first, with --split, or the others");
   }
-  if (separate && !split.empty()) {
+  if (separate && !has_default_split()) {
     throw Error(
         ErrorCode::kInvalidArgument,
         cat("--split ", split,

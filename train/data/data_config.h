@@ -9,8 +9,10 @@
 namespace ms::train {
 
 struct DataConfig {
+  static constexpr const char* kDefaultSplit = "969,30,1";  // Megatron's, of --data-path
+
   std::vector<std::string> data_path;
-  std::string split;  // empty: 969,30,1, Megatron's old default
+  std::string split;  // empty: kDefaultSplit
   std::vector<std::string> train_data_path;
   std::vector<std::string> valid_data_path;
   std::vector<std::string> test_data_path;
@@ -51,6 +53,13 @@ struct DataConfig {
     field("eod_mask_loss", &C::eod_mask_loss, "No loss where the input is the end-of-document token");
     field("mmap_bin_files", &C::mmap_bin_files, "Map the .bin files into memory; otherwise read them piece by piece");
   }
+
+  // Train, validation and test data have paths of their own.
+  bool has_separate_paths() const {
+    return !train_data_path.empty() || !valid_data_path.empty() || !test_data_path.empty() ||
+           !per_split_data_args_path.empty();
+  }
+  bool has_default_split() const { return split.empty() || split == kDefaultSplit; }
 
   // Cross-field rules; throws kInvalidArgument naming the flags, and as list_data_sets(), whose files it reads.
   void validate() const;
