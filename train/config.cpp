@@ -442,6 +442,8 @@ void TrainerConfig::resolve_and_validate(int world_size) {
     require(!p.profile || (rank >= -1 && rank < world_size), "--profile-ranks ", rank, ": ranks are 0 to ",
             world_size - 1, ", or -1 for all");
   }
+  require(rng.seed >= 0 && rng.seed <= UINT32_MAX, "--seed ", rng.seed, ": expected 0 to ", UINT32_MAX,
+          ", as numpy's, which orders the data");
   require(generate.generate.empty() || generate.num_tokens_to_generate > 0, "--num-tokens-to-generate ",
           generate.num_tokens_to_generate, ": at least 1");
   require(generate.temperature >= 0, "--temperature ", generate.temperature, ": at least 0");

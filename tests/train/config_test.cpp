@@ -131,6 +131,8 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--train-iters", "9223372036854775807"}, "--train-iters"},
       {{"--eval-iters", "9223372036854775807"}, "--eval-iters"},
       {{"--lr-decay-iters", "9223372036854775807"}, "--lr-decay-iters"},
+      {{"--seed", "-1"}, "--seed -1: expected 0 to 4294967295"},
+      {{"--seed", "4294967296"}, "--seed 4294967296: expected 0 to 4294967295"},
       {{"--train-iters", "1000000000000", "--eval-interval", "1", "--eval-iters", "1000000"}, "validation samples"},
   };
   for (const auto& [flags, word] : cases) {
