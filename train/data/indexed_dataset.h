@@ -73,8 +73,10 @@ class IndexedDatasetBuilder {
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
 
-  // A document without tokens has no sequence but is counted. Throws kInvalidArgument for an id that does not fit the
-  // type, kIo.
+  // A document without tokens has no sequence but is counted. sequence_lengths: of the sequences that the document
+  // divides into, summing up to its tokens, those of 0 left out; default: one. Throws kInvalidArgument for an id that
+  // does not fit the type, kIo.
+  void add_document(std::span<const int32_t> tokens, std::span<const int64_t> sequence_lengths);
   void add_document(std::span<const int32_t> tokens);
   void finalize();
 

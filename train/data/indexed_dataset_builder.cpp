@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/io/file.h"
@@ -100,7 +101,15 @@ IndexedDatasetBuilder::~IndexedDatasetBuilder() {
 }
 
 void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens) {
+  const auto length = static_cast<int64_t>(tokens.size());
+  add_document(tokens, {&length, 1});
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens, std::span<const int64_t> sequence_lengths) {
   MS_CHECK(!impl_->finished, "add_document after finalize");
+  MS_CHECK(std::accumulate(sequence_lengths.begin(), sequence_lengths.end(), int64_t{0}) ==
+               static_cast<int64_t>(tokens.size()),
+           "sequences ", sequence_lengths, " of a document of ", tokens.size(), " tokens");
   const int32_t last = impl_->type == TokenType::kUint16 ? UINT16_MAX : INT32_MAX;
   for (const int32_t token : tokens) {
     if (token < 0 || token > last) {
@@ -113,8 +122,10 @@ void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens) {
     put_tokens<int32_t>(tokens, impl_->bin);
   }
   impl_->num_tokens += static_cast<int64_t>(tokens.size());
-  for (int64_t rest = static_cast<int64_t>(tokens.size()); rest > 0; rest -= impl_->lengths.back()) {
-    impl_->lengths.push_back(static_cast<int32_t>(std::min(rest, impl_->max_sequence_length)));
+  for (const int64_t length : sequence_lengths) {
+    for (int64_t rest = length; rest > 0; rest -= impl_->lengths.back()) {
+      impl_->lengths.push_back(static_cast<int32_t>(std::min(rest, impl_->max_sequence_length)));
+    }
   }
   impl_->documents.push_back(static_cast<int64_t>(impl_->lengths.size()));
 }

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -33,7 +35,8 @@ constexpr int64_t kMaxTextBytes = int64_t{1} << 40;
 // Documents of one key, tokenized.
 struct EncodedKey {
   std::vector<int32_t> tokens;
-  std::vector<size_t> ends;  // of each document in tokens
+  std::vector<int64_t> sequences;  // lengths
+  std::vector<size_t> documents;   // sequences of each
 };
 struct Encoded {
   std::vector<EncodedKey> keys;
@@ -70,14 +73,28 @@ class Encoder {
   }
 
  private:
-  void add(std::string_view text, size_t key, Worker& worker, Encoded& out) const {
-    out.malformed += detail::find_malformed_utf8(text) != text.size() ? 1 : 0;
+  // A document of sentences, each a sequence; as Megatron, sentences without tokens leave no trace, and a document
+  // without any has no end-of-document token. (An empty text may have tokens: those that the tokenizer puts around it.)
+  void add(std::span<const std::string_view> sentences, size_t key, Worker& worker, Encoded& out) const {
     EncodedKey& to = out.keys[key];
-    const size_t before = to.tokens.size();
-    if (!text.empty()) worker.tokenizer->encode(text, to.tokens);
-    if (eod_ && to.tokens.size() > before) to.tokens.push_back(*eod_);
-    to.ends.push_back(to.tokens.size());
+    size_t sequences = 0;
+    bool malformed = false;
+    for (const std::string_view sentence : sentences) {
+      malformed |= detail::find_malformed_utf8(sentence) != sentence.size();
+      const size_t before = to.tokens.size();
+      worker.tokenizer->encode(sentence, to.tokens);
+      if (to.tokens.size() == before) continue;
+      to.sequences.push_back(static_cast<int64_t>(to.tokens.size() - before));
+      ++sequences;
+    }
+    if (eod_ && sequences > 0) {
+      to.tokens.push_back(*eod_);
+      ++to.sequences.back();
+    }
+    to.documents.push_back(sequences);
+    out.malformed += malformed ? 1 : 0;
   }
+  void add(std::string_view text, size_t key, Worker& worker, Encoded& out) const { add({&text, 1}, key, worker, out); }
 
   void add_json(std::string_view line, const std::string& source, int64_t number, Worker& worker, Encoded& out) const {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
@@ -94,10 +111,22 @@ class Encoder {
     for (size_t k = 0; k < options_.json_keys.size(); ++k) {
       const auto value = object.find(options_.json_keys[k]);
       if (value == object.end()) fail(cat("no key \"", options_.json_keys[k], "\". Name the keys with --json-keys"));
-      if (!value->is_string()) {
-        fail(cat("\"", options_.json_keys[k], "\" is a ", value->type_name(), ", a string expected"));
+      const auto text_of = [&](const nlohmann::json& text) -> std::string_view {
+        if (text.is_string()) return text.get_ref<const std::string&>();
+        fail(cat("\"", options_.json_keys[k], "\" ", value->is_array() ? "holds " : "is ",
+                 text.is_array() || text.is_object() ? "an "
+                 : text.is_null()                    ? ""
+                                                     : "a ",
+                 text.type_name(), ", expected a string or a list of strings"));
+        return {};
+      };
+      std::vector<std::string_view> sentences;
+      if (value->is_array()) {
+        for (const nlohmann::json& sentence : *value) sentences.push_back(text_of(sentence));
+      } else {
+        sentences.push_back(text_of(*value));
       }
-      add(value->get_ref<const std::string&>(), k, worker, out);
+      add(sentences, k, worker, out);
     }
   }
 
@@ -267,11 +296,15 @@ PreprocessResult preprocess(const PreprocessOptions& options, const std::functio
     bytes += encoded.input_bytes;
     result.malformed_documents += encoded.malformed;
     for (size_t k = 0; k < keys; ++k) {
-      size_t from = 0;
-      for (const size_t end : encoded.keys[k].ends) {
-        builders[k]->add_document(std::span(encoded.keys[k].tokens).subspan(from, end - from));
-        result.empty_documents += end == from ? 1 : 0;
-        from = end;
+      std::span<const int32_t> tokens = encoded.keys[k].tokens;
+      std::span<const int64_t> sequences = encoded.keys[k].sequences;
+      for (const size_t count : encoded.keys[k].documents) {
+        const std::span<const int64_t> lengths = sequences.first(count);
+        const auto size = static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+        builders[k]->add_document(tokens.first(size), lengths);
+        result.empty_documents += count == 0 ? 1 : 0;
+        tokens = tokens.subspan(size);
+        sequences = sequences.subspan(count);
       }
     }
     progress.show(builders[0]->num_documents(), bytes);

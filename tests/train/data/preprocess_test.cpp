@@ -100,6 +100,40 @@ TEST_F(Preprocess, JsonLines) {
   EXPECT_EQ(result_.empty_documents, 1);
 }
 
+// As tools/preprocess_data.py: a sequence for each sentence, the end of document behind the last one.
+TEST_F(Preprocess, AListIsADocumentOfSentences) {
+  write_file(dir_ / "in.jsonl",
+             "{\"text\": [\"one\", \"\", \"two!\"]}\n{\"text\": []}\n{\"text\": [\"\"]}\n{\"text\": \"x\"}\n");
+  options_.inputs = {dir_ / "in.jsonl"};
+  options_.append_eod = true;
+  EXPECT_EQ(run(), (std::vector<std::string>{"onetwo!$", "", "", "x$"}));
+  EXPECT_EQ(result_.empty_documents, 2);
+  const IndexedDataset dataset(result_.sets[0].prefix);
+  ASSERT_EQ(dataset.num_sequences(), 3);
+  EXPECT_EQ(dataset.sequence_lengths(0, 3), (std::vector<int32_t>{3, 5, 2}));
+  EXPECT_EQ(dataset.document_index(1), 2);
+  EXPECT_EQ(dataset.document_index(3), 2);
+}
+
+// What a tokenizer puts around a text, it puts around an empty one: <s> here, and then the end of document.
+TEST_F(Preprocess, AnEmptyTextHasTheTokensAroundIt) {
+  write_file(dir_ / "in.jsonl", "{\"text\": \"a text\"}\n{\"text\": \"\"}\n");
+  options_.inputs = {dir_ / "in.jsonl"};
+  options_.append_eod = true;
+  options_.tokenizer.tokenizer_type = "Llama2Tokenizer";
+  options_.tokenizer.tokenizer_model = std::string(MS_TEST_DATA) + "/train/sentencepiece/bpe.model";
+  const auto tokenizer = make_tokenizer(options_.tokenizer);
+  const std::vector<int32_t> around = tokenizer->encode("");
+  ASSERT_EQ(around.size(), 1U);
+  result_ = preprocess(options_, never);
+  const IndexedDataset dataset(result_.sets[0].prefix);
+  ASSERT_EQ(dataset.num_sequences(), 2);
+  std::vector<int32_t> ids(static_cast<size_t>(dataset.sequence_length(1)));
+  dataset.read(1, 0, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{around[0], *tokenizer->eod()}));
+  EXPECT_EQ(result_.empty_documents, 0);
+}
+
 TEST_F(Preprocess, ResultDoesNotDependOnWorkers) {
   std::filesystem::create_directories(dir_ / "in");
   for (int i = 0; i < 400; ++i) {
@@ -191,7 +225,9 @@ TEST_F(Preprocess, BadInputNamesFileAndLine) {
   write_file(dir_ / "in.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:2: no key \"text\"");
   write_file(dir_ / "in.jsonl", "{\"text\": 5}\n");
-  refuse(ErrorCode::kCorruptData, "in.jsonl:1: \"text\" is a number");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:1: \"text\" is a number, expected a string or a list of strings");
+  write_file(dir_ / "in.jsonl", "{\"text\": [\"a\", [\"b\"]]}\n");
+  refuse(ErrorCode::kCorruptData, "in.jsonl:1: \"text\" holds an array, expected a string or a list of strings");
   write_file(dir_ / "in.jsonl", "\n[1]\n");
   refuse(ErrorCode::kCorruptData, "in.jsonl:2: a JSON object expected");
   write_file(dir_ / "in.jsonl", "{\"text\": \"\xFF\"}\n");
