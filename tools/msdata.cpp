@@ -73,6 +73,10 @@ int run_preprocess(PreprocessFlags& flags) {
                             options.tokenizer.tokenizer_type == "ByteLevelTokenizer" ? "they were kept as they are"
                                                                                      : "they became U+FFFD"));
     }
+    if (result.skipped_lines > 0) {
+      core::log_warning("msdata.preprocess", cat(result.skipped_lines, " lines were left out (--skip-bad-lines), the ",
+                                                 "first: ", result.first_skipped_line));
+    }
     if (result.empty_documents > 0) {
       core::log_warning("msdata.preprocess", cat(result.empty_documents, " documents are empty"));
     }
@@ -85,6 +89,7 @@ int run_preprocess(PreprocessFlags& flags) {
                          {"input_bytes", result.input_bytes},
                          {"malformed_documents", result.malformed_documents},
                          {"empty_documents", result.empty_documents},
+                         {"skipped_lines", result.skipped_lines},
                          {"seconds", result.seconds},
                          {"sets", ordered_json::array()}};
     for (const train::PreprocessedSet& set : result.sets) json["sets"].push_back(to_json(set));
@@ -255,6 +260,10 @@ void add_preprocess(CLI::App& app, PreprocessFlags& flags) {
   verb->add_option("--glob", options.globs, "Which files of a folder, at any depth")->capture_default_str();
   add_tokenizer(*verb, options.tokenizer);
   verb->add_flag("--append-eod", options.append_eod, "End each document with the end-of-document token");
+  verb->add_flag(
+      "--skip-bad-lines", options.skip_bad_lines,
+      "Leave out lines that are not JSON, lack a key or hold no text in it, and say how many (a bad line ends "
+      "the work and nothing is kept)");
   verb->add_option("--workers", options.workers, "Threads that tokenize; 0: one a core")->capture_default_str();
   verb->add_flag("--dry-run", flags.dry_run, "Say what would be read, write nothing");
   verb->add_flag("--json", flags.json, "The result as JSON");

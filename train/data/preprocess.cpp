@@ -42,6 +42,8 @@ struct Encoded {
   std::vector<EncodedKey> keys;
   int64_t input_bytes = 0;
   int64_t malformed = 0;
+  int64_t skipped_lines = 0;
+  std::string first_skipped_line;
 };
 
 // What a thread needs for itself.
@@ -63,7 +65,7 @@ class Encoder {
     int64_t line = batch.first_line;
     for (size_t at = 0; at < batch.lines.size(); ++line) {
       const size_t end = std::min(batch.lines.find('\n', at), batch.lines.size());
-      add_json(std::string_view(batch.lines).substr(at, end - at), batch.source, line, worker, out);
+      add_line(std::string_view(batch.lines).substr(at, end - at), batch.source, line, worker, out);
       at = end + 1;
     }
     for (size_t k = 0; k < out.keys.size(); ++k) {
@@ -95,6 +97,30 @@ class Encoder {
     out.malformed += malformed ? 1 : 0;
   }
   void add(std::string_view text, size_t key, Worker& worker, Encoded& out) const { add({&text, 1}, key, worker, out); }
+
+  // As add_json; with --skip-bad-lines a line that is no document of every key leaves nothing but a count.
+  void add_line(std::string_view line, const std::string& source, int64_t number, Worker& worker, Encoded& out) const {
+    if (!options_.skip_bad_lines) return add_json(line, source, number, worker, out);
+    struct Sizes {
+      size_t tokens, sequences, documents;
+    };
+    std::vector<Sizes> before;
+    for (const EncodedKey& key : out.keys)
+      before.push_back({key.tokens.size(), key.sequences.size(), key.documents.size()});
+    const int64_t malformed_before = out.malformed;
+    try {
+      add_json(line, source, number, worker, out);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kCorruptData) throw;
+      for (size_t k = 0; k < before.size(); ++k) {
+        out.keys[k].tokens.resize(before[k].tokens);
+        out.keys[k].sequences.resize(before[k].sequences);
+        out.keys[k].documents.resize(before[k].documents);
+      }
+      out.malformed = malformed_before;
+      if (out.skipped_lines++ == 0) out.first_skipped_line = e.what();
+    }
+  }
 
   void add_json(std::string_view line, const std::string& source, int64_t number, Worker& worker, Encoded& out) const {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
@@ -295,6 +321,8 @@ PreprocessResult preprocess(const PreprocessOptions& options, const std::functio
   const auto write = [&](const Encoded& encoded) {
     bytes += encoded.input_bytes;
     result.malformed_documents += encoded.malformed;
+    if (result.skipped_lines == 0) result.first_skipped_line = encoded.first_skipped_line;
+    result.skipped_lines += encoded.skipped_lines;
     for (size_t k = 0; k < keys; ++k) {
       std::span<const int32_t> tokens = encoded.keys[k].tokens;
       std::span<const int64_t> sequences = encoded.keys[k].sequences;

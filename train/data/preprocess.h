@@ -31,7 +31,8 @@ struct PreprocessOptions {
   std::vector<std::string> json_keys = {"text"};
   TokenizerChoice tokenizer;
   bool append_eod = false;
-  int workers = 0;  // threads that tokenize; 0: as many as the machine has
+  bool skip_bad_lines = false;  // leave out and count lines that are no document, instead of throwing
+  int workers = 0;              // threads that tokenize; 0: as many as the machine has
 };
 
 // One data set for each JSON key; text files have the first key alone.
@@ -50,6 +51,8 @@ struct PreprocessResult {
   int64_t input_bytes = 0;          // of files, by their sizes when it began; stdin is added when read
   int64_t malformed_documents = 0;  // with bytes that are not UTF-8
   int64_t empty_documents = 0;
+  int64_t skipped_lines = 0;       // with skip_bad_lines
+  std::string first_skipped_line;  // FILE:LINE: what is wrong with it
   double seconds = 0;
 };
 

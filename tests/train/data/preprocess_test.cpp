@@ -234,6 +234,31 @@ TEST_F(Preprocess, BadInputNamesFileAndLine) {
   refuse(ErrorCode::kCorruptData, "in.jsonl:1: not JSON");
 }
 
+TEST_F(Preprocess, BadLinesAreSkippedAndCountedWhereAsked) {
+  write_file(
+      dir_ / "in.jsonl",
+      "{\"text\": \"a\", \"b\": \"1\"}\nnot json\n{\"text\": \"lost\"}\n{\"text\": \"lost\", \"b\": [\"x\", 5]}\n[]\n"
+      "{\"text\": \"\xFF\", \"b\": \"\"}\n{\"text\": \"c\", \"b\": \"2\"}\n");
+  options_.inputs = {dir_ / "in.jsonl"};
+  options_.json_keys = {"text", "b"};
+  options_.skip_bad_lines = true;
+  EXPECT_EQ(run(), (std::vector<std::string>{"a", "c"}));
+  EXPECT_EQ(documents(dir_ / "out_b_document"), (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(result_.skipped_lines, 5);
+  EXPECT_THAT(result_.first_skipped_line, HasSubstr("in.jsonl:2: not JSON"));
+  EXPECT_EQ(result_.malformed_documents, 0);
+
+  // A line that the tokenizer refuses, too.
+  write_file(dir_ / "in.jsonl", "{\"text\": \"1 2\"}\n{\"text\": \"3 four\"}\n{\"text\": \"5\"}\n");
+  options_.json_keys = {"text"};
+  options_.tokenizer.tokenizer_type = "NullTokenizer";
+  options_.tokenizer.vocab_size = 9;
+  result_ = preprocess(options_, never);
+  EXPECT_EQ(result_.skipped_lines, 1);
+  EXPECT_EQ(result_.sets[0].documents, 2);
+  EXPECT_EQ(result_.sets[0].tokens, 3);
+}
+
 TEST_F(Preprocess, BadOptions) {
   write_file(dir_ / "a.txt", "A");
   const PreprocessOptions good = options_;
