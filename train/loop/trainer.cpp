@@ -365,6 +365,16 @@ struct Trainer::Impl {
     if (config.logger.log_validation_ppl_to_tensorboard) {
       events.add_scalar(ppl_tag, std::exp(std::min(20.0, loss)), progress.iteration, progress.consumed_train_samples);
     }
+    // The result of a run that only evaluates; one that trains ends by its own loss (refuse_nan).
+    if (config.training.skip_train && config.training.check_for_nan_in_loss_and_grad && !std::isfinite(loss)) {
+      core::collectively(groups->world, cat("evaluation at iteration ", progress.iteration), [&] {
+        throw core::Error(
+            core::ErrorCode::kInvalidArgument,
+            cat("lm loss ", loss, ": not finite. The weights that were loaded are damaged, or overflow in ",
+                core::dtype_name(config.params_dtype()),
+                " (--no-check-for-nan-in-loss-and-grad: exit 0 all the same)"));
+      });
+    }
     return loss;
   }
 

@@ -163,6 +163,26 @@ TEST(Evaluation, ReadsTheSameSamplesEachTimeWhereAsked) {
   EXPECT_EQ(losses[2], losses[0]);
 }
 
+// Weights that have overflowed.
+TEST(Evaluation, OfALossThatIsNoNumberIsAnErrorOnAllRanks) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
+  config.training.train_iters = 1;
+  config.optimizer.lr = 1e39;
+  config.checkpoint.save = folder / "saved";
+  test::run_on_threads(config, 2);
+  config.checkpoint.save.clear();
+  config.checkpoint.load = folder / "saved";
+  config.training.skip_train = true;
+  config.training.eval_iters = 1;
+  config.data.split = "50,50,0";
+  const test::Thrown thrown = test::thrown_by([&] { test::run_on_threads(config, 2); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_NE(thrown.text.find("not finite"), std::string::npos) << thrown.text;
+  config.training.check_for_nan_in_loss_and_grad = false;
+  EXPECT_FALSE(test::run_on_threads(config, 2).validation_loss > 0);
+}
+
 // As Megatron: once, behind the last step, from the first sample on.
 TEST(TestSet, IsEvaluatedAtTheEnd) {
   test::TemporaryFolder folder;
