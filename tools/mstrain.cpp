@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "ckpt/commit.h"
 #include "ckpt/reader.h"
@@ -223,7 +224,10 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
     if (rank == 0) print_config(fields, config, endpoint.size());
     return 0;
   }
-  if (core::log_enabled(core::LogLevel::kDebug)) core::log_debug("mstrain", "configuration:\n" + fields.table());
+  if (core::log_enabled(core::LogLevel::kDebug)) {
+    std::istringstream table(fields.table());
+    for (std::string setting; std::getline(table, setting);) core::log_debug("mstrain.config", setting);
+  }
   core::ThreadPool pool(threads_per_rank(config, world));
   if (program.benchmark) {
     const train::BenchmarkReport report = train::run_benchmark(config, endpoint, pool);

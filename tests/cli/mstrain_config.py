@@ -57,6 +57,12 @@ def main():
             bad = place.tool("mstrain", *flags)
             place.expect(bad.exit == 2 and len(bad.stderr.splitlines()) == 1 and "--config" in bad.stderr, f"{flags} is refused", bad)
 
+        place.make_data()
+        lines = [line for line in place.run("--train-iters", "1", "--log-level", "debug").stderr.splitlines() if "mstrain.config]" in line]
+        place.expect(len(lines) > 150 and all(line.startswith("D ") for line in lines) and
+                     any("] " in line and line.split("] ", 1)[1].split() == ["train_iters", "1"] for line in lines),
+                     f"--log-level debug has a line for every setting, not {len(lines)}")
+
         gone = subprocess.run(["bash", "-c", '{ sleep 0.2; "$0" --help; echo $? >&2; } | true', f"{place.bin}/mstrain"], check=False,
                               capture_output=True, text=True)
         place.expect(gone.stderr == "141\n", f"a reader that has gone: no word, exit 141, but {gone.stderr!r}")
