@@ -37,11 +37,7 @@ class Builder {
     request.split_name = kSplitNames[which];
     request.stopped = stopped_;
     if (request.begin >= request.end) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  cat("data set ", prefix, " has ", dataset->num_sequences(), " documents, of which --split ",
-                      config_.split.empty() ? DataConfig::kDefaultSplit : config_.split, " leaves none for ",
-                      kSplitNames[which], ". Give it a larger share, or data of its own with --", kSplitNames[which],
-                      "-data-path"));
+      throw no_documents(*dataset, which);
     }
     try {
       return std::make_unique<GptDataset>(dataset, indices(*dataset, request), seq_length_);
@@ -98,6 +94,18 @@ class Builder {
     // Half to even, as Python's round.
     return {static_cast<int64_t>(std::nearbyint(share.first * sequences)),
             std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), dataset.num_sequences())};
+  }
+
+  Error no_documents(const IndexedDataset& dataset, size_t which) const {
+    const int64_t documents = dataset.num_sequences();
+    const bool evaluated = which > 0;
+    return {ErrorCode::kInvalidArgument,
+            cat("data set ", dataset.prefix(), " has ", documents, documents == 1 ? " document" : " documents",
+                ", of which --split ", config_.split.empty() ? DataConfig::kDefaultSplit : config_.split,
+                " leaves none for ", kSplitNames[which],
+                documents == 1 ? ": a document is not divided. Give" : ". Give a larger share, or",
+                " data of its own with --", kSplitNames[which], "-data-path",
+                evaluated ? ", or --eval-iters 0 for no evaluation" : "")};
   }
 
   std::shared_ptr<const IndexedDataset> open(const std::string& prefix) {

@@ -333,6 +333,12 @@ TEST_F(BuildDatasets, Errors) {
   refuse(ErrorCode::kNotFound, "nothing.idx", [&](auto& c) { c.data_path = {dir_ / "nothing"}; });
   refuse(ErrorCode::kInvalidArgument, "leaves none for test",
          [&](auto& c) { c.data_path = {dir_ / "a"}, c.split = "90,9.9,0.1"; });
+  write_set(dir_ / "one", 1, 0);
+  refuse(ErrorCode::kInvalidArgument,
+         "has 1 document, of which --split 969,30,1 leaves none for valid: a document is not divided. Give data of its "
+         "own "
+         "with --valid-data-path, or --eval-iters 0 for no evaluation",
+         [&](auto& c) { c.data_path = {dir_ / "one"}; });
   refuse(ErrorCode::kInvalidArgument, "excludes --train-data-path",
          [&](auto& c) { c.data_path = {"p"}, c.valid_data_path = {"q"}; });
   refuse(ErrorCode::kInvalidArgument, "--data-args-path",
