@@ -87,6 +87,12 @@ void ConfigFields::program_flag(std::string flag, FieldTarget target) {
   fields_.push_back({"", underscored(flag), target, "", false, true});
 }
 
+void ConfigFields::remark(std::string_view field, std::string_view text) {
+  Field* found = find(field);
+  MS_CHECK(found != nullptr, "no field ", field);
+  found->help += cat(" [", text, "]");
+}
+
 void ConfigFields::alias(std::string flag, std::string field, std::optional<std::string> value) {
   MS_CHECK(find(field) != nullptr, "alias --", flag, " for unknown field ", field);
   aliases_.push_back({std::move(flag), std::move(field), std::move(value)});
@@ -373,6 +379,11 @@ std::string ConfigFields::help() const {
   if (!accepted_.empty()) {
     out << "\ntaken with one notice, without effect here:\n ";
     for (const Notice& notice : accepted_) out << " --" << notice.flag;
+    out << '\n';
+  }
+  if (!refusals_.empty()) {
+    out << "\nrefused, since what they ask for is not built:\n ";
+    for (const Refusal& refusal : refusals_) out << " --" << refusal.flag;
     out << '\n';
   }
   if (!expansions_.empty()) out << "\nread as others:\n";

@@ -50,6 +50,8 @@ class ConfigFields {
   // A flag of the program itself, --print-config: read with the others, but no part of the configuration (dump, table,
   // help, hash, files). `target` must outlive this object.
   void program_flag(std::string flag, FieldTarget target);
+  // Added to what help() says of a field: "not built yet".
+  void remark(std::string_view field, std::string_view text);
   // --flag [VALUE] stands for --field VALUE (value empty: VALUE is read as the field wants) or --field value.
   void alias(std::string flag, std::string field, std::optional<std::string> value = std::nullopt);
   // --flag stands for these flags and values, which may be overridden by what follows it; answered by one log line.
@@ -72,7 +74,7 @@ class ConfigFields {
 
   nlohmann::json dump() const;              // {"model": {"num_layers": 2, ...}, ...}
   std::string table() const;                // as printed at start: one "  name ... value" line per field
-  std::string help() const;                 // every flag with its default and meaning, by group
+  std::string help() const;                 // every flag with its default and meaning, by group; refused ones by name
   std::string hash() const;                 // 16 hex digits over dump(); ranks compare it first
   bool given(std::string_view name) const;  // was this field set by the user?
   const std::vector<std::string>& notices() const { return notices_; }

@@ -171,6 +171,21 @@ void validate_local_saving(const CheckpointConfig& checkpoint, int world_size) {
 }
 
 // msckpt takes these apart and together, but nothing here computes them yet.
+void mark_models_not_trained(core::ConfigFields& fields) {
+  for (const char* field : {"num_experts", "multi_latent_attention", "mtp_num_layers"}) {
+    fields.remark(field, "not trained yet: refused");
+  }
+  for (const char* field :
+       {"moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk", "moe_router_score_function",
+        "moe_router_pre_softmax", "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk",
+        "moe_router_topk_scaling_factor", "moe_shared_expert_intermediate_size", "moe_shared_expert_gate"}) {
+    fields.remark(field, "with --num-experts, not trained yet");
+  }
+  for (const char* field : {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"}) {
+    fields.remark(field, "with --multi-latent-attention, not trained yet");
+  }
+}
+
 void refuse_models_not_trained(const core::TransformerConfig& model) {
   const auto refuse = [](const char* flag, const char* what) {
     throw core::Error(core::ErrorCode::kUnsupported,
@@ -252,6 +267,7 @@ core::ConfigFields TrainerConfig::fields() {
   fields.alias("tokenizer-name-or-path", "tokenizer_model");
   fields.alias("no-log-learnig-rate-to-tensorboard", "log_learning_rate_to_tensorboard",
                "false");  // as Megatron has it
+  mark_models_not_trained(fields);
   add_compatible_flags(fields);
   return fields;
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -159,6 +160,29 @@ TEST(Config, ModelsThatAreNotTrainedAreRefusedByTheirFlag) {
     EXPECT_EQ(text.rfind(flags[0], 0), 0u) << text;
     EXPECT_NE(text.find("not trained yet"), std::string::npos) << text;
   }
+}
+
+TEST(Config, HelpSaysWhatIsRefused) {
+  TrainerConfig config;
+  const std::string help = config.fields().help();
+  const auto line_of = [&](const std::string& flag) {
+    size_t at = 0;
+    for (const char* behind : {" ", ",", "\n"})
+      at = std::max(at, help.find("  --" + flag + behind) + 1);  // npos + 1: 0
+    EXPECT_NE(at, 0u) << flag;
+    return help.substr(at, help.find("\n  --", at) - at);
+  };
+  core::TransformerConfig::fields([&](const char* name, auto, const char*) {
+    std::string flag(name);
+    const bool not_trained = flag.rfind("moe_", 0) == 0 || flag.rfind("mtp_", 0) == 0 || flag.find("lora") < 10 ||
+                             flag == "num_experts" || flag == "multi_latent_attention" ||
+                             flag.rfind("qk_head", 0) == 0 || flag.rfind("qk_pos", 0) == 0 || flag == "v_head_dim";
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    EXPECT_EQ(line_of(flag).find("not trained yet") != std::string::npos, not_trained) << line_of(flag);
+  });
+  const size_t refused = help.find("refused, since what they ask for is not built:");
+  ASSERT_NE(refused, std::string::npos);
+  EXPECT_NE(help.find(" --rampup-batch-size", refused), std::string::npos);
 }
 
 TEST(Config, OneNoticeForWhatHasNoEffectHere) {
