@@ -21,7 +21,7 @@ import tempfile
 
 import peers
 
-peers.need("numpy", "torch", "transformers", "safetensors")
+peers.need("numpy", "torch", "transformers", "safetensors", programs=("mstrain", "msckpt"))
 
 import numpy  # noqa: E402
 import torch  # noqa: E402

@@ -17,7 +17,7 @@ import tempfile
 
 import peers
 
-peers.need("numpy", "torch", "transformers")
+peers.need("numpy", "torch", "transformers", programs=("mstrain", "msckpt"))
 
 import numpy  # noqa: E402
 import torch  # noqa: E402

@@ -1,6 +1,7 @@
 """What the scripts of this folder share: they run other people's software beside ours, where it is installed."""
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,10 +14,13 @@ def installed(module):
         return False
 
 
-def need(*modules):
-    """Goes on only where the modules can be imported: else with the interpreter in MS_PEERS_PYTHON, or not at all (77)."""
+def need(*modules, programs=()):
+    """Goes on only where the modules can be imported: else with the interpreter in MS_PEERS_PYTHON, or not at all (77).
+    programs: of ours that the script will run: it ends here, not after minutes, where one is missing."""
     missing = [module for module in modules if not installed(module)]
     if not missing:
+        for name in programs:
+            binary(name)
         return
     other = os.environ.get("MS_PEERS_PYTHON")
     if other and not os.environ.get("MS_PEERS_INSIDE"):
@@ -27,9 +31,17 @@ def need(*modules):
 
 
 def binary(name):
-    """Path of one of our programs: in MS_BIN, or on the PATH."""
+    """Path of one of our programs: in MS_BIN, else in build/bin of this checkout, else on the PATH. Ends the script where
+    it is in none of them."""
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     folder = os.environ.get("MS_BIN")
-    return os.path.join(folder, name) if folder else name
+    found = None
+    for place in ([folder] if folder else [os.path.join(checkout, "build", "bin"), None]):
+        found = found or shutil.which(name, path=place)
+    if found is None:
+        looked = f"MS_BIN={folder}" if folder else f"{checkout}/build/bin and on the PATH"
+        sys.exit(f"{name} is not in {looked}: build it (cmake --build build --target {name}), or set MS_BIN to its folder")
+    return found
 
 
 def run(name, *arguments):

@@ -8,7 +8,7 @@ import tempfile
 
 import peers
 
-peers.need("tensorboard", "numpy")
+peers.need("tensorboard", "numpy", programs=("mstrain",))
 
 from tensorboard.backend.event_processing import event_accumulator  # noqa: E402
 import numpy  # noqa: E402

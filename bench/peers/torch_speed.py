@@ -24,7 +24,7 @@ import tempfile
 
 import peers
 
-peers.need("numpy", "torch")
+peers.need("numpy", "torch", programs=("mstrain",))
 
 LAYERS, HIDDEN, HEADS, VOCABULARY = 12, 768, 12, 50304
 DROPPED = 2  # steps at the start of a run
