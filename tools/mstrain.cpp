@@ -18,6 +18,7 @@
 #include "core/affinity.h"
 #include "core/comm/agree.h"
 #include "core/comm/mpi_transport.h"
+#include "core/comm/process_groups.h"
 #include "core/comm/single_transport.h"
 #include "core/error.h"
 #include "core/io/json.h"
@@ -54,7 +55,6 @@ Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to st
 )";
 
 constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
-constexpr int kConfigurationContext = 1001;  // beside the contexts of ProcessGroups and Trainer
 
 // What the program itself takes beside the configuration of a run.
 struct ProgramFlags {
@@ -205,7 +205,7 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
                           {.timeout_s = config.parallel.distributed_timeout_minutes * 60, .recorder = &recorder});
   std::vector<int> ranks(static_cast<size_t>(endpoint.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  core::Communicator world(endpoint, "configuration", ranks, kConfigurationContext);
+  core::Communicator world(endpoint, "configuration", ranks, core::kConfigurationContext);
   core::collectively(world, "configuration", [&] {
     if (bad_configuration) std::rethrow_exception(bad_configuration);
     core::set_log_level(core::parse_log_level(config.logger.log_level));

@@ -8,6 +8,23 @@
 
 namespace ms::core {
 
+// Context numbers (Communicator) of all groups of a run, here so that no two share one.
+enum GroupContext : int {
+  kWorldContext,
+  kTpContext,
+  kPpContext,
+  kDpCpContext,
+  kModelContext,
+  kCheckpointContext,
+  kEmbeddingContext,
+  // Of all ranks, beside ProcessGroups: what the configuration, the start and the local checkpoints agree on, and the
+  // start of --benchmark.
+  kConfigurationContext = 1000,
+  kStartContext,
+  kLocalCheckpointContext,
+  kBenchmarkContext,
+};
+
 struct ProcessGroups {
   // Local: no message is sent. endpoint must outlive the groups; its size must be the grid's.
   ProcessGroups(Endpoint& endpoint, const RankGrid& grid);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/comm/agree.h"
+#include "core/comm/process_groups.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/signals.h"
@@ -16,7 +17,6 @@
 namespace ms::train {
 namespace {
 
-constexpr int kContext = 1002;  // beside the contexts of ProcessGroups and Trainer
 constexpr int64_t kMostSteps = 20;
 constexpr double kMostSeconds = 10;
 
@@ -145,7 +145,7 @@ bool goes_on(core::Communicator& world, int64_t start_ns, int& signal) {
 BenchmarkReport run_benchmark(TrainerConfig config, core::Endpoint& endpoint, core::ThreadPool& pool) {
   std::vector<int> ranks(static_cast<size_t>(endpoint.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  core::Communicator start_group(endpoint, "start", ranks, kContext);
+  core::Communicator start_group(endpoint, "start", ranks, core::kBenchmarkContext);
   core::collectively(start_group, "start", [&] { resolve(config, endpoint.size()); });
   core::ProcessGroups groups(endpoint, config.grid(endpoint.size()));
   core::Arena arena;

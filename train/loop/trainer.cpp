@@ -53,7 +53,7 @@ struct Trainer::Impl {
   Impl(TrainerConfig given, core::Endpoint& end, core::ThreadPool& threads, core::trace::Recorder* trace,
        TrainerHooks wires)
       : config(std::move(given)), endpoint(end), recorder(trace), hooks(std::move(wires)), ops{threads, arena, trace} {
-    core::Communicator start_group(endpoint, "start", all_ranks(), kStartContext);
+    core::Communicator start_group(endpoint, "start", all_ranks(), core::kStartContext);
     // Else ranks could see different newest checkpoints, and none the last snapshot of a trainer that was killed.
     core::collectively(start_group, "start", [&] {
       if (endpoint.rank() == 0 && !config.checkpoint.load.empty()) ckpt::wait_for_writer(config.checkpoint.load);
@@ -92,7 +92,6 @@ struct Trainer::Impl {
     });
   }
 
-  static constexpr int kStartContext = 1000, kLocalContext = 1001;  // beside the contexts of ProcessGroups
   static constexpr int kMostNansInARow = 100;
   static constexpr int64_t kMostStepsReserved = 100'000;  // of RunSummary::steps: 20 MB, which get pages as they fill
 
@@ -235,7 +234,7 @@ struct Trainer::Impl {
     }
     if (!has_local_tier()) return true;
     return go_through([&] {
-      local_group.emplace(endpoint, "local", all_ranks(), kLocalContext);
+      local_group.emplace(endpoint, "local", all_ranks(), core::kLocalCheckpointContext);
       ckpt::LocalTier& local = saves->open_local(*local_group);
       if (c.load.empty() || c.ckpt_step != 0 || c.finetune || !c.load_optim) return;
       auto found = local.find(ckpt::layout_to_json(state->layout()), all_shards(*state, *parameters, *optimizer),
