@@ -125,13 +125,26 @@ TEST(RebuiltOutputs, ComeBehindLayersThatAreRecomputedWhole) {
 }
 
 TEST(RecomputePlan, BlockTakesTheFirstLayersUniformAllInGroups) {
-  const train::RecomputePlan block("full", "block", 2, 4);
+  const train::RecomputePlan block("full", "block", 2);
   EXPECT_TRUE(block.recomputes(1));
   EXPECT_FALSE(block.recomputes(2));
-  const train::RecomputePlan uniform("full", "uniform", 3, 4);
+  const train::RecomputePlan uniform("full", "uniform", 3);
   EXPECT_TRUE(uniform.recomputes(3));
   EXPECT_EQ(uniform.group_begin(2), 0);
   EXPECT_EQ(uniform.group_begin(3), 3);
+}
+
+// Stages and chunks need not have as many layers as the first one.
+TEST(RecomputePlan, HoldsForAnyNumberOfLayers) {
+  const train::RecomputePlan none("", "", 0), block("full", "block", 2), uniform("full", "uniform", 3);
+  for (const int64_t layer : {0, 1, 2, 7, 1000}) {
+    EXPECT_FALSE(none.recomputes(layer));
+    EXPECT_EQ(none.group_begin(layer), layer);
+    EXPECT_EQ(block.recomputes(layer), layer < 2);
+    EXPECT_EQ(block.group_begin(layer), layer);
+    EXPECT_TRUE(uniform.recomputes(layer));
+    EXPECT_EQ(uniform.group_begin(layer), layer - layer % 3);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "train/memory/activations.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ms::train {
 
@@ -14,14 +15,10 @@ RebuiltOutputs rebuilt_outputs(const TrainingConfig& config, int64_t layer) {
       .mlp = has_module("mlp")};
 }
 
-RecomputePlan::RecomputePlan(const std::string& granularity, const std::string& method, int64_t num_layers,
-                             int64_t layers_in_stage) {
-  for (int64_t layer = 0; layer < layers_in_stage; ++layer) {
-    const bool uniform = granularity == "full" && method == "uniform";
-    const bool block = granularity == "full" && method == "block" && layer < num_layers;
-    recompute_.push_back(uniform || block);
-    group_begin_.push_back(uniform ? layer / num_layers * num_layers : layer);
-  }
+RecomputePlan::RecomputePlan(const std::string& granularity, const std::string& method, int64_t num_layers) {
+  if (granularity != "full") return;
+  first_kept_ = method == "uniform" ? std::numeric_limits<int64_t>::max() : num_layers;
+  if (method == "uniform") group_ = num_layers;
 }
 
 }  // namespace ms::train

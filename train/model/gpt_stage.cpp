@@ -16,8 +16,7 @@ GptStage::GptStage(RankState& state, ParameterStore& parameters)
     : state_(state),
       rope_(make_rope_table(state.ops.arena, state.config.model, positions(state.config))),
       recompute_(state.config.training.recompute_granularity, state.config.training.recompute_method,
-                 state.config.training.recompute_num_layers,
-                 ckpt::layers_of_chunk(state.config.model, state.layout(), 0, 0).count) {
+                 state.config.training.recompute_num_layers) {
   const ckpt::ModelLayout layout = state.layout();
   if (state.groups.is_first_stage()) embedding_.emplace(state, parameters);
   for (int chunk = 0; chunk < layout.virtual_pipeline_model_parallel_size; ++chunk) {
