@@ -467,6 +467,7 @@ struct Trainer::Impl {
     const double flops = agree(ops.flops - flops_before);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = config.training.global_batch_size * config.training.seq_length;
+    endpoint.arena().reset_peaks();
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
     m.hardware_tflops_per_rank = flops * per_tflop;
     if (!m.passed_over) m.tflops_per_rank = model_flops_per_step * per_tflop;
@@ -479,7 +480,7 @@ struct Trainer::Impl {
       m.peak_bytes[static_cast<size_t>(tag)] = arena.peak_bytes(static_cast<core::MemoryTag>(tag));
     }
     m.peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)] += endpoint.arena().peak_bytes(core::MemoryTag::kComm);
-    m.total_peak_bytes = arena.total_peak_bytes();
+    m.total_peak_bytes = arena.total_peak_bytes() + endpoint.arena().total_peak_bytes();
     m.arena = arena.use();
     m.process_peak_bytes = core::peak_resident_bytes();
     return m;
