@@ -655,7 +655,8 @@ struct Trainer::Impl {
   ParamSchedule schedule;
   std::unique_ptr<LossScaler> scaler;
   std::unique_ptr<SpikeGuard> spikes;
-  nlohmann::json model_extra = {{"family", "llama"}};
+  nlohmann::json model_extra =
+      nlohmann::json::object();  // of a run from scratch nothing: its family follows from its shape
   int64_t given_vocab_size = 0;  // of a NullTokenizer: without its eod; 0 with any other
   Roofline roofline;
   double model_flops_per_step = 0;  // of all ranks
