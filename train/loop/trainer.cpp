@@ -171,6 +171,12 @@ struct Trainer::Impl {
     }
     config.resolve_and_validate(endpoint.size());
     if (source != nullptr) check_same_model(source->info().model, config.model);
+    if (config.training.recompute_granularity == "selective" && config.training.recompute_modules.empty()) {
+      core::log_warning(
+          "train.config",
+          "--recompute-granularity selective alone is Megatron's recomputation of core attention, of which "
+          "nothing is kept here anyway: it has no effect. --recompute-modules mlp or layernorm saves memory");
+    }
   }
 
   void open_checkpoint() {
