@@ -240,6 +240,8 @@ void validate_parallel_mode(const ModelParallelConfig& parallel, int world_size)
                                 " is not supported yet; say --tensor-model-parallel-size and "
                                 "--pipeline-model-parallel-size, or data_parallel"));
   }
+  require(!parallel.gradients_mean || mode == "data_parallel",
+          "--gradients-mean needs --parallel-mode data_parallel; without it gradients are always averaged");
   require(mode.empty() || mode == "stand_alone" || mode == "data_parallel", "--parallel-mode ", mode,
           ": expected stand_alone or data_parallel");
   require(mode.empty() || (parallel.tensor_model_parallel_size == 1 && parallel.pipeline_model_parallel_size == 1),
