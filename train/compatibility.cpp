@@ -96,8 +96,6 @@ void add_accelerator_flags(core::ConfigFields& fields) {
          0, "communication is not hidden behind computation yet; the result is the same");
   accept(fields, {"coc-parallel-num", "coc-mode", "ddp-bucket-size"}, 1,
          "communication is not hidden behind computation yet; the result is the same");
-  accept(fields, {"timing-log-level"}, 1, "--profile records where time goes");
-  accept(fields, {"log-params-norm", "log-num-zeros-in-grad"}, 0, "not among the numbers of a step here");
 }
 
 void add_what_is_not_built(core::ConfigFields& fields) {

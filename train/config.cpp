@@ -432,6 +432,8 @@ void TrainerConfig::resolve_and_validate(int world_size) {
   require(checkpoint.ckpt_step == 0 || !checkpoint.load.empty(), "--ckpt-step needs --load");
   require(!checkpoint.use_checkpoint_args || !checkpoint.load.empty(), "--use-checkpoint-args needs --load");
   require(logger.log_interval > 0, "--log-interval ", logger.log_interval, ": at least 1");
+  require(logger.timing_log_level >= 0 && logger.timing_log_level <= 2, "--timing-log-level ", logger.timing_log_level,
+          ": expected 0, 1 or 2");
   require(logger.log_rank == "0" || logger.log_rank == "all", "--log-rank ", logger.log_rank, ": expected 0 or all");
   require(logger.tensorboard_log_interval > 0, "--tensorboard-log-interval ", logger.tensorboard_log_interval,
           ": at least 1");

@@ -334,6 +334,9 @@ struct LoggerConfig {
   bool report_memory = false;
   double peak_tflops = 0;
   bool log_throughput = false;
+  bool log_params_norm = false;
+  bool log_num_zeros_in_grad = false;
+  int64_t timing_log_level = 0;
   std::string tensorboard_dir;
   int64_t tensorboard_log_interval = 1;
   int64_t tensorboard_queue_size = 1000;
@@ -356,6 +359,15 @@ struct LoggerConfig {
     field("peak_tflops", &C::peak_tflops,
           "TFLOP/s of one rank at best, for MFU and HFU; 0: measured at the start by a GEMM of the run's dtype");
     field("log_throughput", &C::log_throughput, "TFLOP/s of a rank in the event files too, beside the times");
+    field(
+        "log_params_norm", &C::log_params_norm,
+        "L2 norm of all parameters after each step, in lines, metrics and event files; one more pass over the weights");
+    field("log_num_zeros_in_grad", &C::log_num_zeros_in_grad,
+          "Elements of the gradient that are 0, in lines, metrics and event files; one more pass over the gradients");
+    field(
+        "timing_log_level", &C::timing_log_level,
+        "Times of a step's parts, a line behind each log line: 1: forward and backward, gradients' sum, update; 2: and "
+        "forward and backward apart, reading of batches; 0: none");
     field("tensorboard_dir", &C::tensorboard_dir, "Folder of TensorBoard event files");
     field("tensorboard_log_interval", &C::tensorboard_log_interval, "Steps between entries");
     field("tensorboard_queue_size", &C::tensorboard_queue_size, "Entries that wait before they are written");

@@ -110,6 +110,8 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--parallel-mode", "auto_parallel"}, "--parallel-mode"},
       {{"--parallel-mode", "data_parallel", "--tensor-model-parallel-size", "2"}, "--tensor-model-parallel-size"},
       {{"--parallel-mode", "stand_alone"}, "one rank"},
+      {{"--gradients-mean"}, "--gradients-mean needs --parallel-mode data_parallel"},
+      {{"--timing-log-level", "3"}, "--timing-log-level"},
       {{"--adam-eps", "nan"}, "--adam-eps"},
       {{"--no-position-embedding", "--position-embedding-type", "learned_absolute"}, "--position-embedding-type"},
       {{"--rampup-batch-size", "16", "16", "1000"}, "--rampup-batch-size"},

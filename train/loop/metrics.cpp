@@ -86,6 +86,8 @@ void LogInterval::write_line(bool report_memory, std::string& text) const {
   if (applied_ > 0) append(text, " | lm loss: %.5f", loss_sum_ / static_cast<double>(applied_));
   append(text, " | loss scale: %.1f", last_.loss_scale);
   if (std::isfinite(last_.grad_norm)) append(text, " | grad norm: %.3f", last_.grad_norm);
+  if (std::isfinite(last_.num_zeros)) append(text, " | num zeros: %.0f", last_.num_zeros);
+  if (std::isfinite(last_.params_norm)) append(text, " | params norm: %.3f", last_.params_norm);
   append(text, " | number of skipped iterations: %" PRId64 " | number of nan iterations: %" PRId64, skipped_, nan_);
   if (tokens_ > 0) {
     append(text, " | tokens/s: %.0f | TFLOP/s/rank: %.4f | MFU: %.1f %% | HFU: %.1f %%",
@@ -118,6 +120,8 @@ void StepMetrics::write_json(std::string& text) const {
   record.add("elapsed time per iteration (ms)", seconds * 1e3);
   if (std::isfinite(loss)) record.add("lm loss", loss);
   if (std::isfinite(grad_norm)) record.add("grad norm", grad_norm);
+  if (std::isfinite(num_zeros)) record.add("num zeros", num_zeros);
+  if (std::isfinite(params_norm)) record.add("params norm", params_norm);
   if (!passed_over) {
     record.add("tokens/s", static_cast<double>(tokens) / seconds);
     record.add("throughput per rank (TFLOP/s)", tflops_per_rank);

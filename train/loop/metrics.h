@@ -21,6 +21,8 @@ struct StepMetrics {
   int64_t consumed_train_samples = 0;
   double loss = kNone;
   double grad_norm = kNone;
+  double params_norm = kNone;  // --log-params-norm: after the step
+  double num_zeros = kNone;    // --log-num-zeros-in-grad: elements of the gradient that are 0
   double learning_rate = 0;
   double loss_scale = 1;
   bool skipped = false;      // not applied: overflow, spike, or asked for

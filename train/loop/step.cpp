@@ -8,7 +8,8 @@ namespace ms::train {
 
 using core::trace::Category;
 
-StepRunner::StepRunner(RankState& state, GptStage& stage) : state_(state), stage_(stage), links_(state) {}
+StepRunner::StepRunner(RankState& state, GptStage& stage, StepTimers* timers)
+    : state_(state), stage_(stage), timers_(timers), links_(state) {}
 
 const std::vector<ScheduleAction>& StepRunner::training_schedule(int64_t num_microbatches) {
   if (num_microbatches != scheduled_) {
@@ -54,6 +55,8 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
   kept_.resize(microbatches.size() * chunks);
   std::array<double, 3> sums{};  // of losses, of tokens, of per-micro-batch means
 
+  StepTimers evaluation;  // is no part of a step
+  StepTimers& timers = timers_ != nullptr && !forward_only ? *timers_ : evaluation;
   StageLinks::Arrival next;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const ScheduleAction& action = schedule[i];
@@ -63,6 +66,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
     if (posts_early && i + 1 < schedule.size()) next = post_input(schedule[i + 1], microbatches);
     if (action.kind == ScheduleAction::kForward) {
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "forward-microbatch");
+      const TimedPart timed(timers, StepTimers::kForwardCompute);
       LossValue loss;
       core::Tensor output = stage_.forward(action.chunk, microbatch, std::move(received), kept, loss,
                                            forward_only ? std::nullopt : std::optional(scale_of(microbatch)));
@@ -75,6 +79,7 @@ BatchResult StepRunner::run(const std::vector<Microbatch>& microbatches, const s
       }
     } else {
       core::trace::Span span(state_.ops.recorder, Category::kUserAnnotation, "backward-microbatch");
+      const TimedPart timed(timers, StepTimers::kBackwardCompute);
       core::Tensor dx = stage_.backward(action.chunk, microbatch, std::move(received), kept);
       if (!stage_.is_first_chunk(action.chunk)) links_.send_backward(std::move(dx));
     }

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "train/loop/step_timers.h"
 #include "train/model/gpt_stage.h"
 #include "train/parallel/p2p.h"
 #include "train/parallel/schedule.h"
@@ -17,7 +18,8 @@ struct BatchResult {
 
 class StepRunner {
  public:
-  StepRunner(RankState& state, GptStage& stage);
+  // timers: where the time of forward and backward passes is added; may be null.
+  StepRunner(RankState& state, GptStage& stage, StepTimers* timers = nullptr);
 
   // Forward and backward of this rank's micro-batches; gradients, times loss_scale, are added to main_grad. Loss: mean
   // over micro-batches of each one's mean over unmasked tokens, as Megatron's default; with --calculate-per-token-loss
@@ -36,6 +38,7 @@ class StepRunner {
 
   RankState& state_;
   GptStage& stage_;
+  StepTimers* timers_;
   StageLinks links_;
   std::vector<ScheduleAction> schedule_;
   int64_t scheduled_ = 0;               // micro-batches of schedule_

@@ -19,6 +19,8 @@ void write_step_events(EventWriter& events, const TrainerConfig& config, const S
   add(log.log_loss_scale_to_tensorboard, "loss-scale", step.loss_scale);
   add(log.log_world_size_to_tensorboard, "world-size", run.world_size);
   add(std::isfinite(step.grad_norm), "grad-norm", step.grad_norm);
+  add(std::isfinite(step.num_zeros), "num-zeros", step.num_zeros);
+  add(std::isfinite(step.params_norm), "params-norm", step.params_norm);
   add_plain(run.skipped_train_samples > 0, "skipped-train-samples", static_cast<double>(run.skipped_train_samples));
   add_plain(log.log_timers_to_tensorboard, "iteration-time", step.seconds);
   add_plain(log.log_timers_to_tensorboard && log.log_throughput && !step.passed_over, "throughput",

@@ -30,6 +30,7 @@
 #include "train/loop/saves.h"
 #include "train/loop/step.h"
 #include "train/loop/step_events.h"
+#include "train/loop/step_timers.h"
 #include "train/loop/tensorboard.h"
 #include "train/ops/linear.h"
 #include "train/optim/loss_scaler.h"
@@ -170,13 +171,13 @@ struct Trainer::Impl {
       model.max_position_embeddings = source->info().model.max_position_embeddings;  // not --seq-length
     }
     config.resolve_and_validate(endpoint.size());
-    if (source != nullptr) check_same_model(source->info().model, config.model);
     if (config.training.recompute_granularity == "selective" && config.training.recompute_modules.empty()) {
       core::log_warning(
           "train.config",
           "--recompute-granularity selective alone is Megatron's recomputation of core attention, of which "
           "nothing is kept here anyway: it has no effect. --recompute-modules mlp or layernorm saves memory");
     }
+    if (source != nullptr) check_same_model(source->info().model, config.model);
   }
 
   void open_checkpoint() {
@@ -198,7 +199,7 @@ struct Trainer::Impl {
     parameters = std::make_unique<ParameterStore>(*state);
     optimizer = std::make_unique<Optimizer>(*state, *parameters);
     stage = std::make_unique<GptStage>(*state, *parameters);
-    runner = std::make_unique<StepRunner>(*state, *stage);
+    runner = std::make_unique<StepRunner>(*state, *stage, &timers);
     core::log_info("train.model", cat("parameters: ", config.model.num_parameters(groups->grid.tp), " | ranks: ",
                                       endpoint.size(), " = TP ", groups->grid.tp, " x DP ", groups->grid.dp, " x PP ",
                                       groups->grid.pp, " | threads per rank: ", ops.pool.num_threads(),
@@ -344,6 +345,11 @@ struct Trainer::Impl {
     return microbatches;
   }
 
+  const std::vector<Microbatch>& read_training_batch() {
+    const TimedPart timed(timers, StepTimers::kBatchGenerator);
+    return read_batch(*data.train, progress.consumed_train_samples);
+  }
+
   enum class EvaluatedSet { kValidation, kTest };
 
   // The mean loss of --eval-iters global batches, in the log and the metrics too. nullopt: a signal has come, and there
@@ -417,11 +423,17 @@ struct Trainer::Impl {
   void compute_step(StepMetrics& m) {
     parameters->zero_grads();
     begin("forward");
-    const BatchResult result = runner->train(read_batch(*data.train, progress.consumed_train_samples), m.loss_scale);
+    const BatchResult result = [&] {
+      const TimedPart timed(timers, StepTimers::kForwardBackward);
+      return runner->train(read_training_batch(), m.loss_scale);
+    }();
     begin("optimizer");
     const double grad_scale = result.grad_scale * config.gradient_factor(groups->dp_cp.size());
     m.loss = result.loss;
-    m.grad_norm = optimizer->finish_gradients(grad_scale);
+    {
+      const TimedPart timed(timers, StepTimers::kAllGradsSync);
+      m.grad_norm = optimizer->finish_gradients(grad_scale);
+    }
     m.nan = !std::isfinite(m.loss) || !std::isfinite(m.grad_norm);
     // With a dynamic loss scale overflow is its signal to shrink, not an error.
     if (m.nan && config.training.check_for_nan_in_loss_and_grad && !scaler->is_dynamic()) refuse_nan(m);
@@ -440,6 +452,8 @@ struct Trainer::Impl {
     nans_in_a_row = 0;
     spikes->accept(m.loss, m.grad_norm);
     saves->before_update();
+    if (config.logger.log_num_zeros_in_grad) m.num_zeros = optimizer->num_zeros();
+    const TimedPart timed(timers, StepTimers::kOptimizer);
     optimizer->update({.lr = m.learning_rate,
                        .weight_decay = weight_decay(schedule, progress.scheduler_samples),
                        .step = progress.optimizer_steps + 1,
@@ -452,6 +466,7 @@ struct Trainer::Impl {
   StepMetrics train_step() {
     const int64_t start_ns = core::trace::now_ns();
     arena.reset_peaks();
+    endpoint.arena().reset_peaks();
     const int64_t flops_before = ops.flops;
     core::trace::Span span(recorder, Category::kUserAnnotation, step_name());
     const std::vector<int64_t>& unwanted = config.training.iterations_to_skip;
@@ -466,6 +481,8 @@ struct Trainer::Impl {
     } else {
       compute_step(m);
     }
+    if (config.logger.log_params_norm) m.params_norm = optimizer->params_norm();
+    timers.end_step();
     progress.iteration = m.iteration;
     progress.consumed_train_samples += config.training.global_batch_size;
     m.consumed_train_samples = progress.consumed_train_samples;
@@ -473,7 +490,6 @@ struct Trainer::Impl {
     const double flops = agree(ops.flops - flops_before);
     m.seconds = static_cast<double>(core::trace::now_ns() - start_ns) * 1e-9;
     if (!m.passed_over) m.tokens = config.training.global_batch_size * config.training.seq_length;
-    endpoint.arena().reset_peaks();
     const double per_tflop = 1e-12 / (endpoint.size() * m.seconds);
     m.hardware_tflops_per_rank = flops * per_tflop;
     if (!m.passed_over) m.tflops_per_rank = model_flops_per_step * per_tflop;
@@ -549,6 +565,9 @@ struct Trainer::Impl {
     interval.write_line(config.logger.report_memory, step_text);
     core::log_info("train.step", step_text);
     interval.clear();
+    if (const int64_t level = config.logger.timing_log_level; level > 0) {
+      core::log_info("train.step", timers.take_line(groups->world, level));
+    }
   }
 
   std::string_view step_name() {
@@ -674,6 +693,7 @@ struct Trainer::Impl {
   int nans_in_a_row = 0;         // since an update, at a loss scale that cannot fall
   bool out_of_time = false;
   LogInterval interval;  // since the last line
+  StepTimers timers;
   bool differs = false;
 };
 

@@ -1,10 +1,12 @@
 #include "train/optim/optimizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/trace/span.h"
+#include "kernels/bf16.h"
 #include "train/ops/elementwise.h"
 #include "train/ops/optimizer.h"
 
@@ -106,8 +108,8 @@ void Optimizer::reduce_gradients() {
   }
 }
 
-double Optimizer::gradient_norm() {
-  squares_.assign(parameters_.model().size(), 0.0);
+double Optimizer::sum_over_model(core::FunctionRef<double(int64_t begin, int64_t end)> value_of) {
+  sums_.assign(parameters_.model().size(), 0.0);
   for (const Parameter& parameter : parameters_.all()) {
     if (!parameter.counts_in_norm) continue;
     const auto [begin, end] = owned_part(parameter);
@@ -115,16 +117,48 @@ double Optimizer::gradient_norm() {
     const auto& model = parameters_.model();
     const auto index =
         std::find_if(model.begin(), model.end(), [&](const auto& spec) { return spec.key == parameter.spec.key; });
-    squares_[static_cast<size_t>(index - model.begin())] =
-        ops::sum_of_squares(state_.ops, slice(parameters_.grads(), begin, end));
+    sums_[static_cast<size_t>(index - model.begin())] = value_of(begin, end);
   }
   if (state_.config.parallel.use_distributed_optimizer && state_.groups.dp_cp.size() > 1) {
-    state_.groups.dp_cp.allreduce(squares_);
+    state_.groups.dp_cp.allreduce(sums_);
   }
-  if (state_.groups.model.size() > 1) state_.groups.model.allreduce(squares_);
+  if (state_.groups.model.size() > 1) state_.groups.model.allreduce(sums_);
   double sum = 0;
-  for (double square : squares_) sum += square;
-  return std::sqrt(sum);
+  for (double of_parameter : sums_) sum += of_parameter;
+  return sum;
+}
+
+double Optimizer::gradient_norm() {
+  return std::sqrt(sum_over_model([&](int64_t begin, int64_t end) {
+    return ops::sum_of_squares(state_.ops, slice(parameters_.grads(), begin, end));
+  }));
+}
+
+double Optimizer::num_zeros() {
+  constexpr int64_t kGrain = 1 << 14;
+  return sum_over_model([&](int64_t begin, int64_t end) {
+    const std::span<const float> grads = slice(parameters_.grads(), begin, end);
+    std::atomic<int64_t> zeros{0};
+    state_.ops.pool.parallel_for(end - begin, kGrain, [&](int64_t first, int64_t last) {
+      const auto part = grads.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first));
+      zeros += std::count(part.begin(), part.end(), 0.0F);
+    });
+    return static_cast<double>(zeros.load());
+  });
+}
+
+double Optimizer::params_norm() {
+  return std::sqrt(sum_over_model([&](int64_t begin, int64_t end) {
+    if (master_.defined()) return ops::sum_of_squares(state_.ops, slice(master_, begin - begin_, end - begin_));
+    const core::TensorView weights = parameters_.weights().rows(begin, end);
+    if (weights.dtype() == core::DType::kFp32) return ops::sum_of_squares(state_.ops, weights.elements<float>());
+    double sum = 0;
+    for (const kernels::bf16 weight : weights.elements<kernels::bf16>()) {
+      const double value = kernels::to_float(weight);
+      sum += value * value;
+    }
+    return sum;
+  }));
 }
 
 void Optimizer::update_parameter(const Parameter& parameter, const StepFactors& factors, float scale) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "train/model/parameters.h"
 #include "train/ops/optimizer.h"
 #include "train/rank_state.h"
@@ -26,6 +27,13 @@ class Optimizer {
   // only update() has a use for it. Returns the global norm of grad_scale x gradients, the same on all ranks; not
   // finite if a gradient is not.
   double finish_gradients(double grad_scale);
+
+  // Between finish_gradients() and update(): elements of the gradients that are 0, of the whole model. A shared or
+  // replicated weight counts once. Collective. Source: count_zeros_fp32 (megatron/core/optimizer/clip_grads.py).
+  double num_zeros();
+  // L2 norm of the whole model's parameters: of the master weights, with --reuse-fp32-param of the bf16 weights.
+  // Collective. Source: calc_params_l2_norm (megatron/training/utils.py).
+  double params_norm();
 
   struct StepFactors {
     double lr = 0, weight_decay = 0;
@@ -65,6 +73,9 @@ class Optimizer {
   Range owned_part(const Parameter& parameter) const;
   void reduce_gradients();
   double gradient_norm();
+  // The sum over the whole model, in its order, of what value_of(begin, end) gives for the owned part of a parameter,
+  // as elements of the buffers. Collective.
+  double sum_over_model(core::FunctionRef<double(int64_t begin, int64_t end)> value_of);
   ops::SharedMaster shared_master(int64_t begin, int64_t end) const;  // elements of the buffers
   void update_parameter(const Parameter& parameter, const StepFactors& factors, float scale);
 
@@ -74,7 +85,7 @@ class Optimizer {
   core::Tensor master_, exp_avg_, exp_avg_sq_;
   core::Tensor master_rest_;  // with --reuse-fp32-param, in place of master_: 16 bits of each (kernels/fp32_halves.h)
   bool joined_ = false;
-  std::vector<double> squares_;  // of the gradients of each parameter of the model, summed
+  std::vector<double> sums_;  // of each parameter of the model
 };
 
 }  // namespace ms::train

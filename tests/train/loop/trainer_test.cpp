@@ -296,6 +296,60 @@ TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
   EXPECT_EQ(lines, 3U);
 }
 
+// --log-params-norm is the norm of what is saved; --log-num-zeros-in-grad has the rows of tokens that no sample holds.
+TEST(Metrics, NormOfTheParametersAndZerosOfTheGradientsAreOfTheWholeModel) {
+  double norm = 0, zeros = 0;
+  for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false}}) {
+    for (const bool bf16 : {false, true}) {
+      test::TemporaryFolder folder;
+      train::TrainerConfig config = test::tiny_config(folder.path(), layout);
+      config.training.train_iters = 2;
+      config.training.bf16 = bf16;
+      config.model.vocab_size = 257;
+      config.logger.log_params_norm = config.logger.log_num_zeros_in_grad = true;
+      config.checkpoint.save = folder / "saved";
+      const train::RunSummary run = test::run_on_threads(config, layout.ranks());
+      double squares = 0;
+      for (const auto& [name, values] :
+           test::read_tensors(run.checkpoint, bf16 ? core::TensorRole::kMaster : core::TensorRole::kParam)) {
+        for (const float value : values) squares += static_cast<double>(value) * value;
+      }
+      EXPECT_NEAR(run.steps.back().params_norm, std::sqrt(squares), 1e-6 * std::sqrt(squares)) << layout.name();
+      if (bf16) continue;
+      // Rows that pad the vocabulary, of the embedding and of the output layer, have no gradient.
+      const auto padding = static_cast<double>(2 * 32 * (config.model.padded_vocab_size(layout.tp) - 257));
+      if (layout.ranks() == 1) norm = run.steps[0].params_norm, zeros = run.steps[0].num_zeros - padding;
+      EXPECT_NEAR(run.steps[0].params_norm, norm, 1e-6 * norm) << layout.name();
+      EXPECT_EQ(run.steps[0].num_zeros - padding, zeros) << layout.name();
+      EXPECT_GT(zeros, 32 * 100);  // 64 tokens of 257
+    }
+  }
+}
+
+// Receive buffers of reductions are part of the peak, and their peak is that of the step.
+TEST(Metrics, PeakMemoryHasTheCommunicationBuffersOfTheStep) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
+  config.training.train_iters = 3;
+  config.training.iterations_to_skip = {3};
+  const auto steps = test::run_on_threads(config, 2).steps;
+  const auto comm = [&](size_t step) { return steps.at(step).peak_bytes[static_cast<size_t>(core::MemoryTag::kComm)]; };
+  const auto grad = [&](size_t step) { return steps.at(step).peak_bytes[static_cast<size_t>(core::MemoryTag::kGrad)]; };
+  EXPECT_GT(comm(1), 10000);
+  EXPECT_GE(steps[1].total_peak_bytes, comm(1) + grad(1));
+  EXPECT_LT(comm(2), 1000) << "nothing was reduced but a few numbers";
+}
+
+// Its family follows from its shape: nobody said that it is a Llama.
+TEST(Checkpoint, OfARunFromScratchNamesNoFamily) {
+  test::TemporaryFolder folder;
+  train::TrainerConfig config = test::tiny_config(folder.path());
+  config.training.train_iters = 1;
+  config.checkpoint.save = folder / "saved";
+  test::run_on_threads(config, 1);
+  EXPECT_FALSE(ckpt::open_native(folder / "saved")->info().model_extra.contains("family"));
+}
+
 TEST(Metrics, OfAPassedOverStepHaveNoLossAndNoSpeed) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());

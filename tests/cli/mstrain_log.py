@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""What the log says of a run: lines of intervals, times of the parts of a step, the roofline, flags without effect."""
+import json
+import re
+import sys
+
+import training
+
+
+def lines(ran, where, kind="I"):
+    return [line.split("] ", 1)[1] for line in ran.stderr.splitlines() if line.startswith(kind + " ") and f" {where}] " in line]
+
+
+def main():
+    with training.workplace() as place:
+        place.make_data()
+        ran = place.run("--train-iters", "4", "--log-interval", "2", "--metrics-path", "metrics.jsonl", "--log-params-norm",
+                        "--log-num-zeros-in-grad")
+        steps = lines(ran, "train.step")
+        rows = [json.loads(line) for line in training.read(place.path("metrics.jsonl")).splitlines()]
+        place.expect(ran.exit == 0 and len(steps) == 2 and len(rows) == 4, "a line for every other step", ran)
+        for i, line in enumerate(steps):
+            pair = rows[2 * i:2 * i + 2]
+            mean = sum(row["lm loss"] for row in pair) / 2
+            place.expect(f"lm loss: {mean:.5f} " in line, f"the mean loss of its steps, {mean:.5f}: {line}")
+            elapsed = sum(row["elapsed time per iteration (ms)"] for row in pair) / 2
+            place.expect(f"elapsed time per iteration (ms): {elapsed:.1f} " in line, f"their mean time, {elapsed:.1f}: {line}")
+            place.expect(f"grad norm: {pair[1]['grad norm']:.3f} " in line, f"the last one's gradient norm: {line}")
+            place.expect(f"num zeros: {pair[1]['num zeros']:.0f} " in line and f"params norm: {pair[1]['params norm']:.3f} " in line,
+                         f"zeros and norm, where asked for: {line}")
+
+        for level, names in (("0", []), ("1", ["forward-backward", "all-grads-sync", "optimizer"]),
+                             ("2", ["forward-backward", "all-grads-sync", "optimizer", "batch-generator", "forward-compute",
+                                    "backward-compute"])):
+            ran = place.run("--train-iters", "4", "--log-interval", "2", "--timing-log-level", level, ranks=2)
+            times = [line for line in lines(ran, "train.step") if line.startswith("times of a step")]
+            place.expect(len(times) == (2 if names else 0), f"--timing-log-level {level}: a line for each log line", ran)
+            for line in times:
+                found = re.findall(r"([a-z-]+): \(([\d.]+), ([\d.]+)\)", line)
+                place.expect([name for name, _, _ in found] == names and all(0 <= float(least) <= float(most) for _, least, most in found)
+                             and float(found[0][1]) > 0,
+                             f"level {level} has {names}: {line}")
+                if level == "2":
+                    most = {name: float(value) for name, _, value in found}
+                    place.expect(most["forward-compute"] + most["backward-compute"] <= 1.5 * most["forward-backward"] + 0.1,
+                                 f"parts are no longer than the whole: {line}")
+
+        without = [flag for flag in training.MODEL if flag not in ("--peak-tflops", "0.1")]
+        ran = place.run("--train-iters", "2", "--bf16", model=without)
+        place.expect(len(lines(ran, "train.roofline")) == 1 and "bf16 GEMM" in lines(ran, "train.roofline")[0],
+                     "the roofline is measured in the run's dtype and told", ran)
+        ran = place.run("--train-iters", "3", "--peak-tflops", "1e-9")
+        told = lines(ran, "train.roofline", "W")
+        place.expect(len(told) == 1 and "--peak-tflops 1e-09" in told[0], "MFU above 100 % is told, once", ran)
+
+        ran = place.run("--train-iters", "1", "--recompute-granularity", "selective")
+        told = lines(ran, "train.config", "W")
+        place.expect(len(told) == 1 and "--recompute-modules" in told[0], "--recompute-granularity selective alone has no effect, and says so",
+                     ran)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
