@@ -1,10 +1,14 @@
 #include "profile/analysis/activity.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <set>
 
 namespace ms::profile {
 namespace {
+
+constexpr int64_t kRounding = 2000;  // ns: traces in whole microseconds round starts and durations apart
 
 class Builder {
  public:
@@ -60,7 +64,8 @@ class Builder {
     for (const DeviceEvent& device : view_.devices) {
       if (device.device_class != DeviceClass::kCommunication || matched.count(device.event) != 0) continue;
       const Interval time = interval_of(device.event);
-      out_.comms.push_back({time.start, time.end, time.start, 0, device.event});
+      out_.comms.push_back(
+          {time.start, time.end, time.start, time.end, 0, device.event, trace_.events.lane[device.event]});
     }
   }
 
@@ -78,17 +83,81 @@ class Builder {
         while (!open.empty() && open.begin()->first <= t) open.erase(open.begin());
         int64_t until = interval.end;
         if (next < count) until = std::min(until, out_.comms[next].start);
-        if (!open.empty()) until = std::min(until, open.begin()->first);
-        if (!open.empty()) out_.activities.push_back({t, until, Doing::kCommunicating, open.begin()->second});
+        if (!open.empty()) {
+          until = std::min(until, open.begin()->first);
+          out_.activities.push_back({t, until, Doing::kCommunicating, waited_for(open, t, interval.end)});
+        }
         t = until;
       }
     }
+  }
+
+  // Of the open operations, the one that holds the rank up at t: computing goes on at `resumes`.
+  uint32_t waited_for(const std::set<std::pair<int64_t, uint32_t>>& open, int64_t t, int64_t resumes) const {
+    uint32_t chosen = open.begin()->second;
+    int64_t latest = t;
+    for (const auto& [end, comm] : open) {
+      if (end > resumes + kRounding) break;
+      if (out_.comms[comm].ready <= latest) continue;
+      latest = out_.comms[comm].ready;
+      chosen = comm;
+    }
+    return chosen;
   }
 
   const RankTrace& trace_;
   const DeviceView& view_;
   const RankClock& clock_;
   RankActivities& out_;
+};
+
+}  // namespace
+
+namespace {
+
+// What the messages between two ranks have in common.
+class Links {
+ public:
+  Links(const std::vector<CommInstance>& messages, const CrossRank& cross) {
+    for (const CommInstance& message : messages) {
+      const CommPart &send = message.parts[0], &receive = message.parts[1];
+      const int64_t s = cross.clocks.ranks[send.rank].to_reference(send.start), sent = s + (send.end - send.start);
+      const int64_t r = cross.clocks.ranks[receive.rank].to_reference(receive.start);
+      const int64_t received = r + (receive.end - receive.start);
+      Link& link = links_[{send.rank, receive.rank}];
+      link.returned_before |= sent + kRounding <= r;
+      link.waited |= s < r && r < sent;
+      link.apart |= std::abs(received - sent) > kRounding;
+      const int64_t transfer = std::max<int64_t>(0, std::min(sent, received) - std::max(s, r));
+      const auto [best, added] = link.transfers.try_emplace(message.bytes, transfer);
+      if (!added) best->second = std::min(best->second, transfer);
+    }
+    for (auto& [ends, link] : links_) {  // more bytes do not take less time
+      int64_t best = INT64_MAX;
+      for (auto size = link.transfers.rbegin(); size != link.transfers.rend(); ++size) {
+        best = size->second = std::min(best, size->second);
+      }
+    }
+  }
+
+  // Whether senders wait for their receivers: no send returned before its receiver came, and either some sender was
+  // seen to wait, or all ended together with their receivers.
+  bool synchronous(const CommInstance& message) const {
+    const Link& link = of(message);
+    return !link.returned_before && (link.waited || !link.apart);
+  }
+  // The shortest time in which the link carried as many bytes.
+  int64_t best_transfer(const CommInstance& message) const { return of(message).transfers.at(message.bytes); }
+
+ private:
+  struct Link {
+    bool returned_before = false, waited = false, apart = false;
+    std::map<int64_t, int64_t> transfers;  // by bytes
+  };
+  const Link& of(const CommInstance& message) const {
+    return links_.at({message.parts[0].rank, message.parts[1].rank});
+  }
+  std::map<std::pair<uint32_t, uint32_t>, Link> links_;
 };
 
 }  // namespace
@@ -107,9 +176,10 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
   const auto add = [&](const CommPart& part, int64_t ready, uint32_t waits_for, const CommInstance* message,
                        bool waits = true, bool awaited = true) {
     const int64_t start = start_of(part), end = start + (part.end - part.start);
-    CommSpan span{start, end, std::clamp(ready, start, end), waits_for, part.event, message != nullptr};
+    CommSpan span{start, end, std::clamp(ready, start, end), end, waits_for, part.event, 0, message != nullptr};
+    span.lane = ranks[part.rank].trace->events.lane[part.event];
     span.operation = operation;
-    span.waits = waits || span.ready > span.start;
+    span.waits = waits;
     span.awaited = awaited;
     if (message != nullptr) {
       span.source = message->parts[0].rank;
@@ -141,10 +211,17 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
     }
     for (const CommPart& part : instance.parts) add(part, start_of(*last), last->rank, nullptr);
   }
+  const Links links(comms.messages, cross);
   for (const CommInstance& message : comms.messages) {
     ++operation;
-    add(message.parts[0], start_of(message.parts[1]), message.parts[1].rank, &message, false);
-    add(message.parts[1], start_of(message.parts[0]), message.parts[0].rank, &message);
+    const CommPart &send = message.parts[0], &receive = message.parts[1];
+    const bool waits = links.synchronous(message);
+    add(send, waits ? start_of(receive) : start_of(send), receive.rank, &message, waits);
+    add(receive, start_of(send), send.rank, &message);
+    for (const CommPart* part : {&send, &receive}) {
+      CommSpan& span = out[part->rank].comms.back();
+      span.done = std::min(span.end, span.ready + links.best_transfer(message));
+    }
   }
   for (size_t r = 0; r < ranks.size(); ++r) Builder(ranks[r], cross.clocks.ranks[r], out[r]).build();
   return out;

@@ -2,8 +2,9 @@
 //
 // The activities of a rank lie side by side, without gaps, from its first device event or step to its last. Computing
 // comes before communication (what computing hides is not waited for), that before copies, and what is left is idle,
-// told apart by the host phase of the thread that runs the steps. Of several open operations the one that ends first
-// counts: it is what the rank goes on with.
+// told apart by the host phase of the thread that runs the steps. Of several open operations those count that complete
+// before computing goes on, and of these the one whose partner comes last; once all partners are there, the one that
+// completes first.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,15 @@ struct CommSpan {
   int64_t start = 0, end = 0;
   // Until then it waited for another rank to begin its part; from then on data moved. At most `end`.
   int64_t ready = 0;
+  // When its data was there, at the latest: a request may have completed long before the program asked (MPI_Wait).
+  int64_t done = 0;
   uint32_t waits_for = 0;  // index of that rank; meaningless if ready <= start
   uint32_t event = 0;      // of the rank's trace
+  uint32_t lane = 0;       // of that event
   bool message = false;    // point-to-point, from `source` to `destination` (indices of ranks)
   uint32_t source = 0, destination = 0;
   uint32_t operation = 0;  // the same for all parts of one operation; 0: without a partner in the traces
-  bool waits = false;      // for the others to begin, whoever is last; a sender only if it did
+  bool waits = false;      // for the others to begin, whoever is last; a sender only where sends are synchronous
   bool awaited = false;    // the other parts wait for this one to begin: all but leaves of rooted operations
 };
 

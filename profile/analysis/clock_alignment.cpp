@@ -102,6 +102,7 @@ std::string_view alignment_name(Alignment alignment) {
 }
 
 int64_t RankClock::to_reference(int64_t t) const {
+  if (!applied) return t;
   const double line = slope == 0 ? 0 : slope * static_cast<double>(t - middle);
   return t - offset - static_cast<int64_t>(std::llround(line));
 }
@@ -191,6 +192,12 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
   out.alignment = wants_line                                                        ? Alignment::kLinear
                   : mode == AlignMode::kNone || (mode == AlignMode::kAuto && small) ? Alignment::kNone
                                                                                     : Alignment::kOffset;
+  for (RankClock& clock : out.ranks) clock.applied = out.alignment != Alignment::kNone;
+  if (mode == AlignMode::kNone) {  // the user says that the clocks agree
+    out.reliable = true;
+    out.why.clear();
+    return out;
+  }
   for (size_t r = 1; out.reliable && r < ranks.size(); ++r) {
     if (out.ranks[r].residual <= limit) continue;
     out.reliable = false;

@@ -14,7 +14,8 @@ namespace ms::profile {
 enum class Alignment : uint8_t { kNone, kOffset, kLinear, kTables };
 std::string_view alignment_name(Alignment alignment);  // "none", "offset", "linear", "tables"
 
-// Offset of one rank's clock to the reference's: own - reference.
+// Offset of one rank's clock to the reference's: own - reference. Measured always, applied unless the alignment is
+// none.
 struct RankClock {
   int64_t samples = 0;   // matched instances; the reference has none
   int64_t offset = 0;    // median; with tables or a line, at the middle of the trace
@@ -23,6 +24,7 @@ struct RankClock {
   // offset(t) = offset + slope * (t - middle), of unix time t
   double slope = 0;
   int64_t middle = 0;
+  bool applied = true;
 
   int64_t to_reference(int64_t t) const;
 };

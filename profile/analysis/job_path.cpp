@@ -12,7 +12,7 @@ namespace {
 using core::cat;
 
 constexpr size_t kTriedKernels = 5;
-constexpr double kFaster = 0.1;
+constexpr int64_t kFasterBy = 10;  // a tenth
 
 class Job {
  public:
@@ -135,7 +135,10 @@ class Job {
         {std::move(change), runtime, 1 - static_cast<double>(runtime) / static_cast<double>(out_.runtime_ns)});
   }
 
-  static int64_t scaled(int64_t ns, double factor) { return static_cast<int64_t>(static_cast<double>(ns) * factor); }
+  // ns * part / whole, rounded: what-if answers are exact where the lengths are.
+  static int64_t scaled(int64_t ns, int64_t part, int64_t whole) {
+    return static_cast<int64_t>((static_cast<__int128>(ns) * part + whole / 2) / whole);
+  }
 
   void ask() {
     size_t tried = 0;
@@ -145,14 +148,14 @@ class Job {
       for (uint32_t r = 0; r < ranks_.size(); ++r) times.push_back(time_of_kernel(r, share.name));
       try_change(cat(share.name, " 10 % faster"), [&](size_t rank, const Activity& a, int64_t length) {
         if (a.doing != Doing::kComputing) return length;
-        return length - scaled(overlap(times[rank], a), kFaster);
+        return length - overlap(times[rank], a) / kFasterBy;
       });
     }
     const auto without = [&](Doing what, const char* change) {
       try_change(change, [&](size_t, const Activity& a, int64_t length) { return a.doing == what ? 0 : length; });
     };
     try_change("transfers 10 % faster", [&](size_t, const Activity& a, int64_t length) {
-      return a.doing == Doing::kCommunicating ? length - scaled(length, kFaster) : length;
+      return a.doing == Doing::kCommunicating ? length - length / kFasterBy : length;
     });
     without(Doing::kLoadingData, "data at hand at once");
     without(Doing::kSaving, "no stops for checkpoints");
@@ -167,11 +170,10 @@ class Job {
     const int64_t median = sorted[(sorted.size() - 1) / 2];
     for (size_t slow = 0; slow < ranks_.size(); ++slow) {
       if (computing[slow] <= median) continue;
-      const double factor = static_cast<double>(median) / static_cast<double>(computing[slow]);
-      try_change(cat("rank ", cross_.ranks[slow], " computes like the median rank"),
-                 [&](size_t rank, const Activity& a, int64_t length) {
-                   return rank == slow && a.doing == Doing::kComputing ? scaled(length, factor) : length;
-                 });
+      try_change(cat("rank ", cross_.ranks[slow], " computes like the median rank"), [&](size_t rank, const Activity& a,
+                                                                                         int64_t length) {
+        return rank == slow && a.doing == Doing::kComputing ? scaled(length, median, computing[slow]) : length;
+      });
     }
     std::stable_sort(out_.what_if.begin(), out_.what_if.end(),
                      [](const WhatIf& a, const WhatIf& b) { return a.runtime_ns < b.runtime_ns; });
