@@ -128,7 +128,7 @@ std::string why_bubble(const Pipeline& pipeline, int rank) {
 }  // namespace
 
 void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& comms, const CrossRank& cross,
-                   const std::optional<Pipeline>& pipeline, std::vector<Finding>& findings) {
+                   const Pipeline* pipeline, Findings& findings) {
   if (!cross.clocks.reliable || ranks.size() < 2) return;
   const auto find = [&](FindingKind kind) {
     return std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.kind == kind; });
@@ -138,7 +138,7 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
   const double per_ns = exposed->share / static_cast<double>(exposed->lost_ns);
 
   std::vector<int64_t> stages(ranks.size());
-  for (size_t r = 0; pipeline && r < ranks.size(); ++r) {
+  for (size_t r = 0; pipeline != nullptr && r < ranks.size(); ++r) {
     const auto row = pipeline->by_rank.find(cross.ranks[r]);
     if (row != pipeline->by_rank.end()) stages[r] = row->second.stage;
   }

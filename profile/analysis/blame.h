@@ -6,7 +6,6 @@
 // stages behind it wait for a sender that is late. Only what remains is what communication itself costs.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "profile/analysis/activity.h"
@@ -17,8 +16,8 @@ namespace ms::profile {
 
 // Splits the exposed communication among `findings` and sorts them by lost time again. The parts never exceed it: what
 // computing hides is not lost. Of a slow link, what exceeds the median link is charged. Imbalance is left out then: it
-// says the same. Nothing changes where the matching of the ranks is not reliable.
+// says the same. pipeline: null without one. Nothing changes where the matching of the ranks is not reliable.
 void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& comms, const CrossRank& cross,
-                   const std::optional<Pipeline>& pipeline, std::vector<Finding>& findings);
+                   const Pipeline* pipeline, Findings& findings);
 
 }  // namespace ms::profile

@@ -27,6 +27,10 @@ std::optional<Breakdown> breakdown(const RankTrace& trace, const DeviceView& vie
 // Of the device events of each step. Spans of steps may overlap: they are not forced to tile.
 std::vector<StepBreakdown> breakdown_per_step(const RankTrace& trace, const DeviceView& view);
 int64_t devices_outside_steps(const DeviceView& view);
+struct PerStep {
+  std::vector<StepBreakdown> rows;
+  int64_t devices_outside_steps = 0;
+};
 
 // Time during which exactly one set of classes is active, for each set that occurs: "COMPUTATION",
 // "COMPUTATION overlapping COMMUNICATION", ... in a fixed order. The times add up to busy.

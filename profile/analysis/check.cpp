@@ -3,6 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "profile/analysis/breakdown.h"
+#include "profile/analysis/pipeline.h"
+#include "profile/analysis/pop.h"
+#include "profile/analysis/steps.h"
 
 namespace ms::profile {
 namespace {
@@ -11,8 +15,9 @@ using core::cat;
 
 double mean_step_ns(const RankResults& rank) {
   double sum = 0;
-  for (const StepRow& row : rank.steps.rows) sum += static_cast<double>(row.host_ns);
-  return rank.steps.rows.empty() ? 0 : sum / static_cast<double>(rank.steps.rows.size());
+  const std::vector<StepRow>& rows = rank.at<RankSteps>().rows;
+  for (const StepRow& row : rows) sum += static_cast<double>(row.host_ns);
+  return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
 double worst_step_ns(const Results& results) {
@@ -32,8 +37,9 @@ class Checker {
     std::optional<double> worst;
     int where = 0;
     for (const RankResults& rank : results_.ranks) {
-      if (!rank.breakdown || (*rank.breakdown).*whole == 0) continue;
-      const double value = static_cast<double>((*rank.breakdown).*part) / static_cast<double>((*rank.breakdown).*whole);
+      const auto* times = rank.get<Breakdown>();
+      if (times == nullptr || times->*whole == 0) continue;
+      const double value = static_cast<double>(times->*part) / static_cast<double>(times->*whole);
       if (worst && (at_least ? value >= *worst : value <= *worst)) continue;
       worst = value;
       where = rank.rank;
@@ -65,13 +71,14 @@ std::vector<Check> check_thresholds(const Results& results, const Results* basel
   checker.share(t.max_idle, "idle", &Breakdown::idle, &Breakdown::span, false);
   checker.share(t.min_overlap, "overlap", &Breakdown::overlap, &Breakdown::communication, true);
   if (t.max_bubble) {
-    if (!results.pipeline) Checker::refuse("bubble", "the traces hold no pipeline");
-    checker.add("bubble", results.pipeline->bubble_ratio, *t.max_bubble, false, "pipeline");
+    const auto* pipeline = results.get<Pipeline>();
+    if (pipeline == nullptr) Checker::refuse("bubble", "the traces hold no pipeline");
+    checker.add("bubble", pipeline->bubble_ratio, *t.max_bubble, false, "pipeline");
   }
   if (t.max_slow_rank) {
     std::vector<std::pair<int64_t, int>> computing;
     for (const RankResults& rank : results.ranks) {
-      if (rank.breakdown) computing.emplace_back(rank.breakdown->computing, rank.rank);
+      if (const auto* times = rank.get<Breakdown>()) computing.emplace_back(times->computing, rank.rank);
     }
     if (computing.size() < 2) Checker::refuse("slow rank", "it takes the traces of two ranks");
     std::sort(computing.begin(), computing.end());
@@ -81,8 +88,9 @@ std::vector<Check> check_thresholds(const Results& results, const Results* basel
                 cat("rank ", computing.back().second));
   }
   if (t.min_parallel_efficiency) {
-    if (!results.pop) Checker::refuse("parallel efficiency", "the traces hold no computing");
-    checker.add("parallel efficiency", results.pop->parallel_efficiency, *t.min_parallel_efficiency, true, "job");
+    const auto* pop = results.get<Pop>();
+    if (pop == nullptr) Checker::refuse("parallel efficiency", "the traces hold no computing");
+    checker.add("parallel efficiency", pop->parallel_efficiency, *t.min_parallel_efficiency, true, "job");
   }
   const double step = worst_step_ns(results);
   if (t.max_step_ms) {

@@ -29,11 +29,9 @@ struct Check {
   std::string where;  // the rank, or what else is worst
 };
 
-// One for each threshold that is set. baseline: for max_slowdown. Throws kInvalidArgument for a threshold that the
-// traces cannot answer (a bubble without a pipeline): a gate that checks nothing would always be open.
+// One for each threshold that is set. results: of sections::for_check(). baseline: for max_slowdown. Throws
+// kInvalidArgument for a threshold that the traces cannot answer (a bubble without a pipeline): a gate that checks
+// nothing would always be open.
 std::vector<Check> check_thresholds(const Results& results, const Results* baseline, const Thresholds& thresholds);
-
-// The sections that results must hold.
-constexpr unsigned kCheckSections = kBreakdown | kSteps | kRanks | kPop | kPipeline;
 
 }  // namespace ms::profile

@@ -26,20 +26,6 @@ std::optional<int64_t> step_number(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<Step> find_steps(const RankTrace& trace) {
-  std::unordered_map<NameId, std::optional<int64_t>> known;
-  std::vector<Step> steps;
-  for (size_t i = 0; i < trace.events.size(); ++i) {
-    const Side side = trace.side(i);
-    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called steps operators
-    const NameId name = trace.events.name[i];
-    const auto [entry, added] = known.try_emplace(name);
-    if (added) entry->second = step_number(trace.names[name]);
-    if (entry->second) steps.push_back({*entry->second, trace.events.ts[i], trace.events.end(i)});
-  }
-  return steps;
-}
-
 // Launches by correlation: dense ids are an array, others a hash. Of several launches with one id the first counts.
 class LaunchIndex {
  public:
@@ -92,6 +78,20 @@ int32_t step_at(const std::vector<Step>& steps, int64_t ts) {
 }
 
 }  // namespace
+
+std::vector<Step> find_steps(const RankTrace& trace) {
+  std::unordered_map<NameId, std::optional<int64_t>> known;
+  std::vector<Step> steps;
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    const Side side = trace.side(i);
+    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called steps operators
+    const NameId name = trace.events.name[i];
+    const auto [entry, added] = known.try_emplace(name);
+    if (added) entry->second = step_number(trace.names[name]);
+    if (entry->second) steps.push_back({*entry->second, trace.events.ts[i], trace.events.end(i)});
+  }
+  return steps;
+}
 
 DeviceClass class_of_name(std::string_view name) {
   const std::string text = lower(name);

@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "profile/analysis/intervals.h"
 #include "profile/class_rules.h"
+#include "profile/intervals.h"
 #include "profile/store.h"
 
 namespace ms::profile {
@@ -54,6 +54,9 @@ struct DeviceView {
   std::vector<Step> steps;           // by start
   std::vector<DeviceEvent> devices;  // by start
 };
+
+// By start.
+std::vector<Step> find_steps(const RankTrace& trace);
 
 // Steps and device events of a trace. A device event belongs to the step that holds the start of its launch, or its own
 // start if it has none. step_numbers: keep only these steps and their events; empty: everything. O(n log n).

@@ -159,7 +159,7 @@ Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& poo
   return out;
 }
 
-std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool) {
+Findings find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool) {
   std::vector<RankLosses> by_rank(ranks.size());
   pool.run_parts(static_cast<int>(ranks.size()), [&](int rank) {
     const auto r = static_cast<size_t>(rank);

@@ -36,6 +36,8 @@ struct Finding {
   std::string detail;  // the kernel or host phase that holds most of it; may be empty
 };
 
+using Findings = std::vector<Finding>;
+
 // Host phases of the threads that run the steps (a writer thread stalls nobody): union of their time, in the rank's own
 // clock, and the name that takes longest.
 enum class HostPhase : uint8_t { kData, kCheckpoint };
@@ -59,6 +61,6 @@ struct Imbalance {
 Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& pool);
 
 // Findings with lost_ns > 0, largest first (ties: in the order of FindingKind). even: of these ranks.
-std::vector<Finding> find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool);
+Findings find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool);
 
 }  // namespace ms::profile

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "profile/analysis/intervals.h"
+#include "profile/intervals.h"
 
 namespace ms::profile {
 namespace {

@@ -39,4 +39,9 @@ struct MemoryTimeline {  // bytes
 // By (device type, device): (0, -1) is the host, (1, 0) the first CUDA device.
 std::map<std::pair<int, int>, MemoryTimeline> memory_timelines(const RankTrace& trace);
 
+struct MemoryUse {
+  std::map<std::string, MemoryOperation> operations;
+  std::map<std::pair<int, int>, MemoryTimeline> timelines;
+};
+
 }  // namespace ms::profile

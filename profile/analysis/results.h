@@ -1,84 +1,29 @@
-// All analyses of a store that a verb asks for, ready to be printed: report/ computes nothing.
+// Sections of the analysis, and what they computed: report/ computes nothing.
+//
+// A section is one row of the table in profile/sections.h: how it is computed, for each rank and for the job, which
+// tables show it, and how it is written as JSON. A verb names sections; analyze() computes these and what they need.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "profile/analysis/ascend_steps.h"
-#include "profile/analysis/breakdown.h"
-#include "profile/analysis/facts.h"
+#include "core/thread_pool.h"
 #include "profile/analysis/findings.h"
 #include "profile/analysis/idle.h"
 #include "profile/analysis/job_path.h"
-#include "profile/analysis/kernels.h"
 #include "profile/analysis/launch.h"
-#include "profile/analysis/memory.h"
 #include "profile/analysis/mfu.h"
-#include "profile/analysis/operators.h"
-#include "profile/analysis/pipeline.h"
-#include "profile/analysis/pop.h"
-#include "profile/analysis/steps.h"
-#include "profile/analysis/tensorboard_steps.h"
+#include "profile/analysis/values.h"
 #include "profile/clock_line.h"
 
 namespace ms::profile {
 
-enum Section : unsigned {
-  kFacts = 1,
-  kBreakdown = 2,
-  kPerStep = 4,
-  kKernelTypes = 8,
-  kKernels = 16,
-  kSteps = 32,
-  kFindings = 64,  // with imbalance
-  kOperators = 128,
-  kLaunches = 256,
-  kQueues = 512,
-  kIdle = 1024,
-  kMemory = 2048,
-  kRanks = 4096,
-  kLinks = 8192,
-  kPipeline = 16384,
-  kPop = 32768,
-  kEverySection = 65535,
-  kTensorboardSteps = 65536,  // on demand only
-};
-
-struct RankResults {
-  int rank = 0;
-  Facts facts;
-  ClockLine clock{{}};
-  std::optional<Breakdown> breakdown;
-  std::vector<StepBreakdown> per_step;
-  int64_t devices_outside_steps = 0;
-  std::vector<KernelType> kernel_types;
-  std::vector<KernelRow> kernels;
-  RankSteps steps;
-  std::vector<OperatorRow> operators;
-  std::optional<LaunchStats> launch;
-  std::vector<QueueLength> queues;
-  std::vector<StreamIdle> idle;
-  std::map<std::string, MemoryOperation> memory_operations;
-  std::map<std::pair<int, int>, MemoryTimeline> memory_timelines;
-  std::vector<TensorboardStep> tensorboard_steps;
-  std::vector<AscendStep> ascend_steps;
-};
-
-struct Results {
-  unsigned sections = 0;
-  std::vector<RankResults> ranks;
-  ClusterSteps cluster;
-  Imbalance imbalance;
-  std::vector<Finding> findings;
-  CrossRank cross;  // of kRanks, kLinks
-  std::optional<Pop> pop;
-  std::optional<Pipeline> pipeline;
-  std::vector<std::string> warnings;  // for the user: "rank 3 has no device events: ..."
-};
+class DataTable;
+class JsonWriter;
+struct Results;
+struct RankResults;
 
 struct AnalysisOptions {
   std::vector<int64_t> steps;  // restricts everything to these steps; empty: all
@@ -88,8 +33,50 @@ struct AnalysisOptions {
   int threads = 1;  // that analyse ranks at the same time; the results do not depend on it
 };
 
+// One rank, analysed while others are.
+struct RankInput {
+  const RankTrace& trace;
+  const DeviceView& view;
+  const AnalysisOptions& options;
+};
+
+// All ranks together, after each of them.
+struct JobInput {
+  const std::vector<RankDevices>& ranks;
+  const AnalysisOptions& options;
+  core::ThreadPool& pool;
+};
+
+struct Section {
+  const char* name;
+  std::vector<const Section*> needs;  // computed before it, shown only if asked for
+  void (*analyse_rank)(const RankInput&, RankResults&) = nullptr;
+  void (*analyse_job)(const JobInput&, Results&) = nullptr;
+  // In text and reports, and with top 0 as CSV; empty ones are left out. top: rows of each long list; 0: all.
+  std::vector<DataTable (*)(const Store&, const Results&, int64_t top)> tables = {};
+  // Key and value into the open object of the rank, or of the result.
+  void (*write_rank)(JsonWriter&, const RankTrace&, const RankResults&, int64_t top) = nullptr;
+  void (*write_job)(JsonWriter&, const Results&) = nullptr;
+  // A file beside those of the tables, in columns of its own.
+  const char* csv_name = nullptr;
+  std::string (*csv)(const Results&) = nullptr;
+};
+using Sections = std::vector<const Section*>;
+
+struct RankResults : Values {
+  int rank = 0;
+  ClockLine clock{{}};
+};
+
+struct Results : Values {
+  Sections sections;  // that were asked for
+  std::vector<DeviceView> views;
+  std::vector<RankResults> ranks;
+  std::vector<std::string> warnings;  // for the user: "rank 3 has no device events: ..."
+};
+
 // Throws kNotFound for a step that no rank has.
-Results analyze(const Store& store, unsigned sections, const AnalysisOptions& options = {});
+Results analyze(const Store& store, const Sections& sections, const AnalysisOptions& options = {});
 
 // The critical path across the ranks of the store. Throws likewise.
 JobPath analyze_job_path(const Store& store, const AnalysisOptions& options = {});

@@ -8,12 +8,12 @@
 
 #include "core/error.h"
 #include "core/io/json.h"
-#include "profile/analysis/intervals.h"
 #include "profile/ascend.h"
 #include "profile/ingest/byte_stream.h"
 #include "profile/ingest/chrome_json.h"
 #include "profile/ingest/csv_reader.h"
 #include "profile/ingest/detail/numbers.h"
+#include "profile/intervals.h"
 
 namespace ms::profile {
 namespace {

@@ -10,9 +10,11 @@
 
 namespace ms::profile {
 
-// Writes the results' sections into `folder` (made if it is missing) and returns the paths. The step table is
-// cluster_step_trace_time.csv in the columns of the Ascend cluster tool, a row for each rank and each stage of a step.
-// Throws kIo.
+// The tables of the sections that were asked for, without empty ones. top: rows of each long list; 0: all.
+std::vector<DataTable> tables_of(const Store& store, const Results& results, int64_t top);
+
+// Writes them and the files of sections that have their own (Section::csv) into `folder` (made if it is missing) and
+// returns the paths. Throws kIo.
 std::vector<std::string> write_csv(const Store& store, const Results& results, const std::string& folder);
 
 // The same for tables alone.

@@ -33,6 +33,7 @@ class DataTable {
     bool detail = false;  // left out of text, which keeps to 120 columns
   };
 
+  DataTable() = default;  // nothing to show
   // name: of the CSV file. title: above the table in the report.
   DataTable(std::string name, std::string title, std::vector<Column> columns)
       : name_(std::move(name)), title_(std::move(title)), columns_(std::move(columns)) {}

@@ -4,10 +4,11 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "profile/analysis/breakdown.h"
+#include "profile/analysis/steps.h"
+#include "profile/report/csv_report.h"
 #include "profile/report/data_table.h"
-#include "profile/report/job_tables.h"
 #include "profile/report/json_writer.h"
-#include "profile/report/rank_tables.h"
 #include "profile/report/table.h"
 #include "profile/report/text_report.h"
 #include "profile/report/timeline.h"
@@ -146,8 +147,9 @@ std::string section(std::string_view title, const std::string& body) {
 std::string breakdown_bars(const Results& results) {
   std::string out;
   for (const RankResults& rank : results.ranks) {
-    if (!rank.breakdown) continue;
-    const Breakdown& b = *rank.breakdown;
+    const auto* times = rank.get<Breakdown>();
+    if (times == nullptr) continue;
+    const Breakdown& b = *times;
     out += cat("<div class=\"row\"><b>rank ", rank.rank, "</b><div class=\"bar\" role=\"img\" aria-label=\"computing ",
                percent_of(b.computing, b.span), " %, exposed communication ",
                percent_of(b.exposed_communication, b.span), " %, exposed memory ", percent_of(b.exposed_memory, b.span),
@@ -168,13 +170,13 @@ std::string breakdown_bars(const Results& results) {
 std::string step_series(const Results& results) {
   int64_t longest = 0;
   for (const RankResults& rank : results.ranks) {
-    for (const StepRow& row : rank.steps.rows) longest = std::max(longest, row.host_ns);
+    for (const StepRow& row : rank.at<RankSteps>().rows) longest = std::max(longest, row.host_ns);
   }
   std::string out;
   constexpr size_t kMostSteps = 100;
   for (const RankResults& rank : results.ranks) {
-    for (size_t i = 0; i < std::min(rank.steps.rows.size(), kMostSteps); ++i) {
-      const StepRow& row = rank.steps.rows[i];
+    for (size_t i = 0; i < std::min(rank.at<RankSteps>().rows.size(), kMostSteps); ++i) {
+      const StepRow& row = rank.at<RankSteps>().rows[i];
       out += cat(
           "<div class=\"row\"><b>", rank.rank, " / ", row.step,
           "</b><div class=\"bar\" style=\"background:none\"><span class=\"k0\" style=\"width:",
@@ -263,10 +265,8 @@ std::string timeline_json(const Timeline& timeline) {
 }  // namespace
 
 std::string html_report(const Store& store, const Results& results, const std::string& title) {
-  std::vector<DeviceView> views;
   std::vector<RankDevices> devices;
-  for (const auto& trace : store.ranks) views.push_back(view_devices(*trace));
-  for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
+  for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &results.views[r]});
   const Timeline timeline = make_timeline(devices, kColumns, kMaxLanes, kMaxSlices);
 
   std::string out = cat(
@@ -288,11 +288,9 @@ std::string html_report(const Store& store, const Results& results, const std::s
         "zooms, "
         "dragging pans. Single events are those of the slowest and the median step.</p>\n");
   }
-  out += section("Waiting at collectives", heat_map(results.cross));
-  std::vector<DataTable> tables = rank_tables(store, results, kTableRows);
-  for (DataTable& table : job_tables(results, kTableRows)) tables.push_back(std::move(table));
+  out += section("Waiting at collectives", heat_map(results.at<CrossRank>()));
   constexpr size_t kMaxTableBytes = 600'000;
-  for (const DataTable& table : tables) {
+  for (const DataTable& table : tables_of(store, results, kTableRows)) {
     const std::string html = table.html();
     out += section(table.title(), html.size() > kMaxTableBytes
                                       ? cat("<p>", table.size(), " rows: msprof --csv holds them</p>\n")

@@ -9,7 +9,7 @@
 
 namespace ms::profile {
 
-// title: what the traces are called. results must hold kEverySection.
+// title: what the traces are called. results: of sections::every().
 std::string html_report(const Store& store, const Results& results, const std::string& title);
 
 }  // namespace ms::profile

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "profile/analysis/pipeline.h"
+#include "profile/analysis/pop.h"
 
 namespace ms::profile {
 namespace {
@@ -13,7 +15,10 @@ namespace {
 using core::cat;
 using Unit = DataTable::Unit;
 
-DataTable ranks_table(const CrossRank& cross) {
+}  // namespace
+
+DataTable ranks_table(const Store&, const Results& results, int64_t) {
+  const CrossRank& cross = results.at<CrossRank>();
   DataTable table("ranks", "Waiting and blame",
                   {{"rank"},
                    {"instances"},
@@ -25,6 +30,7 @@ DataTable ranks_table(const CrossRank& cross) {
                    {"clock_offset", Unit::kTime},
                    {"clock_residual", Unit::kTime, true},
                    {"drift_ppm", Unit::kReal, true}});
+  if (cross.ranks.size() < 2) return table;
   for (size_t r = 0; r < cross.ranks.size(); ++r) {
     const RankClock& clock = cross.clocks.ranks[r];
     const auto found = cross.by_rank.find(cross.ranks[r]);
@@ -48,7 +54,8 @@ DataTable ranks_table(const CrossRank& cross) {
   return table;
 }
 
-DataTable slow_table(const CrossRank& cross) {
+DataTable slow_table(const Store&, const Results& results, int64_t) {
+  const CrossRank& cross = results.at<CrossRank>();
   DataTable table("slow_ranks", "Slow ranks",
                   {{"rank"},
                    {"times_last"},
@@ -68,7 +75,8 @@ DataTable slow_table(const CrossRank& cross) {
   return table;
 }
 
-DataTable waits_table(const CrossRank& cross, int64_t top) {
+DataTable waits_table(const Store&, const Results& results, int64_t top) {
+  const CrossRank& cross = results.at<CrossRank>();
   DataTable table("waits", "Collectives by what they cost in waiting",
                   {{"start_ns", Unit::kCount, true},
                    {"type", Unit::kText},
@@ -99,7 +107,8 @@ DataTable waits_table(const CrossRank& cross, int64_t top) {
   return table;
 }
 
-DataTable links_table(const CrossRank& cross) {
+DataTable links_table(const Store&, const Results& results, int64_t) {
+  const CrossRank& cross = results.at<CrossRank>();
   DataTable table("links", "Links",
                   {{"source"},
                    {"destination"},
@@ -120,7 +129,8 @@ DataTable links_table(const CrossRank& cross) {
   return table;
 }
 
-DataTable rates_table(const CrossRank& cross) {
+DataTable rates_table(const Store&, const Results& results, int64_t) {
+  const CrossRank& cross = results.at<CrossRank>();
   DataTable table("collective_rates", "Bandwidth of collectives",
                   {{"type", Unit::kText},
                    {"group", Unit::kText},
@@ -138,7 +148,10 @@ DataTable rates_table(const CrossRank& cross) {
   return table;
 }
 
-DataTable pipeline_table(const Pipeline& pipeline) {
+DataTable pipeline_table(const Store&, const Results& results, int64_t) {
+  const auto* found = results.get<Pipeline>();
+  if (found == nullptr) return {};
+  const Pipeline& pipeline = *found;
   DataTable table("pipeline",
                   cat("Pipeline: ", pipeline.stages, " stages, ", pipeline.microbatches, " microbatches, bubble ",
                       static_cast<int64_t>(pipeline.bubble_ratio * 10000 + 0.5) / 100.0, " % (ideal ",
@@ -156,7 +169,10 @@ DataTable pipeline_table(const Pipeline& pipeline) {
   return table;
 }
 
-DataTable pop_table(const Pop& pop) {
+DataTable pop_table(const Store&, const Results& results, int64_t) {
+  const auto* found = results.get<Pop>();
+  if (found == nullptr) return {};
+  const Pop& pop = *found;
   DataTable table("pop", "POP efficiencies (below 0.8 deserves attention)",
                   {{"efficiency", Unit::kText}, {"value", Unit::kReal}});
   table.add({std::string("parallel"), Real{pop.parallel_efficiency, 4}});
@@ -168,11 +184,16 @@ DataTable pop_table(const Pop& pop) {
   return table;
 }
 
-DataTable useful_table(const Pop& pop) {
+DataTable useful_table(const Store&, const Results& results, int64_t) {
+  const auto* found = results.get<Pop>();
+  if (found == nullptr) return {};
+  const Pop& pop = *found;
   DataTable table("useful", "Useful computing", {{"rank"}, {"useful", Unit::kTime}, {"of_runtime", Unit::kShare}});
   for (const auto& [rank, ns] : pop.useful) table.add({int64_t{rank}, Ns{ns}, Share{ns, pop.runtime}});
   return table;
 }
+
+namespace {
 
 const std::vector<DataTable::Column> kDiffColumns = {
     {"name", Unit::kText}, {"base_count"},         {"test_count"},           {"base", Unit::kTime},
@@ -201,28 +222,6 @@ std::string side_title(const char* what, const DiffSide& side) {
 }
 
 }  // namespace
-
-std::vector<DataTable> job_tables(const Results& results, int64_t top) {
-  std::vector<DataTable> out;
-  const auto add = [&](DataTable table) {
-    if (!table.empty()) out.push_back(std::move(table));
-  };
-  if ((results.sections & kRanks) && results.ranks.size() > 1) {
-    add(ranks_table(results.cross));
-    add(slow_table(results.cross));
-    add(waits_table(results.cross, top));
-  }
-  if (results.sections & kLinks) {
-    add(links_table(results.cross));
-    add(rates_table(results.cross));
-  }
-  if ((results.sections & kPipeline) && results.pipeline) add(pipeline_table(*results.pipeline));
-  if ((results.sections & kPop) && results.pop) {
-    add(pop_table(*results.pop));
-    add(useful_table(*results.pop));
-  }
-  return out;
-}
 
 std::vector<DataTable> diff_tables(const Diff& diff, int64_t top) {
   std::vector<DataTable> out;

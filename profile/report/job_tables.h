@@ -10,9 +10,17 @@
 
 namespace ms::profile {
 
-std::vector<DataTable> job_tables(const Results& results, int64_t top);
-std::vector<DataTable> diff_tables(const Diff& diff, int64_t top);
+// Functions for Section::tables.
+DataTable ranks_table(const Store& store, const Results& results, int64_t top);
+DataTable slow_table(const Store& store, const Results& results, int64_t top);
+DataTable waits_table(const Store& store, const Results& results, int64_t top);
+DataTable links_table(const Store& store, const Results& results, int64_t top);
+DataTable rates_table(const Store& store, const Results& results, int64_t top);
+DataTable pipeline_table(const Store& store, const Results& results, int64_t top);
+DataTable pop_table(const Store& store, const Results& results, int64_t top);
+DataTable useful_table(const Store& store, const Results& results, int64_t top);
 
+std::vector<DataTable> diff_tables(const Diff& diff, int64_t top);
 DataTable check_table(const std::vector<Check>& checks);
 
 }  // namespace ms::profile

@@ -4,6 +4,10 @@
 #include <string>
 
 #include "core/error.h"
+#include "profile/analysis/pipeline.h"
+#include "profile/analysis/pop.h"
+#include "profile/analysis/steps.h"
+#include "profile/report/json_sections.h"
 
 namespace ms::profile {
 namespace {
@@ -162,9 +166,67 @@ void write_diff_side(JsonWriter& json, const char* key, const DiffSide& side, in
   json.end_object();
 }
 
+void write_spread(JsonWriter& json, std::string_view name, double share) {
+  json.key(name);
+  share < 0 ? json.null() : json.decimal(100 * share, 4);
+}
+
 }  // namespace
 
-void write_cross_rank(JsonWriter& json, const CrossRank& cross) {
+void write_cluster(JsonWriter& json, const Results& results) {
+  const ClusterSteps& cluster = results.at<ClusterSteps>();
+  json.key("steps").begin_object();
+  json.key("stages").begin_array();
+  for (const StageRow& stage : cluster.stages) {
+    json.begin_object();
+    json.key("step").value(stage.step);
+    json.key("ranks").begin_array();
+    for (const int rank : stage.ranks) json.value(rank);
+    json.end_array();
+    write_step_times(json, stage.times);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("spread").begin_array();
+  for (const StepSpread& spread : cluster.spread) {
+    json.begin_object();
+    json.key("step").value(spread.step);
+    write_spread(json, "computing_pct", spread.computing);
+    write_spread(json, "communication_not_overlapped_pct", spread.communication_not_overlapped);
+    write_spread(json, "free_pct", spread.free);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void write_findings(JsonWriter& json, const Results& results) {
+  json.key("findings").begin_array();
+  for (const Finding& finding : results.at<Findings>()) {
+    json.begin_object();
+    json.key("kind").value(finding_name(finding.kind));
+    json.key("lost_us").us(finding.lost_ns);
+    json.key("share_pct").decimal(100 * finding.share, 4);
+    json.key("worst_rank").value(finding.worst_rank);
+    json.key("worst_us").us(finding.worst_ns);
+    json.key("detail");
+    finding.detail.empty() ? json.null() : json.value(finding.detail);
+    json.end_object();
+  }
+  json.end_array();
+  const Imbalance& even = results.at<Imbalance>();
+  json.key("imbalance").begin_object();
+  json.key("load_balance").decimal(even.load_balance, 6);
+  json.key("slowest_rank").value(even.slowest_rank);
+  json.key("computing_us").begin_object();
+  for (const auto& [rank, ns] : even.computing_ns) json.key(std::to_string(rank)).us(ns);
+  json.end_object();
+  json.end_object();
+}
+
+void write_cross_rank(JsonWriter& json, const Results& results) {
+  if (results.ranks.size() < 2) return;
+  const CrossRank& cross = results.at<CrossRank>();
   json.key("cross_rank").begin_object();
   json.key("instances").value(cross.instances);
   json.key("instances_in_all_ranks").value(cross.instances_in_all_ranks);
@@ -186,9 +248,10 @@ void write_cross_rank(JsonWriter& json, const CrossRank& cross) {
   json.end_object();
 }
 
-void write_pop(JsonWriter& json, const std::optional<Pop>& pop) {
+void write_pop(JsonWriter& json, const Results& results) {
+  const auto* pop = results.get<Pop>();
   json.key("pop");
-  if (!pop) return json.null();
+  if (pop == nullptr) return json.null();
   json.begin_object();
   json.key("runtime_us").us(pop->runtime);
   json.key("useful_us").begin_object();
@@ -205,9 +268,10 @@ void write_pop(JsonWriter& json, const std::optional<Pop>& pop) {
   json.end_object();
 }
 
-void write_pipeline(JsonWriter& json, const std::optional<Pipeline>& pipeline) {
+void write_pipeline(JsonWriter& json, const Results& results) {
+  const auto* pipeline = results.get<Pipeline>();
   json.key("pipeline");
-  if (!pipeline) return json.null();
+  if (pipeline == nullptr) return json.null();
   json.begin_object();
   json.key("stages").value(pipeline->stages);
   json.key("microbatches").value(pipeline->microbatches);

@@ -8,9 +8,13 @@
 
 namespace ms::profile {
 
-void write_cross_rank(JsonWriter& json, const CrossRank& cross);
-void write_pop(JsonWriter& json, const std::optional<Pop>& pop);
-void write_pipeline(JsonWriter& json, const std::optional<Pipeline>& pipeline);
+// Functions for Section::write_job.
+void write_cluster(JsonWriter& json, const Results& results);
+void write_cross_rank(JsonWriter& json, const Results& results);  // nothing of one rank
+void write_pop(JsonWriter& json, const Results& results);
+void write_pipeline(JsonWriter& json, const Results& results);
+void write_findings(JsonWriter& json, const Results& results);  // with the imbalance
+
 void write_diff(JsonWriter& json, const Diff& diff, int64_t top);
 void write_critical_path(JsonWriter& json, const RankTrace& trace, const CriticalPath& path);
 

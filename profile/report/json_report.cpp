@@ -4,17 +4,11 @@
 
 #include "profile/report/json_hta.h"
 #include "profile/report/json_job.h"
-#include "profile/report/json_sections.h"
 #include "profile/report/json_writer.h"
 #include "profile/report/path_tables.h"
 
 namespace ms::profile {
 namespace {
-
-void write_spread(JsonWriter& json, std::string_view name, double share) {
-  json.key(name);
-  share < 0 ? json.null() : json.decimal(100 * share, 4);
-}
 
 // By their names.
 void write_tables(JsonWriter& json, const std::vector<DataTable>& tables) {
@@ -23,55 +17,6 @@ void write_tables(JsonWriter& json, const std::vector<DataTable>& tables) {
     table.write_rows(json);
     json.end_array();
   }
-}
-
-void write_cluster(JsonWriter& json, const ClusterSteps& cluster) {
-  json.key("steps").begin_object();
-  json.key("stages").begin_array();
-  for (const StageRow& stage : cluster.stages) {
-    json.begin_object();
-    json.key("step").value(stage.step);
-    json.key("ranks").begin_array();
-    for (const int rank : stage.ranks) json.value(rank);
-    json.end_array();
-    write_step_times(json, stage.times);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("spread").begin_array();
-  for (const StepSpread& spread : cluster.spread) {
-    json.begin_object();
-    json.key("step").value(spread.step);
-    write_spread(json, "computing_pct", spread.computing);
-    write_spread(json, "communication_not_overlapped_pct", spread.communication_not_overlapped);
-    write_spread(json, "free_pct", spread.free);
-    json.end_object();
-  }
-  json.end_array();
-  json.end_object();
-}
-
-void write_findings(JsonWriter& json, const Results& results) {
-  json.key("findings").begin_array();
-  for (const Finding& finding : results.findings) {
-    json.begin_object();
-    json.key("kind").value(finding_name(finding.kind));
-    json.key("lost_us").us(finding.lost_ns);
-    json.key("share_pct").decimal(100 * finding.share, 4);
-    json.key("worst_rank").value(finding.worst_rank);
-    json.key("worst_us").us(finding.worst_ns);
-    json.key("detail");
-    finding.detail.empty() ? json.null() : json.value(finding.detail);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("imbalance").begin_object();
-  json.key("load_balance").decimal(results.imbalance.load_balance, 6);
-  json.key("slowest_rank").value(results.imbalance.slowest_rank);
-  json.key("computing_us").begin_object();
-  for (const auto& [rank, ns] : results.imbalance.computing_ns) json.key(std::to_string(rank)).us(ns);
-  json.end_object();
-  json.end_object();
 }
 
 void write_import(JsonWriter& json, const Store& store) {
@@ -135,15 +80,15 @@ std::string json_report(const Store& store, const Results& results, const Report
     const RankResults& rank = results.ranks[r];
     json.begin_object();
     json.key("rank").value(rank.rank);
-    write_rank_sections(json, *store.ranks[r], results, rank, options.top);
+    for (const Section* section : results.sections) {
+      if (section->write_rank != nullptr) section->write_rank(json, *store.ranks[r], rank, options.top);
+    }
     json.end_object();
   }
   json.end_array();
-  if (results.sections & kSteps) write_cluster(json, results.cluster);
-  if ((results.sections & (kRanks | kLinks)) && results.ranks.size() > 1) write_cross_rank(json, results.cross);
-  if (results.sections & kPop) write_pop(json, results.pop);
-  if (results.sections & kPipeline) write_pipeline(json, results.pipeline);
-  if (results.sections & kFindings) write_findings(json, results);
+  for (const Section* section : results.sections) {
+    if (section->write_job != nullptr) section->write_job(json, results);
+  }
   return close_report(json);
 }
 

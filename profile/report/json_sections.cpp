@@ -3,6 +3,14 @@
 #include <algorithm>
 #include <string>
 
+#include "profile/analysis/ascend_steps.h"
+#include "profile/analysis/breakdown.h"
+#include "profile/analysis/facts.h"
+#include "profile/analysis/kernels.h"
+#include "profile/analysis/memory.h"
+#include "profile/analysis/operators.h"
+#include "profile/analysis/tensorboard_steps.h"
+
 namespace ms::profile {
 namespace {
 
@@ -18,253 +26,6 @@ void write_breakdown_fields(JsonWriter& json, const Breakdown& b) {
   json.key("overlap_us").us(b.overlap);
   json.key("overlap_pct").percent(b.overlap, b.communication);
   json.key("events").value(b.events);
-}
-
-void write_facts(JsonWriter& json, const RankTrace& trace, const RankResults& rank) {
-  const Facts& f = rank.facts;
-  json.key("facts").begin_object();
-  json.key("json_bytes");
-  trace.json_bytes < 0 ? json.null() : json.value(trace.json_bytes);
-  json.key("events").value(f.events);
-  json.key("by_ph").begin_object();
-  for (const auto& [phase, count] : f.by_phase) json.key(std::string(1, phase)).value(count);
-  json.end_object();
-  json.key("by_cat").begin_object();
-  for (const auto& [category, count] : f.by_category) json.key(category).value(count);
-  json.end_object();
-  json.key("distinct_names_X").value(f.distinct_slice_names);
-  json.key("device_events").value(f.device_events);
-  json.key("device_events_by_class").begin_object();
-  for (int c = 0; c < kNumDeviceClasses; ++c) {
-    const int64_t count = f.device_events_by_class[static_cast<size_t>(c)];
-    if (count > 0) json.key(device_class_name(static_cast<DeviceClass>(c))).value(count);
-  }
-  json.end_object();
-  json.key("device_events_with_launch").value(f.device_events_with_launch);
-  json.key("steps").begin_array();
-  for (const int64_t step : f.steps) json.value(step);
-  json.end_array();
-  json.key("first_ts_ns").value(f.first_ts);
-  json.key("last_end_ns").value(f.last_end);
-  json.key("negative_dur").value(trace.negative_dur);
-  json.key("rank");  // what the file says
-  trace.file_rank < 0 ? json.null() : json.value(trace.file_rank);
-  json.key("world_size");
-  trace.world_size < 0 ? json.null() : json.value(trace.world_size);
-  json.key("backend");
-  trace.backend.empty() ? json.null() : json.value(trace.backend);
-  json.key("baseTimeNanoseconds");
-  trace.has_base ? json.value(trace.base_unix_ns) : json.null();
-  json.key("displayTimeUnit");
-  trace.display_time_unit.empty() ? json.null() : json.value(trace.display_time_unit);
-  json.key("schemaVersion");
-  trace.schema_version < 0 ? json.null() : json.value(trace.schema_version);
-  json.key("flow_ids").value(trace.flow_ids);
-  json.key("flow_pairs_complete").value(trace.flow_pairs_complete);
-  json.key("level");
-  trace.level.empty() ? json.null() : json.value(trace.level);
-  json.key("communicated_bytes").value(f.comm_bytes);
-  json.key("clock_offset_us").us(rank.clock.offset_at(f.first_ts));
-  json.key("clock_error_us");
-  rank.clock.error_ns() < 0 ? json.null() : json.us(rank.clock.error_ns());
-  json.key("clock_drift_ppm").decimal(rank.clock.drift_ppm(), 4);
-  json.end_object();
-}
-
-void write_breakdown(JsonWriter& json, const RankResults& rank) {
-  json.key("breakdown");
-  if (!rank.breakdown) return json.null();
-  json.begin_object();
-  write_breakdown_fields(json, *rank.breakdown);
-  json.end_object();
-}
-
-void write_per_step(JsonWriter& json, const RankResults& rank) {
-  json.key("per_step").begin_object();
-  for (const StepBreakdown& row : rank.per_step) {
-    json.key(std::to_string(row.step.number)).begin_object();
-    json.key("host_us").us(row.step.end - row.step.start);
-    if (row.devices) {
-      write_breakdown_fields(json, *row.devices);
-    } else {
-      json.key("events").value(0);
-    }
-    json.end_object();
-  }
-  json.end_object();
-  json.key("device_events_outside_steps").value(rank.devices_outside_steps);
-}
-
-void write_kernel_types(JsonWriter& json, const RankResults& rank) {
-  int64_t busy = 0;
-  for (const KernelType& type : rank.kernel_types) busy += type.ns;
-  json.key("kernel_types").begin_object();
-  for (const KernelType& type : rank.kernel_types) {
-    json.key(type.classes).begin_object();
-    json.key("us").us(type.ns);
-    json.key("pct").percent(type.ns, busy);
-    json.end_object();
-  }
-  json.end_object();
-}
-
-void write_kernels(JsonWriter& json, const RankResults& rank, int64_t top) {
-  int64_t sum = 0;
-  for (const KernelRow& row : rank.kernels) sum += row.sum_ns;
-  json.key("kernels").begin_object();
-  json.key("distinct").value(static_cast<int64_t>(rank.kernels.size()));
-  json.key("sum_all_us").us(sum);
-  json.key("top").begin_array();
-  int64_t n = 0;
-  for (const KernelRow& row : rank.kernels) {
-    if (top > 0 && n++ == top) break;
-    json.begin_object();
-    json.key("name").value(row.name);
-    json.key("class").value(device_class_name(row.device_class));
-    json.key("count").value(row.count);
-    json.key("sum_us").us(row.sum_ns);
-    json.key("mean_us").decimal(row.mean_ns * 1e-3, 6);
-    json.key("min_us").us(row.min_ns);
-    json.key("max_us").us(row.max_ns);
-    json.key("std_us").decimal(row.std_ns * 1e-3, 6);
-    json.key("flops");
-    row.flops < 0 ? json.null() : json.value(row.flops);
-    json.key("bytes");
-    row.bytes < 0 ? json.null() : json.value(row.bytes);
-    json.end_object();
-  }
-  json.end_array();
-  json.end_object();
-}
-
-void write_steps(JsonWriter& json, const RankResults& rank) {
-  json.key("steps").begin_array();
-  for (const StepRow& row : rank.steps.rows) {
-    json.begin_object();
-    json.key("step").value(row.step);
-    json.key("host_us").us(row.host_ns);
-    write_step_times(json, row.times);
-    json.end_object();
-  }
-  json.end_array();
-}
-
-void write_launch_stats(JsonWriter& json, const RankResults& rank) {
-  json.key("launch_stats");
-  if (!rank.launch) return json.null();
-  const LaunchStats& l = *rank.launch;
-  json.begin_object();
-  json.key("pairs").value(l.pairs);
-  json.key("launch_delay_sum_us").us(l.delay_sum);
-  json.key("launch_delay_max_us").us(l.delay_max);
-  json.key("launch_delay_median_us").us(l.delay_median);
-  json.key("cpu_duration_sum_us").us(l.host_sum);
-  json.key("gpu_duration_sum_us").us(l.device_sum);
-  json.key("short_kernels_gpu_lt_cpu").value(l.short_kernels);
-  json.key("runtime_over_50us").value(l.launches_over_50us);
-  json.key("launch_delay_over_100us").value(l.delays_over_100us);
-  json.end_object();
-}
-
-void write_queue_length(JsonWriter& json, const RankResults& rank) {
-  json.key("queue_length").begin_array();
-  for (const QueueLength& q : rank.queues) {
-    json.begin_object();
-    json.key("device").value(std::to_string(q.device));
-    json.key("stream").value(q.stream);
-    json.key("points").value(q.points);
-    json.key("mean").decimal(q.mean, 6);
-    json.key("max").value(q.max);
-    json.key("min").value(q.min);
-    json.key("p25").decimal(q.p25, 6);
-    json.key("p50").decimal(q.p50, 6);
-    json.key("p75").decimal(q.p75, 6);
-    json.key("time_weighted_mean");
-    q.time_weighted_mean ? json.decimal(*q.time_weighted_mean, 6) : json.null();
-    json.key("final").value(q.final);
-    json.key("at_limit_us").us(q.ns_at_limit);
-    json.end_object();
-  }
-  json.end_array();
-}
-
-void write_idle(JsonWriter& json, const RankResults& rank) {
-  constexpr const char* kKinds[] = {"host_wait", "kernel_wait", "other"};
-  json.key("idle").begin_array();
-  for (const StreamIdle& idle : rank.idle) {
-    json.begin_object();
-    json.key("device").value(std::to_string(idle.device));
-    json.key("stream").value(idle.stream);
-    json.key("events").value(idle.events);
-    json.key("idle_us").us(idle.idle);
-    for (size_t k = 0; k < kNumIdleKinds; ++k) json.key(std::string(kKinds[k]) + "_us").us(idle.ns[k]);
-    for (size_t k = 0; k < kNumIdleKinds; ++k) json.key(std::string(kKinds[k]) + "_gaps").value(idle.gaps[k]);
-    for (size_t k = 0; k < kNumIdleKinds; ++k) json.key(std::string(kKinds[k]) + "_pct").percent(idle.ns[k], idle.idle);
-    json.end_object();
-  }
-  json.end_array();
-}
-
-void write_memory(JsonWriter& json, const RankResults& rank) {
-  json.key("memory_ops").begin_object();
-  for (const auto& [kind, operation] : rank.memory_operations) {
-    json.key(kind).begin_object();
-    json.key("count").value(operation.count);
-    json.key("dur_us").us(operation.ns);
-    json.key("bytes");
-    operation.bytes < 0 ? json.null() : json.value(operation.bytes);
-    json.key("gb_per_s");
-    operation.bytes < 0 || operation.ns == 0
-        ? json.null()
-        : json.decimal(static_cast<double>(operation.bytes) / static_cast<double>(operation.ns), 4);
-    json.end_object();
-  }
-  json.end_object();
-  json.key("memory_timeline").begin_object();
-  for (const auto& [device, t] : rank.memory_timelines) {
-    json.key(std::to_string(device.first) + ":" + std::to_string(device.second)).begin_object();
-    json.key("events").value(t.events);
-    json.key("peak_allocated").value(t.peak_allocated);
-    json.key("peak_reserved").value(t.peak_reserved);
-    json.key("sum_bytes").value(t.sum_bytes);
-    json.key("peak_running").value(t.peak_running);
-    json.key("peak_at_us").us(t.peak_at);
-    json.key("frees_without_allocation").value(t.frees_without_allocation);
-    json.key("live_blocks_at_end").value(t.live_blocks);
-    json.key("live_bytes_at_end").value(t.live_bytes);
-    json.key("at_peak").begin_array();
-    constexpr size_t kMostOwners = 20;
-    for (size_t i = 0; i < std::min(kMostOwners, t.at_peak.size()); ++i) {
-      json.begin_object();
-      json.key("owner").value(t.at_peak[i].owner);
-      json.key("bytes").value(t.at_peak[i].bytes);
-      json.key("blocks").value(t.at_peak[i].blocks);
-      json.end_object();
-    }
-    json.end_array();
-    json.end_object();
-  }
-  json.end_object();
-}
-
-void write_operators(JsonWriter& json, const RankResults& rank, int64_t top) {
-  json.key("operators").begin_object();
-  json.key("distinct").value(static_cast<int64_t>(rank.operators.size()));
-  json.key("top_by_host_self").begin_array();
-  int64_t n = 0;
-  for (const OperatorRow& row : rank.operators) {
-    if (top > 0 && n++ == top) break;
-    json.begin_object();
-    json.key("name").value(row.name);
-    json.key("calls").value(row.calls);
-    json.key("host_self_us").us(row.host_self);
-    json.key("host_total_us").us(row.host_total);
-    json.key("device_self_us").us(row.device_self);
-    json.key("device_total_us").us(row.device_total);
-    json.end_object();
-  }
-  json.end_array();
-  json.end_object();
 }
 
 void write_ascend_steps(JsonWriter& json, const std::vector<AscendStep>& steps) {
@@ -382,9 +143,266 @@ void write_ascend(JsonWriter& json, const RankTrace& trace, const std::vector<As
   json.end_array();
 }
 
-void write_tensorboard_steps(JsonWriter& json, const RankResults& rank) {
+}  // namespace
+
+void write_step_times(JsonWriter& json, const StepTimes& times) {
+  for (const StepColumn& column : kStepColumns) json.key(std::string(column.json) + "_us").us(times.*column.time);
+}
+
+void write_facts(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t) {
+  const Facts& f = rank.at<Facts>();
+  json.key("facts").begin_object();
+  json.key("json_bytes");
+  trace.json_bytes < 0 ? json.null() : json.value(trace.json_bytes);
+  json.key("events").value(f.events);
+  json.key("by_ph").begin_object();
+  for (const auto& [phase, count] : f.by_phase) json.key(std::string(1, phase)).value(count);
+  json.end_object();
+  json.key("by_cat").begin_object();
+  for (const auto& [category, count] : f.by_category) json.key(category).value(count);
+  json.end_object();
+  json.key("distinct_names_X").value(f.distinct_slice_names);
+  json.key("device_events").value(f.device_events);
+  json.key("device_events_by_class").begin_object();
+  for (int c = 0; c < kNumDeviceClasses; ++c) {
+    const int64_t count = f.device_events_by_class[static_cast<size_t>(c)];
+    if (count > 0) json.key(device_class_name(static_cast<DeviceClass>(c))).value(count);
+  }
+  json.end_object();
+  json.key("device_events_with_launch").value(f.device_events_with_launch);
+  json.key("steps").begin_array();
+  for (const int64_t step : f.steps) json.value(step);
+  json.end_array();
+  json.key("first_ts_ns").value(f.first_ts);
+  json.key("last_end_ns").value(f.last_end);
+  json.key("negative_dur").value(trace.negative_dur);
+  json.key("rank");  // what the file says
+  trace.file_rank < 0 ? json.null() : json.value(trace.file_rank);
+  json.key("world_size");
+  trace.world_size < 0 ? json.null() : json.value(trace.world_size);
+  json.key("backend");
+  trace.backend.empty() ? json.null() : json.value(trace.backend);
+  json.key("baseTimeNanoseconds");
+  trace.has_base ? json.value(trace.base_unix_ns) : json.null();
+  json.key("displayTimeUnit");
+  trace.display_time_unit.empty() ? json.null() : json.value(trace.display_time_unit);
+  json.key("schemaVersion");
+  trace.schema_version < 0 ? json.null() : json.value(trace.schema_version);
+  json.key("flow_ids").value(trace.flow_ids);
+  json.key("flow_pairs_complete").value(trace.flow_pairs_complete);
+  json.key("level");
+  trace.level.empty() ? json.null() : json.value(trace.level);
+  json.key("communicated_bytes").value(f.comm_bytes);
+  json.key("clock_offset_us").us(rank.clock.offset_at(f.first_ts));
+  json.key("clock_error_us");
+  rank.clock.error_ns() < 0 ? json.null() : json.us(rank.clock.error_ns());
+  json.key("clock_drift_ppm").decimal(rank.clock.drift_ppm(), 4);
+  json.end_object();
+}
+
+void write_breakdown(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  json.key("breakdown");
+  const auto* times = rank.get<Breakdown>();
+  if (times == nullptr) return json.null();
+  json.begin_object();
+  write_breakdown_fields(json, *times);
+  json.end_object();
+}
+
+void write_per_step(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  json.key("per_step").begin_object();
+  for (const StepBreakdown& row : rank.at<PerStep>().rows) {
+    json.key(std::to_string(row.step.number)).begin_object();
+    json.key("host_us").us(row.step.end - row.step.start);
+    if (row.devices) {
+      write_breakdown_fields(json, *row.devices);
+    } else {
+      json.key("events").value(0);
+    }
+    json.end_object();
+  }
+  json.end_object();
+  json.key("device_events_outside_steps").value(rank.at<PerStep>().devices_outside_steps);
+}
+
+void write_kernel_types(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  int64_t busy = 0;
+  for (const KernelType& type : rank.at<std::vector<KernelType>>()) busy += type.ns;
+  json.key("kernel_types").begin_object();
+  for (const KernelType& type : rank.at<std::vector<KernelType>>()) {
+    json.key(type.classes).begin_object();
+    json.key("us").us(type.ns);
+    json.key("pct").percent(type.ns, busy);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+void write_kernels(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t top) {
+  const auto& kernels = rank.at<std::vector<KernelRow>>();
+  int64_t sum = 0;
+  for (const KernelRow& row : kernels) sum += row.sum_ns;
+  json.key("kernels").begin_object();
+  json.key("distinct").value(static_cast<int64_t>(kernels.size()));
+  json.key("sum_all_us").us(sum);
+  json.key("top").begin_array();
+  int64_t n = 0;
+  for (const KernelRow& row : kernels) {
+    if (top > 0 && n++ == top) break;
+    json.begin_object();
+    json.key("name").value(row.name);
+    json.key("class").value(device_class_name(row.device_class));
+    json.key("count").value(row.count);
+    json.key("sum_us").us(row.sum_ns);
+    json.key("mean_us").decimal(row.mean_ns * 1e-3, 6);
+    json.key("min_us").us(row.min_ns);
+    json.key("max_us").us(row.max_ns);
+    json.key("std_us").decimal(row.std_ns * 1e-3, 6);
+    json.key("flops");
+    row.flops < 0 ? json.null() : json.value(row.flops);
+    json.key("bytes");
+    row.bytes < 0 ? json.null() : json.value(row.bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void write_steps(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top) {
+  json.key("steps").begin_array();
+  for (const StepRow& row : rank.at<RankSteps>().rows) {
+    json.begin_object();
+    json.key("step").value(row.step);
+    json.key("host_us").us(row.host_ns);
+    write_step_times(json, row.times);
+    json.end_object();
+  }
+  json.end_array();
+  if (trace.ascend != nullptr) write_ascend(json, trace, rank.at<std::vector<AscendStep>>(), top);
+}
+
+void write_launch_stats(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  json.key("launch_stats");
+  const auto* stats = rank.get<LaunchStats>();
+  if (stats == nullptr) return json.null();
+  const LaunchStats& l = *stats;
+  json.begin_object();
+  json.key("pairs").value(l.pairs);
+  json.key("launch_delay_sum_us").us(l.delay_sum);
+  json.key("launch_delay_max_us").us(l.delay_max);
+  json.key("launch_delay_median_us").us(l.delay_median);
+  json.key("cpu_duration_sum_us").us(l.host_sum);
+  json.key("gpu_duration_sum_us").us(l.device_sum);
+  json.key("short_kernels_gpu_lt_cpu").value(l.short_kernels);
+  json.key("runtime_over_50us").value(l.launches_over_50us);
+  json.key("launch_delay_over_100us").value(l.delays_over_100us);
+  json.end_object();
+}
+
+void write_queue_length(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  json.key("queue_length").begin_array();
+  for (const QueueLength& q : rank.at<std::vector<QueueLength>>()) {
+    json.begin_object();
+    json.key("device").value(std::to_string(q.device));
+    json.key("stream").value(q.stream);
+    json.key("points").value(q.points);
+    json.key("mean").decimal(q.mean, 6);
+    json.key("max").value(q.max);
+    json.key("min").value(q.min);
+    json.key("p25").decimal(q.p25, 6);
+    json.key("p50").decimal(q.p50, 6);
+    json.key("p75").decimal(q.p75, 6);
+    json.key("time_weighted_mean");
+    q.time_weighted_mean ? json.decimal(*q.time_weighted_mean, 6) : json.null();
+    json.key("final").value(q.final);
+    json.key("at_limit_us").us(q.ns_at_limit);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_idle(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  constexpr const char* kKinds[] = {"host_wait", "kernel_wait", "other"};
+  json.key("idle").begin_array();
+  for (const StreamIdle& idle : rank.at<std::vector<StreamIdle>>()) {
+    json.begin_object();
+    json.key("device").value(std::to_string(idle.device));
+    json.key("stream").value(idle.stream);
+    json.key("events").value(idle.events);
+    json.key("idle_us").us(idle.idle);
+    for (size_t k = 0; k < kNumIdleKinds; ++k) json.key(std::string(kKinds[k]) + "_us").us(idle.ns[k]);
+    for (size_t k = 0; k < kNumIdleKinds; ++k) json.key(std::string(kKinds[k]) + "_gaps").value(idle.gaps[k]);
+    for (size_t k = 0; k < kNumIdleKinds; ++k) json.key(std::string(kKinds[k]) + "_pct").percent(idle.ns[k], idle.idle);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_memory(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
+  json.key("memory_ops").begin_object();
+  for (const auto& [kind, operation] : rank.at<MemoryUse>().operations) {
+    json.key(kind).begin_object();
+    json.key("count").value(operation.count);
+    json.key("dur_us").us(operation.ns);
+    json.key("bytes");
+    operation.bytes < 0 ? json.null() : json.value(operation.bytes);
+    json.key("gb_per_s");
+    operation.bytes < 0 || operation.ns == 0
+        ? json.null()
+        : json.decimal(static_cast<double>(operation.bytes) / static_cast<double>(operation.ns), 4);
+    json.end_object();
+  }
+  json.end_object();
+  json.key("memory_timeline").begin_object();
+  for (const auto& [device, t] : rank.at<MemoryUse>().timelines) {
+    json.key(std::to_string(device.first) + ":" + std::to_string(device.second)).begin_object();
+    json.key("events").value(t.events);
+    json.key("peak_allocated").value(t.peak_allocated);
+    json.key("peak_reserved").value(t.peak_reserved);
+    json.key("sum_bytes").value(t.sum_bytes);
+    json.key("peak_running").value(t.peak_running);
+    json.key("peak_at_us").us(t.peak_at);
+    json.key("frees_without_allocation").value(t.frees_without_allocation);
+    json.key("live_blocks_at_end").value(t.live_blocks);
+    json.key("live_bytes_at_end").value(t.live_bytes);
+    json.key("at_peak").begin_array();
+    constexpr size_t kMostOwners = 20;
+    for (size_t i = 0; i < std::min(kMostOwners, t.at_peak.size()); ++i) {
+      json.begin_object();
+      json.key("owner").value(t.at_peak[i].owner);
+      json.key("bytes").value(t.at_peak[i].bytes);
+      json.key("blocks").value(t.at_peak[i].blocks);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+  }
+  json.end_object();
+}
+
+void write_operators(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t top) {
+  json.key("operators").begin_object();
+  json.key("distinct").value(static_cast<int64_t>(rank.at<std::vector<OperatorRow>>().size()));
+  json.key("top_by_host_self").begin_array();
+  int64_t n = 0;
+  for (const OperatorRow& row : rank.at<std::vector<OperatorRow>>()) {
+    if (top > 0 && n++ == top) break;
+    json.begin_object();
+    json.key("name").value(row.name);
+    json.key("calls").value(row.calls);
+    json.key("host_self_us").us(row.host_self);
+    json.key("host_total_us").us(row.host_total);
+    json.key("device_self_us").us(row.device_self);
+    json.key("device_total_us").us(row.device_total);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void write_tensorboard_steps(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
   json.key("tensorboard_steps").begin_array();
-  for (const TensorboardStep& step : rank.tensorboard_steps) {
+  for (const TensorboardStep& step : rank.at<std::vector<TensorboardStep>>()) {
     json.begin_object();
     json.key("step").value(step.number);
     for (size_t role = 0; role < kNumStepRoles; ++role) {
@@ -394,30 +412,6 @@ void write_tensorboard_steps(JsonWriter& json, const RankResults& rank) {
     json.end_object();
   }
   json.end_array();
-}
-
-}  // namespace
-
-void write_step_times(JsonWriter& json, const StepTimes& times) {
-  for (const StepColumn& column : kStepColumns) json.key(std::string(column.json) + "_us").us(times.*column.time);
-}
-
-void write_rank_sections(JsonWriter& json, const RankTrace& trace, const Results& results, const RankResults& rank,
-                         int64_t top) {
-  const unsigned sections = results.sections;
-  if (sections & kFacts) write_facts(json, trace, rank);
-  if (sections & kBreakdown) write_breakdown(json, rank);
-  if (sections & kPerStep) write_per_step(json, rank);
-  if (sections & kKernelTypes) write_kernel_types(json, rank);
-  if (sections & kKernels) write_kernels(json, rank, top);
-  if (sections & kOperators) write_operators(json, rank, top);
-  if (sections & kLaunches) write_launch_stats(json, rank);
-  if (sections & kQueues) write_queue_length(json, rank);
-  if (sections & kIdle) write_idle(json, rank);
-  if (sections & kMemory) write_memory(json, rank);
-  if (sections & kSteps) write_steps(json, rank);
-  if ((sections & kSteps) && trace.ascend != nullptr) write_ascend(json, trace, rank.ascend_steps, top);
-  if (sections & kTensorboardSteps) write_tensorboard_steps(json, rank);
 }
 
 }  // namespace ms::profile

@@ -2,14 +2,27 @@
 #pragma once
 
 #include "profile/analysis/results.h"
+#include "profile/analysis/steps.h"
 #include "profile/report/json_writer.h"
 #include "profile/store.h"
 
 namespace ms::profile {
 
-// The sections that results hold, of one rank. top: rows of long lists; 0: all.
-void write_rank_sections(JsonWriter& json, const RankTrace& trace, const Results& results, const RankResults& rank,
-                         int64_t top);
+// Functions for Section::write_rank. top: rows of long lists; 0: all.
+void write_facts(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_breakdown(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_per_step(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_kernel_types(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_kernels(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+// Also Ascend's tables, where the trace is Ascend's.
+void write_steps(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_launch_stats(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_queue_length(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_idle(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_memory(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_operators(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_tensorboard_steps(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+
 void write_step_times(JsonWriter& json, const StepTimes& times);
 
 }  // namespace ms::profile

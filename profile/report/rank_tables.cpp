@@ -4,6 +4,13 @@
 #include <string>
 
 #include "core/error.h"
+#include "profile/analysis/ascend_steps.h"
+#include "profile/analysis/breakdown.h"
+#include "profile/analysis/facts.h"
+#include "profile/analysis/kernels.h"
+#include "profile/analysis/memory.h"
+#include "profile/analysis/operators.h"
+#include "profile/analysis/tensorboard_steps.h"
 
 namespace ms::profile {
 namespace {
@@ -16,30 +23,6 @@ Cell rate(int64_t amount, int64_t ns, int decimals) {  // per ns is G per s
   return Real{static_cast<double>(amount) / static_cast<double>(ns), decimals};
 }
 size_t limit(size_t rows, int64_t top) { return top > 0 ? std::min(rows, static_cast<size_t>(top)) : rows; }
-
-DataTable facts_table(const Store& store, const Results& results) {
-  DataTable table("facts", "Ranks",
-                  {{"rank"},
-                   {"world_size"},
-                   {"events"},
-                   {"device_events"},
-                   {"device_events_with_launch"},
-                   {"steps"},
-                   {"time", Unit::kTime},
-                   {"first_ts_ns"},
-                   {"last_end_ns"},
-                   {"communicated_bytes"},
-                   {"clock_error", Unit::kTime}});
-  for (size_t r = 0; r < results.ranks.size(); ++r) {
-    const RankResults& rank = results.ranks[r];
-    const Facts& f = rank.facts;
-    table.add({int64_t{rank.rank}, count_or_nothing(store.ranks[r]->world_size), f.events, f.device_events,
-               f.device_events_with_launch, static_cast<int64_t>(f.steps.size()), Ns{f.last_end - f.first_ts},
-               f.first_ts, f.last_end, f.comm_bytes,
-               rank.clock.error_ns() < 0 ? Cell() : Cell(Ns{rank.clock.error_ns()})});
-  }
-  return table;
-}
 
 const std::vector<DataTable::Column> kBreakdownColumns = {{"span", Unit::kTime},
                                                           {"computing", Unit::kTime},
@@ -80,19 +63,45 @@ std::vector<Cell> with_breakdown(std::vector<Cell> row, const Breakdown& b) {
   return row;
 }
 
-DataTable breakdown_table(const Results& results) {
-  DataTable table("breakdown", "Where device time goes", with_breakdown({{"rank"}}));
-  for (const RankResults& rank : results.ranks) {
-    if (rank.breakdown) table.add(with_breakdown({int64_t{rank.rank}}, *rank.breakdown));
+}  // namespace
+
+DataTable facts_table(const Store& store, const Results& results, int64_t) {
+  DataTable table("facts", "Ranks",
+                  {{"rank"},
+                   {"world_size"},
+                   {"events"},
+                   {"device_events"},
+                   {"device_events_with_launch"},
+                   {"steps"},
+                   {"time", Unit::kTime},
+                   {"first_ts_ns"},
+                   {"last_end_ns"},
+                   {"communicated_bytes"},
+                   {"clock_error", Unit::kTime}});
+  for (size_t r = 0; r < results.ranks.size(); ++r) {
+    const RankResults& rank = results.ranks[r];
+    const Facts& f = rank.at<Facts>();
+    table.add({int64_t{rank.rank}, count_or_nothing(store.ranks[r]->world_size), f.events, f.device_events,
+               f.device_events_with_launch, static_cast<int64_t>(f.steps.size()), Ns{f.last_end - f.first_ts},
+               f.first_ts, f.last_end, f.comm_bytes,
+               rank.clock.error_ns() < 0 ? Cell() : Cell(Ns{rank.clock.error_ns()})});
   }
   return table;
 }
 
-DataTable per_step_table(const Results& results) {
+DataTable breakdown_table(const Store&, const Results& results, int64_t) {
+  DataTable table("breakdown", "Where device time goes", with_breakdown({{"rank"}}));
+  for (const RankResults& rank : results.ranks) {
+    if (const auto* times = rank.get<Breakdown>()) table.add(with_breakdown({int64_t{rank.rank}}, *times));
+  }
+  return table;
+}
+
+DataTable per_step_table(const Store&, const Results& results, int64_t) {
   DataTable table("per_step", "Where device time goes, by step",
                   with_breakdown({{"rank"}, {"step"}, {"host", Unit::kTime}}));
   for (const RankResults& rank : results.ranks) {
-    for (const StepBreakdown& step : rank.per_step) {
+    for (const StepBreakdown& step : rank.at<PerStep>().rows) {
       if (!step.devices) continue;
       table.add(
           with_breakdown({int64_t{rank.rank}, step.step.number, Ns{step.step.end - step.step.start}}, *step.devices));
@@ -101,20 +110,20 @@ DataTable per_step_table(const Results& results) {
   return table;
 }
 
-DataTable kernel_types_table(const Results& results) {
+DataTable kernel_types_table(const Store&, const Results& results, int64_t) {
   DataTable table("kernel_types", "What runs at once",
                   {{"rank"}, {"classes", Unit::kText}, {"time", Unit::kTime}, {"of_busy", Unit::kShare}});
   for (const RankResults& rank : results.ranks) {
     int64_t busy = 0;
-    for (const KernelType& type : rank.kernel_types) busy += type.ns;
-    for (const KernelType& type : rank.kernel_types) {
+    for (const KernelType& type : rank.at<std::vector<KernelType>>()) busy += type.ns;
+    for (const KernelType& type : rank.at<std::vector<KernelType>>()) {
       table.add({int64_t{rank.rank}, type.classes, Ns{type.ns}, Share{type.ns, busy}});
     }
   }
   return table;
 }
 
-DataTable kernels_table(const Results& results, int64_t top) {
+DataTable kernels_table(const Store&, const Results& results, int64_t top) {
   DataTable table("kernels", "Kernels",
                   {{"rank"},
                    {"name", Unit::kText},
@@ -129,10 +138,11 @@ DataTable kernels_table(const Results& results, int64_t top) {
                    {"GFLOP/s", Unit::kReal},
                    {"GB/s", Unit::kReal}});
   for (const RankResults& rank : results.ranks) {
+    const auto& kernels = rank.at<std::vector<KernelRow>>();
     int64_t sum = 0;
-    for (const KernelRow& row : rank.kernels) sum += row.sum_ns;
-    for (size_t i = 0; i < limit(rank.kernels.size(), top); ++i) {
-      const KernelRow& row = rank.kernels[i];
+    for (const KernelRow& row : kernels) sum += row.sum_ns;
+    for (size_t i = 0; i < limit(kernels.size(), top); ++i) {
+      const KernelRow& row = kernels[i];
       table.add({int64_t{rank.rank}, row.name, std::string(device_class_name(row.device_class)), row.count,
                  Ns{row.sum_ns}, Share{row.sum_ns, sum}, Real{row.mean_ns * 1e-3, 2},
                  Real{static_cast<double>(row.min_ns) * 1e-3, 2}, Real{static_cast<double>(row.max_ns) * 1e-3, 2},
@@ -142,7 +152,7 @@ DataTable kernels_table(const Results& results, int64_t top) {
   return table;
 }
 
-DataTable operators_table(const Results& results, int64_t top) {
+DataTable operators_table(const Store&, const Results& results, int64_t top) {
   DataTable table("operators", "Operators of the host",
                   {{"rank"},
                    {"name", Unit::kText},
@@ -152,8 +162,9 @@ DataTable operators_table(const Results& results, int64_t top) {
                    {"device_self", Unit::kTime},
                    {"device_total", Unit::kTime}});
   for (const RankResults& rank : results.ranks) {
-    for (size_t i = 0; i < limit(rank.operators.size(), top); ++i) {
-      const OperatorRow& row = rank.operators[i];
+    const auto& operators = rank.at<std::vector<OperatorRow>>();
+    for (size_t i = 0; i < limit(operators.size(), top); ++i) {
+      const OperatorRow& row = operators[i];
       table.add({int64_t{rank.rank}, row.name, row.calls, Ns{row.host_self}, Ns{row.host_total}, Ns{row.device_self},
                  Ns{row.device_total}});
     }
@@ -161,7 +172,7 @@ DataTable operators_table(const Results& results, int64_t top) {
   return table;
 }
 
-DataTable launch_table(const Results& results) {
+DataTable launch_table(const Store&, const Results& results, int64_t) {
   DataTable table("launch", "Launches",
                   {{"rank"},
                    {"pairs"},
@@ -174,15 +185,16 @@ DataTable launch_table(const Results& results) {
                    {"launches_over_50us"},
                    {"delays_over_100us"}});
   for (const RankResults& rank : results.ranks) {
-    if (!rank.launch) continue;
-    const LaunchStats& l = *rank.launch;
+    const auto* stats = rank.get<LaunchStats>();
+    if (stats == nullptr) continue;
+    const LaunchStats& l = *stats;
     table.add({int64_t{rank.rank}, l.pairs, Ns{l.delay_sum}, Ns{l.delay_median}, Ns{l.delay_max}, Ns{l.host_sum},
                Ns{l.device_sum}, l.short_kernels, l.launches_over_50us, l.delays_over_100us});
   }
   return table;
 }
 
-DataTable queue_table(const Results& results) {
+DataTable queue_table(const Store&, const Results& results, int64_t) {
   DataTable table("queue", "Queues of the streams",
                   {{"rank"},
                    {"device"},
@@ -198,7 +210,7 @@ DataTable queue_table(const Results& results) {
                    {"final"},
                    {"at_limit", Unit::kTime}});
   for (const RankResults& rank : results.ranks) {
-    for (const QueueLength& q : rank.queues) {
+    for (const QueueLength& q : rank.at<std::vector<QueueLength>>()) {
       table.add({int64_t{rank.rank}, q.device, q.stream, q.points, Real{q.mean, 2}, q.min, Real{q.p25, 1},
                  Real{q.p50, 1}, Real{q.p75, 1}, q.max,
                  q.time_weighted_mean ? Cell(Real{*q.time_weighted_mean, 2}) : Cell(), q.final, Ns{q.ns_at_limit}});
@@ -207,7 +219,7 @@ DataTable queue_table(const Results& results) {
   return table;
 }
 
-DataTable idle_table(const Results& results) {
+DataTable idle_table(const Store&, const Results& results, int64_t) {
   DataTable table("idle", "Why streams wait",
                   {{"rank"},
                    {"device"},
@@ -222,7 +234,7 @@ DataTable idle_table(const Results& results) {
                    {"other", Unit::kShare},
                    {"gaps"}});
   for (const RankResults& rank : results.ranks) {
-    for (const StreamIdle& idle : rank.idle) {
+    for (const StreamIdle& idle : rank.at<std::vector<StreamIdle>>()) {
       table.add({int64_t{rank.rank}, idle.device, idle.stream, idle.events, Ns{idle.idle}, Ns{idle.ns[0]},
                  Share{idle.ns[0], idle.idle}, Ns{idle.ns[1]}, Share{idle.ns[1], idle.idle}, Ns{idle.ns[2]},
                  Share{idle.ns[2], idle.idle}, idle.gaps[0] + idle.gaps[1] + idle.gaps[2]});
@@ -231,12 +243,12 @@ DataTable idle_table(const Results& results) {
   return table;
 }
 
-DataTable copies_table(const Results& results) {
+DataTable copies_table(const Store&, const Results& results, int64_t) {
   DataTable table(
       "memory_operations", "Copies and sets",
       {{"rank"}, {"kind", Unit::kText}, {"count"}, {"time", Unit::kTime}, {"bytes"}, {"GB/s", Unit::kReal}});
   for (const RankResults& rank : results.ranks) {
-    for (const auto& [kind, operation] : rank.memory_operations) {
+    for (const auto& [kind, operation] : rank.at<MemoryUse>().operations) {
       table.add({int64_t{rank.rank}, kind, operation.count, Ns{operation.ns}, count_or_nothing(operation.bytes),
                  rate(operation.bytes, operation.ns, 3)});
     }
@@ -244,7 +256,7 @@ DataTable copies_table(const Results& results) {
   return table;
 }
 
-DataTable allocator_table(const Results& results) {
+DataTable allocator_table(const Store&, const Results& results, int64_t) {
   DataTable table("memory_timeline", "Memory of the allocators",
                   {{"rank"},
                    {"device", Unit::kText},
@@ -256,7 +268,7 @@ DataTable allocator_table(const Results& results) {
                    {"live_bytes_at_end"},
                    {"frees_without_allocation"}});
   for (const RankResults& rank : results.ranks) {
-    for (const auto& [device, t] : rank.memory_timelines) {
+    for (const auto& [device, t] : rank.at<MemoryUse>().timelines) {
       table.add({int64_t{rank.rank}, core::cat(device.first, ":", device.second), t.events, t.peak_allocated,
                  t.peak_reserved, t.peak_running, t.live_blocks, t.live_bytes, t.frees_without_allocation});
     }
@@ -264,11 +276,11 @@ DataTable allocator_table(const Results& results) {
   return table;
 }
 
-DataTable live_table(const Results& results, int64_t top) {
+DataTable live_table(const Store&, const Results& results, int64_t top) {
   DataTable table("memory_at_peak", "What was alive at the peak",
                   {{"rank"}, {"device", Unit::kText}, {"allocated_by", Unit::kText}, {"blocks"}, {"bytes"}});
   for (const RankResults& rank : results.ranks) {
-    for (const auto& [device, t] : rank.memory_timelines) {
+    for (const auto& [device, t] : rank.at<MemoryUse>().timelines) {
       for (size_t i = 0; i < limit(t.at_peak.size(), top); ++i) {
         table.add({int64_t{rank.rank}, core::cat(device.first, ":", device.second), t.at_peak[i].owner,
                    t.at_peak[i].blocks, t.at_peak[i].bytes});
@@ -278,7 +290,7 @@ DataTable live_table(const Results& results, int64_t top) {
   return table;
 }
 
-DataTable ascend_table(const Results& results) {
+DataTable ascend_table(const Store&, const Results& results, int64_t) {
   DataTable table("step_trace_time", "Ascend's step table",
                   {{"rank"},
                    {"step", Unit::kText},
@@ -291,7 +303,7 @@ DataTable ascend_table(const Results& results) {
                    {"bubble", Unit::kTime},
                    {"preparing", Unit::kTime}});
   for (const RankResults& rank : results.ranks) {
-    for (const AscendStep& s : rank.ascend_steps) {
+    for (const AscendStep& s : rank.at<std::vector<AscendStep>>()) {
       table.add({int64_t{rank.rank}, s.step, Ns{s.computing}, Ns{s.communication_not_overlapped}, Ns{s.overlapped},
                  Ns{s.communication}, Ns{s.free}, Ns{s.stage}, Ns{s.bubble}, Ns{s.preparing}});
     }
@@ -299,47 +311,20 @@ DataTable ascend_table(const Results& results) {
   return table;
 }
 
-DataTable tensorboard_table(const Results& results) {
+DataTable tensorboard_table(const Store&, const Results& results, int64_t) {
   std::vector<DataTable::Column> columns = {{"rank"}, {"step"}, {"total", Unit::kTime}};
   for (size_t role = 0; role < kNumStepRoles; ++role) {
     columns.push_back({step_role_name(static_cast<StepRole>(role)), Unit::kTime});
   }
   DataTable table("tensorboard_steps", "Steps by role", columns);
   for (const RankResults& rank : results.ranks) {
-    for (const TensorboardStep& step : rank.tensorboard_steps) {
+    for (const TensorboardStep& step : rank.at<std::vector<TensorboardStep>>()) {
       std::vector<Cell> row = {int64_t{rank.rank}, step.number, Ns{step.total}};
       for (const int64_t ns : step.ns) row.emplace_back(Ns{ns});
       table.add(std::move(row));
     }
   }
   return table;
-}
-
-}  // namespace
-
-std::vector<DataTable> rank_tables(const Store& store, const Results& results, int64_t top) {
-  std::vector<DataTable> out;
-  const unsigned sections = results.sections;
-  const auto add = [&](DataTable table) {
-    if (!table.empty()) out.push_back(std::move(table));
-  };
-  if (sections & kFacts) add(facts_table(store, results));
-  if (sections & kBreakdown) add(breakdown_table(results));
-  if (sections & kPerStep) add(per_step_table(results));
-  if (sections & kKernelTypes) add(kernel_types_table(results));
-  if (sections & kKernels) add(kernels_table(results, top));
-  if (sections & kOperators) add(operators_table(results, top));
-  if (sections & kLaunches) add(launch_table(results));
-  if (sections & kQueues) add(queue_table(results));
-  if (sections & kIdle) add(idle_table(results));
-  if (sections & kMemory) {
-    add(copies_table(results));
-    add(allocator_table(results));
-    add(live_table(results, top));
-  }
-  if (sections & kSteps) add(ascend_table(results));
-  if (sections & kTensorboardSteps) add(tensorboard_table(results));
-  return out;
 }
 
 }  // namespace ms::profile

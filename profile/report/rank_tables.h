@@ -1,7 +1,5 @@
-// The sections of results as tables: what text, CSV and the HTML report print.
+// The sections of one rank as tables of all ranks: what text, CSV and the HTML report print.
 #pragma once
-
-#include <vector>
 
 #include "profile/analysis/results.h"
 #include "profile/report/data_table.h"
@@ -9,8 +7,20 @@
 
 namespace ms::profile {
 
-// The tables of the sections that results hold, of all ranks, without empty ones. top: rows of each rank in text; 0:
-// all.
-std::vector<DataTable> rank_tables(const Store& store, const Results& results, int64_t top);
+// Functions for Section::tables. top: rows of each rank; 0: all.
+DataTable facts_table(const Store& store, const Results& results, int64_t top);
+DataTable breakdown_table(const Store& store, const Results& results, int64_t top);
+DataTable per_step_table(const Store& store, const Results& results, int64_t top);
+DataTable kernel_types_table(const Store& store, const Results& results, int64_t top);
+DataTable kernels_table(const Store& store, const Results& results, int64_t top);
+DataTable operators_table(const Store& store, const Results& results, int64_t top);
+DataTable launch_table(const Store& store, const Results& results, int64_t top);
+DataTable queue_table(const Store& store, const Results& results, int64_t top);
+DataTable idle_table(const Store& store, const Results& results, int64_t top);
+DataTable copies_table(const Store& store, const Results& results, int64_t top);
+DataTable allocator_table(const Store& store, const Results& results, int64_t top);
+DataTable live_table(const Store& store, const Results& results, int64_t top);
+DataTable ascend_table(const Store& store, const Results& results, int64_t top);
+DataTable tensorboard_table(const Store& store, const Results& results, int64_t top);
 
 }  // namespace ms::profile

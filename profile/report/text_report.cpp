@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "core/error.h"
-#include "profile/report/job_tables.h"
-#include "profile/report/rank_tables.h"
+#include "profile/analysis/breakdown.h"
+#include "profile/analysis/facts.h"
+#include "profile/analysis/kernels.h"
+#include "profile/analysis/steps.h"
+#include "profile/report/csv_report.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
@@ -81,7 +84,7 @@ std::string where_computing_goes(const Results& results) {
   std::map<std::string_view, int64_t> by_name;
   int64_t all = 0;
   for (const RankResults& rank : results.ranks) {
-    for (const KernelRow& row : rank.kernels) {
+    for (const KernelRow& row : rank.at<std::vector<KernelRow>>()) {
       if (row.device_class != DeviceClass::kComputation) continue;
       by_name[row.name] += row.sum_ns;
       all += row.sum_ns;
@@ -118,7 +121,7 @@ std::string info_text(const Store& store, const Results& results) {
                {"error us"}});
   Table categories({{"rank"}, {"category", true}, {"events"}});
   for (size_t r = 0; r < results.ranks.size(); ++r) {
-    const Facts& f = results.ranks[r].facts;
+    const Facts& f = results.ranks[r].at<Facts>();
     const RankTrace& trace = *store.ranks[r];
     const ClockLine& clock = results.ranks[r].clock;
     const auto slices = f.by_phase.find('X');
@@ -138,9 +141,7 @@ std::string info_text(const Store& store, const Results& results) {
 }
 
 std::string tables_text(const Store& store, const Results& results, int64_t top) {
-  std::vector<DataTable> tables = rank_tables(store, results, top);
-  for (DataTable& table : job_tables(results, top)) tables.push_back(std::move(table));
-  return tables_text(tables);
+  return tables_text(tables_of(store, results, top));
 }
 
 std::string tables_text(const std::vector<DataTable>& tables) {
@@ -150,7 +151,7 @@ std::string tables_text(const std::vector<DataTable>& tables) {
 }
 
 std::string steps_text(const Store& store, const Results& results) {
-  const std::vector<DataTable> ascend = rank_tables(store, results, 0);
+  const std::vector<DataTable> ascend = tables_of(store, results, 0);
   if (!ascend.empty()) return tables_text(ascend);
   Table table({{"step"},
                {"rank", true},
@@ -170,14 +171,14 @@ std::string steps_text(const Store& store, const Results& results) {
                                     milliseconds(t.bubble),     milliseconds(t.preparing)};
   };
   for (const RankResults& rank : results.ranks) {
-    for (const StepRow& row : rank.steps.rows) {
+    for (const StepRow& row : rank.at<RankSteps>().rows) {
       std::vector<std::string> line = cells(row.times);
       line.insert(line.begin(), {std::to_string(row.step), std::to_string(rank.rank), milliseconds(row.host_ns)});
       table.add(std::move(line));
     }
   }
   if (table.empty()) return "no steps: the traces hold no ProfilerStep annotation\n";
-  for (const StageRow& stage : results.cluster.stages) {
+  for (const StageRow& stage : results.at<ClusterSteps>().stages) {
     if (stage.ranks.size() < 2) continue;
     std::vector<std::string> line = cells(stage.times);
     line.insert(line.begin(),
@@ -186,7 +187,7 @@ std::string steps_text(const Store& store, const Results& results) {
   }
   std::string out = table.text();
   constexpr double kSlowRank = 0.05;  // traces.md 10.4
-  for (const StepSpread& spread : results.cluster.spread) {
+  for (const StepSpread& spread : results.at<ClusterSteps>().spread) {
     if (spread.computing <= kSlowRank) continue;
     out += cat("step ", spread.step, ": computing differs by ", fixed(100 * spread.computing, 1),
                " % between ranks: a slow rank\n");
@@ -197,11 +198,11 @@ std::string steps_text(const Store& store, const Results& results) {
 std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs) {
   int64_t span = 0, computing = 0, step_ns = 0, steps = 0, files = static_cast<int64_t>(store.files.size());
   for (const RankResults& rank : results.ranks) {
-    if (rank.breakdown) {
-      span += rank.breakdown->span;
-      computing += rank.breakdown->computing;
+    if (const auto* times = rank.get<Breakdown>()) {
+      span += times->span;
+      computing += times->computing;
     }
-    for (const StepRow& row : rank.steps.rows) {
+    for (const StepRow& row : rank.at<RankSteps>().rows) {
       step_ns += row.host_ns;
       ++steps;
     }
@@ -209,18 +210,18 @@ std::string analyze_text(const Store& store, const Results& results, const std::
   std::string out = cat(results.ranks.size(), results.ranks.size() == 1 ? " rank, " : " ranks, ", files,
                         files == 1 ? " file" : " files");
   if (steps > 0) {
-    const size_t of_one = results.ranks[0].steps.rows.size();
+    const size_t of_one = results.ranks[0].at<RankSteps>().rows.size();
     out +=
         cat("; ", of_one, of_one == 1 ? " step, " : " steps, ", milliseconds(step_ns / steps), " ms each on average");
   }
   if (span == 0)
     return cat(out, "\nno device events: nothing to analyse; ", command("info", inputs), " shows what is there\n");
   out += cat("\ncomputing ", percent(computing, span), " of the time");
-  if (results.ranks.size() > 1) out += cat("; load balance ", fixed(results.imbalance.load_balance, 3));
+  if (results.ranks.size() > 1) out += cat("; load balance ", fixed(results.at<Imbalance>().load_balance, 3));
   out += "\n\n";
-  if (results.findings.empty()) return out + "no time is lost\n";
+  if (results.at<Findings>().empty()) return out + "no time is lost\n";
   out += cat("Lost time, largest first (sum over ", results.ranks.size() == 1 ? "the rank" : "ranks", "):\n");
-  for (const Finding& finding : results.findings) {
+  for (const Finding& finding : results.at<Findings>()) {
     out += cat("  ", milliseconds(finding.lost_ns), " ms  ", fixed(100 * finding.share, 2), " %  ",
                sentence(finding, results.ranks.size()), "\n      ", command(verb_of(finding.kind), inputs), "\n");
   }

@@ -12,7 +12,7 @@
 namespace ms::profile {
 
 std::string info_text(const Store& store, const Results& results);
-// The tables of the sections that results hold (rank_tables.h).
+// The tables of the sections that were asked for (csv_report.h).
 std::string tables_text(const Store& store, const Results& results, int64_t top);  // top 0: all
 std::string tables_text(const std::vector<DataTable>& tables);
 std::string steps_text(const Store& store, const Results& results);

@@ -2,8 +2,8 @@
 // below, with a byte 1 between them; what is empty is not there.
 #include <filesystem>
 
-#include "profile/analysis/results.h"
 #include "profile/ingest/load.h"
+#include "profile/sections.h"
 #include "tests/fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -25,6 +25,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       test::write_file(file.string(), std::string(text));
     }
   }
-  fuzz::read_or_refuse([&] { profile::analyze(profile::load({root.string()}, {}), profile::kEverySection); });
+  fuzz::read_or_refuse([&] { profile::analyze(profile::load({root.string()}, {}), profile::sections::every()); });
   return 0;
 }

@@ -1,10 +1,10 @@
 // profile/ingest: text that is to be a Chrome trace (or packed so), to its analyses, its Chrome JSON and its report; of
 // ours, back to a native trace.
 #include "profile/analysis/critical_path.h"
-#include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/report/html_report.h"
+#include "profile/sections.h"
 #include "tests/fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -13,7 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   test::write_file(path, std::string(fuzz::text_of(data, size)));
   fuzz::read_or_refuse([&] {
     const profile::Store store = profile::load({path}, {});
-    const profile::Results results = profile::analyze(store, profile::kEverySection | profile::kTensorboardSteps);
+    profile::Sections all = profile::sections::every();
+    all.push_back(&profile::sections::kTensorboardSteps);
+    const profile::Results results = profile::analyze(store, all);
     profile::html_report(store, results, "fuzz");
     profile::critical_path(*store.ranks[0], profile::view_devices(*store.ranks[0]), {});
     // What is read, written and read again has as many events.

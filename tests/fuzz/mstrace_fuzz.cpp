@@ -7,9 +7,9 @@
 
 #include "core/trace/format.h"
 #include "kernels/checksum.h"
-#include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
+#include "profile/sections.h"
 #include "tests/fuzz/reader.h"
 
 namespace {
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   test::write_file(path, is_file ? std::string(text) : pack(text));
   fuzz::read_or_refuse([&] {
     const profile::Store store = profile::load({path}, {});
-    profile::analyze(store, profile::kEverySection);
+    profile::analyze(store, profile::sections::every());
     profile::convert_ranks(store, folder, profile::ExportFormat::kJson);
   });
   return 0;

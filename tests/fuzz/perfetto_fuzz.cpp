@@ -1,8 +1,8 @@
 // profile/ingest: a Perfetto trace, to its analyses and its report; back to one, and of ours to a native trace.
-#include "profile/analysis/results.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/report/html_report.h"
+#include "profile/sections.h"
 #include "tests/fuzz/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   test::write_file(path, std::string(fuzz::text_of(data, size)));
   fuzz::read_or_refuse([&] {
     const profile::Store store = profile::load({path}, {});
-    const profile::Results results = profile::analyze(store, profile::kEverySection);
+    const profile::Results results = profile::analyze(store, profile::sections::every());
     profile::html_report(store, results, "fuzz");
     // What is read, written and read again has as many events.
     const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kPerfetto);

@@ -19,8 +19,8 @@
 #include "core/io/file.h"
 #include "core/trace/recorder.h"
 #include "kernels/gemm.h"
-#include "profile/analysis/results.h"
 #include "profile/ingest/load.h"
+#include "profile/sections.h"
 #include "tests/support/thread_comm.h"
 #include "tests/support/tiny_run.h"
 #include "train/data/build_datasets.h"
@@ -165,7 +165,7 @@ struct Fault {
 
 int64_t all_time(const profile::Results& results) {
   int64_t sum = 0;
-  for (const profile::RankResults& rank : results.ranks) sum += rank.breakdown->span;
+  for (const profile::RankResults& rank : results.ranks) sum += rank.at<profile::Breakdown>().span;
   return sum;
 }
 
@@ -174,7 +174,7 @@ class PlantedFaults : public testing::Test {
   // Records a run, and loads what it left; before it the same run without its fault.
   profile::Store record(const Fault& fault) {
     const profile::Store healthy = run({fault.layout, {}, {}, fault.saves, {}, {}, {}}, "healthy");
-    healthy_ = static_cast<double>(all_time(profile::analyze(healthy, profile::kBreakdown)));
+    healthy_ = static_cast<double>(all_time(profile::analyze(healthy, {&profile::sections::kBreakdown})));
     return run(fault, "traces");
   }
 
@@ -263,22 +263,22 @@ class PlantedFaults : public testing::Test {
       if (clocks == "skewed, without their table") {
         for (const auto& trace : store.ranks) trace->clocks.clear();
       }
-      const profile::Results results = profile::analyze(store, profile::kEverySection);
-      ASSERT_FALSE(results.findings.empty());
-      const Finding& largest = results.findings[0];
+      const profile::Results results = profile::analyze(store, profile::sections::every());
+      ASSERT_FALSE(results.at<profile::Findings>().empty());
+      const Finding& largest = results.at<profile::Findings>()[0];
       if (largest.kind == FindingKind::kIdle && largest.share <= taken_ + kTolerance) {
         GTEST_SKIP() << "the machine gave " << 100 * taken_ << " % of the run's time to others: the largest loss";
       }
-      if (!results.cross.clocks.reliable) {
+      if (!results.at<profile::CrossRank>().clocks.reliable) {
         // On a busy machine ranks leave operations far from together: then the analysis must not trust them.
-        EXPECT_EQ(clocks, "skewed, without their table") << results.cross.clocks.why;
-        EXPECT_THAT(results.cross.clocks.why, testing::HasSubstr("differ"));
-        EXPECT_TRUE(results.cross.by_rank.empty());
+        EXPECT_EQ(clocks, "skewed, without their table") << results.at<profile::CrossRank>().clocks.why;
+        EXPECT_THAT(results.at<profile::CrossRank>().clocks.why, testing::HasSubstr("differ"));
+        EXPECT_TRUE(results.at<profile::CrossRank>().by_rank.empty());
         return;
       }
       const auto span = static_cast<double>(all_time(results));
       std::string all = core::cat("the same without the fault takes ", 100 * healthy_ / span, " %\n");
-      for (const Finding& f : results.findings) {
+      for (const Finding& f : results.at<profile::Findings>()) {
         all += core::cat(profile::finding_name(f.kind), " ", f.lost_ns / 1000, " us ", 100 * f.share, " % rank ",
                          f.worst_rank, " ", f.detail, "\n");
       }
@@ -294,7 +294,7 @@ class PlantedFaults : public testing::Test {
     const int64_t slow = slept(store, rank);
     ASSERT_GT(slow, 0);
     expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-      const Finding& first = results.findings[0];
+      const Finding& first = results.at<profile::Findings>()[0];
       EXPECT_EQ(first.kind, kind);
       EXPECT_EQ(first.worst_rank, rank);
       EXPECT_THAT(first.detail, testing::HasSubstr(detail));
@@ -331,11 +331,12 @@ TEST_F(PlantedFaults, ASlowLink) {
   };
   profile::Store store = record(fault);
   expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-    const Finding& first = results.findings[0];
+    const Finding& first = results.at<profile::Findings>()[0];
     EXPECT_EQ(first.kind, FindingKind::kSlowLink);
     EXPECT_THAT(first.detail, testing::StartsWith("1 to 2 carries"));
     // Everybody waits for it: the stages behind for activations, those before for gradients.
-    const double seconds = static_cast<double>(results.cross.links.at({1, 2}).bytes) / kBytesPerSecond;
+    const double seconds =
+        static_cast<double>(results.at<profile::CrossRank>().links.at({1, 2}).bytes) / kBytesPerSecond;
     EXPECT_NEAR(first.share, 4 * seconds * 1e9 / span, kTolerance + healthy_ / span);
   });
 }
@@ -347,12 +348,12 @@ TEST_F(PlantedFaults, AnExposedAllreduce) {
   fault.every_link = {0, kBytesPerSecond};
   profile::Store store = record(fault);
   expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-    const Finding& first = results.findings[0];
+    const Finding& first = results.at<profile::Findings>()[0];
     EXPECT_EQ(first.kind, FindingKind::kExposedCommunication);
     EXPECT_THAT(first.detail, testing::HasSubstr("llreduce"));
     // Of two ranks each sends half of every buffer, twice.
     double bytes = 0;
-    for (const profile::WaitRow& row : results.cross.rows) bytes += static_cast<double>(row.bytes);
+    for (const profile::WaitRow& row : results.at<profile::CrossRank>().rows) bytes += static_cast<double>(row.bytes);
     EXPECT_NEAR(first.share, 2 * bytes / kBytesPerSecond * 1e9 / span, kTolerance + healthy_ / span);
   });
 }
@@ -367,7 +368,7 @@ TEST_F(PlantedFaults, AStarvedLoaderOfAllRanksOrOfOne) {
     const int64_t starved = one ? 2 * slept(store, 1) : slept(store, 0) + slept(store, 1);
     ASSERT_GT(starved, 0);
     expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-      const Finding& first = results.findings[0];
+      const Finding& first = results.at<profile::Findings>()[0];
       EXPECT_EQ(first.kind, FindingKind::kDataLoading);
       if (one) {
         EXPECT_EQ(first.worst_rank, 1);
@@ -387,7 +388,7 @@ TEST_F(PlantedFaults, ALongCheckpointStall) {
   const int64_t stalled = slept_anywhere(store);  // all ranks stand still meanwhile
   ASSERT_GT(stalled, 0);
   expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
-    const Finding& first = results.findings[0];
+    const Finding& first = results.at<profile::Findings>()[0];
     EXPECT_EQ(first.kind, FindingKind::kCheckpoint);
     EXPECT_NEAR(first.share, static_cast<double>(2 * stalled) / span, kTolerance + healthy_ / span);
   });

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "profile/analysis/results.h"
 #include "profile/ingest/load.h"
+#include "profile/sections.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_maker.h"
 
@@ -20,7 +20,7 @@ class AnalysisTest : public testing::Test {
     store_ = load({folder_.path().string()}, {});
     AnalysisOptions options;
     options.steps = steps;
-    results_ = analyze(store_, kEverySection, options);
+    results_ = analyze(store_, sections::every(), options);
     return results_;
   }
   TraceMaker maker(int rank = 0, int world_size = 1) { return {folder_.path(), rank, world_size}; }
@@ -47,7 +47,7 @@ TEST_F(AnalysisTest, BreakdownOfAKnownStep) {
   TraceMaker one = maker();
   write_known_step(one);
   one.finish();
-  const Breakdown b = analyse().ranks.at(0).breakdown.value();
+  const Breakdown b = analyse().ranks.at(0).at<Breakdown>();
   EXPECT_EQ(b.span, 80);       // 10 .. 90
   EXPECT_EQ(b.computing, 30);  // 20 + 10
   EXPECT_EQ(b.communication, 30);
@@ -69,11 +69,11 @@ TEST_F(AnalysisTest, KernelTypesAddUpToBusy) {
   const RankResults& rank = analyse().ranks.at(0);
   std::map<std::string, int64_t> types;
   int64_t sum = 0;
-  for (const KernelType& type : rank.kernel_types) {
+  for (const KernelType& type : rank.at<std::vector<KernelType>>()) {
     types[type.classes] = type.ns;
     sum += type.ns;
   }
-  EXPECT_EQ(sum, rank.breakdown->busy);
+  EXPECT_EQ(sum, rank.at<Breakdown>().busy);
   EXPECT_EQ(types["COMPUTATION"], 5 + 5);                                            // 10..15, 50..55
   EXPECT_EQ(types["COMPUTATION overlapping MEMORY"], 5);                             // 15..20
   EXPECT_EQ(types["COMPUTATION overlapping COMMUNICATION overlapping MEMORY"], 15);  // 20..30, 45..50
@@ -90,7 +90,7 @@ TEST_F(AnalysisTest, KernelsByNameWithExactStatistics) {
   one.kernel("norm", 100, 160);
   one.comm("allreduce", "dp", {0, 1}, 200, 300, 8);
   one.finish();
-  const auto& rows = analyse().ranks.at(0).kernels;
+  const auto& rows = analyse().ranks.at(0).at<std::vector<KernelRow>>();
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "allreduce(dp)");
   EXPECT_EQ(rows[0].device_class, DeviceClass::kCommunication);
@@ -112,7 +112,7 @@ TEST_F(AnalysisTest, StepTableOfAKnownStep) {
   write_known_step(one);
   one.comm("recv", "pp", {0, 1}, 56, 59, 4, 1);
   one.finish();
-  const auto& rows = analyse().ranks.at(0).steps.rows;
+  const auto& rows = analyse().ranks.at(0).at<RankSteps>().rows;
   ASSERT_EQ(rows.size(), 1u);
   const StepTimes& t = rows[0].times;
   EXPECT_EQ(rows[0].step, 7);
@@ -139,13 +139,13 @@ TEST_F(AnalysisTest, AnEventBelongsToTheStepOfItsLaunch) {
   one.kernel("outside", 300, 310);
   one.finish();
   const RankResults& rank = analyse().ranks.at(0);
-  ASSERT_EQ(rank.per_step.size(), 2u);
-  EXPECT_EQ(rank.per_step[0].devices->computing, 20);
-  EXPECT_EQ(rank.per_step[1].devices->computing, 10);
-  EXPECT_EQ(rank.devices_outside_steps, 1);
-  EXPECT_EQ(rank.facts.device_events_with_launch, 1);
-  EXPECT_EQ(rank.steps.rows[0].times.preparing, 110);
-  EXPECT_EQ(rank.steps.rows[0].times.free, 0);  // START 110, END 130
+  ASSERT_EQ(rank.at<PerStep>().rows.size(), 2u);
+  EXPECT_EQ(rank.at<PerStep>().rows[0].devices->computing, 20);
+  EXPECT_EQ(rank.at<PerStep>().rows[1].devices->computing, 10);
+  EXPECT_EQ(rank.at<PerStep>().devices_outside_steps, 1);
+  EXPECT_EQ(rank.at<Facts>().device_events_with_launch, 1);
+  EXPECT_EQ(rank.at<RankSteps>().rows[0].times.preparing, 110);
+  EXPECT_EQ(rank.at<RankSteps>().rows[0].times.free, 0);  // START 110, END 130
 }
 
 TEST_F(AnalysisTest, StepsCanBeChosen) {
@@ -155,8 +155,8 @@ TEST_F(AnalysisTest, StepsCanBeChosen) {
     one.kernel("gemm", 100 * s + 10, 100 * s + 20 + s);
   }
   one.finish();
-  EXPECT_EQ(analyse({11, 12}).ranks.at(0).breakdown->computing, 11 + 12);
-  EXPECT_EQ(results_.ranks.at(0).facts.steps, (std::vector<int64_t>{11, 12}));
+  EXPECT_EQ(analyse({11, 12}).ranks.at(0).at<Breakdown>().computing, 11 + 12);
+  EXPECT_EQ(results_.ranks.at(0).at<Facts>().steps, (std::vector<int64_t>{11, 12}));
   try {
     analyse({14});
     FAIL() << "there is no step 14";
@@ -181,18 +181,18 @@ TEST_F(AnalysisTest, FindingsInOrderOfLostTime) {
   }
   const Results& results = analyse();
   std::vector<std::pair<FindingKind, int64_t>> seen;
-  for (const Finding& finding : results.findings) seen.emplace_back(finding.kind, finding.lost_ns);
+  for (const Finding& finding : results.at<Findings>()) seen.emplace_back(finding.kind, finding.lost_ns);
   EXPECT_THAT(
       seen,
       ElementsAre(std::pair(FindingKind::kExposedCommunication, int64_t{350 + 50}),
                   std::pair(FindingKind::kImbalance, int64_t{300}), std::pair(FindingKind::kDataLoading, int64_t{200}),
                   std::pair(FindingKind::kIdle, int64_t{180}), std::pair(FindingKind::kCheckpoint, int64_t{100})));
-  EXPECT_EQ(results.findings[0].worst_rank, 0);
-  EXPECT_EQ(results.findings[0].detail, "allreduce(dp)");
-  EXPECT_DOUBLE_EQ(results.findings[0].share, 0.2);
-  EXPECT_EQ(results.imbalance.slowest_rank, 1);
-  EXPECT_DOUBLE_EQ(results.imbalance.load_balance, (410.0 + 710.0) / 2 / 710.0);
-  const auto& spread = results.cluster.spread.at(0);
+  EXPECT_EQ(results.at<Findings>()[0].worst_rank, 0);
+  EXPECT_EQ(results.at<Findings>()[0].detail, "allreduce(dp)");
+  EXPECT_DOUBLE_EQ(results.at<Findings>()[0].share, 0.2);
+  EXPECT_EQ(results.at<Imbalance>().slowest_rank, 1);
+  EXPECT_DOUBLE_EQ(results.at<Imbalance>().load_balance, (410.0 + 710.0) / 2 / 710.0);
+  const auto& spread = results.at<ClusterSteps>().spread.at(0);
   EXPECT_DOUBLE_EQ(spread.computing, 300.0 / 560.0);
 }
 
@@ -208,15 +208,15 @@ TEST_F(AnalysisTest, StagesAreRanksOfOnePipelinePosition) {
     one.finish();
   }
   const Results& results = analyse();
-  EXPECT_EQ(results.ranks[3].steps.layout.pp, 1);
-  EXPECT_EQ(results.ranks[3].steps.layout.tp, 1);
-  EXPECT_EQ(results.ranks[0].steps.layout.pp, 0);
-  ASSERT_EQ(results.cluster.stages.size(), 2u);
-  EXPECT_THAT(results.cluster.stages[0].ranks, ElementsAre(0, 1));
-  EXPECT_THAT(results.cluster.stages[1].ranks, ElementsAre(2, 3));
-  EXPECT_EQ(results.cluster.stages[1].times.computing, 13);
-  EXPECT_EQ(results.cluster.stages[1].times.bubble, 10);
-  EXPECT_EQ(results.cluster.stages[0].times.bubble, 0);
+  EXPECT_EQ(results.ranks[3].at<RankSteps>().layout.pp, 1);
+  EXPECT_EQ(results.ranks[3].at<RankSteps>().layout.tp, 1);
+  EXPECT_EQ(results.ranks[0].at<RankSteps>().layout.pp, 0);
+  ASSERT_EQ(results.at<ClusterSteps>().stages.size(), 2u);
+  EXPECT_THAT(results.at<ClusterSteps>().stages[0].ranks, ElementsAre(0, 1));
+  EXPECT_THAT(results.at<ClusterSteps>().stages[1].ranks, ElementsAre(2, 3));
+  EXPECT_EQ(results.at<ClusterSteps>().stages[1].times.computing, 13);
+  EXPECT_EQ(results.at<ClusterSteps>().stages[1].times.bubble, 10);
+  EXPECT_EQ(results.at<ClusterSteps>().stages[0].times.bubble, 0);
 }
 
 TEST_F(AnalysisTest, WithoutDeviceEventsItSaysWhy) {
@@ -224,9 +224,9 @@ TEST_F(AnalysisTest, WithoutDeviceEventsItSaysWhy) {
   one.host("ProfilerStep#1", 0, 100);
   one.finish();
   const Results& results = analyse();
-  EXPECT_FALSE(results.ranks.at(0).breakdown);
+  EXPECT_EQ(results.ranks.at(0).get<Breakdown>(), nullptr);
   EXPECT_THAT(results.warnings, ElementsAre(testing::HasSubstr("no device events")));
-  EXPECT_TRUE(results.findings.empty());
+  EXPECT_TRUE(results.at<Findings>().empty());
 }
 
 TEST_F(AnalysisTest, EpochNanosecondsStayExact) {
@@ -235,7 +235,7 @@ TEST_F(AnalysisTest, EpochNanosecondsStayExact) {
   one.kernel("a", epoch, epoch + 1);
   one.kernel("b", epoch + 3, epoch + 7);
   one.finish();
-  const Breakdown b = analyse().ranks.at(0).breakdown.value();
+  const Breakdown b = analyse().ranks.at(0).at<Breakdown>();
   EXPECT_EQ(b.span, 7);
   EXPECT_EQ(b.computing, 5);
 }

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "profile/analysis/results.h"
+#include "profile/sections.h"
 #include "tests/support/job_traces.h"
 
 namespace ms::profile {
@@ -15,7 +15,7 @@ class BlameTest : public JobTest {
   std::vector<Finding> blame(int64_t lost) {
     std::vector<Finding> findings;
     findings.push_back({FindingKind::kExposedCommunication, lost, 0.5, 0, lost, ""});
-    blame_waiting(devices_, comms_, cross_, std::nullopt, findings);
+    blame_waiting(devices_, comms_, cross_, nullptr, findings);
     return findings;
   }
 };
@@ -24,11 +24,11 @@ class BlameTest : public JobTest {
 // the transfer of rank 1.
 TEST_F(BlameTest, AStarvedRankIsChargedForAllWhoStandStill) {
   load_chain();
-  const Results results = analyze(store_, kEverySection);
-  ASSERT_FALSE(results.findings.empty());
-  EXPECT_EQ(results.findings[0].kind, FindingKind::kDataLoading);
-  EXPECT_EQ(results.findings[0].worst_rank, 0);
-  EXPECT_EQ(results.findings[0].lost_ns, (18 + 18 + 18) * kUnit);
+  const Results results = analyze(store_, sections::every());
+  ASSERT_FALSE(results.at<Findings>().empty());
+  EXPECT_EQ(results.at<Findings>()[0].kind, FindingKind::kDataLoading);
+  EXPECT_EQ(results.at<Findings>()[0].worst_rank, 0);
+  EXPECT_EQ(results.at<Findings>()[0].lost_ns, (18 + 18 + 18) * kUnit);
 }
 
 TEST_F(BlameTest, TheLateRankIsNamedAndThePartsAddUp) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/ingest/load.h"
+#include "profile/sections.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_maker.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 std::string report_of(const std::string& folder, const std::string& title) {
   const Store store = load({folder}, {});
-  return html_report(store, analyze(store, kEverySection), title);
+  return html_report(store, analyze(store, sections::every()), title);
 }
 
 size_t count(const std::string& text, const std::string& what) {

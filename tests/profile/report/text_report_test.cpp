@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/ingest/load.h"
+#include "profile/sections.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_maker.h"
 
@@ -16,7 +17,7 @@ using testing::Not;
 
 std::string page(const std::vector<std::string>& files) {
   const Store store = load(files, {});
-  return analyze_text(store, analyze(store, kEverySection), {"traces"});
+  return analyze_text(store, analyze(store, sections::every()), {"traces"});
 }
 
 TEST(AnalyzeText, NamesTheThreeKernelsThatTakeMostOverAllRanks) {

@@ -1,5 +1,5 @@
 // The interval algebra against a bitmap at nanosecond resolution.
-#include "profile/analysis/intervals.h"
+#include "profile/intervals.h"
 
 #include <gtest/gtest.h>
 

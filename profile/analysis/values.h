@@ -1,0 +1,40 @@
+// Results by their type: what a section of the analysis computed, one value of each type.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <typeindex>
+#include <utility>
+
+#include "core/error.h"
+
+namespace ms::profile {
+
+class Values {
+ public:
+  template <class T>
+  T& set(T value) {
+    auto stored = std::make_shared<T>(std::move(value));
+    T& out = *stored;
+    by_type_[typeid(T)] = std::move(stored);
+    return out;
+  }
+  // Null if nothing computed it, or there was nothing to compute it from.
+  template <class T>
+  const T* get() const {
+    const auto found = by_type_.find(typeid(T));
+    return found == by_type_.end() ? nullptr : static_cast<const T*>(found->second.get());
+  }
+  // What a section that was asked for always computes.
+  template <class T>
+  const T& at() const {
+    const T* value = get<T>();
+    MS_CHECK(value != nullptr, "no result of type ", typeid(T).name());
+    return *value;
+  }
+
+ private:
+  std::map<std::type_index, std::shared_ptr<void>> by_type_;
+};
+
+}  // namespace ms::profile

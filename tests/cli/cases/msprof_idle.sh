@@ -1,0 +1,4 @@
+# Why streams wait.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof idle traces

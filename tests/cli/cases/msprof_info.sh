@@ -1,0 +1,4 @@
+# What the traces hold.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof info traces

@@ -1,0 +1,4 @@
+# Delays of launches.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof launch traces

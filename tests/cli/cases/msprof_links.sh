@@ -1,0 +1,4 @@
+# Bandwidth of collectives.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof links traces

@@ -1,0 +1,4 @@
+# Copies and allocations.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof memory traces

@@ -1,0 +1,4 @@
+# FLOP/s and the share of a peak.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof mfu traces --peak-tflops 0.001 --model-flops 2000000

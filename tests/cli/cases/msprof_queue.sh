@@ -1,0 +1,4 @@
+# Queues of streams.
+set -euo pipefail
+"$MS_BUILD/tests/make_trace" traces > made
+msprof queue traces --queue-limit 1

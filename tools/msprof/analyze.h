@@ -1,0 +1,17 @@
+// msprof analyze: the one page, where time is lost, largest first.
+#pragma once
+
+#include <memory>
+
+#include "tools/msprof/input_flags.h"
+#include "tools/msprof/output_flags.h"
+#include "tools/msprof/verb.h"
+
+namespace ms::tools::msprof {
+
+std::unique_ptr<Verb> analyze_verb();
+
+// What analyze does with default flags, for verbs that end in its page.
+int analyze(const InputFlags& input, const OutputFlags& output, const std::vector<std::string>& arguments);
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,28 @@
+#include "tools/msprof/convert.h"
+
+#include "tools/msprof/export.h"
+
+namespace ms::tools::msprof {
+namespace {
+
+class ConvertVerb final : public Verb {
+ public:
+  CLI::App* add(CLI::App& app) override {
+    CLI::App* verb = app.add_subcommand(
+        "convert",
+        "write Kineto-compatible Chrome JSON (TensorBoard, HTA), Perfetto's format, or our native format back");
+    verb->footer("Example: msprof convert traces --merge -o all.perfetto-trace");
+    flags_.add(*verb);
+    return verb;
+  }
+  int run(const std::vector<std::string>&) override { return flags_.run(); }
+
+ private:
+  ExportFlags flags_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> convert_verb() { return std::make_unique<ConvertVerb>(); }
+
+}  // namespace ms::tools::msprof

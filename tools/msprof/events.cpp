@@ -1,0 +1,34 @@
+#include "tools/msprof/events.h"
+
+#include "profile/query/sql.h"
+#include "tools/msprof/rows.h"
+
+namespace ms::tools::msprof {
+namespace {
+
+class EventsVerb final : public Verb {
+ public:
+  CLI::App* add(CLI::App& app) override {
+    CLI::App* verb = app.add_subcommand("events", "events as CSV for other tools");
+    verb->footer("Example: msprof events traces --where 'cat=kernel,name~gemm' --columns rank,name,ts,dur");
+    flags_.add(*verb);
+    verb->add_option("--where", where_, "Conditions: cat=kernel,name~nccl,dur>1000");
+    verb->add_option("--columns", columns_, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
+    return verb;
+  }
+
+  int run(const std::vector<std::string>& arguments) override {
+    const std::string sql = profile::events_query(where_, columns_);
+    return flags_.answer("events", flags_.input.paths(), sql, arguments);
+  }
+
+ private:
+  RowFlags flags_;
+  std::string where_, columns_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> events_verb() { return std::make_unique<EventsVerb>(); }
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,47 @@
+#include "tools/msprof/export.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "profile/convert.h"
+#include "tools/msprof/output_flags.h"
+
+namespace ms::tools::msprof {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+void ExportFlags::add(CLI::App& verb) {
+  input.add(verb);
+  verb.add_option("--step", step, "Only these steps: 10-12");
+  verb.add_option("-o,--output", output,
+                  "OUT.json, OUT.perfetto-trace or OUT.pftrace (each also with .gz or .zst), OUT.mstrace, or a folder")
+      ->required();
+  verb.add_flag("--merge", merge, "All ranks in one file, on one clock");
+  verb.add_option("--format", format, "In a folder: json or perfetto-trace, each also with .gz or .zst, or mstrace");
+}
+
+int ExportFlags::run() const {
+  const std::vector<std::string> inputs = input.paths();
+  if (inputs.empty()) return 0;
+  profile::Store store = input.load(inputs);
+  keep_steps(step, store);
+  const bool folder = output.ends_with('/') || std::filesystem::is_directory(output);
+  std::vector<std::string> paths;
+  if (folder && !merge) {
+    paths = profile::convert_ranks(store, output, profile::parse_export_format(format));
+  } else if (folder) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--merge makes one file, and -o ", output, " is a folder"));
+  } else if (store.ranks.size() > 1 && !merge) {
+    throw Error(ErrorCode::kInvalidArgument, cat(store.ranks.size(), " ranks do not fit into ", output,
+                                                 ": give --merge (one file, one clock), --rank N, or a folder as -o"));
+  } else {
+    profile::convert_merged(store, output, profile::export_format_of_path(output));
+    paths = {output};
+  }
+  print_paths(paths);
+  return input.exit_code(store);
+}
+
+}  // namespace ms::tools::msprof

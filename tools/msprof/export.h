@@ -1,0 +1,20 @@
+// What slice and convert share: writing traces.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/msprof/input_flags.h"
+
+namespace ms::tools::msprof {
+
+struct ExportFlags {
+  InputFlags input;
+  std::string step, output, format = "json.gz";
+  bool merge = false;
+
+  void add(CLI::App& verb);
+  int run() const;
+};
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,121 @@
+#include "tools/msprof/input_flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <thread>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/path_list.h"
+#include "profile/class_rules.h"
+#include "profile/ingest/load.h"
+#include "profile/slice.h"
+
+namespace ms::tools::msprof {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+// "100-2500.5" in microseconds.
+void parse_time_range(const std::string& text, profile::SliceOptions& options) {
+  double from = 0, to = 0;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, from);
+  const bool dash = first.ec == std::errc() && first.ptr < end && *first.ptr == '-';
+  const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
+  constexpr double kMost = 1e15;
+  if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to <= from || to > kMost) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--time-range ", text, ": expected A-B in microseconds since the first event of the trace"));
+  }
+  options.from_ns = static_cast<int64_t>(from * 1000);
+  options.to_ns = static_cast<int64_t>(to * 1000);
+}
+
+}  // namespace
+
+InputFlags::InputFlags() : threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {}
+
+void InputFlags::add(CLI::App& verb) {
+  verb.add_option("input", inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
+  verb.add_option("--rank", rank, "Only these ranks: 0-3,8");
+  verb.add_option("--threads", threads, "Threads that read, several files at once or parts of one, and analyse ranks")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--time-range", time_range, "Only these microseconds since the first event: A-B");
+  verb.add_option("--last-step", last_step, "keep, or drop what each rank does from the start of its last step on")
+      ->check(CLI::IsMember({"keep", "drop"}));
+  verb.add_flag("--strict", strict, "Exit 3 if any data was lost");
+  verb.add_option("--class-rules", class_rules,
+                  "JSON list of {\"name\": REGEX, \"class\": COMPUTATION|COMMUNICATION|MEMORY}, before our own rules");
+  verb.add_option("--rank-from-name", rank_from_name,
+                  "Of which rank a file is: the first group of this expression in its path, whatever the file says");
+  verb.add_flag("--force", force, "Accept files that contradict each other");
+}
+
+std::vector<std::string> InputFlags::paths() const { return core::expand_path_list(inputs, std::cin); }
+
+profile::Store InputFlags::load(const std::vector<std::string>& paths, bool keep_file_order) const {
+  profile::LoadOptions options;
+  options.ranks = parse_list(rank, "--rank");
+  options.threads = threads;
+  options.force = force;
+  options.rank_from_name = rank_from_name;
+  options.keep_file_order = keep_file_order;
+  if (!class_rules.empty()) options.class_rules = std::make_shared<profile::ClassRules>(class_rules);
+  profile::Store store = profile::load(paths, options);
+  for (const auto& [kind, issue] : store.stats.issues()) {
+    const std::string line = cat(kind, ": ", issue.count, " (", issue.example, "); ", issue.advice);
+    issue.severity == profile::Severity::kInfo ? core::log_info("profile.import", line)
+                                               : core::log_warning("profile.import", line);
+  }
+  if (!time_range.empty()) {
+    profile::SliceOptions range;
+    parse_time_range(time_range, range);
+    profile::slice(store, range);
+  }
+  if (last_step == "drop") profile::drop_last_steps(store);
+  return store;
+}
+
+int InputFlags::exit_code(const profile::Store& store) const {
+  if (!strict || !store.stats.data_loss()) return 0;
+  core::log_error("msprof", "--strict: data was lost, see the warnings above");
+  return core::exit_code(ErrorCode::kCorruptData);
+}
+
+std::vector<int64_t> parse_list(const std::string& text, const char* flag) {
+  std::vector<int64_t> out;
+  const auto fail = [&] {
+    throw Error(ErrorCode::kInvalidArgument, cat(flag, " ", text, ": expected numbers and ranges, as in 0-3,8"));
+  };
+  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+    int64_t first = 0;
+    auto [next, error] = std::from_chars(p, end, first);
+    if (error != std::errc() || first < 0) fail();
+    int64_t last = first;
+    if (next < end && *next == '-') {
+      std::tie(next, error) = [&] {
+        const auto result = std::from_chars(next + 1, end, last);
+        return std::pair(result.ptr, result.ec);
+      }();
+      if (error != std::errc() || last < first || last - first > 1'000'000) fail();
+    }
+    for (int64_t n = first; n <= last; ++n) out.push_back(n);
+    if (next < end && *next != ',') fail();
+    p = next + (next < end ? 1 : 0);
+  }
+  return out;
+}
+
+void keep_steps(const std::string& steps, profile::Store& store) {
+  if (steps.empty()) return;
+  profile::SliceOptions options;
+  options.steps = parse_list(steps, "--step");
+  profile::slice(store, options);
+}
+
+}  // namespace ms::tools::msprof

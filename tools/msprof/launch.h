@@ -1,0 +1,12 @@
+// msprof launch: how long kernels wait after their launch.
+#pragma once
+
+#include <memory>
+
+#include "tools/msprof/verb.h"
+
+namespace ms::tools::msprof {
+
+std::unique_ptr<Verb> launch_verb();
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,50 @@
+#include "tools/msprof/mfu.h"
+
+#include "profile/report/mfu_tables.h"
+#include "tools/msprof/section_verb.h"
+
+namespace ms::tools::msprof {
+namespace {
+
+class MfuVerb final : public Verb {
+ public:
+  CLI::App* add(CLI::App& app) override {
+    CLI::App* verb = app.add_subcommand("mfu", "FLOP/s, share of the peak, FLOPs per byte; which time they cover");
+    verb->footer("Example: msprof mfu traces --peak-tflops 1.2");
+    input_.add(*verb);
+    output_.add(*verb);
+    output_.add_top(*verb);
+    verb->add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device, for shares of it")
+        ->check(CLI::PositiveNumber);
+    verb->add_option("--model-flops", model_flops_,
+                     "FLOPs that the model needs for a step, all ranks together: MFU beside HFU")
+        ->check(CLI::PositiveNumber);
+    return verb;
+  }
+
+  int run(const std::vector<std::string>& arguments) override {
+    const std::vector<std::string> paths = input_.paths();
+    if (paths.empty()) return 0;
+    const profile::Store store = input_.load(paths);
+    profile::AnalysisOptions options;
+    options.steps = parse_list(output_.step, "--step");
+    const std::vector<profile::Mfu> ranks = profile::analyze_mfu(store, options);
+    const profile::Peak peak{peak_tflops_, model_flops_};
+    const auto tables = [&](int64_t top) { return profile::mfu_tables(ranks, peak, top); };
+    print_tables(
+        output_, [&] { return profile::json_report(store, tables(output_.top), output_.report("mfu", arguments)); },
+        tables);
+    return input_.exit_code(store);
+  }
+
+ private:
+  InputFlags input_;
+  OutputFlags output_;
+  double peak_tflops_ = 0, model_flops_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> mfu_verb() { return std::make_unique<MfuVerb>(); }
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,45 @@
+// The flags that say how results are printed, and printing tables by them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profile/report/csv_report.h"
+#include "profile/report/json_report.h"
+#include "profile/report/text_report.h"
+#include "tools/guard.h"
+
+namespace ms::tools::msprof {
+
+struct OutputFlags {
+  bool json = false, pretty = false;
+  std::string csv, step;
+  int64_t top = 10;
+
+  void add_json(CLI::App& verb);
+  void add(CLI::App& verb);  // --json, --pretty, --csv, --step
+  void add_top(CLI::App& verb);
+
+  profile::ReportOptions report(std::string command, const std::vector<std::string>& arguments) const {
+    return {std::move(command), arguments, top, pretty};
+  }
+};
+
+// Prints each line of paths that were written.
+void print_paths(const std::vector<std::string>& paths);
+
+// Prints a result that is shown as tables: as JSON, as CSV files, or as text. tables(top): of at most `top` rows each.
+template <class Json, class Tables>
+void print_tables(const OutputFlags& flags, Json&& json, Tables&& tables) {
+  if (flags.json) {
+    print(json());
+  } else if (!flags.csv.empty()) {
+    print_paths(profile::write_csv(tables(int64_t{0}), flags.csv));
+  } else {
+    print(profile::tables_text(tables(flags.top)));
+  }
+}
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,12 @@
+// msprof overlap: which classes of device work run at once.
+#pragma once
+
+#include <memory>
+
+#include "tools/msprof/verb.h"
+
+namespace ms::tools::msprof {
+
+std::unique_ptr<Verb> overlap_verb();
+
+}  // namespace ms::tools::msprof

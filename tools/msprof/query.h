@@ -1,0 +1,12 @@
+// msprof query: rows in answer to SQL.
+#pragma once
+
+#include <memory>
+
+#include "tools/msprof/verb.h"
+
+namespace ms::tools::msprof {
+
+std::unique_ptr<Verb> query_verb();
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,80 @@
+#include "tools/msprof/record.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "core/comm/launcher.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "profile/record/launch.h"
+#include "tools/msprof/analyze.h"
+
+namespace ms::tools::msprof {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+int64_t traces_in(const std::filesystem::path& folder) {
+  std::error_code absent;
+  const std::filesystem::directory_iterator entries(folder, absent);
+  return std::count_if(begin(entries), end(entries), [](const auto& e) { return e.path().extension() == ".mstrace"; });
+}
+
+class RecordVerb final : public Verb {
+ public:
+  CLI::App* add(CLI::App& app) override {
+    CLI::App* verb = app.add_subcommand(
+        "record",
+        "run a program and record it: mstrain by its --profile flags, any other MPI program by its MPI calls");
+    verb->footer("Example: msprof record -o traces -- mpirun -n 4 ./solver input.txt");
+    verb->add_option("command", command_, "The program as you would start it, behind --")->required();
+    verb->add_option("-o,--output", folder_, "Folder of the traces: profile_dir");
+    verb->add_option("--rank", rank_, "Only these ranks: 0-3,8");
+    verb->add_option("--step", step_, "Of mstrain: only these iterations: 10-12");
+    verb->add_option("--level", level_, "level0, level1 (MPI calls by name), or level2 of mstrain")
+        ->check(CLI::IsMember({"level0", "level1", "level2"}));
+    output_.add_json(*verb);
+    return verb;
+  }
+
+  // The exit code is the program's, or that of analyze.
+  int run(const std::vector<std::string>& arguments) override {
+    const std::filesystem::path folder = folder_.empty() ? "profile_dir" : folder_;
+    if (traces_in(folder) > 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat(folder.string(), " holds traces already; give a new folder with -o"));
+    }
+    profile::RecordOptions options{folder, parse_list(rank_, "--rank"), 0, -1, level_, command_};
+    if (const std::vector<int64_t> steps = parse_list(step_, "--step"); !steps.empty()) {
+      options.first_step = steps.front();
+      options.last_step = steps.back();
+    }
+    const int code =
+        profile::run_recorded(profile::recorded_command(options, core::library_of_ours("libmsuite_record.so")));
+    if (code != 0) core::log_error("msprof", cat(command_.front(), " ended with exit code ", code));
+    if (traces_in(folder) == 0) {
+      if (code != 0) return code;
+      throw Error(
+          ErrorCode::kNotFound,
+          cat(folder.string(), " holds no trace: the program called no MPI_Init, or none of its ranks was asked for"));
+    }
+    InputFlags input;
+    input.inputs = {folder.string()};
+    const int analyzed = analyze(input, output_, arguments);
+    return code != 0 ? code : analyzed;
+  }
+
+ private:
+  std::vector<std::string> command_;
+  std::string folder_, rank_, step_, level_;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> record_verb() { return std::make_unique<RecordVerb>(); }
+
+}  // namespace ms::tools::msprof

@@ -1,0 +1,26 @@
+#include "tools/msprof/slice.h"
+
+#include "tools/msprof/export.h"
+
+namespace ms::tools::msprof {
+namespace {
+
+class SliceVerb final : public Verb {
+ public:
+  CLI::App* add(CLI::App& app) override {
+    CLI::App* verb = app.add_subcommand("slice", "the given steps, ranks or times as a trace that opens everywhere");
+    verb->footer("Example: msprof slice traces --step 12 --merge -o step12.json.gz");
+    flags_.add(*verb);
+    return verb;
+  }
+  int run(const std::vector<std::string>&) override { return flags_.run(); }
+
+ private:
+  ExportFlags flags_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> slice_verb() { return std::make_unique<SliceVerb>(); }
+
+}  // namespace ms::tools::msprof
