@@ -323,7 +323,7 @@ void TrainerConfig::resolve(int world_size) {
     training.seq_length = model.max_position_embeddings / parts * parts;
   }
   if (training.global_batch_size == 0 && model_ranks > 0 && world_size >= model_ranks &&
-      training.micro_batch_size <= kMostSize) {
+      training.micro_batch_size > 0 && training.micro_batch_size <= kMostSize) {
     training.global_batch_size = training.micro_batch_size * (world_size / model_ranks);
   }
   model.resolve(training.seq_length);

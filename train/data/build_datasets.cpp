@@ -150,10 +150,11 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
     if (!lists.data_path.empty()) {
       if (samples[i] <= 0 || !matrix[i]) continue;
       const Blend blend = parse_blend(lists.data_path, "--data-path");
-      // Nobody has asked for the thousandth of the documents that the default split sets aside for a test.
-      if (i == 2 && config.has_default_split() && !builder.has_documents(blend, *matrix[i])) {
-        core::log_info("train.data", cat("no test set: of --split ", DataConfig::kDefaultSplit,
-                                         ", the default, the third share is less than a document of --data-path"));
+      // The splits of common scripts, 949,50,1 among them, leave a small data set's test without a document.
+      if (i == 2 && !builder.has_documents(blend, *matrix[i])) {
+        core::log_warning("train.data", cat("no test set: the third share of --split ",
+                                            config.split.empty() ? DataConfig::kDefaultSplit : config.split,
+                                            " is less than a document of each data set"));
         continue;
       }
       *out[i] = builder.blend(blend, i, *matrix[i], samples[i]);

@@ -23,8 +23,8 @@
 namespace ms::train {
 
 struct TrainValidTest {
-  // Null when no samples were asked for, when no *_data_path was given, or when --split gives it the share 0. A test
-  // set of the default split is null, too, where its share holds no document.
+  // Null when no samples were asked for, when no *_data_path was given, or when --split gives it the share 0. The
+  // test set is null, too, where its share of --split holds no document.
   std::unique_ptr<SampleSource> train, valid, test;
 };
 

@@ -316,12 +316,16 @@ TEST_F(BuildDatasets, StopsWhenTold) {
   }
 }
 
-TEST_F(BuildDatasets, TheDefaultSplitHasNoTestSetWhereItsShareIsLessThanADocument) {
+TEST_F(BuildDatasets, ThereIsNoTestSetWhereItsShareIsLessThanADocument) {
   config_.data_path = {dir_ / "a"};
-  config_.split.clear();
-  const TrainValidTest sets = build_datasets(config_, 7, 1, 10, 10, 10);
-  EXPECT_NE(sets.valid, nullptr);
-  EXPECT_EQ(sets.test, nullptr);
+  for (const char* split : {"", "949,50,1", "90,9.9,0.1"}) {
+    config_.split = split;
+    const TrainValidTest sets = build_datasets(config_, 7, 1, 10, 10, 10);
+    EXPECT_NE(sets.valid, nullptr);
+    EXPECT_EQ(sets.test, nullptr) << split;
+  }
+  config_.split = "90,5,5";
+  EXPECT_NE(build_datasets(config_, 7, 1, 10, 10, 10).test, nullptr);
 }
 
 TEST_F(BuildDatasets, Errors) {
@@ -331,8 +335,8 @@ TEST_F(BuildDatasets, Errors) {
     expect_error(code, says, [&] { build_datasets(config, 7, 1, 10, 10, 10); });
   };
   refuse(ErrorCode::kNotFound, "nothing.idx", [&](auto& c) { c.data_path = {dir_ / "nothing"}; });
-  refuse(ErrorCode::kInvalidArgument, "leaves none for test",
-         [&](auto& c) { c.data_path = {dir_ / "a"}, c.split = "90,9.9,0.1"; });
+  refuse(ErrorCode::kInvalidArgument, "leaves none for valid",
+         [&](auto& c) { c.data_path = {dir_ / "a"}, c.split = "90,0.1,9.9"; });
   write_set(dir_ / "one", 1, 0);
   refuse(ErrorCode::kInvalidArgument,
          "has 1 document, of which --split 969,30,1 leaves none for valid: a document is not divided. Give data of its "
