@@ -339,6 +339,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where, const std
 }
 
 Manifest read_manifest(const std::filesystem::path& directory) {
+  core::confine_reads(directory.string());
   const std::string path = (directory / kManifestName).string();
   return parse_manifest(core::read_text(path, kMaxManifestBytes), path, directory);
 }

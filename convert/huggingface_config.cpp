@@ -9,6 +9,7 @@
 #include "convert/detail/printable.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 #include "core/log.h"
 
 namespace ms::convert {
@@ -399,7 +400,7 @@ json read_json(const std::string& path, int64_t max_bytes) {
   try {
     return json::parse(text, check_depth);
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::kCorruptData, cat(path, ": not valid JSON: ", detail::printable(error.what())));
+    throw Error(ErrorCode::kCorruptData, cat(path, ": not valid JSON: ", core::json_error_text(error)));
   }
 }
 
@@ -442,8 +443,9 @@ HfConfig parse_hf_config(const json& object, std::string_view where, const Famil
 }
 
 HfConfig read_hf_config(const std::string& path, const Family* family) {
-  const std::string file =
-      std::filesystem::is_directory(path) ? (std::filesystem::path(path) / "config.json").string() : path;
+  const bool is_folder = std::filesystem::is_directory(path);
+  if (is_folder) core::confine_reads(path);
+  const std::string file = is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
   return parse_hf_config(read_json(file, kMaxConfigBytes), file, family);
 }
 

@@ -189,6 +189,7 @@ void HuggingFaceSink::write(int32_t target, int64_t first, int64_t count, const 
 
 void HuggingFaceSink::copy_tokenizer_files() const {
   if (options_.copy_from.empty()) return;
+  core::confine_reads(options_.copy_from);
   for (const auto& entry : fs::directory_iterator(options_.copy_from)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_regular_file() || !is_tokenizer_file(name)) continue;

@@ -19,6 +19,7 @@
 #include "convert/tensor_file.h"
 #include "convert/torch/state_dict.h"
 #include "core/error.h"
+#include "core/io/file.h"
 
 namespace ms::convert {
 namespace {
@@ -70,6 +71,7 @@ struct ChangedPiece {
 class Adapter {
  public:
   Adapter(const std::string& folder) : path_(folder) {
+    core::confine_reads(folder);
     config_ = read_json((fs::path(folder) / "adapter_config.json").string(), 16 << 20);
     const fs::path safetensors = fs::path(folder) / "adapter_model.safetensors";
     const fs::path bin = fs::path(folder) / "adapter_model.bin";

@@ -15,6 +15,7 @@
 #include "convert/tensor_file.h"
 #include "convert/torch/state_dict.h"
 #include "core/error.h"
+#include "core/io/file.h"
 
 namespace ms::convert {
 namespace {
@@ -326,6 +327,7 @@ std::string meta_sign(const std::string& folder) {
 
 std::unique_ptr<ckpt::Source> open_meta(const std::string& folder, const std::string& hf_cfg_dir,
                                         std::vector<std::string>& decisions) {
+  core::confine_reads(folder);
   return MetaCheckpoint(folder, hf_cfg_dir, decisions).source();
 }
 

@@ -8,6 +8,7 @@
 #include "convert/detail/printable.h"
 #include "core/error.h"
 #include "core/io/file.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {
@@ -33,7 +34,7 @@ ordered_json read_map(const std::string& path) {
   try {
     return ordered_json::parse(core::read_text(path, kMaxBytes));
   } catch (const nlohmann::json::exception& error) {
-    refuse(path, cat("not valid JSON: ", detail::printable(error.what())));
+    refuse(path, cat("not valid JSON: ", core::json_error_text(error)));
   }
 }
 

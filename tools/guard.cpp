@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 
 #include "core/comm/agree.h"
@@ -63,6 +64,8 @@ int run_guarded(std::string_view name, const std::function<int()>& body, const s
     return fail(e.code(), e.what(), true);
   } catch (const std::bad_alloc&) {
     return fail(core::ErrorCode::kOutOfMemory, "out of memory", true);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return fail(core::ErrorCode::kIo, core::cat("cannot look at ", e.path1().string(), ": ", e.code().message()), true);
   } catch (const std::exception& e) {
     return fail(core::ErrorCode::kInternal, core::cat("internal error: ", e.what(), ". Please report it."), true);
   }

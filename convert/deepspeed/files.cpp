@@ -103,7 +103,10 @@ std::string first_model_states(const fs::path& folder) {
 
 fs::path deepspeed_folder(const fs::path& path, const char* pointer) {
   const fs::path file = path / pointer;
-  if (!fs::exists(file)) return path;
+  if (!fs::exists(file)) {
+    core::confine_reads(path.string());
+    return path;
+  }
   const core::File opened = core::File::open_read(file.string());
   std::string tag(static_cast<size_t>(std::min(opened.size_bytes(), kMaxTagBytes)), '\0');
   opened.pread(std::as_writable_bytes(std::span(tag)), 0);
@@ -114,6 +117,7 @@ fs::path deepspeed_folder(const fs::path& path, const char* pointer) {
     throw Error(ErrorCode::kCorruptData,
                 cat(file.string(), ": names ", printable(tag), ", which is no folder beside it"));
   }
+  core::confine_reads((path / tag).string());
   return path / tag;
 }
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <utility>
 
 #include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/io/file.h"
 #include "core/log.h"
 
 namespace ms::convert {
@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 using core::cat;
 using core::Error;
 using core::ErrorCode;
+
+constexpr int64_t kMaxTrackerBytes = 4096;
 
 }  // namespace
 
@@ -50,10 +52,7 @@ std::vector<fs::path> megatron_iterations(const fs::path& root, const std::funct
 fs::path choose_megatron_iteration(const fs::path& root, const std::function<bool(const fs::path&)>& holds) {
   const fs::path tracker = root / kMegatronTracker;
   if (fs::exists(tracker)) {
-    std::ifstream file(tracker, std::ios::binary);
-    char bytes[64] = {};
-    file.read(bytes, sizeof bytes - 1);
-    std::string text(bytes);
+    std::string text = core::read_text(tracker.string(), kMaxTrackerBytes);
     text.erase(text.find_last_not_of(" \t\r\n") + 1);
     if (text == kMegatronRelease) return root / text;
     int64_t iteration = -1;

@@ -9,6 +9,7 @@
 #include "convert/detail/printable.h"
 #include "convert/megatron/iterations.h"
 #include "core/error.h"
+#include "core/io/file.h"
 #include "core/log.h"
 
 namespace ms::convert {
@@ -87,6 +88,7 @@ int chunks_of_stage(const MegatronArgs& args, int pp, const PipelineExtras& extr
 }
 
 MegatronTree open_iteration(const fs::path& folder, const PipelineExtras& asked) {
+  core::confine_reads(folder.string());
   if (!holds_ranks(folder)) {
     throw Error(ErrorCode::kCorruptData, cat(folder.string(), ": no mp_rank_* folder in it"));
   }

@@ -256,6 +256,7 @@ struct DcpReader::Cache {
 };
 
 DcpReader::DcpReader(const std::string& folder) : folder_(folder), cache_(std::make_unique<Cache>()) {
+  core::confine_reads(folder);
   Metadata(*this, (fs::path(folder) / kMetadataName).string()).read();
 }
 

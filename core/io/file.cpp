@@ -10,12 +10,16 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
 
 namespace ms::core {
 namespace {
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const char* what, const std::string& path, int error) {
   const bool absent = error == ENOENT || error == ENOTDIR;
@@ -28,6 +32,66 @@ int open_retrying(const std::string& path, int flags) {
     const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
     if (fd >= 0 || errno != EINTR) return fd;
   }
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+void refuse_irregular(const std::string& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return;
+  throw Error(ErrorCode::kIo, cat("cannot read ", path, ": it is ", kind_of(status.st_mode), ", not a regular file"));
+}
+
+// The folders of confine_reads, as they were spelled, absolute.
+class Confined {
+ public:
+  void add(const std::string& folder) {
+    std::lock_guard lock(mutex_);
+    folders_.insert(spelling(folder));
+  }
+  // The innermost one that the path lies in by its spelling; empty: none.
+  std::string holding(const std::string& path) const {
+    std::lock_guard lock(mutex_);
+    if (folders_.empty()) return "";
+    for (fs::path above = fs::path(spelling(path)).parent_path();; above = above.parent_path()) {
+      if (folders_.contains(above.string())) return above.string();
+      if (above == above.parent_path()) return "";
+    }
+  }
+
+ private:
+  static std::string spelling(const std::string& path) {
+    fs::path plain = fs::absolute(path).lexically_normal();
+    if (!plain.has_filename()) plain = plain.parent_path();  // "a/" is a
+    return plain.string();
+  }
+  mutable std::mutex mutex_;
+  std::set<std::string> folders_;
+};
+
+Confined& confined() {
+  static Confined all;
+  return all;
+}
+
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  const fs::path relative = path.lexically_relative(folder);
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+void refuse_link_out(const std::string& path) {
+  const std::string folder = confined().holding(path);
+  if (folder.empty()) return;
+  const fs::path real = fs::canonical(path), home = fs::canonical(folder);
+  if (lies_in(real, home)) return;
+  const fs::path revisions = home.parent_path();
+  if (revisions.filename() == "snapshots" && lies_in(real, revisions.parent_path() / "blobs")) return;
+  throw Error(ErrorCode::kCorruptData, cat(path, " is a link out of the folder ", folder, ", to ", real.string(),
+                                           "; such a link is not followed: put the file itself there"));
 }
 
 std::atomic<FileOps*> test_ops{nullptr};
@@ -74,13 +138,23 @@ FileOps& file_ops() {
   return ops != nullptr ? *ops : real;
 }
 
+void confine_reads(const std::string& folder) { confined().add(folder); }
+
+void check_readable(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
+  refuse_irregular(path, status);  // before it is opened, which may do something to a device
+  refuse_link_out(path);
+}
+
 File File::open_read(const std::string& path) {
-  const int fd = open_retrying(path, O_RDONLY);
+  check_readable(path);
+  const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);  // if it has become a FIFO since
   if (fd < 0) fail("open", path, errno);
   File file(fd, path);
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail("stat", path, errno);
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kIo, cat("cannot read ", path, ": not a regular file"));
+  refuse_irregular(path, status);
   return file;
 }
 

@@ -36,7 +36,9 @@ FileOps& file_ops();
 class File {
  public:
   File() = default;
-  // An existing regular file. Throws kNotFound, or kIo (also for a directory or a device).
+  // An existing regular file; a link is followed, but see confine_reads. Never waits, as a FIFO would make it. Throws
+  // kNotFound, kIo (also for a folder, a FIFO, a socket, a device or a loop of links), and kCorruptData for a link out
+  // of a confined folder.
   static File open_read(const std::string& path);
   // An existing file, read and write, content kept. Throws as open_read.
   static File open_write(const std::string& path);
@@ -79,7 +81,17 @@ class File {
   std::string path_;
 };
 
-// The whole file as text; throws kNotFound, kIo, and kCorruptData if it is larger than max_bytes.
+// From now on no file below `folder` is opened for reading if its real path lies outside: a checkpoint that others made
+// cannot have other files of this machine read. Who opens a checkpoint's folder calls this once; the readers below need
+// not know. That `folder` itself is, or lies behind, a link does not matter. Allowed is also what the Hugging Face
+// hub's cache does: links from snapshots/REVISION to the blobs folder beside snapshots. The rule is one of the process,
+// like unveil(2), and never taken back. Thread-safe.
+void confine_reads(const std::string& folder);
+
+// Throws what File::open_read would for this path: before other libraries open it.
+void check_readable(const std::string& path);
+
+// The whole file as text; throws as File::open_read, and kCorruptData if it is larger than max_bytes.
 std::string read_text(const std::string& path, int64_t max_bytes);
 
 // Writes `text` beside `path`, fsyncs, renames over it, fsyncs the directory: readers see the old or the new, never a

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/io/detail/placing_driver.h"
 #include "core/io/detail/zstd_filter.h"
+#include "core/io/file.h"
 
 namespace ms::core {
 namespace {
@@ -130,6 +131,7 @@ H5File H5File::open_write(const std::string& path) {
 }
 
 H5File H5File::open_read(const std::string& path) {
+  check_readable(path);
   silence();
   const Handle access(access_properties(), H5Pclose);
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access);

@@ -33,7 +33,7 @@ class H5File {
  public:
   static H5File create(const std::string& path);      // replaces; throws kIo
   static H5File open_write(const std::string& path);  // throws kIo
-  static H5File open_read(const std::string& path);   // throws kCorruptData if it is not a whole HDF5 file
+  static H5File open_read(const std::string& path);   // throws as File::open_read; kCorruptData: no whole HDF5 file
 
   H5File(H5File&& other) noexcept : id_(other.id_), writable_(other.writable_), path_(std::move(other.path_)) {
     other.id_ = -1;

@@ -1,5 +1,7 @@
 #include "core/io/json.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace ms::core {
@@ -38,12 +40,32 @@ nlohmann::json parse_json(std::string_view text, std::string_view where,
   try {
     return nlohmann::json::parse(text, filter);
   } catch (const nlohmann::json::exception& e) {
-    std::string reason = std::string(e.what()).substr(0, 200);  // it quotes the text, which may be anything
-    for (char& c : reason) {
-      if (c < ' ' || c > '~') c = '?';
-    }
-    throw Error(ErrorCode::kCorruptData, cat(where, ": not JSON: ", reason));
+    throw Error(ErrorCode::kCorruptData, cat(where, ": not JSON: ", json_error_text(e)));
   }
+}
+
+std::string json_error_text(const nlohmann::json::exception& error) {
+  std::string text = error.what();
+  if (const size_t id = text.find("] "); text.starts_with("[json.exception.") && id != std::string::npos) {
+    text.erase(0, id + 2);
+  }
+  for (const std::string_view start : {"parse error: ", "parse error at "}) {
+    if (text.starts_with(start)) text.erase(0, start.size());
+  }
+  const std::string_view quote = "; last read: '";
+  if (const size_t begin = text.find(quote); begin != std::string::npos) {
+    const size_t expected = text.rfind("'; expected ");
+    text.erase(begin, expected == std::string::npos || expected < begin ? std::string::npos : expected + 1 - begin);
+  }
+  text.resize(std::min<size_t>(text.size(), 200));
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
+}
+
+std::string dump_json(const nlohmann::json& document) {
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 const nlohmann::json& json_member(const nlohmann::json& object, const char* key, std::string_view where) {

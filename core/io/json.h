@@ -13,6 +13,13 @@ namespace ms::core {
 nlohmann::json parse_json(std::string_view text, std::string_view where,
                           const nlohmann::json::parser_callback_t& filter = nullptr);
 
+// What is wrong, in the reader's words: "line 1, column 9: syntax error while parsing value - invalid literal". The
+// library's own text begins with its identifier and quotes what it last read, which may be any bytes.
+std::string json_error_text(const nlohmann::json::exception& error);
+
+// The document on one line; bytes of strings that are not UTF-8, as a path may have them, become U+FFFD.
+std::string dump_json(const nlohmann::json& document);
+
 // Members of an object; throw kCorruptData naming `where` and the key when absent or of another type.
 const nlohmann::json& json_member(const nlohmann::json& object, const char* key, std::string_view where);
 int64_t json_integer(const nlohmann::json& object, const char* key, std::string_view where);

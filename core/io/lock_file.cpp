@@ -80,7 +80,8 @@ bool is_named(int fd, const std::string& path) {
 LockFile::LockFile(const std::string& path, double patience_s) {
   do {
     if (fd_ >= 0) ::close(fd_);
-    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    // A link is not followed: what it leads to would be overwritten below.
+    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd_ < 0) {
       throw Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
                   cat("cannot open ", path, ": ", std::strerror(errno)));
@@ -100,7 +101,7 @@ LockFile::LockFile(const std::string& path, double patience_s) {
 LockFile::~LockFile() { ::close(fd_); }
 
 void wait_for_heir(const std::string& path, double patience_s) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return;
   take(fd, path, LOCK_SH, patience_s);
   ::close(fd);

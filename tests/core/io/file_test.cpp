@@ -1,6 +1,8 @@
 #include "core/io/file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -47,6 +49,63 @@ TEST_F(FileTest, PreallocateSetsTheSize) {
 TEST_F(FileTest, AbsentFileIsNotFoundAndAFolderIsNoFile) {
   EXPECT_EQ(code_of([&] { File::open_read(at("none")); }), ErrorCode::kNotFound);
   EXPECT_EQ(code_of([&] { File::open_read(folder_.path().string()); }), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, WhatIsNoRegularFileIsRefusedAtOnce) {
+  namespace fs = std::filesystem;
+  using testing::HasSubstr;
+  ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", at("device"));
+  fs::create_symlink(at("loop"), at("loop"));
+  const auto refused = [&](const std::string& name) {
+    const test::Thrown thrown = test::thrown_by([&] { File::open_read(at(name)); });
+    EXPECT_EQ(thrown.code, ErrorCode::kIo) << name;
+    return thrown.text;
+  };
+  EXPECT_THAT(refused("fifo"), HasSubstr("a FIFO, not a regular file"));
+  EXPECT_THAT(refused("device"), HasSubstr("a device, not a regular file"));
+  EXPECT_THAT(refused("loop"), HasSubstr("symbolic links"));
+  EXPECT_EQ(code_of([&] { read_text(at("fifo"), 10); }), ErrorCode::kIo);
+}
+
+TEST_F(FileTest, ConfinedFolderIsNotReadThroughLinksOutOfIt) {
+  namespace fs = std::filesystem;
+  const fs::path top = folder_.path(), inside = top / "checkpoint";
+  fs::create_directories(inside / "rank");
+  write_text_atomically((top / "secret").string(), "secret");
+  write_text_atomically((inside / "data").string(), "data");
+  fs::create_symlink(top / "secret", inside / "out");
+  fs::create_symlink("../secret", inside / "relative");
+  fs::create_symlink("data", inside / "in");
+  fs::create_directory_symlink(top, inside / "parent");
+  fs::create_directory_symlink(inside, top / "name");
+  EXPECT_EQ(read_text((inside / "out").string(), 10), "secret");  // nothing has been confined
+  confine_reads(inside.string() + "/");
+  for (const char* name : {"out", "relative", "parent/secret"}) {
+    const test::Thrown thrown = test::thrown_by([&] { read_text((inside / name).string(), 10); });
+    EXPECT_EQ(thrown.code, ErrorCode::kCorruptData) << name;
+    EXPECT_THAT(thrown.text, testing::HasSubstr("is a link out of the folder")) << name;
+  }
+  for (const char* name : {"data", "in", "rank/../in", "parent/checkpoint/data"}) {
+    EXPECT_EQ(read_text((inside / name).string(), 10), "data") << name;
+  }
+  confine_reads((top / "name").string());  // itself a link: what it leads to is the folder
+  EXPECT_EQ(read_text((top / "name" / "in").string(), 10), "data");
+  EXPECT_EQ(code_of([&] { read_text((top / "name" / "out").string(), 10); }), ErrorCode::kCorruptData);
+}
+
+TEST_F(FileTest, ConfinedSnapshotOfTheHubsCacheReadsItsBlobs) {
+  namespace fs = std::filesystem;
+  const fs::path model = folder_.path() / "models--x", snapshot = model / "snapshots" / "abc";
+  fs::create_directories(snapshot);
+  fs::create_directories(model / "blobs");
+  write_text_atomically((model / "blobs" / "0123").string(), "blob");
+  write_text_atomically((model / "other").string(), "other");
+  fs::create_symlink("../../blobs/0123", snapshot / "config.json");
+  fs::create_symlink("../../other", snapshot / "other");
+  confine_reads(snapshot.string());
+  EXPECT_EQ(read_text((snapshot / "config.json").string(), 10), "blob");
+  EXPECT_EQ(code_of([&] { read_text((snapshot / "other").string(), 10); }), ErrorCode::kCorruptData);
 }
 
 TEST_F(FileTest, MovedFromIsClosedAndAssignmentClosesTheOld) {
