@@ -8,6 +8,7 @@
 
 #include "ckpt/box.h"
 #include "ckpt/execute.h"
+#include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
 
@@ -39,9 +40,18 @@ class MergedSource final : public Source {
   const CheckpointInfo& info() const override { return sources_[0]->info(); }
   const ShardTable& shards() const override { return sources_[0]->shards(); }
   std::string describe(int32_t shard) const override { return sources_[0]->describe(shard) + ", merged"; }
+  // A source that streams holds a chunk for each thread and one more. If that is more than its share, none streams: a
+  // chunk is then read whole once, for its checksum, and what is wanted later comes from the page cache.
   void expect_stream(int64_t cache_bytes, int threads) override {
     const auto share = cache_bytes / static_cast<int64_t>(sources_.size());
+    if (share < (threads + 1) * kChunkBytes) return;
     for (const auto& source : sources_) source->expect_stream(share, threads);
+  }
+  // What read() holds, and the chunk that a source reads to check it.
+  int64_t scratch_bytes() const override {
+    int64_t of_sources = 0;
+    for (const auto& source : sources_) of_sources = std::max(of_sources, source->scratch_bytes());
+    return kPieceElements * static_cast<int64_t>(sizeof(double) + 2 * sizeof(float)) + kChunkBytes + of_sources;
   }
 
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {

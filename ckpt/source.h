@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ckpt/shard_table.h"
 #include "core/transformer_config.h"
@@ -23,6 +24,14 @@ struct CheckpointInfo {
   core::TransformerConfig model;                          // resolved; vocab_size is the true size
   nlohmann::json model_extra = nlohmann::json::object();  // further keys of the manifest's "model", e.g. family
   nlohmann::json common = nlohmann::json::object();       // consumed_train_samples, scheduler, rng, step, ..
+};
+
+// What a checkpoint's files hold besides its tensors.
+struct Leftover {
+  std::string name;    // of the tensor or entry
+  std::string place;   // the file it is in
+  std::string why;     // it is left out: "the index names another file for it"
+  bool again = false;  // a tensor of this name is read from elsewhere
 };
 
 class Source {
@@ -53,6 +62,9 @@ class Source {
 
   // File and place of a shard, for messages: "iter_0000100/rank_00003.h5:/model/decoder.final_layernorm.weight".
   virtual std::string describe(int32_t shard) const = 0;
+
+  // Not read, and lost by a conversion.
+  virtual std::vector<Leftover> leftovers() const { return {}; }
 
   // The tensor's logical hash (logical_hash.h) if the format stores it.
   virtual std::optional<uint64_t> logical_xxh3(const std::string& /*key*/, core::TensorRole /*role*/) const {

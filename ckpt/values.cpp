@@ -4,13 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "ckpt/box.h"
-#include "ckpt/plan.h"
+#include "ckpt/detail/paired_reading.h"
+#include "ckpt/detail/typed_values.h"
 #include "core/error.h"
-#include "kernels/bf16.h"
-#include "kernels/fp16.h"
 
 namespace ms::ckpt {
 namespace {
@@ -19,44 +20,10 @@ using core::cat;
 using core::DType;
 using core::Error;
 using core::ErrorCode;
+using detail::to_double;
+using detail::with_type;
 
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-
-// Calls use(element type) for the dtype.
-template <class Use>
-auto with_type(DType dtype, const Use& use) {
-  switch (dtype) {
-    case DType::kFp32:
-      return use(float());
-    case DType::kFp64:
-      return use(double());
-    case DType::kBf16:
-      return use(kernels::bf16());
-    case DType::kFp16:
-      return use(kernels::fp16());
-    case DType::kInt8:
-      return use(int8_t());
-    case DType::kUInt8:
-    case DType::kBool:
-      return use(uint8_t());
-    case DType::kInt16:
-      return use(int16_t());
-    case DType::kUInt16:
-      return use(uint16_t());
-    case DType::kInt32:
-      return use(int32_t());
-    case DType::kInt64:
-      return use(int64_t());
-  }
-  throw Error(ErrorCode::kUnsupported, cat("values of ", core::dtype_name(dtype), " cannot be looked at"));
-}
-
-double to_double(kernels::bf16 value) { return kernels::to_float(value); }
-double to_double(kernels::fp16 value) { return kernels::to_float(value); }
-template <class T>
-double to_double(T value) {
-  return static_cast<double>(value);
-}
 
 // The tensor's shards that are not replicas, cut into boxes of at most kPieceBytes.
 void for_each_piece(const ShardTable& table, int32_t tensor,
@@ -120,70 +87,122 @@ TensorStatistics tensor_statistics(Source& source, int32_t tensor, int bins) {
   return result;
 }
 
-std::optional<ValueDifference> compare_values(Source& a, int32_t tensor_a, Source& b, int32_t tensor_b) {
-  const ShardTable& table = a.shards();
-  const auto shape_span = table.global_shape(tensor_a), shape_b = b.shards().global_shape(tensor_b);
-  const core::Dims shape(shape_span.begin(), shape_span.end());
-  MS_CHECK(std::equal(shape.begin(), shape.end(), shape_b.begin(), shape_b.end()), "shapes differ");
-  ValueDifference result;
-  double difference_squares = 0, a_squares = 0;
-  int64_t first = std::numeric_limits<int64_t>::max();
-  // What is read at a time of a, as targets of a plan that fills the same from b.
-  ShardTable pieces;
-  std::vector<std::pair<int32_t, Box>> places;
-  for_each_piece(table, tensor_a, [&](int32_t shard, const Box& box) {
-    core::ShardedTensor piece = table[static_cast<size_t>(shard)];
-    for (size_t axis = 0; axis < box.offset.size(); ++axis) piece.global_offset[axis] += box.offset[axis];
-    piece.local_shape = box.extent;
-    pieces.push_back(piece);
-    places.emplace_back(shard, box);
-  });
-  Planner planner(b.shards(), pieces);
-  std::vector<std::byte> bytes_a, bytes_b;
-  for (size_t p = 0; p < places.size(); ++p) {
-    const auto& [shard, box] = places[p];
-    const core::ShardedTensor piece = pieces[p];
-    const DType dtype = piece.dtype;
-    const int64_t count = core::num_elements(box.extent);
-    bytes_a.resize(static_cast<size_t>(count * core::size_of(dtype)));
-    bytes_b.resize(bytes_a.size());
-    a.read(shard, box.offset, box.extent, bytes_a.data());
-    planner.copies_of(static_cast<int32_t>(p), [&](const CopyRegion& copy) {
-      b.read_into(copy.source_shard, copy.source_offset, copy.extent, bytes_b.data(), piece.local_shape,
-                  copy.target_offset);
-    });
-    result.elements += count;
-    with_type(dtype, [&](auto type) {
-      for (int64_t i = 0; i < count; ++i) {
-        auto other = type;
-        std::memcpy(&type, bytes_a.data() + static_cast<size_t>(i) * sizeof type, sizeof type);
-        std::memcpy(&other, bytes_b.data() + static_cast<size_t>(i) * sizeof type, sizeof type);
-        const double x = to_double(type), y = to_double(other);
-        const bool finite = std::isfinite(x) && std::isfinite(y);
-        if (finite) a_squares += x * x;
-        if (std::memcmp(&type, &other, sizeof type) == 0) continue;
-        ++result.differing;
-        result.max_abs = std::max(result.max_abs, finite ? std::abs(x - y) : std::numeric_limits<double>::infinity());
-        if (finite) difference_squares += (x - y) * (x - y);
-        core::Dims place(piece.global_offset);
-        int64_t rest = i;
-        for (size_t axis = place.size(); axis-- > 0; rest /= piece.local_shape[axis]) {
-          place[axis] += rest % piece.local_shape[axis];
-        }
-        if (const int64_t flat = flat_index(shape, place); flat < first) {
-          first = flat;
-          result.first = place;
-          result.first_a = x;
-          result.first_b = y;
-        }
-      }
-    });
+namespace {
+
+// What the pieces of a tensor add up to. Sums are kept by piece and added in order: the result does not depend on which
+// thread was first.
+struct Tally {
+  ValueDifference difference;
+  int64_t first = std::numeric_limits<int64_t>::max();  // flat index in the tensor
+  std::map<size_t, std::pair<double, double>> squares;  // by piece: of a, of a - b
+};
+
+core::Dims global_place(const core::ShardedTensor& piece, int64_t flat) {
+  core::Dims place(piece.global_offset);
+  for (size_t axis = place.size(); axis-- > 0; flat /= piece.local_shape[axis]) {
+    place[axis] += flat % piece.local_shape[axis];
   }
-  if (result.differing == 0) return std::nullopt;
-  result.relative_l2 = a_squares > 0            ? std::sqrt(difference_squares / a_squares)
-                       : difference_squares > 0 ? std::numeric_limits<double>::infinity()
-                                                : 0;
-  return result;
+  return place;
+}
+
+template <class T>
+double sum_of_squares(const std::byte* data, int64_t count) {
+  double sums[4] = {};
+  T value;
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(&value, data + static_cast<size_t>(i) * sizeof value, sizeof value);
+    const double x = to_double(value);
+    if (std::isfinite(x)) sums[i % 4] += x * x;
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+template <class T>
+Tally compare_piece(const detail::PairedPiece& piece) {
+  Tally tally;
+  const int64_t count = core::num_elements(piece.place.local_shape);
+  tally.difference.elements = count;
+  auto& [a_squares, difference_squares] = tally.squares[piece.number];
+  a_squares = sum_of_squares<T>(piece.a.data(), count);
+  if (std::memcmp(piece.a.data(), piece.b.data(), piece.a.size()) == 0) return tally;
+  T left, right;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i) * sizeof left;
+    if (std::memcmp(piece.a.data() + at, piece.b.data() + at, sizeof left) == 0) continue;
+    std::memcpy(&left, piece.a.data() + at, sizeof left);
+    std::memcpy(&right, piece.b.data() + at, sizeof right);
+    const double x = to_double(left), y = to_double(right);
+    const bool finite = std::isfinite(x) && std::isfinite(y);
+    ValueDifference& found = tally.difference;
+    ++found.differing;
+    found.max_abs = std::max(found.max_abs, finite ? std::abs(x - y) : std::numeric_limits<double>::infinity());
+    if (finite) difference_squares += (x - y) * (x - y);
+    const core::Dims place = global_place(piece.place, i);
+    const int64_t flat = flat_index(piece.place.global_shape, place);
+    if (flat >= tally.first) continue;
+    tally.first = flat;
+    found.first = place;
+    found.first_a = x;
+    found.first_b = y;
+  }
+  return tally;
+}
+
+void add(Tally& all, Tally piece) {
+  all.difference.elements += piece.difference.elements;
+  all.difference.differing += piece.difference.differing;
+  all.difference.max_abs = std::max(all.difference.max_abs, piece.difference.max_abs);
+  if (piece.first < all.first) {
+    all.first = piece.first;
+    all.difference.first = piece.difference.first;
+    all.difference.first_a = piece.difference.first_a;
+    all.difference.first_b = piece.difference.first_b;
+  }
+  all.squares.merge(piece.squares);
+}
+
+}  // namespace
+
+std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b, std::span<const TensorPair> pairs,
+                                                           const CompareOptions& options) {
+  const ShardTable &first = a.shards(), &second = b.shards();
+  for (const TensorPair& pair : pairs) {
+    const auto shape = first.global_shape(pair.a), other = second.global_shape(pair.b);
+    if (std::equal(shape.begin(), shape.end(), other.begin(), other.end()) &&
+        first.dtype(pair.a) == second.dtype(pair.b)) {
+      continue;
+    }
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(first.key(pair.a), ": ", core::dtype_name(first.dtype(pair.a)), shape, " cannot be compared with ",
+                    core::dtype_name(second.dtype(pair.b)), other));
+  }
+  std::vector<Tally> tallies(pairs.size());
+  std::mutex mutex;
+  detail::PairedReadingOptions how;
+  how.threads = options.threads;
+  how.stopped = options.stopped;
+  how.progress = options.progress;
+  detail::PairedReading reading(a, b, pairs, how);
+  reading.run([&](const detail::PairedPiece& piece) {
+    Tally tally = with_type(piece.place.dtype, [&](auto type) { return compare_piece<decltype(type)>(piece); });
+    std::lock_guard lock(mutex);
+    add(tallies[piece.pair], std::move(tally));
+  });
+  std::vector<std::optional<ValueDifference>> differences;
+  for (Tally& tally : tallies) {
+    differences.emplace_back();
+    if (tally.difference.differing == 0) continue;
+    double a_squares = 0, squares = 0;
+    for (const auto& [number, sums] : tally.squares) {
+      a_squares += sums.first;
+      squares += sums.second;
+    }
+    tally.difference.relative_l2 = a_squares > 0 ? std::sqrt(squares / a_squares)
+                                   : squares > 0 ? std::numeric_limits<double>::infinity()
+                                                 : 0;
+    differences.back() = std::move(tally.difference);
+  }
+  return differences;
 }
 
 }  // namespace ms::ckpt

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ckpt/source.h"
@@ -30,7 +31,19 @@ struct ValueDifference {
   double first_a = 0, first_b = 0;
 };
 
-// Compares two tensors of the same name, role, shape and dtype element by element; nothing if no bit differs.
-std::optional<ValueDifference> compare_values(Source& a, int32_t tensor_a, Source& b, int32_t tensor_b);
+struct TensorPair {
+  int32_t a = 0, b = 0;  // tensors of two tables; same global shape
+};
+
+struct CompareOptions {
+  int threads = 1;                                            // each holds about 24 MiB
+  std::function<bool()> stopped;                              // throws kIo "interrupted" when true; may be empty
+  std::function<void(int64_t done, int64_t total)> progress;  // bytes of a; from one thread at a time; may be empty
+};
+
+// Compares tensors of the same shape and dtype element by element, each read once: for every pair what differs, nothing
+// where no bit does. Throws kInvalidArgument if a shape or a dtype differs, and as Source::read.
+std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b, std::span<const TensorPair> pairs,
+                                                           const CompareOptions& options = {});
 
 }  // namespace ms::ckpt

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -14,10 +15,10 @@
 #include "ckpt/commit.h"
 #include "ckpt/detail/deal.h"
 #include "ckpt/detail/rank_file.h"
+#include "ckpt/layout.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/manifest.h"
 #include "ckpt/plan.h"
-#include "ckpt/values.h"
 #include "core/comm/agree.h"
 #include "core/error.h"
 #include "core/io/file.h"
@@ -72,6 +73,7 @@ class Verifier {
     report_.bytes = total_ = manifest_.tensor_bytes();
     check_files();
     check_coverage_of_all();
+    check_model();
     keep_as_first();
     if (options_.fast) return;
     take_part();
@@ -162,6 +164,57 @@ class Verifier {
       if (manifest_.places[before].file == manifest_.places[here].file && end > begin) {
         add({manifest_.file_of(here).name, tensor_name(here), begin, end,
              cat("these bytes also belong to ", tensor_name(before))});
+      }
+    }
+  }
+
+  // Are the parameters those of the model that the manifest describes?
+  void check_model() {
+    const core::TransformerConfig& model = manifest_.info.model;
+    const ShardTable& boxes = manifest_.boxes;
+    const auto stored = static_cast<int64_t>(boxes.num_tensors());
+    if (model.num_layers <= 0) return;  // it describes none
+    const auto add_text = [&](std::string tensor, std::string text) {
+      add({kManifestName, std::move(tensor), -1, -1, std::move(text)});
+    };
+    // Every layer and every expert has tensors of its own: more of them than tensors need not be listed.
+    const int64_t layers = model.num_layers + std::max<int64_t>(model.mtp_num_layers, 0);
+    if (layers > stored || model.num_experts > stored || layers * model.num_experts > 64 * stored) {
+      return add_text("", cat("the model has ", layers, " layers and ", model.num_experts, " experts, but only ",
+                              stored, " tensors are stored"));
+    }
+    std::vector<ParameterSpec> specs;
+    try {
+      specs = parameter_specs(model);
+    } catch (const Error& e) {
+      return add_text("", cat("the model makes no sense: ", e.what()));
+    }
+    constexpr size_t kMaxNamed = 8;
+    std::vector<std::string> absent;
+    for (const ParameterSpec& spec : specs) {
+      const auto found = boxes.find(spec.key, spec.is_buffer ? core::TensorRole::kBuffer : core::TensorRole::kParam);
+      if (!found) {
+        absent.push_back(spec.key);
+        continue;
+      }
+      const auto shape = boxes.global_shape(*found);
+      if (std::equal(shape.begin(), shape.end(), spec.global_shape.begin(), spec.global_shape.end())) continue;
+      add_text(spec.key, cat("it has shape ", shape, ", but in the model it has ", spec.global_shape));
+    }
+    for (size_t i = 0; i < std::min(absent.size(), kMaxNamed); ++i) {
+      add_text(absent[i], "the model has it, but it is not stored");
+    }
+    if (absent.size() > kMaxNamed) {
+      add_text("", cat(absent.size() - kMaxNamed, " further parameters of the model are not stored"));
+    }
+    for (size_t t = 0; t < boxes.num_tensors(); ++t) {
+      const std::string_view key = boxes.key(static_cast<int32_t>(t));
+      constexpr std::string_view kLayers = "decoder.layers.";
+      if (!key.starts_with(kLayers)) continue;
+      int64_t layer = -1;
+      std::from_chars(key.data() + kLayers.size(), key.data() + key.size(), layer);
+      if (layer >= model.num_layers) {
+        add_text(std::string(key), cat("it is of layer ", layer, ", but the model has ", model.num_layers, " layers"));
       }
     }
   }
@@ -424,79 +477,17 @@ class Verifier {
   int64_t done_ = 0, total_ = 0;  // bytes that this process reads
 };
 
-uint64_t logical_of(Source& source, int32_t tensor) {
-  const ShardTable& table = source.shards();
-  if (const auto stored = source.logical_xxh3(std::string(table.key(tensor)), table.role(tensor))) return *stored;
-  LogicalPartial partial;
-  std::vector<std::byte> bytes;
-  const int64_t item = core::size_of(table.dtype(tensor)), step = kChunkBytes / item;
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (table.tensor_of(i) != tensor || table.replica_id(i) != 0) continue;
-    const core::ShardedTensor shard = table[i];
-    const int64_t total = table.elements(i);
-    for (int64_t first = 0; first < total; first += step) {
-      for_each_box_of_range(shard.local_shape, first, std::min(step, total - first), [&](const Box& box, int64_t at) {
-        const int64_t count = core::num_elements(box.extent);
-        bytes.resize(static_cast<size_t>(count * item));
-        source.read(static_cast<int32_t>(i), box.offset, box.extent, bytes.data());
-        add_logical(shard, at, count, bytes.data(), partial);
-      });
-    }
-  }
-  const auto shape = table.global_shape(tensor);
-  return finish_logical(table.dtype(tensor), {shape.begin(), shape.end()}, partial);
-}
-
 }  // namespace
 
 std::string finding_text(const Finding& finding) {
   std::string text = finding.file;
-  if (!finding.tensor.empty()) text += cat(": ", finding.tensor);
+  if (!finding.tensor.empty()) text += cat(text.empty() ? "" : ": ", finding.tensor);
   if (finding.begin >= 0) text += cat(": bytes ", finding.begin, " to ", finding.end);
-  return cat(text, ": ", finding.text);
+  return text.empty() ? finding.text : cat(text, ": ", finding.text);
 }
 
 VerifyReport verify_generation(const fs::path& directory, const VerifyOptions& options) {
   return Verifier(directory, options).run();
-}
-
-std::string difference_text(const ValueDifference& values) {
-  return cat("values differ: ", values.differing, " of ", values.elements, " elements, max abs ", values.max_abs,
-             ", relative L2 ", values.relative_l2, ", first at ", values.first, ": ", values.first_a, " and ",
-             values.first_b);
-}
-
-std::vector<Difference> diff_sources(Source& a, Source& b, bool weights_only) {
-  const ShardTable &first = a.shards(), &second = b.shards();
-  const auto wanted = [&](core::TensorRole role) { return !weights_only || role == core::TensorRole::kParam; };
-  std::vector<Difference> differences;
-  for (size_t t = 0; t < first.num_tensors(); ++t) {
-    const auto tensor = static_cast<int32_t>(t);
-    if (!wanted(first.role(tensor))) continue;
-    const auto found = second.find(first.key(tensor), first.role(tensor));
-    std::string text;
-    if (!found) {
-      text = "only in the first";
-    } else {
-      const auto shape = first.global_shape(tensor), other = second.global_shape(*found);
-      if (!std::equal(shape.begin(), shape.end(), other.begin(), other.end())) {
-        text = cat("shape ", shape, " and ", other);
-      } else if (first.dtype(tensor) != second.dtype(*found)) {
-        text = cat("dtype ", core::dtype_name(first.dtype(tensor)), " and ", core::dtype_name(second.dtype(*found)));
-      } else if (logical_of(a, tensor) != logical_of(b, *found)) {
-        const auto values = compare_values(a, tensor, b, *found);
-        text = values ? difference_text(*values) : "the stored logical hashes differ, but no value does";
-      }
-    }
-    if (!text.empty()) differences.push_back({std::string(first.key(tensor)), first.role(tensor), std::move(text)});
-  }
-  for (size_t t = 0; t < second.num_tensors(); ++t) {
-    const auto tensor = static_cast<int32_t>(t);
-    if (wanted(second.role(tensor)) && !first.find(second.key(tensor), second.role(tensor))) {
-      differences.push_back({std::string(second.key(tensor)), second.role(tensor), "only in the second"});
-    }
-  }
-  return differences;
 }
 
 }  // namespace ms::ckpt

@@ -7,10 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/source.h"
-#include "ckpt/values.h"
 #include "core/comm/communicator.h"
-#include "core/sharded_tensor.h"
 
 namespace ms::ckpt {
 
@@ -41,21 +38,10 @@ struct VerifyReport {
   std::vector<std::string> notes;  // harmless: files that do not belong here
 };
 
-// Checks one generation (a directory with a manifest): sizes, coverage (holes, overlaps, shapes), and unless fast every
+// Checks one generation (a directory with a manifest): sizes, coverage (holes, overlaps, shapes), that the tensors are
+// those of the model that the manifest describes, and unless fast every
 // chunk hash, every logical hash, the bytes between the data, and that the HDF5 structure says what the manifest says.
 // Throws only for what is not about the content: kNotFound, kIo. Collective over the team.
 VerifyReport verify_generation(const std::filesystem::path& directory, const VerifyOptions& options);
-
-struct Difference {
-  std::string tensor;
-  core::TensorRole role = core::TensorRole::kParam;
-  std::string text;  // "only in the first", "shape [8] and [4]", "values differ: 3 of 96 elements, max abs 0.5, .."
-};
-std::string difference_text(const ValueDifference& values);
-
-// Compares two checkpoints of any layouts by the logical hashes of their tensors, and by value where those differ; what
-// a format does not store is computed by reading the tensor. Empty: the same tensors with the same values.
-// weights_only: optimizer state is not looked at.
-std::vector<Difference> diff_sources(Source& a, Source& b, bool weights_only = false);
 
 }  // namespace ms::ckpt

@@ -7,10 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ckpt/inspect.h"
 #include "ckpt/plan.h"
+#include "ckpt/prove_report.h"
+#include "ckpt/reader.h"
 #include "convert/formats.h"
 #include "convert/lora.h"
 #include "convert/option_uses.h"
+#include "convert/report.h"
 #include "convert/user_family.h"
 #include "core/error.h"
 
@@ -160,6 +164,85 @@ void check_save_dir(const ConvertOptions& options) {
   }
 }
 
+// What goes into the result, by role, and what does not.
+void say_what_is_carried(const ckpt::Source& source, std::span<const core::TensorRole> roles, bool masters_are_weights,
+                         ConvertReport& report) {
+  std::map<core::TensorRole, std::pair<int64_t, int64_t>> sizes;  // tensors, bytes
+  const ckpt::ShardTable& shards = source.shards();
+  for (size_t t = 0; t < shards.num_tensors(); ++t) {
+    auto& [tensors, bytes] = sizes[shards.role(static_cast<int32_t>(t))];
+    ++tensors;
+    bytes += shards.tensor_bytes(static_cast<int32_t>(t));
+  }
+  for (const auto& [role, size] : sizes) {
+    std::string text = cat(core::role_name(role), ": ", size.first, size.first == 1 ? " tensor, " : " tensors, ",
+                           ckpt::bytes_text(size.second));
+    if (masters_are_weights && role == core::TensorRole::kMaster) text += ", as the result's fp32 weights";
+    const bool kept = std::find(roles.begin(), roles.end(), role) != roles.end();
+    (kept ? report.carried : report.dropped).push_back(std::move(text));
+  }
+  for (const ckpt::Leftover& leftover : source.leftovers()) {
+    report.dropped.push_back(cat(leftover.name, " in ", leftover.place, ": ", leftover.why));
+  }
+}
+
+// What of the result a flag decides that the source or a default would have decided otherwise.
+void say_what_flags_decide(const ConvertOptions& options, ConvertReport& report) {
+  const auto say = [&](const char* flag, const std::string& value, const char* what) {
+    if (!value.empty()) report.from_flags.push_back(cat(flag, " ", value, ": ", what));
+  };
+  say("--dtype",
+      options.q8_0    ? "q8_0"
+      : options.dtype ? std::string(core::dtype_name(*options.dtype))
+                      : "",
+      "the element type of the weights");
+  say("--hf-cfg-dir", options.hf_cfg_dir, "config.json and tokenizer files");
+  say("--model-type-hf", options.claims.model_type_hf, "the family");
+  say("--name-map", options.name_map, "the names of the tensors");
+  say("--lora", options.lora, "an adapter that is merged into the weights");
+  say("--true-vocab-size", options.true_vocab_size == 0 ? "" : cat(options.true_vocab_size), "rows of the vocabulary");
+}
+
+// Opens the result as its user will, and proves it against the source. family: of the result's names.
+ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& options, const ConvertReport& report,
+                               const Family* family) {
+  ConvertOptions reading = options;
+  reading.load_dir = report.path;
+  reading.drop_optimizer = false;
+  reading.true_vocab_size = 0;
+  std::vector<std::string> decisions;
+  std::unique_ptr<ckpt::Source> result;
+  try {
+    result = format_row(report.to).open(report.path, {.options = reading, .family = family}, decisions);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
+    return ckpt::refused_target(error);
+  }
+  ckpt::ProveOptions proving;
+  proving.threads = options.execute.threads;
+  proving.stopped = options.execute.stopped;
+  proving.progress = options.execute.progress;
+  return ckpt::prove(source, *result, proving);
+}
+
+// Ours records the hashes itself.
+std::vector<ckpt::WrittenTensor> recorded_hashes(const std::string& path) {
+  const auto made = ckpt::open_native(path);
+  const ckpt::ShardTable& shards = made->shards();
+  std::vector<ckpt::WrittenTensor> tensors;
+  for (size_t t = 0; t < shards.num_tensors(); ++t) {
+    const auto tensor = static_cast<int32_t>(t);
+    const auto shape = shards.global_shape(tensor);
+    const std::string key(shards.key(tensor));
+    tensors.push_back({key,
+                       shards.role(tensor),
+                       shards.dtype(tensor),
+                       {shape.begin(), shape.end()},
+                       made->logical_xxh3(key, shards.role(tensor))});
+  }
+  return tensors;
+}
+
 }  // namespace
 
 ConvertReport convert_checkpoint(const ConvertOptions& asked) {
@@ -171,6 +254,10 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   for (std::string& note : notes_on_script_flags(options.script_flags, report.to == Format::kMegatron))
     report.decisions.push_back(std::move(note));
   leave_out_what_a_tree_says(options, report);
+  if (options.prove && format_row(report.to).open == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("--prove: ", format_row(report.to).noun, " is only written, so it cannot be read again"));
+  }
   refuse_options_without_effect(options, report.from, report.to);
   if (!options.name_map.empty() && !options.claims.model_type_hf.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -217,6 +304,10 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
                                                      .roles = roles,
                                                      .with_optimizer = with_optimizer},
                                                     report.decisions);
+  say_what_is_carried(*source, roles, masters_are_weights, report);
+  say_what_flags_decide(asked, report);
+  report.iteration = source->info().iteration;
+  report.settings = source->info().common;
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
@@ -226,19 +317,38 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
     report.path = options.save_dir;
     return report;
   }
-  const ckpt::ExecuteReport done = ckpt::execute(*source, *target.sink, target.info, target.shards, options.execute);
+  // Values of q8_0 are not those that are written.
+  const bool hashes = report.to != Format::kNative && !options.q8_0;
+  ckpt::HashingSink hashing(*target.sink);
+  ckpt::Sink& sink = hashes ? static_cast<ckpt::Sink&>(hashing) : *target.sink;
+  const ckpt::ExecuteReport done = ckpt::execute(*source, sink, target.info, target.shards, options.execute);
   report.path = done.path.string();
   report.seconds = done.seconds;
+  if (hashes) report.written = hashing.tensors();
+  if (report.to == Format::kNative) report.written = recorded_hashes(report.path);
+  if (options.prove) report.proof = prove_result(*source, options, report, named != nullptr ? named : said);
+  report.kept_at = keep_report(report, options);
   return report;
 }
 
 json to_json(const ConvertReport& report) {
-  return {{"schema", "msckpt/1"},          {"verb", "convert"},
-          {"path", report.path},           {"from", format_name(report.from)},
-          {"to", format_name(report.to)},  {"detected_by", report.detected_by},
-          {"tensors", report.tensors},     {"bytes", report.bytes},
-          {"decisions", report.decisions}, {"dry_run", report.dry_run},
-          {"seconds", report.seconds}};
+  json document = {{"schema", "msckpt/1"},
+                   {"verb", "convert"},
+                   {"path", report.path},
+                   {"from", format_name(report.from)},
+                   {"to", format_name(report.to)},
+                   {"detected_by", report.detected_by},
+                   {"tensors", report.tensors},
+                   {"bytes", report.bytes},
+                   {"decisions", report.decisions},
+                   {"dry_run", report.dry_run},
+                   {"carried", report.carried},
+                   {"dropped", report.dropped},
+                   {"from_flags", report.from_flags},
+                   {"report", report.kept_at},
+                   {"seconds", report.seconds}};
+  if (report.proof) document["proof"] = ckpt::proof_json(*report.proof);
+  return document;
 }
 
 }  // namespace ms::convert

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ckpt/hashing_sink.h"
+#include "ckpt/prove.h"
 #include "convert/convert_options.h"
 #include "convert/detect.h"
 
@@ -22,11 +25,21 @@ struct ConvertReport {
   int64_t tensors = 0;                 // canonical ones
   int64_t bytes = 0;                   // written: of weights, and of optimizer state where the target has it
   std::vector<std::string> decisions;  // what was not simply copied, one sentence each
+  // What came along from the source, what of it is not in the result, and what a flag says instead of the source; a
+  // line each.
+  std::vector<std::string> carried, dropped, from_flags;
+  int64_t iteration = 0;                     // of the source
+  nlohmann::json settings;                   // of the run, as the source says them
+  std::vector<ckpt::WrittenTensor> written;  // with logical hashes
+  std::optional<ckpt::ProofReport> proof;    // with ConvertOptions::prove
+  std::string kept_at;                       // where the report lies beside the result (report.h); empty: nowhere
   bool dry_run = false;
   double seconds = 0;
 };
 
 // Optimizer state goes into every target but a Hugging Face one, unless drop_optimizer.
+// The report is kept beside the result (report.h), after it has been committed. A proof that fails is in the report; it
+// does not throw, and the result stays.
 // Throws kInvalidArgument (contradicting options; a target that holds a model already), kUnsupported (optimizer state
 // for a Hugging Face target without drop_optimizer; a model no family can hold), and what reading, planning and writing
 // throw.

@@ -50,6 +50,8 @@ struct ConvertOptions {
   std::string lora;   // folder of an adapter of PEFT that is merged into the weights; empty: none
   bool q8_0 = false;  // matrices of a gguf target in blocks of 8 bits
   bool dry_run = false;
+  bool prove = false;                     // read the result again and compare it with the source (ckpt/prove.h)
+  std::vector<std::string> command;       // the flags that were given, for the report
   ScriptClaims claims;                    // with model_type_hf a hf, dcp, ucp or gguf result is of that family
   std::vector<std::string> script_flags;  // which of script_flags() were given
   ckpt::ExecuteOptions execute;

@@ -9,6 +9,7 @@
 #include "convert/tensor_file.h"
 #include "convert/torch/state_dict.h"
 #include "core/error.h"
+#include "core/io/file.h"
 #include "core/log.h"
 
 namespace ms::convert {
@@ -32,8 +33,7 @@ constexpr WeightFiles kWeightFiles[] = {
 };
 constexpr int64_t kMaxIndexBytes = 128 << 20;
 
-// The path of a file that the index names. A link may lead to the folder itself or, as in the hub's cache
-// (snapshots/<revision>/x -> ../../blobs/<hash>), to the blobs beside the snapshots; nowhere else.
+// The path of a file that the index names.
 std::string checked_file(const fs::path& folder, const std::string& name, const std::string& index_path) {
   const auto refuse = [&](const char* why) {
     throw Error(ErrorCode::kCorruptData,
@@ -44,15 +44,7 @@ std::string checked_file(const fs::path& folder, const std::string& name, const 
     refuse("is not a plain file name");
   }
   std::error_code error;
-  const fs::path real = fs::canonical(folder / name, error);
-  if (error) refuse("does not exist");
-  const fs::path home = fs::canonical(folder);
-  const auto inside = [&](const fs::path& root) {
-    const fs::path relative = real.lexically_relative(root);
-    return !relative.empty() && *relative.begin() != "..";
-  };
-  if (!inside(home) && !inside((home / ".." / ".." / "blobs").lexically_normal()))
-    refuse("is a link out of the folder");
+  if (!fs::exists(folder / name, error)) refuse("does not exist");
   return (folder / name).string();
 }
 
@@ -62,6 +54,7 @@ class HuggingFaceFolder {
   explicit HuggingFaceFolder(const std::string& folder) : folder_(folder) {}
   NamedTensors::Table open_files();
   std::vector<std::unique_ptr<TensorFile>> take_files() { return std::move(files_); }
+  std::vector<ckpt::Leftover> take_leftovers() { return std::move(leftovers_); }
 
  private:
   NamedTensors::Table open_indexed(const std::string& index_path);
@@ -69,6 +62,7 @@ class HuggingFaceFolder {
   fs::path folder_;
   const WeightFiles* kind_ = nullptr;
   std::vector<std::unique_ptr<TensorFile>> files_;
+  std::vector<ckpt::Leftover> leftovers_;
 };
 
 NamedTensors::Table HuggingFaceFolder::open_files() {
@@ -123,6 +117,9 @@ NamedTensors::Table HuggingFaceFolder::open_indexed(const std::string& index_pat
       if (mapped == table.end() || mapped->second.file != static_cast<int32_t>(file)) {
         core::log_warning("convert.hf", cat(tensors.path(), ": tensor ", printable(tensors[i].name),
                                             " is not mapped to this file by the index; left out"));
+        const std::string name(tensors[i].name), quoted = printable(name);  // quoted if it is not plain
+        leftovers_.push_back({quoted == cat('"', name, '"') ? name : quoted, tensors.path(),
+                              "the index does not map it to this file", mapped != table.end()});
         continue;
       }
       total_bytes += tensors[i].end - tensors[i].begin;
@@ -151,12 +148,14 @@ std::string huggingface_sign(const std::string& folder) {
 }
 
 std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family) {
+  core::confine_reads(folder);
   const HfConfig config = read_hf_config((fs::path(folder) / "config.json").string(), family);
   HuggingFaceFolder files(folder);
   NamedTensors tensors;
   tensors.where = folder;
   tensors.tables[core::TensorRole::kParam] = files.open_files();
   tensors.files = files.take_files();
+  tensors.leftovers = files.take_leftovers();
   ckpt::CheckpointInfo info;
   const fs::path generation = fs::path(folder) / "generation_config.json";
   if (fs::exists(generation)) info.model_extra["hf_generation_config"] = read_json(generation.string(), 1 << 20);

@@ -41,6 +41,7 @@ class MappedSource final : public ckpt::Source {
   const ckpt::CheckpointInfo& info() const override { return info_; }
   const ckpt::ShardTable& shards() const override { return shards_; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
+  std::vector<ckpt::Leftover> leftovers() const override { return tensors_.leftovers; }
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
     const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];
@@ -255,12 +256,16 @@ void MappedSource::read(int32_t shard, const core::Dims& offset, const core::Dim
   const Placement& place = placements_[static_cast<size_t>(shard)];
   const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];
   detail::check_box(meta.local_shape, offset, extent);
-  if (place.transposed_columns > 0) return read_transposed(meta, place, offset, extent, out);
-  if (place.scales) return read_scaled(meta, place, offset, extent, out);
-  detail::read_dense_box(meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
-                         [&](int64_t at, std::span<std::byte> bytes) {
-                           file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
-                         });
+  try {
+    if (place.transposed_columns > 0) return read_transposed(meta, place, offset, extent, out);
+    if (place.scales) return read_scaled(meta, place, offset, extent, out);
+    detail::read_dense_box(meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
+                           [&](int64_t at, std::span<std::byte> bytes) {
+                             file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
+                           });
+  } catch (const Error& error) {  // a file knows its bytes only
+    throw error.within(text_of(meta.role, printable(file[place.tensor].name)));
+  }
 }
 
 void MappedSource::read_scaled(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,

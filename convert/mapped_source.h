@@ -27,6 +27,7 @@ struct NamedTensors {
   // Weights, and optimizer state under the names of the weights that it is of. Every role has every tensor of the
   // model.
   std::map<core::TensorRole, Table> tables;
+  std::vector<ckpt::Leftover> leftovers;
 };
 
 // info: what the source says besides its model and family, which come from config.

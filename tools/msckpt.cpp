@@ -31,6 +31,7 @@
 #include "tools/msckpt/merge.h"
 #include "tools/msckpt/plan.h"
 #include "tools/msckpt/reshard.h"
+#include "tools/msckpt/seal.h"
 #include "tools/msckpt/verify.h"
 
 namespace {
@@ -39,8 +40,8 @@ using namespace ms::tools::msckpt;
 namespace core = ms::core;
 
 // In the order of --help.
-constexpr Verb (*kVerbs[])(CLI::App&) = {add_inspect, add_verify, add_gc,      add_diff,    add_plan,
-                                         add_reshard, add_merge,  add_convert, add_families};
+constexpr Verb (*kVerbs[])(CLI::App&) = {add_inspect, add_verify, add_gc,      add_diff, add_plan,
+                                         add_reshard, add_merge,  add_convert, add_seal, add_families};
 
 // One of the processes that a launcher has started: all of them run a shared verb, the first runs any other.
 int run_as_rank(const Verb& verb, std::unique_ptr<core::RankSession>& session) {

@@ -146,7 +146,12 @@ class DistSource final : public ckpt::Source {
   const ckpt::CheckpointInfo& info() const override { return info_; }
   const ckpt::ShardTable& shards() const override { return held_.shards; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
-    read_shard(held_, static_cast<size_t>(shard), offset, extent, out, &DcpReader::read);
+    try {
+      read_shard(held_, static_cast<size_t>(shard), offset, extent, out, &DcpReader::read);
+    } catch (const Error& error) {  // the reader knows its payload's bytes only
+      const int32_t tensor = held_.shards.tensor_of(static_cast<size_t>(shard));
+      throw error.within(cat(core::role_name(held_.shards.role(tensor)), " of ", held_.shards.key(tensor)));
+    }
   }
   std::string describe(int32_t shard) const override { return describe(held_, static_cast<size_t>(shard)); }
 

@@ -9,7 +9,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/detail/slices.h"
-#include "ckpt/values.h"
+#include "ckpt/diff.h"
 #include "ckpt/verify.h"
 #include "core/comm/rank_grid.h"
 #include "core/io/file.h"
@@ -136,7 +136,7 @@ TEST(Gather, FilesAreTheSameWhateverTheSliceAndHoldWhatAParallelSaveHolds) {
                                   [&](Saver::Options& options) { options.gather = gather_of(kLayout, 12'345); });
   EXPECT_TRUE(verify_generation(path, {}).findings.empty());
   const auto gathered = open_native(again.path()), reference = open_native(parallel.path());
-  EXPECT_TRUE(diff_sources(*gathered, *reference).empty());
+  EXPECT_TRUE(diff_checkpoints(*gathered, *reference).differences.empty());
   expect_loads(*gathered, {1, 2, 1, 0}, config);
 }
 
@@ -194,7 +194,7 @@ TEST(Gather, ChunksAreWholeWhateverCutsThem) {
       if (first.empty()) first = files;
       EXPECT_TRUE(files == first);
       EXPECT_TRUE(verify_generation(folder.path() / "iter_0000100", {}).findings.empty());
-      EXPECT_TRUE(diff_sources(*plain, *open_native(folder.path())).empty());
+      EXPECT_TRUE(diff_checkpoints(*plain, *open_native(folder.path())).differences.empty());
     }
   }
 }
@@ -232,7 +232,7 @@ TEST(Gather, IncrementalSavesFetchWhatHasChanged) {
             fs::file_size(folder.path() / "iter_0000001/rank_00001.h5") / 4);
   const auto first = open_native(folder.path() / generation_name(1, 0));
   const auto second = open_native(folder.path() / generation_name(2, 0));
-  EXPECT_EQ(diff_sources(*first, *second).size(), 1u);
+  EXPECT_EQ(diff_checkpoints(*first, *second).differences.size(), 1u);
 }
 
 // features.md 6.3: slice x (dp + 1) x 4 bytes beside the snapshot.

@@ -7,6 +7,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/detail/rank_file.h"
+#include "ckpt/diff.h"
 #include "ckpt/manifest.h"
 #include "ckpt/verify.h"
 #include "core/io/file.h"
@@ -316,22 +317,48 @@ TEST_F(Hostile, RecoveryFallsBackAndSaysSo) {
   EXPECT_FALSE(find_latest(empty / "absent").has_value());
 }
 
+TEST_F(Hostile, ManifestWhoseModelIsNotTheStoredOneIsAFinding) {
+  config_.num_layers = 2;
+  path_ = write_checkpoint(folder_.path(), {2, 1, 1, false}, config_, roles_, 200);
+  manifest_text_ = read_file(path_ / kManifestName);
+  const auto texts = [&](const char* key, int64_t value) {
+    edit_manifest([&](json& d) { d["model"][key] = value; });
+    VerifyOptions options;
+    options.fast = true;
+    std::string all;
+    for (const Finding& finding : verify_generation(path_, options).findings) all += finding_text(finding) + "\n";
+    return all;
+  };
+  EXPECT_EQ(texts("num_layers", 2), "");
+  EXPECT_NE(texts("num_layers", 7)
+                .find("decoder.layers.2.self_attention.linear_proj.weight: the model has it, but it is "
+                      "not stored"),
+            std::string::npos)
+      << texts("num_layers", 7);
+  EXPECT_NE(texts("num_layers", 7).find("further parameters of the model are not stored"), std::string::npos);
+  EXPECT_NE(texts("num_layers", 1).find("it is of layer 1, but the model has 1 layers"), std::string::npos);
+  EXPECT_NE(texts("num_layers", int64_t{1} << 40).find("layers and 0 experts, but only"), std::string::npos);
+  EXPECT_NE(texts("ffn_hidden_size", 48).find("mlp.linear_fc1.weight: it has shape"), std::string::npos);
+}
+
 TEST_F(Hostile, DiffNamesWhatDiffers) {
   TemporaryFolder other;
   const auto same = open_native(write_checkpoint(other.path(), {1, 1, 1, false}, config_, roles_));
   const auto here = open_native(path_);
-  EXPECT_TRUE(diff_sources(*here, *same).empty());
+  EXPECT_TRUE(diff_checkpoints(*here, *same).differences.empty());
   MemorySource memory(same->shards(), same->info());  // no stored hashes: computed
-  EXPECT_TRUE(diff_sources(*here, memory).empty());
+  EXPECT_TRUE(diff_checkpoints(*here, memory).differences.empty());
   std::vector<core::ShardedTensor> fewer(same->shards().begin(), same->shards().end());
   fewer.pop_back();
   MemorySource partial(fewer, same->info());
-  ASSERT_EQ(diff_sources(*here, partial).size(), 1u);
-  EXPECT_EQ(diff_sources(*here, partial)[0].text, "only in the first");
+  ASSERT_EQ(diff_checkpoints(*here, partial).differences.size(), 1u);
+  EXPECT_EQ(diff_checkpoints(*here, partial).differences[0].text, "only in the first");
   edit_manifest([](json& d) { d["tensors"][3]["logical_xxh3"] = std::string(16, '1'); });
   const auto changed = open_native(path_);
-  ASSERT_EQ(diff_sources(*changed, *same).size(), 1u);
-  EXPECT_EQ(diff_sources(*changed, *same)[0].text, "the stored logical hashes differ, but no value does");
+  EXPECT_TRUE(diff_checkpoints(*changed, *same).differences.empty());  // verify finds that
+  const auto by_hash = diff_checkpoints(*changed, *same, {.by_recorded_hashes = true}).differences;
+  ASSERT_EQ(by_hash.size(), 1u);
+  EXPECT_EQ(by_hash[0].text, "the recorded logical hashes differ, but no value does");
 }
 
 }  // namespace

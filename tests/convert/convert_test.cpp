@@ -214,7 +214,8 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   error_of(asked, ErrorCode::kInvalidArgument);
   asked.target_tensor_parallel_size = 2;
   asked.save_model_type = Format::kHuggingFace;
-  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--target-tensor-parallel-size applies to ms, mg and dist results"));
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument),
+              HasSubstr("--target-tensor-parallel-size applies to ms, mg and dist results"));
   asked = options(data("hf_llama_tiny"), folder / "out");
   asked.load_model_type = Format::kNative;
   error_of(asked, ErrorCode::kNotFound);
@@ -228,7 +229,8 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--use-distributed-optimizer"));
   asked.use_distributed_optimizer = false;
   asked.true_vocab_size = 17;
-  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("--true-vocab-size applies to mg and dist sources"));
+  EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument),
+              HasSubstr("--true-vocab-size applies to mg and dist sources"));
 }
 
 TEST(ConvertTest, FlagValues) {

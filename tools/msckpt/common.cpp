@@ -8,6 +8,7 @@
 #include "ckpt/inspect.h"
 #include "core/comm/agree.h"
 #include "core/error.h"
+#include "core/io/json.h"
 #include "core/log.h"
 #include "core/path_list.h"
 #include "core/signals.h"
@@ -39,6 +40,13 @@ void add_load_dir(CLI::App& verb, std::string& load_dir) {
 
 void add_drop_optimizer(CLI::App& verb, bool& drop_optimizer) {
   verb.add_flag("--drop-optimizer", drop_optimizer, "Leave out master weights and moments");
+}
+
+void add_by_recorded_hashes(CLI::App& verb, bool& by_recorded_hashes) {
+  verb.add_flag(
+      "--by-recorded-hashes", by_recorded_hashes,
+      "Compare the hashes that checkpoints of ours record and read no data where both sides have them: quick, but "
+      "data that was damaged later goes unseen");
 }
 
 int default_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
@@ -74,7 +82,7 @@ std::string single_path(const Process& process, const std::string& given, const 
   return paths.empty() ? "" : paths.front();
 }
 
-void print_json(const json& document) { print(document.dump() + "\n"); }
+void print_json(const json& document) { print(core::dump_json(document) + "\n"); }
 
 json differences_json(const std::vector<ckpt::Difference>& differences) {
   json list = json::array();

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/diff.h"
 #include "ckpt/execute.h"
-#include "ckpt/verify.h"
 #include "tools/msckpt/verb.h"
 
 namespace ms::tools::msckpt {
@@ -21,6 +21,8 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* help, bool& a
 void add_paths(CLI::App& verb, std::vector<std::string>& paths, const char* help);
 void add_load_dir(CLI::App& verb, std::string& load_dir);
 void add_drop_optimizer(CLI::App& verb, bool& drop_optimizer);
+
+void add_by_recorded_hashes(CLI::App& verb, bool& by_recorded_hashes);
 
 // --threads, of all processes of a machine.
 int default_threads();

@@ -13,6 +13,7 @@
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
 #include "tools/msckpt/layout_flags.h"
+#include "tools/msckpt/proof.h"
 #include "tools/msckpt/write_flags.h"
 
 namespace ms::tools::msckpt {
@@ -166,6 +167,17 @@ convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process
   return options;
 }
 
+// The flags that were given, a line each.
+std::vector<std::string> given_flags(const CLI::App& verb) {
+  std::vector<std::string> given;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->count() == 0) continue;
+    given.push_back(option->get_name());
+    for (const std::string& value : option->results()) given.back() += cat(" ", value);
+  }
+  return given;
+}
+
 int run_convert(const ConvertFlags& flags, const Process& process) {
   const std::string load_dir = single_path(process, flags.options.load_dir, "--load-dir");
   if (load_dir.empty()) return 0;
@@ -181,12 +193,17 @@ int run_convert(const ConvertFlags& flags, const Process& process) {
   for (const std::string& decision : report.decisions) core::log_info("msckpt.convert", decision);
   core::log_info("msckpt.convert", cat(options.dry_run ? "would write " : "", report.tensors, " tensors, ",
                                        ckpt::bytes_text(report.bytes), " as ", convert::format_name(report.to)));
+  for (const std::string& line : report.carried) core::log_info("msckpt.convert", cat("carried: ", line));
+  for (const std::string& line : report.dropped) core::log_info("msckpt.convert", cat("dropped: ", line));
+  for (const std::string& line : report.from_flags) core::log_info("msckpt.convert", cat("from flags: ", line));
+  if (report.proof) log_proof(report.path, *report.proof);
+  const bool holds = !report.proof || report.proof->faults.empty();
   if (flags.json) {
     print_json(convert::to_json(report));
-  } else {
+  } else if (holds) {
     print(report.path + "\n");
   }
-  return 0;
+  return holds ? 0 : core::exit_code(ErrorCode::kCorruptData);
 }
 
 }  // namespace
@@ -209,7 +226,13 @@ Verb add_convert(CLI::App& app) {
   add_hugging_face_flags(*verb, flags->options, flags->max_shard_size);
   add_megatron_flags(*verb, *flags);
   add_script_flags(*verb, *flags);
-  return {verb, [flags](const Process& process) { return run_convert(*flags, process); }};
+  verb->add_flag(
+      "--prove", flags->options.prove,
+      "Read the result again and prove that it holds every element of the source in one place; exit 3 if not");
+  return {verb, [flags, verb](const Process& process) {
+            flags->options.command = given_flags(*verb);
+            return run_convert(*flags, process);
+          }};
 }
 
 }  // namespace ms::tools::msckpt

@@ -8,13 +8,13 @@
 #include "ckpt/commit.h"
 #include "ckpt/inspect.h"
 #include "ckpt/manifest.h"
-#include "ckpt/reader.h"
 #include "ckpt/verify.h"
-#include "convert/detect.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
+#include "tools/msckpt/verify_against.h"
+#include "tools/msckpt/verify_seal.h"
 
 namespace ms::tools::msckpt {
 namespace {
@@ -26,8 +26,9 @@ using nlohmann::json;
 
 struct VerifyFlags {
   std::vector<std::string> paths;
-  bool json = false, fast = false, all = false, drop_optimizer = false;
-  std::string against;
+  bool json = false, fast = false, all = false;
+  std::string seal;
+  AgainstFlags against;
   int threads = default_threads();
 };
 
@@ -78,44 +79,38 @@ void print_verified(const VerifyFlags& flags, const std::filesystem::path& path,
   }
 }
 
-// Whether two checkpoints of any formats and layouts hold the same.
-bool holds_the_same(const VerifyFlags& flags, const std::string& path) {
-  const auto source = convert::open_source(path), other = convert::open_source(flags.against);
-  const auto differences = ckpt::diff_sources(*source, *other, flags.drop_optimizer);
-  for (const ckpt::Difference& difference : differences) {
-    core::log_error("msckpt.verify", cat(path, ": ", difference.tensor, " (", core::role_name(difference.role),
-                                         "), against ", flags.against, ": ", difference.text));
-  }
-  if (flags.json) {
-    print_json({{"schema", ckpt::kJsonSchema},
-                {"verb", "verify"},
-                {"path", path},
-                {"against", flags.against},
-                {"ok", differences.empty()},
-                {"tensors", source->shards().num_tensors()},
-                {"differences", differences_json(differences)}});
-  } else if (differences.empty()) {
-    core::log_info("msckpt.verify",
-                   cat(path, ": the same as ", flags.against, flags.drop_optimizer ? " in all weights" : ""));
-    print(path + "\n");
-  }
-  return differences.empty();
-}
-
 int run_verify(const VerifyFlags& flags, const Process& process) {
   bool damaged = false;
   const auto refuse = [](const char* text) { throw Error(ErrorCode::kInvalidArgument, text); };
-  if (flags.against.empty() && flags.drop_optimizer) refuse("verify --drop-optimizer: of --against only");
-  if (!flags.against.empty()) {
+  const AgainstFlags& against = flags.against;
+  if (against.against.empty()) {
+    if (against.drop_optimizer) refuse("verify --drop-optimizer: of --against only");
+    if (against.prove) refuse("verify --prove: of --against only, which names the source of the conversion");
+    if (against.by_recorded_hashes) refuse("verify --by-recorded-hashes: of --against only");
+  } else {
     if (process.team != nullptr) refuse("verify --against: by one process, not under mpirun");
     if (flags.fast || flags.all)
       refuse("verify --against compares every value of one checkpoint: without --fast, --all");
+    if (!flags.seal.empty())
+      refuse("verify --seal compares with a seal, --against with a checkpoint: give one of them");
+    if (against.prove && against.by_recorded_hashes)
+      refuse("verify --prove reads all data: without --by-recorded-hashes");
     for (const std::string& path : input_paths(flags.paths)) {
-      damaged = !holds_the_same(flags, path) || damaged;
+      damaged = !verify_against(against, path, process.threads(flags.threads), flags.json) || damaged;
     }
     return damaged ? core::exit_code(ErrorCode::kCorruptData) : 0;
   }
   for (const std::string& given : agreed_list(process, [&] { return input_paths(flags.paths); })) {
+    bool by_seal = false, holds = true;  // by the first process alone
+    agree(process, [&] {
+      if (!process.prints()) return;
+      by_seal = !flags.seal.empty() || is_foreign(given);
+      if (by_seal) holds = verify_by_seal({flags.seal, flags.fast}, given, flags.threads, flags.json);
+    });
+    by_seal = agreed_list(process, [&] { return std::vector<std::string>(by_seal ? 1 : 0); }).size() == 1;
+    holds = agreed_list(process, [&] { return std::vector<std::string>(holds ? 1 : 0); }).size() == 1;
+    damaged = damaged || !holds;
+    if (by_seal) continue;
     const auto list = [&] {
       std::vector<std::string> paths;
       for (const std::filesystem::path& path : generations_to_verify(given, flags.all)) paths.push_back(path.string());
@@ -141,16 +136,27 @@ int run_verify(const VerifyFlags& flags, const Process& process) {
 
 Verb add_verify(CLI::App& app) {
   const auto flags = std::make_shared<VerifyFlags>();
-  CLI::App* verb = add_command(
-      app, "verify", "check every hash; prints the path of what is whole, exit 3 if anything is not", flags->json);
+  CLI::App* verb =
+      add_command(app, "verify",
+                  "check every hash, or what else the format allows; prints the path of what is whole, exit 3 if "
+                  "anything is not",
+                  flags->json);
   add_paths(*verb, flags->paths,
             "Checkpoint roots (the newest is taken) or directories, or - for a list of them on stdin");
   verb->add_flag("--fast", flags->fast, "Check only manifest, file sizes and coverage, no data");
   verb->add_flag("--all", flags->all, "Check every checkpoint of a root, not only the newest");
-  verb->add_option("--against", flags->against,
+  verb->add_option("--seal", flags->seal,
+                   "Check the tensors against this seal of another folder (msckpt seal), of which this is a copy, "
+                   "resharded or converted without another element type");
+  verb->add_option("--against", flags->against.against,
                    "Compare with this checkpoint instead: the same tensors with the same values, whatever formats and "
                    "layouts the two have");
-  verb->add_flag("--drop-optimizer", flags->drop_optimizer, "With --against: compare weights only");
+  verb->add_flag(
+      "--prove", flags->against.prove,
+      "With --against: prove that this is a conversion of that checkpoint, by any tool, to any element type; "
+      "says what happened to each tensor that is wrong");
+  verb->add_flag("--drop-optimizer", flags->against.drop_optimizer, "With --against: compare weights only");
+  add_by_recorded_hashes(*verb, flags->against.by_recorded_hashes);
   add_threads(*verb, flags->threads);
   return {verb, [flags](const Process& process) { return run_verify(*flags, process); }, true};
 }

@@ -1,0 +1,65 @@
+#include "convert/report.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "ckpt/prove_report.h"
+#include "core/error.h"
+#include "core/io/file.h"
+#include "core/io/json.h"
+
+namespace ms::convert {
+
+using core::cat;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+std::string report_path(const std::string& save_dir) {
+  fs::path folder = fs::path(save_dir).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (!folder.has_filename() || folder.filename() == "." || folder.filename() == "..") {
+    folder = fs::absolute(folder).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+  }
+  if (!folder.has_filename()) {
+    throw core::Error(core::ErrorCode::kInvalidArgument, cat("--save-dir ", save_dir, ": has no folder above it"));
+  }
+  return folder.string() + ".msckpt_report.json";
+}
+
+json report_json(const ConvertReport& report, const ConvertOptions& options) {
+  json tensors = json::array();
+  for (const ckpt::WrittenTensor& tensor : report.written) {
+    tensors.push_back({{"name", tensor.key},
+                       {"role", core::role_name(tensor.role)},
+                       {"dtype", core::dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"logical_xxh3", tensor.logical_xxh3 ? json(core::hex16(*tensor.logical_xxh3)) : json()}});
+  }
+  json document = {{"schema", "msckpt-report/1"},
+                   {"msckpt", MS_VERSION},
+                   {"source",
+                    {{"path", options.load_dir},
+                     {"format", format_name(report.from)},
+                     {"detected_by", report.detected_by},
+                     {"iteration", report.iteration}}},
+                   {"result", {{"path", report.path}, {"format", format_name(report.to)}}},
+                   {"command", options.command},
+                   {"carried", report.carried},
+                   {"dropped", report.dropped},
+                   {"from_flags", report.from_flags},
+                   {"decisions", report.decisions},
+                   {"settings", report.settings},
+                   {"tensors", std::move(tensors)}};
+  if (report.proof) document["proof"] = ckpt::proof_json(*report.proof);
+  return document;
+}
+
+std::string keep_report(const ConvertReport& report, const ConvertOptions& options) {
+  const std::string path = report_path(options.save_dir);
+  const json document = report_json(report, options);
+  core::write_text_atomically(path, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  return path;
+}
+
+}  // namespace ms::convert

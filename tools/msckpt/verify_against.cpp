@@ -1,0 +1,90 @@
+#include "tools/msckpt/verify_against.h"
+
+#include <memory>
+
+#include "ckpt/diff.h"
+#include "ckpt/inspect.h"
+#include "ckpt/prove.h"
+#include "ckpt/prove_report.h"
+#include "convert/detect.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "tools/guard.h"
+#include "tools/msckpt/common.h"
+#include "tools/msckpt/proof.h"
+
+namespace ms::tools::msckpt {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+bool is_proved(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
+  const auto source = convert::open_source(flags.against);
+  ckpt::ProveOptions options;
+  options.weights_only = flags.drop_optimizer;
+  options.threads = threads;
+  options.stopped = interrupted;
+  options.progress = progress_line("prove");
+  ckpt::ProofReport report;
+  std::unique_ptr<ckpt::Source> target;
+  try {
+    target = convert::open_source(path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
+    report = ckpt::refused_target(error);  // something is missing, twice, or contradicts itself
+  }
+  if (target != nullptr) report = ckpt::prove(*source, *target, options);
+  core::log_progress("");
+  log_proof(path, report);
+  if (as_json) {
+    nlohmann::json document = {
+        {"schema", ckpt::kJsonSchema}, {"verb", "verify"}, {"path", path}, {"against", flags.against}};
+    document["proof"] = ckpt::proof_json(report);
+    document["ok"] = report.faults.empty();
+    print_json(document);
+  } else if (report.faults.empty()) {
+    print(path + "\n");
+  }
+  return report.faults.empty();
+}
+
+}  // namespace
+
+bool verify_against(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
+  if (flags.prove) return is_proved(flags, path, threads, as_json);
+  const auto source = convert::open_source(path), other = convert::open_source(flags.against);
+  ckpt::DiffOptions options;
+  options.weights_only = flags.drop_optimizer;
+  options.by_recorded_hashes = flags.by_recorded_hashes;
+  options.threads = threads;
+  options.stopped = interrupted;
+  options.progress = progress_line("verify");
+  const ckpt::DiffReport report = ckpt::diff_checkpoints(*source, *other, options);
+  core::log_progress("");
+  for (const ckpt::Difference& difference : report.differences) {
+    core::log_error("msckpt.verify", cat(path, ": ", difference.tensor, " (", core::role_name(difference.role),
+                                         "), against ", flags.against, ": ", difference.text));
+  }
+  const bool same = report.differences.empty();
+  if (as_json) {
+    print_json({{"schema", ckpt::kJsonSchema},
+                {"verb", "verify"},
+                {"path", path},
+                {"against", flags.against},
+                {"ok", same},
+                {"tensors", source->shards().num_tensors()},
+                {"tensors_read", report.compared},
+                {"tensors_by_recorded_hash", report.by_hash},
+                {"differences", differences_json(report.differences)}});
+  } else if (same) {
+    core::log_info("msckpt.verify",
+                   cat(path, ": the same as ", flags.against, flags.drop_optimizer ? " in all weights" : "",
+                       ckpt::recorded_hashes_text(report)));
+    print(path + "\n");
+  }
+  return same;
+}
+
+}  // namespace ms::tools::msckpt

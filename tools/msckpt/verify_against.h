@@ -1,0 +1,16 @@
+// msckpt verify --against: compares two checkpoints of any formats, or proves that one is a conversion of the other.
+#pragma once
+
+#include <string>
+
+namespace ms::tools::msckpt {
+
+struct AgainstFlags {
+  std::string against;
+  bool prove = false, by_recorded_hashes = false, drop_optimizer = false;
+};
+
+// Prints the result for one path. False if it does not hold the same.
+bool verify_against(const AgainstFlags& flags, const std::string& path, int threads, bool as_json);
+
+}  // namespace ms::tools::msckpt
