@@ -1,9 +1,6 @@
 #include "train/optim/param_scheduler.h"
 
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <type_traits>
 
 #include "core/error.h"
@@ -11,16 +8,6 @@
 
 namespace ms::train {
 namespace {
-
-double half_cosine(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
-
-// The share of max_lr - min_lr that is left after `ratio` of WSD's annealing phase.
-double wsd_share(const std::string& style, double ratio) {
-  if (style == "linear") return 1.0 - ratio;
-  if (style == "cosine") return half_cosine(ratio);
-  if (style == "minus_sqrt") return 1.0 - std::sqrt(ratio);
-  return 2.0 * std::pow(0.5, ratio) - 1.0;  // exponential
-}
 
 // Whether the field has a say under this schedule: the end of a decay that does not decay has none.
 bool matters(const ParamSchedule& schedule, std::string_view field) {
@@ -71,45 +58,6 @@ ParamSchedule param_schedule(const TrainerConfig& config) {
   schedule.wd_incr_steps = by_samples ? config.training.train_samples : config.training.train_iters * batch;
   schedule.wd_incr_style = optimizer.weight_decay_incr_style;
   return schedule;
-}
-
-double learning_rate(const ParamSchedule& schedule, int64_t num_steps) {
-  const auto step = static_cast<double>(num_steps);
-  const double warmup = schedule.lr_warmup_steps;
-  if (warmup > 0 && step <= warmup) {
-    return schedule.init_lr + (schedule.max_lr - schedule.init_lr) * step / warmup;
-  }
-  if (schedule.lr_decay_style == "constant") return schedule.max_lr;
-  if (num_steps > schedule.lr_decay_steps) return schedule.min_lr;
-  if (schedule.lr_decay_style == "inverse-square-root") {
-    const double rate = schedule.max_lr * std::sqrt(std::max(warmup, 1.0)) / std::sqrt(std::max(step, 1.0));
-    return std::max(schedule.min_lr, rate);
-  }
-  double share = 1.0;
-  if (schedule.lr_decay_style == "WSD") {
-    const int64_t begin = schedule.lr_decay_steps - schedule.wsd_decay_steps;
-    if (num_steps > begin) {
-      share = wsd_share(schedule.lr_wsd_decay_style,
-                        static_cast<double>(num_steps - begin) / static_cast<double>(schedule.wsd_decay_steps));
-    }
-  } else {
-    const double ratio = (step - warmup) / (static_cast<double>(schedule.lr_decay_steps) - warmup);
-    share = schedule.lr_decay_style == "linear" ? 1.0 - ratio : half_cosine(ratio);
-  }
-  return schedule.min_lr + share * (schedule.max_lr - schedule.min_lr);
-}
-
-double weight_decay(const ParamSchedule& schedule, int64_t num_steps) {
-  if (num_steps > schedule.wd_incr_steps || schedule.wd_incr_style == "constant") return schedule.end_wd;
-  const double ratio = static_cast<double>(num_steps) / static_cast<double>(schedule.wd_incr_steps);
-  const double share = schedule.wd_incr_style == "linear" ? ratio : half_cosine(1.0 - ratio);
-  return schedule.start_wd + share * (schedule.end_wd - schedule.start_wd);
-}
-
-nlohmann::json schedule_to_json(const ParamSchedule& schedule) {
-  nlohmann::json json;
-  ParamSchedule::fields([&](const char* name, auto member, const char*) { json[name] = schedule.*member; });
-  return json;
 }
 
 ParamSchedule continue_schedule(const ParamSchedule& given, const nlohmann::json& saved, bool override_saved,
