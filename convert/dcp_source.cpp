@@ -6,9 +6,12 @@
 #include <string_view>
 
 #include "convert/dcp.h"
+#include "convert/dcp_optimizer.h"
 #include "convert/detail/printable.h"
 #include "convert/hf_named.h"
 #include "convert/mapped_source.h"
+#include "convert/name_map.h"
+#include "convert/optimizer_groups.h"
 #include "convert/torch/dcp_reader.h"
 #include "convert/torch/dcp_tensors.h"
 #include "core/error.h"
@@ -44,18 +47,14 @@ class DcpCheckpoint {
     if (options.drop_optimizer && optimizer_) {
       std::erase_if(tensors_.tables, [](const auto& table) { return table.first != TensorRole::kParam; });
       decisions_.push_back("optimizer state is left out");
+    } else if (optimizer_) {
+      read_settings();
     }
     say_what_is_skipped();
   }
 
   std::unique_ptr<ckpt::Source> source() && {
-    ckpt::CheckpointInfo info;
-    if (const auto step = optimizer_step(); step && tensors_.tables.size() > 1) {
-      info.iteration = *step;
-      info.common["step"] = *step;
-      decisions_.push_back(cat("iteration ", *step, " is what the optimizer counts"));
-    }
-    return make_mapped_source(std::move(tensors_), config_, std::move(info));
+    return make_mapped_source(std::move(tensors_), config_, std::move(info_));
   }
 
  private:
@@ -98,37 +97,55 @@ class DcpCheckpoint {
     }
   }
 
-  void say_what_is_skipped() const {
-    const size_t others = reader_->tensors().size() - used_.size() + reader_->objects().size();
-    if (others == 0) return;
-    std::string example;
-    for (const auto& [name, payload] : reader_->objects()) example = example.empty() ? name : example;
-    for (const auto& [name, tensor] : reader_->tensors()) {
-      if (tensor.shape.empty() && example.empty()) example = name;
+  // Groups, steps and a scheduler.
+  void read_settings() {
+    std::vector<std::string> names;
+    for_each_tensor(*config_.family, config_.model, [&](const MappedTensor& mapped) {
+      for (const std::string& name : {mapped.name, mapped.also}) {
+        if (!name.empty()) names.push_back(name);
+      }
+    });
+    DcpOptimizer found = read_dcp_optimizer(*reader_, *optimizer_, names);
+    add_named_groups(found.groups, *config_.family, config_.model, reader_->folder(), info_.common);
+    if (found.groups.empty()) {
+      decisions_.push_back("the checkpoint has no param_groups: learning rate, betas and weight decay are unknown");
     }
-    decisions_.push_back(cat(others, " entries that are neither weights nor moments are skipped",
-                             example.empty() ? "" : cat(", as ", printable(example))));
+    if (auto scheduler = read_dcp_scheduler(*reader_, found.used, decisions_)) {
+      info_.common["lr_scheduler"] = std::move(*scheduler);
+    }
+    others_used_ = std::move(found.used);
+    if (const auto step = optimizer_step()) {
+      info_.iteration = *step;
+      info_.common["step"] = *step;
+      decisions_.push_back(cat("iteration ", *step, " is what the optimizer counts"));
+    }
   }
 
-  // AdamW's own counter, a scalar of each parameter.
+  void say_what_is_skipped() const {
+    size_t others = 0;
+    std::string example;
+    const auto look = [&](const std::string& name, bool is_used) {
+      if (is_used || others_used_.contains(name)) return;
+      if (++others == 1) example = name;
+    };
+    for (const auto& [name, payload] : reader_->objects()) look(name, false);
+    for (const auto& [name, tensor] : reader_->tensors()) {
+      const auto key = keys_.find(without_wrappers(name));
+      look(name, key != keys_.end() && used_.contains(key->second));
+    }
+    if (others == 0) return;
+    decisions_.push_back(cat(others,
+                             " entries that are neither weights, moments nor the optimizer's settings are skipped",
+                             ", as ", printable(example)));
+  }
+
+  // AdamW's own counter, a scalar of each parameter: that of the embedding.
   std::optional<int64_t> optimizer_step() const {
-    if (!optimizer_) return std::nullopt;
     for (const auto& [key, tensor] : reader_->tensors()) {
-      if (without_wrappers(key) != cat(*optimizer_, embedding_, ".step") || tensor.chunks.size() != 1) continue;
-      if (core::num_elements(tensor.shape) != 1) continue;
-      const core::Dims first(tensor.shape.size(), 0);
-      double step = -1;
-      if (tensor.dtype == SafetensorsDType::kF32) {
-        float value = 0;
-        reader_->read(tensor, tensor.chunks[0], first, tensor.shape, reinterpret_cast<std::byte*>(&value));
-        step = static_cast<double>(value);
-      } else if (tensor.dtype == SafetensorsDType::kI64) {
-        int64_t value = 0;
-        reader_->read(tensor, tensor.chunks[0], first, tensor.shape, reinterpret_cast<std::byte*>(&value));
-        step = static_cast<double>(value);
-      }
-      const bool is_count = step >= 0 && step < 9e15 && step == std::floor(step);
-      return is_count ? std::optional(static_cast<int64_t>(step)) : std::nullopt;
+      if (without_wrappers(key) != cat(*optimizer_, embedding_, ".step")) continue;
+      const auto step = read_dcp_scalar(*reader_, tensor);
+      const bool is_count = step && *step >= 0 && *step < 9e15 && *step == std::floor(*step);
+      return is_count ? std::optional(static_cast<int64_t>(*step)) : std::nullopt;
     }
     return std::nullopt;
   }
@@ -138,7 +155,9 @@ class DcpCheckpoint {
   std::vector<std::string>& decisions_;
   NamedTensors tensors_;
   std::map<std::string, size_t> keys_;  // without wrappers: index in the file
-  std::set<size_t> used_;
+  std::set<size_t> used_;               // weights and moments
+  std::set<std::string> others_used_;   // keys of settings
+  ckpt::CheckpointInfo info_;
   std::string embedding_;
   std::optional<std::string> optimizer_;  // what stands before the names of weights in its keys
 };

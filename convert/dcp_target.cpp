@@ -5,11 +5,12 @@
 #include <map>
 
 #include "convert/huggingface_config.h"
-#include "convert/megatron/progress.h"
 #include "convert/megatron/target_state.h"
 #include "convert/name_map.h"
+#include "convert/optimizer_groups.h"
 #include "convert/torch/archive_sink.h"
 #include "convert/torch/dcp_layout.h"
+#include "convert/torch/plain_value.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
 
@@ -25,7 +26,14 @@ using core::ErrorCode;
 using core::TensorRole;
 
 constexpr const char *kModel = "model", *kOptimizer = "optim", *kState = "state", *kGroups = "param_groups";
-constexpr double kAdamWLearningRate = 1e-3, kAdamWWeightDecay = 1e-2;  // torch/optim/adamw.py
+// What a group of torch.optim.AdamW has besides, where the source does not say it (torch/optim/adamw.py): no setting of
+// these changes what a step of Adam's without amsgrad computes.
+const nlohmann::json& adamw_options() {
+  static const nlohmann::json options = {
+      {"amsgrad", false},   {"maximize", false}, {"capturable", false},           {"differentiable", false},
+      {"foreach", nullptr}, {"fused", nullptr},  {"decoupled_weight_decay", true}};
+  return options;
+}
 
 class DcpPlanner {
  public:
@@ -44,9 +52,7 @@ class DcpPlanner {
       tied_output = mapped;
       tied_output->name = kHfOutput;
     });
-    const size_t parameters = tensors_.size();
     if (tied_output) add_tensor(*tied_output, TensorRole::kParam, dtype_(tied_output->key));
-    tensors_.resize(parameters);  // a tied output layer is no parameter of its own
     if (tied_output) say("the tied output layer is written too, as ", kHfOutput, ", since a model's state_dict has it");
     if (options_.with_optimizer) add_optimizer(family, model);
     ArchiveSinkOptions sink;
@@ -69,23 +75,20 @@ class DcpPlanner {
     return (shape[0] + options_.data_parallel_size - 1) / options_.data_parallel_size;
   }
   void add_optimizer(const Family& family, const core::TransformerConfig& model);
-  void add_group();
-  void add_setting(const std::string& name, const std::function<void(PickleWriter&)>& value);
+  void add_groups(const std::vector<NamedGroup>& groups);
+  void add_group(size_t index, const NamedGroup& group);
+  void add_scheduler();
   void say(const auto&... parts) { decisions_.push_back(cat(parts...)); }
 
   const ckpt::Source& source_;
   const DcpTargetOptions& options_;
   const std::function<DType(const std::string& key)>& dtype_;
   std::vector<std::string>& decisions_;
-  std::vector<std::string> tensors_;  // names of the parameters, in the order of the model
   DcpLayout layout_;
   std::map<std::string, std::vector<ArchivePlace>> chunks_;  // of tensors, by key
   ckpt::ShardTable shards_;
   std::vector<ArchivePlace> places_;  // of shards_
 };
-
-// What a model in memory calls the tensor: experts lie there in one.
-std::string name_in_memory(const MappedTensor& mapped) { return mapped.also.empty() ? mapped.name : mapped.also; }
 
 // torch.chunk's cut along the first axis: as many rows for each rank but the last ones.
 std::vector<ArchivePlace> DcpPlanner::add_chunks(const std::string& key, const Dims& shape, DType dtype,
@@ -115,7 +118,6 @@ void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType d
   auto found = chunks_.find(key);
   if (found == chunks_.end()) {
     found = chunks_.emplace(key, add_chunks(key, shape, dtype, path)).first;
-    if (role == TensorRole::kParam) tensors_.push_back(name);
   }
   const std::vector<ArchivePlace>& chunks = found->second;
   const TensorRole from = filled_from(source_, options_.with_optimizer, mapped.key, role, dtype);
@@ -158,11 +160,6 @@ void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType d
 }
 
 void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConfig& model) {
-  const nlohmann::json& common = source_.info().common;
-  const int64_t iteration = source_.info().iteration;
-  const int64_t step = common.is_object() ? common.value("step", iteration) : iteration;
-  const auto counted = static_cast<float>(step);
-  const std::string step_bytes(reinterpret_cast<const char*>(&counted), sizeof counted);
   for (const TensorRole role : {TensorRole::kExpAvg, TensorRole::kExpAvgSq}) {
     for_each_tensor(family, model, [&](const MappedTensor& mapped) {
       if (mapped.is_copy || mapped.role == TensorRole::kBuffer) return;
@@ -174,53 +171,107 @@ void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConf
       add_tensor(mapped, role, DType::kFp32);
     });
   }
-  for (const std::string& name : tensors_) {
-    const size_t counter = layout_.add_tensor(cat(kOptimizer, ".", kState, ".", name, ".step"), SafetensorsDType::kF32,
-                                              {}, {kOptimizer, kState, name, "step"});
-    layout_.add_chunk(counter, {}, {}, layout_.file_of_rank(0), step_bytes);
+  std::vector<ckpt::OptimizerGroup> settings = ckpt::optimizer_groups(source_);
+  if (settings.empty()) settings.emplace_back();
+  const std::vector<NamedGroup> groups = named_groups(settings, family, model);
+  for (const NamedGroup& group : groups) {
+    // A source that does not count steps: they are its iterations.
+    const auto counted = static_cast<float>(group.settings.step.value_or(source_.info().iteration));
+    const std::string step_bytes(reinterpret_cast<const char*>(&counted), sizeof counted);
+    for (const std::string& name : group.names) {
+      const size_t counter = layout_.add_tensor(cat(kOptimizer, ".", kState, ".", name, ".step"),
+                                                SafetensorsDType::kF32, {}, {kOptimizer, kState, name, "step"});
+      layout_.add_chunk(counter, {}, {}, layout_.file_of_rank(0), step_bytes);
+    }
   }
-  add_group();
+  add_groups(groups);
+  add_scheduler();
   if (ckpt::has_role(source_, TensorRole::kMaster)) say("weights are the fp32 master weights, as FSDP keeps them");
-  say("the iteration is AdamW's step, ", step,
-      "; consumed samples and the schedule of the learning rate have no place");
+  say("the iteration is AdamW's step, ", groups[0].settings.step.value_or(source_.info().iteration),
+      "; consumed samples",
+      source_.info().common.contains("opt_param_scheduler") ? " and opt_param_scheduler have" : " have", " no place");
 }
 
-void DcpPlanner::add_setting(const std::string& name, const std::function<void(PickleWriter&)>& value) {
-  layout_.add_object(cat(kOptimizer, ".", kGroups, ".0.", name), make_pickle(value), layout_.file_of_rank(0),
-                     {kOptimizer, kGroups, int64_t{0}, name});
-}
-
-// What torch.optim.AdamW has in a group: one, of all parameters.
-void DcpPlanner::add_group() {
-  const nlohmann::json schedule = megatron_scheduler(source_.info());
-  const auto settings = adam_settings(source_.info());
-  const AdamSettings adam = settings.value_or(AdamSettings());
-  const auto real = [&](const char* name, double value) {
-    add_setting(name, [value](PickleWriter& pickle) { pickle.real(value); });
-  };
-  real("lr", schedule.is_null() ? kAdamWLearningRate : schedule["max_lr"].get<double>());
-  add_setting("betas", [&](PickleWriter& pickle) {
-    pickle.tuple([&] {
-      pickle.real(adam.beta1);
-      pickle.real(adam.beta2);
-    });
-  });
-  real("eps", adam.eps);
-  real("weight_decay", schedule.is_null() ? kAdamWWeightDecay : schedule["end_wd"].get<double>());
-  for (const char* off : {"amsgrad", "maximize", "capturable", "differentiable"}) {
-    add_setting(off, [](PickleWriter& pickle) { pickle.boolean(false); });
+// By position, as get_state_dict has them, and by the names of parameters, as with flatten_optimizer_state_dict.
+void DcpPlanner::add_groups(const std::vector<NamedGroup>& groups) {
+  std::string missing;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    add_group(i, groups[i]);
+    const ckpt::OptimizerGroup& settings = groups[i].settings;
+    const std::pair<const char*, bool> wanted[] = {
+        {"lr (--lr)", settings.lr.has_value()},
+        {"betas (--adam-beta1, --adam-beta2)", settings.beta1 && settings.beta2},
+        {"eps (--adam-eps)", settings.eps.has_value()},
+        {"weight_decay (--weight-decay)", settings.weight_decay.has_value()}};
+    for (const auto& [name, known] : wanted) {
+      if (!known && missing.find(name) == std::string::npos) missing += cat(missing.empty() ? "" : ", ", name);
+    }
   }
-  for (const char* none : {"foreach", "fused"}) add_setting(none, [](PickleWriter& pickle) { pickle.none(); });
-  add_setting("decoupled_weight_decay", [](PickleWriter& pickle) { pickle.boolean(true); });
-  add_setting("params", [&](PickleWriter& pickle) {
+  if (missing.empty()) return;
+  say("the source does not state ", missing,
+      ": left out, so that dcp.load needs DefaultLoadPlanner(allow_partial_load=True) and the optimizer keeps its own");
+}
+
+void DcpPlanner::add_group(size_t index, const NamedGroup& group) {
+  const ckpt::OptimizerGroup& settings = group.settings;
+  const auto add = [&](const std::string& member, const std::function<void(PickleWriter&)>& value) {
+    const std::string pickle = make_pickle(value);
+    layout_.add_object(cat(kOptimizer, ".", kGroups, ".", index, ".", member), pickle, layout_.file_of_rank(0),
+                       {kOptimizer, kGroups, static_cast<int64_t>(index), member});
+    if (member == "params") return;
+    for (const std::string& name : group.names) {
+      const std::string flat = cat(kGroups, ".", name, ".", member);
+      layout_.add_object(cat(kOptimizer, ".", flat), pickle, layout_.file_of_rank(0), {kOptimizer, flat});
+    }
+  };
+  const auto add_real = [&](const char* member, std::optional<double> value) {
+    if (value) add(member, [value](PickleWriter& pickle) { pickle.real(*value); });
+  };
+  add_real("lr", settings.lr);
+  add_real("initial_lr", settings.initial_lr);
+  if (settings.beta1 && settings.beta2) {
+    add("betas", [&](PickleWriter& pickle) {
+      pickle.tuple([&] {
+        pickle.real(*settings.beta1);
+        pickle.real(*settings.beta2);
+      });
+    });
+  }
+  add_real("eps", settings.eps);
+  add_real("weight_decay", settings.weight_decay);
+  nlohmann::json options = adamw_options();
+  options.update(settings.options);
+  for (const auto& [member, value] : options.items()) {
+    add(member, [&, &value = value](PickleWriter& pickle) { write_plain_value(pickle, value); });
+  }
+  add("params", [&](PickleWriter& pickle) {
     pickle.list([&] {
-      for (const std::string& name : tensors_) pickle.text(name);
+      for (const std::string& name : group.names) pickle.text(name);
     });
   });
-  if (schedule.is_null() || !settings) {
-    say("the source does not say all of AdamW's settings: PyTorch's defaults are written instead, all parameters are "
-        "in one "
-        "group");
+}
+
+// The state of a scheduler of torch.optim, where the source had it.
+void DcpPlanner::add_scheduler() {
+  const nlohmann::json scheduler = source_.info().common.value("lr_scheduler", nlohmann::json());
+  if (!scheduler.is_object()) return;
+  if (!scheduler.contains("key") || !scheduler.contains("state") || !scheduler["key"].is_string() ||
+      !scheduler["state"].is_object()) {
+    return say("the scheduler of the learning rate is not torch.optim's, and is dropped");
+  }
+  const std::string key = scheduler["key"].get<std::string>();
+  DcpPath path;
+  for (size_t at = 0; at != std::string::npos;) {
+    const size_t dot = key.find('.', at);
+    path.emplace_back(key.substr(at, dot == std::string::npos ? dot : dot - at));
+    at = dot == std::string::npos ? dot : dot + 1;
+  }
+  for (const auto& [member, value] : scheduler["state"].items()) {
+    DcpPath full = path;
+    full.emplace_back(member);
+    layout_.add_object(cat(key, ".", member),
+                       make_pickle([&, &value = value](PickleWriter& pickle) { write_plain_value(pickle, value); }),
+                       layout_.file_of_rank(0), std::move(full));
   }
 }
 

@@ -3,8 +3,9 @@
 //   dcp.save({"model": model_state, "optim": optimizer_state}, ...)   of torch.distributed.checkpoint.state_dict's
 //                                                                     get_state_dict
 //
-// Weights have Hugging Face's names; AdamW's moments and step stand under the names of the weights, in one group of
-// parameters. Cut as FSDP does it, along the first axis. dcp.h reads it.
+// Weights have Hugging Face's names; AdamW's moments and step stand under the names of the weights, in the source's
+// groups of parameters, whose settings are there by position and by name (flatten_optimizer_state_dict). Cut as FSDP
+// does it, along the first axis. dcp.h reads it.
 #pragma once
 
 #include <functional>

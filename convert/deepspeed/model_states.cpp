@@ -8,7 +8,9 @@
 #include "convert/detail/printable.h"
 #include "convert/hf_named.h"
 #include "convert/name_map.h"
+#include "convert/optimizer_groups.h"
 #include "convert/torch/adam_state.h"
+#include "convert/torch/plain_value.h"
 #include "convert/torch/torch_types.h"
 #include "core/error.h"
 
@@ -37,6 +39,7 @@ constexpr std::string_view kKnown[] = {"module",
                                        "ds_config",
                                        "ds_version",
                                        "optimizer",
+                                       "lr_scheduler",
                                        "checkpoint_parallel_dimensions",
                                        "universal_checkpoint_info"};
 
@@ -94,6 +97,7 @@ void DeepSpeedModel::read(const TorchFile& file) {
   if (const auto samples = file.root().find("global_samples")) {
     info_.common["consumed_train_samples"] = read_count(file, *samples).value_or(0);
   }
+  read_scheduler(file);
   has_other_optimizer_ = file.root().find("optimizer").has_value();
   std::string skipped;
   for (const auto& [key, value] : file.root().pairs()) {
@@ -171,6 +175,49 @@ void DeepSpeedModel::read_module(const TorchFile& file, PickleValue module) {
     add(TensorRole::kParam, {name_of(key.text()), tensor->shape, elements},
         {{pieces_->add_view(opened, *tensor), 0, elements}});
   }
+}
+
+// {"state": what the scheduler saved, "type" and "params": what ds_config says of it}.
+void DeepSpeedModel::read_scheduler(const TorchFile& file) {
+  nlohmann::json scheduler = nlohmann::json::object();
+  if (const auto state = file.root().find("lr_scheduler"); state && !state->is(PickleKind::kNone)) {
+    if (auto plain = plain_value(*state)) {
+      scheduler["state"] = std::move(*plain);
+    } else {
+      say("lr_scheduler is not carried over: it holds more than numbers, texts and lists");
+    }
+  }
+  const auto config = file.root().find("ds_config");
+  const auto stated = config ? config->find("scheduler") : std::nullopt;
+  if (const auto plain = stated ? plain_value(*stated) : std::nullopt; plain && plain->is_object()) {
+    scheduler.update(*plain);
+  }
+  if (!scheduler.empty()) info_.common["lr_scheduler"] = std::move(scheduler);
+}
+
+void DeepSpeedModel::add_groups(const TorchFile& file, PickleValue groups, std::optional<int64_t> step) {
+  std::vector<NamedGroup> found;
+  for (const PickleValue group : groups.items()) {
+    NamedGroup& one = found.emplace_back();
+    one.settings = read_adam_group(&file, group);
+    if (!one.settings.step) one.settings.step = step;
+    const auto params = group.find("params");
+    if (!params || !params->is(PickleKind::kList)) continue;
+    for (const PickleValue index : params->items()) {
+      if (!index.is(PickleKind::kInt) || index.integer() < 0 ||
+          index.integer() >= static_cast<int64_t>(trained_.size())) {
+        throw corrupt(file.where(), "param_groups have a group of weights that param_shapes have not");
+      }
+      for (const Weight& weight : trained_[static_cast<size_t>(index.integer())]) one.names.push_back(weight.name);
+    }
+  }
+  const bool unnamed = std::all_of(found.begin(), found.end(), [](const NamedGroup& one) { return one.names.empty(); });
+  if (!found.empty() && unnamed) {  // settings that hold for all
+    for (const auto& group : trained_) {
+      for (const Weight& weight : group) found[0].names.push_back(weight.name);
+    }
+  }
+  add_named_groups(found, *config_.family, config_.model, file.where(), info_.common);
 }
 
 void DeepSpeedModel::add(TensorRole role, const Weight& weight, std::vector<TorchPieces::Run> runs) {

@@ -61,6 +61,8 @@ class DeepSpeedModel {
   // Throws kUnsupported if a weight of the model has no tensor of this role, as one that was frozen has not.
   void require_all(core::TensorRole role) const;
   void drop(core::TensorRole role) { tables_.erase(role); }
+  // The settings of param_groups of `file`, whose params count the groups of trained(). step: where groups say none.
+  void add_groups(const TorchFile& file, PickleValue groups, std::optional<int64_t> step);
 
   std::unique_ptr<ckpt::Source> source() &&;
 
@@ -69,6 +71,7 @@ class DeepSpeedModel {
   void read_shapes(const TorchFile& file);
   void read_frozen();
   void read_module(const TorchFile& file, PickleValue module);
+  void read_scheduler(const TorchFile& file);
   std::vector<Weight> named_shapes(PickleValue dict, const std::string& where) const;
   bool rounds_to_weight(const Weight& weight, size_t fp32, size_t stored) const;
 

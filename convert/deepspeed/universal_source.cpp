@@ -46,7 +46,7 @@ class UniversalCheckpoint {
 
  private:
   void read_tensors(bool with_moments);
-  void read_settings();
+  void read_settings(std::optional<int64_t> step);
   void add(const std::string& folder, const char* file, std::optional<core::TensorRole> role);
 
   DeepSpeedModel model_;
@@ -79,12 +79,13 @@ void UniversalCheckpoint::read_tensors(bool with_moments) {
   }
   if (!with_moments) return model_.drop(core::TensorRole::kMaster);
   for (const DeepSpeedMoment& moment : kDeepSpeedMoments) model_.require_all(moment.role);
-  read_settings();
   const auto stepped = [&](const std::string& folder) { return fs::exists(zero_ / folder / "step.pt"); };
+  std::optional<int64_t> step;
   if (const auto found = std::find_if(folders.begin(), folders.end(), stepped); found != folders.end()) {
     const TorchFile file((zero_ / *found / "step.pt").string());
-    if (const auto step = read_count(file, file.root())) model_.info().common["step"] = *step;
+    step = read_count(file, file.root());
   }
+  read_settings(step);
 }
 
 // role: none of the fp32 weight.
@@ -106,19 +107,21 @@ void UniversalCheckpoint::add(const std::string& folder, const char* name, std::
   }
 }
 
-void UniversalCheckpoint::read_settings() {
+// step: of the weights, if they state it.
+void UniversalCheckpoint::read_settings(std::optional<int64_t> step) {
   const fs::path path = zero_ / "optimizer_state.pt";
+  if (step) model_.info().common["step"] = *step;
   if (!fs::exists(path)) return;
   const TorchFile file(path.string());
-  if (const auto groups = file.root().find("param_groups");
-      groups && groups->is(PickleKind::kList) && !groups->items().empty()) {
-    add_adam_group(groups->items()[0], model_.info().common);
-  }
   const auto inner = file.root().find("optimizer_state_dict");  // of ZeRO 3
   const auto state = inner ? inner->find("state") : std::nullopt;
-  if (!state || !state->is(PickleKind::kDict) || state->pairs().empty()) return;
-  const auto step = state->pairs()[0].second.find("step");
-  if (const auto count = step ? read_count(file, *step) : std::nullopt) model_.info().common["step"] = *count;
+  if (!step && state && state->is(PickleKind::kDict) && !state->pairs().empty()) {
+    if (const auto counter = state->pairs()[0].second.find("step")) step = read_count(file, *counter);
+  }
+  auto groups = file.root().find("param_groups");
+  if (!groups && inner) groups = inner->find("param_groups");
+  if (groups && groups->is(PickleKind::kList)) model_.add_groups(file, *groups, step);
+  if (step) model_.info().common["step"] = *step;
 }
 
 }  // namespace

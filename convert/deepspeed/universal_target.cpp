@@ -1,16 +1,19 @@
 #include "convert/deepspeed/universal_target.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "convert/deepspeed/files.h"
 #include "convert/deepspeed/model_states.h"
 #include "convert/huggingface_config.h"
-#include "convert/megatron/progress.h"
 #include "convert/name_map.h"
+#include "convert/optimizer_groups.h"
 #include "convert/torch/archive_sink.h"
+#include "convert/torch/plain_value.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
 #include "core/io/file.h"
@@ -28,7 +31,7 @@ using core::TensorRole;
 constexpr const char* kVersion = "0.19.8";  // of DeepSpeed, whose layout this is
 constexpr double kUniversalVersion = 0.4;   // as that has it
 // Its engine fills as many groups of its optimizer as it finds here.
-constexpr int kParamGroups = 16;
+constexpr size_t kParamGroups = 16;
 
 // A tensor of the family, as it is written.
 struct Weight {
@@ -40,7 +43,8 @@ struct Weight {
 
 struct Settings {
   int64_t iteration = 0, samples = 0, step = 0;
-  AdamSettings adam;
+  std::vector<NamedGroup> groups;  // none without optimizer state
+  nlohmann::json scheduler;        // the state of one of DeepSpeed's or torch.optim's; null: none
 };
 
 int64_t elements_of(const Weight& weight) { return core::num_elements(weight.shape); }
@@ -66,35 +70,76 @@ std::string float_bytes(int64_t value) {
   return bytes;
 }
 
-// betas and eps alone: what else a group says, the run that loads it says itself.
-void write_groups(PickleWriter& p, const AdamSettings& adam) {
+// Members of a group; what the source does not state, the run that loads it says itself. params: ZeRO's, which counts
+// its flat groups.
+void write_group(PickleWriter& p, const ckpt::OptimizerGroup& group, std::optional<int64_t> params) {
+  const auto real = [&](const char* key, std::optional<double> value) {
+    if (!value) return;
+    p.text(key);
+    p.real(*value);
+  };
+  p.dict([&] {
+    real("lr", group.lr);
+    real("initial_lr", group.initial_lr);
+    real("weight_decay", group.weight_decay);
+    if (group.beta1 && group.beta2) {
+      p.text("betas");
+      p.tuple([&] {
+        p.real(*group.beta1);
+        p.real(*group.beta2);
+      });
+    }
+    real("eps", group.eps);
+    for (const auto& [key, value] : group.options.items()) {
+      p.text(key);
+      write_plain_value(p, value);
+    }
+    p.text("params");
+    p.list([&] {
+      if (params) p.integer(*params);
+    });
+  });
+}
+
+// What is the same in all of them.
+ckpt::OptimizerGroup shared_settings(const std::vector<NamedGroup>& groups) {
+  ckpt::OptimizerGroup shared = groups.empty() ? ckpt::OptimizerGroup() : groups[0].settings;
+  for (const NamedGroup& group : groups) {
+    ckpt::visit_settings([&](const char*, auto member) {
+      if (shared.*member != group.settings.*member) shared.*member = std::nullopt;
+    });
+    const nlohmann::json options = shared.options;
+    for (const auto& [key, value] : options.items()) {
+      if (!group.settings.options.contains(key) || group.settings.options[key] != value) shared.options.erase(key);
+    }
+  }
+  return shared;
+}
+
+// ZeRO 1 and 2 give each of a run's groups the members of the one at its place: those behind the source's get what all
+// share.
+void write_groups(PickleWriter& p, const std::vector<NamedGroup>& groups) {
+  const ckpt::OptimizerGroup shared = shared_settings(groups);
   p.text("param_groups");
   p.list([&] {
-    for (int i = 0; i < kParamGroups; ++i) {
-      p.dict([&] {
-        p.text("betas");
-        p.tuple([&] {
-          p.real(adam.beta1);
-          p.real(adam.beta2);
-        });
-        p.text("eps");
-        p.real(adam.eps);
-        p.text("params");
-        p.list([] {});
-      });
+    for (size_t i = 0; i < std::max<size_t>(kParamGroups, groups.size()); ++i) {
+      const bool stated = i < groups.size();
+      write_group(p, stated ? groups[i].settings : shared,
+                  stated ? std::optional(static_cast<int64_t>(i)) : std::nullopt);
     }
   });
 }
 
-std::string optimizer_pickle(const AdamSettings& adam) {
+std::string optimizer_pickle(const std::vector<NamedGroup>& groups) {
   return make_pickle([&](PickleWriter& p) {
     p.dict([&] {
       p.text("ds_version");
       p.text(kVersion);
-      write_groups(p, adam);
-      p.text("optimizer_state_dict");  // where ZeRO 3 looks
+      write_groups(p, groups);
+      p.text("optimizer_state_dict");  // where ZeRO 3 looks, which gives all groups of a run the members of the first
       p.dict([&] {
-        write_groups(p, adam);
+        p.text("param_groups");
+        p.list([&] { write_group(p, shared_settings(groups), std::nullopt); });
         p.text("state");
         p.dict([&] {
           p.integer(0);
@@ -128,24 +173,34 @@ std::string model_pickle(const std::vector<Weight>& weights, const Settings& set
           write_torch_tensor(p, {from_core_dtype(weight.dtype), weight.storage, elements_of(weight), 0, weight.shape});
         }
       });
-      p.text("param_shapes");
+      p.text("param_shapes");  // by group
       p.list([&] {
-        p.call("collections", "OrderedDict", [] {});
-        p.set_items([&] {
-          for (const Weight& weight : weights) {
-            p.text(weight.name);
-            p.call("torch", "Size", [&] { p.integers(weight.shape); });
-          }
-        });
+        std::map<std::string_view, size_t> group_of_name;
+        for (size_t g = 0; g < settings.groups.size(); ++g) {
+          for (const std::string& name : settings.groups[g].names) group_of_name.emplace(name, g);
+        }
+        for (size_t g = 0; g < std::max<size_t>(1, settings.groups.size()); ++g) {
+          p.call("collections", "OrderedDict", [] {});
+          p.set_items([&] {
+            for (const Weight& weight : weights) {
+              const auto found = group_of_name.find(weight.name);
+              if ((found == group_of_name.end() ? 0 : found->second) != g) continue;
+              p.text(weight.name);
+              p.call("torch", "Size", [&] { p.integers(weight.shape); });
+            }
+          });
+        }
       });
       p.text("buffer_names");
       p.list([] {});
       p.text("shared_params");
       p.dict([] {});
-      for (const char* key : {"optimizer", "frozen_param_shapes", "frozen_param_fragments", "lr_scheduler",
-                              "data_sampler", "random_ltd"}) {
+      for (const char* key :
+           {"optimizer", "frozen_param_shapes", "frozen_param_fragments", "data_sampler", "random_ltd"}) {
         none(key);
       }
+      p.text("lr_scheduler");
+      write_plain_value(p, settings.scheduler);
       number("skipped_steps", 0);
       number("global_steps", settings.iteration);
       number("global_samples", settings.samples);
@@ -171,16 +226,10 @@ class UniversalPlanner {
       : source_(source), options_(options), decisions_(decisions) {
     const nlohmann::json& common = source.info().common;
     settings_.iteration = source.info().iteration;
-    settings_.step = common.is_object() ? common.value("step", settings_.iteration) : settings_.iteration;
-    settings_.samples = common.is_object() ? common.value("consumed_train_samples", int64_t{0}) : 0;
-    if (const auto adam = adam_settings(source.info())) {
-      settings_.adam = *adam;
-    } else if (options.with_optimizer) {
-      say("Adam's betas and epsilon are not said by the source: ", settings_.adam.beta1, ", ", settings_.adam.beta2,
-          " and ", settings_.adam.eps, " are written");
-    }
+    settings_.step = common.value("step", settings_.iteration);
+    settings_.samples = common.value("consumed_train_samples", int64_t{0});
     if (options.with_optimizer) {
-      say("learning rate and weight decay stay those of the run that loads it; its schedule is not carried over");
+      plan_settings();
     } else {
       say("without optimizer state: ZeRO 1 and 2 begin with moments of zero, ZeRO 3 loads it with "
           "load_optimizer_states=False");
@@ -200,7 +249,7 @@ class UniversalPlanner {
     add_file("zero_pp_rank_0_mp_rank_00_model_states.pt", {},
              [shared, settings = settings_] { return model_pickle(*shared, settings, false); });
     add_file(cat(kUniversalZero, "/optimizer_state.pt"), {sizeof(float)},
-             [adam = settings_.adam] { return optimizer_pickle(adam); }, {{0, float_bytes(settings_.step)}});
+             [groups = settings_.groups] { return optimizer_pickle(groups); }, {{0, float_bytes(settings_.step)}});
     const std::string tag = cat("global_step", settings_.iteration, "_universal");
     const fs::path root(options_.root);
     sink_.folder = root / tag;
@@ -223,6 +272,26 @@ class UniversalPlanner {
   }
 
   void say(const auto&... parts) { decisions_.push_back(cat(parts...)); }
+
+  void plan_settings() {
+    std::vector<ckpt::OptimizerGroup> groups = ckpt::optimizer_groups(source_);
+    if (groups.empty()) {
+      say("the source states no settings of the optimizer: they stay those of the run that loads it");
+    } else {
+      settings_.groups =
+          named_groups(groups, find_family(options_.config.at("model_type").get<std::string>()), source_.info().model);
+    }
+    if (settings_.groups.size() > 1) {
+      say("ZeRO 1 and 2 set the run's groups from those written, by position: group 0 has ",
+          settings_text(settings_.groups[0].settings), ", group 1 ", settings_text(settings_.groups[1].settings),
+          "; ZeRO 3 has one value for all groups, so what differs between them stays the run's own");
+    }
+    const nlohmann::json scheduler = source_.info().common.value("lr_scheduler", nlohmann::json::object());
+    settings_.scheduler = scheduler.is_object() ? scheduler.value("state", nlohmann::json()) : nlohmann::json();
+    if (settings_.scheduler.is_null()) {
+      say("there is no state of a scheduler: an engine that has one loads with load_lr_scheduler_states=False");
+    }
+  }
 
   void add_weight(const MappedTensor& mapped, DType dtype) {
     Weight weight{mapped.name,

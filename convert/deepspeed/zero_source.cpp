@@ -230,13 +230,13 @@ void ZeroCheckpoint::read_settings(const TorchFile& file, PickleValue optimizer,
     if (!drop_optimizer_) model_.say("the optimizer has taken no step: there are no moments");
     return;
   }
+  std::optional<PickleValue> counter = optimizer.find("base_optimizer_state_step");
+  if (!counter) counter = first_state.find("step");
+  const auto step = counter ? read_count(file, *counter) : std::nullopt;
+  if (step) model_.info().common["step"] = *step;
   const auto groups = base.find("param_groups");
-  if (groups && groups->is(PickleKind::kList) && !groups->items().empty()) {
-    add_adam_group(groups->items()[0], model_.info().common);
-  }
-  std::optional<PickleValue> step = optimizer.find("base_optimizer_state_step");
-  if (!step) step = first_state.find("step");
-  if (const auto count = step ? read_count(file, *step) : std::nullopt) model_.info().common["step"] = *count;
+  if (groups && groups->is(PickleKind::kList)) return model_.add_groups(file, *groups, step);
+  model_.say("there are no param_groups (an elastic checkpoint): learning rate, betas and weight decay are unknown");
 }
 
 // ZeRO 1 and 2: the weights of a group lie one behind the other in what the partitions of all ranks make together.

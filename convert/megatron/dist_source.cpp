@@ -5,6 +5,7 @@
 
 #include "ckpt/box.h"
 #include "ckpt/layout.h"
+#include "ckpt/optimizer_settings.h"
 #include "ckpt/plan.h"
 #include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
@@ -15,6 +16,7 @@
 #include "convert/megatron/master_weights.h"
 #include "convert/megatron/progress.h"
 #include "convert/megatron_dist.h"
+#include "convert/torch/adam_state.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
 
@@ -139,8 +141,10 @@ class DistSource final : public ckpt::Source {
       for (const Held* masters : {&held_, &again}) check_masters(*masters, weights);
     }
     note_objects(options.drop_optimizer, decisions);
-    add_megatron_progress(common.root(), args, info_);
-    if (in_buckets) add_settings_of_buckets();
+    const std::vector<ckpt::ParameterSpec> specs = ckpt::parameter_specs(info_.model);
+    add_megatron_progress(common.root(), args, specs, info_);
+    if (in_buckets) add_settings_of_buckets(args, specs);
+    if (const auto step = common_step(common)) ckpt::set_missing_steps(info_.common, *step);
   }
 
   const ckpt::CheckpointInfo& info() const override { return info_; }
@@ -434,11 +438,28 @@ class DistSource final : public ckpt::Source {
     }
   }
 
+  // What an optimizer of torch.optim, which counts beside the moments, has made; chained ones all as many.
+  static std::optional<int64_t> common_step(const TorchFile& common) {
+    auto optimizer = common.root().find("optimizer");
+    for (int depth = 0; optimizer && depth < 4; ++depth) {
+      if (const auto state = optimizer->find("state")) {
+        const auto step = state->find("common_step");
+        return step ? read_count(common, *step) : std::nullopt;
+      }
+      auto inner = optimizer->find("optimizer");
+      if (!inner && optimizer->is(PickleKind::kDict) && !optimizer->pairs().empty()) {
+        inner = optimizer->pairs()[0].second;  // {0: .., 1: ..}
+      }
+      optimizer = inner;
+    }
+    return std::nullopt;
+  }
+
   // Of the first rank, beside its buckets: an object.
-  void add_settings_of_buckets() {
+  void add_settings_of_buckets(const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs) {
     for (const auto& [key, payload] : reader_.objects()) {
       if (!is_bucket_key(key) || key.find(".optimizer/") == std::string::npos) continue;
-      return add_megatron_optimizer(reader_.open_object(payload).root(), info_);
+      return add_megatron_optimizer(reader_.open_object(payload).root(), args, specs, info_);
     }
   }
 

@@ -485,6 +485,12 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
   }
   const bool stepped =
       std::any_of(optimizer.states.begin(), optimizer.states.end(), [](const auto& states) { return !states.empty(); });
+  const auto iteration = tree.ranks[0].find("iteration");
+  if (!stepped && iteration && iteration->is(PickleKind::kInt) && iteration->integer() > 0) {
+    corrupt(*tree.ranks[0].file, cat("its state is empty, but the run is at iteration ", iteration->integer(),
+                                     ": the moments are lost, or every step so far was skipped. Give --drop-optimizer "
+                                     "to take the weights alone"));
+  }
   if (!stepped) {
     decisions.push_back("the optimizer has taken no step: there is no state of it");
     optimizer.states.clear();

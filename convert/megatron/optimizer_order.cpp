@@ -13,10 +13,6 @@ bool is_no_decay(const ckpt::ParameterSpec& spec) {
 bool is_qk_norm(const ckpt::ParameterSpec& spec) {
   return spec.key.find("q_layernorm.") != std::string::npos || spec.key.find("k_layernorm.") != std::string::npos;
 }
-bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
-  return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
-}
-
 bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, OptimizerPart part) {
   if (spec.is_buffer) return false;
   if (part == OptimizerPart::kAll || !has_expert_optimizer(model)) return true;
@@ -24,6 +20,14 @@ bool is_in(const MegatronModel& model, const ckpt::ParameterSpec& spec, Optimize
 }
 
 }  // namespace
+
+bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule) {
+  return !is_no_decay(spec) || (rule.qk_norms_decay && is_qk_norm(spec));
+}
+
+bool is_embedding_or_output(const ckpt::ParameterSpec& spec) {
+  return spec.key == "embedding.word_embeddings.weight" || spec.key == "output_layer.weight";
+}
 
 bool has_expert_optimizer(const MegatronModel& model) { return model.config.has_experts() && model.experts.ep > 1; }
 
@@ -34,8 +38,8 @@ std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std
     for (const MegatronParameter& parameter : chunk) {
       const ckpt::ParameterSpec& spec = model.specs[parameter.spec];
       if (parameter.in_tensor == 0 || !is_in(model, spec, part)) continue;
-      const bool decays = !is_no_decay(spec) || (rule.qk_norms_decay && is_qk_norm(spec));
-      groups[(decays ? 0 : 1) + (rule.decoupled_lr && is_embedding_or_output(spec) ? 2 : 0)].push_back(&parameter);
+      groups[(is_decayed(spec, rule) ? 0 : 1) + (rule.decoupled_lr && is_embedding_or_output(spec) ? 2 : 0)].push_back(
+          &parameter);
     }
   }
   std::vector<MegatronParameters> found;

@@ -32,6 +32,10 @@ struct GroupRule {
   bool decoupled_lr = false;    // --decoupled-lr: word embeddings and output layer have groups of their own
 };
 
+// Whether weight decay applies to the parameter: to no vector and no bias.
+bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule);
+bool is_embedding_or_output(const ckpt::ParameterSpec& spec);
+
 // Megatron has an optimizer of their own for experts that are spread over expert-parallel ranks.
 enum class OptimizerPart : uint8_t { kAll, kDense, kExperts };
 

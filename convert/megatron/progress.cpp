@@ -1,10 +1,12 @@
 #include "convert/megatron/progress.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
-#include "convert/torch/adam_state.h"
+#include "convert/megatron/param_groups.h"
 
 namespace ms::convert {
 namespace {
@@ -18,9 +20,10 @@ struct Setting {
 constexpr Setting kSettings[] = {{"training", "seq_length"},  {"data", "tokenizer_type"},  {"data", "tokenizer_model"},
                                  {"optimizer", "adam_beta1"}, {"optimizer", "adam_beta2"}, {"optimizer", "adam_eps"}};
 
-// What OptimizerParamScheduler.load_state_dict asks for.
-constexpr const char* kSchedule[] = {"max_lr",    "min_lr",   "lr_warmup_steps", "lr_decay_steps", "lr_decay_style",
-                                     "num_steps", "start_wd", "end_wd",          "wd_incr_steps",  "wd_incr_style"};
+// What OptimizerParamScheduler.load_state_dict asks for, and what it takes besides, if start_wd is there.
+constexpr const char* kSchedule[] = {"max_lr",         "min_lr",         "lr_warmup_steps",
+                                     "lr_decay_steps", "lr_decay_style", "num_steps"};
+constexpr const char* kDecaySchedule[] = {"start_wd", "end_wd", "wd_incr_steps", "wd_incr_style"};
 
 MegatronArg to_arg(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
@@ -39,27 +42,6 @@ json config_value(const ckpt::CheckpointInfo& info, const Setting& setting) {
   return found;
 }
 
-// Of the first of param_groups, which have all made as many. An optimizer may hold another, or several, listed or
-// numbered.
-std::optional<PickleValue> first_group(PickleValue optimizer) {
-  for (int depth = 0; depth < 4; ++depth) {
-    if (const auto groups = optimizer.find("param_groups"); groups && groups->is(PickleKind::kList)) {
-      const auto all = groups->items();
-      return all.empty() ? std::nullopt : std::optional(all[0]);
-    }
-    std::optional<PickleValue> inner = optimizer.find("optimizer");
-    if (!inner && optimizer.is(PickleKind::kList) && !optimizer.items().empty()) inner = optimizer.items()[0];
-    if (!inner && optimizer.is(PickleKind::kDict)) {
-      for (const auto& [key, value] : optimizer.pairs()) {
-        if (key.is(PickleKind::kInt) && key.integer() == 0) inner = value;
-      }
-    }
-    if (!inner) return std::nullopt;
-    optimizer = *inner;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 nlohmann::json plain_json(PickleValue value) {
@@ -73,11 +55,13 @@ nlohmann::json plain_json(PickleValue value) {
   return json::parse(clean) == text ? text : json();
 }
 
-void add_megatron_optimizer(PickleValue optimizer, ckpt::CheckpointInfo& info) {
-  if (const auto group = first_group(optimizer)) add_adam_group(*group, info.common);
+void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
+                            ckpt::CheckpointInfo& info) {
+  read_megatron_groups(optimizer, specs, {.qk_norms_decay = args.is_set("apply_wd_to_qk_layernorm")}, info.common);
 }
 
-void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info) {
+void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
+                           ckpt::CheckpointInfo& info) {
   if (const auto iteration = state.find("iteration"); iteration && iteration->is(PickleKind::kInt)) {
     info.iteration = iteration->integer();
   }
@@ -86,7 +70,7 @@ void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::Ch
     if (const auto value = args.find(setting.name))
       info.common["config"][setting.group][setting.name] = plain_json(*value);
   }
-  if (const auto optimizer = state.find("optimizer")) add_megatron_optimizer(*optimizer, info);
+  if (const auto optimizer = state.find("optimizer")) add_megatron_optimizer(*optimizer, args, specs, info);
   const auto scheduler = state.find("opt_param_scheduler");
   if (!scheduler || !scheduler->is(PickleKind::kDict)) return;
   json& common = info.common["opt_param_scheduler"] = json::object();
@@ -107,30 +91,24 @@ MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info) {
   return args;
 }
 
-std::optional<AdamSettings> adam_settings(const ckpt::CheckpointInfo& info) {
-  AdamSettings settings;
-  const std::pair<const char*, double*> fields[] = {
-      {"adam_beta1", &settings.beta1}, {"adam_beta2", &settings.beta2}, {"adam_eps", &settings.eps}};
-  for (const auto& [name, field] : fields) {
-    const json value = config_value(info, {"optimizer", name});
-    if (!value.is_number()) return std::nullopt;
-    *field = value.get<double>();
-  }
-  return settings;
-}
-
 json megatron_scheduler(const ckpt::CheckpointInfo& info) {
   const json found = info.common.is_object() ? info.common.value("opt_param_scheduler", json()) : json();
+  if (!found.is_object()) return nullptr;
   json scheduler = json::object();
-  for (const char* key : kSchedule) {
-    if (!found.is_object() || !found.contains(key)) return nullptr;
+  const auto take = [&](const char* key) {
+    if (!found.contains(key)) return false;
     const json& value = found.at(key);
     const bool is_style = std::string_view(key).ends_with("_style");
-    if (is_style != value.is_string() || !(is_style || value.is_number())) return nullptr;
+    if (is_style != value.is_string() || !(is_style || value.is_number())) return false;
     // Counts may be fractions of ours, and then are whole nevertheless.
     const bool is_whole = value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
     const bool is_count = std::string_view(key).ends_with("_steps");
     scheduler[key] = is_count && is_whole ? json(std::llround(value.get<double>())) : value;
+    return true;
+  };
+  if (!std::all_of(std::begin(kSchedule), std::end(kSchedule), take)) return nullptr;
+  if (!std::all_of(std::begin(kDecaySchedule), std::end(kDecaySchedule), take)) {
+    for (const char* key : kDecaySchedule) scheduler.erase(key);
   }
   return scheduler;
 }

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <span>
 
+#include "ckpt/layout.h"
 #include "ckpt/source.h"
 #include "convert/megatron/args.h"
 #include "convert/torch/pickle.h"
@@ -13,23 +14,19 @@ namespace ms::convert {
 // A truth value, a number or a text; null for anything else.
 nlohmann::json plain_json(PickleValue value);
 
-// What Adam goes by, besides the schedule.
-struct AdamSettings {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Megatron's defaults
-};
-
-// state: the dictionary of model_optim_rng.pt, or of what torch_dist keeps unsharded. Sets iteration, and of `common`
-// what is there of consumed_train_samples, opt_param_scheduler, step (the optimizer's), and in `config`, where mstrain
-// has its own, of the sequence length, the tokenizer and Adam's settings.
-void add_megatron_progress(PickleValue state, const MegatronArgs& args, ckpt::CheckpointInfo& info);
+// state: the dictionary of model_optim_rng.pt, or of what torch_dist keeps unsharded. specs: of info.model, or none
+// (param_groups.h). Sets iteration, and of `common` what is there of consumed_train_samples, opt_param_scheduler, step
+// (the optimizer's), the optimizer's groups, and in `config`, where mstrain has its own, of the sequence length, the
+// tokenizer and Adam's settings.
+void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
+                           ckpt::CheckpointInfo& info);
 
 // What an optimizer's dictionary says of its steps and settings, where it is kept apart from that of the state.
-void add_megatron_optimizer(PickleValue optimizer, ckpt::CheckpointInfo& info);
+void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
+                            ckpt::CheckpointInfo& info);
 
 // The other way round. Members of args that are no part of the model; None for those that the checkpoint does not say.
 MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info);
-// Nothing if the checkpoint does not say.
-std::optional<AdamSettings> adam_settings(const ckpt::CheckpointInfo& info);
 // opt_param_scheduler; null if the checkpoint does not have all that Megatron wants to find in it.
 nlohmann::json megatron_scheduler(const ckpt::CheckpointInfo& info);
 

@@ -2,6 +2,7 @@
 #include <map>
 #include <utility>
 
+#include "ckpt/optimizer_settings.h"
 #include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
 #include "convert/megatron.h"
@@ -82,12 +83,12 @@ class MegatronSource final : public ckpt::Source {
     const PipelineExtras& extras = model_.layers.extras();
     if (extras.dualpipev) info_.layout["layer_map"] = "dualpipev";
     if (!extras.noop_layers.empty()) info_.layout["noop_layers"] = extras.noop_layers;
-    add_megatron_progress(tree_.ranks[0].file->root(), *tree_.ranks[0].args, info_);
+    add_megatron_progress(tree_.ranks[0].file->root(), *tree_.ranks[0].args, model_.specs, info_);
     if (!model_.hf_config.is_null()) {
       info_.model_extra["hf_config"] = std::move(model_.hf_config);
-      info_.common.erase("config");  // the converter's defaults, not settings of a run
+      for (const char* key : {"config", "optimizer"}) info_.common.erase(key);  // the converter's, not of a run
     }
-    if (optimizer_.step && !info_.common.contains("step")) info_.common["step"] = *optimizer_.step;
+    if (optimizer_.step) ckpt::set_missing_steps(info_.common, *optimizer_.step);
   }
 
   const ckpt::CheckpointInfo& info() const override { return info_; }

@@ -1,5 +1,6 @@
 #include "convert/megatron/state_pickle.h"
 
+#include <optional>
 #include <type_traits>
 #include <variant>
 
@@ -57,8 +58,8 @@ void write_megatron_args(PickleWriter& pickle, const MegatronTargetState& state)
 
 void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, OptimizerPart part,
                         std::span<const size_t> counts) {
-  const auto of_schedule = [&](const char* key) {
-    return state.scheduler.is_null() ? 0 : state.scheduler[key].get<double>();
+  const auto optional_entry = [&](const char* key, std::optional<double> value) {
+    if (value) pickle_entry(pickle, key, *value);
   };
   const size_t groups = num_optimizer_groups(part);
   MS_CHECK(counts.empty() || counts.size() == groups, counts.size(), " groups of parameters");
@@ -66,26 +67,29 @@ void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, 
   pickle.text("param_groups");
   pickle.list([&] {
     for (size_t group = 0; group < groups; ++group) {  // with weight decay, and without
+      const ckpt::OptimizerGroup& settings = group == 0 ? state.decayed : state.other;
+      const auto decoupled = settings.options.find("decoupled_weight_decay");
       pickle.dict([&] {
         pickle_entry(pickle, "is_expert_parallel", part == OptimizerPart::kExperts);
         pickle_entry(pickle, "default_config", true);
-        pickle_entry(pickle, "wd_mult", group == 0 ? 1.0 : 0.0);
+        pickle_entry(pickle, "wd_mult", *settings.wd_mult);
         pickle_entry(pickle, "lr_mult", 1.0);
         pickle_entry(pickle, "is_decoupled_lr", false);
-        pickle_entry(pickle, "max_lr", of_schedule("max_lr"));
-        pickle_entry(pickle, "min_lr", of_schedule("min_lr"));
-        pickle_entry(pickle, "lr", of_schedule("max_lr"));
+        optional_entry("max_lr", settings.max_lr);
+        optional_entry("min_lr", settings.min_lr);
+        optional_entry("lr", settings.lr);
         pickle.text("betas");
         pickle.tuple([&] {
-          pickle.real(state.adam.beta1);
-          pickle.real(state.adam.beta2);
+          pickle.real(*settings.beta1);
+          pickle.real(*settings.beta2);
         });
-        pickle_entry(pickle, "eps", state.adam.eps);
-        pickle_entry(pickle, "weight_decay", of_schedule("end_wd"));
+        pickle_entry(pickle, "eps", *settings.eps);
+        optional_entry("weight_decay", settings.weight_decay);
         for (const char* off : {"amsgrad", "maximize", "capturable", "differentiable"})
           pickle_entry(pickle, off, false);
         for (const char* none : {"foreach", "fused"}) pickle_none(pickle, none);
-        for (const char* on : {"decoupled_weight_decay", "bias_correction"}) pickle_entry(pickle, on, true);
+        pickle_entry(pickle, "decoupled_weight_decay", decoupled == settings.options.end() || *decoupled != false);
+        pickle_entry(pickle, "bias_correction", true);
         pickle_entry(pickle, "step", state.step);
         if (counts.empty()) return;
         pickle.text("params");

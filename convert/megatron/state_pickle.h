@@ -30,7 +30,8 @@ void write_megatron_args(PickleWriter& pickle, const MegatronTargetState& state)
 void write_megatron_scheduler(PickleWriter& pickle, const MegatronTargetState& state);
 
 // The entry param_groups: of parameters with weight decay, and without (optimizer_order.h). counts: how many each has,
-// which are then listed by number in `params`; empty: no such lists.
+// which are then listed by number in `params`; empty: no such lists. Rates and weight decay that are not known are left
+// out: Megatron's scheduler sets them.
 void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, OptimizerPart part,
                         std::span<const size_t> counts);
 

@@ -5,6 +5,7 @@
 
 #include "convert/megatron/iterations.h"
 #include "convert/megatron/optimizer_order.h"
+#include "convert/megatron/param_groups.h"
 #include "core/error.h"
 #include "core/io/file.h"
 
@@ -46,6 +47,8 @@ class StatePlanner {
 
  private:
   void plan_optimizer();
+  void plan_groups();
+  void plan_schedule();
   void add_args();
   void add_pipeline_extras();
   void describe();
@@ -64,16 +67,8 @@ void StatePlanner::plan_optimizer() {
       options_.use_distributed_optimizer ? MegatronOptimizerForm::kDistributed : MegatronOptimizerForm::kByPosition;
   const nlohmann::json& common = source_.info().common;
   state_.step = common.is_object() ? common.value("step", state_.iteration) : state_.iteration;
-  if (const auto settings = adam_settings(source_.info())) {
-    state_.adam = *settings;
-  } else {
-    say("Adam's betas and epsilon are not said by the source: Megatron's defaults, ", state_.adam.beta1, ", ",
-        state_.adam.beta2, " and ", state_.adam.eps, ", are written");
-  }
-  if (state_.scheduler.is_null()) {
-    say("the source has no whole learning-rate schedule, so opt_param_scheduler is left out; Megatron loads the "
-        "optimizer only with it");
-  }
+  plan_groups();
+  plan_schedule();
   for (const ckpt::ParameterSpec& spec : model_.specs) {
     if (spec.is_buffer) continue;
     for (const OptimizerKind& moment : kMoments) {
@@ -83,6 +78,54 @@ void StatePlanner::plan_optimizer() {
                       ", and Megatron keeps Adam's of all parameters; give --drop-optimizer to leave it out"));
     }
   }
+}
+
+void StatePlanner::plan_groups() {
+  const std::vector<ckpt::OptimizerGroup> groups = ckpt::optimizer_groups(source_);
+  const auto is_whole = [](const ckpt::OptimizerGroup& group) { return group.beta1 && group.beta2 && group.eps; };
+  if (groups.empty() || !std::all_of(groups.begin(), groups.end(), is_whole)) {
+    throw Error(ErrorCode::kUnsupported,
+                "the source does not state Adam's betas and epsilon, and Megatron takes them from the checkpoint; give "
+                "--adam-beta1, --adam-beta2 and --adam-eps, or --drop-optimizer to leave the optimizer's state out");
+  }
+  MegatronGroups made = megatron_groups(groups, model_.specs);
+  for (std::string& sentence : made.dropped) decisions_.push_back(std::move(sentence));
+  state_.decayed = std::move(made.decayed);
+  state_.other = std::move(made.other);
+}
+
+// A group's max_lr and min_lr count for Megatron before those of the schedule: they are written where the source has
+// them, so that a run that overrides the schedule follows its own.
+void StatePlanner::plan_schedule() {
+  if (!state_.scheduler.is_null()) return;
+  const nlohmann::json& common = source_.info().common;
+  const std::optional<double> lr = state_.decayed.lr;
+  const bool moved = state_.decayed.initial_lr || (common.is_object() && common.contains("lr_scheduler"));
+  if (!lr || moved) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(lr ? cat("a scheduler that Megatron does not have moved the learning rate, to ", *lr, " so far")
+               : std::string("the source does not state the learning rate"),
+            ", and Megatron loads an optimizer only with a schedule; give --lr, and --min-lr, --lr-decay-style, "
+            "--lr-decay-iters, --lr-warmup-iters and --global-batch-size if it is not constant, or "
+            "--drop-optimizer to leave the optimizer's state out"));
+  }
+  const int64_t samples = common.is_object() ? common.value("consumed_train_samples", int64_t{0}) : 0;
+  nlohmann::json& scheduler = state_.scheduler = nlohmann::json::object();
+  for (const char* bound : {"max_lr", "min_lr"}) scheduler[bound] = *lr;
+  scheduler["lr_warmup_steps"] = 0;
+  scheduler["lr_decay_steps"] = std::max<int64_t>(1, samples);
+  scheduler["lr_decay_style"] = "constant";
+  scheduler["num_steps"] = samples;
+  if (const auto decay = state_.decayed.weight_decay) {
+    for (const char* bound : {"start_wd", "end_wd"}) scheduler[bound] = *decay;
+    scheduler["wd_incr_steps"] = std::max<int64_t>(1, samples);
+    scheduler["wd_incr_style"] = "constant";
+  }
+  if (state_.other.lr && state_.other.lr != lr) state_.other.max_lr = state_.other.min_lr = state_.other.lr;
+  say("no scheduler moved the source's learning rate, so opt_param_scheduler keeps it constant at ", *lr,
+      "; Megatron follows it with --use-checkpoint-opt-param-scheduler, and its own flags with "
+      "--override-opt-param-scheduler");
 }
 
 void StatePlanner::add_args() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/optimizer_settings.h"
 #include "ckpt/source.h"
 #include "convert/megatron/args.h"
 #include "convert/megatron/model.h"
@@ -26,8 +27,8 @@ struct MegatronTargetState {
   MegatronNaming naming = MegatronNaming::kLocal;
   MegatronOptimizerForm optimizer = MegatronOptimizerForm::kNone;
   int64_t step = 0;
-  AdamSettings adam;
-  nlohmann::json scheduler;  // opt_param_scheduler, complete; null: none
+  ckpt::OptimizerGroup decayed, other;  // the groups of matrices, and of vectors and biases
+  nlohmann::json scheduler;             // opt_param_scheduler, complete; null: none, without optimizer state
 };
 
 // The element type of a canonical parameter's weights in the target.
@@ -38,7 +39,8 @@ using WeightDType = std::function<core::DType(const std::string& key)>;
 MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTargetOptions& options);
 
 // Appends to `decisions` what is not simply copied. Throws kUnsupported for optimizer state that is not Adam's, or not
-// of all parameters.
+// of all parameters, or that Megatron could not load or continue: without betas and epsilon, or a schedule of the
+// learning rate. A source whose rate no scheduler moved has a constant one.
 MegatronTargetState plan_target_state(const ckpt::Source& source, const MegatronTargetOptions& options,
                                       const MegatronModel& model, const WeightDType& dtype,
                                       std::vector<std::string>& decisions);

@@ -54,7 +54,7 @@ def load(rank, ranks, meeting, folder):
                 assert torch.equal(tensors[name], values), f"{role} of {name}"
         assert {held["step"].item() for held in optimizer_state["state"].values()} == {3.0}
         group = optimizer_state["param_groups"][0]
-        assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (1e-3, (0.9, 0.999), 1e-8, 0.01), group
+        assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (1e-2, (0.9, 0.999), 1e-8, 0.01), group
     dist.barrier()
     dist.destroy_process_group()
 

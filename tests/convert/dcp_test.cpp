@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <span>
 
+#include "ckpt/optimizer_settings.h"
 #include "convert/convert.h"
 #include "convert/detect.h"
 #include "convert/huggingface.h"
@@ -70,7 +71,27 @@ TEST(Dcp, AllThatTorchGathers) {
   test::expect_equals_folder(*source, TensorRole::kExpAvgSq, expected("exp_avg_sq"));
   EXPECT_EQ(source->info().common.at("step"), 3);
   EXPECT_EQ(source->info().iteration, 3);
-  EXPECT_THAT(decisions, Contains(HasSubstr("neither weights nor moments are skipped, as \"epoch\"")));
+  EXPECT_THAT(
+      decisions,
+      Contains(HasSubstr(
+          "1 entries that are neither weights, moments nor the optimizer's settings are skipped, as \"epoch\"")));
+}
+
+// As make_dcp_fsdp.py made the optimizer: AdamW(lr=1e-2).
+TEST(Dcp, SettingsOfTheOptimizerAreThoseOfItsGroup) {
+  std::vector<std::string> decisions;
+  const auto source = open_dcp(kFolder, {expected("param"), false}, decisions);
+  const std::vector<ckpt::OptimizerGroup> groups = ckpt::optimizer_groups(*source);
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].lr, 1e-2);
+  EXPECT_EQ(groups[0].beta1, 0.9);
+  EXPECT_EQ(groups[0].beta2, 0.999);
+  EXPECT_EQ(groups[0].eps, 1e-8);
+  EXPECT_EQ(groups[0].weight_decay, 1e-2);
+  EXPECT_EQ(groups[0].step, 3);
+  EXPECT_EQ(groups[0].options.at("amsgrad"), false);
+  EXPECT_TRUE(groups[0].options.at("foreach").is_null());
+  EXPECT_NE(ckpt::group_of(groups, "decoder.layers.0.self_attention.linear_qkv.weight"), nullptr);
 }
 
 TEST(Dcp, ThroughANativeCheckpointToHuggingFace) {

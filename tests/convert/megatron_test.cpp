@@ -375,6 +375,26 @@ TEST_F(DamagedMegatronTest, GroupsOfOtherShapes) {
          {"mp_rank_00/model_optim_rng.pt: optimizer: its 2 groups of 11 parameters have not the shapes"});
 }
 
+TEST_F(DamagedMegatronTest, OptimizerStateThatWasEmptied) {
+  copy("qk_norm_tp2_bf16");
+  for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
+    std::string bytes = read_file(rank_file(rank));
+    // The items of `state` are no longer put into it (SETITEMS), but dropped (POP_MARK).
+    const size_t groups = bytes.find(std::string("X\x0c\0\0\0param_groups", 17));
+    ASSERT_NE(groups, std::string::npos);
+    ASSERT_EQ(bytes[groups - 1], 'u');
+    bytes[groups - 1] = '1';
+    write_file(rank_file(rank), without_pickle_crc(bytes));
+  }
+  expect(ErrorCode::kCorruptData, {"mp_rank_00/model_optim_rng.pt: optimizer: its state is empty, but the run is at "
+                                   "iteration 7",
+                                   "--drop-optimizer"});
+  std::vector<std::string> decisions;
+  MegatronOptions options;
+  options.drop_optimizer = true;
+  EXPECT_FALSE(ckpt::has_role(*open_megatron(root_, options, decisions), TensorRole::kExpAvg));
+}
+
 TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherStep) {
   copy("qk_norm_tp2_bf16");
   const std::string path = rank_file("mp_rank_01");

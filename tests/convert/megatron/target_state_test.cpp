@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 
+#include "convert/dcp.h"
 #include "convert/detect.h"
 #include "convert/megatron/iterations.h"
 #include "core/error.h"
@@ -19,6 +21,7 @@ namespace fs = std::filesystem;
 using core::DType;
 using core::TensorRole;
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::Pair;
 
 std::unique_ptr<ckpt::Source> tree(const char* name) {
@@ -55,8 +58,66 @@ TEST(TargetStateTest, ArgsSayTheLayoutAndWhatIsNotThere) {
   const MegatronTargetState all = plan_target_state(*source, options, model, dtype, decisions);
   EXPECT_EQ(all.optimizer, MegatronOptimizerForm::kDistributed);
   EXPECT_EQ(all.step, 3);
-  EXPECT_EQ(all.adam.eps, 1e-8);
+  EXPECT_EQ(all.decayed.eps, 1e-8);
   EXPECT_THAT(all.args, Contains(Pair("no_save_optim", MegatronArg(false))));
+}
+
+// A checkpoint of FSDP, with what a test makes of its settings.
+class FromFsdp final : public ckpt::Source {
+ public:
+  explicit FromFsdp(const std::function<void(nlohmann::json& common)>& change = [](auto&) {}) {
+    std::vector<std::string> decisions;
+    const std::string folder = core::cat(MS_TEST_DATA, "/dcp_fsdp");
+    source_ = open_dcp(folder, {folder + "/expected/param", false}, decisions);
+    info_ = source_->info();
+    change(info_.common);
+  }
+  const ckpt::CheckpointInfo& info() const override { return info_; }
+  const ckpt::ShardTable& shards() const override { return source_->shards(); }
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
+    source_->read(shard, offset, extent, out);
+  }
+  std::string describe(int32_t shard) const override { return source_->describe(shard); }
+
+  MegatronTargetState plan() const {
+    MegatronTargetOptions options;
+    options.with_optimizer = true;
+    std::vector<std::string> decisions;
+    return plan_target_state(
+        *this, options, megatron_target_model(*this, options), [](const std::string&) { return DType::kFp32; },
+        decisions);
+  }
+
+ private:
+  std::unique_ptr<ckpt::Source> source_;
+  ckpt::CheckpointInfo info_;
+};
+
+TEST(TargetStateTest, ARateThatNoSchedulerMovedStaysConstant) {
+  const MegatronTargetState state = FromFsdp().plan();
+  EXPECT_EQ(state.scheduler.at("max_lr"), 1e-2);
+  EXPECT_EQ(state.scheduler.at("min_lr"), 1e-2);
+  EXPECT_EQ(state.scheduler.at("lr_decay_style"), "constant");
+  EXPECT_EQ(state.scheduler.at("start_wd"), 1e-2);
+  EXPECT_EQ(state.decayed.lr, 1e-2);
+  EXPECT_EQ(state.decayed.max_lr, std::nullopt) << "a group's would count before a run's own schedule";
+  EXPECT_EQ(state.decayed.weight_decay, 1e-2);
+  EXPECT_EQ(state.other.weight_decay, 0.0);
+}
+
+TEST(TargetStateTest, WhatMegatronCannotLoadIsRefusedWithTheCure) {
+  const auto refusal = [](const std::function<void(nlohmann::json&)>& change) {
+    const test::Thrown thrown = test::thrown_by([&] { FromFsdp(change).plan(); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
+    return thrown.text;
+  };
+  const auto group = [](nlohmann::json& common) -> nlohmann::json& { return common["optimizer"]["groups"][0]; };
+  EXPECT_THAT(refusal([&](auto& common) { group(common).erase("lr"); }), HasSubstr("give --lr"));
+  EXPECT_THAT(refusal([&](auto& common) { group(common).erase("beta1"); }), HasSubstr("give --adam-beta1"));
+  EXPECT_THAT(refusal([&](auto& common) { group(common)["initial_lr"] = 0.1; }), HasSubstr("--lr-decay-style"))
+      << "a scheduler of torch.optim";
+  EXPECT_THAT(refusal([&](auto& common) { common["lr_scheduler"]["type"] = "WarmupLR"; }),
+              HasSubstr("--global-batch-size"));
 }
 
 TEST(TargetStateTest, TheTrackerFollows) {

@@ -43,13 +43,49 @@ TEST(AdamState, AGroupSaysItsSettings) {
                           });
                           p.text("eps");
                           p.text("small");
+                          p.text("lr");
+                          p.real(3e-4);
+                          p.text("weight_decay");
+                          p.real(0.05);
+                          p.text("min_lr");
+                          p.integer(0);
+                          p.text("fused");
+                          p.none();
+                          p.text("amsgrad");
+                          p.boolean(false);
+                          p.text("is_expert_parallel");
+                          p.boolean(true);
+                          p.text("params");
+                          p.list([&] { p.integer(0); });
                         });
                       }),
                       "here");
-  nlohmann::json common = nlohmann::json::object();
-  add_adam_group(pickle.root(), common);
-  EXPECT_EQ(common,
-            nlohmann::json::parse(R"({"step": 12, "config": {"optimizer": {"adam_beta1": 0.8, "adam_beta2": 0.9}}})"));
+  const ckpt::OptimizerGroup group = read_adam_group(nullptr, pickle.root());
+  EXPECT_EQ(group.step, 12);
+  EXPECT_EQ(group.beta1, 0.8);
+  EXPECT_EQ(group.beta2, 0.9);
+  EXPECT_EQ(group.eps, std::nullopt);
+  EXPECT_EQ(group.lr, 3e-4);
+  EXPECT_EQ(group.weight_decay, 0.05);
+  EXPECT_EQ(group.min_lr, 0.0);
+  EXPECT_EQ(group.options, nlohmann::json::parse(R"({"fused": null, "amsgrad": false})"));
+  EXPECT_TRUE(group.params.empty());
+}
+
+// capturable=True keeps the rate in a tensor.
+TEST(AdamState, ARateMayBeATensor) {
+  const test::TemporaryFolder folder;
+  const std::string pickle = make_pickle([](PickleWriter& p) {
+    p.dict([&] {
+      p.text("lr");
+      write_torch_tensor(p, {SafetensorsDType::kF32, 0, 1, 0, {}});
+    });
+  });
+  const std::string storage("\0\0\x80\x3e", 4);  // 0.25
+  test::write_file(folder / "x.pt", make_torch_archive(pickle, std::span(&storage, 1)));
+  const TorchFile file(folder / "x.pt");
+  EXPECT_EQ(read_adam_group(&file, file.root()).lr, 0.25);
+  EXPECT_EQ(read_adam_group(nullptr, file.root()).lr, std::nullopt);
 }
 
 }  // namespace
