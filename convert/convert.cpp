@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ckpt/inspect.h"
+#include "ckpt/optimizer_settings.h"
 #include "ckpt/plan.h"
 #include "ckpt/prove_report.h"
 #include "ckpt/reader.h"
@@ -107,6 +108,30 @@ std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, co
   }
   return merge_lora(std::move(source), options.lora, options.dtype == core::DType::kFp32 || options.q8_0,
                     report.decisions);
+}
+
+// Flags of a state that is not there would have no effect.
+std::unique_ptr<ckpt::Source> with_settings(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
+                                            ConvertReport& report) {
+  if (!options.optimizer.any()) return source;
+  if (options.drop_optimizer || !ckpt::has_role(*source, core::TensorRole::kExpAvg)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("settings of the optimizer (--lr, --weight-decay, --adam-beta1, ..) go with its state, ",
+                    options.drop_optimizer ? std::string("which --drop-optimizer leaves out")
+                                           : cat("and ", options.load_dir, " has none")));
+  }
+  return with_optimizer_flags(std::move(source), options.optimizer, report.decisions, report.from_flags);
+}
+
+// "group of 12 listed parameters: lr 0.0003, .."
+void note_settings(const ckpt::Source& source, ConvertReport& report) {
+  for (const ckpt::OptimizerGroup& group : ckpt::optimizer_groups(source)) {
+    report.carried.push_back(cat(group.params.empty() ? std::string("group of all other parameters")
+                                                      : cat("group of ", group.params.size(), " listed parameters"),
+                                 ": ", settings_text(group)));
+  }
+  const json schedule = source.info().common.value("opt_param_scheduler", json());
+  if (schedule.is_object()) report.carried.push_back(cat("schedule: ", schedule.dump()));
 }
 
 // Lines that turn a tree into a Hugging Face folder repeat how it was made, since MindSpeed-LLM's converter cannot see
@@ -282,6 +307,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
       check_script_claims(options.claims, source->info().model, source->info().model_extra.value("hf_config", json()),
                           static_cast<int64_t>(asked.extras.noop_layers.size()));
   if (!options.lora.empty()) source = with_lora(std::move(source), options, report);
+  source = with_settings(std::move(source), options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const bool masters_are_weights =
       report.to == Format::kDcp && std::find(roles.begin(), roles.end(), core::TensorRole::kMaster) != roles.end();
@@ -308,6 +334,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   say_what_flags_decide(asked, report);
   report.iteration = source->info().iteration;
   report.settings = source->info().common;
+  if (with_optimizer) {
+    note_settings(*source, report);
+  } else {  // they would be of a state that is not there
+    for (const char* settings : {"optimizer", "lr_scheduler"}) target.info.common.erase(settings);
+  }
   report.tensors = static_cast<int64_t>(dtypes.size());
   for (const core::ShardedTensor& shard : target.shards) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);

@@ -10,6 +10,7 @@
 #include "convert/format.h"
 #include "convert/megatron/layer_map.h"
 #include "convert/megatron_target.h"
+#include "convert/optimizer_flags.h"
 #include "convert/script_flags.h"
 #include "core/dtype.h"
 #include "core/io/bulk_writer.h"
@@ -47,8 +48,9 @@ struct ConvertOptions {
   bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // of all but a Hugging Face target; none: the fastest that works
   bool drop_optimizer = false;
-  std::string lora;   // folder of an adapter of PEFT that is merged into the weights; empty: none
-  bool q8_0 = false;  // matrices of a gguf target in blocks of 8 bits
+  OptimizerFlags optimizer;  // settings of the optimizer's state, in place of the source's
+  std::string lora;          // folder of an adapter of PEFT that is merged into the weights; empty: none
+  bool q8_0 = false;         // matrices of a gguf target in blocks of 8 bits
   bool dry_run = false;
   bool prove = false;                     // read the result again and compare it with the source (ckpt/prove.h)
   std::vector<std::string> command;       // the flags that were given, for the report

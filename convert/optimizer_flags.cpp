@@ -42,6 +42,7 @@ class WithSettings final : public ckpt::Source {
   void expect_stream(int64_t cache_bytes, int threads) override { source_->expect_stream(cache_bytes, threads); }
   int64_t scratch_bytes() const override { return source_->scratch_bytes(); }
   std::string describe(int32_t shard) const override { return source_->describe(shard); }
+  std::vector<ckpt::Leftover> leftovers() const override { return source_->leftovers(); }
   std::optional<uint64_t> logical_xxh3(const std::string& key, core::TensorRole role) const override {
     return source_->logical_xxh3(key, role);
   }
@@ -87,7 +88,7 @@ class Settings {
   void say(const std::string& field, const std::string& value, const std::optional<std::string>& replaced) {
     decisions_.push_back(replaced ? cat(flag_of(field), " ", value, " replaces the source's ", *replaced)
                                   : cat(field, " is ", value, " as ", flag_of(field), " says; the source has none"));
-    from_flags_.push_back(field);
+    from_flags_.push_back(cat(flag_of(field), " ", value, ": a setting of the optimizer"));
   }
 
   void set(

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "ckpt/optimizer_settings.h"
 #include "convert/convert.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
@@ -125,6 +126,53 @@ TEST(DcpTargetTest, WeightsAreTheMasters) {
   convert_checkpoint(back);
   const auto again = open_source(folder / "mg");
   EXPECT_EQ(test::first_difference(test::tensors_of(*again), test::tensors_of(*original)), "");
+}
+
+// Matrices decay, vectors do not: each parameter is where its settings are, by position and by name.
+TEST(DcpTargetTest, GroupsOfTheOptimizerComeBackApart) {
+  const test::TemporaryFolder folder;
+  const std::string from = data("megatron/swiglu_tp2_pp2_distributed");
+  convert_checkpoint(to_dcp(from, folder / "dcp", 2));
+  const auto made = open_source(folder / "dcp"), original = open_source(from);
+  const auto groups = ckpt::optimizer_groups(*made), wanted = ckpt::optimizer_groups(*original);
+  ASSERT_EQ(groups.size(), 2U);
+  for (const auto& [key, decay] : {std::pair("embedding.word_embeddings.weight", 0.1),
+                                   {"decoder.layers.0.mlp.linear_fc1.weight", 0.1},
+                                   {"decoder.final_layernorm.weight", 0.0}}) {
+    const ckpt::OptimizerGroup *group = ckpt::group_of(groups, key), *before = ckpt::group_of(wanted, key);
+    ASSERT_TRUE(group != nullptr && before != nullptr) << key;
+    EXPECT_EQ(group->weight_decay, decay) << key;
+    EXPECT_EQ(group->lr, before->lr) << key;
+    EXPECT_EQ(group->beta2, before->beta2) << key;
+    EXPECT_EQ(group->step, before->step) << key;
+  }
+  const DcpReader reader(folder / "dcp");
+  for (const char* key :
+       {"optim.param_groups.0.lr", "optim.param_groups.1.params", "optim.param_groups.1.foreach",
+        "optim.param_groups.model.norm.weight.weight_decay", "optim.param_groups.model.embed_tokens.weight.betas"}) {
+    EXPECT_TRUE(reader.objects().contains(key)) << key;
+  }
+}
+
+TEST(DcpTargetTest, WhatTheSourceDoesNotStateIsLeftOutAndNamed) {
+  const test::TemporaryFolder folder;
+  ConvertOptions options = to_dcp(data("deepspeed/zero2"), folder / "dcp");  // an elastic one has no param_groups
+  options.hf_cfg_dir = data("deepspeed/expected/zero2/param");
+  const ConvertReport report = convert_checkpoint(options);
+  EXPECT_THAT(report.decisions, Contains(HasSubstr("does not state lr (--lr), betas")));
+  EXPECT_FALSE(DcpReader(folder / "dcp").objects().contains("optim.param_groups.0.lr"));
+  options.save_dir = folder / "flags";
+  options.optimizer.lr = 3e-4;
+  options.optimizer.adam_beta1 = 0.8;
+  options.optimizer.adam_beta2 = 0.97;
+  options.optimizer.adam_eps = 1e-8;
+  options.optimizer.weight_decay = 0.05;
+  const ConvertReport whole = convert_checkpoint(options);
+  EXPECT_EQ(whole.from_flags.size(), 5U);
+  const auto groups = ckpt::optimizer_groups(*open_source(folder / "flags"));
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].lr, 3e-4);
+  EXPECT_EQ(groups[0].weight_decay, 0.05);
 }
 
 TEST(DcpTargetTest, WithoutOptimizerStateIfAsked) {

@@ -88,6 +88,14 @@ void add_format_flags(CLI::App& verb, ConvertFlags& flags) {
   verb.add_flag("--drop-optimizer", flags.options.drop_optimizer, "Leave out master weights and moments");
 }
 
+void add_optimizer_flags(CLI::App& verb, convert::OptimizerFlags& flags) {
+  convert::OptimizerFlags::fields([&](std::string name, auto member, const char* help) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    verb.add_option("--" + name, flags.*member, cat(help, " (the source's)"))
+        ->group("Settings of the optimizer's state");
+  });
+}
+
 void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, std::string& max_shard_size) {
   verb.add_option("--hf-cfg-dir", options.hf_cfg_dir,
                   "Folder whose config.json and tokenizer files go into a hf or gguf result; its config.json says the "
@@ -225,6 +233,7 @@ Verb add_convert(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   add_hugging_face_flags(*verb, flags->options, flags->max_shard_size);
   add_megatron_flags(*verb, *flags);
+  add_optimizer_flags(*verb, flags->options.optimizer);
   add_script_flags(*verb, *flags);
   verb->add_flag(
       "--prove", flags->options.prove,

@@ -6,6 +6,7 @@
 
 #include "ckpt/diff.h"
 #include "ckpt/inspect.h"
+#include "ckpt/resume_diff.h"
 #include "convert/detect.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -21,15 +22,34 @@ using core::ErrorCode;
 
 struct DiffFlags {
   std::vector<std::string> paths;
-  bool json = false, by_recorded_hashes = false;
+  bool json = false, by_recorded_hashes = false, resume = false;
   int threads = default_threads();
 };
+
+// Whether a run that loads the second continues as one that loads the first.
+int run_resume(const DiffFlags& flags, const std::vector<std::string>& paths, ckpt::Source& a, ckpt::Source& b) {
+  const ckpt::ResumeReport report = ckpt::diff_resume(a, b);
+  if (flags.json) {
+    nlohmann::json printed = ckpt::to_json(report);
+    printed.update({{"schema", ckpt::kJsonSchema}, {"verb", "diff"}, {"paths", paths}});
+    print_json(printed);
+  } else {
+    std::string text;
+    for (const ckpt::ResumeFinding& finding : report.kinds) {
+      text +=
+          cat(finding.kind, ": ", answer_text(finding.answer), finding.text.empty() ? "" : ": ", finding.text, "\n");
+    }
+    print(cat(text, verdict_text(report.verdict), "\n"));
+  }
+  return report.verdict == ckpt::ResumeVerdict::kContinuesExactly ? 0 : core::kExitAnswerIsNo;
+}
 
 int run_diff(const DiffFlags& flags) {
   const auto paths = input_paths(flags.paths);
   if (paths.empty()) return 0;  // stdin is empty: the upstream command failed and printed why
   if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff wants two paths, not ", paths.size()));
   const auto a = convert::open_source(paths[0]), b = convert::open_source(paths[1]);
+  if (flags.resume) return run_resume(flags, paths, *a, *b);
   ckpt::DiffOptions options;
   options.by_recorded_hashes = flags.by_recorded_hashes;
   options.threads = flags.threads;
@@ -38,25 +58,29 @@ int run_diff(const DiffFlags& flags) {
   const ckpt::DiffReport report = ckpt::diff_checkpoints(*a, *b, options);
   const auto& differences = report.differences;
   core::log_progress("");
+  const std::vector<std::string> settings = ckpt::settings_differences(*a, *b);
   std::string text;
   for (const ckpt::Difference& difference : differences) {
     text += cat(difference.tensor, " (", core::role_name(difference.role), "): ", difference.text, "\n");
   }
+  for (const std::string& difference : settings) text += cat("optimizer: ", difference, "\n");
   if (flags.json) {
     print_json({{"schema", ckpt::kJsonSchema},
                 {"verb", "diff"},
                 {"paths", paths},
-                {"equal", differences.empty()},
+                {"equal", differences.empty() && settings.empty()},
                 {"tensors_read", report.compared},
                 {"tensors_by_recorded_hash", report.by_hash},
-                {"differences", differences_json(differences)}});
+                {"differences", differences_json(differences)},
+                {"settings", settings}});
   } else {
     print(text);
   }
   if (!differences.empty()) {
     core::log_info("msckpt.diff", cat(differences.size(), " tensors differ", ckpt::recorded_hashes_text(report)));
-    return core::kExitAnswerIsNo;
   }
+  if (!settings.empty()) core::log_info("msckpt.diff", cat(settings.size(), " settings of the optimizer differ"));
+  if (!differences.empty() || !settings.empty()) return core::kExitAnswerIsNo;
   core::log_info("msckpt.diff", cat("the same tensors with the same values", ckpt::recorded_hashes_text(report)));
   return 0;
 }
@@ -70,6 +94,10 @@ Verb add_diff(CLI::App& app) {
   add_paths(*verb, flags->paths, "Two checkpoint roots or directories");
   add_by_recorded_hashes(*verb, flags->by_recorded_hashes);
   add_threads(*verb, flags->threads);
+  verb->add_flag(
+      "--resume", flags->resume,
+      "Does a run that loads the second continue as one that loads the first? A verdict for weights, master "
+      "weights, moments, step, groups and schedule, rng and data position; exit 10 unless it continues exactly");
   return {verb, [flags](const Process&) { return run_diff(*flags); }};
 }
 

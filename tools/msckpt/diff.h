@@ -1,4 +1,5 @@
-// msckpt diff: which tensors of two checkpoints differ, by how much, where first.
+// msckpt diff: which tensors and optimizer settings of two checkpoints differ, by how much, where first; and whether a
+// run continues from both alike.
 #pragma once
 
 #include "tools/msckpt/verb.h"

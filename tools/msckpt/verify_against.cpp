@@ -1,11 +1,14 @@
 #include "tools/msckpt/verify_against.h"
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ckpt/diff.h"
 #include "ckpt/inspect.h"
 #include "ckpt/prove.h"
 #include "ckpt/prove_report.h"
+#include "ckpt/resume_diff.h"
 #include "convert/detect.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -67,7 +70,11 @@ bool verify_against(const AgainstFlags& flags, const std::string& path, int thre
     core::log_error("msckpt.verify", cat(path, ": ", difference.tensor, " (", core::role_name(difference.role),
                                          "), against ", flags.against, ": ", difference.text));
   }
-  const bool same = report.differences.empty();
+  const auto settings = flags.drop_optimizer ? std::vector<std::string>() : ckpt::settings_differences(*source, *other);
+  for (const std::string& difference : settings) {
+    core::log_error("msckpt.verify", cat(path, ": optimizer, against ", flags.against, ": ", difference));
+  }
+  const bool same = report.differences.empty() && settings.empty();
   if (as_json) {
     print_json({{"schema", ckpt::kJsonSchema},
                 {"verb", "verify"},
@@ -77,7 +84,8 @@ bool verify_against(const AgainstFlags& flags, const std::string& path, int thre
                 {"tensors", source->shards().num_tensors()},
                 {"tensors_read", report.compared},
                 {"tensors_by_recorded_hash", report.by_hash},
-                {"differences", differences_json(report.differences)}});
+                {"differences", differences_json(report.differences)},
+                {"settings", settings}});
   } else if (same) {
     core::log_info("msckpt.verify",
                    cat(path, ": the same as ", flags.against, flags.drop_optimizer ? " in all weights" : "",
