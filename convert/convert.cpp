@@ -235,6 +235,8 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
   reading.load_dir = report.path;
   reading.drop_optimizer = false;
   reading.true_vocab_size = 0;
+  const fs::path root = fs::path(report.path).parent_path();
+  if (report.to == Format::kUniversal && fs::exists(root / "config.json")) reading.hf_cfg_dir = root.string();
   std::vector<std::string> decisions;
   std::unique_ptr<ckpt::Source> result;
   try {

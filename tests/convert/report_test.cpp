@@ -95,6 +95,13 @@ TEST_F(ReportTest, SaysWhatWasCarriedDroppedAndTakenFromFlags) {
   EXPECT_EQ(kept("ms")["settings"], made.settings);
 }
 
+TEST_F(ReportTest, UniversalCheckpointIsProvedByTheConfigBesideIt) {
+  const ConvertReport made = convert(core::cat(MS_TEST_DATA, "/hf_llama_tiny"), "ucp", Format::kUniversal,
+                                     [](ConvertOptions& options) { options.prove = true; });
+  ASSERT_TRUE(made.proof);
+  EXPECT_THAT(made.proof->faults, IsEmpty());
+}
+
 TEST_F(ReportTest, DryRunAndAFailedConversionKeepNoReport) {
   convert(kModel, "dry", Format::kNative, [](ConvertOptions& options) { options.dry_run = true; });
   EXPECT_FALSE(std::filesystem::exists(folder_ / "dry.msckpt_report.json"));
