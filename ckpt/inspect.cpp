@@ -39,6 +39,7 @@ std::vector<Row> rows_of(const Source& source) {
 
 nlohmann::json model_json(const CheckpointInfo& info) {
   nlohmann::json model = info.model_extra;
+  if (!info.has_model) return model;
   core::TransformerConfig::fields(
       [&](const char* name, auto member, const char*) { model[name] = info.model.*member; });
   return model;
@@ -110,9 +111,15 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
   }
   out << path << "\n  iteration        " << info.iteration;
   if (!sizes.empty()) out << "\n  layout          " << sizes;
-  out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "
-      << model.ffn_hidden_size << ", heads " << model.num_attention_heads << " (" << model.query_groups()
-      << " groups of head size " << model.kv_channels << "), vocabulary " << model.vocab_size << '\n';
+  if (info.has_model) {
+    out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "
+        << model.ffn_hidden_size << ", heads " << model.num_attention_heads << " (" << model.query_groups()
+        << " groups of head size " << model.kv_channels << "), vocabulary " << model.vocab_size << '\n';
+  } else {
+    const std::string type = info.model_extra.value("model_type", "");
+    out << "\n  model            of no known family" << (type.empty() ? "" : ", model_type " + type)
+        << ": tensors under their own names\n";
+  }
   for (const auto& [key, value] : info.common.items()) {
     if (key != "iteration" && (value.is_number() || value.is_string()))
       out << "  " << std::left << std::setw(16) << key << ' ' << value.dump() << '\n';

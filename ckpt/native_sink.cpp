@@ -191,6 +191,7 @@ void NativeSink::deal_files(const std::vector<int>& finished) {
 }
 
 void NativeSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
+  require_model(info, "a checkpoint of ours (ms)");
   MS_CHECK(options_.rank_of_target.empty() || options_.rank_of_target.size() == targets.size(), "ranks of targets");
   info_ = info;
   for (int rank = 0; rank < options_.num_ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());

@@ -101,6 +101,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
 }  // namespace
 
 ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options) {
+  require_model(source.info(), "a parallel layout");
   ReshardPlan plan;
   plan.info = source.info();
   plan.layout = layout;

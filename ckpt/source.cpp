@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ckpt/box.h"
+#include "core/error.h"
 
 namespace ms::ckpt {
 
@@ -12,6 +13,15 @@ bool has_role(const Source& source, core::TensorRole role) {
     if (shards.role(static_cast<int32_t>(t)) == role) return true;
   }
   return false;
+}
+
+void require_model(const CheckpointInfo& info, std::string_view what) {
+  if (info.has_model) return;
+  throw core::Error(core::ErrorCode::kUnsupported,
+                    core::cat(what,
+                              " depends on the model's structure, and these tensors are of no known family: give its "
+                              "config.json by --hf-cfg-dir, name them with --name-map, or keep their names "
+                              "(--save-model-type hf, hf-bin, dcp or file)"));
 }
 
 bool is_one_run(const core::Dims& extent, const core::Dims& shape) {

@@ -1,8 +1,9 @@
-// Where tensors come from: a checkpoint of any format, seen as boxes of canonical global tensors.
+// Where tensors come from: a checkpoint of any format, seen as boxes of global tensors.
 //
-// The native reader (reader.h) is one; convert/ implements the others (Hugging Face, Megatron). Canonical means: mcore
-// name with the global layer index, linear_qkv packed per group, linear_fc1 as [gate; up], vocabulary tensors with
-// exactly vocab_size rows (padding rows are not part of a checkpoint).
+// The native reader (reader.h) is one; convert/ implements the others (Hugging Face, Megatron). Where the model is
+// known (CheckpointInfo::has_model) tensors are canonical: mcore name with the global layer index, linear_qkv packed
+// per group, linear_fc1 as [gate; up], vocabulary tensors with exactly vocab_size rows (padding rows are not part of a
+// checkpoint). Else they are called and cut as their files have them.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/shard_table.h"
@@ -20,6 +22,7 @@ namespace ms::ckpt {
 // What a checkpoint says besides its tensors.
 struct CheckpointInfo {
   int64_t iteration = 0;
+  bool has_model = true;  // false: a set of named tensors; model means nothing and keys are not canonical
   nlohmann::json layout = nlohmann::json::object();       // as layout.h writes it; empty when the format has none
   core::TransformerConfig model;                          // resolved; vocab_size is the true size
   nlohmann::json model_extra = nlohmann::json::object();  // further keys of the manifest's "model", e.g. family
@@ -71,6 +74,10 @@ class Source {
     return std::nullopt;
   }
 };
+
+// For what depends on the model's structure: throws kUnsupported if the source is a set of named tensors. what: "a
+// native checkpoint", "--target-tensor-parallel-size".
+void require_model(const CheckpointInfo& info, std::string_view what);
 
 // Does a box of this extent lie in a dense row-major tensor of this shape as one run?
 bool is_one_run(const core::Dims& extent, const core::Dims& shape);

@@ -151,9 +151,32 @@ std::optional<core::DType> to_core_dtype(SafetensorsDType dtype) {
   }
 }
 
+std::optional<core::DType> to_stored_dtype(SafetensorsDType dtype) {
+  switch (dtype) {
+    case SafetensorsDType::kU32:
+      return core::DType::kUInt32;
+    case SafetensorsDType::kU64:
+      return core::DType::kUInt64;
+    case SafetensorsDType::kC64:
+      return core::DType::kComplex64;
+    case SafetensorsDType::kF8E4M3:
+      return core::DType::kFp8E4M3;
+    case SafetensorsDType::kF8E5M2:
+      return core::DType::kFp8E5M2;
+    case SafetensorsDType::kF8E8M0:
+      return core::DType::kFp8E8M0;
+    case SafetensorsDType::kF8E4M3Fnuz:
+      return core::DType::kFp8E4M3Fnuz;
+    case SafetensorsDType::kF8E5M2Fnuz:
+      return core::DType::kFp8E5M2Fnuz;
+    default:
+      return to_core_dtype(dtype);
+  }
+}
+
 SafetensorsDType from_core_dtype(core::DType dtype) {
   for (const DTypeRow& row : kDTypes) {
-    if (to_core_dtype(row.dtype) == dtype) return row.dtype;
+    if (to_stored_dtype(row.dtype) == dtype) return row.dtype;
   }
   throw Error(ErrorCode::kUnsupported, cat("safetensors has no type for ", core::dtype_name(dtype)));
 }

@@ -54,6 +54,8 @@ uint64_t bits_of(SafetensorsDType dtype);
 std::string_view safetensors_dtype_name(SafetensorsDType dtype);  // "F32", ...
 std::optional<SafetensorsDType> parse_safetensors_dtype(std::string_view name);
 std::optional<core::DType> to_core_dtype(SafetensorsDType dtype);  // none: a type the suite does not compute with
+// Those too that are only carried from file to file; none: elements that are no whole bytes (F4, F6).
+std::optional<core::DType> to_stored_dtype(SafetensorsDType dtype);
 SafetensorsDType from_core_dtype(core::DType dtype);
 
 // The checked header of one file, in about 100 bytes a tensor.

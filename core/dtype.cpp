@@ -10,7 +10,7 @@ struct Entry {
   std::string_view name;
   int64_t size_bytes;
 };
-constexpr std::array<Entry, 11> kEntries = {{{DType::kFp32, "fp32", 4},
+constexpr std::array<Entry, 19> kEntries = {{{DType::kFp32, "fp32", 4},
                                              {DType::kBf16, "bf16", 2},
                                              {DType::kFp16, "fp16", 2},
                                              {DType::kFp64, "fp64", 8},
@@ -20,7 +20,15 @@ constexpr std::array<Entry, 11> kEntries = {{{DType::kFp32, "fp32", 4},
                                              {DType::kInt32, "int32", 4},
                                              {DType::kInt64, "int64", 8},
                                              {DType::kUInt16, "uint16", 2},
-                                             {DType::kBool, "bool", 1}}};
+                                             {DType::kBool, "bool", 1},
+                                             {DType::kUInt32, "uint32", 4},
+                                             {DType::kUInt64, "uint64", 8},
+                                             {DType::kComplex64, "complex64", 8},
+                                             {DType::kFp8E4M3, "fp8_e4m3", 1},
+                                             {DType::kFp8E5M2, "fp8_e5m2", 1},
+                                             {DType::kFp8E8M0, "fp8_e8m0", 1},
+                                             {DType::kFp8E4M3Fnuz, "fp8_e4m3fnuz", 1},
+                                             {DType::kFp8E5M2Fnuz, "fp8_e5m2fnuz", 1}}};
 
 }  // namespace
 

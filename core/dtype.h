@@ -9,7 +9,28 @@
 
 namespace ms::core {
 
-enum class DType : uint8_t { kFp32, kBf16, kFp16, kFp64, kInt8, kUInt8, kInt16, kInt32, kInt64, kUInt16, kBool };
+enum class DType : uint8_t {
+  kFp32,
+  kBf16,
+  kFp16,
+  kFp64,
+  kInt8,
+  kUInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt16,
+  kBool,
+  // Carried from file to file, not computed with.
+  kUInt32,
+  kUInt64,
+  kComplex64,
+  kFp8E4M3,
+  kFp8E5M2,
+  kFp8E8M0,
+  kFp8E4M3Fnuz,
+  kFp8E5M2Fnuz,
+};
 
 int64_t size_of(DType dtype);                             // bytes per element
 std::string_view dtype_name(DType dtype);                 // "fp32", "bf16", ... as in our manifest

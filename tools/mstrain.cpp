@@ -78,7 +78,9 @@ bool asks_for(const std::vector<std::string>& args, std::initializer_list<std::s
 
 std::unique_ptr<ckpt::Source> open_source(const std::filesystem::path& path, int64_t iteration) {
   if (iteration > 0) return ckpt::open_native(path / ckpt::generation_name(iteration, 0));
-  return convert::open_source(path);
+  auto source = convert::open_source(path);
+  ckpt::require_model(source->info(), "--load of a foreign format");
+  return source;
 }
 
 void load_config_file(const std::string& path, core::ConfigFields& fields, train::TrainerConfig& config) {

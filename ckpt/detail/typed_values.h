@@ -1,7 +1,9 @@
 // Elements of any type as doubles: what statistics and comparisons look at.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -9,6 +11,20 @@
 #include "kernels/fp16.h"
 
 namespace ms::ckpt::detail {
+
+struct Complex64 {
+  float real, imaginary;
+};
+// FP8 by its layout: bits of the exponent and its bias; E8M0 is an exponent alone.
+template <int exponent_bits, int bias>
+struct Fp8 {
+  uint8_t bits;
+};
+using E4M3 = Fp8<4, 7>;
+using E5M2 = Fp8<5, 15>;
+using E8M0 = Fp8<8, 127>;
+using E4M3Fnuz = Fp8<4, 8>;
+using E5M2Fnuz = Fp8<5, 16>;
 
 // Calls use(element type) for the dtype. Throws kUnsupported for one that is no number.
 template <class Use>
@@ -36,6 +52,22 @@ auto with_type(core::DType dtype, const Use& use) {
       return use(int32_t());
     case DType::kInt64:
       return use(int64_t());
+    case DType::kUInt32:
+      return use(uint32_t());
+    case DType::kUInt64:
+      return use(uint64_t());
+    case DType::kComplex64:
+      return use(Complex64());
+    case DType::kFp8E4M3:
+      return use(E4M3());
+    case DType::kFp8E5M2:
+      return use(E5M2());
+    case DType::kFp8E8M0:
+      return use(E8M0());
+    case DType::kFp8E4M3Fnuz:
+      return use(E4M3Fnuz());
+    case DType::kFp8E5M2Fnuz:
+      return use(E5M2Fnuz());
   }
   throw core::Error(core::ErrorCode::kUnsupported,
                     core::cat("values of ", core::dtype_name(dtype), " cannot be looked at"));
@@ -43,6 +75,26 @@ auto with_type(core::DType dtype, const Use& use) {
 
 inline double to_double(kernels::bf16 value) { return kernels::to_float(value); }
 inline double to_double(kernels::fp16 value) { return kernels::to_float(value); }
+inline double to_double(Complex64 value) { return std::hypot(double{value.real}, double{value.imaginary}); }
+inline double to_double(E8M0 value) {
+  return value.bits == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, int{value.bits} - 127);
+}
+// As the OCP's specification of 8-bit floating point has them; fnuz: without -0, whose code is NaN, and infinities.
+template <int exponent_bits, int bias>
+double to_double(Fp8<exponent_bits, bias> value) {
+  constexpr int kMantissaBits = 7 - exponent_bits;
+  constexpr bool kFnuz = bias == 8 || bias == 16;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const int exponent = value.bits >> kMantissaBits & ((1 << exponent_bits) - 1);
+  const int mantissa = value.bits & ((1 << kMantissaBits) - 1), code = value.bits & 0x7f;
+  if (kFnuz ? value.bits == 0x80 : exponent_bits == 4 && code == 0x7f) return kNan;
+  double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - kMantissaBits)
+                                   : std::ldexp(mantissa + (1 << kMantissaBits), exponent - bias - kMantissaBits);
+  if (!kFnuz && exponent_bits == 5 && exponent == 31) {
+    magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity() : kNan;
+  }
+  return value.bits & 0x80 ? -magnitude : magnitude;
+}
 template <class T>
 double to_double(T value) {
   return static_cast<double>(value);

@@ -29,6 +29,9 @@ constexpr TorchType kTypes[] = {{"FloatStorage", "float32", SafetensorsDType::kF
                                 {"ComplexFloatStorage", "complex64", SafetensorsDType::kC64},
                                 {"", "float8_e4m3fn", SafetensorsDType::kF8E4M3},
                                 {"", "float8_e5m2", SafetensorsDType::kF8E5M2},
+                                {"", "float8_e8m0fnu", SafetensorsDType::kF8E8M0},
+                                {"", "float8_e4m3fnuz", SafetensorsDType::kF8E4M3Fnuz},
+                                {"", "float8_e5m2fnuz", SafetensorsDType::kF8E5M2Fnuz},
                                 {"", "uint16", SafetensorsDType::kU16},
                                 {"", "uint32", SafetensorsDType::kU32},
                                 {"", "uint64", SafetensorsDType::kU64}};

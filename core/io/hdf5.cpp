@@ -92,8 +92,9 @@ hid_t file_type(DType dtype) {
       return H5Tcopy(H5T_STD_I32LE);
     case DType::kInt64:
       return H5Tcopy(H5T_STD_I64LE);
+    default:
+      throw Error(ErrorCode::kUnsupported, cat("a checkpoint of ours has no tensors of ", dtype_name(dtype)));
   }
-  return -1;
 }
 
 std::optional<DType> dtype_of_type(hid_t type) {
