@@ -12,6 +12,7 @@
 #include "ckpt/plan.h"
 #include "ckpt/prove_report.h"
 #include "ckpt/reader.h"
+#include "convert/convert_named.h"
 #include "convert/formats.h"
 #include "convert/lora.h"
 #include "convert/option_uses.h"
@@ -153,7 +154,7 @@ void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) 
 }
 
 // From which format to which.
-void choose_formats(const ConvertOptions& options, ConvertReport& report) {
+void choose_formats(ConvertOptions& options, const Family* family, ConvertReport& report) {
   if (options.load_model_type) {
     report.from = *options.load_model_type;
     report.detected_by = "--load-model-type";
@@ -162,8 +163,11 @@ void choose_formats(const ConvertOptions& options, ConvertReport& report) {
     report.from = found.format;
     report.detected_by = found.rule;
   }
-  const Format other = report.from == Format::kNative ? Format::kHuggingFace : Format::kNative;
-  report.to = options.save_model_type.value_or(other);
+  const auto& asked = options.save_model_type;
+  if (asked == Format::kHuggingFaceBin || asked == Format::kFile) options.as_named |= has_own_names(report.from);
+  const bool named = reads_as_named(report.from, options.load_dir, options.hf_cfg_dir, options.as_named, family);
+  const Format other = report.from == Format::kNative || named ? Format::kHuggingFace : Format::kNative;
+  report.to = asked.value_or(other);
   if (format_row(report.from).open == nullptr) {
     throw Error(ErrorCode::kUnsupported,
                 cat(options.load_dir, ": ", format_name(report.from), " checkpoints are written, not read"));
@@ -179,8 +183,8 @@ void choose_formats(const ConvertOptions& options, ConvertReport& report) {
   }
 }
 
-void check_save_dir(const ConvertOptions& options) {
-  if (fs::exists(options.save_dir) && !fs::is_directory(options.save_dir)) {
+void check_save_dir(const ConvertOptions& options, Format to) {
+  if (to != Format::kFile && fs::exists(options.save_dir) && !fs::is_directory(options.save_dir)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--save-dir ", options.save_dir, " is a file, not a folder"));
   }
   std::error_code absent;  // then they differ
@@ -276,12 +280,15 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   ConvertOptions options = asked;
   ConvertReport report;
   report.dry_run = options.dry_run;
-  choose_formats(options, report);
-  check_save_dir(options);
+  std::optional<UserFamily> user_family;
+  if (!options.name_map.empty()) user_family.emplace(options.name_map);
+  const Family* named = user_family ? &user_family->family() : nullptr;
+  choose_formats(options, named, report);
+  check_save_dir(options, report.to);
   for (std::string& note : notes_on_script_flags(options.script_flags, report.to == Format::kMegatron))
     report.decisions.push_back(std::move(note));
   leave_out_what_a_tree_says(options, report);
-  if (options.prove && format_row(report.to).open == nullptr) {
+  if (options.prove && format_row(report.to).open == nullptr && !takes_any_names(report.to)) {
     throw Error(ErrorCode::kUnsupported,
                 cat("--prove: ", format_row(report.to).noun, " is only written, so it cannot be read again"));
   }
@@ -290,15 +297,17 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--name-map names a family, and so does --model-type-hf: give one of them");
   }
-  std::optional<UserFamily> user_family;
-  if (!options.name_map.empty()) user_family.emplace(options.name_map);
-  const Family* named = user_family ? &user_family->family() : nullptr;
   const bool to_tree = report.to == Format::kMegatron;  // else extras are of the source
   std::unique_ptr<ckpt::Source> source =
       format_row(report.from)
           .open(options.load_dir,
                 {.options = options, .family = named, .extras = to_tree ? PipelineExtras() : options.extras},
                 report.decisions);
+  if (!source->info().has_model) {
+    convert_named(std::move(source), options, report);
+    return report;
+  }
+  source = with_names(std::move(source), options.names, report.decisions);
   if (!to_tree) options.extras = {};
   const bool config_is_used = report.to != Format::kNative && !is_megatron(report.to);
   if (is_megatron(report.from) && !options.hf_cfg_dir.empty() && !config_is_used &&

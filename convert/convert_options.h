@@ -10,6 +10,7 @@
 #include "convert/format.h"
 #include "convert/megatron/layer_map.h"
 #include "convert/megatron_target.h"
+#include "convert/name_rules.h"
 #include "convert/optimizer_flags.h"
 #include "convert/script_flags.h"
 #include "core/dtype.h"
@@ -44,6 +45,8 @@ struct ConvertOptions {
   // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP or
   // DeepSpeed source, and the rest of it of a mg source that MindSpeed-LLM's converter wrote.
   std::string hf_cfg_dir;
+  NameRules names;                            // --rename, --include, --exclude: of a source without a family
+  bool as_named = false;                      // its family is not looked at: tensors keep the names of the files
   std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
   bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // of all but a Hugging Face target; none: the fastest that works

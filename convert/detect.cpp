@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "convert/convert_named.h"
 #include "convert/formats.h"
+#include "convert/hf_weights.h"
 #include "convert/megatron/iterations.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
@@ -51,14 +53,23 @@ void refuse_torn_megatron_dist(const fs::path& folder) {
 
 Detection detect_format(const std::string& path) {
   const fs::path folder(path);
-  if (!fs::exists(folder)) throw Error(ErrorCode::kNotFound, cat(path, ": no such folder"));
-  if (!fs::is_directory(folder))
-    throw Error(ErrorCode::kInvalidArgument, cat(path, ": not a folder; give the one that holds it"));
+  std::error_code error;
+  const fs::file_type type = fs::status(folder, error).type();
+  if (type == fs::file_type::not_found) throw Error(ErrorCode::kNotFound, cat(path, ": no such file or folder"));
+  if (type != fs::file_type::directory) {
+    if (std::string sign = format_row(Format::kFile).sign(path); !sign.empty()) return {Format::kFile, std::move(sign)};
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(path,
+                    ": neither a folder nor a file of tensors (safetensors, or what torch.save makes); of a "
+                    "checkpoint give the folder that holds it"));
+  }
   for (const FormatRow& row : formats()) {
     if (row.sign == nullptr) continue;
     if (row.format == Format::kDcp) refuse_torn_megatron_dist(folder);
     if (std::string sign = row.sign(path); !sign.empty()) return {row.format, std::move(sign)};
   }
+  if (const auto weights = find_weight_files(path))
+    return {Format::kHuggingFace, weights->rule()};  // of an adapter, ..
   if (const char* part = part_of_a_checkpoint(folder)) throw Error(ErrorCode::kNotFound, cat(path, ": ", part));
   throw Error(ErrorCode::kNotFound,
               cat(path,
@@ -69,15 +80,36 @@ Detection detect_format(const std::string& path) {
                   "and their indices)"));
 }
 
-std::unique_ptr<ckpt::Source> open_source(const std::string& path) {
+std::unique_ptr<ckpt::Source> open_source(const std::string& path, const OpenOptions& asked) {
   const Detection found = detect_format(path);
   const std::string text = cat(path, ": format ", format_name(found.format), " (", found.rule, ")");
   core::log(found.format == Format::kNative ? core::LogLevel::kDebug : core::LogLevel::kInfo, "convert.detect", text);
-  const ConvertOptions defaults;
+  if (asked.as_named && !has_own_names(found.format)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--as-named: ", path, ", ", format_row(found.format).noun, ", has no names of its own to keep"));
+  }
+  ConvertOptions options;
+  options.hf_cfg_dir = asked.hf_cfg_dir;
+  options.as_named = asked.as_named;
   std::vector<std::string> decisions;
-  auto source = format_row(found.format).open(path, {.options = defaults, .family = nullptr, .extras = {}}, decisions);
+  auto source = format_row(found.format).open(path, {.options = options, .family = nullptr, .extras = {}}, decisions);
   for (const std::string& decision : decisions) core::log_info("convert.source", decision);
+  if (!source->info().has_model) {
+    core::log_info("convert.source", cat(path, ": no known family: tensors under their own names"));
+  }
   return source;
+}
+
+SourcePair open_comparable(const std::string& first, const std::string& second, const OpenOptions& options) {
+  SourcePair pair{open_source(first, options), open_source(second, options)};
+  if (pair.first->info().has_model == pair.second->info().has_model) return pair;
+  const bool is_first = pair.first->info().has_model;
+  const std::string& known = is_first ? first : second;
+  OpenOptions named = options;
+  named.as_named = true;
+  core::log_info("convert.source", cat(known, ": read again under its own names, as the other is"));
+  (is_first ? pair.first : pair.second) = open_source(known, named);
+  return pair;
 }
 
 }  // namespace ms::convert

@@ -125,8 +125,7 @@ struct Family {
   int64_t default_head_dim = 0;                                 // where config.json has no head_dim; 0: hidden / heads
   std::optional<double> default_partial_rotary = std::nullopt;  // none: the family always rotates whole heads
   bool default_tied = false;
-  std::string_view prefix = "model.";  // of every tensor but lm_head; where prefix_is_optional, files may lack it
-  bool prefix_is_optional = false;
+  std::string_view prefix = "model.";  // of every tensor but lm_head; files saved from the bare model lack it
   std::string_view layers = "layers.";
   std::span<const NameRule> before, layer, after;  // in the order in which transformers writes them
   ExpertLayers expert_layers = ExpertLayers::kNone;

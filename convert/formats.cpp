@@ -12,6 +12,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
+#include "convert/convert_named.h"
 #include "convert/dcp.h"
 #include "convert/dcp_target.h"
 #include "convert/deepspeed.h"
@@ -22,6 +23,8 @@
 #include "convert/megatron/tree.h"
 #include "convert/megatron_dist.h"
 #include "convert/meta.h"
+#include "convert/named.h"
+#include "convert/torch/rank_files.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -213,12 +216,43 @@ HfNamedOptions hf_named_options(const SourceRequest& request) {
   return {request.options.hf_cfg_dir, request.options.drop_optimizer};
 }
 
+// Of formats that have names of their own: without a family, or by `open` with one.
+template <Format format, class Open>
+std::unique_ptr<ckpt::Source> open_either(const std::string& path, const SourceRequest& request, Decisions& decisions,
+                                          const Open& open) {
+  const ConvertOptions& options = request.options;
+  if (reads_as_named(format, path, options.hf_cfg_dir, options.as_named, request.family)) {
+    return open_named(path, options.drop_optimizer, decisions);
+  }
+  return open();
+}
+
+std::unique_ptr<ckpt::Source> open_as_named(const std::string& path, const SourceRequest& request,
+                                            Decisions& decisions) {
+  return open_named(path, request.options.drop_optimizer, decisions);
+}
+
+std::string file_sign(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) ? "" : named_sign(path);
+}
+
+// Only of sources without a family (convert_named.h).
+Target names_alone(const TargetRequest& request, Decisions& /*decisions*/) {
+  const std::string_view to = format_name(request.options.save_model_type.value_or(Format::kHuggingFaceBin));
+  throw Error(
+      ErrorCode::kUnsupported,
+      cat("a ", to, " result keeps the names of its source's tensors, and ", request.options.load_dir, ", ",
+          format_row(request.from).noun, ", has others than Hugging Face's: convert it to hf first, and that to ", to));
+}
+
 const FormatRow kFormats[] = {
     {Format::kNative, "ms", "a ms checkpoint", true, native_sign,
      [](const std::string& path, const SourceRequest&, Decisions&) { return ckpt::open_native(path); }, native_target},
     {Format::kHuggingFace, "hf", "a Hugging Face folder", false, huggingface_sign,
-     [](const std::string& path, const SourceRequest& request, Decisions&) {
-       return open_huggingface(path, request.family);
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_either<Format::kHuggingFace>(path, request, decisions,
+                                                [&] { return open_huggingface(path, request.family); });
      },
      huggingface_target},
     {Format::kMeta, "meta", "a folder of Meta's files", false, meta_sign,
@@ -236,21 +270,27 @@ const FormatRow kFormats[] = {
        return open_megatron_dist(path, megatron_options(request), decisions);
      },
      [](const TargetRequest& request, Decisions& decisions) { return megatron_target(request, true, decisions); }},
+    {Format::kRankFiles, "fsdp", "files of FSDP's ranks", true, rank_files_sign, open_as_named, nullptr},
     {Format::kDcp, "dcp", "a dcp checkpoint", true, dcp_sign,
      [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
-       return open_dcp(path, hf_named_options(request), decisions);
+       return open_either<Format::kDcp>(path, request, decisions,
+                                        [&] { return open_dcp(path, hf_named_options(request), decisions); });
      },
      dcp_target},
     {Format::kDeepSpeed, "ds", "a ds checkpoint", true, deepspeed_sign,
      [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
-       return open_deepspeed(path, hf_named_options(request), decisions);
+       return open_either<Format::kDeepSpeed>(
+           path, request, decisions, [&] { return open_deepspeed(path, hf_named_options(request), decisions); });
      },
      nullptr},
     {Format::kUniversal, "ucp", "a ucp checkpoint", true, universal_sign,
      [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
-       return open_universal(path, hf_named_options(request), decisions);
+       return open_either<Format::kUniversal>(
+           path, request, decisions, [&] { return open_universal(path, hf_named_options(request), decisions); });
      },
      universal_target},
+    {Format::kHuggingFaceBin, "hf-bin", "a Hugging Face folder of .bin files", false, nullptr, nullptr, names_alone},
+    {Format::kFile, "file", "a file of tensors", false, file_sign, open_as_named, names_alone},
     {Format::kGguf, "gguf", "a gguf file", false, nullptr, nullptr, gguf_target},
 };
 

@@ -23,6 +23,12 @@ HfConfig config_of_named(const std::string& folder, const std::string& asked, st
   return read_hf_config(asked.empty() ? path.string() : asked);
 }
 
+std::optional<HfConfig> config_unless_named(const std::string& folder, const HfNamedOptions& options,
+                                            std::string_view format) {
+  if (options.as_named) return std::nullopt;
+  return config_of_named(folder, options.hf_cfg_dir, format);
+}
+
 std::string without_wrappers(std::string_view key) {
   std::string out(key);
   for (const std::string_view wrapper : {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."}) {
@@ -51,7 +57,7 @@ std::string prefix_of_family(std::span<const std::string> names, const Family& f
   const std::string full = cat(family.prefix, embedding_name(family));
   std::string name = full;
   auto prefixes = prefixes_before(names, name);
-  if (prefixes.empty() && family.prefix_is_optional) {
+  if (prefixes.empty()) {  // of the bare model
     name = embedding_name(family);
     prefixes = prefixes_before(names, name);
   }

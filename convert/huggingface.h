@@ -18,8 +18,8 @@
 
 namespace ms::convert {
 
-// "config.json and model.safetensors"; empty if `folder` holds no weights under Hugging Face's file names. Throws
-// kNotFound for such weights without a config.json.
+// "config.json and model.safetensors"; or the latter alone where there is no config.json; empty if `folder` holds no
+// weights under Hugging Face's file names.
 std::string huggingface_sign(const std::string& folder);
 
 // info().model_extra carries what the way back needs: "family", "hf_config", "hf_generation_config" (if there is one).

@@ -23,6 +23,8 @@ using detail::kMergeGapBytes;
 using detail::kScratchBytes;
 using detail::printable;
 
+constexpr size_t kMaxMissing = 4096;
+
 // Where a shard's elements lie: whole rows, so one contiguous range; or, transposed, columns of a matrix.
 struct Placement {
   int32_t file = 0;
@@ -32,6 +34,22 @@ struct Placement {
   // Of weights in FP8: their scales, and which row of them the shard begins with.
   std::optional<NamedTensors::Place> scales = std::nullopt;
   int64_t first_row = 0;
+};
+
+// Names for a message: the first few, and how many there are.
+struct NameList {
+  static constexpr size_t kMaxShown = 6;
+  std::vector<std::string> shown;
+  size_t count = 0;
+
+  void add(std::string_view name) {
+    if (++count <= kMaxShown) shown.emplace_back(name);
+  }
+  std::string text() const {
+    std::string out;
+    for (const std::string& name : shown) out += cat(out.empty() ? "" : ", ", name);
+    return count > shown.size() ? cat(out, " and ", count - shown.size(), " more") : out;
+  }
 };
 
 class MappedSource final : public ckpt::Source {
@@ -53,7 +71,9 @@ class MappedSource final : public ckpt::Source {
 
   void add_missing_prefix(Table& table, const Family& family) const;
   void add_role(core::TensorRole role, const Table& table);
-  const Table::value_type* find(core::TensorRole role, const Table& table, const MappedTensor& mapped) const;
+  static const Table::value_type* find(const Table& table, const MappedTensor& mapped);
+  [[noreturn]] void refuse_missing(core::TensorRole role, const Table& table, const NameList& missing,
+                                   const std::unordered_set<std::string_view>& used) const;
   void add_tensor(core::TensorRole role, const MappedTensor& mapped, const Table& table,
                   const Table::value_type& found);
   core::DType weight_dtype(core::TensorRole role, const TensorFile& file, const TensorFile::Tensor& tensor,
@@ -103,15 +123,29 @@ MappedSource::MappedSource(NamedTensors tensors, HfConfig config, ckpt::Checkpoi
 }
 
 // Under its name, or under the other that it may have; null if it is not there.
-const MappedSource::Table::value_type* MappedSource::find(core::TensorRole role, const Table& table,
-                                                          const MappedTensor& mapped) const {
+const MappedSource::Table::value_type* MappedSource::find(const Table& table, const MappedTensor& mapped) {
   auto found = table.find(mapped.name);
   if (found == table.end() && !mapped.also.empty()) found = table.find(mapped.also);
-  if (found != table.end()) return &*found;
-  if (mapped.is_copy) return nullptr;
+  return found != table.end() ? &*found : nullptr;
+}
+
+// Both sides of the mismatch: what the model lacks, and what is there under names that it does not know.
+void MappedSource::refuse_missing(core::TensorRole role, const Table& table, const NameList& missing,
+                                  const std::unordered_set<std::string_view>& used) const {
+  NameList foreign;
+  for (const auto& item : table) {
+    if (!used.contains(item.first) && !is_ignored_buffer(item.first)) foreign.add(printable(item.first));
+  }
+  const bool one = missing.count == 1;
   throw Error(ErrorCode::kCorruptData,
-              cat(tensors_.where, ": ", text_of(role, mapped.name), " is missing; config.json (model_type ",
-                  config_.family->model_type, ", ", config_.model.num_layers, " layers) asks for it"));
+              cat(tensors_.where, ": ", text_of(role, missing.shown[0]), " is missing",
+                  one ? std::string() : cat(", one of ", missing.count, " missing: ", missing.text()),
+                  "; config.json (model_type ", config_.family->model_type, ", ", config_.model.num_layers,
+                  " layers) asks for ", one ? "it" : "them",
+                  foreign.count == 0
+                      ? std::string()
+                      : cat("; there ", foreign.count == 1 ? "is 1 tensor" : cat("are ", foreign.count, " tensors"),
+                            " under other names: ", foreign.text())));
 }
 
 void MappedSource::add_role(core::TensorRole role, const Table& table) {
@@ -119,10 +153,17 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
   std::unordered_set<std::string_view> used;
   std::vector<std::pair<const Table::value_type*, std::string>> copies;  // and of which of ours
   const Table::value_type *embedding = nullptr, *output = nullptr;
+  NameList missing;
   for_each_tensor(*config_.family, config_.model, [&](const MappedTensor& mapped) {
     if (role != core::TensorRole::kParam && mapped.role == core::TensorRole::kBuffer) return;
-    const Table::value_type* found = find(role, table, mapped);
-    if (found == nullptr) return;
+    const Table::value_type* found = find(table, mapped);
+    if (found == nullptr) {
+      if (mapped.is_copy) return;
+      missing.add(mapped.name);
+      // A config.json may claim any number of layers: no more names are made than the folder's size explains.
+      if (missing.count > kMaxMissing && missing.count > table.size()) refuse_missing(role, table, missing, used);
+      return;
+    }
     used.insert(found->first);
     if (mapped.is_copy) {
       copies.emplace_back(found, mapped.key);
@@ -132,6 +173,7 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
     if (mapped.name == kHfOutput) output = found;
     add_tensor(role, mapped, table, *found);
   });
+  if (missing.count > 0) refuse_missing(role, table, missing, used);
   for (const auto& [copy, key] : copies) {
     check_copy(*copy, key == kWordEmbeddings ? *embedding : *output, "layers that predict further tokens share it");
   }
@@ -152,9 +194,9 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
   }
 }
 
-// Files of some families on the hub hold the bare model, whose tensors lack the prefix of the model with its head.
+// A folder saved from the bare model (AutoModel) lacks the prefix that its names have in the model with a head.
 void MappedSource::add_missing_prefix(Table& table, const Family& family) const {
-  if (!family.prefix_is_optional || !table.contains(embedding_name(family))) return;
+  if (family.prefix.empty() || !table.contains(embedding_name(family))) return;
   Table renamed;
   for (auto& [name, found] : table) {
     const bool bare = name != kHfOutput && !name.starts_with(family.prefix);

@@ -44,20 +44,26 @@ constexpr FormatSet kNone = {};
 constexpr FormatSet kMegatrons = {kMegatron, kMegatronDist};
 constexpr FormatSet kWithLayout = {kNative, kMegatron, kMegatronDist};
 
+constexpr FormatSet kOwnNames = {kHuggingFace, kFile, kDcp, kDeepSpeed, kUniversal, kRankFiles};
+
 constexpr OptionUse kUses[] = {
+    {"--as-named", [](const ConvertOptions& o) { return o.as_named; }, kOwnNames, kNone},
+    {"--rename", [](const ConvertOptions& o) { return !o.names.rename.empty(); }, kOwnNames, kNone},
+    {"--include", [](const ConvertOptions& o) { return !o.names.include.empty(); }, kOwnNames, kNone},
+    {"--exclude", [](const ConvertOptions& o) { return !o.names.exclude.empty(); }, kOwnNames, kNone},
     {"--true-vocab-size", [](const ConvertOptions& o) { return o.true_vocab_size != 0; }, kMegatrons, kNone},
     {"--name-map", [](const ConvertOptions& o) { return !o.name_map.empty(); }, {kHuggingFace}, {kHuggingFace}},
     {"--hf-cfg-dir",
      [](const ConvertOptions& o) { return !o.hf_cfg_dir.empty(); },
      {kMegatron, kDcp, kDeepSpeed, kUniversal, kMeta},
-     {kHuggingFace, kGguf, kDcp, kUniversal}},
+     {kHuggingFace, kHuggingFaceBin, kGguf, kDcp, kUniversal}},
     {"--noop-layers", [](const ConvertOptions& o) { return !o.extras.noop_layers.empty(); }, {kMegatron}, {kMegatron}},
     {"--schedules-method", [](const ConvertOptions& o) { return o.extras.dualpipev; }, {kMegatron}, {kMegatron}},
     {"--compress", [](const ConvertOptions& o) { return o.compress; }, kNone, {kNative}},
     {"--write-path",
      [](const ConvertOptions& o) { return o.write_path.has_value(); },
      kNone,
-     {kNative, kMegatron, kMegatronDist, kDcp, kUniversal}},
+     {kNative, kMegatron, kMegatronDist, kDcp, kUniversal, kHuggingFaceBin, kFile}},
     {"a setting of the optimizer (--lr, --weight-decay, --adam-beta1, ..)",
      [](const ConvertOptions& o) { return o.optimizer.any(); },
      kNone,

@@ -70,7 +70,6 @@ UserFamily::UserFamily(const ordered_json& map, std::string_view where) {
   for (const auto& item : map["tensors"].items()) add(item.key(), item.value(), where);
   check_complete(*known, where);
   family_.prefix = "";
-  family_.prefix_is_optional = false;
   family_.before = outside_;
   family_.layer = layer_;
   family_.after = {};

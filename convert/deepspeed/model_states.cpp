@@ -8,6 +8,7 @@
 #include "convert/detail/printable.h"
 #include "convert/hf_named.h"
 #include "convert/name_map.h"
+#include "convert/named_source.h"
 #include "convert/optimizer_groups.h"
 #include "convert/torch/adam_state.h"
 #include "convert/torch/plain_value.h"
@@ -60,7 +61,8 @@ PickleValue deepspeed_member(const TorchFile& file, PickleValue dict, std::strin
   return *found;
 }
 
-DeepSpeedModel::DeepSpeedModel(DeepSpeedFiles files, HfConfig config, std::vector<std::string>& decisions)
+DeepSpeedModel::DeepSpeedModel(DeepSpeedFiles files, std::optional<HfConfig> config,
+                               std::vector<std::string>& decisions)
     : files_(std::move(files)),
       where_(files_.folder.string()),
       config_(std::move(config)),
@@ -85,7 +87,7 @@ void DeepSpeedModel::read(const TorchFile& file) {
       for (const auto& [key, value] : group.pairs()) names.push_back(without_wrappers(key.text()));
     }
   }
-  prefix_ = prefix_of_family(names, *config_.family, file.where());
+  if (config_) prefix_ = prefix_of_family(names, *config_->family, file.where());
   if (const auto shared = file.root().find("shared_params")) {
     for (const auto& [key, value] : shared->pairs()) shared_.emplace_back(name_of(key.text()), name_of(value.text()));
   }
@@ -217,7 +219,7 @@ void DeepSpeedModel::add_groups(const TorchFile& file, PickleValue groups, std::
       for (const Weight& weight : group) found[0].names.push_back(weight.name);
     }
   }
-  add_named_groups(found, *config_.family, config_.model, file.where(), info_.common);
+  if (config_) add_named_groups(found, *config_->family, config_->model, file.where(), info_.common);
 }
 
 void DeepSpeedModel::add(TensorRole role, const Weight& weight, std::vector<TorchPieces::Run> runs) {
@@ -286,7 +288,7 @@ std::unique_ptr<ckpt::Source> DeepSpeedModel::source() && {
   NamedTensors tensors;
   tensors.where = where_;
   tensors.files.push_back(std::move(pieces_));
-  const bool tied = !config_.model.untie_embeddings_and_output_weights;
+  const bool tied = config_ && !config_->model.untie_embeddings_and_output_weights;
   for (auto& [role, table] : tables_) {
     for (const auto& [alias, original] : shared_) {
       const auto found = table.find(original);
@@ -295,7 +297,8 @@ std::unique_ptr<ckpt::Source> DeepSpeedModel::source() && {
     }
     tensors.tables.emplace(role, std::move(table));
   }
-  return make_mapped_source(std::move(tensors), config_, std::move(info_));
+  if (!config_) return make_named_source(whole_shards(std::move(tensors)), std::move(info_));
+  return make_mapped_source(std::move(tensors), *config_, std::move(info_));
 }
 
 }  // namespace ms::convert

@@ -32,13 +32,14 @@ inline constexpr DeepSpeedMoment kDeepSpeedMoments[] = {{"exp_avg", core::Tensor
 class DeepSpeedModel {
  public:
   struct Weight {
-    std::string name;  // the family's
+    std::string name;  // the family's, or the checkpoint's own
     std::vector<uint64_t> shape;
     uint64_t elements = 0;
   };
 
-  // Reads the model states, in which `decisions` are found (kept). Throws what open_deepspeed does.
-  DeepSpeedModel(DeepSpeedFiles files, HfConfig config, std::vector<std::string>& decisions);
+  // Reads the model states, in which `decisions` are found (kept). config: none makes a source without a family, under
+  // the checkpoint's own names. Throws what open_deepspeed does.
+  DeepSpeedModel(DeepSpeedFiles files, std::optional<HfConfig> config, std::vector<std::string>& decisions);
 
   const DeepSpeedFiles& files() const { return files_; }
   const std::string& where() const { return where_; }
@@ -77,7 +78,7 @@ class DeepSpeedModel {
 
   DeepSpeedFiles files_;
   std::string where_;
-  HfConfig config_;
+  std::optional<HfConfig> config_;
   std::vector<std::string>& decisions_;
   std::unique_ptr<TorchPieces> pieces_;
   ckpt::CheckpointInfo info_;

@@ -33,7 +33,7 @@ class UniversalCheckpoint {
  public:
   UniversalCheckpoint(const std::string& path, const HfNamedOptions& options, std::vector<std::string>& decisions)
       : model_(find_universal_files(deepspeed_folder(path, kUniversalLatest)),
-               config_of_named(path, options.hf_cfg_dir, "a universal checkpoint"), decisions),
+               config_unless_named(path, options, "a universal checkpoint"), decisions),
         zero_(model_.files().folder / kUniversalZero) {
     if (model_.files().folder.string() != path) {
       model_.say(cat(kUniversalLatest, " names ", model_.files().folder.filename().string()));

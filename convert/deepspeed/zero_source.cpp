@@ -77,7 +77,7 @@ class ZeroCheckpoint {
  public:
   ZeroCheckpoint(const std::string& path, const HfNamedOptions& options, std::vector<std::string>& decisions)
       : model_(find_deepspeed_files(deepspeed_folder(path, kDeepSpeedLatest)),
-               config_of_named(path, options.hf_cfg_dir, "a DeepSpeed checkpoint"), decisions),
+               config_unless_named(path, options, "a DeepSpeed checkpoint"), decisions),
         drop_optimizer_(options.drop_optimizer) {
     const DeepSpeedFiles& files = model_.files();
     if (files.folder.string() != path) model_.say(cat("latest names ", files.folder.filename().string()));

@@ -65,7 +65,6 @@ constinit const Family kGpt2{
     .activation = "gelu_new",
     .default_tied = true,
     .prefix = "transformer.",
-    .prefix_is_optional = true,
     .layers = "h.",
     .before = kBefore,
     .layer = kLayer,

@@ -57,6 +57,7 @@ class DcpReader::Metadata {
     for (const auto& [key, value] : pairs(field(fields, "state_dict_metadata", "Metadata"))) {
       read_entry(std::string(text(key)), value);
     }
+    if (const auto planner = fields.find("planner_data"); planner != fields.end()) read_paths(planner->second);
     if (!places_.empty()) throw corrupt(cat("a payload of ", name(places_.begin()->first), ", which is nothing"));
     check_payloads();
   }
@@ -113,6 +114,22 @@ class DcpReader::Metadata {
                             count(field(place, "offset", "_StorageInfo")),
                             count(field(place, "length", "_StorageInfo"))};
       if (!places_.emplace(of, payload).second) throw corrupt(cat("two payloads of ", name(of)));
+    }
+  }
+
+  // {key: ("model", "layers", 0, ..)}. Planners may keep other things there, which are passed over.
+  void read_paths(PickleValue planner) {
+    if (!planner.is(PickleKind::kDict)) return;
+    for (const auto& [key, value] : planner.pairs()) {
+      if (!key.is(PickleKind::kString) || !(value.is(PickleKind::kTuple) || value.is(PickleKind::kList))) continue;
+      const std::string name(key.text());
+      if (!reader_.tensors_.contains(name) && !reader_.objects_.contains(name)) continue;
+      Path path;
+      for (const PickleValue step : value.items()) {
+        if (step.is(PickleKind::kString)) path.emplace_back(step.text());
+        if (step.is(PickleKind::kInt)) path.push_back(std::to_string(step.integer()));
+      }
+      if (path.size() == value.items().size() && !path.empty()) reader_.paths_.emplace(name, std::move(path));
     }
   }
 

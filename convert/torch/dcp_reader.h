@@ -50,6 +50,11 @@ class DcpReader {
   // What is no tensor: a number, a list, rng states.
   const std::map<std::string, Payload, std::less<>>& objects() const { return objects_; }
 
+  // Where an entry stood in the nested dictionaries that were saved: "model", "embed.weight". Entries of a checkpoint
+  // that does not say are not in it.
+  using Path = std::vector<std::string>;
+  const std::map<std::string, Path, std::less<>>& paths() const { return paths_; }
+
   // "DIR/__0_0.distcp, bytes 0 to 1261".
   std::string describe(const Payload& payload) const;
 
@@ -76,6 +81,7 @@ class DcpReader {
   std::vector<std::string> files_;  // their paths
   std::map<std::string, Tensor, std::less<>> tensors_;
   std::map<std::string, Payload, std::less<>> objects_;
+  std::map<std::string, Path, std::less<>> paths_;
   struct Cache;
   std::unique_ptr<Cache> cache_;
 };

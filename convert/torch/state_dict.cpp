@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "convert/detail/printable.h"
 #include "convert/torch/torch_file.h"
 #include "core/error.h"
+#include "core/log.h"
 
 namespace ms::convert {
 namespace {
@@ -16,27 +18,26 @@ using core::Error;
 using core::ErrorCode;
 using detail::printable;
 
+bool is_dictionary(PickleValue value) {
+  return value.is(PickleKind::kDict) || value.is_call_of("collections", "OrderedDict");
+}
+
+// What training programs call the state_dict in the dictionary that they save it in, with their own state beside it.
+constexpr std::string_view kWrappers[] = {"state_dict", "model_state_dict", "model", "module"};
+constexpr int kMaxNesting = 16;
+
 class StateDict final : public TensorFile {
  public:
-  explicit StateDict(const std::string& path) : file_(path) {
+  StateDict(const std::string& path, OtherEntries others) : file_(path), others_(others) {
     const PickleValue root = file_.root();
-    if (!root.is(PickleKind::kDict) && !root.is_call_of("collections", "OrderedDict")) {
+    if (!is_dictionary(root)) {
       throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict, but something else that torch.save wrote"));
     }
-    uint64_t at = 0;
-    for (const auto& [key, value] : root.pairs()) {
-      if (!key.is(PickleKind::kString)) {
-        throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict: a key that is no string"));
-      }
-      auto tensor = file_.tensor(value);
-      if (!tensor) {
-        throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict: ", printable(key.text()), " is no tensor"));
-      }
-      const uint64_t bytes = tensor->size_bytes();
-      entries_.push_back({std::string(key.text()), std::move(*tensor), at});
-      if (__builtin_add_overflow(at, bytes, &at)) {
-        throw Error(ErrorCode::kCorruptData, cat(path, ": tensors of more bytes than can be counted"));
-      }
+    add(unwrapped(root), "", 0);
+    if (skipped_ > 0) {
+      if (entries_.empty()) throw Error(ErrorCode::kUnsupported, cat(path, ": not a state_dict: no tensor in it"));
+      core::log_info("convert.torch",
+                     cat(path, ": ", skipped_, " entries that are no tensors are left out, as ", printable(example_)));
     }
     by_name_.resize(entries_.size());
     std::iota(by_name_.begin(), by_name_.end(), size_t{0});
@@ -75,13 +76,89 @@ class StateDict final : public TensorFile {
     TorchTensor tensor;
     uint64_t at = 0;  // of its bytes among all
   };
+
+  // The dictionary of tensors in the one that was saved: under one of kWrappers, unless tensors lie in it directly.
+  PickleValue unwrapped(PickleValue root) const {
+    std::optional<PickleValue> inner;
+    std::string_view name;
+    const auto pairs = root.pairs();
+    for (const auto& [key, value] : pairs) {
+      if (file_.tensor(value)) return root;
+    }
+    for (const std::string_view wrapper : kWrappers) {
+      for (const auto& [key, value] : pairs) {
+        if (inner || !key.is(PickleKind::kString) || key.text() != wrapper || !is_dictionary(value)) continue;
+        inner = value;
+        name = wrapper;
+      }
+    }
+    if (!inner) return root;
+    std::string others;
+    for (const auto& [key, value] : pairs) {
+      if (value.id() == inner->id() || !key.is(PickleKind::kString)) continue;
+      others += cat(others.empty() ? "" : ", ", printable(key.text()));
+      if (others.size() > 200) break;
+    }
+    core::log_info("convert.torch", cat(file_.where(), ": tensors are those under ", printable(name),
+                                        others.empty() ? "" : cat("; left out: ", others)));
+    return *inner;
+  }
+
+  void skip(const std::string& name) {
+    if (others_ == OtherEntries::kRefused) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(file_.where(), ": not a state_dict: ", printable(name), " is no tensor"));
+    }
+    if (skipped_++ == 0) example_ = name;
+  }
+
+  void add(PickleValue dictionary, const std::string& prefix, int depth) {
+    // One that is found twice, or in itself, would be unfolded without end.
+    if (depth > kMaxNesting || !seen_.insert(dictionary.id()).second) return skip(prefix);
+    for (const auto& [key, value] : dictionary.pairs()) {
+      if (!key.is(PickleKind::kString)) {
+        if (others_ == OtherEntries::kLeftOut) {
+          skip(cat(prefix, "a key that is no string"));
+          continue;
+        }
+        throw Error(ErrorCode::kUnsupported, cat(file_.where(), ": not a state_dict: a key that is no string"));
+      }
+      std::string name = cat(prefix, key.text());
+      auto tensor = file_.tensor(value);
+      if (!tensor) {
+        if (others_ == OtherEntries::kLeftOut && is_dictionary(value)) {
+          add(value, name + ".", depth + 1);
+        } else {
+          skip(name);
+        }
+        continue;
+      }
+      const uint64_t bytes = tensor->size_bytes();
+      entries_.push_back({std::move(name), std::move(*tensor), end_});
+      if (__builtin_add_overflow(end_, bytes, &end_)) {
+        throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": tensors of more bytes than can be counted"));
+      }
+    }
+  }
+
   TorchFile file_;
+  OtherEntries others_;
+  uint64_t end_ = 0;  // of the bytes of all tensors
+  size_t skipped_ = 0;
+  std::string example_;          // of what was skipped
+  std::set<uint32_t> seen_;      // dictionaries
   std::vector<Entry> entries_;   // by `at`
   std::vector<size_t> by_name_;  // indices into entries_
 };
 
 }  // namespace
 
-std::unique_ptr<TensorFile> open_state_dict(const std::string& path) { return std::make_unique<StateDict>(path); }
+std::unique_ptr<TensorFile> open_state_dict(const std::string& path) {
+  return std::make_unique<StateDict>(path, OtherEntries::kRefused);
+}
+
+std::unique_ptr<TensorFile> open_state_dict(const std::string& path, OtherEntries others) {
+  return std::make_unique<StateDict>(path, others);
+}
 
 }  // namespace ms::convert

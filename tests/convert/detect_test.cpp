@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace ms::convert {
 namespace {
@@ -89,10 +90,46 @@ TEST(DetectTest, MegatronTrees) {
 TEST(DetectTest, NothingWeKnow) {
   const test::TemporaryFolder folder;
   EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("no checkpoint in it"));
-  EXPECT_THAT(error_of(folder / "none", ErrorCode::kNotFound), HasSubstr("no such folder"));
+  EXPECT_THAT(error_of(folder / "none", ErrorCode::kNotFound), HasSubstr("no such file or folder"));
   write_file(folder / "model.safetensors", "");
-  EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("without a config.json"));
-  EXPECT_THAT(error_of(folder / "model.safetensors", ErrorCode::kInvalidArgument), HasSubstr("not a folder"));
+  EXPECT_THAT(error_of(folder / "model.safetensors", ErrorCode::kInvalidArgument),
+              HasSubstr("neither a folder nor a file of tensors"));
+}
+
+TEST(DetectTest, SetsOfNamedTensors) {
+  const std::string data = MS_TEST_DATA;
+  EXPECT_EQ(detect_format(data + "/fsdp_ranks/hsdp_4").format, Format::kRankFiles);
+  EXPECT_EQ(detect_format(data + "/hf_llama_tiny/model.safetensors").format, Format::kFile);
+  EXPECT_EQ(detect_format(data + "/torch/legacy.pt").format, Format::kFile);
+  const test::TemporaryFolder adapter;
+  std::filesystem::copy_file(data + "/hf_llama_tiny/model.safetensors", adapter / "adapter_model.safetensors");
+  EXPECT_EQ(detect_format(adapter.path().string()).format, Format::kHuggingFace);
+  EXPECT_EQ(detect_format(adapter.path().string()).rule, "adapter_model.safetensors");
+  EXPECT_FALSE(open_source(adapter.path().string())->info().has_model);
+}
+
+TEST(DetectTest, WithoutAConfigDcpAndDeepSpeedOpenUnderTheirOwnNames) {
+  for (const char* folder : {"/dcp_fsdp", "/deepspeed/zero3", "/deepspeed/zero1_universal"}) {
+    const auto source = open_source(std::string(MS_TEST_DATA) + folder);
+    EXPECT_FALSE(source->info().has_model) << folder;
+    EXPECT_GT(source->shards().num_tensors(), 10U) << folder;
+  }
+  OpenOptions options;
+  options.hf_cfg_dir = std::string(MS_TEST_DATA) + "/dcp_fsdp/expected/param";
+  EXPECT_TRUE(open_source(std::string(MS_TEST_DATA) + "/dcp_fsdp", options)->info().has_model);
+}
+
+TEST(DetectTest, WhatIsComparedIsReadInOneWay) {
+  const std::string folder = std::string(MS_TEST_DATA) + "/hf_llama_tiny";
+  const auto with_family = open_comparable(folder, folder + "_bin");
+  EXPECT_TRUE(with_family.first->info().has_model && with_family.second->info().has_model);
+  const auto names = open_comparable(folder, folder + "/model.safetensors");
+  EXPECT_FALSE(names.first->info().has_model || names.second->info().has_model);
+  EXPECT_EQ(names.first->shards().num_tensors(), names.second->shards().num_tensors());
+  OpenOptions as_named;
+  as_named.as_named = true;
+  EXPECT_THAT(test::thrown_by([&] { open_source(std::string(MS_TEST_DATA) + "/megatron_dist", as_named); }).text,
+              HasSubstr("has no names of its own to keep"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "convert/fp8.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
+#include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
 
 namespace ms::convert {
@@ -386,6 +387,47 @@ TEST_F(HuggingFaceFolderTest, MissingTensorWrongShapeUnknownTensor) {
   broken.add("model.layers.0.self_attn.q_proj.bias", {24});
   write_model(broken, folder_);
   EXPECT_THAT(error(ErrorCode::kUnsupported), HasSubstr("q_proj.bias\" belongs to no part"));
+}
+
+TEST_F(HuggingFaceFolderTest, AllMissingNamesAndTheForeignOnesAreListed) {
+  FakeModel model = fake_llama(4, 2, 6);
+  FakeModel renamed = model;
+  const std::string layer = "model.layers.1.mlp.";
+  for (const char* part : {"gate_proj.weight", "up_proj.weight", "down_proj.weight"}) {
+    renamed.shapes.erase(layer + part);
+    renamed.add(core::cat("model.layers.1.experts.", part), model.shapes.at(layer + part));
+  }
+  write_model(renamed, folder_);
+  const std::string text = error(ErrorCode::kCorruptData);
+  EXPECT_THAT(text, HasSubstr("one of 3 missing: "));
+  for (const char* part : {"gate_proj.weight", "up_proj.weight", "down_proj.weight"}) {
+    EXPECT_THAT(text, HasSubstr(layer + part));
+    EXPECT_THAT(text, HasSubstr(core::cat("\"model.layers.1.experts.", part)));
+  }
+  EXPECT_THAT(text, HasSubstr("3 tensors under other names"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("\n")));
+}
+
+TEST_F(HuggingFaceFolderTest, ABaseModelLacksThePrefix) {
+  FakeModel model = fake_llama(4, 2, 6);
+  write_model(model, folder_);
+  const auto wanted = open_huggingface(folder_.path().string());
+  std::map<std::string, std::vector<std::byte>> whole;
+  for (const core::ShardedTensor& shard : wanted->shards()) {
+    whole[shard.key] = test::whole_tensor(*wanted, shard.key, core::TensorRole::kParam);
+  }
+  FakeModel bare;
+  bare.config = model.config;
+  for (const auto& [name, shape] : model.shapes) {
+    const std::string without = name.starts_with("model.") ? name.substr(6) : name;
+    bare.add(without, shape);
+    bare.values[without] = model.values.at(name);
+  }
+  write_model(bare, folder_);
+  const auto source = open_huggingface(folder_.path().string());
+  for (const auto& [key, bytes] : whole) {
+    EXPECT_EQ(test::whole_tensor(*source, key, core::TensorRole::kParam), bytes) << key;
+  }
 }
 
 TEST_F(HuggingFaceFolderTest, RotaryBuffersAreIgnored) {

@@ -34,6 +34,10 @@ def torch_files():
     with zipfile.ZipFile(DATA / "torch/nested.pt") as archive:
         seed("pickle", "nested.pkl", archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl"))))
     seed("dcp_metadata", "dcp.metadata", (DATA / "dcp" / ".metadata").read_bytes())
+    seed("dcp_named", "fsdp.metadata", (DATA / "dcp_fsdp" / ".metadata").read_bytes())
+    seed("named_file", "nested.pt", (DATA / "torch/nested.pt").read_bytes())
+    seed("named_file", "legacy.pt", (DATA / "torch/legacy.pt").read_bytes())
+    seed("named_file", "weights.safetensors", (DATA / "fsdp_ranks/expected/shard_2.safetensors").read_bytes())
     for place, name in enumerate(("buckets_moe_ep2", "model_space_moe_ep2")):
         metadata = (DATA / "megatron_dist_kinds" / name / "iter_0000007/.metadata").read_bytes()
         seed("megatron_dist", f"{place}.{name}.metadata", bytes([place]) + metadata)
@@ -51,7 +55,10 @@ def pickles_of_folders():
                               "megatron/mindspeed_latent/iter_0000001/mp_rank_00_000_000/model_optim_rng.pt"],
             "deepspeed": ["deepspeed/zero1/global_step3/mp_rank_00_model_states.pt",
                           "deepspeed/zero1/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
-                          "deepspeed/zero3/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"]}.items():
+                          "deepspeed/zero3/global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"],
+            "rank_files": ["fsdp_ranks/shard_2/model_world_size_2_rank_1.pt",
+                           "fsdp_ranks/shard_2/optim_world_size_2_rank_0.pt",
+                           "fsdp_ranks/tp_4/model_world_size_4_rank_0.pt"]}.items():
         for place, file in enumerate(files):
             with zipfile.ZipFile(DATA / file) as archive:
                 pickle = archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl")))

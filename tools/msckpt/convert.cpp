@@ -78,10 +78,12 @@ void add_format_flags(CLI::App& verb, ConvertFlags& flags) {
   verb.add_option(
       "--load-model-type,--from", flags.load_model_type,
       "Format of the source: hf (Hugging Face), mg (Megatron, MindSpeed-LLM), dist (Megatron's torch_dist), "
-      "dcp (PyTorch), ds (DeepSpeed), ucp (its universal checkpoints), meta (consolidated.*.pth) or ms "
-      "(ours) (what the folder's content says)");
-  verb.add_option("--save-model-type,--to", flags.save_model_type,
-                  "Format of the result: hf, mg, dist, dcp, ucp, gguf or ms (hf of a ms source, else ms)");
+      "dcp (PyTorch), ds (DeepSpeed), ucp (its universal checkpoints), meta (consolidated.*.pth), fsdp (files of "
+      "its ranks), file (one file of tensors) or ms (ours) (what the content says)");
+  verb.add_option(
+      "--save-model-type,--to", flags.save_model_type,
+      "Format of the result: hf, hf-bin (pytorch_model.bin), file (--save-dir is one .safetensors, .pt or .bin "
+      "file), mg, dist, dcp, ucp, gguf or ms (ms; hf of a ms source or of one without a family)");
   verb.add_option("--dtype,--params-dtype", flags.dtype,
                   "Element type of all weights: fp32, bf16 or fp16; for a gguf result also q8_0 (as the source has "
                   "them)");
@@ -106,7 +108,28 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
   verb.add_option("--name-map", options.name_map,
                   "JSON file with the tensor names of a hf source or result, for a family of your own");
   verb.add_option("--lora", options.lora, "Folder of a PEFT LoRA adapter to merge into the weights");
-  verb.add_option("--max-shard-size", max_shard_size, "Largest file of a hf result (5GB)");
+  verb.add_option("--max-shard-size", max_shard_size, "Largest file of a hf or hf-bin result (5GB)");
+}
+
+// Of sources without a family, or with --as-named.
+void add_name_flags(CLI::App& verb, convert::ConvertOptions& options) {
+  verb.add_flag(
+      "--as-named", options.as_named,
+      "Keep the names of the source's tensors whatever its family is; so it is for hf-bin and file results, and "
+      "for sources of no known family");
+  verb.add_option(
+          "--rename", options.names.rename,
+          "REGEX=TEMPLATE, for example ^module\\.= or ^h\\.(.*)=layers.$1: replaces in names what the expression "
+          "(ECMAScript) matches; several are applied in order")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb.add_option("--include", options.names.include,
+                  "REGEX: only tensors in whose names it is found (all); repeatable")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb.add_option("--exclude", options.names.exclude, "REGEX: not tensors in whose names it is found; repeatable")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void add_megatron_flags(CLI::App& verb, ConvertFlags& flags) {
@@ -232,6 +255,7 @@ Verb add_convert(CLI::App& app) {
                    "FSDP ranks that a dcp result is cut for, a file for each (1)")
       ->check(CLI::Range(1, 1 << 20));
   add_hugging_face_flags(*verb, flags->options, flags->max_shard_size);
+  add_name_flags(*verb, flags->options);
   add_megatron_flags(*verb, *flags);
   add_optimizer_flags(*verb, flags->options.optimizer);
   add_script_flags(*verb, *flags);

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
+#include "tools/msckpt/source_flags.h"
 
 namespace ms::tools::msckpt {
 namespace {
@@ -24,6 +25,7 @@ struct DiffFlags {
   std::vector<std::string> paths;
   bool json = false, by_recorded_hashes = false, resume = false;
   int threads = default_threads();
+  convert::OpenOptions source;
 };
 
 // Whether a run that loads the second continues as one that loads the first.
@@ -48,7 +50,7 @@ int run_diff(const DiffFlags& flags) {
   const auto paths = input_paths(flags.paths);
   if (paths.empty()) return 0;  // stdin is empty: the upstream command failed and printed why
   if (paths.size() != 2) throw Error(ErrorCode::kInvalidArgument, cat("diff wants two paths, not ", paths.size()));
-  const auto a = convert::open_source(paths[0]), b = convert::open_source(paths[1]);
+  const auto [a, b] = convert::open_comparable(paths[0], paths[1], flags.source);
   if (flags.resume) return run_resume(flags, paths, *a, *b);
   ckpt::DiffOptions options;
   options.by_recorded_hashes = flags.by_recorded_hashes;
@@ -91,13 +93,14 @@ Verb add_diff(CLI::App& app) {
   const auto flags = std::make_shared<DiffFlags>();
   CLI::App* verb =
       add_command(app, "diff", "compare two checkpoints of any layouts; exit 10 if they differ", flags->json);
-  add_paths(*verb, flags->paths, "Two checkpoint roots or directories");
+  add_paths(*verb, flags->paths, "Two checkpoint roots or directories, models' folders or files of tensors");
   add_by_recorded_hashes(*verb, flags->by_recorded_hashes);
   add_threads(*verb, flags->threads);
   verb->add_flag(
       "--resume", flags->resume,
       "Does a run that loads the second continue as one that loads the first? A verdict for weights, master "
       "weights, moments, step, groups and schedule, rng and data position; exit 10 unless it continues exactly");
+  add_source_flags(*verb, flags->source);
   return {verb, [flags](const Process&) { return run_diff(*flags); }};
 }
 

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
+#include "tools/msckpt/source_flags.h"
 
 namespace ms::tools::msckpt {
 namespace {
@@ -23,6 +24,7 @@ struct InspectFlags {
   std::vector<std::string> paths;
   bool json = false, tensors = false;
   std::string tensor;
+  convert::OpenOptions source;
 };
 
 // One tensor's statistics, in every role it has.
@@ -49,7 +51,7 @@ void print_statistics(ckpt::Source& source, const std::string& path, const Inspe
 
 int run_inspect(const InspectFlags& flags) {
   for (const std::string& path : input_paths(flags.paths)) {
-    const auto source = convert::open_source(path);
+    const auto source = convert::open_source(path, flags.source);
     if (!flags.tensor.empty()) {
       print_statistics(*source, path, flags);
     } else if (flags.json) {
@@ -66,9 +68,11 @@ int run_inspect(const InspectFlags& flags) {
 Verb add_inspect(CLI::App& app) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* verb = add_command(app, "inspect", "what is in a checkpoint: layout, model, tensors", flags->json);
-  add_paths(*verb, flags->paths, "Checkpoint roots or directories, or - for a list of them on stdin");
+  add_paths(*verb, flags->paths,
+            "Checkpoint roots or directories, models' folders or files of tensors, or - for a list of them on stdin");
   verb->add_flag("--tensors", flags->tensors, "A line for every tensor");
   verb->add_option("--tensor", flags->tensor, "Statistics and a histogram of this tensor, in every role it has");
+  add_source_flags(*verb, flags->source);
   return {verb, [flags](const Process&) { return run_inspect(*flags); }};
 }
 

@@ -15,7 +15,9 @@
 #include "core/log.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
+#include "tools/msckpt/named_result.h"
 #include "tools/msckpt/reshard_flags.h"
+#include "tools/msckpt/source_flags.h"
 #include "tools/msckpt/write_flags.h"
 
 namespace ms::tools::msckpt {
@@ -30,6 +32,8 @@ struct MergeFlags {
   std::vector<double> weights;
   ReshardFlags reshard;
   WriteFlags write;
+  convert::OpenOptions source;
+  NamedResultFlags named;
 };
 
 // Parameters alone: moments have no average.
@@ -42,13 +46,26 @@ int run_merge(const MergeFlags& flags, const Process& process) {
   std::vector<double> weights = flags.weights;
   if (weights.empty()) weights.assign(paths.size(), 1);
   for (size_t i = 0; i < paths.size(); ++i) {
-    sources.push_back(convert::open_source(paths[i]));
+    sources.push_back(convert::open_source(paths[i], flags.source));
     refuse_to_write_into_the_source(paths[i], flags.write.save_dir);
     merged.push_back({{"path", paths[i]},
                       {"iteration", sources.back()->info().iteration},
                       {"weight", i < weights.size() ? weights[i] : 0}});
   }
-  const auto source = ckpt::merge_sources(std::move(sources), weights);
+  auto source = ckpt::merge_sources(std::move(sources), weights);
+  if (!source->info().has_model) {
+    ReshardFlags asked = flags.reshard;
+    asked.drop_optimizer = true;
+    const convert::ConvertReport report =
+        write_named_result(std::move(source), paths[0], convert::detect_format(paths[0]).format, flags.named, asked,
+                           flags.write, process, "merge");
+    json document = convert::to_json(report);
+    document["verb"] = "merge";
+    document["merged_from"] = std::move(merged);
+    flags.json ? print_json(document) : print(report.path + "\n");
+    return 0;
+  }
+  refuse_named_result_flags(flags.named, paths[0]);
   ckpt::ReshardOptions reshard = reshard_options(flags.reshard);
   reshard.drop_optimizer = true;
   ckpt::ReshardPlan plan = ckpt::plan_reshard(*source, target_layout(flags.reshard.layout, *source), reshard);
@@ -84,6 +101,8 @@ Verb add_merge(CLI::App& app) {
       ->delimiter(',');
   add_reshard_flags(*verb, flags->reshard);
   add_write_flags(*verb, flags->write, "Root of the new checkpoint; its path is printed");
+  add_source_flags(*verb, flags->source);
+  add_named_result_flags(*verb, flags->named);
   return {verb, [flags](const Process& process) { return run_merge(*flags, process); }};
 }
 

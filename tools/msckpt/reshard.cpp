@@ -13,7 +13,9 @@
 #include "core/log.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
+#include "tools/msckpt/named_result.h"
 #include "tools/msckpt/reshard_flags.h"
+#include "tools/msckpt/source_flags.h"
 #include "tools/msckpt/write_flags.h"
 
 namespace ms::tools::msckpt {
@@ -28,6 +30,8 @@ struct ReshardVerbFlags {
   bool json = false, resume = false;
   ReshardFlags reshard;
   WriteFlags write;
+  convert::OpenOptions source;
+  NamedResultFlags named;
 };
 
 int run_reshard(const ReshardVerbFlags& flags, const Process& process) {
@@ -38,8 +42,14 @@ int run_reshard(const ReshardVerbFlags& flags, const Process& process) {
   std::string plan_hash;
   agree(process, [&] {
     require_save_dir(flags.write);
-    source = convert::open_source(load_dir);
+    source = convert::open_source(load_dir, flags.source);
     refuse_to_write_into_the_source(load_dir, flags.write.save_dir);
+    if (!source->info().has_model && flags.resume) ckpt::require_model(source->info(), "reshard --resume");
+    if (!source->info().has_model && process.team != nullptr) {
+      ckpt::require_model(source->info(), "a reshard by several processes");
+    }
+    if (!source->info().has_model) return;
+    refuse_named_result_flags(flags.named, load_dir);
     plan = ckpt::plan_reshard(*source, target_layout(flags.reshard.layout, *source), reshard_options(flags.reshard));
     plan_hash = ckpt::hash_of_plan(*source, plan, flags.write.compress);
     if (plan_hash.empty() && (flags.resume || process.team != nullptr)) {
@@ -48,6 +58,15 @@ int run_reshard(const ReshardVerbFlags& flags, const Process& process) {
                                                "be made by several processes"));
     }
   });
+  if (!source->info().has_model) {
+    const convert::ConvertReport report =
+        write_named_result(std::move(source), load_dir, convert::detect_format(load_dir).format, flags.named,
+                           flags.reshard, flags.write, process, "reshard");
+    nlohmann::json document = convert::to_json(report);
+    document["verb"] = "reshard";
+    flags.json ? print_json(document) : print(report.path + "\n");
+    return 0;
+  }
   if (flags.write.dry_run) {
     if (process.prints()) print_dry_run(flags.write, flags.json, "reshard", *source, plan);
     return 0;
@@ -89,6 +108,8 @@ Verb add_reshard(CLI::App& app) {
   add_reshard_flags(*verb, flags->reshard);
   add_drop_optimizer(*verb, flags->reshard.drop_optimizer);
   add_write_flags(*verb, flags->write, "Root of the new checkpoint; its path is printed");
+  add_source_flags(*verb, flags->source);
+  add_named_result_flags(*verb, flags->named);
   verb->add_flag("--resume", flags->resume,
                  "Continue where the same command was stopped; if stopped again, keep the files that are finished");
   return {verb, [flags](const Process& process) { return run_reshard(*flags, process); }, true};

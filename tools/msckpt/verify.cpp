@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
+#include "tools/msckpt/source_flags.h"
 #include "tools/msckpt/verify_against.h"
 #include "tools/msckpt/verify_seal.h"
 
@@ -87,6 +88,9 @@ int run_verify(const VerifyFlags& flags, const Process& process) {
     if (against.drop_optimizer) refuse("verify --drop-optimizer: of --against only");
     if (against.prove) refuse("verify --prove: of --against only, which names the source of the conversion");
     if (against.by_recorded_hashes) refuse("verify --by-recorded-hashes: of --against only");
+    if (against.source.as_named || !against.source.hf_cfg_dir.empty()) {
+      refuse("verify --hf-cfg-dir, --as-named: of --against only");
+    }
   } else {
     if (process.team != nullptr) refuse("verify --against: by one process, not under mpirun");
     if (flags.fast || flags.all)
@@ -158,6 +162,7 @@ Verb add_verify(CLI::App& app) {
   verb->add_flag("--drop-optimizer", flags->against.drop_optimizer, "With --against: compare weights only");
   add_by_recorded_hashes(*verb, flags->against.by_recorded_hashes);
   add_threads(*verb, flags->threads);
+  add_source_flags(*verb, flags->against.source);
   return {verb, [flags](const Process& process) { return run_verify(*flags, process); }, true};
 }
 

@@ -24,7 +24,7 @@ using core::Error;
 using core::ErrorCode;
 
 bool is_proved(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
-  const auto source = convert::open_source(flags.against);
+  auto source = convert::open_source(flags.against, flags.source);
   ckpt::ProveOptions options;
   options.weights_only = flags.drop_optimizer;
   options.threads = threads;
@@ -33,7 +33,9 @@ bool is_proved(const AgainstFlags& flags, const std::string& path, int threads, 
   ckpt::ProofReport report;
   std::unique_ptr<ckpt::Source> target;
   try {
-    target = convert::open_source(path);
+    convert::SourcePair pair = convert::open_comparable(flags.against, path, flags.source);
+    source = std::move(pair.first);
+    target = std::move(pair.second);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
     report = ckpt::refused_target(error);  // something is missing, twice, or contradicts itself
@@ -57,7 +59,7 @@ bool is_proved(const AgainstFlags& flags, const std::string& path, int threads, 
 
 bool verify_against(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
   if (flags.prove) return is_proved(flags, path, threads, as_json);
-  const auto source = convert::open_source(path), other = convert::open_source(flags.against);
+  const auto [source, other] = convert::open_comparable(path, flags.against, flags.source);
   ckpt::DiffOptions options;
   options.weights_only = flags.drop_optimizer;
   options.by_recorded_hashes = flags.by_recorded_hashes;

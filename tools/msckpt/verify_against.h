@@ -3,11 +3,14 @@
 
 #include <string>
 
+#include "convert/detect.h"
+
 namespace ms::tools::msckpt {
 
 struct AgainstFlags {
   std::string against;
   bool prove = false, by_recorded_hashes = false, drop_optimizer = false;
+  convert::OpenOptions source;
 };
 
 // Prints the result for one path. False if it does not hold the same.

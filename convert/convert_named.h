@@ -1,0 +1,32 @@
+// Conversions that keep the names of tensors: between Hugging Face folders, single files, DCP, DeepSpeed and the files
+// of FSDP's ranks, whatever the model is. What `msckpt convert` does without a family, and merge and reshard of such.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ckpt/source.h"
+#include "convert/convert.h"
+#include "convert/format.h"
+
+namespace ms::convert {
+
+struct Family;
+
+// Formats whose files have names of their own, and formats that can be written with any names.
+bool has_own_names(Format format);
+bool takes_any_names(Format format);
+
+// Whether a checkpoint is read without a family: it is asked for (--as-named), the format has none, or nothing says
+// which it is (no config.json with it or given, or one of an unknown model_type).
+// family: of --name-map; null: none.
+bool reads_as_named(Format format, const std::string& path, const std::string& hf_cfg_dir, bool as_named,
+                    const Family* family);
+
+// Writes a source without a family (ckpt::CheckpointInfo::has_model is false) as report.to says, with options' rules
+// for names, element type and shard size. Fills the report. Throws kUnsupported for formats that depend on the model,
+// naming
+// --name-map and --hf-cfg-dir; and as make_named_target and ckpt::execute.
+void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, ConvertReport& report);
+
+}  // namespace ms::convert

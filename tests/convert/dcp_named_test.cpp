@@ -1,0 +1,48 @@
+// A DCP checkpoint without its config.json: what genuine FSDP2 saved (tests/data/make_dcp_fsdp.py), tensor by tensor.
+#include "convert/dcp_named.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "convert/named.h"
+#include "core/error.h"
+#include "tests/convert/whole_tensor.h"
+
+namespace ms::convert {
+namespace {
+
+using core::TensorRole;
+using testing::Contains;
+using testing::HasSubstr;
+
+const std::string kFolder = core::cat(MS_TEST_DATA, "/dcp_fsdp");
+
+TEST(DcpNamed, WeightsAndMomentsUnderTheNamesOfTheStateDict) {
+  std::vector<std::string> decisions;
+  const auto source = open_named(kFolder, false, decisions);
+  for (const auto& [role, folder] : {std::pair(TensorRole::kParam, "param"), std::pair(TensorRole::kExpAvg, "exp_avg"),
+                                     std::pair(TensorRole::kExpAvgSq, "exp_avg_sq")}) {
+    const auto whole = open_safetensors(core::cat(kFolder, "/expected/", folder, "/model.safetensors"));
+    ASSERT_GT(whole->size(), 10U);
+    for (size_t i = 0; i < whole->size(); ++i) {
+      const TensorFile::Tensor tensor = (*whole)[i];
+      std::vector<std::byte> wanted(tensor.end - tensor.begin);
+      whole->read(tensor.begin, wanted);
+      EXPECT_EQ(test::whole_tensor(*source, std::string(tensor.name), role), wanted) << folder << " " << tensor.name;
+    }
+  }
+  EXPECT_EQ(test::whole_tensor(*source, "optim.state.model.norm.weight.step", TensorRole::kBuffer).size(), 4U);
+  EXPECT_THAT(decisions, Contains(HasSubstr("weights are those under \"model\"")));
+  EXPECT_THAT(decisions, Contains(HasSubstr("entries that are no tensors")));
+}
+
+TEST(DcpNamed, OptimizerStateIsLeftOutWhenAsked) {
+  std::vector<std::string> decisions;
+  const auto source = open_named(kFolder, true, decisions);
+  EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));
+  EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kBuffer));
+  EXPECT_THAT(decisions, Contains("optimizer state is left out"));
+}
+
+}  // namespace
+}  // namespace ms::convert

@@ -1,0 +1,135 @@
+// Files of named tensors: how they are split, and that empty tensors and empty files come out whole.
+#include "convert/named_sink.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "convert/safetensors.h"
+#include "convert/torch/state_dict.h"
+#include "core/error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::DType;
+using core::TensorRole;
+
+// Writes tensors of bytes that count up, each in two parts.
+fs::path write(NamedSinkOptions options) {
+  ckpt::ShardTable targets;
+  for (const NamedOutput& output : options.outputs) {
+    if (core::num_elements(output.shape) == 0) continue;
+    targets.push_back(
+        {output.key, output.role, output.dtype, output.shape, core::Dims(output.shape.size(), 0), output.shape});
+  }
+  const auto sink = make_named_sink(std::move(options));
+  sink->begin({}, targets);
+  std::byte next{};
+  for (size_t t = 0; t < targets.size(); ++t) {
+    const int64_t count = targets.elements(t), item = core::size_of(targets.dtype_of(t));
+    for (const auto& [first, end] : {std::pair<int64_t, int64_t>{0, count / 2}, {count / 2, count}}) {
+      if (first == end) continue;
+      std::vector<std::byte> bytes(static_cast<size_t>((end - first) * item));
+      for (std::byte& byte : bytes) {
+        byte = next;
+        next = static_cast<std::byte>(static_cast<int>(next) + 1);
+      }
+      sink->write(static_cast<int32_t>(t), first, end - first, bytes.data());
+    }
+  }
+  return sink->commit();
+}
+
+std::vector<NamedOutput> outputs() {
+  return {{"a", TensorRole::kParam, DType::kUInt8, {3, 5}},
+          {"b", TensorRole::kParam, DType::kInt16, {4}},
+          {"empty", TensorRole::kParam, DType::kFp32, {0, 7}},
+          {"s", TensorRole::kParam, DType::kInt64, {}}};
+}
+
+TEST(NamedSink, AFolderOfSeveralFilesAndAnIndex) {
+  for (const bool torch : {false, true}) {
+    const test::TemporaryFolder folder;
+    NamedSinkOptions options;
+    options.folder = folder / "out";
+    options.torch = torch;
+    options.stem = torch ? "pytorch_model" : "model";
+    options.max_shard_size_bytes = 15;
+    options.outputs = outputs();
+    options.texts = {{"config.json", "{}"}};
+    EXPECT_EQ(write(options), folder / "out");
+    const std::string stem = (options.folder / options.stem).string(), ending = torch ? ".bin" : ".safetensors";
+    const auto index = nlohmann::json::parse(test::read_file(stem + ending + ".index.json"));
+    EXPECT_EQ(index["metadata"]["total_size"], 15 + 8 + 8);
+    EXPECT_EQ(index["weight_map"].size(), 4U);
+    std::byte next{};
+    for (const NamedOutput& output : options.outputs) {
+      const std::string path = (options.folder / index["weight_map"][output.key].get<std::string>()).string();
+      const auto file = torch ? open_state_dict(path) : open_safetensors(path);
+      const auto found = file->find(output.key);
+      ASSERT_TRUE(found.has_value()) << output.key;
+      const TensorFile::Tensor tensor = (*file)[*found];
+      EXPECT_EQ(to_stored_dtype(tensor.dtype), output.dtype);
+      std::vector<std::byte> bytes(tensor.end - tensor.begin);
+      file->read(tensor.begin, bytes);
+      for (const std::byte byte : bytes) {
+        EXPECT_EQ(byte, next) << output.key;
+        next = static_cast<std::byte>(static_cast<int>(next) + 1);
+      }
+    }
+    EXPECT_EQ(next, static_cast<std::byte>(15 + 8 + 8));
+    EXPECT_EQ(test::read_file((options.folder / "config.json").string()), "{}");
+  }
+}
+
+TEST(NamedSink, ASingleFileBesideOthers) {
+  for (const bool torch : {false, true}) {
+    const test::TemporaryFolder folder;
+    test::write_file(folder / "model.safetensors", "another");
+    NamedSinkOptions options;
+    options.folder = folder.path();
+    options.single = "x.pt";
+    options.torch = torch;
+    options.outputs = outputs();
+    EXPECT_EQ(write(options), folder / "x.pt");
+    EXPECT_EQ(test::read_file(folder / "model.safetensors"), "another");
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 2);
+    EXPECT_EQ(test::code_of([&] { make_named_sink(options); }), core::ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(NamedSink, NothingButEmptyTensors) {
+  const test::TemporaryFolder folder;
+  NamedSinkOptions options;
+  options.folder = folder.path();
+  options.single = "x.pt";
+  options.torch = true;
+  options.outputs = {{"empty", TensorRole::kParam, DType::kFp32, {0, 7}}};
+  write(options);
+  EXPECT_EQ((*open_state_dict(folder / "x.pt"))[0].shape.size(), 2U);
+}
+
+TEST(NamedSink, WithoutACommitNothingStays) {
+  const test::TemporaryFolder folder;
+  NamedSinkOptions options;
+  options.folder = folder / "out";
+  options.outputs = {{"a", TensorRole::kParam, DType::kUInt8, {2}}};
+  {
+    ckpt::ShardTable targets;
+    targets.push_back({"a", TensorRole::kParam, DType::kUInt8, {2}, {0}, {2}});
+    const auto sink = make_named_sink(options);
+    sink->begin({}, targets);
+    const std::byte data[2]{};
+    sink->write(0, 0, 2, data);
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace ms::convert

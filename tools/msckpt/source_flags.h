@@ -1,0 +1,11 @@
+// The flags that say how a checkpoint of a foreign format is read: of inspect, diff, plan, verify, merge and reshard.
+#pragma once
+
+#include "convert/detect.h"
+#include "tools/msckpt/verb.h"
+
+namespace ms::tools::msckpt {
+
+void add_source_flags(CLI::App& verb, convert::OpenOptions& options);
+
+}  // namespace ms::tools::msckpt
