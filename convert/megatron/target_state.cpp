@@ -110,7 +110,9 @@ void StatePlanner::plan_schedule() {
             "--lr-decay-iters, --lr-warmup-iters and --global-batch-size if it is not constant, or "
             "--drop-optimizer to leave the optimizer's state out"));
   }
-  const int64_t samples = common.is_object() ? common.value("consumed_train_samples", int64_t{0}) : 0;
+  const nlohmann::json consumed =
+      common.is_object() ? common.value("consumed_train_samples", nlohmann::json()) : nlohmann::json();
+  const int64_t samples = consumed.is_number_integer() ? consumed.get<int64_t>() : 0;
   nlohmann::json& scheduler = state_.scheduler = nlohmann::json::object();
   for (const char* bound : {"max_lr", "min_lr"}) scheduler[bound] = *lr;
   scheduler["lr_warmup_steps"] = 0;

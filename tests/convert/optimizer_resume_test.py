@@ -269,6 +269,9 @@ def zero_continue(rank, stage, work, name, more):
     engine = zero_engine(11, stage, 1e-2, (0.5, 0.6), 1e-3, DECAY if stage == 3 else 0.5,
                          {"checkpoint": {"load_universal": True}, **(more or {})})
     engine.load_checkpoint(f"{work}/{name}_ucp")
+    if stage == 3:  # DeepSpeed 0.19.8 loads one counter of steps into all groups, which then counts each step once a group
+        for held in engine.optimizer.optimizer.state.values():
+            held["step"] = held["step"].clone()
     for group, decay in zip(engine.optimizer.param_groups, (DECAY, 0.0), strict=True):
         seen = (LR if more else group["lr"], tuple(group["betas"]), group["eps"], group["weight_decay"])
         assert seen == (LR, BETAS, EPS, decay), seen

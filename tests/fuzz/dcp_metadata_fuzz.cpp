@@ -1,8 +1,10 @@
 // convert/torch: the metadata of a DCP checkpoint whose payloads are those of tests/data/dcp.
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "convert/dcp_optimizer.h"
 #include "convert/torch/dcp_reader.h"
 #include "tests/fuzz/reader.h"
 
@@ -28,6 +30,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& entry : reader.objects()) {
       fuzz::read_or_refuse([&] { reader.open_object(entry.second).root(); });
     }
+    const std::vector<std::string> names = {"weight", "model.norm.weight"};
+    fuzz::read_or_refuse([&] { convert::read_dcp_optimizer(reader, "optim.state.", names); });
+    fuzz::read_or_refuse([&] {
+      std::set<std::string> used;
+      std::vector<std::string> decisions;
+      convert::read_dcp_scheduler(reader, used, decisions);
+    });
   });
   return 0;
 }

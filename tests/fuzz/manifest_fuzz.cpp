@@ -4,8 +4,10 @@
 
 #include "ckpt/inspect.h"
 #include "ckpt/manifest.h"
+#include "ckpt/optimizer_settings.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
+#include "ckpt/resume_diff.h"
 #include "ckpt/verify.h"
 #include "core/io/json.h"
 #include "tests/fuzz/reader.h"
@@ -51,6 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto source = ckpt::open_native(folder.path());
     ckpt::inspect_json(*source, "fuzz").dump();
     ckpt::inspect_text(*source, "fuzz", true);
+    ckpt::optimizer_groups(*source);
+    ckpt::settings_differences(*source, *source);
     ckpt::plan_reshard(*source, {.tensor_model_parallel_size = 2}, {});
   });
   return 0;
