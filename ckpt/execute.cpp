@@ -21,6 +21,7 @@
 #include "ckpt/plan.h"
 #include "core/error.h"
 #include "core/io/aligned_buffer.h"
+#include "core/io/bulk_writer.h"
 #include "kernels/bf16.h"
 #include "kernels/convert.h"
 
@@ -131,9 +132,11 @@ class Pipeline {
     changed_.notify_all();
   }
 
-  void finish() {
+  // Returns how many bytes of targets were kept.
+  int64_t finish() {
     join();
     if (error_ != nullptr) std::rethrow_exception(error_);
+    return kept_;
   }
 
  private:
@@ -149,7 +152,8 @@ class Pipeline {
 
   // Its memory: the chunk being made, and what a conversion needs.
   struct Worker {
-    explicit Worker(Source& source) : reader(source), chunk(static_cast<size_t>(kChunkBytes)) {}
+    explicit Worker(Source& source)
+        : reader(source), chunk(static_cast<size_t>(kChunkBytes + core::kDirectAlignment)) {}
     BoxReader reader;
     core::AlignedBuffer chunk;
   };
@@ -159,10 +163,15 @@ class Pipeline {
     const core::ShardedTensor target = targets_[static_cast<size_t>(job.work->target)];
     const int64_t size = job.count * core::size_of(target.dtype);
     MS_CHECK(size <= kChunkBytes, target.key, ": a sink that wants ", size, " bytes at a time");
-    fill_chunk(job, target, worker.reader, worker.chunk.data());
-    sink_.write(job.work->target, job.first, job.count, worker.chunk.data());
+    std::byte* chunk = worker.chunk.data() + sink_.page_offset(job.work->target, job.first);
+    const bool kept = sink_.keep(job.work->target, job.first, job.count, chunk);
+    if (!kept) {
+      fill_chunk(job, target, worker.reader, chunk);
+      sink_.write(job.work->target, job.first, job.count, chunk);
+    }
     std::lock_guard lock(progress_mutex_);
     done_ += size;
+    kept_ += kept ? size : 0;
     if (options_.progress) options_.progress(done_, total_);
   }
 
@@ -197,7 +206,7 @@ class Pipeline {
   Sink& sink_;
   const ShardTable& targets_;
   const ExecuteOptions& options_;
-  int64_t total_ = 0, done_ = 0;
+  int64_t total_ = 0, done_ = 0, kept_ = 0;
   std::unique_ptr<Worker> inline_worker_;
   std::vector<std::thread> workers_;
   std::mutex mutex_, progress_mutex_;
@@ -257,7 +266,8 @@ int64_t resident_bytes() {
 
 // Divides what mem_bytes leaves besides the plan between the workers and the source; returns the number of workers.
 int share_memory(Source& source, const Sink& sink, const ShardTable& targets, const ExecuteOptions& options) {
-  constexpr int64_t kSinkBytes = int64_t{20} << 20;  // HDF5's and the writers' own
+  constexpr int64_t kSinkBytes = int64_t{20} << 20;       // HDF5's and the writers' own
+  constexpr int64_t kPageOffsetBytes = int64_t{2} << 20;  // a chunk's buffer has a huge page more for it
   bool converts = false;
   std::vector<std::optional<DType>> from(targets.num_tensors());
   for (size_t t = 0; t < from.size(); ++t) {
@@ -270,7 +280,8 @@ int share_memory(Source& source, const Sink& sink, const ShardTable& targets, co
     converts = dtype && *dtype != targets.dtype_of(i);
   }
   // A worker holds the chunk it makes; to convert it also what it reads, up to twice as much, and the result.
-  const int64_t each = (converts ? 5 : 1) * kChunkBytes + source.scratch_bytes() + sink.scratch_bytes();
+  const int64_t each =
+      (converts ? 5 : 1) * kChunkBytes + kPageOffsetBytes + source.scratch_bytes() + sink.scratch_bytes();
   const int64_t pool = std::max(options.mem_bytes - resident_bytes() - kSinkBytes, each + 2 * kChunkBytes);
   // More workers than cores: most of them wait for the disk.
   const auto carried = static_cast<int>((pool - kChunkBytes) / (each + kChunkBytes));
@@ -344,7 +355,7 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
       }
       i = end;
     }
-    pipeline.finish();
+    report.kept_bytes = pipeline.finish();
   });
   report.path = sink.commit();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -29,6 +29,7 @@ struct ExecuteReport {
   std::filesystem::path path;  // what the sink made
   int64_t copies = 0;          // by this process
   int64_t bytes = 0;           // of targets
+  int64_t kept_bytes = 0;      // of these, what an earlier attempt had written (Sink::keep); by this process
   double seconds = 0;
 };
 

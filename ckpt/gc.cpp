@@ -10,6 +10,7 @@
 #include "ckpt/commit.h"
 #include "core/error.h"
 #include "core/io/lock_file.h"
+#include "core/io/result_folder.h"
 
 namespace ms::ckpt {
 
@@ -52,10 +53,18 @@ void count_bytes(std::vector<GcItem>& items) {
 
 }  // namespace
 
-GcReport collect_garbage(const fs::path& root, const GcOptions& options) {
-  if (!fs::is_directory(root)) throw Error(ErrorCode::kNotFound, cat(root.string(), ": no such directory"));
-  const core::LockFile lock((root / kLockName).string());
-  GcReport report;
+namespace {
+
+// Whether the root is one of ours: another's folder gets no lock file of ours.
+bool is_native_root(const fs::path& root) {
+  if (fs::exists(root / kLockName) || !list_abandoned(root).empty()) return true;
+  const std::vector<Generation> generations = list_generations(root);
+  return std::any_of(generations.begin(), generations.end(),
+                     [](const Generation& generation) { return fs::exists(generation.path / kManifestName); });
+}
+
+// Lists the generations that go, oldest first.
+std::vector<Generation> list_native_garbage(const fs::path& root, const GcOptions& options, GcReport& report) {
   for (const fs::path& path : list_abandoned(root)) {
     const bool trash = path.filename().string().rfind(kTrashPrefix, 0) == 0;
     report.items.push_back({path, trash ? "on its way out" : "unfinished"});
@@ -71,12 +80,31 @@ GcReport collect_garbage(const fs::path& root, const GcOptions& options) {
     if (e.code() != ErrorCode::kCorruptData) throw;
     report.notes.push_back(cat("no generation is removed: ", e.what()));
   }
-  std::reverse(old.begin(), old.end());  // oldest first
+  std::reverse(old.begin(), old.end());
   for (const Generation& generation : old) report.items.push_back({generation.path, "superseded"});
+  return old;
+}
+
+}  // namespace
+
+GcReport collect_garbage(const fs::path& root, const GcOptions& options) {
+  GcReport report;
+  for (const fs::path& path : core::abandoned_results(root)) report.items.push_back({path, "unfinished"});
+  if (!fs::is_directory(root) && report.items.empty()) {
+    throw Error(ErrorCode::kNotFound, cat(root.string(), ": no such directory"));
+  }
+  std::optional<core::LockFile> lock;
+  std::vector<Generation> old;
+  if (is_native_root(root)) {
+    report.native = true;
+    lock.emplace((root / kLockName).string());
+    old = list_native_garbage(root, options, report);
+  }
   count_bytes(report.items);
   if (options.dry_run) return report;
   for (const Generation& generation : old) remove_generation(root, generation);
-  remove_abandoned(root);
+  if (lock) remove_abandoned(root);
+  core::remove_abandoned_results(root);
   for (const GcItem& item : report.items) {
     if (fs::exists(item.path)) throw Error(ErrorCode::kIo, cat("cannot remove ", item.path.string()));
   }

@@ -1,4 +1,5 @@
-// Gives back the room of what a root no longer needs: what dead writers left, and generations that a rule gives up.
+// Gives back the room of what a root no longer needs: what dead writers left, and generations that a rule gives up; of
+// a folder in another format, which may be absent yet, what dead conversions left beside it (core/io/result_folder.h).
 #pragma once
 
 #include <cstdint>
@@ -23,15 +24,17 @@ struct GcItem {
 };
 
 struct GcReport {
+  bool native = false;           // the root is one of ours; else only conversions have left something
   std::filesystem::path newest;  // stays whatever the rule says; empty if no generation is whole
-  std::vector<GcItem> items;     // oldest rubbish first
+  std::vector<GcItem> items;     // unfinished ones first, then the oldest
   std::vector<std::string> notes;
 };
 
-// Takes root's lock, so that no saver is at work. The newest generation whose manifest, files and sizes hold stays, and
-// so does every one that is newer and damaged: it may be mended by hand. Each directory is renamed to .trash-*, the
-// root synced, then its files go: a kill at any moment leaves nothing that looks whole and is not.
-// Throws kIo if another process saves there, or if something cannot be removed; kNotFound if root is absent.
+// Takes the lock of a root of ours, so that no saver is at work. The newest generation whose manifest, files and sizes
+// hold stays, and so does every one that is newer and damaged: it may be mended by hand. Each directory is renamed to
+// .trash-*, the root synced, then its files go: a kill at any moment leaves nothing that looks whole and is not. Throws
+// kIo if another process saves there, or if something cannot be removed; kNotFound if root is absent and so is any
+// attempt at it.
 GcReport collect_garbage(const std::filesystem::path& root, const GcOptions& options);
 
 }  // namespace ms::ckpt

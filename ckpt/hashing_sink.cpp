@@ -17,15 +17,32 @@ void HashingSink::begin(const CheckpointInfo& info, const ShardTable& targets) {
   for (size_t t = 0; t < states_.size(); ++t) states_[t].hashed = written[t] == states_[t].missing;  // not twice
 }
 
-void HashingSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
+std::optional<LogicalPartial> HashingSink::partial_of(int32_t target, int64_t first, int64_t count,
+                                                      const std::byte* data) const {
   const auto index = static_cast<size_t>(target);
-  const int32_t tensor = targets_->tensor_of(index);
-  State& state = states_[static_cast<size_t>(tensor)];
+  if (targets_->replica_id(index) != 0 || targets_->dtype_of(index) != targets_->dtype(targets_->tensor_of(index))) {
+    return std::nullopt;
+  }
   LogicalPartial partial;
-  const bool counts = targets_->replica_id(index) == 0 && targets_->dtype_of(index) == targets_->dtype(tensor);
-  if (counts) add_logical((*targets_)[index], first, count, data, partial);
+  add_logical((*targets_)[index], first, count, data, partial);
+  return partial;
+}
+
+void HashingSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
+  const auto partial = partial_of(target, first, count, data);
   sink_.write(target, first, count, data);
-  if (!counts) return;
+  if (partial) add(target, count, *partial);
+}
+
+bool HashingSink::keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) {
+  if (!sink_.keep(target, first, count, scratch)) return false;
+  if (const auto partial = partial_of(target, first, count, scratch)) add(target, count, *partial);
+  return true;
+}
+
+void HashingSink::add(int32_t target, int64_t count, const LogicalPartial& partial) {
+  const int32_t tensor = targets_->tensor_of(static_cast<size_t>(target));
+  State& state = states_[static_cast<size_t>(tensor)];
   std::lock_guard lock(mutex_);
   state.missing -= count;
   if (!state.hashed) return;

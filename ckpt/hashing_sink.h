@@ -33,6 +33,8 @@ class HashingSink final : public Sink {
 
   void begin(const CheckpointInfo& info, const ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
+  bool keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) override;
+  int64_t page_offset(int32_t target, int64_t first) override { return sink_.page_offset(target, first); }
   bool wants(int32_t target) const override { return sink_.wants(target); }
   void agree(const std::function<void()>& writing) override { sink_.agree(writing); }
   void stop() override { sink_.stop(); }
@@ -52,6 +54,10 @@ class HashingSink final : public Sink {
     LogicalPartial partial;
     std::optional<uint64_t> hash;
   };
+
+  // Nothing if these elements do not count: of a replica, or of another type than the tensor's.
+  std::optional<LogicalPartial> partial_of(int32_t target, int64_t first, int64_t count, const std::byte* data) const;
+  void add(int32_t target, int64_t count, const LogicalPartial& partial);
 
   Sink& sink_;
   const int64_t max_cut_bytes_;

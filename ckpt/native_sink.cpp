@@ -137,11 +137,8 @@ void NativeSink::open_directory(int64_t bytes) {
   write_path_ = choice.path;
   directory_ = options_.root / (generation_name(info_.iteration, 0) +
                                 (options_.plan_hash.empty() ? core::temporary_suffix() : ".tmp-" + options_.plan_hash));
-  if (!options_.resume) {
-    // For good: old notes must not come back to new files.
-    if (std::filesystem::remove_all(notes_of(directory_)) > 0) core::fsync_directory(options_.root.string());
-    std::filesystem::remove_all(directory_);
-  }
+  // What dead attempts left, for good: old notes must not come back to new files.
+  if (!options_.resume && remove_abandoned(options_.root) > 0) core::fsync_directory(options_.root.string());
   own_directory_ = std::make_unique<core::AtomicDirectory>(directory_);
   if (!options_.plan_hash.empty()) notes_ = std::make_unique<core::AtomicDirectory>(notes_of(directory_));
   struct stat status {};

@@ -1,7 +1,7 @@
 // Where tensors go: a checkpoint of any format being written. Nothing is visible under its final name before commit().
 //
 // The native sink (native_sink.h) is one; convert/ implements the others. execute.h drives a sink:
-//   begin(info, targets); write(...) for every element of every wanted target once; commit().
+//   begin(info, targets); keep(...) or write(...) for every element of every wanted target once; commit().
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,17 @@ class Sink {
   // The elements [first, first + count) of target `target`, in the row-major order of its local_shape, in its dtype.
   // first is a multiple of chunk_elements(target); count is that or what remains. Every range comes exactly once.
   // Thread-safe for different ranges; threads take up those of one file in the order of write_order and `first`, so
-  // that one may wait for another. data is at a multiple of 4096.
+  // that one may wait for another. data is page_offset(target, first) bytes behind a multiple of 4096.
   virtual void write(int32_t target, int64_t first, int64_t count, const std::byte* data) = 0;
+
+  // Where the range will lie in its file, modulo 4096: memory that is placed alike is written without a copy
+  // (core/io/bulk_writer.h). Below 4096. Thread-safe.
+  virtual int64_t page_offset(int32_t /*target*/, int64_t /*first*/) { return 0; }
+
+  // Whether an earlier attempt at the same job wrote these elements and they are still there, proved by reading them
+  // back; then they are not written again. The range as of write(); scratch: room for it, holds the elements then.
+  // Thread-safe.
+  virtual bool keep(int32_t /*target*/, int64_t /*first*/, int64_t /*count*/, std::byte* /*scratch*/) { return false; }
 
   // Whether this process is to write the target: not what others write, or an earlier process has written.
   virtual bool wants(int32_t /*target*/) const { return true; }

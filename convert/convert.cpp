@@ -14,6 +14,7 @@
 #include "ckpt/reader.h"
 #include "convert/convert_named.h"
 #include "convert/formats.h"
+#include "convert/job_identity.h"
 #include "convert/lora.h"
 #include "convert/option_uses.h"
 #include "convert/report.h"
@@ -274,6 +275,17 @@ std::vector<ckpt::WrittenTensor> recorded_hashes(const std::string& path) {
   return tensors;
 }
 
+// What stands for the source and for all options that decide values; how a result is laid out goes into the hash of its
+// sink. The source is told by the times of its files, not by reading it twice.
+std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
+  std::string layers;
+  for (const int64_t layer : options.extras.noop_layers) layers += cat(layer, ",");
+  return cat(format_name(report.from), " to ", format_name(report.to), " of ", identity_of(options.load_dir), " ",
+             identity_of(options.hf_cfg_dir), " ", identity_of(options.name_map), " ", identity_of(options.lora), " ",
+             options.true_vocab_size, " ", layers, " ", options.extras.dualpipev, " ", options.claims.model_type_hf,
+             " ", options.drop_optimizer, " ", options.q8_0);
+}
+
 }  // namespace
 
 ConvertReport convert_checkpoint(const ConvertOptions& asked) {
@@ -333,13 +345,15 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   const bool with_optimizer = std::any_of(roles.begin(), roles.end(), [](core::TensorRole role) {
     return role != core::TensorRole::kParam && role != core::TensorRole::kBuffer;
   });
+  const std::string job = job_of(asked, report);
   Target target = format_row(report.to).make_target({.source = *source,
                                                      .options = options,
                                                      .from = report.from,
                                                      .family = named != nullptr ? named : said,
                                                      .dtype = dtype_of(options, dtypes),
                                                      .roles = roles,
-                                                     .with_optimizer = with_optimizer},
+                                                     .with_optimizer = with_optimizer,
+                                                     .writing = {options.write_path, job, options.resume}},
                                                     report.decisions);
   say_what_is_carried(*source, roles, masters_are_weights, report);
   say_what_flags_decide(asked, report);
@@ -365,6 +379,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   ckpt::Sink& sink = hashes ? static_cast<ckpt::Sink&>(hashing) : *target.sink;
   const ckpt::ExecuteReport done = ckpt::execute(*source, sink, target.info, target.shards, options.execute);
   report.path = done.path.string();
+  report.kept_bytes = done.kept_bytes;
   report.seconds = done.seconds;
   if (hashes) report.written = hashing.tensors();
   if (report.to == Format::kNative) report.written = recorded_hashes(report.path);
@@ -382,6 +397,7 @@ json to_json(const ConvertReport& report) {
                    {"detected_by", report.detected_by},
                    {"tensors", report.tensors},
                    {"bytes", report.bytes},
+                   {"kept_bytes", report.kept_bytes},
                    {"decisions", report.decisions},
                    {"dry_run", report.dry_run},
                    {"carried", report.carried},

@@ -24,6 +24,7 @@ struct ConvertReport {
   std::string detected_by;             // the rule that told the source's format; "asked for" with load_model_type
   int64_t tensors = 0;                 // canonical ones
   int64_t bytes = 0;                   // written: of weights, and of optimizer state where the target has it
+  int64_t kept_bytes = 0;              // of these, what an earlier attempt had written (resume)
   std::vector<std::string> decisions;  // what was not simply copied, one sentence each
   // What came along from the source, what of it is not in the result, and what a flag says instead of the source; a
   // line each.

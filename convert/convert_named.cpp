@@ -14,6 +14,7 @@
 #include "ckpt/prove.h"
 #include "ckpt/prove_report.h"
 #include "convert/family.h"
+#include "convert/hf_split.h"
 #include "convert/formats.h"
 #include "convert/huggingface_config.h"
 #include "convert/name_rules.h"
@@ -154,6 +155,10 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
     throw Error(ErrorCode::kInvalidArgument,
                 cat(options.load_dir, ": a LoRA adapter; --lora merges it into the model that --load-dir names"));
   }
+  if (options.resume) {
+    throw Error(ErrorCode::kUnsupported,
+                "--resume continues conversions by a family; by the source's own names they begin anew: leave it out");
+  }
   if (!takes_any_names(report.to)) ckpt::require_model(source->info(), to.noun);
   if (options.optimizer.any()) ckpt::require_model(source->info(), "a setting of the optimizer (--lr, ..)");
   if (!options.lora.empty()) ckpt::require_model(source->info(), "--lora");
@@ -162,7 +167,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   NamedTargetOptions asked;
   asked.save_dir = options.save_dir;
   asked.form = form_of(report.to);
-  asked.max_shard_size_bytes = options.max_shard_size_bytes;
+  asked.max_shard_size_bytes = options.max_shard_size_bytes.value_or(kHfShardBytes);
   asked.data_parallel_size = options.target_data_parallel_size;
   asked.dtype = options.dtype;
   asked.with_optimizer = takes_optimizer(*source, options, report);

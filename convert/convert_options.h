@@ -32,7 +32,8 @@ struct ConvertOptions {
   std::optional<int> expert_tensor_parallel_size;     // none: target_tensor_parallel_size
   bool moe_tp_extend_ep = false;                      // experts are dealt to target_expert_parallel_size x TP ranks
   std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
-  int64_t max_shard_size_bytes = 5'000'000'000;       // of a Hugging Face target
+  // Of a Hugging Face target; none: as the folder of its config.json is split, else 5 GB.
+  std::optional<int64_t> max_shard_size_bytes;
   // Of a mg result; or else of a mg source, where its args do not say it. With dualpipev chunks follow from the layers.
   PipelineExtras extras;
   int64_t true_vocab_size = 0;                       // of a Megatron source; 0: as it says itself
@@ -49,7 +50,8 @@ struct ConvertOptions {
   bool as_named = false;                      // its family is not looked at: tensors keep the names of the files
   std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
   bool compress = false;                      // a native target
-  std::optional<core::WritePath> write_path;  // of all but a Hugging Face target; none: the fastest that works
+  std::optional<core::WritePath> write_path;  // none: the fastest that works
+  bool resume = false;                        // keep what an earlier attempt at the same conversion wrote
   bool drop_optimizer = false;
   OptimizerFlags optimizer;  // settings of the optimizer's state, in place of the source's
   std::string lora;          // folder of an adapter of PEFT that is merged into the weights; empty: none

@@ -56,13 +56,13 @@ class DcpPlanner {
     if (tied_output) say("the tied output layer is written too, as ", kHfOutput, ", since a model's state_dict has it");
     if (options_.with_optimizer) add_optimizer(family, model);
     ArchiveSinkOptions sink;
-    sink.folder = options_.folder;
-    if (fs::exists(sink.folder)) {
+    sink.root = options_.folder;
+    if (fs::exists(sink.root)) {
       throw Error(ErrorCode::kInvalidArgument, cat(options_.folder, " is there already; give another --save-dir"));
     }
     sink.places = std::move(places_);
     sink.files = layout_.take_files();
-    sink.write_path = options_.write_path;
+    sink.writing = options_.writing;
     sink.texts.emplace_back("config.json", [config = options_.config] { return hf_json_text(config); });
     sink.texts.emplace_back(".metadata", [layout = std::move(layout_)] { return layout.metadata(); });
     return {std::move(shards_), make_archive_sink(std::move(sink))};

@@ -17,7 +17,7 @@
 
 #include "ckpt/shard_table.h"
 #include "ckpt/sink.h"
-#include "core/io/bulk_writer.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -26,7 +26,7 @@ struct DcpTargetOptions {
   int data_parallel_size = 1;  // ranks that each tensor is cut for; a file for each
   nlohmann::json config;       // config.json, which goes beside, and says the family
   bool with_optimizer = false;
-  std::optional<core::WritePath> write_path;  // none: the fastest that works
+  WriteOptions writing;
 };
 
 struct DcpTarget {

@@ -26,6 +26,7 @@
 #include "convert/named.h"
 #include "convert/torch/rank_files.h"
 #include "core/error.h"
+#include "core/io/json.h"
 
 namespace ms::convert {
 namespace {
@@ -102,7 +103,14 @@ Target native_target(const TargetRequest& request, std::vector<std::string>& /*d
   sink.num_ranks = layout.world_size();
   sink.producer = "msckpt convert";
   sink.compress = options.compress;
-  sink.write_path = options.write_path;
+  sink.write_path = request.writing.write_path;
+  sink.resume = request.writing.resume;
+  LayoutHash plan;
+  plan.add(request.writing.job);
+  plan.add(target.shards);
+  plan.add(cat(target.info.iteration, target.info.layout.dump(), target.info.model_extra.dump(),
+               target.info.common.dump(), options.compress));
+  sink.plan_hash = core::hex16(plan.value());
   if (!options.dry_run) target.sink = ckpt::make_native_sink(std::move(sink));
   return target;
 }
@@ -121,7 +129,7 @@ Target megatron_target(const TargetRequest& request, bool dist, std::vector<std:
   asked.args = options.mg_args.value_or(asked.args);
   asked.with_optimizer = request.with_optimizer;
   asked.use_distributed_optimizer = options.use_distributed_optimizer;
-  asked.write_path = options.write_path;
+  asked.writing = request.writing;
   const auto make = dist ? make_megatron_dist_target : make_megatron_tree_target;
   MegatronTarget made = make(source, asked, request.dtype, decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
@@ -160,6 +168,7 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
   sink.config = result_config(request, &sink.copy_from);
   sink.generation_config = target.info.model_extra.value("hf_generation_config", json());
   sink.family = request.family;
+  sink.writing = request.writing;
   const Family& family =
       request.family != nullptr ? *request.family : find_family(sink.config.at("model_type").get<std::string>());
   target.shards = hf_targets(family, target.info.model, request.dtype);
@@ -173,7 +182,7 @@ Target dcp_target(const TargetRequest& request, std::vector<std::string>& decisi
   asked.folder = options.save_dir;
   asked.data_parallel_size = options.target_data_parallel_size;
   asked.with_optimizer = request.with_optimizer;
-  asked.write_path = options.write_path;
+  asked.writing = request.writing;
   std::string copy_from;
   asked.config = result_config(request, &copy_from);
   DcpTarget made = make_dcp_target(source, asked, request.dtype, decisions);
@@ -188,7 +197,7 @@ Target universal_target(const TargetRequest& request, std::vector<std::string>& 
   std::string copy_from;
   asked.config = result_config(request, &copy_from);
   asked.with_optimizer = request.with_optimizer;
-  asked.write_path = options.write_path;
+  asked.writing = request.writing;
   UniversalTarget made = make_universal_target(source, asked, request.dtype, decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
@@ -199,6 +208,7 @@ Target gguf_target(const TargetRequest& request, std::vector<std::string>& decis
   asked.folder = options.save_dir;
   asked.config = result_config(request, &asked.tokenizer_folder);
   asked.q8_0 = options.q8_0;
+  asked.writing = request.writing;
   GgufTarget made = make_gguf_target(source, asked, request.dtype, decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }

@@ -13,6 +13,7 @@
 #include "ckpt/source.h"
 #include "convert/convert_options.h"
 #include "convert/format.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -34,6 +35,7 @@ struct TargetRequest {
   std::function<core::DType(const std::string& key)> dtype;  // of a canonical parameter in the result
   std::span<const core::TensorRole> roles;                   // that go into the result
   bool with_optimizer = false;                               // roles has optimizer state
+  WriteOptions writing;
 };
 
 struct Target {

@@ -1,7 +1,5 @@
 #include "convert/gguf_target.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -13,8 +11,6 @@
 #include "convert/gguf/tokenizer.h"
 #include "convert/name_map.h"
 #include "core/error.h"
-#include "core/io/atomic_directory.h"
-#include "core/io/file.h"
 
 namespace ms::convert {
 namespace {
@@ -26,6 +22,7 @@ using core::Error;
 using core::ErrorCode;
 
 constexpr uint32_t kQuantizationVersion = 2;
+constexpr const char* kFile = "model.gguf";
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 // Where a target goes, and what is done to it on the way.
@@ -69,37 +66,25 @@ DType dtype_of(GgufType type) {
 
 class GgufSink final : public ckpt::Sink {
  public:
-  GgufSink(const std::string& folder, Plan plan)
-      : folder_(folder), path_((folder_ / "model.gguf").string()), plan_(std::move(plan)) {
-    if (fs::exists(path_)) throw Error(ErrorCode::kInvalidArgument, cat(path_, " is there already; give a new folder"));
-  }
-  ~GgufSink() override {
-    if (committed_ || !file_.is_open()) return;
-    std::error_code ignored;
-    fs::remove(temporary(), ignored);
-    if (made_folder_) fs::remove(folder_, ignored);  // only if empty
+  GgufSink(const std::string& folder, Plan plan, WriteOptions writing)
+      : folder_(folder), plan_(std::move(plan)), result_(folder_, std::move(writing)) {
+    refuse_a_file_that_exists();
   }
 
   void begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targets) override {
     MS_CHECK(plan_.places.size() == targets.size(), plan_.places.size(), " places of ", targets.size(), " targets");
     layout_ = lay_out_gguf(plan_.values, plan_.tensors);
-    made_folder_ = !fs::exists(folder_);
-    core::make_directories_durably(folder_);
-    if (const int64_t room = core::available_bytes(folder_.string()); room < layout_.file_bytes) {
-      throw Error(ErrorCode::kIo, cat(folder_.string(), ": the file takes ", layout_.file_bytes, " bytes, but only ",
-                                      room, " are free. Make room or save elsewhere."));
+    PlacedResult::FileSpec spec{kFile, layout_.file_bytes};
+    LayoutHash layout;
+    layout.add(targets);
+    layout.add(layout_.header);
+    for (size_t t = 0; t < targets.size(); ++t) {
+      spec.parts += targets.elements(t);
+      layout.add(plan_.places[t].first);
     }
-    file_ = core::File::create(temporary());
-    file_.preallocate(layout_.file_bytes);
-    const std::byte last{};  // of its final size also where nothing can be preallocated
-    file_.pwrite({&last, 1}, layout_.file_bytes - 1);
-    file_.pwrite(std::as_bytes(std::span(layout_.header)), 0);
-    if (!plan_.rope_factors.empty()) {
-      const auto found = std::find_if(plan_.tensors.begin(), plan_.tensors.end(),
-                                      [](const GgufTensor& tensor) { return tensor.name == kRopeFactors; });
-      file_.pwrite(std::as_bytes(std::span(plan_.rope_factors)),
-                   layout_.offsets[static_cast<size_t>(found - plan_.tensors.begin())]);
-    }
+    result_.opened = [this](size_t, core::PlacedFile& file) { write_header(file); };
+    result_.begin({std::move(spec)}, std::move(layout));
+    refuse_a_file_that_exists();  // another process may have made it before this one had the lock
   }
 
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override {
@@ -129,7 +114,29 @@ class GgufSink final : public ckpt::Sink {
       quantize_q8_0(values.data(), count, changed.data());
       bytes = changed;
     }
-    file_.pwrite(bytes, layout_.offsets[place.tensor] + gguf_bytes(type, place.first + first));
+    result_.write(0, bytes, layout_.offsets[place.tensor] + gguf_bytes(type, place.first + first));
+    result_.done(0, count);
+  }
+
+  int64_t page_offset(int32_t target, int64_t first) override {
+    const Place& place = plan_.places[static_cast<size_t>(target)];
+    const int64_t within = gguf_bytes(plan_.tensors[place.tensor].type, place.first + first);
+    return (layout_.offsets[place.tensor] + within) % core::kDirectAlignment;
+  }
+
+  bool keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) override {
+    const Place& place = plan_.places[static_cast<size_t>(target)];
+    const GgufType type = plan_.tensors[place.tensor].type;
+    if (place.centred_on_1) return false;
+    // Of q8_0 the scratch gets the blocks: their values are lost.
+    const std::span<std::byte> bytes(scratch, static_cast<size_t>(gguf_bytes(type, count)));
+    if (!result_.keep(0, bytes, layout_.offsets[place.tensor] + gguf_bytes(type, place.first + first))) return false;
+    if (place.head_rows > 0 && type != GgufType::kQ8_0) {
+      const std::vector<std::byte> ordered(bytes.begin(), bytes.end());
+      order_rows(place, core::size_of(dtype_of(type)), count, ordered.data(), scratch, true);
+    }
+    result_.done(0, count);
+    return true;
   }
 
   // Whole heads where they are put into another order, and whole blocks.
@@ -142,35 +149,44 @@ class GgufSink final : public ckpt::Sink {
   int64_t scratch_bytes() const override { return 3 * (int64_t{8} << 20); }
 
   fs::path commit() override {
-    file_.fsync();
-    file_.close();
-    core::rename_durably(temporary(), path_);
-    committed_ = true;
-    return path_;
+    result_.commit();
+    return path();
   }
 
   void set_unit_rows(int64_t rows) { unit_rows_ = rows; }
 
  private:
-  std::string temporary() const { return cat(path_, ".tmp-", ::getpid()); }
+  fs::path path() const { return folder_ / kFile; }
+  void refuse_a_file_that_exists() const {
+    if (!fs::exists(path())) return;
+    throw Error(ErrorCode::kInvalidArgument, cat(path().string(), " is there already; give a new folder"));
+  }
+  void write_header(core::PlacedFile& file) const {
+    file.write(std::as_bytes(std::span(layout_.header)), 0);
+    if (plan_.rope_factors.empty()) return;
+    const auto found = std::find_if(plan_.tensors.begin(), plan_.tensors.end(),
+                                    [](const GgufTensor& tensor) { return tensor.name == kRopeFactors; });
+    file.write(std::as_bytes(std::span(plan_.rope_factors)),
+               layout_.offsets[static_cast<size_t>(found - plan_.tensors.begin())]);
+  }
 
-  // Row j of half h of a head becomes its row 2 j + h.
-  static void order_rows(const Place& place, int64_t item, int64_t count, const std::byte* in, std::byte* out) {
+  // Row j of half h of a head becomes its row 2 j + h; or back.
+  static void order_rows(const Place& place, int64_t item, int64_t count, const std::byte* in, std::byte* out,
+                         bool back = false) {
     const int64_t row_bytes = place.columns * item, rows = count / place.columns, half = place.head_rows / 2;
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t head = row / place.head_rows, within = row % place.head_rows;
       const int64_t to = head * place.head_rows + within % half * 2 + within / half;
-      std::memcpy(out + to * row_bytes, in + row * row_bytes, static_cast<size_t>(row_bytes));
+      std::memcpy(out + (back ? row : to) * row_bytes, in + (back ? to : row) * row_bytes,
+                  static_cast<size_t>(row_bytes));
     }
   }
 
   fs::path folder_;
-  std::string path_;
   Plan plan_;
+  PlacedResult result_;
   GgufLayout layout_;
-  core::File file_;
   int64_t unit_rows_ = 1;
-  bool made_folder_ = false, committed_ = false;
 };
 
 }  // namespace
@@ -230,7 +246,7 @@ GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions&
   if (permutes) decisions.push_back("rows of q and k are put into the order of neighbouring rotary pairs");
   if (model.apply_layernorm_1p) decisions.push_back("1 is added to the weights of norms");
   if (unquantized > 0) decisions.push_back(cat(unquantized, " matrices whose rows are no multiple of 32 are f16"));
-  auto sink = std::make_unique<GgufSink>(options.folder, std::move(plan));
+  auto sink = std::make_unique<GgufSink>(options.folder, std::move(plan), options.writing);
   if (permutes) sink->set_unit_rows(model.kv_channels);
   target.sink = std::move(sink);
   return target;

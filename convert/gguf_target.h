@@ -10,6 +10,7 @@
 
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -18,6 +19,7 @@ struct GgufTargetOptions {
   nlohmann::json config;         // config.json: whose names the weights have
   std::string tokenizer_folder;  // of tokenizer.json; empty: none
   bool q8_0 = false;             // matrices in blocks of 32 int8 with a scale
+  WriteOptions writing;
 };
 
 struct GgufTarget {

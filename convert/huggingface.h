@@ -15,6 +15,7 @@
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
 #include "convert/huggingface_config.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -32,12 +33,14 @@ std::string huggingface_sign(const std::string& folder);
 std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family = nullptr);
 
 struct HfSinkOptions {
-  std::string folder;                            // made if absent; may not hold a model yet
-  int64_t max_shard_size_bytes = 5'000'000'000;  // --max-shard-size; a larger tensor gets a file of its own
-  std::string copy_from;                         // folder of tokenizer files to copy; empty: none
-  nlohmann::json config;                         // config.json
-  nlohmann::json generation_config;              // generation_config.json; null: none
-  const Family* family = nullptr;                // that the targets are of; null: the one that config names
+  std::string folder;  // made if absent; may not hold a model yet
+  // --max-shard-size; a larger tensor gets a file of its own. None: as copy_from is split (hf_split.h), else 5 GB.
+  std::optional<int64_t> max_shard_size_bytes;
+  std::string copy_from;             // folder of tokenizer files to copy, which came with the model; empty: none
+  nlohmann::json config;             // config.json
+  nlohmann::json generation_config;  // generation_config.json; null: none
+  const Family* family = nullptr;    // that the targets are of; null: the one that config names
+  WriteOptions writing;
 };
 
 // The targets to give execute(): every box of every tensor, in the order of the state_dict.
@@ -45,9 +48,9 @@ struct HfSinkOptions {
 std::vector<core::ShardedTensor> hf_targets(const Family& family, const core::TransformerConfig& model,
                                             const std::function<core::DType(const std::string& key)>& dtype);
 
-// Takes exactly the targets that hf_targets makes for info.model. Files are written under temporary names and renamed
-// in commit(), the one that makes the folder a model (the index, or the only file) last.
-// commit() returns the folder. Throws kInvalidArgument if the folder holds a model already.
+// Takes exactly the targets that hf_targets makes for info.model. Files are written through placed_result.h; in a
+// folder that was there before, the one that makes it a model (the index, or the only file) appears last. commit()
+// returns the folder. Throws kInvalidArgument if the folder holds a model already.
 std::unique_ptr<ckpt::Sink> make_hf_sink(HfSinkOptions options);
 
 }  // namespace ms::convert

@@ -1,12 +1,12 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
 #include "convert/detail/transposed.h"
+#include "convert/hf_split.h"
 #include "convert/huggingface.h"
 #include "convert/name_map.h"
+#include "convert/placed_result.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
 #include "core/io/file.h"
@@ -31,22 +31,17 @@ bool is_tokenizer_file(const std::string& name) {
          std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-std::string shard_name(size_t index, size_t count) {
-  if (count == 1) return "model.safetensors";
-  const auto five = [](size_t number) {
-    const std::string digits = std::to_string(number);
-    return std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits;
-  };
-  return cat("model-", five(index + 1), "-of-", five(count), ".safetensors");
-}
-
 class HuggingFaceSink : public ckpt::Sink {
  public:
   explicit HuggingFaceSink(HfSinkOptions options);
-  ~HuggingFaceSink() override;
 
   void begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
+  int64_t page_offset(int32_t target, int64_t first) override {
+    const Placement& place = placements_[static_cast<size_t>(target)];
+    return (place.offset_bytes + first * item_sizes_[static_cast<size_t>(target)]) % core::kDirectAlignment;
+  }
+  bool keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) override;
   // Whole rows, where a row is not larger than a chunk: a transposed matrix takes them as columns.
   int64_t chunk_elements(const core::ShardedTensor& target) const override {
     return detail::chunk_of_whole_rows(target, ckpt::Sink::chunk_elements(target));
@@ -59,7 +54,7 @@ class HuggingFaceSink : public ckpt::Sink {
     std::vector<SafetensorsEntry> entries;
     std::vector<size_t> tensors;  // of entries: index into the order of the state_dict
     int64_t data_bytes = 0;
-    core::File file;
+    std::string preamble;
 
     void add(SafetensorsEntry entry, size_t tensor, int64_t size_bytes) {
       entries.push_back(std::move(entry));
@@ -72,26 +67,30 @@ class HuggingFaceSink : public ckpt::Sink {
     int64_t offset_bytes = 0;
     int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
   };
-  std::string path_of(const std::string& name) const { return (folder_ / name).string(); }
-  std::string temporary_of(const std::string& name) const { return cat(path_of(name), ".tmp-", ::getpid()); }
-  void copy_tokenizer_files() const;
+  void refuse_a_model() const;
+  void split(std::vector<SafetensorsEntry> entries);
+  void copy_tokenizer_files();
   json index() const;
 
   HfSinkOptions options_;
   fs::path folder_;
-  bool made_folder_ = false;
-  bool committed_ = false;
+  PlacedResult result_;
   std::vector<OutputFile> files_;
   std::vector<Placement> placements_;  // of the targets
   std::vector<int64_t> item_sizes_;    // of the targets
   std::vector<int64_t> row_elements_;  // of the targets
 };
 
-HuggingFaceSink::HuggingFaceSink(HfSinkOptions options) : options_(std::move(options)), folder_(options_.folder) {
-  if (options_.max_shard_size_bytes < 1) {
+HuggingFaceSink::HuggingFaceSink(HfSinkOptions options)
+    : options_(std::move(options)), folder_(options_.folder), result_(folder_, options_.writing) {
+  if (options_.max_shard_size_bytes.value_or(1) < 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                cat("--max-shard-size ", options_.max_shard_size_bytes, ": must be positive"));
+                cat("--max-shard-size ", *options_.max_shard_size_bytes, ": must be positive"));
   }
+  refuse_a_model();
+}
+
+void HuggingFaceSink::refuse_a_model() const {
   if (!fs::exists(folder_)) return;
   if (!fs::is_directory(folder_)) throw Error(ErrorCode::kInvalidArgument, cat(folder_.string(), " is not a folder"));
   for (const auto& entry : fs::directory_iterator(folder_)) {
@@ -103,24 +102,28 @@ HuggingFaceSink::HuggingFaceSink(HfSinkOptions options) : options_(std::move(opt
   }
 }
 
-HuggingFaceSink::~HuggingFaceSink() {
-  if (committed_) return;
-  std::error_code ignored;
-  for (const OutputFile& file : files_) {
-    if (!file.name.empty()) fs::remove(temporary_of(file.name), ignored);
+// As asked for; else as the folder that came with the model is split, or by size.
+void HuggingFaceSink::split(std::vector<SafetensorsEntry> entries) {
+  std::vector<std::string> names;
+  std::vector<int64_t> sizes;
+  for (const SafetensorsEntry& entry : entries) {
+    names.push_back(entry.name);
+    sizes.push_back(static_cast<int64_t>(entry.size_bytes()));
   }
-  if (made_folder_) fs::remove(folder_, ignored);  // only if empty
+  std::optional<HfSplit> split;
+  if (!options_.max_shard_size_bytes) split = split_of_index(options_.copy_from, names, kHfSafetensors);
+  if (!split) split = split_by_size(sizes, options_.max_shard_size_bytes.value_or(kHfShardBytes), kHfSafetensors);
+  files_.resize(split->files.size());
+  for (size_t f = 0; f < files_.size(); ++f) files_[f].name = split->files[f];
+  for (size_t t = 0; t < entries.size(); ++t) files_[split->file_of[t]].add(std::move(entries[t]), t, sizes[t]);
 }
 
 void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) {
-  // As huggingface_hub splits (serialization/_base.py), so that the same files come out: greedily, in the order of the
-  // state_dict; a tensor above the limit goes into a file of its own, which does not close the one being filled.
   const Family& family =
       options_.family != nullptr ? *options_.family : find_family(options_.config.at("model_type").get<std::string>());
   size_t next = 0;
-  size_t number = 0;
-  std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // by tensor: target, place within the tensor
-  OutputFile current;
+  std::vector<SafetensorsEntry> entries;                          // in the order of the state_dict
+  std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // of each: target, place within the tensor
   for_each_tensor(family, info.model, [&](const MappedTensor& mapped) {
     SafetensorsEntry entry{mapped.name};
     entry.shape.assign(mapped.shape.begin(), mapped.shape.end());
@@ -139,61 +142,71 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
       pieces.back().emplace_back(next, Placement{0, piece.row * step, mapped.transposed ? mapped.shape[1] : 0});
       ++next;
     }
-    const auto size = static_cast<int64_t>(entry.size_bytes());
-    if (size > options_.max_shard_size_bytes) {
-      OutputFile& alone = files_.emplace_back();
-      alone.add(std::move(entry), number++, size);
-      return;
-    }
-    if (current.data_bytes + size > options_.max_shard_size_bytes) {
-      files_.push_back(std::move(current));
-      current = OutputFile();
-    }
-    current.add(std::move(entry), number++, size);
+    entries.push_back(std::move(entry));
   });
-  if (!current.entries.empty()) files_.push_back(std::move(current));
   MS_CHECK(next == targets.size(), "more targets than the model has pieces");
+  split(std::move(entries));
 
-  made_folder_ = fs::create_directories(folder_);
   placements_.resize(targets.size());
+  std::vector<PlacedResult::FileSpec> specs;
   for (size_t f = 0; f < files_.size(); ++f) {
     OutputFile& out = files_[f];
-    out.name = shard_name(f, files_.size());
-    const SafetensorsPreamble preamble = make_safetensors_preamble(out.entries, {{"format", "pt"}});
-    out.file = core::File::create(temporary_of(out.name));
-    out.file.preallocate(static_cast<int64_t>(preamble.file_size_bytes));
-    out.file.pwrite(std::as_bytes(std::span(preamble.bytes)), 0);
+    SafetensorsPreamble preamble = make_safetensors_preamble(out.entries, {{"format", "pt"}});
+    PlacedResult::FileSpec& spec =
+        specs.emplace_back(PlacedResult::FileSpec{out.name, static_cast<int64_t>(preamble.file_size_bytes)});
     for (size_t e = 0; e < out.entries.size(); ++e) {
       for (const auto& [target, place] : pieces[out.tensors[e]]) {
         placements_[target] = place;
         placements_[target].file = f;
         placements_[target].offset_bytes += static_cast<int64_t>(preamble.data_offsets[e]);
+        spec.parts += targets.elements(target);
       }
     }
+    out.preamble = std::move(preamble.bytes);
   }
+  LayoutHash layout;
+  layout.add(targets);
+  for (const Placement& place : placements_) layout.add(place.offset_bytes);
+  result_.opened = [this](size_t file, core::PlacedFile& placed) {
+    placed.write(std::as_bytes(std::span(files_[file].preamble)), 0);
+  };
+  result_.begin(std::move(specs), std::move(layout));
+  refuse_a_model();  // another process may have made one before this one had the lock
 }
 
 void HuggingFaceSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
   const Placement& place = placements_.at(static_cast<size_t>(target));
   const int64_t item = item_sizes_[static_cast<size_t>(target)];
-  core::File& file = files_[place.file].file;
   const int64_t columns = row_elements_[static_cast<size_t>(target)];
   if (place.transposed_columns > 0) {
-    detail::put_transposed(
-        data, item, columns, first, count, place.transposed_columns,
-        [&](int64_t offset, std::span<const std::byte> run) { file.pwrite(run, place.offset_bytes + offset); });
-    return;
+    detail::put_transposed(data, item, columns, first, count, place.transposed_columns,
+                           [&](int64_t offset, std::span<const std::byte> run) {
+                             result_.write(place.file, run, place.offset_bytes + offset);
+                           });
+  } else {
+    result_.write(place.file, {data, static_cast<size_t>(count * item)}, place.offset_bytes + first * item);
   }
-  file.pwrite(std::span(data, static_cast<size_t>(count * item)), place.offset_bytes + first * item);
+  result_.done(place.file, count);
 }
 
-void HuggingFaceSink::copy_tokenizer_files() const {
+bool HuggingFaceSink::keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) {
+  const Placement& place = placements_.at(static_cast<size_t>(target));
+  const int64_t item = item_sizes_[static_cast<size_t>(target)];
+  if (place.transposed_columns > 0 ||
+      !result_.keep(place.file, {scratch, static_cast<size_t>(count * item)}, place.offset_bytes + first * item)) {
+    return false;
+  }
+  result_.done(place.file, count);
+  return true;
+}
+
+void HuggingFaceSink::copy_tokenizer_files() {
   if (options_.copy_from.empty()) return;
   core::confine_reads(options_.copy_from);
   for (const auto& entry : fs::directory_iterator(options_.copy_from)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_regular_file() || !is_tokenizer_file(name)) continue;
-    core::write_text_atomically(path_of(name), core::read_text(entry.path().string(), 256 << 20));
+    result_.write_text(name, core::read_text(entry.path().string(), 256 << 20));
   }
 }
 
@@ -211,18 +224,18 @@ json HuggingFaceSink::index() const {
 }
 
 std::filesystem::path HuggingFaceSink::commit() {
-  for (OutputFile& out : files_) out.file.fsync();
-  core::write_text_atomically(path_of("config.json"), hf_json_text(options_.config));
+  result_.write_text("config.json", hf_json_text(options_.config));
   if (options_.generation_config.is_object()) {
-    core::write_text_atomically(path_of("generation_config.json"), hf_json_text(options_.generation_config));
+    result_.write_text("generation_config.json", hf_json_text(options_.generation_config));
   }
   copy_tokenizer_files();
-  for (OutputFile& out : files_) {
-    out.file.close();
-    core::rename_durably(temporary_of(out.name), path_of(out.name));
+  // What makes the folder a model comes last: the index, or the only file under the name that needs none.
+  std::string last = files_.front().name;
+  if (files_.size() > 1 || last != "model.safetensors") {
+    last = hf_index_name(kHfSafetensors);
+    result_.write_text(last, hf_json_text(index()));
   }
-  if (files_.size() > 1) core::write_text_atomically(path_of("model.safetensors.index.json"), hf_json_text(index()));
-  committed_ = true;
+  result_.commit({last});
   return folder_;
 }
 

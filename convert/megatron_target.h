@@ -17,7 +17,7 @@
 #include "convert/megatron/args.h"
 #include "convert/megatron/layer_map.h"
 #include "convert/megatron/names.h"
-#include "core/io/bulk_writer.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -31,8 +31,8 @@ struct MegatronTargetOptions {
   PipelineExtras extras;          // of a tree
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
-  bool use_distributed_optimizer = false;     // its state, and not that of the mixed-precision one
-  std::optional<core::WritePath> write_path;  // none: the fastest that works
+  bool use_distributed_optimizer = false;  // its state, and not that of the mixed-precision one
+  WriteOptions writing;
 };
 
 struct MegatronTarget {

@@ -222,8 +222,8 @@ NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTarge
   if (has_state) {
     decisions.push_back("the optimizer's settings (param_groups) are not written: the loading program gives its own");
   }
-  sink.folder = options.save_dir;
-  sink.write_path = options.write_path;
+  sink.root = options.save_dir;
+  sink.writing.write_path = options.write_path;
   sink.files = layout.take_files();
   for (auto& [name, text] : texts_of(options)) {
     sink.texts.emplace_back(name, [text = std::move(text)] { return text; });

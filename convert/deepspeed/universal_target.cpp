@@ -250,18 +250,14 @@ class UniversalPlanner {
              [shared, settings = settings_] { return model_pickle(*shared, settings, false); });
     add_file(cat(kUniversalZero, "/optimizer_state.pt"), {sizeof(float)},
              [groups = settings_.groups] { return optimizer_pickle(groups); }, {{0, float_bytes(settings_.step)}});
-    const std::string tag = cat("global_step", settings_.iteration, "_universal");
-    const fs::path root(options_.root);
-    sink_.folder = root / tag;
-    if (fs::exists(sink_.folder)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  cat(sink_.folder.string(), " is there already; give another --save-dir"));
+    sink_.root = options_.root;
+    sink_.folder = cat("global_step", settings_.iteration, "_universal");
+    if (const fs::path folder = sink_.root / sink_.folder; fs::exists(folder)) {
+      throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " is there already; give another --save-dir"));
     }
-    sink_.write_path = options_.write_path;
-    sink_.committed = [root, tag, config = options_.config] {
-      core::write_text_atomically((root / "config.json").string(), hf_json_text(config));
-      core::write_text_atomically((root / kUniversalLatest).string(), tag);
-    };
+    sink_.writing = options_.writing;
+    sink_.pointers.emplace_back("config.json", hf_json_text(options_.config));
+    sink_.pointers.emplace_back(kUniversalLatest, sink_.folder);
     return {std::move(shards_), make_archive_sink(std::move(sink_))};
   }
 

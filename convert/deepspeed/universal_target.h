@@ -21,7 +21,7 @@
 
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
-#include "core/io/bulk_writer.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -29,7 +29,7 @@ struct UniversalTargetOptions {
   std::string root;
   nlohmann::json config;  // config.json, which is put into the root: whose names the weights get
   bool with_optimizer = false;
-  std::optional<core::WritePath> write_path;  // none: the fastest that works
+  WriteOptions writing;
 };
 
 struct UniversalTarget {

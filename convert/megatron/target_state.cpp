@@ -268,16 +268,13 @@ TensorRole filled_from(const ckpt::Source& source, bool with_optimizer, const st
 
 // Megatron has no iteration 0: what was not trained is a release.
 void place_iteration(const MegatronTargetOptions& options, int64_t iteration, ArchiveSinkOptions& sink) {
-  const fs::path root = options.root;
-  sink.folder = root / (iteration == 0 ? kMegatronRelease : megatron_iteration_folder(iteration));
-  if (fs::exists(sink.folder)) {
-    throw Error(ErrorCode::kInvalidArgument, cat(sink.folder.string(), " is there already; give another --save-dir"));
+  sink.root = options.root;
+  sink.folder = iteration == 0 ? kMegatronRelease : megatron_iteration_folder(iteration);
+  if (const fs::path folder = sink.root / sink.folder; fs::exists(folder)) {
+    throw Error(ErrorCode::kInvalidArgument, cat(folder.string(), " is there already; give another --save-dir"));
   }
-  sink.write_path = options.write_path;
-  sink.committed = [root, iteration] {
-    core::write_text_atomically((root / kMegatronTracker).string(),
-                                iteration == 0 ? kMegatronRelease : std::to_string(iteration));
-  };
+  sink.writing = options.writing;
+  sink.pointers.emplace_back(kMegatronTracker, iteration == 0 ? kMegatronRelease : std::to_string(iteration));
 }
 
 }  // namespace ms::convert

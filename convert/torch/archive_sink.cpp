@@ -4,14 +4,10 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
-#include <set>
 
 #include "convert/detail/transposed.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
-#include "core/io/atomic_directory.h"
-#include "core/io/file.h"
-#include "core/log.h"
 
 namespace ms::convert {
 namespace {
@@ -25,18 +21,16 @@ class ArchiveSink final : public ckpt::Sink {
  public:
   explicit ArchiveSink(ArchiveSinkOptions options)
       : options_(std::move(options)),
-        parent_(options_.folder.has_parent_path() ? options_.folder.parent_path() : "."),
+        result_(options_.root, options_.writing),
         transposes_(std::any_of(options_.places.begin(), options_.places.end(),
                                 [](const ArchivePlace& place) { return place.transposed_columns > 0; })) {}
-  ~ArchiveSink() override {
-    outputs_.clear();
-    directory_.reset();
-    std::error_code ignored;
-    if (made_parent_ && !committed_) fs::remove(parent_, ignored);  // only if empty
-  }
 
   void begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
+  int64_t page_offset(int32_t target, int64_t first) override {
+    return offset_of(target, first) % core::kDirectAlignment;
+  }
+  bool keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) override;
   int64_t chunk_elements(const core::ShardedTensor& target) const override {
     const int64_t chunk = ckpt::Sink::chunk_elements(target);
     return transposes_ ? detail::chunk_of_whole_rows(target, chunk) : chunk;
@@ -50,157 +44,159 @@ class ArchiveSink final : public ckpt::Sink {
     std::unique_ptr<TorchWriter> writer;
     std::atomic<int64_t> remaining{0};  // elements
   };
-  struct Output {
-    core::File file;
-    std::unique_ptr<core::BulkWriter> bulk;
-    std::once_flag begun;
-    std::deque<Opened> archives;
-    std::atomic<size_t> remaining{0};  // archives that targets go to
-
-    TorchWriter::Output put(const Archive& archive) const {
-      return [this, begin = archive.at](std::span<const std::byte> bytes, int64_t at) {
-        core::BulkWriter::Batch batch(*bulk);
-        bulk->submit(bytes, begin + at, batch);
-        bulk->wait(batch);
-      };
-    }
-  };
-  void begin_file(size_t index);
-  static void begin_archive(const Archive& plan, const Output& output, Opened& archive);
-  static void finish_archive(const Archive& plan, const Output& output, Opened& archive);
-  static void finish_file(Output& output);
+  fs::path folder() const { return options_.folder.empty() ? options_.root : options_.root / options_.folder; }
+  void refuse_a_folder_that_exists() const;
+  PlacedResult::FileSpec spec_of(const ArchiveFile& file) const;
+  void open_file(size_t index, core::PlacedFile& file);
+  Opened& archive_of(const ArchivePlace& place);
+  Opened& begun_archive(const ArchivePlace& place);
+  int64_t offset_of(int32_t target, int64_t first);  // in the file; of one that is not transposed
+  void part_done(const ArchivePlace& place, int64_t count);
+  TorchWriter::Output output(const ArchivePlace& place) {
+    const int64_t at = plan_of(place).at;
+    return [this, file = static_cast<size_t>(place.file), at](std::span<const std::byte> bytes, int64_t offset) {
+      result_.write(file, bytes, at + offset);
+    };
+  }
+  const Archive& plan_of(const ArchivePlace& place) const {
+    return options_.files[static_cast<size_t>(place.file)].archives[static_cast<size_t>(place.archive)];
+  }
+  static void begin_archive(const Archive& plan, const TorchWriter::Output& output, Opened& archive);
+  static void finish_archive(const TorchWriter::Output& output, Opened& archive);
 
   ArchiveSinkOptions options_;
-  std::filesystem::path parent_;
+  PlacedResult result_;
   bool transposes_;
-  bool made_parent_ = false, committed_ = false;
-  core::WritePath write_path_ = core::WritePath::kBuffered;
-  std::unique_ptr<core::AtomicDirectory> directory_;
-  std::deque<Output> outputs_;         // of the files
-  std::vector<int8_t> item_sizes_;     // of the targets
-  std::vector<int64_t> row_elements_;  // of those that are transposed; 0 for others
+  std::deque<std::deque<Opened>> archives_;  // of the files
+  std::vector<int8_t> item_sizes_;           // of the targets
+  std::vector<int64_t> row_elements_;        // of those that are transposed; 0 for others
 };
+
+void ArchiveSink::refuse_a_folder_that_exists() const {
+  if (!fs::exists(folder())) return;
+  throw Error(ErrorCode::kInvalidArgument, cat(folder().string(), " is there already; give another folder"));
+}
+
+PlacedResult::FileSpec ArchiveSink::spec_of(const ArchiveFile& file) const {
+  MS_CHECK(!file.archives.empty(), "nothing in ", file.path);
+  const Archive& last = file.archives.back();
+  return {(fs::path(options_.folder) / file.path).string(),
+          last.at + TorchWriter(last.pickle(), last.storage_bytes).size_bytes()};
+}
 
 void ArchiveSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targets) {
   MS_CHECK(options_.places.size() == targets.size(), options_.places.size(), " places of ", targets.size(), " targets");
-  if (fs::exists(options_.folder)) {
-    throw Error(ErrorCode::kInvalidArgument, cat(options_.folder.string(), " is there already; give another folder"));
-  }
-  int64_t bytes = 0;
+  refuse_a_folder_that_exists();
+  std::vector<PlacedResult::FileSpec> specs;
+  LayoutHash layout;
   for (const ArchiveFile& file : options_.files) {
-    Output& output = outputs_.emplace_back();
-    for (const Archive& archive : file.archives) {
-      for (const int64_t storage : archive.storage_bytes) bytes += storage;
-      output.archives.emplace_back();
-    }
+    specs.push_back(spec_of(file));
+    std::deque<Opened>& archives = archives_.emplace_back();
+    for (size_t a = 0; a < file.archives.size(); ++a) archives.emplace_back();
   }
   for (size_t t = 0; t < targets.size(); ++t) {
     const ArchivePlace& place = options_.places[t];
     item_sizes_.push_back(static_cast<int8_t>(core::size_of(targets.dtype_of(t))));
     row_elements_.push_back(place.transposed_columns > 0 ? targets.extent(t, 1) : 0);
-    Output& output = outputs_[static_cast<size_t>(place.file)];
-    Opened& archive = output.archives[static_cast<size_t>(place.archive)];
-    if (archive.remaining == 0) ++output.remaining;
+    Opened& archive = archive_of(place);
+    if (archive.remaining == 0) ++specs[static_cast<size_t>(place.file)].parts;
     archive.remaining += targets.elements(t);
+    for (const int64_t number : {int64_t{place.archive}, int64_t{place.storage}, place.offset_bytes})
+      layout.add(number);
   }
-  made_parent_ = !fs::exists(parent_);
-  core::make_directories_durably(parent_);
-  if (const int64_t room = core::available_bytes(parent_.string()); room < bytes) {
-    throw Error(ErrorCode::kIo, cat(parent_.string(), ": the checkpoint takes ", bytes, " bytes, but only ", room,
-                                    " are free. Make room or save elsewhere."));
-  }
-  const core::WritePathChoice choice = core::choose_write_path(parent_.string(), options_.write_path);
-  core::log_debug("convert.write", cat("writing by ", choice.why));
-  write_path_ = choice.path;
-  directory_ = std::make_unique<core::AtomicDirectory>(options_.folder.string() + core::temporary_suffix());
-  for (const ArchiveFile& file : options_.files) {
-    fs::path folder = directory_->path();
-    for (const fs::path& part : fs::path(file.path).parent_path()) core::make_directory(folder /= part);
-  }
+  layout.add(targets);
+  result_.opened = [this](size_t index, core::PlacedFile& file) { open_file(index, file); };
+  result_.begin(std::move(specs), std::move(layout));
+  refuse_a_folder_that_exists();  // another process may have made it before this one had the lock
 }
 
-void ArchiveSink::begin_archive(const Archive& plan, const Output& output, Opened& archive) {
+void ArchiveSink::begin_archive(const Archive& plan, const TorchWriter::Output& output, Opened& archive) {
   archive.writer = std::make_unique<TorchWriter>(plan.pickle(), plan.storage_bytes);
   for (const auto& [storage, bytes] : plan.contents) {
-    archive.writer->write(output.put(plan), storage, 0, std::as_bytes(std::span(bytes)));
+    archive.writer->write(output, storage, 0, std::as_bytes(std::span(bytes)));
   }
 }
 
-void ArchiveSink::finish_archive(const Archive& plan, const Output& output, Opened& archive) {
-  archive.writer->finish(output.put(plan));
+void ArchiveSink::finish_archive(const TorchWriter::Output& output, Opened& archive) {
+  archive.writer->finish(output);
   archive.writer.reset();
 }
 
-void ArchiveSink::begin_file(size_t index) {
+// Writes the archives that no target goes to.
+void ArchiveSink::open_file(size_t index, core::PlacedFile& file) {
   const ArchiveFile& plan = options_.files[index];
-  Output& output = outputs_[index];
-  MS_CHECK(!plan.archives.empty(), "nothing in ", plan.path);
-  output.file = core::File::create((directory_->path() / plan.path).string());
-  const Archive& behind = plan.archives.back();
-  const int64_t size_bytes = behind.at + TorchWriter(behind.pickle(), behind.storage_bytes).size_bytes();
-  output.file.preallocate(size_bytes);
-  const std::byte last{};  // of its final size also where nothing can be preallocated
-  output.file.pwrite({&last, 1}, size_bytes - 1);
-  output.bulk = std::make_unique<core::BulkWriter>(output.file, write_path_);
   for (size_t a = 0; a < plan.archives.size(); ++a) {
-    if (output.archives[a].remaining > 0) continue;
-    begin_archive(plan.archives[a], output, output.archives[a]);
-    finish_archive(plan.archives[a], output, output.archives[a]);
+    if (archives_[index][a].remaining > 0) continue;
+    const TorchWriter::Output output = [&file, at = plan.archives[a].at](std::span<const std::byte> bytes,
+                                                                         int64_t offset) {
+      file.write(bytes, at + offset);
+    };
+    begin_archive(plan.archives[a], output, archives_[index][a]);
+    finish_archive(output, archives_[index][a]);
   }
+}
+
+ArchiveSink::Opened& ArchiveSink::archive_of(const ArchivePlace& place) {
+  return archives_[static_cast<size_t>(place.file)][static_cast<size_t>(place.archive)];
+}
+
+ArchiveSink::Opened& ArchiveSink::begun_archive(const ArchivePlace& place) {
+  Opened& archive = archive_of(place);
+  std::call_once(archive.begun, [&] { begin_archive(plan_of(place), output(place), archive); });
+  return archive;
+}
+
+int64_t ArchiveSink::offset_of(int32_t target, int64_t first) {
+  const ArchivePlace& place = options_.places[static_cast<size_t>(target)];
+  const int64_t within = place.offset_bytes + first * item_sizes_[static_cast<size_t>(target)];
+  return plan_of(place).at + begun_archive(place).writer->place_of(static_cast<size_t>(place.storage), within);
 }
 
 void ArchiveSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
   const ArchivePlace& place = options_.places[static_cast<size_t>(target)];
   const int64_t item = item_sizes_[static_cast<size_t>(target)];
-  const Archive& plan = options_.files[static_cast<size_t>(place.file)].archives[static_cast<size_t>(place.archive)];
-  Output& output = outputs_[static_cast<size_t>(place.file)];
-  Opened& archive = output.archives[static_cast<size_t>(place.archive)];
-  std::call_once(output.begun, [&] { begin_file(static_cast<size_t>(place.file)); });
-  std::call_once(archive.begun, [&] { begin_archive(plan, output, archive); });
+  const TorchWriter::Output out = output(place);
+  Opened& archive = begun_archive(place);
   const auto put = [&](int64_t offset, std::span<const std::byte> bytes) {
-    archive.writer->write(output.put(plan), static_cast<size_t>(place.storage), place.offset_bytes + offset, bytes);
+    archive.writer->write(out, static_cast<size_t>(place.storage), place.offset_bytes + offset, bytes);
   };
   if (const int64_t columns = row_elements_[static_cast<size_t>(target)]; columns > 0) {
     detail::put_transposed(data, item, columns, first, count, place.transposed_columns, put);
   } else {
     put(first * item, {data, static_cast<size_t>(count * item)});
   }
-  if (archive.remaining.fetch_sub(count) != count) return;
-  finish_archive(plan, output, archive);
-  if (output.remaining.fetch_sub(1) == 1) finish_file(output);
+  part_done(place, count);
 }
 
-void ArchiveSink::finish_file(Output& output) {
-  output.bulk.reset();
-  output.file.fsync();
-  output.file.close();
+bool ArchiveSink::keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) {
+  const ArchivePlace& place = options_.places[static_cast<size_t>(target)];
+  if (!result_.may_keep() || row_elements_[static_cast<size_t>(target)] > 0) return false;
+  const std::span<std::byte> bytes(scratch, static_cast<size_t>(count * item_sizes_[static_cast<size_t>(target)]));
+  if (!result_.keep(static_cast<size_t>(place.file), bytes, offset_of(target, first))) return false;
+  const int64_t within = place.offset_bytes + first * item_sizes_[static_cast<size_t>(target)];
+  begun_archive(place).writer->keep(static_cast<size_t>(place.storage), within, bytes);
+  part_done(place, count);
+  return true;
+}
+
+void ArchiveSink::part_done(const ArchivePlace& place, int64_t count) {
+  Opened& archive = archive_of(place);
+  if (archive.remaining.fetch_sub(count) != count) return;
+  finish_archive(output(place), archive);
+  result_.done(static_cast<size_t>(place.file), 1);
 }
 
 fs::path ArchiveSink::commit() {
-  std::set<fs::path> folders;
-  for (size_t f = 0; f < outputs_.size(); ++f) {
-    Output& output = outputs_[f];
-    MS_CHECK(output.remaining == 0, output.remaining.load(), " archives of ", options_.files[f].path,
-             " were not written whole");
-    std::call_once(output.begun, [&] {  // one that no target goes to
-      begin_file(f);
-      finish_file(output);
-    });
-    for (fs::path folder = fs::path(options_.files[f].path).parent_path(); !folder.empty();
-         folder = folder.parent_path()) {
-      folders.insert(folder);
-    }
-  }
-  for (const fs::path& folder : folders) core::fsync_directory((directory_->path() / folder).string());
   for (const auto& [name, text] : options_.texts) {
-    core::write_text_atomically((directory_->path() / name).string(), text());
+    result_.write_text((fs::path(options_.folder) / name).string(), text());
   }
-  if (!directory_->commit(options_.folder)) {
-    throw Error(ErrorCode::kInvalidArgument, cat(options_.folder.string(), " is there already; give another folder"));
+  std::vector<std::string> last;
+  for (const auto& [name, text] : options_.pointers) {
+    result_.write_text(name, text);
+    last.push_back(name);
   }
-  committed_ = true;
-  if (options_.committed) options_.committed();
-  return options_.folder;
+  result_.commit(last);
+  return folder();
 }
 
 }  // namespace

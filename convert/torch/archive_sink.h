@@ -1,22 +1,21 @@
 // A folder of files of torch.save, or of files of many such archives, as a ckpt::Sink: what checkpoints of Megatron and
 // of PyTorch DCP are made of.
 //
-// What is in each archive is planned beforehand (torch_writer.h); targets go to places in its storages. The folder is
-// filled under a temporary name and appears whole or not at all; files are made with their first write and durable with
-// their last, so that few are open at a time, and archives come and go within that.
+// What is in each archive is planned beforehand (torch_writer.h); targets go to places in its storages. Files are
+// written through placed_result.h: the folder appears whole or not at all, and few files are open at a time; archives
+// come and go within that.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/sink.h"
-#include "core/io/bulk_writer.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -41,17 +40,18 @@ struct ArchivePlace {
 };
 
 struct ArchiveSinkOptions {
-  std::filesystem::path folder;  // to be made; its parent is made if absent
+  std::filesystem::path root;  // --save-dir: made if absent
+  std::string folder;          // of the files, in the root: "iter_0000100"; empty: the root itself, which is to be made
   std::vector<ArchiveFile> files;
   std::vector<ArchivePlace> places;  // of the targets; what no target fills of a storage is zeros
-  // Small files, by name, written in this order when all archives are there.
+  // Small files of the folder, by name, written in this order when all archives are there.
   std::vector<std::pair<std::string, std::function<std::string()>>> texts;
-  std::optional<core::WritePath> write_path;  // none: the fastest that works there
-  std::function<void()> committed;            // when the folder is there for good; may be empty
+  // Small files of the root that lead to the folder, by name: they appear after it, in this order.
+  std::vector<std::pair<std::string, std::string>> pointers;
+  WriteOptions writing;
 };
 
-// begin() throws kInvalidArgument if the folder exists, kIo if there is not enough space, kUnsupported if
-// the write path does not work there. commit() returns the folder.
+// begin() throws kInvalidArgument if the folder exists, and as PlacedResult::begin. commit() returns the folder.
 std::unique_ptr<ckpt::Sink> make_archive_sink(ArchiveSinkOptions options);
 
 }  // namespace ms::convert

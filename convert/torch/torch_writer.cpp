@@ -59,7 +59,11 @@ TorchWriter::TorchWriter(std::string pickle, std::span<const int64_t> storage_by
 
 void TorchWriter::write(const Output& output, size_t storage, int64_t offset, std::span<const std::byte> bytes) {
   crcs_[storage].add(offset, bytes);
-  output(bytes, layout_.records()[kFirstStorage + storage].at + offset);
+  output(bytes, place_of(storage, offset));
+}
+
+int64_t TorchWriter::place_of(size_t storage, int64_t offset) const {
+  return layout_.records()[kFirstStorage + storage].at + offset;
 }
 
 void TorchWriter::finish(const Output& output) {

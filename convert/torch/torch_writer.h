@@ -48,6 +48,10 @@ class TorchWriter {
   // The bytes [offset, offset + bytes.size()) of a storage. What never comes is taken for zeros, as `output` reads it
   // back where nothing is written. Each byte at most once. Thread-safe.
   void write(const Output& output, size_t storage, int64_t offset, std::span<const std::byte> bytes);
+  // Where a byte of a storage lies, behind the beginning of the archive.
+  int64_t place_of(size_t storage, int64_t offset) const;
+  // Instead of write(): these bytes are there already.
+  void keep(size_t storage, int64_t offset, std::span<const std::byte> bytes) { crcs_[storage].add(offset, bytes); }
   // After all of that: everything besides the storages.
   void finish(const Output& output);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/native_sink.h"
@@ -11,6 +12,7 @@
 #include "convert/huggingface_config.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
+#include "core/io/result_folder.h"
 #include "kernels/bf16.h"
 #include "tests/convert/whole_tensor.h"
 #include "tests/support/temporary_folder.h"
@@ -19,6 +21,7 @@
 namespace ms::convert {
 namespace {
 
+namespace fs = std::filesystem;
 using core::ErrorCode;
 using test::read_file;
 using ::testing::ElementsAre;
@@ -116,6 +119,7 @@ TEST(ConvertTest, DtypeCastsRoundToNearestEvenAndSayso) {
   ConvertOptions asked = options(data("hf_llama_tiny_sharded"), folder / "bf16");
   asked.save_model_type = Format::kHuggingFace;
   asked.dtype = core::DType::kBf16;
+  asked.max_shard_size_bytes = 1'000'000;  // one file
   const ConvertReport report = convert_checkpoint(asked);
   ASSERT_EQ(report.decisions.size(), 1u);
   EXPECT_THAT(report.decisions[0], HasSubstr("from fp32 to bf16"));
@@ -132,6 +136,76 @@ TEST(ConvertTest, DtypeCastsRoundToNearestEvenAndSayso) {
     original.read(from.begin, std::as_writable_bytes(std::span(wide)));
     cast.read(to.begin, std::as_writable_bytes(std::span(narrow)));
     for (size_t e = 0; e < wide.size(); ++e) ASSERT_EQ(narrow[e], kernels::bf16(wide[e]).bits) << from.name << " " << e;
+  }
+}
+
+// transformers splits models with experts by what shares storage in memory: sizes do not tell it.
+TEST(ConvertTest, WithoutMaxShardSizeTheSplitOfTheConfigFolderIsKept) {
+  for (const char* model : {"hf_llama_tiny_sharded", "hf_qwen3_moe_tiny_sharded"}) {
+    const test::TemporaryFolder folder;
+    ConvertOptions asked = options(data(model), folder / "ms");
+    convert_checkpoint(asked);
+    for (const bool from_native : {false, true}) {
+      const std::string to = folder / (from_native ? "back" : "copy");
+      asked = options(from_native ? folder / "ms" : data(model), to);
+      asked.save_model_type = Format::kHuggingFace;
+      if (from_native) asked.hf_cfg_dir = data(model);
+      convert_checkpoint(asked);
+      int files = 0;
+      for (const auto& entry : fs::directory_iterator(data(model))) {
+        const std::string name = entry.path().filename().string();
+        if (!name.starts_with("model")) continue;
+        EXPECT_TRUE(test::read_file(to + "/" + name) == test::read_file(entry.path().string())) << model << " " << name;
+        ++files;
+      }
+      EXPECT_GT(files, 2);
+    }
+    asked.save_dir = folder / "single";
+    asked.max_shard_size_bytes = 100'000'000;
+    convert_checkpoint(asked);
+    EXPECT_TRUE(fs::exists(folder / "single/model.safetensors")) << "what is asked for comes first";
+  }
+}
+
+TEST(ConvertTest, ASecondConversionToTheSameFolderIsRefused) {
+  const test::TemporaryFolder folder;
+  const core::ResultFolder first(folder / "out");
+  for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron, Format::kDcp, Format::kUniversal}) {
+    ConvertOptions asked = options(data("hf_llama_tiny"), folder / "out");
+    asked.save_model_type = to;
+    const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(asked); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+    EXPECT_THAT(thrown.text, HasSubstr("is held by process"));
+    EXPECT_FALSE(fs::exists(folder / "out"));
+  }
+}
+
+TEST(ConvertTest, AFolderThatCannotBeMadeIsAnErrorOfTheMachine) {
+  for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron}) {
+    ConvertOptions asked = options(data("hf_llama_tiny"), "/proc/out");
+    asked.save_model_type = to;
+    const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(asked); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kIo);
+    EXPECT_THAT(thrown.text, HasSubstr("/proc/out"));
+  }
+}
+
+// While it is written nothing lies in the folder, whatever the format and the way of writing.
+TEST(ConvertTest, NothingUnfinishedLiesInTheFolder) {
+  for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron, Format::kMegatronDist, Format::kDcp,
+                          Format::kUniversal}) {
+    const test::TemporaryFolder folder;
+    ConvertOptions asked = options(data("hf_llama_tiny"), folder / "out");
+    asked.save_model_type = to;
+    asked.write_path = core::WritePath::kBuffered;
+    int seen = 0;
+    asked.execute.progress = [&](int64_t, int64_t) {
+      EXPECT_FALSE(fs::exists(folder / "out"));
+      ++seen;
+    };
+    convert_checkpoint(asked);
+    EXPECT_GT(seen, 0);
+    EXPECT_FALSE(fs::exists(folder / "out.msckpt-tmp"));
   }
 }
 

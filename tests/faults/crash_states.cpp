@@ -170,8 +170,14 @@ void CrashDisk::apply(const Call& call) {
       break;
     case CallKind::kRename: {
       const auto [target, target_name] = place_of(call.other);
-      if (target != folder) impossible(call, "a rename into another folder has no rule here");
-      change(*folder, {{{name, nullptr}, {target_name, node}}});
+      if (target == nullptr) impossible(call, "no such folder");
+      if (target == folder) {
+        change(*folder, {{{name, nullptr}, {target_name, node}}});
+        break;
+      }
+      // Each folder's own: file systems keep one of the two names, this keeps either, both or none.
+      change(*target, {{{target_name, node}}});
+      change(*folder, {{{name, nullptr}}});
       break;
     }
     case CallKind::kLink: {

@@ -67,8 +67,22 @@ convert::ConvertOptions conversion(const std::string& from, const test::Temporar
 
 const std::string kHuggingFace = std::string(MS_TEST_DATA) + "/hf_llama_tiny";
 
+// From Hugging Face to a format that lies in a folder which appears whole.
+Work conversion_to(const std::string& name, convert::Format format) {
+  return {core::cat("convert_to_", name), {}, [format](const test::TemporaryFolder& folder) {
+            convert::ConvertOptions options = conversion(kHuggingFace, folder);
+            options.save_model_type = format;
+            convert::convert_checkpoint(options);
+          }};
+}
+
 std::vector<Work> all_work() {
   return {
+      conversion_to("gguf", convert::Format::kGguf),
+      conversion_to("megatron", convert::Format::kMegatron),
+      conversion_to("torch_dist", convert::Format::kMegatronDist),
+      conversion_to("dcp", convert::Format::kDcp),
+      conversion_to("universal", convert::Format::kUniversal),
       {"reshard", write_native, reshard},
       {"convert_to_native",
        {},
@@ -161,7 +175,7 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
         calls = disk.calls();
       }
       EXPECT_EQ(contents(folder / "from"), before);
-      for (const auto& [name, content] : contents(folder / "to")) {
+      for (const auto& [name, content] : contents(folder.path())) {
         EXPECT_EQ(name.find("tmp"), std::string::npos) << name << " is left";
       }
       if (text.empty()) continue;  // the call did not matter

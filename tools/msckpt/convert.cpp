@@ -26,7 +26,7 @@ using core::ErrorCode;
 struct ConvertFlags {
   convert::ConvertOptions options;  // what needs no reading beyond CLI11's
   bool json = false;
-  std::string load_model_type, save_model_type, dtype, max_shard_size = "5GB", target_norm_naming, mg_args;
+  std::string load_model_type, save_model_type, dtype, max_shard_size, target_norm_naming, mg_args;
   LayoutFlags layout;
   WriteFlags write;
 };
@@ -108,7 +108,9 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
   verb.add_option("--name-map", options.name_map,
                   "JSON file with the tensor names of a hf source or result, for a family of your own");
   verb.add_option("--lora", options.lora, "Folder of a PEFT LoRA adapter to merge into the weights");
-  verb.add_option("--max-shard-size", max_shard_size, "Largest file of a hf or hf-bin result (5GB)");
+  verb.add_option("--max-shard-size", max_shard_size,
+                  "Largest file of a hf or hf-bin result, such as 5GB or 500MB (a hf result: as the folder of its "
+                  "config.json is split, else 5GB)");
 }
 
 // Of sources without a family, or with --as-named.
@@ -186,7 +188,9 @@ convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process
     const bool to_gguf = options.save_model_type == convert::Format::kGguf;
     options.dtype = convert::parse_weight_dtype(flags.dtype, "--dtype", to_gguf ? "q8_0" : "");
   }
-  options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
+  if (!flags.max_shard_size.empty()) {
+    options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
+  }
   if (!flags.target_norm_naming.empty()) {
     options.target_norm_naming = convert::parse_norm_naming(flags.target_norm_naming, "--target-norm-naming");
   }
@@ -224,6 +228,9 @@ int run_convert(const ConvertFlags& flags, const Process& process) {
   for (const std::string& decision : report.decisions) core::log_info("msckpt.convert", decision);
   core::log_info("msckpt.convert", cat(options.dry_run ? "would write " : "", report.tensors, " tensors, ",
                                        ckpt::bytes_text(report.bytes), " as ", convert::format_name(report.to)));
+  if (options.resume && !options.dry_run) {
+    core::log_info("msckpt.convert", cat("kept ", ckpt::bytes_text(report.kept_bytes), " of an earlier attempt"));
+  }
   for (const std::string& line : report.carried) core::log_info("msckpt.convert", cat("carried: ", line));
   for (const std::string& line : report.dropped) core::log_info("msckpt.convert", cat("dropped: ", line));
   for (const std::string& line : report.from_flags) core::log_info("msckpt.convert", cat("from flags: ", line));
@@ -249,6 +256,9 @@ Verb add_convert(CLI::App& app) {
                    "Folder to read; its content says the format; - reads the path from stdin")
       ->required();
   add_write_flags(*verb, flags->write, "Folder to make; the path made is printed");
+  verb->add_flag("--resume", flags->options.resume,
+                 "Keep what a killed run of the same command wrote, as far as it is read back with its hash; when "
+                 "stopped, leave what is written (begin anew, leave nothing)");
   add_format_flags(*verb, *flags);
   add_common_layout_flags(*verb, flags->layout, "a ms, mg or dist result");
   verb->add_option("--target-data-parallel-size,--dp", flags->layout.target.data_parallel_size,

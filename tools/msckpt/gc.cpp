@@ -40,8 +40,10 @@ int run_gc(const GcFlags& flags) {
     }
     core::log_info("msckpt.gc", cat(flags.dry_run ? "would remove " : "removed ", report.items.size(),
                                     report.items.size() == 1 ? " directory of " : " directories of ", root, ", ",
-                                    ckpt::bytes_text(freed), "; the newest whole one is ",
-                                    report.newest.empty() ? "absent" : report.newest.filename().string()));
+                                    ckpt::bytes_text(freed), report.native ? "; the newest whole one is " : "",
+                                    !report.native          ? ""
+                                    : report.newest.empty() ? "absent"
+                                                            : report.newest.filename().string()));
     if (flags.json) {
       print_json({{"schema", ckpt::kJsonSchema},
                   {"verb", "gc"},
@@ -62,9 +64,9 @@ int run_gc(const GcFlags& flags) {
 
 Verb add_gc(CLI::App& app) {
   const auto flags = std::make_shared<GcFlags>();
-  CLI::App* verb =
-      add_command(app, "gc", "remove what dead writers left, and generations that a rule gives up", flags->json);
-  add_paths(*verb, flags->paths, "Checkpoint roots");
+  CLI::App* verb = add_command(
+      app, "gc", "remove what dead writers and conversions left, and generations that a rule gives up", flags->json);
+  add_paths(*verb, flags->paths, "Checkpoint roots, or results of convert in any format");
   verb->add_option("--keep-last", flags->retention.keep_last, "Newest generations to keep (all)")
       ->check(CLI::PositiveNumber);
   verb->add_option("--retain-interval", flags->retention.retain_interval,

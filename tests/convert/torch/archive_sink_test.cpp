@@ -31,13 +31,14 @@ class ArchiveSinkTest : public ::testing::Test {
  protected:
   ArchiveSinkOptions options() {
     ArchiveSinkOptions options;
-    options.folder = folder_ / "root/made";
+    options.root = folder_ / "root";
+    options.folder = "made";
     options.files.push_back(
         {"deep/er/a.pt", {{0, {kLarge * 4, 40, 4}, [] { return pickle(); }, {{2, std::string("\0\0\x80\x3f", 4)}}}}});
     options.files.push_back(
         {"b.pt", {{0, {}, [] { return make_pickle([](PickleWriter& p) { p.text("nothing"); }); }, {}}}});
     options.places = {{0, 0, 0, 0, 0}, {0, 0, 1, 8, 0}};
-    options.committed = [this] { ++committed_; };
+    options.pointers.emplace_back("latest", "made");
     return options;
   }
   static std::string pickle() {
@@ -83,13 +84,12 @@ class ArchiveSinkTest : public ::testing::Test {
 
   const test::TemporaryFolder folder_;
   std::vector<float> large_ = counted(kLarge), small_ = counted(3);
-  int committed_ = 0;
 };
 
 TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
   for (const core::WritePath path : {core::WritePath::kBuffered, core::WritePath::kDirect}) {
     ArchiveSinkOptions asked = options();
-    asked.write_path = path;
+    asked.writing.write_path = path;
     try {
       core::choose_write_path(folder_.path().string(), path);
     } catch (const core::Error&) {
@@ -101,8 +101,7 @@ TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
     EXPECT_EQ(read(file, "small"), (std::vector<float>{0, 0, 1, 2, 3, 0, 0, 0, 0, 0}));
     EXPECT_EQ(read(file, "number"), std::vector<float>{1});
     EXPECT_EQ(TorchFile(folder_ / "root/made/b.pt").root().text(), "nothing");
-    EXPECT_EQ(committed_, 1);
-    committed_ = 0;
+    EXPECT_EQ(test::read_file(folder_ / "root/latest"), "made");
     fs::remove_all(folder_ / "root");
   }
 }
@@ -110,7 +109,7 @@ TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
 // Of a file of two: the first without targets, the second a transposed matrix; and a text behind them.
 TEST_F(ArchiveSinkTest, ArchivesSideBySide) {
   ArchiveSinkOptions asked;
-  asked.folder = folder_ / "made";
+  asked.root = folder_ / "made";
   const auto tensor = [](core::Dims shape) {
     return make_pickle([&](PickleWriter& p) {
       p.dict([&] {
@@ -151,7 +150,7 @@ TEST_F(ArchiveSinkTest, AFolderThatIsThereStays) {
   const auto sink = make_archive_sink(options());
   EXPECT_EQ(test::code_of([&] { write(*sink); }), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(fs::is_empty(folder_ / "root/made"));
-  EXPECT_EQ(committed_, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "root/latest"));
 }
 
 TEST_F(ArchiveSinkTest, WithoutCommitNothingStays) {
@@ -160,9 +159,9 @@ TEST_F(ArchiveSinkTest, WithoutCommitNothingStays) {
     const ckpt::ShardTable table = targets();
     sink->begin({}, table);
     sink->write(0, 0, kLarge, bytes_of(large_));
-    EXPECT_TRUE(fs::exists(folder_ / "root"));
+    EXPECT_FALSE(fs::exists(folder_ / "root")) << "nothing unfinished lies in it";
   }
-  EXPECT_TRUE(fs::is_empty(folder_.path())) << "nor the folder around it";
+  EXPECT_TRUE(fs::is_empty(folder_.path())) << "nor what is beside it";
 }
 
 TEST_F(ArchiveSinkTest, ASickDiskLeavesNothing) {
@@ -170,21 +169,18 @@ TEST_F(ArchiveSinkTest, ASickDiskLeavesNothing) {
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
     int failures = 0;
     for (int nth = 0; nth < 16; ++nth) {
-      committed_ = 0;
       try {
         const test::SickDisk disk(kind, nth, ENOSPC);
         write(*make_archive_sink(options()));
       } catch (const core::Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
-        EXPECT_EQ(committed_, 0);
         ++failures;
       }
       if (fs::exists(folder_ / "root/made")) {  // all of it
         EXPECT_TRUE(read(TorchFile(folder_ / "root/made/deep/er/a.pt"), "large") == large_);
-        fs::remove_all(folder_ / "root/made");
       }
-      EXPECT_TRUE(!fs::exists(folder_ / "root") || fs::is_empty(folder_ / "root"));
       fs::remove_all(folder_ / "root");
+      EXPECT_TRUE(fs::is_empty(folder_.path()));
     }
     EXPECT_GT(failures, 0) << static_cast<int>(kind);
   }
