@@ -14,7 +14,7 @@ namespace ms::core {
 struct TransformerConfig {
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
-  int64_t ffn_hidden_size = 0;  // 0: 4 * hidden_size, or 8/3 of it rounded up to 64 with swiglu
+  int64_t ffn_hidden_size = 0;  // 0: 4 * hidden_size, with swiglu 8/3 of it rounded down to a multiple of 64
   int64_t num_attention_heads = 0;
   bool group_query_attention = false;   // Megatron wants the switch beside the number
   int64_t num_query_groups = 1;         // key/value heads when group_query_attention, else num_attention_heads
@@ -85,11 +85,11 @@ struct TransformerConfig {
     field("num_layers", &C::num_layers, "Transformer layers");
     field("hidden_size", &C::hidden_size, "Width of the residual stream");
     field("ffn_hidden_size", &C::ffn_hidden_size,
-          "Width of the MLP; 0: 4 x hidden (with --swiglu 8/3 x, rounded up to 64)");
+          "Width of the MLP; 0: 4 x hidden, with --swiglu 8/3 x hidden rounded down to a multiple of 64");
     field("num_attention_heads", &C::num_attention_heads, "Query heads");
     field("group_query_attention", &C::group_query_attention, "Share key/value heads among query heads");
     field("num_query_groups", &C::num_query_groups, "Key/value heads, with --group-query-attention");
-    field("kv_channels", &C::kv_channels, "Head size; 0: hidden / heads");
+    field("kv_channels", &C::kv_channels, "Head size; 0: hidden / heads, which must divide");
     field("max_position_embeddings", &C::max_position_embeddings, "Longest sequence of the model; 0: --seq-length");
     field("vocab_size", &C::vocab_size, "True vocabulary size; 0: the tokenizer's");
     field("make_vocab_size_divisible_by", &C::make_vocab_size_divisible_by,
