@@ -36,6 +36,8 @@ constexpr Kind kKinds[] = {
      "events far from all others stretch the span; msprof slice --time-range leaves them out"},
     {"suspicious_dur", Severity::kError, "impossible durations; a few such events can be most of the device time"},
     {"no_partner", Severity::kError, "the profiler dropped launches or kernels: numbers are lower bounds"},
+    {"launched_before", Severity::kError,
+     "kernels launched before the recording began: they count in the step in which they run, whose times are too high"},
     {"short_row", Severity::kError, "rows of a table with too few or too many cells were left out"},
     {"overlapping_slices", Severity::kInfo, "slices of one thread that overlap without nesting; all are kept"},
     {"control_characters", Severity::kInfo, "names with raw control characters; they are kept"},

@@ -1,6 +1,7 @@
 #include "profile/sections.h"
 
 #include "core/error.h"
+#include "profile/analysis/comm_detail.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_job.h"
 #include "profile/report/json_sections.h"
@@ -65,9 +66,18 @@ void pop_of_job(const JobInput& in, Results& out) {
 }
 void findings_of_job(const JobInput& in, Results& out) {
   const Imbalance& even = out.set(imbalance(in.ranks, in.pool));
-  Findings findings = find_losses(in.ranks, even, in.pool);
-  blame_waiting(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>(), out.get<Pipeline>(), findings);
-  out.set(std::move(findings));
+  std::vector<const IdleReasons*> idle;
+  for (const RankResults& rank : out.ranks) idle.push_back(&rank.at<IdleReasons>());
+  Losses losses = find_losses(in.ranks, idle, even, in.pool);
+  blame_waiting(in.ranks, out.at<MatchedComms>(), out.at<CrossRank>(), out.get<Pipeline>(), losses.findings);
+  for (Finding& finding : losses.findings) {
+    if (finding.kind != FindingKind::kExposedCommunication) continue;
+    if (std::string detail = largest_communication(in.ranks, out.at<CrossRank>()); !detail.empty()) {
+      finding.detail = std::move(detail);
+    }
+  }
+  out.set(losses.time);
+  out.set(std::move(losses.findings));
 }
 
 }  // namespace
@@ -114,6 +124,11 @@ const Section kQueues = {.name = "queue_length",
                          .write_rank = write_queue_length};
 const Section kIdle = {
     .name = "idle", .needs = {}, .analyse_rank = idle_of_rank, .tables = {idle_table}, .write_rank = write_idle};
+const Section kIdleCauses = {.name = "idle_causes",
+                             .needs = {},
+                             .analyse_rank = of_devices<rank_idle_reasons>,
+                             .tables = {idle_causes_table},
+                             .write_rank = write_idle_causes};
 const Section kMemory = {.name = "memory",
                          .needs = {},
                          .analyse_rank = of_devices<memory_use>,
@@ -148,16 +163,16 @@ const Section kPop = {.name = "pop",
                       .tables = {pop_table, useful_table},
                       .write_job = write_pop};
 const Section kFindings = {.name = "findings",
-                           .needs = {&kCrossRank, &kPipeline},
+                           .needs = {&kCrossRank, &kPipeline, &kIdleCauses},
                            .analyse_job = findings_of_job,
                            .write_job = write_findings,
                            .csv_name = "findings.csv",
                            .csv = findings_csv};
 
 const Sections& every() {
-  static const Sections kEvery = {&kFacts,    &kBreakdown, &kPerStep,  &kKernelTypes, &kKernels, &kOperators,
-                                  &kLaunches, &kQueues,    &kIdle,     &kMemory,      &kSteps,   &kCrossRank,
-                                  &kRanks,    &kLinks,     &kPipeline, &kPop,         &kFindings};
+  static const Sections kEvery = {&kFacts,     &kBreakdown, &kPerStep, &kKernelTypes, &kKernels, &kOperators,
+                                  &kLaunches,  &kQueues,    &kIdle,    &kIdleCauses,  &kMemory,  &kSteps,
+                                  &kCrossRank, &kRanks,     &kLinks,   &kPipeline,    &kPop,     &kFindings};
   return kEvery;
 }
 

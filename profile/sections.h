@@ -2,9 +2,9 @@
 //
 // A new section is a file in analysis/ that computes a type of its own, its tables and JSON in report/, and a row here.
 // Results hold, of each rank: Facts, Breakdown (none without device events), PerStep, vectors of KernelType, KernelRow,
-// OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (none without pairs), MemoryUse, RankSteps, a
-// vector of AscendStep; of the job: ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop (where there are),
-// Imbalance, Findings.
+// OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (none without pairs), IdleReasons, MemoryUse,
+// RankSteps, a vector of AscendStep; of the job: ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop (where there
+// are), Imbalance, JobTime, Findings.
 #pragma once
 
 #include "profile/analysis/ascend_steps.h"
@@ -22,7 +22,7 @@
 namespace ms::profile::sections {
 
 extern const Section kFacts, kBreakdown, kPerStep, kKernelTypes, kKernels, kOperators, kLaunches, kQueues, kIdle,
-    kMemory, kSteps;
+    kIdleCauses, kMemory, kSteps;
 extern const Section kTensorboardSteps;  // on demand only
 extern const Section kCrossRank;         // what ranks and links are computed from
 extern const Section kRanks, kLinks, kPipeline, kPop, kFindings;

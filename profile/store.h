@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -167,8 +168,9 @@ struct RankTrace {
   int64_t first_ts = 0, last_end = 0;             // of events; set by find_bounds
   std::string meta;                               // of our recorder (FORMAT.md), JSON text; empty: recorded by another
   std::shared_ptr<const ClassRules> class_rules;  // of the user (class_rules.h); null: none
-  bool keep_file_order = false;                   // fill Events::file_order, for who sorts less stably than we
-  bool begins_with_slice = false;                 // the first event of its JSON is in `events`
+  std::shared_ptr<const std::regex> step_annotation;  // of the user: which annotations are steps; null: ours
+  bool keep_file_order = false;                       // fill Events::file_order, for who sorts less stably than we
+  bool begins_with_slice = false;                     // the first event of its JSON is in `events`
 
   Side side(size_t event) const { return categories[events.category[event]].side; }
   // The index of a category, added if it is new. At most 256: further ones share the last.

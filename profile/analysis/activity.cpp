@@ -125,8 +125,8 @@ class Links {
       const int64_t r = cross.clocks.ranks[receive.rank].to_reference(receive.start);
       const int64_t received = r + (receive.end - receive.start);
       Link& link = links_[{send.rank, receive.rank}];
-      link.returned_before |= sent + kRounding <= r;
-      link.waited |= s < r && r < sent;
+      if (sent + kRounding <= r) ++link.returned_before;
+      if (s < r && r < sent) ++link.waited;
       link.apart |= std::abs(received - sent) > kRounding;
       const int64_t transfer = std::max<int64_t>(0, std::min(sent, received) - std::max(s, r));
       const auto [best, added] = link.transfers.try_emplace(message.bytes, transfer);
@@ -140,18 +140,20 @@ class Links {
     }
   }
 
-  // Whether senders wait for their receivers: no send returned before its receiver came, and either some sender was
-  // seen to wait, or all ended together with their receivers.
+  // Whether senders wait for their receivers: of the sends whose receiver came later almost none returned before it
+  // came; without any such, all ended together with their receivers. A start may be written late on a busy machine.
   bool synchronous(const CommInstance& message) const {
     const Link& link = of(message);
-    return !link.returned_before && (link.waited || !link.apart);
+    if (link.waited + link.returned_before > 0) return link.waited > 4 * link.returned_before;
+    return !link.apart;
   }
   // The shortest time in which the link carried as many bytes.
   int64_t best_transfer(const CommInstance& message) const { return of(message).transfers.at(message.bytes); }
 
  private:
   struct Link {
-    bool returned_before = false, waited = false, apart = false;
+    int64_t returned_before = 0, waited = 0;
+    bool apart = false;
     std::map<int64_t, int64_t> transfers;  // by bytes
   };
   const Link& of(const CommInstance& message) const {

@@ -1,6 +1,7 @@
 #include "profile/analysis/blame.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "core/error.h"
@@ -25,9 +26,11 @@ uint32_t largest_of(const Sums& sums) {
 
 // Exposed communication of all ranks by what caused it.
 struct Causes {
-  Sums waiting, bubble, data, saving;  // by the rank that was waited for
-  Sums computing;                      // of waiting: for what computes
-  std::map<std::pair<uint32_t, uint32_t>, int64_t> links;
+  Sums waiting, bubble, data, saving;                   // by the rank that was waited for
+  Sums computing;                                       // of waiting: for what computes
+  std::map<std::pair<uint32_t, uint32_t>, Sums> links;  // by the rank that stood still
+  Sums charged;                                         // of each rank's exposed communication: all but transfers
+  Sums exposed;
 };
 
 class Follower {
@@ -38,7 +41,9 @@ class Follower {
   Causes run() {
     for (waiting_ = 0; waiting_ < activities_.size(); ++waiting_) {
       for (const Activity& a : activities_[waiting_].activities) {
-        if (a.doing == Doing::kCommunicating) follow_comm(waiting_, a.comm, a.start, a.end, 0);
+        if (a.doing != Doing::kCommunicating) continue;
+        causes_.exposed[waiting_] += a.end - a.start;
+        follow_comm(waiting_, a.comm, a.start, a.end, 0);
       }
     }
     return std::move(causes_);
@@ -52,7 +57,7 @@ class Follower {
     if (ready > start && comm.waits_for != rank && hops < 2 * activities_.size()) {
       follow(comm.waits_for, start, ready, hops + 1);
     }
-    if (comm.message) causes_.links[{comm.source, comm.destination}] += end - ready;
+    if (comm.message) causes_.links[{comm.source, comm.destination}][waiting_] += end - ready;
   }
 
   // What `rank` did in [start, end) while waiting_ waited for it.
@@ -66,13 +71,16 @@ class Follower {
           break;
         case Doing::kLoadingData:
           causes_.data[rank] += to - from;
+          causes_.charged[waiting_] += to - from;
           break;
         case Doing::kSaving:
           causes_.saving[rank] += to - from;
+          causes_.charged[waiting_] += to - from;
           break;
         case Doing::kComputing:
         case Doing::kCopying:
         case Doing::kIdle:
+          causes_.charged[waiting_] += to - from;
           if (stages_[rank] != stages_[waiting_]) {
             causes_.bubble[rank] += to - from;
             break;
@@ -90,39 +98,57 @@ class Follower {
   Causes causes_;
 };
 
-std::string why_late(const CrossRank& cross, const Causes& causes, uint32_t index) {
-  const int rank = cross.ranks[index];
+std::string ms(int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3f ms", static_cast<double>(ns) * 1e-6);
+  return text;
+}
 
-  for (const SlowRank& slow : cross.slow_ranks) {
-    if (slow.rank != rank) continue;
-    const auto ms = static_cast<double>(slow.more_ns / 1000) * 1e-3;
-    switch (slow.cause) {
-      case SlowCause::kComputing:
-        return cat("it computes ", ms, " ms longer than the median rank",
-                   slow.kernel.empty() ? "" : cat(", mostly in ", slow.kernel.substr(0, 60)));
-      case SlowCause::kHostWait:
-        return cat("its device waits ", ms, " ms longer for the host");
-      case SlowCause::kOwnWaiting:
-        return cat("it waits ", ms, " ms longer itself, for another group");
-      case SlowCause::kUnknown:
-        return "why is not in the traces";
-    }
+// ", mostly in aten::tanh (12.345 ms more)"
+std::string mostly_in(const SlowRank& slow) {
+  return slow.kernel.empty() ? std::string()
+                             : cat(", mostly in ", slow.kernel, " (", ms(slow.kernel_more_ns), " more)");
+}
+
+std::string why(const SlowRank& slow) {
+  switch (slow.cause) {
+    case SlowCause::kComputing:
+      return cat("it computes ", ms(slow.more_ns), " longer than the median rank", mostly_in(slow));
+    case SlowCause::kHostWait:
+      return cat("its device waits ", ms(slow.more_ns), " longer for the host");
+    case SlowCause::kOwnWaiting:
+      return cat("it waits ", ms(slow.more_ns), " longer itself, for another group");
+    case SlowCause::kUnknown:
+      break;
   }
-  // Not late often, but then for long?
+  return "why is not in the traces";
+}
+
+std::string why_late(const std::vector<RankDevices>& ranks, const CrossRank& cross, const Causes& causes,
+                     uint32_t index) {
+  for (const SlowRank& slow : cross.slow_ranks) {
+    if (slow.rank == cross.ranks[index]) return why(slow);
+  }
+  // Not last often at collectives, but late to messages, or late for long?
   constexpr int64_t kOneIn = 3;
   const int64_t blame = causes.waiting.at(index);
   if (kOneIn * blame < sum_of(causes.waiting)) return "no rank is late more often than by chance";
   const auto computing = causes.computing.find(index);
   const bool computes = computing != causes.computing.end() && 2 * computing->second > blame;
-  return cat("meanwhile it ", computes ? "computes" : "is idle");
+  if (!computes) return "meanwhile it is idle";
+  const SlowRank slow = explain_late(ranks, cross, cross.ranks[index]);
+  return slow.cause == SlowCause::kComputing && 2 * slow.more_ns > blame / static_cast<int64_t>(ranks.size())
+             ? why(slow)
+             : "meanwhile it computes";
 }
 
-std::string why_bubble(const Pipeline& pipeline, int rank) {
+std::string why_bubble(const std::vector<RankDevices>& ranks, const CrossRank& cross, const Pipeline& pipeline,
+                       int rank) {
   int64_t sum = 0;
   for (const auto& [other, row] : pipeline.by_rank) sum += row.computing;
   const int64_t more = pipeline.by_rank.at(rank).computing - sum / static_cast<int64_t>(pipeline.by_rank.size());
   if (more <= 0 || pipeline.imbalance <= pipeline.transfer_and_gaps) return "the stages are even";
-  return cat("its stage computes ", static_cast<double>(more / 1000) * 1e-3, " ms more than the average");
+  return cat("its stage computes ", ms(more), " more than the average", mostly_in(explain_late(ranks, cross, rank)));
 }
 
 }  // namespace
@@ -145,6 +171,7 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
   const Causes causes = Follower(activities(ranks, comms, cross), stages).run();
 
   int64_t left = exposed->lost_ns;
+  Sums charged = causes.charged;
   std::vector<Finding> found;
   const auto take = [&](FindingKind kind, int64_t ns, int worst, int64_t worst_ns, std::string detail) {
     ns = std::min(ns, left);
@@ -154,17 +181,22 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
   if (sum_of(causes.waiting) > 0) {
     const uint32_t late = largest_of(causes.waiting);
     take(FindingKind::kWaiting, sum_of(causes.waiting), cross.ranks[late], causes.waiting.at(late),
-         why_late(cross, causes, late));
+         why_late(ranks, cross, causes, late));
   }
   if (sum_of(causes.bubble) > 0) {
     const uint32_t stage = largest_of(causes.bubble);
     take(FindingKind::kPipelineBubble, sum_of(causes.bubble), cross.ranks[stage], causes.bubble.at(stage),
-         why_bubble(*pipeline, cross.ranks[stage]));
+         why_bubble(ranks, cross, *pipeline, cross.ranks[stage]));
   }
   for (const SlowLink& slow : cross.slow_links) {
-    for (const auto& [ends, ns] : causes.links) {
+    for (const auto& [ends, by_rank] : causes.links) {
       if (cross.ranks[ends.first] != slow.source || cross.ranks[ends.second] != slow.destination) continue;
-      const auto lost = static_cast<int64_t>(static_cast<double>(ns) * (1 - slow.of_median));
+      int64_t lost = 0;
+      for (const auto& [rank, ns] : by_rank) {
+        const auto part = static_cast<int64_t>(static_cast<double>(ns) * (1 - slow.of_median));
+        charged[rank] += part;
+        lost += part;
+      }
       if (lost <= 0) continue;
       take(FindingKind::kSlowLink, lost, slow.source, lost,
            cat(slow.source, " to ", slow.destination, " carries ",
@@ -187,6 +219,14 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
   }
   exposed->share = per_ns * static_cast<double>(left);
   exposed->lost_ns = left;
+  // What is left of each rank's, so that the worst is no more than all.
+  exposed->worst_ns = 0;
+  for (const auto& [rank, ns] : causes.exposed) {
+    const int64_t own = std::min(left, ns - charged[rank]);
+    if (own <= exposed->worst_ns) continue;
+    exposed->worst_ns = own;
+    exposed->worst_rank = cross.ranks[rank];
+  }
   std::erase_if(findings,
                 [](const Finding& finding) { return finding.lost_ns <= 0 || finding.kind == FindingKind::kImbalance; });
   findings.insert(findings.end(), found.begin(), found.end());

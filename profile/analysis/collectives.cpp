@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "profile/analysis/input_dims.h"
 
 namespace ms::profile {
 namespace {
@@ -48,9 +49,55 @@ struct Found {
   int source = -1, destination = -1;
 };
 
+// "[[64, 256]]" and "[\"float\"]": bytes of all tensors; -1: not known.
+int64_t bytes_of_inputs(const RankTrace& trace, const Details& details) {
+  if (details.dims == 0 || details.types == 0) return -1;
+  const std::optional<std::vector<Dims>> dims = parse_dims(trace.names[details.dims]);
+  const std::string& types = trace.names[details.types];
+  const size_t from = types.find('"'), to = types.find('"', from + 1);
+  if (!dims || from == std::string::npos || to == std::string::npos) return -1;
+  const int64_t size = element_bytes(types.substr(from + 1, to - from - 1));
+  double bytes = 0;
+  for (const Dims& tensor : *dims) {
+    double elements = static_cast<double>(size);
+    for (const int64_t extent : tensor) elements *= static_cast<double>(extent);
+    bytes += elements;
+  }
+  constexpr double kMost = 1e15;
+  return size > 0 && bytes < kMost ? static_cast<int64_t>(bytes) : -1;
+}
+
+// gloo:send does not name its peer; the operator that called it does (c10d::send, on the same thread, just before).
+class HostPeers {
+ public:
+  HostPeers(const RankTrace& trace, const DeviceView& view) : trace_(trace) {
+    for (size_t i = 0; view.on_host && i < trace.events.size(); ++i) {
+      if (trace.events.comm[i] != 0) {
+        calls_[{trace.events.lane[i], trace.names[trace.comms[trace.events.comm[i]].op]}].push_back(i);
+      }
+    }
+  }
+  // type: "send" or "recv". -1: not known.
+  int32_t of(uint32_t event, const std::string& type) const {
+    const auto calls = calls_.find({trace_.events.lane[event], type});
+    if (calls == calls_.end()) return -1;
+    const int64_t ts = trace_.events.ts[event];
+    auto after = std::partition_point(calls->second.begin(), calls->second.end(),
+                                      [&](size_t call) { return trace_.events.ts[call] <= ts; });
+    if (after == calls->second.begin()) return -1;
+    const CommArgs& comm = trace_.comms[trace_.events.comm[*--after]];
+    return type == "send" ? comm.destination : comm.source;
+  }
+
+ private:
+  const RankTrace& trace_;
+  std::map<std::pair<uint16_t, std::string>, std::vector<size_t>> calls_;  // by lane and type, in order of time
+};
+
 std::vector<Found> communication_of(const RankTrace& trace, const DeviceView& view, uint32_t rank) {
   std::vector<Found> out;
   std::unordered_map<NameId, std::string> types;  // by name of the event
+  const HostPeers peers(trace, view);
   for (const DeviceEvent& device : view.devices) {
     if (device.device_class != DeviceClass::kCommunication) continue;
     const Events& events = trace.events;
@@ -77,6 +124,13 @@ std::vector<Found> communication_of(const RankTrace& trace, const DeviceView& vi
       found.comms_id = comm.comms_id;
       found.source = comm.source;
       found.destination = comm.destination;
+    } else if (view.on_host) {
+      found.bytes = bytes_of_inputs(trace, trace.details[events.details[device.event]]);
+      if (found.type == "send" || found.type == "recv") {
+        const int32_t peer = peers.of(device.event, found.type);
+        found.source = found.type == "send" ? trace.rank : peer;
+        found.destination = found.type == "send" ? peer : trace.rank;
+      }
     } else if (const auto ascend = ascend_name(trace.names[name])) {
       found.group = ascend->group;
       found.sequence = ascend->number;
@@ -117,10 +171,14 @@ int64_t unix_time(const RankTrace& trace, int64_t ts) {
 
 int64_t element_bytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, int64_t> kNames[] = {
-      {"Float", 4}, {"Half", 2},  {"BFloat16", 2}, {"Double", 8}, {"Long", 8},         {"Int", 4},
-      {"Short", 2}, {"Byte", 1},  {"Char", 1},     {"Bool", 1},   {"ComplexFloat", 8}, {"ComplexDouble", 16},
-      {"INT8", 1},  {"INT16", 2}, {"INT32", 4},    {"INT64", 8},  {"FP16", 2},         {"FP32", 4},
-      {"BFP16", 2}, {"UINT8", 1}, {"UINT64", 8},   {"FP64", 8}};
+      {"Float", 4},         {"float", 4},          {"double", 8}, {"c10::BFloat16", 2},
+      {"c10::Half", 2},     {"long int", 8},       {"long", 8},   {"int", 4},
+      {"unsigned char", 1}, {"signed char", 1},    {"bool", 1},   {"Half", 2},
+      {"BFloat16", 2},      {"Double", 8},         {"Long", 8},   {"Int", 4},
+      {"Short", 2},         {"Byte", 1},           {"Char", 1},   {"Bool", 1},
+      {"ComplexFloat", 8},  {"ComplexDouble", 16}, {"INT8", 1},   {"INT16", 2},
+      {"INT32", 4},         {"INT64", 8},          {"FP16", 2},   {"FP32", 4},
+      {"BFP16", 2},         {"UINT8", 1},          {"UINT64", 8}, {"FP64", 8}};
   for (const auto& [name, size] : kNames) {
     if (dtype == name) return size;
   }
@@ -144,6 +202,14 @@ std::string comm_type(std::string_view text) {
     if (word.find(part) != std::string::npos) return type;
   }
   return {};
+}
+
+std::vector<CommCall> communication_calls(const RankTrace& trace, const DeviceView& view) {
+  std::vector<CommCall> out;
+  for (Found& found : communication_of(trace, view, 0)) {
+    out.push_back({found.part.event, std::move(found.type), std::move(found.group), found.bytes});
+  }
+  return out;
 }
 
 MatchedComms match_comms(const std::vector<RankDevices>& ranks) {

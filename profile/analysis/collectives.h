@@ -40,6 +40,14 @@ struct MatchedComms {
 // (group, type, bytes, k-th in order); (group, type, k-th).
 MatchedComms match_comms(const std::vector<RankDevices>& ranks);
 
+// One call of a communicator, as its own trace tells it.
+struct CommCall {
+  uint32_t event = 0;
+  std::string type, group;
+  int64_t bytes = -1;  // of the rank's input; -1: unknown
+};
+std::vector<CommCall> communication_calls(const RankTrace& trace, const DeviceView& view);
+
 // allreduce for "_allreduce_base", "AllReduce", "hcom_allReduce__586_0_1", ...; empty if the text tells nothing.
 std::string comm_type(std::string_view text);
 // Bytes of an element by Kineto's or our name of the type; 0: unknown.

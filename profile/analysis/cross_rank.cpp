@@ -50,6 +50,82 @@ int64_t median_of(std::vector<int64_t> values) {
   return *middle;
 }
 
+void explain_computing(const std::vector<RankDevices>& ranks, const RankDevices& mine, SlowRank& slow) {
+  const auto sums = [](const RankDevices& rank) {
+    std::map<std::string, int64_t> out;
+    for (const DeviceEvent& device : rank.view->devices) {
+      if (device.device_class != DeviceClass::kComputation) continue;
+      out[rank.trace->names[rank.trace->events.name[device.event]]] += rank.trace->events.dur[device.event];
+    }
+    return out;
+  };
+  std::vector<std::map<std::string, int64_t>> others;
+  for (const RankDevices& rank : ranks) {
+    if (rank.trace->rank != slow.rank) others.push_back(sums(rank));
+  }
+  int64_t most = 0;
+  for (const auto& [name, sum] : sums(mine)) {
+    std::vector<int64_t> theirs;  // 0 where a rank has no such kernel
+    for (const auto& other : others) {
+      const auto found = other.find(name);
+      theirs.push_back(found == other.end() ? 0 : found->second);
+    }
+    const int64_t usual = median_of(std::move(theirs));
+    if (sum - usual <= most) continue;
+    most = sum - usual;
+    slow.kernel = name;
+    slow.kernel_ratio = usual > 0 ? static_cast<double>(sum) / static_cast<double>(usual) : 0;
+    slow.kernel_more_ns = most;
+  }
+}
+
+}  // namespace
+
+SlowRank explain_late(const std::vector<RankDevices>& ranks, const CrossRank& cross, int rank_number) {
+  SlowRank slow;
+  slow.rank = rank_number;
+  struct Amounts {
+    int64_t computing = 0, host_wait = 0, waiting = 0;
+  };
+  const auto waits_of = [&cross](int rank) {
+    const auto waits = cross.by_rank.find(rank);
+    return waits == cross.by_rank.end() ? int64_t{0} : waits->second.wait;
+  };
+  std::vector<Amounts> others;
+  Amounts own;
+  const RankDevices* mine = nullptr;
+  for (const RankDevices& rank : ranks) {
+    Amounts amounts;
+    amounts.computing = time_of(*rank.trace, *rank.view, DeviceClass::kComputation).length();
+    for (const StreamIdle& idle : stream_idle(*rank.trace, *rank.view)) {
+      amounts.host_wait += idle.ns[static_cast<size_t>(IdleKind::kHostWait)];
+    }
+    amounts.waiting = waits_of(rank.trace->rank);
+    if (rank.trace->rank == slow.rank) {
+      own = amounts;
+      mine = &rank;
+    } else {
+      others.push_back(amounts);
+    }
+  }
+  const auto more = [&](int64_t Amounts::*what) {
+    std::vector<int64_t> values;
+    for (const Amounts& amounts : others) values.push_back(amounts.*what);
+    return own.*what - median_of(std::move(values));
+  };
+  const std::tuple<int64_t, SlowCause> causes[] = {{more(&Amounts::computing), SlowCause::kComputing},
+                                                   {more(&Amounts::host_wait), SlowCause::kHostWait},
+                                                   {more(&Amounts::waiting), SlowCause::kOwnWaiting}};
+  const auto most = std::max_element(std::begin(causes), std::end(causes),
+                                     [](auto& a, auto& b) { return std::get<0>(a) < std::get<0>(b); });
+  if (std::get<0>(*most) <= 0) return slow;
+  std::tie(slow.more_ns, slow.cause) = *most;
+  if (slow.cause == SlowCause::kComputing && mine != nullptr) explain_computing(ranks, *mine, slow);
+  return slow;
+}
+
+namespace {
+
 class Analysis {
  public:
   Analysis(const std::vector<RankDevices>& ranks, const MatchedComms& comms, AlignMode mode)
@@ -182,79 +258,17 @@ class Analysis {
       slow.p_value =
           binomial_tail(waits.times_last, waits.instances, chance[rank] / static_cast<double>(waits.instances));
       if (slow.p_value < kChance && slow.blame_share >= kShare) {
-        explain(slow);
+        const SlowRank why = explain_late(ranks_, out_, rank);
+        slow.cause = why.cause;
+        slow.more_ns = why.more_ns;
+        slow.kernel = why.kernel;
+        slow.kernel_ratio = why.kernel_ratio;
+        slow.kernel_more_ns = why.kernel_more_ns;
         out_.slow_ranks.push_back(std::move(slow));
       }
     }
     std::stable_sort(out_.slow_ranks.begin(), out_.slow_ranks.end(),
                      [](const SlowRank& a, const SlowRank& b) { return a.blame > b.blame; });
-  }
-
-  void explain(SlowRank& slow) const {
-    struct Amounts {
-      int64_t computing = 0, host_wait = 0, waiting = 0;
-    };
-    std::vector<Amounts> others;
-    Amounts own;
-    const RankDevices* mine = nullptr;
-    for (const RankDevices& rank : ranks_) {
-      Amounts amounts;
-      amounts.computing = time_of(*rank.trace, *rank.view, DeviceClass::kComputation).length();
-      for (const StreamIdle& idle : stream_idle(*rank.trace, *rank.view)) {
-        amounts.host_wait += idle.ns[static_cast<size_t>(IdleKind::kHostWait)];
-      }
-      amounts.waiting = out_.by_rank.at(rank.trace->rank).wait;
-      if (rank.trace->rank == slow.rank) {
-        own = amounts;
-        mine = &rank;
-      } else {
-        others.push_back(amounts);
-      }
-    }
-    const auto more = [&](int64_t Amounts::*what) {
-      std::vector<int64_t> values;
-      for (const Amounts& amounts : others) values.push_back(amounts.*what);
-      return own.*what - median_of(std::move(values));
-    };
-    const std::tuple<int64_t, SlowCause> causes[] = {{more(&Amounts::computing), SlowCause::kComputing},
-                                                     {more(&Amounts::host_wait), SlowCause::kHostWait},
-                                                     {more(&Amounts::waiting), SlowCause::kOwnWaiting}};
-    const auto most = std::max_element(std::begin(causes), std::end(causes),
-                                       [](auto& a, auto& b) { return std::get<0>(a) < std::get<0>(b); });
-    if (std::get<0>(*most) <= 0) return;
-    std::tie(slow.more_ns, slow.cause) = *most;
-    if (slow.cause == SlowCause::kComputing && mine != nullptr) explain_computing(*mine, slow);
-  }
-
-  void explain_computing(const RankDevices& mine, SlowRank& slow) const {
-    struct Mean {
-      int64_t sum = 0, count = 0;
-    };
-    const auto means = [](const RankDevices& rank) {
-      std::map<std::string, Mean> out;
-      for (const DeviceEvent& device : rank.view->devices) {
-        if (device.device_class != DeviceClass::kComputation) continue;
-        Mean& mean = out[rank.trace->names[rank.trace->events.name[device.event]]];
-        mean.sum += rank.trace->events.dur[device.event];
-        ++mean.count;
-      }
-      return out;
-    };
-    std::map<std::string, std::vector<int64_t>> others;
-    for (const RankDevices& rank : ranks_) {
-      if (rank.trace->rank == slow.rank) continue;
-      for (const auto& [name, mean] : means(rank)) others[name].push_back(mean.sum / mean.count);
-    }
-    int64_t most = 0;
-    for (const auto& [name, mean] : means(mine)) {
-      const auto found = others.find(name);
-      if (found == others.end()) continue;
-      const int64_t usual = median_of(found->second), extra = mean.sum - usual * mean.count;
-      if (extra <= most || usual <= 0) continue;
-      most = extra;
-      slow.kernel = name;
-      slow.kernel_ratio = static_cast<double>(mean.sum) / static_cast<double>(mean.count) / static_cast<double>(usual);
-    }
   }
 
   void find_slow_links() {

@@ -38,9 +38,10 @@ struct SlowRank {
   int64_t times_last = 0, instances = 0, blame = 0;
   double p_value = 1, blame_share = 0;
   SlowCause cause = SlowCause::kUnknown;
-  int64_t more_ns = 0;  // than the median rank, of what the cause names
-  std::string kernel;   // computing: the kernel that adds most, and by how much its mean is longer
-  double kernel_ratio = 0;
+  int64_t more_ns = 0;      // than the median rank, of what the cause names
+  std::string kernel;       // computing: the kernel that adds most
+  double kernel_ratio = 0;  // its time by the median of the others; 0: they have no such kernel
+  int64_t kernel_more_ns = 0;
 };
 
 struct Link {
@@ -73,6 +74,9 @@ struct CrossRank {
   std::vector<SlowLink> slow_links;
   std::vector<CollectiveRate> rates;
 };
+
+// Why `rank` is late, compared with the median of the others: cause, more_ns and the kernel of the result.
+SlowRank explain_late(const std::vector<RankDevices>& ranks, const CrossRank& cross, int rank);
 
 CrossRank cross_rank(const std::vector<RankDevices>& ranks, const MatchedComms& comms, AlignMode mode);
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <string>
 #include <unordered_map>
+
+#include "profile/analysis/host_devices.h"
+#include "profile/analysis/step_names.h"
 
 namespace ms::profile {
 namespace {
@@ -13,17 +15,6 @@ std::string lower(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
-}
-
-std::optional<int64_t> step_number(std::string_view name) {
-  for (const std::string_view prefix : {"ProfilerStep#", "iteration "}) {
-    if (!name.starts_with(prefix)) continue;
-    const std::string_view digits = name.substr(prefix.size());
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error == std::errc() && end == digits.data() + digits.size()) return number;
-  }
-  return std::nullopt;
 }
 
 // Launches by correlation: dense ids are an array, others a hash. Of several launches with one id the first counts.
@@ -80,15 +71,15 @@ int32_t step_at(const std::vector<Step>& steps, int64_t ts) {
 }  // namespace
 
 std::vector<Step> find_steps(const RankTrace& trace) {
-  std::unordered_map<NameId, std::optional<int64_t>> known;
+  const std::vector<bool> names = step_names(trace);
   std::vector<Step> steps;
   for (size_t i = 0; i < trace.events.size(); ++i) {
+    const NameId name = trace.events.name[i];
+    if (!names[name]) continue;
     const Side side = trace.side(i);
     if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called steps operators
-    const NameId name = trace.events.name[i];
-    const auto [entry, added] = known.try_emplace(name);
-    if (added) entry->second = step_number(trace.names[name]);
-    if (entry->second) steps.push_back({*entry->second, trace.events.ts[i], trace.events.end(i)});
+    const int64_t nth = static_cast<int64_t>(steps.size());
+    steps.push_back({step_number(trace, name).value_or(nth), trace.events.ts[i], trace.events.end(i)});
   }
   return steps;
 }
@@ -99,7 +90,10 @@ DeviceClass class_of_name(std::string_view name) {
   const auto holds = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (starts("nccl") || starts("rccl") || starts("hccl") || starts("hcom_") || holds("ncclkernel") ||
       holds("nccldevkernel") || holds("cross_device_reduce") || holds("one_shot_all_reduce") ||
-      holds("two_shot_all_reduce") || holds("oneshotallreduce") || holds("twoshotallreduce")) {
+      holds("two_shot_all_reduce") || holds("oneshotallreduce") || holds("twoshotallreduce") ||
+      // symmetric memory of PyTorch, NVSHMEM, DeepEP, fused all-reduces of TensorRT-LLM and FlashInfer, QuickReduce
+      holds("multimem_") || holds("nvshmem") || holds("deep_ep::") || holds("allreduce_fusion") ||
+      holds("quickreduce::") || holds("all_reduce_kernel")) {
     return DeviceClass::kCommunication;
   }
   const std::string_view bare = starts("hip") ? std::string_view(text).substr(3) : std::string_view(text);
@@ -136,9 +130,11 @@ DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_nu
   const LaunchIndex launches(trace);
   DeviceClasses classes(trace);
   const Events& events = trace.events;
+  view.on_host = true;
   for (size_t i = 0; i < events.size(); ++i) {
     const Side side = trace.side(i);
     if (!is_device_work(side)) continue;
+    view.on_host = false;
     DeviceEvent device;
     device.event = static_cast<uint32_t>(i);
     device.launch = launches.find(events.correlation[i]);
@@ -146,6 +142,11 @@ DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_nu
     if (device.step == kNoStep && !step_numbers.empty()) continue;
     device.device_class = classes(i);
     view.devices.push_back(device);
+  }
+  if (!view.on_host) return view;
+  for (DeviceEvent device : host_devices(trace)) {
+    device.step = step_at(view.steps, events.ts[device.event]);
+    if (device.step != kNoStep || step_numbers.empty()) view.devices.push_back(device);
   }
   return view;
 }

@@ -53,13 +53,15 @@ struct DeviceEvent {
 struct DeviceView {
   std::vector<Step> steps;           // by start
   std::vector<DeviceEvent> devices;  // by start
+  bool on_host = false;              // the trace has no device events: these are events of the host (host_devices.h)
 };
 
 // By start.
 std::vector<Step> find_steps(const RankTrace& trace);
 
 // Steps and device events of a trace. A device event belongs to the step that holds the start of its launch, or its own
-// start if it has none. step_numbers: keep only these steps and their events; empty: everything. O(n log n).
+// start if it has none. A CPU-only trace is seen by its operators and calls of a communicator. step_numbers: keep only
+// these steps and their events; empty: everything. O(n log n).
 DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_numbers = {});
 
 // Union of the intervals of one class; of one step, or of all events.

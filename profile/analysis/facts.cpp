@@ -24,6 +24,7 @@ Facts facts(const RankTrace& trace, const DeviceView& view) {
     if (category.events > 0) out.by_category[trace.names[category.name]] += category.events;
   }
   for (const DeviceEvent& device : view.devices) {
+    if (view.on_host) break;
     ++out.device_events;
     if (device.launch != kNoLaunch) ++out.device_events_with_launch;
     ++out.device_events_by_class[static_cast<size_t>(device.device_class)];

@@ -1,8 +1,11 @@
 #include "profile/analysis/findings.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
+
+#include "profile/analysis/step_names.h"
 
 namespace ms::profile {
 namespace {
@@ -33,22 +36,23 @@ std::string largest_in(const RankTrace& trace, const DeviceView& view, DeviceCla
   return name;
 }
 
-class Losses {
+class Collector {
  public:
-  void add(FindingKind kind, int rank, int64_t ns, std::string detail) {
+  void add(FindingKind kind, int rank, int64_t ns, std::string detail, IdleCause cause = IdleCause::kUnknown) {
     if (ns <= 0) return;
-    Finding& finding = findings_[kind];
+    Finding& finding = findings_[{kind, cause}];
     finding.kind = kind;
+    finding.cause = cause;
     finding.lost_ns += ns;
     if (ns <= finding.worst_ns) return;
     finding.worst_ns = ns;
     finding.worst_rank = rank;
     finding.detail = std::move(detail);
   }
-  std::vector<Finding> sorted(int64_t span_ns) {
-    std::vector<Finding> out;
+  Findings sorted(int64_t wall_ns) {
+    Findings out;
     for (auto& [kind, finding] : findings_) {
-      finding.share = span_ns > 0 ? static_cast<double>(finding.lost_ns) / static_cast<double>(span_ns) : 0;
+      finding.share = wall_ns > 0 ? static_cast<double>(finding.lost_ns) / static_cast<double>(wall_ns) : 0;
       out.push_back(std::move(finding));
     }
     std::stable_sort(out.begin(), out.end(), [](auto& a, auto& b) { return a.lost_ns > b.lost_ns; });
@@ -56,17 +60,17 @@ class Losses {
   }
 
  private:
-  std::map<FindingKind, Finding> findings_;
+  std::map<std::pair<FindingKind, IdleCause>, Finding> findings_;
 };
 
 }  // namespace
 
 HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
-  std::vector<bool> wanted_name(trace.names.size()), step_name(trace.names.size());
+  const std::vector<bool> step_name = step_names(trace);
+  std::vector<bool> wanted_name(trace.names.size());
   for (NameId id = 0; id < trace.names.size(); ++id) {
     const std::string& name = trace.names[id];
     wanted_name[id] = phase == HostPhase::kData ? is_data(name) : is_checkpoint(name);
-    step_name[id] = name.starts_with("ProfilerStep#") || name.starts_with("iteration ");
   }
   std::set<uint16_t> lanes;
   for (size_t i = 0; i < trace.events.size(); ++i) {
@@ -99,9 +103,24 @@ struct Loss {
 };
 
 struct RankLosses {
-  int64_t span_ns = 0;
+  int64_t wall_ns = 0, computing_ns = 0;
   std::vector<Loss> losses;
 };
+
+// Idle time in the order of what takes it first; what is left comes last.
+struct IdleSplit {
+  HostPhases data, checkpoint;
+  IntervalSet loading, saving, rest;
+};
+
+IdleSplit split_idle(const RankTrace& trace, const IntervalSet& idle) {
+  IdleSplit out{host_phases(trace, HostPhase::kData), host_phases(trace, HostPhase::kCheckpoint), {}, {}, {}};
+  out.loading = intersect(idle, out.data.time);
+  const IntervalSet left = subtract(idle, out.data.time);
+  out.saving = intersect(left, out.checkpoint.time);
+  out.rest = subtract(left, out.checkpoint.time);
+  return out;
+}
 
 RankLosses losses_of(const RankTrace& trace, const DeviceView& view) {
   RankLosses out;
@@ -111,26 +130,29 @@ RankLosses losses_of(const RankTrace& trace, const DeviceView& view) {
   const IntervalSet c = time_of(trace, view, DeviceClass::kComputation);
   const IntervalSet n = time_of(trace, view, DeviceClass::kCommunication);
   const IntervalSet m = time_of(trace, view, DeviceClass::kMemory);
-  const IntervalSet cn = unite(c, n), busy = unite(cn, m);
-  const Interval span{busy.empty() ? 0 : busy.intervals().front().start,
-                      busy.empty() ? 0 : busy.intervals().back().end};
-  out.span_ns = span.end - span.start;
+  const IntervalSet cn = unite(c, n), busy = unite(cn, m), wall = wall_time(trace, view, busy);
+  out.wall_ns = wall.length();
+  out.computing_ns = c.length();
   const IntervalSet exposed = subtract(n, c), copies = subtract(m, cn);
   add(FindingKind::kExposedCommunication, exposed.length(),
       largest_in(trace, view, DeviceClass::kCommunication, exposed));
   add(FindingKind::kExposedMemory, copies.length(), largest_in(trace, view, DeviceClass::kMemory, copies));
-  IntervalSet idle = subtract(IntervalSet({span}), busy);
-  for (const auto& [kind, phase] : {std::pair(FindingKind::kDataLoading, HostPhase::kData),
-                                    std::pair(FindingKind::kCheckpoint, HostPhase::kCheckpoint)}) {
-    HostPhases host = host_phases(trace, phase);
-    add(kind, intersect(idle, host.time).length(), std::move(host.longest));
-    idle = subtract(idle, host.time);
-  }
-  add(FindingKind::kIdle, idle.length(), {});
+  IdleSplit idle = split_idle(trace, subtract(wall, busy));
+  add(FindingKind::kDataLoading, idle.loading.length(), std::move(idle.data.longest));
+  add(FindingKind::kCheckpoint, idle.saving.length(), std::move(idle.checkpoint.longest));
   return out;
 }
 
 }  // namespace
+
+IdleReasons rank_idle_reasons(const RankTrace& trace, const DeviceView& view) {
+  std::vector<Interval> events;
+  for (const DeviceEvent& device : view.devices) {
+    events.push_back({trace.events.ts[device.event], trace.events.end(device.event)});
+  }
+  const IntervalSet busy(std::move(events));
+  return idle_reasons(trace, view, split_idle(trace, subtract(wall_time(trace, view, busy), busy)).rest);
+}
 
 std::string_view finding_name(FindingKind kind) {
   constexpr std::string_view kNames[] = {
@@ -159,17 +181,31 @@ Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& poo
   return out;
 }
 
-Findings find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool) {
+Losses find_losses(const std::vector<RankDevices>& ranks, const std::vector<const IdleReasons*>& idle,
+                   const Imbalance& even, core::ThreadPool& pool) {
   std::vector<RankLosses> by_rank(ranks.size());
   pool.run_parts(static_cast<int>(ranks.size()), [&](int rank) {
     const auto r = static_cast<size_t>(rank);
     if (!ranks[r].view->devices.empty()) by_rank[r] = losses_of(*ranks[r].trace, *ranks[r].view);
   });
-  Losses losses;
-  int64_t span_ns = 0;
+  Collector losses;
+  Losses out;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    span_ns += by_rank[r].span_ns;
-    for (Loss& loss : by_rank[r].losses) losses.add(loss.kind, ranks[r].trace->rank, loss.ns, std::move(loss.detail));
+    const int rank = ranks[r].trace->rank;
+    out.time.wall_ns += by_rank[r].wall_ns;
+    out.time.computing_ns += by_rank[r].computing_ns;
+    for (Loss& loss : by_rank[r].losses) losses.add(loss.kind, rank, loss.ns, std::move(loss.detail));
+    std::array<int64_t, kNumIdleCauses> by_cause{};
+    std::array<const IdleReason*, kNumIdleCauses> largest{};
+    for (const IdleReason& reason : idle[r]->reasons) {  // largest first
+      const auto cause = static_cast<size_t>(reason.cause);
+      by_cause[cause] += reason.ns;
+      if (largest[cause] == nullptr) largest[cause] = &reason;
+    }
+    for (size_t cause = 0; cause < kNumIdleCauses; ++cause) {
+      losses.add(FindingKind::kIdle, rank, by_cause[cause], largest[cause] == nullptr ? "" : largest[cause]->name,
+                 static_cast<IdleCause>(cause));
+    }
   }
   if (ranks.size() > 1) {
     int64_t largest = 0, lost = 0;
@@ -177,7 +213,8 @@ Findings find_losses(const std::vector<RankDevices>& ranks, const Imbalance& eve
     for (const auto& [rank, ns] : even.computing_ns) lost += largest - ns;
     losses.add(FindingKind::kImbalance, even.slowest_rank, lost, {});
   }
-  return losses.sorted(span_ns);
+  out.findings = losses.sorted(out.time.wall_ns);
+  return out;
 }
 
 }  // namespace ms::profile

@@ -1,8 +1,9 @@
 // The headlines of `msprof analyze`: where time is lost, largest first.
 //
-// Device-idle time is split without overlap: data loading, checkpoint stalls (each by the host phases of the thread
-// that runs the steps), the rest. Imbalance is the part of waiting that equal work would remove, so it lies within
-// exposed communication (and idle) and is not added to them.
+// The time of a rank is that of its steps, or without steps from its first device event to its last. What is idle in it
+// is split without overlap: data loading, checkpoint stalls (each by the host phases of the thread that runs the
+// steps), and the rest by what the host did meanwhile (idle_causes.h), a finding each. Imbalance is the part of waiting
+// that equal work would remove, so it lies within exposed communication (and idle) and is not added to them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "core/thread_pool.h"
 #include "profile/analysis/breakdown.h"
+#include "profile/analysis/idle_causes.h"
 
 namespace ms::profile {
 
@@ -20,7 +22,7 @@ enum class FindingKind : uint8_t {
   kDataLoading,
   kCheckpoint,
   kExposedMemory,
-  kIdle,
+  kIdle,            // one for each cause
   kWaiting,         // for ranks that arrive late at collectives; worst: the rank that is blamed most
   kPipelineBubble,  // for other stages; worst: the rank that computes longest
   kSlowLink,        // transfers beyond what the median link would take; worst: the sender
@@ -30,10 +32,11 @@ std::string_view finding_name(FindingKind kind);  // "exposed_communication", ..
 struct Finding {
   FindingKind kind = FindingKind::kIdle;
   int64_t lost_ns = 0;  // over all ranks
-  double share = 0;     // of the ranks' spans together
+  double share = 0;     // of the ranks' time together
   int worst_rank = 0;   // that lost most; for imbalance the one that others wait for
   int64_t worst_ns = 0;
-  std::string detail;  // the kernel or host phase that holds most of it; may be empty
+  std::string detail;                     // the kernel or host phase that holds most of it; may be empty
+  IdleCause cause = IdleCause::kUnknown;  // of kIdle
 };
 
 using Findings = std::vector<Finding>;
@@ -60,7 +63,21 @@ struct Imbalance {
 };
 Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& pool);
 
-// Findings with lost_ns > 0, largest first (ties: in the order of FindingKind). even: of these ranks.
-Findings find_losses(const std::vector<RankDevices>& ranks, const Imbalance& even, core::ThreadPool& pool);
+// The gaps of a rank's device that are neither data loading nor checkpoints, by cause.
+IdleReasons rank_idle_reasons(const RankTrace& trace, const DeviceView& view);
+
+// The time of all ranks together, and how much of it was computing.
+struct JobTime {
+  int64_t wall_ns = 0, computing_ns = 0;
+};
+
+// Findings with lost_ns > 0, largest first (ties: in the order of FindingKind). idle: rank_idle_reasons of each rank;
+// even: of these ranks.
+struct Losses {
+  Findings findings;
+  JobTime time;
+};
+Losses find_losses(const std::vector<RankDevices>& ranks, const std::vector<const IdleReasons*>& idle,
+                   const Imbalance& even, core::ThreadPool& pool);
 
 }  // namespace ms::profile

@@ -1,42 +1,14 @@
 #include "profile/analysis/mfu.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <unordered_map>
 
+#include "profile/analysis/input_dims.h"
 #include "profile/analysis/operators.h"
 
 namespace ms::profile {
 namespace {
-
-using Dims = std::vector<int64_t>;
-
-// "[[32, 64], [64, 8], [], []]" as lists; empty if it is anything else. Sizes above any memory make no list.
-std::vector<Dims> parse_dims(std::string_view text) {
-  constexpr int64_t kMost = int64_t{1} << 31;
-  std::vector<Dims> out;
-  int depth = 0;
-  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
-    if (*p == '[') {
-      if (++depth == 2) out.emplace_back();
-      if (depth > 2) return {};  // lists of tensors
-      ++p;
-    } else if (*p == ']') {
-      --depth;
-      ++p;
-    } else if (*p == ',' || *p == ' ') {
-      ++p;
-    } else {
-      int64_t size = 0;
-      const auto [next, error] = std::from_chars(p, end, size);
-      if (error != std::errc() || depth != 2 || size < 0 || size > kMost) return {};
-      out.back().push_back(size);
-      p = next;
-    }
-  }
-  return out;
-}
 
 // factor times all the sizes; nothing beyond 2^62.
 std::optional<int64_t> product(int64_t factor, std::initializer_list<const int64_t*> begins,
@@ -61,7 +33,7 @@ std::optional<int64_t> of_product(const Dims& a, const Dims& b) {
 }  // namespace
 
 std::optional<int64_t> flops_of_operator(std::string_view name, std::string_view dims) {
-  const std::vector<Dims> in = parse_dims(dims);
+  const std::vector<Dims> in = parse_dims(dims).value_or(std::vector<Dims>());
   const auto fits = [&](size_t inputs) { return in.size() >= inputs; };
   if (name == "aten::mm" || name == "aten::bmm" || name == "aten::matmul") {
     return fits(2) ? of_product(in[0], in[1]) : std::nullopt;
@@ -139,6 +111,7 @@ void estimate(const RankTrace& trace, const DeviceView& view, Mfu& out) {
         continue;
       }
       const Details& details = trace.details[events.details[i]];
+      if (details.dims != 0 && !parse_dims(trace.names[details.dims])) ++out.unread_shapes;
       const auto flops =
           details.dims == 0 ? std::nullopt : flops_of_operator(trace.names[events.name[i]], trace.names[details.dims]);
       open.push_back({i, flops.value_or(-1)});

@@ -32,6 +32,7 @@ struct Mfu {
   int64_t flops = 0;           // of all steps
   int64_t computing_ns = 0;    // durations of the kernels that compute
   int64_t covered_ns = 0;      // of those whose FLOPs are known
+  int64_t unread_shapes = 0;   // calls of operators whose "Input Dims" are no lists of sizes
   std::vector<FlopsRow> rows;  // most FLOPs first
 
   // FLOP/s while a step lasts.

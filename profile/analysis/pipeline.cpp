@@ -1,50 +1,82 @@
 #include "profile/analysis/pipeline.h"
 
 #include <algorithm>
-#include <deque>
+#include <iterator>
 #include <set>
+#include <vector>
 
 namespace ms::profile {
 namespace {
 
-// Position of each rank along the chain of messages: the distance from the rank that sends first. Both directions carry
-// messages (activations forward, gradients back), so neighbours are joined by either.
+// Who sends to whom, and when first.
+struct Neighbours {
+  std::map<uint32_t, std::set<uint32_t>> of;  // either direction: activations forward, gradients back
+  std::map<uint32_t, int64_t> first_receive;
+  std::map<uint32_t, std::pair<int64_t, uint32_t>> first_send;  // when, to whom
+
+  explicit Neighbours(const MatchedComms& comms) {
+    for (const CommInstance& message : comms.messages) {
+      const CommPart &send = message.parts[0], &receive = message.parts[1];
+      of[send.rank].insert(receive.rank);
+      of[receive.rank].insert(send.rank);
+      const std::pair sent(send.start, receive.rank);
+      const auto [first, added] = first_send.try_emplace(send.rank, sent);
+      if (!added) first->second = std::min(first->second, sent);
+      const auto [received, is_new] = first_receive.try_emplace(receive.rank, receive.start);
+      if (!is_new) received->second = std::min(received->second, receive.start);
+    }
+  }
+  // The first stage computes before it receives anything.
+  bool sends_first(uint32_t rank) const {
+    const auto sent = first_send.find(rank), end = first_send.end();
+    const auto received = first_receive.find(rank);
+    return sent != end && (received == first_receive.end() || sent->second.first < received->second);
+  }
+};
+
+std::vector<uint32_t> connected_to(const Neighbours& neighbours, uint32_t rank) {
+  std::vector<uint32_t> out{rank};
+  std::set<uint32_t> seen{rank};
+  for (size_t i = 0; i < out.size(); ++i) {
+    for (const uint32_t next : neighbours.of.at(out[i])) {
+      if (seen.insert(next).second) out.push_back(next);
+    }
+  }
+  return out;
+}
+
+// Position of each rank in its pipeline. Ranks that exchange with neighbours (halos, rings) all send first or all
+// receive first: they are no pipeline and have no position.
 std::map<uint32_t, int64_t> stages_of(const MatchedComms& comms) {
-  std::map<uint32_t, std::set<uint32_t>> neighbours;
-  std::map<uint32_t, int64_t> first_send, first_receive;
-  for (const CommInstance& message : comms.messages) {
-    const uint32_t from = message.parts[0].rank, to = message.parts[1].rank;
-    neighbours[from].insert(to);
-    neighbours[to].insert(from);
-    const auto earlier = [](std::map<uint32_t, int64_t>& times, uint32_t rank, int64_t t) {
-      const auto [entry, added] = times.try_emplace(rank, t);
-      if (!added) entry->second = std::min(entry->second, t);
-    };
-    earlier(first_send, from, message.parts[0].start);
-    earlier(first_receive, to, message.parts[1].start);
-  }
+  const Neighbours neighbours(comms);
   std::map<uint32_t, int64_t> stages;
-  const auto walk = [&](uint32_t begin) {
-    std::deque<uint32_t> queue{begin};
-    stages[begin] = 0;
-    while (!queue.empty()) {
-      const uint32_t rank = queue.front();
-      queue.pop_front();
-      for (const uint32_t next : neighbours[rank]) {
-        if (stages.try_emplace(next, stages[rank] + 1).second) queue.push_back(next);
+  std::set<uint32_t> done;
+  for (const auto& [rank, ends] : neighbours.of) {
+    if (done.count(rank) != 0) continue;
+    const std::vector<uint32_t> members = connected_to(neighbours, rank);
+    done.insert(members.begin(), members.end());
+    std::vector<uint32_t> heads;
+    std::copy_if(members.begin(), members.end(), std::back_inserter(heads),
+                 [&](uint32_t member) { return neighbours.sends_first(member); });
+    if (heads.size() != 1) continue;
+    const bool closed = std::all_of(members.begin(), members.end(),
+                                    [&](uint32_t member) { return neighbours.of.at(member).size() == 2; });
+    if (closed) {  // interleaved: the last stage sends to the first, whose first send says which way round
+      uint32_t next = heads[0];
+      for (int64_t stage = 0; stages.try_emplace(next, stage).second; ++stage) {
+        const auto sent = neighbours.first_send.find(next);
+        if (sent != neighbours.first_send.end()) next = sent->second.second;
       }
+      continue;
     }
-  };
-  // The first stage computes before it receives anything: it has one neighbour and sends first.
-  for (const auto& [rank, ends] : neighbours) {
-    const auto sent = first_send.find(rank), received = first_receive.find(rank);
-    if (ends.size() == 1 && stages.count(rank) == 0 && sent != first_send.end() &&
-        (received == first_receive.end() || sent->second < received->second)) {
-      walk(rank);
+    for (const uint32_t member : connected_to(neighbours, heads[0])) {
+      int64_t nearest = member == heads[0] ? -1 : INT64_MAX - 1;
+      for (const uint32_t other : neighbours.of.at(member)) {
+        const auto known = stages.find(other);
+        if (known != stages.end()) nearest = std::min(nearest, known->second);
+      }
+      stages[member] = nearest + 1;
     }
-  }
-  for (const auto& [rank, ends] : neighbours) {
-    if (stages.count(rank) == 0) walk(rank);  // a ring: any rank may be the first
   }
   return stages;
 }
@@ -64,6 +96,7 @@ std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const Ma
   if (!both) return std::nullopt;
 
   const std::map<uint32_t, int64_t> stages = stages_of(comms);
+  if (stages.empty()) return std::nullopt;
   Pipeline out;
   // Steps that all these ranks have; without steps the whole trace is one.
   std::map<int64_t, int64_t> held;
@@ -103,6 +136,7 @@ std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const Ma
   }
   for (const CommInstance& message : comms.messages) {
     const CommPart& part = message.parts[1];
+    if (stages.count(part.rank) == 0) continue;
     PipelineRank& row = out.by_rank[ranks[part.rank].trace->rank];
     row.receive += part.end - part.start;
     ++row.receives;

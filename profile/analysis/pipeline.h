@@ -25,7 +25,8 @@ struct Pipeline {
   std::map<int, PipelineRank> by_rank;
 };
 
-// Stages are found from who sends to whom; nothing where no rank both sends and receives point to point.
+// Stages are found from who sends to whom, and which one rank sends before it receives. Nothing where no rank both
+// sends and receives point to point, or where neighbours exchange (halos, rings).
 std::optional<Pipeline> pipeline(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
                                  const CrossRank& cross);
 

@@ -19,7 +19,8 @@ void check_steps(const Store& store, const std::vector<int64_t>& wanted) {
   for (const int64_t number : wanted) {
     if (present.count(number) != 0) continue;
     if (present.empty())
-      throw core::Error(core::ErrorCode::kNotFound, "--step: the traces hold no ProfilerStep annotation");
+      throw core::Error(core::ErrorCode::kNotFound,
+                        "--step: the traces hold no ProfilerStep annotation; --step-annotation REGEX names others");
     throw core::Error(core::ErrorCode::kNotFound, cat("--step ", number, ": not in the traces; they hold steps ",
                                                       *present.begin(), " to ", *present.rbegin()));
   }
@@ -38,6 +39,12 @@ std::vector<RankDevices> devices_of(const Store& store, const std::vector<Device
   std::vector<RankDevices> devices;
   for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &views[r]});
   return devices;
+}
+
+size_t number_of_devices(const RankTrace& trace, const DeviceView& view) {
+  std::set<int64_t> devices;
+  for (const DeviceEvent& device : view.devices) devices.insert(trace.lanes[trace.events.lane[device.event]].process);
+  return view.on_host || trace.ascend != nullptr ? 1 : devices.size();
 }
 
 int threads_for(const Store& store, const AnalysisOptions& options) {
@@ -73,8 +80,14 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
     }
   });
   for (size_t r = 0; r < out.views.size(); ++r) {
-    if (!out.views[r].devices.empty()) continue;
     const RankTrace& trace = *store.ranks[r];
+    if (!out.views[r].devices.empty()) {
+      if (const size_t devices = number_of_devices(trace, out.views[r]); devices > 1) {
+        out.warnings.push_back(cat("rank ", trace.rank, " holds events of ", devices,
+                                   " devices, which are analysed as one: record a file for each rank"));
+      }
+      continue;
+    }
     out.warnings.push_back(cat("rank ", trace.rank, " has no device events",
                                trace.events.size() == 0 ? ": the trace holds no events" : "",
                                ": no breakdown, kernels or device times"));

@@ -100,7 +100,7 @@ class Inspector {
 
 void look_for_partners(const RankTrace& trace, const std::string& path, ImportStats& stats) {
   std::vector<uint32_t> launched;
-  int64_t wanted = 0, missing = 0;
+  int64_t wanted = 0, missing = 0, before = 0, missing_ns = 0, before_ns = 0;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     if (trace.side(i) == Side::kLaunch && trace.events.correlation[i] != 0)
       launched.push_back(trace.events.correlation[i]);
@@ -108,12 +108,20 @@ void look_for_partners(const RankTrace& trace, const std::string& path, ImportSt
   if (launched.empty()) return;
   std::sort(launched.begin(), launched.end());
   for (size_t i = 0; i < trace.events.size(); ++i) {
-    if (!is_device_work(trace.side(i)) || trace.events.correlation[i] == 0) continue;
+    const uint32_t id = trace.events.correlation[i];
+    if (!is_device_work(trace.side(i)) || id == 0) continue;
     ++wanted;
-    if (!std::binary_search(launched.begin(), launched.end(), trace.events.correlation[i])) ++missing;
+    if (std::binary_search(launched.begin(), launched.end(), id)) continue;
+    const bool early = id < launched.front();  // ids rise
+    ++(early ? before : missing);
+    (early ? before_ns : missing_ns) += trace.events.dur[i];
   }
   constexpr int64_t kOneIn = 20;  // 5 %
-  if (missing * kOneIn > wanted) stats.add("no_partner", cat(path, ": ", missing, " of ", wanted, " kernels"), missing);
+  const auto example = [&](int64_t count, int64_t ns) {
+    return cat(path, ": ", count, " of ", wanted, " kernels, ", ns / 1'000'000, ".", ns / 100'000 % 10, " ms");
+  };
+  if (missing * kOneIn > wanted) stats.add("no_partner", example(missing, missing_ns), missing);
+  if (before * kOneIn > wanted) stats.add("launched_before", example(before, before_ns), before);
 }
 
 }  // namespace

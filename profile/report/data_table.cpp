@@ -12,7 +12,7 @@ namespace {
 
 using Unit = DataTable::Unit;
 
-constexpr size_t kNameWidth = 52;
+constexpr size_t kNameWidth = 52, kFullWidth = 4096;
 
 template <class... Functions>
 struct Overloaded : Functions... {
@@ -40,7 +40,7 @@ std::string ms3(int64_t ns) { return fixed(static_cast<double>(ns) * 1e-6, 3); }
 std::string text_cell(const Cell& cell) {
   return std::visit(
       Overloaded{[](std::monostate) { return std::string("-"); },
-                 [](const std::string& text) { return shorten(text, kNameWidth); },
+                 [](const std::string& text) { return shorten(readable_name(text), kNameWidth); },
                  [](int64_t count) { return std::to_string(count); }, [](Ns time) { return ms3(time.ns); },
                  [](Share share) {
                    return share.whole == 0
@@ -66,7 +66,7 @@ std::string exact_cell(const Cell& cell) {
 
 }  // namespace
 
-std::string DataTable::text() const {
+std::string DataTable::text(bool full_names) const {
   std::vector<Table::Column> columns;
   for (const Column& column : columns_) {
     if (!column.detail) columns.push_back({text_header(column), column.unit == Unit::kText});
@@ -75,7 +75,9 @@ std::string DataTable::text() const {
   for (const std::vector<Cell>& row : rows_) {
     std::vector<std::string> cells;
     for (size_t c = 0; c < row.size(); ++c) {
-      if (!columns_[c].detail) cells.push_back(text_cell(row[c]));
+      if (columns_[c].detail) continue;
+      const std::string* name = full_names ? std::get_if<std::string>(&row[c]) : nullptr;
+      cells.push_back(name != nullptr ? shorten(*name, kFullWidth) : text_cell(row[c]));
     }
     table.add(std::move(cells));
   }

@@ -44,7 +44,8 @@ class DataTable {
   bool empty() const { return rows_.empty(); }
   size_t size() const { return rows_.size(); }
 
-  std::string text() const;
+  // full_names: of kernels, with return type, namespaces and parameters; else readable_name (table.h), cut to a column.
+  std::string text(bool full_names = false) const;
   std::string csv() const;
   std::string html() const;
   // Objects into the open array, keys as in CSV.

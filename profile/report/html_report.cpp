@@ -264,7 +264,9 @@ std::string timeline_json(const Timeline& timeline) {
 
 }  // namespace
 
-std::string html_report(const Store& store, const Results& results, const std::string& title) {
+std::string html_report(const Store& store, const Results& results, const std::vector<std::string>& inputs) {
+  const std::string title =
+      inputs.empty() ? "traces" : cat(inputs[0], inputs.size() > 1 ? cat(" and ", inputs.size() - 1, " more") : "");
   std::vector<RankDevices> devices;
   for (size_t r = 0; r < store.ranks.size(); ++r) devices.push_back({store.ranks[r].get(), &results.views[r]});
   const Timeline timeline = make_timeline(devices, kColumns, kMaxLanes, kMaxSlices);
@@ -276,7 +278,7 @@ std::string html_report(const Store& store, const Results& results, const std::s
       html_text(title), "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>", html_text(title),
       "</h1>\n<p class=\"sub\">msprof report: ", store.ranks.size(), store.ranks.size() == 1 ? " rank, " : " ranks, ",
       store.files.size(), store.files.size() == 1 ? " file" : " files", "</p>\n");
-  out += section("Findings", cat("<pre>", html_text(analyze_text(store, results, {title})), "</pre>\n"));
+  out += section("Findings", cat("<pre>", html_text(analyze_text(store, results, inputs)), "</pre>\n"));
   out += section("Where device time goes", breakdown_bars(results));
   out += section("Steps", step_series(results));
   if (!timeline.lanes.empty()) {

@@ -9,7 +9,7 @@
 
 namespace ms::profile {
 
-// title: what the traces are called. results: of sections::every().
-std::string html_report(const Store& store, const Results& results, const std::string& title);
+// inputs: as given, for the title and the commands. results: of sections::every().
+std::string html_report(const Store& store, const Results& results, const std::vector<std::string>& inputs);
 
 }  // namespace ms::profile

@@ -70,7 +70,7 @@ DataTable slow_table(const Store&, const Results& results, int64_t) {
   for (const SlowRank& slow : cross.slow_ranks) {
     table.add({int64_t{slow.rank}, slow.times_last, slow.instances, Real{slow.p_value, 6}, Ns{slow.blame},
                Real{slow.blame_share, 3}, std::string(slow_cause_name(slow.cause)), Ns{slow.more_ns}, slow.kernel,
-               slow.kernel.empty() ? Cell() : Cell(Real{slow.kernel_ratio, 2})});
+               slow.kernel_ratio == 0 ? Cell() : Cell(Real{slow.kernel_ratio, 2})});
   }
   return table;
 }

@@ -7,6 +7,7 @@
 #include "profile/analysis/pipeline.h"
 #include "profile/analysis/pop.h"
 #include "profile/analysis/steps.h"
+#include "profile/report/finding_text.h"
 #include "profile/report/json_sections.h"
 
 namespace ms::profile {
@@ -209,6 +210,9 @@ void write_findings(JsonWriter& json, const Results& results) {
     json.key("share_pct").decimal(100 * finding.share, 4);
     json.key("worst_rank").value(finding.worst_rank);
     json.key("worst_us").us(finding.worst_ns);
+    json.key("cause");
+    finding.kind == FindingKind::kIdle ? json.value(idle_cause_name(finding.cause)) : json.null();
+    json.key("remedy").value(remedy(finding, results));
     json.key("detail");
     finding.detail.empty() ? json.null() : json.value(finding.detail);
     json.end_object();

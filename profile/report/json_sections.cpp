@@ -338,6 +338,35 @@ void write_idle(JsonWriter& json, const RankTrace&, const RankResults& rank, int
   json.end_array();
 }
 
+void write_idle_causes(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t top) {
+  const IdleReasons& idle = rank.at<IdleReasons>();
+  json.key("idle_causes").begin_object();
+  json.key("idle_us").us(idle.idle_ns);
+  json.key("by_cause_us").begin_object();
+  for (size_t cause = 0; cause < kNumIdleCauses; ++cause) {
+    int64_t ns = 0;
+    for (const IdleReason& reason : idle.reasons) {
+      if (static_cast<size_t>(reason.cause) == cause) ns += reason.ns;
+    }
+    if (ns > 0) json.key(idle_cause_name(static_cast<IdleCause>(cause))).us(ns);
+  }
+  json.end_object();
+  json.key("top").begin_array();
+  int64_t n = 0;
+  for (const IdleReason& reason : idle.reasons) {
+    if (top > 0 && n++ == top) break;
+    json.begin_object();
+    json.key("cause").value(idle_cause_name(reason.cause));
+    json.key("name");
+    reason.name.empty() ? json.null() : json.value(reason.name);
+    json.key("idle_us").us(reason.ns);
+    json.key("gaps").value(reason.gaps);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
 void write_memory(JsonWriter& json, const RankTrace&, const RankResults& rank, int64_t) {
   json.key("memory_ops").begin_object();
   for (const auto& [kind, operation] : rank.at<MemoryUse>().operations) {

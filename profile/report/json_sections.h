@@ -19,6 +19,7 @@ void write_steps(JsonWriter& json, const RankTrace& trace, const RankResults& ra
 void write_launch_stats(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_queue_length(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_idle(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
+void write_idle_causes(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_memory(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_operators(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_tensorboard_steps(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);

@@ -1,7 +1,9 @@
 #include "profile/report/rank_tables.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "profile/analysis/ascend_steps.h"
@@ -238,6 +240,41 @@ DataTable idle_table(const Store&, const Results& results, int64_t) {
       table.add({int64_t{rank.rank}, idle.device, idle.stream, idle.events, Ns{idle.idle}, Ns{idle.ns[0]},
                  Share{idle.ns[0], idle.idle}, Ns{idle.ns[1]}, Share{idle.ns[1], idle.idle}, Ns{idle.ns[2]},
                  Share{idle.ns[2], idle.idle}, idle.gaps[0] + idle.gaps[1] + idle.gaps[2]});
+    }
+  }
+  return table;
+}
+
+DataTable idle_causes_table(const Store&, const Results& results, int64_t top) {
+  DataTable table("idle_causes", "What the host did while the device was idle",
+                  {{"rank"},
+                   {"cause", Unit::kText},
+                   {"name", Unit::kText},
+                   {"idle", Unit::kTime},
+                   {"idle", Unit::kShare},
+                   {"gaps"}});
+  for (const RankResults& rank : results.ranks) {
+    const IdleReasons& idle = rank.at<IdleReasons>();
+    std::map<std::string_view, std::vector<const IdleReason*>> by_cause;
+    std::vector<std::pair<int64_t, std::string_view>> order;  // of causes, by their sum
+    for (const IdleReason& reason : idle.reasons) by_cause[idle_cause_name(reason.cause)].push_back(&reason);
+    for (const auto& [cause, reasons] : by_cause) {
+      int64_t sum = 0;
+      for (const IdleReason* reason : reasons) sum += reason->ns;
+      order.emplace_back(-sum, cause);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [sum, cause] : order) {
+      const std::vector<const IdleReason*>& reasons = by_cause.at(cause);
+      int64_t gaps = 0;
+      for (const IdleReason* reason : reasons) gaps += reason->gaps;
+      table.add(
+          {int64_t{rank.rank}, std::string(cause), std::string("all"), Ns{-sum}, Share{-sum, idle.idle_ns}, gaps});
+      for (size_t i = 0; i < limit(reasons.size(), top); ++i) {
+        if (reasons[i]->name.empty()) continue;
+        table.add({int64_t{rank.rank}, std::string(cause), reasons[i]->name, Ns{reasons[i]->ns},
+                   Share{reasons[i]->ns, idle.idle_ns}, reasons[i]->gaps});
+      }
     }
   }
   return table;

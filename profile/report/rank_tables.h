@@ -17,6 +17,7 @@ DataTable operators_table(const Store& store, const Results& results, int64_t to
 DataTable launch_table(const Store& store, const Results& results, int64_t top);
 DataTable queue_table(const Store& store, const Results& results, int64_t top);
 DataTable idle_table(const Store& store, const Results& results, int64_t top);
+DataTable idle_causes_table(const Store& store, const Results& results, int64_t top);
 DataTable copies_table(const Store& store, const Results& results, int64_t top);
 DataTable allocator_table(const Store& store, const Results& results, int64_t top);
 DataTable live_table(const Store& store, const Results& results, int64_t top);

@@ -1,6 +1,7 @@
 #include "profile/report/table.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 
 namespace ms::profile {
@@ -39,6 +40,50 @@ std::string milliseconds(int64_t ns) { return fixed(static_cast<double>(ns) * 1e
 
 std::string percent(int64_t part, int64_t whole) {
   return whole == 0 ? "-" : fixed(100.0 * static_cast<double>(part) / static_cast<double>(whole), 2) + " %";
+}
+
+std::string readable_name(std::string_view name) {
+  const bool cpp = name.find("::") != std::string_view::npos || name.find('(') != std::string_view::npos;
+  if (!cpp || name.starts_with("aten::") || name.starts_with("autograd::") || name.starts_with("c10d::") ||
+      name.find('<') == std::string_view::npos) {
+    return std::string(name);
+  }
+  if (constexpr std::string_view kVoid = "void "; name.starts_with(kVoid)) name.remove_prefix(kVoid.size());
+  // The parameter list is the last group of parentheses outside template arguments.
+  int angle = 0, round = 0;
+  size_t parameters = std::string_view::npos;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name.substr(i).starts_with("(anonymous namespace)")) {
+      i += std::string_view("(anonymous namespace)").size() - 1;
+      continue;
+    }
+    if (name[i] == '<') ++angle;
+    if (name[i] == '>' && angle > 0 && (i == 0 || name[i - 1] != '-')) --angle;
+    if (name[i] == '(' && angle == 0 && round == 0) parameters = i;
+    if (name[i] == '(') ++round;
+    if (name[i] == ')') --round;
+  }
+  if (parameters != std::string_view::npos && parameters > 0) name = name.substr(0, parameters);
+  // Each qualifier before "::" goes: an identifier, or (anonymous namespace).
+  std::string out;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] != ':' || i + 1 >= name.size() || name[i + 1] != ':') {
+      out += name[i];
+      continue;
+    }
+    constexpr std::string_view kAnonymous = "(anonymous namespace)";
+    if (out.ends_with(kAnonymous)) {
+      out.resize(out.size() - kAnonymous.size());
+    } else if (out.ends_with('>')) {  // of a class template: it tells kernels apart
+      out += "::";
+    } else {
+      while (!out.empty() && (std::isalnum(static_cast<unsigned char>(out.back())) != 0 || out.back() == '_')) {
+        out.pop_back();
+      }
+    }
+    ++i;
+  }
+  return out.empty() ? std::string(name) : out;
 }
 
 std::string shorten(std::string_view name, size_t width) {

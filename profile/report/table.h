@@ -27,6 +27,9 @@ class Table {
 std::string fixed(double number, int decimals);
 std::string milliseconds(int64_t ns);              // two decimals
 std::string percent(int64_t part, int64_t whole);  // "7.59 %", "-" when whole is 0
+// A kernel's name for people: without return type, namespaces and parameter list; template arguments stay. Other texts
+// stay as they are.
+std::string readable_name(std::string_view name);
 // Cuts the middle out of a long name: beginning and end tell kernels apart. width >= 8, in bytes.
 std::string shorten(std::string_view name, size_t width);
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "core/error.h"
-#include "profile/analysis/breakdown.h"
 #include "profile/analysis/facts.h"
 #include "profile/analysis/kernels.h"
 #include "profile/analysis/steps.h"
 #include "profile/report/csv_report.h"
+#include "profile/report/finding_text.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
@@ -19,63 +19,21 @@ namespace {
 
 using core::cat;
 
-// "0-3, 8" for the commands of findings.
+// As a shell takes it for one word.
+std::string shell_word(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                          "_-./=:,@%+~") == std::string::npos;
+  if (plain) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
 std::string command(std::string_view verb, const std::vector<std::string>& inputs) {
   std::string text = cat("msprof ", verb);
-  for (size_t i = 0; i < inputs.size() && i < 4; ++i) text += cat(" ", inputs[i]);
+  for (size_t i = 0; i < inputs.size() && i < 4; ++i) text += cat(" ", shell_word(inputs[i]));
   return inputs.size() > 4 ? text + " ..." : text;
-}
-
-std::string sentence(const Finding& f, size_t num_ranks) {
-  const auto on = [&](std::string_view what) {
-    return num_ranks < 2 ? std::string() : cat(what, " on rank ", f.worst_rank, " (", milliseconds(f.worst_ns), " ms)");
-  };
-  const std::string most = on("; most"), mostly = f.detail.empty() ? "" : cat("; mainly ", shorten(f.detail, 60));
-  switch (f.kind) {
-    case FindingKind::kExposedCommunication:
-      return cat("communication that no computing hides", most, mostly);
-    case FindingKind::kImbalance:
-      return cat("waiting for unequal work (within the waits above and below): rank ", f.worst_rank,
-                 " computes longest");
-    case FindingKind::kDataLoading:
-      return cat("waiting for data", most, mostly);
-    case FindingKind::kCheckpoint:
-      return cat("stopped for checkpoints", most, mostly);
-    case FindingKind::kExposedMemory:
-      return cat("copies that nothing hides", most, mostly);
-    case FindingKind::kIdle:
-      return cat("idle: neither computing, communicating, copying, loading nor saving", most);
-    case FindingKind::kWaiting:
-      return cat("waiting at collectives for ranks that come late: rank ", f.worst_rank, " is to blame for ",
-                 milliseconds(f.worst_ns), " ms", f.detail.empty() ? "" : "; ", f.detail);
-    case FindingKind::kPipelineBubble:
-      return cat("waiting for other pipeline stages; most for rank ", f.worst_rank, f.detail.empty() ? "" : "; ",
-                 f.detail);
-    case FindingKind::kSlowLink:
-      return cat("a slow link: ", f.detail);
-  }
-  MS_CHECK(false, "finding ", static_cast<int>(f.kind));
-}
-
-std::string_view verb_of(FindingKind kind) {
-  switch (kind) {
-    case FindingKind::kExposedCommunication:
-    case FindingKind::kIdle:
-      return "breakdown --per-step";
-    case FindingKind::kExposedMemory:
-      return "kernels";
-    case FindingKind::kWaiting:
-      return "ranks";
-    case FindingKind::kPipelineBubble:
-      return "pipeline";
-    case FindingKind::kSlowLink:
-      return "links";
-    case FindingKind::kImbalance:
-    case FindingKind::kDataLoading:
-    case FindingKind::kCheckpoint:
-      return "steps";
-  }
-  MS_CHECK(false, "finding ", static_cast<int>(kind));
 }
 
 // The kernels with most of the computing time, all ranks together.
@@ -96,7 +54,7 @@ std::string where_computing_goes(const Results& results) {
   std::string out;
   for (size_t i = 0; i < std::min(kTop, rows.size()); ++i) {
     out += cat("  ", milliseconds(-rows[i].first), " ms  ", percent(-rows[i].first, all), "  ",
-               shorten(rows[i].second, 80), "\n");
+               shorten(readable_name(rows[i].second), 80), "\n");
   }
   return out;
 }
@@ -140,13 +98,14 @@ std::string info_text(const Store& store, const Results& results) {
              categories.empty() ? "" : categories.text());
 }
 
-std::string tables_text(const Store& store, const Results& results, int64_t top) {
-  return tables_text(tables_of(store, results, top));
+std::string tables_text(const Store& store, const Results& results, int64_t top, bool full_names) {
+  return tables_text(tables_of(store, results, top), full_names);
 }
 
-std::string tables_text(const std::vector<DataTable>& tables) {
+std::string tables_text(const std::vector<DataTable>& tables, bool full_names) {
   std::string out;
-  for (const DataTable& table : tables) out += cat(out.empty() ? "" : "\n", table.title(), "\n", table.text());
+  for (const DataTable& table : tables)
+    out += cat(out.empty() ? "" : "\n", table.title(), "\n", table.text(full_names));
   return out.empty() ? "nothing of this kind in the traces\n" : out;
 }
 
@@ -196,12 +155,9 @@ std::string steps_text(const Store& store, const Results& results) {
 }
 
 std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs) {
-  int64_t span = 0, computing = 0, step_ns = 0, steps = 0, files = static_cast<int64_t>(store.files.size());
+  int64_t step_ns = 0, steps = 0, files = static_cast<int64_t>(store.files.size());
+  const JobTime& time = results.at<JobTime>();
   for (const RankResults& rank : results.ranks) {
-    if (const auto* times = rank.get<Breakdown>()) {
-      span += times->span;
-      computing += times->computing;
-    }
     for (const StepRow& row : rank.at<RankSteps>().rows) {
       step_ns += row.host_ns;
       ++steps;
@@ -214,16 +170,20 @@ std::string analyze_text(const Store& store, const Results& results, const std::
     out +=
         cat("; ", of_one, of_one == 1 ? " step, " : " steps, ", milliseconds(step_ns / steps), " ms each on average");
   }
-  if (span == 0)
+  if (time.wall_ns == 0)
     return cat(out, "\nno device events: nothing to analyse; ", command("info", inputs), " shows what is there\n");
-  out += cat("\ncomputing ", percent(computing, span), " of the time");
+  if (std::any_of(results.views.begin(), results.views.end(), [](const DeviceView& view) { return view.on_host; })) {
+    out += "\nno device events: operators of the host count as computing, gloo and MPI calls as communication";
+  }
+  out += cat("\ncomputing ", percent(time.computing_ns, time.wall_ns), " of the time");
   if (results.ranks.size() > 1) out += cat("; load balance ", fixed(results.at<Imbalance>().load_balance, 3));
   out += "\n\n";
   if (results.at<Findings>().empty()) return out + "no time is lost\n";
   out += cat("Lost time, largest first (sum over ", results.ranks.size() == 1 ? "the rank" : "ranks", "):\n");
   for (const Finding& finding : results.at<Findings>()) {
     out += cat("  ", milliseconds(finding.lost_ns), " ms  ", fixed(100 * finding.share, 2), " %  ",
-               sentence(finding, results.ranks.size()), "\n      ", command(verb_of(finding.kind), inputs), "\n");
+               sentence(finding, results), "\n      ", remedy(finding, results), "\n      ",
+               command(verb_of(finding.kind), inputs), "\n");
   }
   out += cat("\nWhere computing goes:\n", where_computing_goes(results), "      ", command("kernels", inputs), "\n");
   return out;

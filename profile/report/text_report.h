@@ -13,8 +13,9 @@ namespace ms::profile {
 
 std::string info_text(const Store& store, const Results& results);
 // The tables of the sections that were asked for (csv_report.h).
-std::string tables_text(const Store& store, const Results& results, int64_t top);  // top 0: all
-std::string tables_text(const std::vector<DataTable>& tables);
+std::string tables_text(const Store& store, const Results& results, int64_t top,
+                        bool full_names = false);  // top 0: all
+std::string tables_text(const std::vector<DataTable>& tables, bool full_names = false);
 std::string steps_text(const Store& store, const Results& results);
 // The page of a busy person. inputs: as given, for the commands that show more.
 std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -133,35 +134,57 @@ class Painter {
     }
   }
 
-  // All events of the slowest and of the median step, of the first ranks, as long as there is room.
+  struct Candidate {
+    uint32_t rank, event;
+    bool device;
+    int64_t dur;
+  };
+
+  // The events of the slowest and of the median step: device events first, then the longest, as long as there is room.
   void add_slices(size_t max_slices) {
-    std::unordered_map<std::string, uint32_t> names;
+    std::vector<Candidate> candidates;
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
-      std::vector<Step> steps = ranks_[r].view->steps;
-      std::sort(steps.begin(), steps.end(),
-                [](const Step& a, const Step& b) { return a.end - a.start > b.end - b.start; });
-      std::vector<Interval> windows;
-      if (steps.empty()) {
-        windows.push_back({ranks_[r].trace->first_ts, ranks_[r].trace->last_end});
-      } else {
-        windows.push_back({steps.front().start, steps.front().end});
-        if (steps.size() > 1) windows.push_back({steps[steps.size() / 2].start, steps[steps.size() / 2].end});
-      }
+      const std::vector<Interval> windows = shown_windows(r);
       const RankTrace& trace = *ranks_[r].trace;
-      for (size_t i = 0; i < trace.events.size() && out_.slices.size() < max_slices; ++i) {
-        const auto lane = chosen_.find({r, trace.events.lane[i]});
-        if (classes_[r][i] == 255 || lane == chosen_.end()) continue;
+      for (size_t i = 0; i < trace.events.size(); ++i) {
+        if (classes_[r][i] == 255 || chosen_.count({r, trace.events.lane[i]}) == 0) continue;
         const int64_t ts = trace.events.ts[i];
-        if (std::none_of(windows.begin(), windows.end(),
-                         [&](const Interval& w) { return ts >= w.start && ts < w.end; })) {
-          continue;
+        if (std::any_of(windows.begin(), windows.end(),
+                        [&](const Interval& w) { return ts >= w.start && ts < w.end; })) {
+          candidates.push_back({r, static_cast<uint32_t>(i), classes_[r][i] != kHostClass, trace.events.dur[i]});
         }
-        const std::string& name = trace.names[trace.events.name[i]];
-        const auto [entry, added] = names.try_emplace(name, static_cast<uint32_t>(out_.names.size()));
-        if (added) out_.names.push_back(name.substr(0, 160));
-        out_.slices.push_back({lane->second, common(r, ts), trace.events.dur[i], entry->second, classes_[r][i]});
       }
     }
+    if (candidates.size() > max_slices) {
+      std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(max_slices),
+                       candidates.end(), [](const Candidate& a, const Candidate& b) {
+                         return std::tuple(!a.device, -a.dur, a.rank, a.event) <
+                                std::tuple(!b.device, -b.dur, b.rank, b.event);
+                       });
+      candidates.resize(max_slices);
+    }
+    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tuple(a.rank, a.event) < std::tuple(b.rank, b.event);
+    });
+    std::unordered_map<std::string, uint32_t> names;
+    for (const Candidate& c : candidates) {
+      const RankTrace& trace = *ranks_[c.rank].trace;
+      const std::string& name = trace.names[trace.events.name[c.event]];
+      const auto [entry, added] = names.try_emplace(name, static_cast<uint32_t>(out_.names.size()));
+      if (added) out_.names.push_back(name.substr(0, 160));
+      out_.slices.push_back({chosen_.at({c.rank, trace.events.lane[c.event]}), common(c.rank, trace.events.ts[c.event]),
+                             c.dur, entry->second, classes_[c.rank][c.event]});
+    }
+  }
+
+  std::vector<Interval> shown_windows(uint32_t rank) const {
+    std::vector<Step> steps = ranks_[rank].view->steps;
+    if (steps.empty()) return {{ranks_[rank].trace->first_ts, ranks_[rank].trace->last_end}};
+    std::sort(steps.begin(), steps.end(),
+              [](const Step& a, const Step& b) { return a.end - a.start > b.end - b.start; });
+    std::vector<Interval> windows{{steps.front().start, steps.front().end}};
+    if (steps.size() > 1) windows.push_back({steps[steps.size() / 2].start, steps[steps.size() / 2].end});
+    return windows;
   }
 
   const std::vector<RankDevices>& ranks_;

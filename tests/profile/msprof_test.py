@@ -49,8 +49,14 @@ def check_results(traces):
               "free_us": 400.0, "preparing_us": 100.0, "stage_us": 900.0, "bubble_us": 0.0}
     expect("steps", {k: step[k] for k in wanted} == wanted, step)
     expect("clock of rank 1", rank["facts"]["clock_offset_us"] == 40.0 and rank["facts"]["clock_error_us"] == 0.5, rank["facts"])
-    kinds = [finding["kind"] for finding in report["result"]["findings"]]
-    expect("findings by lost time", kinds == ["idle", "exposed_communication", "data_loading", "exposed_memory"], kinds)
+    findings = [(finding["kind"], finding["cause"], finding["lost_us"]) for finding in report["result"]["findings"]]
+    wanted = [("idle", "unknown", 2400.0), ("exposed_communication", None, 600.0), ("data_loading", None, 300.0),
+              ("idle", "host_work", 168.0), ("exposed_memory", None, 120.0), ("idle", "launch_latency", 12.0)]
+    expect("findings by lost time", findings == wanted, findings)
+    expect("each says what to do", all(finding["remedy"] for finding in report["result"]["findings"]))
+    causes = [rank["idle_causes"]["by_cause_us"] for rank in report["result"]["ranks"]]
+    idle = {cause: lost for kind, cause, lost in findings if kind == "idle"}
+    expect("findings are sums of the table", all(sum(rank[cause] for rank in causes) == idle[cause] for cause in idle), causes)
 
     text = run("analyze", traces)[1]
     for threads in ("1", "2", "3"):
@@ -83,7 +89,7 @@ def check_csv(traces, folder):
     expect("index of a stage", stages[0]["Index"] == "(0, 1)", stages[0])
     expect("microseconds", ranks[0]["Computing"] == "400.000", ranks[0])
     run("analyze", traces, "--csv", folder)
-    expect("all sections", len(os.listdir(folder)) == 19, os.listdir(folder))
+    expect("all sections", len(os.listdir(folder)) == 20, os.listdir(folder))
 
 
 def check_inputs(traces, folder):

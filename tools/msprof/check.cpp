@@ -56,7 +56,8 @@ class CheckVerb final : public Verb {
     output_.add_json(*verb);
     verb->add_option("--step", output_.step, "Only these steps: 10-12");
     for (size_t i = 0; i < std::size(kFlags); ++i) verb->add_option(kFlags[i].flag, texts_[i], kFlags[i].help);
-    verb->add_option("--against", against_, "A trace or folder to compare with");
+    verb->add_option("--against", against_,
+                     "A trace or folder to compare with; alone it stands for --max-slowdown 1.05");
     return verb;
   }
 
@@ -66,6 +67,11 @@ class CheckVerb final : public Verb {
     Thresholds thresholds;
     for (size_t i = 0; i < std::size(kFlags); ++i) {
       thresholds.*kFlags[i].threshold = parse_share(texts_[i], kFlags[i].flag);
+    }
+    constexpr double kSlowdown = 1.05;
+    const auto set = [](const std::string& text) { return !text.empty(); };
+    if (!against_.empty() && std::none_of(std::begin(texts_), std::end(texts_), set)) {
+      thresholds.max_slowdown = kSlowdown;
     }
     const profile::Store store = input_.load(paths);
     profile::AnalysisOptions options;

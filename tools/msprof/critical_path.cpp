@@ -27,6 +27,7 @@ class CriticalPathVerb final : public Verb {
     input_.add(*verb);
     output_.add(*verb);
     output_.add_top(*verb);
+    output_.add_names(*verb);
     verb->add_option(
         "--annotation", annotation_,
         "Of one rank (the first): part of the name of the window's annotation, ProfilerStep; empty: everything");

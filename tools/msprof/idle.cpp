@@ -9,7 +9,7 @@ class IdleVerb final : public SectionVerb {
  public:
   IdleVerb()
       : SectionVerb("idle", "why each stream waits: for the host, for the kernel before, for something else",
-                    {&profile::sections::kIdle}) {}
+                    {&profile::sections::kIdle, &profile::sections::kIdleCauses}) {}
 
  private:
   void add_flags(CLI::App& verb) override { delay_.add(verb); }

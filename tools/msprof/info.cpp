@@ -12,6 +12,7 @@ class InfoVerb final : public SectionVerb {
                     {&profile::sections::kFacts}) {}
 
  private:
+  void add_flags(CLI::App&) override { input_.tells_all = true; }
   std::string text(const profile::Store& store, const profile::Results& results) const override {
     return profile::info_text(store, results);
   }

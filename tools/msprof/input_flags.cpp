@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/path_list.h"
 #include "profile/class_rules.h"
+#include "profile/expression.h"
 #include "profile/ingest/load.h"
 #include "profile/slice.h"
 
@@ -48,6 +49,9 @@ void InputFlags::add(CLI::App& verb) {
   verb.add_option("--time-range", time_range, "Only these microseconds since the first event: A-B");
   verb.add_option("--last-step", last_step, "keep, or drop what each rank does from the start of its last step on")
       ->check(CLI::IsMember({"keep", "drop"}));
+  verb.add_option("--step-annotation", step_annotation,
+                  "Which annotations are steps, a regular expression: 'execute_(\\d+)'; its first group is the number, "
+                  "else they count from 0. Default: ProfilerStep#N and iteration N");
   verb.add_flag("--strict", strict, "Exit 3 if any data was lost");
   verb.add_option("--class-rules", class_rules,
                   "JSON list of {\"name\": REGEX, \"class\": COMPUTATION|COMMUNICATION|MEMORY}, before our own rules");
@@ -67,7 +71,13 @@ profile::Store InputFlags::load(const std::vector<std::string>& paths, bool keep
   options.keep_file_order = keep_file_order;
   if (!class_rules.empty()) options.class_rules = std::make_shared<profile::ClassRules>(class_rules);
   profile::Store store = profile::load(paths, options);
+  if (!step_annotation.empty()) {
+    const auto steps = std::make_shared<const std::regex>(profile::user_expression(
+        step_annotation, /*ignore_case=*/false, ErrorCode::kInvalidArgument, "--step-annotation"));
+    for (const auto& trace : store.ranks) trace->step_annotation = steps;
+  }
   for (const auto& [kind, issue] : store.stats.issues()) {
+    if (kind == "overlapping_slices" && !tells_all) continue;  // nothing to act on; info counts it
     const std::string line = cat(kind, ": ", issue.count, " (", issue.example, "); ", issue.advice);
     issue.severity == profile::Severity::kInfo ? core::log_info("profile.import", line)
                                                : core::log_warning("profile.import", line);

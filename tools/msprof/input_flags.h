@@ -12,9 +12,10 @@ namespace ms::tools::msprof {
 
 struct InputFlags {
   std::vector<std::string> inputs;
-  std::string rank, time_range, last_step = "keep", class_rules, rank_from_name;
+  std::string rank, time_range, last_step = "keep", class_rules, rank_from_name, step_annotation;
   int threads;
   bool strict = false, force = false;
+  bool tells_all = false;  // also what import met that changes nothing: of info
 
   InputFlags();
   void add(CLI::App& verb);

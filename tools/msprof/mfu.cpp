@@ -1,5 +1,7 @@
 #include "tools/msprof/mfu.h"
 
+#include "core/error.h"
+#include "core/log.h"
 #include "profile/report/mfu_tables.h"
 #include "tools/msprof/section_verb.h"
 
@@ -14,6 +16,7 @@ class MfuVerb final : public Verb {
     input_.add(*verb);
     output_.add(*verb);
     output_.add_top(*verb);
+    output_.add_names(*verb);
     verb->add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device, for shares of it")
         ->check(CLI::PositiveNumber);
     verb->add_option("--model-flops", model_flops_,
@@ -29,6 +32,11 @@ class MfuVerb final : public Verb {
     profile::AnalysisOptions options;
     options.steps = parse_list(output_.step, "--step");
     const std::vector<profile::Mfu> ranks = profile::analyze_mfu(store, options);
+    for (const profile::Mfu& rank : ranks) {
+      if (rank.unread_shapes == 0) continue;
+      core::log_warning("profile", core::cat("rank ", rank.rank, ": shapes of ", rank.unread_shapes,
+                                             " calls not understood: their FLOPs are missing"));
+    }
     const profile::Peak peak{peak_tflops_, model_flops_};
     const auto tables = [&](int64_t top) { return profile::mfu_tables(ranks, peak, top); };
     print_tables(

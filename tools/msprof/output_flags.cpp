@@ -17,6 +17,12 @@ void OutputFlags::add_top(CLI::App& verb) {
   verb.add_option("--top", top, "Rows of each long list; 0: all")->check(CLI::NonNegativeNumber);
 }
 
+void OutputFlags::add_names(CLI::App& verb) {
+  verb.add_flag(
+      "--full-names,!--short-names", full_names,
+      "Names of kernels in tables with return type, namespaces and parameters; JSON and CSV always have them");
+}
+
 void print_paths(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) print(path + "\n");
 }

@@ -14,13 +14,14 @@
 namespace ms::tools::msprof {
 
 struct OutputFlags {
-  bool json = false, pretty = false;
+  bool json = false, pretty = false, full_names = false;
   std::string csv, step;
   int64_t top = 10;
 
   void add_json(CLI::App& verb);
   void add(CLI::App& verb);  // --json, --pretty, --csv, --step
   void add_top(CLI::App& verb);
+  void add_names(CLI::App& verb);
 
   profile::ReportOptions report(std::string command, const std::vector<std::string>& arguments) const {
     return {std::move(command), arguments, top, pretty};
@@ -38,7 +39,7 @@ void print_tables(const OutputFlags& flags, Json&& json, Tables&& tables) {
   } else if (!flags.csv.empty()) {
     print_paths(profile::write_csv(tables(int64_t{0}), flags.csv));
   } else {
-    print(profile::tables_text(tables(flags.top)));
+    print(profile::tables_text(tables(flags.top), flags.full_names));
   }
 }
 

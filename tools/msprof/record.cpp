@@ -52,8 +52,15 @@ class RecordVerb final : public Verb {
       options.first_step = steps.front();
       options.last_step = steps.back();
     }
-    const int code =
-        profile::run_recorded(profile::recorded_command(options, core::library_of_ours("libmsuite_record.so")));
+    const std::filesystem::path library = core::library_of_ours("libmsuite_record.so");
+    const profile::RecordedCommand command = profile::recorded_command(options, library);
+    const bool preloads = command.words != command_ && std::none_of(command.words.begin(), command.words.end(),
+                                                                    [](auto& w) { return w == "--profile"; });
+    if ((preloads || !command.environment.empty()) && !std::filesystem::exists(library)) {
+      throw Error(ErrorCode::kNotFound,
+                  cat("record needs ", library.string(), ", which is not there: install msprof with its lib folder"));
+    }
+    const int code = profile::run_recorded(command);
     if (code != 0) core::log_error("msprof", cat(command_.front(), " ended with exit code ", code));
     if (traces_in(folder) == 0) {
       if (code != 0) return code;

@@ -28,7 +28,7 @@ class ReportVerb final : public Verb {
     options.steps = parse_list(step_, "--step");
     options.threads = input_.threads;
     const profile::Results results = profile::analyze(store, profile::sections::every(), options);
-    core::write_text_atomically(output_, profile::html_report(store, results, paths[0]));
+    core::write_text_atomically(output_, profile::html_report(store, results, input_.inputs));
     print(output_ + "\n");
     return input_.exit_code(store);
   }

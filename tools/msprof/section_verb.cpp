@@ -16,6 +16,7 @@ CLI::App* SectionVerb::add(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(name_, help_);
   input_.add(*verb);
   output_.add(*verb);
+  output_.add_names(*verb);
   verb->footer(cat("Example: msprof ", name_, " traces", *example_flags_ == '\0' ? "" : " ", example_flags_));
   add_flags(*verb);
   return verb;
@@ -48,7 +49,7 @@ profile::AnalysisOptions SectionVerb::options() const {
 }
 
 std::string SectionVerb::text(const Store& store, const Results& results) const {
-  return profile::tables_text(store, results, output_.top);
+  return profile::tables_text(store, results, output_.top, output_.full_names);
 }
 
 void AlignFlag::add(CLI::App& verb) {

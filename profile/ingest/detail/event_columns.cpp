@@ -38,8 +38,8 @@ uint8_t flags_of_name(std::string_view name) {
         "aten::scaled_dot", "aten::cudnn_conv", "aten::miopen_conv", "aten::matmul", "aten::_grouped_mm"}) {
     if (name.starts_with(op)) flags |= kHasFlopsName;
   }
-  if (name.starts_with("nccl:") || name.starts_with("gloo:") || name == "record_param_comms" ||
-      name.starts_with("c10d::")) {
+  if (name.starts_with("nccl:") || name.starts_with("gloo:") || name.starts_with("mpi:") || name.starts_with("ucc:") ||
+      name == "record_param_comms" || name.starts_with("c10d::")) {
     flags |= kCommunicatesName;
   }
   if (name == "[memory]") flags |= kMemoryName;
@@ -163,6 +163,26 @@ void EventColumns::add_comm(const ScannedEvent& event, size_t index) {
   trace_.comms.push_back(comm);
 }
 
+// c10d::send and c10d::recv_ name their peer as the third of their inputs: ["", "", "1", "0"].
+void EventColumns::add_peer(const ScannedEvent& event, size_t index) {
+  const std::string& name = trace_.names[trace_.events.name[index]];
+  const bool sends = name == "c10d::send";
+  if (!sends && name != "c10d::recv_") return;
+  std::string_view inputs = event.get(Arg::kConcreteInputs).text();
+  for (int quotes = 0; quotes < 5; ++quotes) {
+    const size_t at = inputs.find('"');
+    if (at == std::string_view::npos) return;
+    inputs.remove_prefix(at + 1);
+  }
+  CommArgs comm;
+  int32_t& peer = sends ? comm.destination : comm.source;
+  if (std::from_chars(inputs.data(), inputs.data() + inputs.size(), peer).ec != std::errc() || peer < 0) return;
+  comm.op = names_.intern(sends ? "send" : "recv");
+  comm.in_elements = comm.out_elements = -1;
+  trace_.events.comm[index] = static_cast<uint32_t>(trace_.comms.size());
+  trace_.comms.push_back(comm);
+}
+
 void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side side, NameId name) {
   Events& events = trace_.events;
   if (event.present == 0) return;
@@ -177,7 +197,11 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
     Value id = event.get(Arg::kExternalId);
     if (!id) id = event.get(Arg::kOldExternalId);
     if (id && !own_) events.external[index] = compact(static_cast<uint64_t>(whole_number(id.text()).value_or(0)));
-    if (event.has(Arg::kCollectiveName)) add_comm(event, index);
+    if (event.has(Arg::kCollectiveName)) {
+      add_comm(event, index);
+    } else if (event.has(Arg::kConcreteInputs)) {
+      add_peer(event, index);
+    }
   }
   Details details;
   bool any = false;
@@ -199,7 +223,7 @@ void EventColumns::add_arguments(const ScannedEvent& event, size_t index, Side s
     }
     any = true;
   }
-  if ((own_ || (flags & kHasFlopsName) != 0) && event.has(Arg::kInputDims)) {
+  if ((own_ || (flags & (kHasFlopsName | kCommunicatesName)) != 0) && event.has(Arg::kInputDims)) {
     details.dims = names_.of(event.get(Arg::kInputDims));
     details.types = names_.of(event.get(Arg::kInputType));
     any = true;

@@ -65,6 +65,7 @@ class EventColumns final : public ArgumentFilter {
   size_t add_slice(int64_t ts, int64_t dur, NameId name, uint8_t category, uint16_t lane);
   void add_arguments(const ScannedEvent& event, size_t index, Side side, NameId name);
   void add_comm(const ScannedEvent& event, size_t index);
+  void add_peer(const ScannedEvent& event, size_t index);
   uint32_t add_stack(std::string_view text);
   uint32_t intern_frame(uint32_t parent, NameId name);
 

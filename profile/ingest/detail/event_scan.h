@@ -72,6 +72,7 @@ enum class Arg : uint8_t {
   kTaskType,
   kConnectionId,
   kBandwidth,
+  kConcreteInputs,
   kCount
 };
 

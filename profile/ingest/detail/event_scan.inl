@@ -255,7 +255,7 @@ MS_SCAN_APART uint8_t argument_of(const char* key, uint32_t size) {
       MS_TRY(kSyncKind, "cuda_sync_kind") MS_TRY(kWaitOnStream, "wait_on_stream") break;
     case 15:
       MS_TRY(kCollectiveName, "Collective name")
-      MS_TRY(kTotalAllocated, "Total Allocated") break;
+      MS_TRY(kTotalAllocated, "Total Allocated") MS_TRY(kConcreteInputs, "Concrete Inputs") break;
     case 18:
       MS_TRY(kGroupName, "Process Group Name") break;
     case 19:

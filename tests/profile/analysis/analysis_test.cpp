@@ -188,12 +188,66 @@ TEST_F(AnalysisTest, FindingsInOrderOfLostTime) {
                   std::pair(FindingKind::kImbalance, int64_t{300}), std::pair(FindingKind::kDataLoading, int64_t{200}),
                   std::pair(FindingKind::kIdle, int64_t{180}), std::pair(FindingKind::kCheckpoint, int64_t{100})));
   EXPECT_EQ(results.at<Findings>()[0].worst_rank, 0);
-  EXPECT_EQ(results.at<Findings>()[0].detail, "allreduce(dp)");
+  EXPECT_EQ(
+      results.at<Findings>()[0].detail,
+      "allreduce of 0.00 MB in group dp [0, 1]: 0.00 ms in 2 calls, hidden or not, 0.02 GB/s, best 0.08 GB/s seen");
   EXPECT_DOUBLE_EQ(results.at<Findings>()[0].share, 0.2);
   EXPECT_EQ(results.at<Imbalance>().slowest_rank, 1);
   EXPECT_DOUBLE_EQ(results.at<Imbalance>().load_balance, (410.0 + 710.0) / 2 / 710.0);
   const auto& spread = results.at<ClusterSteps>().spread.at(0);
   EXPECT_DOUBLE_EQ(spread.computing, 300.0 / 560.0);
+}
+
+// A step of 100 in which the device works from 40 to 60: the rest is lost, before the first kernel and after the last.
+TEST_F(AnalysisTest, IdleBeforeTheFirstAndAfterTheLastKernelOfAStepIsLost) {
+  TraceMaker one = maker();
+  one.host("ProfilerStep#1", 0, 100);
+  one.op("aten::nonzero", 5, 25);
+  one.launch(1, 30, 38);
+  one.kernel("gemm", 40, 60, 1);
+  one.finish();
+  const Results& results = analyse();
+  EXPECT_EQ(results.at<JobTime>().wall_ns, 100);
+  EXPECT_EQ(results.at<JobTime>().computing_ns, 20);
+  std::map<IdleCause, int64_t> lost;
+  for (const Finding& finding : results.at<Findings>()) {
+    ASSERT_EQ(finding.kind, FindingKind::kIdle);
+    lost[finding.cause] += finding.lost_ns;
+  }
+  // 5..25 a call that waits for the device, 30..38 the launch, 38..40 until the kernel starts, nothing known of the
+  // rest.
+  EXPECT_THAT(lost, ElementsAre(std::pair(IdleCause::kHostWork, 8), std::pair(IdleCause::kSynchronisation, 20),
+                                std::pair(IdleCause::kLaunchLatency, 2), std::pair(IdleCause::kUnknown, 5 + 5 + 40)));
+  const IdleReasons& idle = results.ranks.at(0).at<IdleReasons>();
+  EXPECT_EQ(idle.idle_ns, 80);
+  int64_t sum = 0;
+  for (const IdleReason& reason : idle.reasons) sum += reason.ns;
+  EXPECT_EQ(sum, 80) << "no moment counts twice, none is left out";
+}
+
+// No device: operators compute, the call of the communicator communicates. Of nested operators the outermost whose
+// children cover less than half of it counts.
+TEST_F(AnalysisTest, CpuOnlyTraceIsAnalysedByItsOperators) {
+  for (int rank = 0; rank < 2; ++rank) {
+    TraceMaker one = maker(rank, 2);
+    const int64_t end = rank == 0 ? 30 : 60;
+    one.host("ProfilerStep#1", 0, 100);
+    one.op("aten::linear", 10, end);
+    one.op("aten::addmm", 11, end - 1);
+    one.op("aten::copy_", 12, 14);
+    one.op("c10d::allreduce_", end, end + 2);
+    one.host("gloo:all_reduce", end + 1, 70, /*thread=*/200);
+    one.op("aten::div_", 65, 69, {}, {}, /*thread=*/200);  // the communicator's own
+    one.finish();
+  }
+  const Results& results = analyse();
+  const RankResults& rank = results.ranks.at(0);
+  EXPECT_EQ(rank.at<Breakdown>().computing, 18) << "aten::addmm";
+  EXPECT_EQ(rank.at<Breakdown>().communication, 39);
+  EXPECT_EQ(rank.at<Breakdown>().exposed_communication, 39);
+  EXPECT_EQ(rank.at<std::vector<KernelRow>>().at(0).name, "gloo:all_reduce");
+  EXPECT_EQ(rank.at<std::vector<KernelRow>>().at(1).name, "aten::addmm");
+  EXPECT_EQ(rank.at<Facts>().device_events, 0);
 }
 
 TEST_F(AnalysisTest, StagesAreRanksOfOnePipelinePosition) {
@@ -255,6 +309,12 @@ TEST(DeviceClassOfAName, FollowsTheRules) {
       {"volta_sgemm_128x64_nn", DeviceClass::kComputation},
       {"hipblas_gemm", DeviceClass::kComputation},
       {"", DeviceClass::kComputation}};
+  for (const std::string_view name :
+       {"multimem_all_reduce_kernel<float>", "void deep_ep::intranode::dispatch<4>", "nvshmemi_proxy_quiet",
+        "flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport",
+        "quickreduce::allreduce_prototype"}) {
+    EXPECT_EQ(class_of_name(name), DeviceClass::kCommunication) << name;
+  }
   for (const auto& [name, wanted] : cases) EXPECT_EQ(class_of_name(name), wanted) << name;
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "profile/sections.h"
 #include "tests/support/job_traces.h"
 
@@ -47,10 +49,61 @@ TEST_F(BlameTest, TheLateRankIsNamedAndThePartsAddUp) {
   EXPECT_EQ(findings[0].kind, FindingKind::kWaiting);
   EXPECT_EQ(findings[0].worst_rank, 1);
   EXPECT_EQ(findings[0].lost_ns, 15 * kUnit);
-  EXPECT_EQ(findings[0].detail, "meanwhile it computes");
+  EXPECT_EQ(findings[0].detail, "it computes 1.500 ms longer than the median rank, mostly in gemm (1.500 ms more)");
   EXPECT_DOUBLE_EQ(findings[0].share, 0.3);
   EXPECT_EQ(findings[1].kind, FindingKind::kExposedCommunication);
   EXPECT_EQ(findings[1].lost_ns, 10 * kUnit) << "what the transfer itself costs, on both";
+}
+
+// Of rank 0's 20 units 15 are rank 1's doing: what is left is at most what a rank has left.
+TEST_F(BlameTest, WorstRankOfTheRestIsMeasuredAfterWaitsAreTakenOut) {
+  {
+    Rank zero = rank(0, 2), one = rank(1, 2);
+    zero.kernel("gemm", 0, 10);
+    zero.allreduce({0, 1}, 10, 30);
+    one.kernel("gemm", 0, 25);
+    one.allreduce({0, 1}, 25, 30);
+    zero.maker.finish();
+    one.maker.finish();
+  }
+  load_all();
+  std::vector<Finding> findings = blame(25 * kUnit);
+  EXPECT_EQ(findings[1].kind, FindingKind::kExposedCommunication);
+  EXPECT_EQ(findings[1].worst_ns, 5 * kUnit);
+  EXPECT_LE(findings[1].worst_ns, findings[1].lost_ns);
+}
+
+// Each of four ranks exchanges with both neighbours; rank 3 computes three times as long, and that is what is said.
+TEST_F(BlameTest, RingIsNoPipelineAndItsLateRankIsNamedWithItsKernel) {
+  {
+    int64_t now[4] = {0, 0, 0, 0};
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int r = 0; r < 4; ++r) ranks.push_back(std::make_unique<Rank>(folder_.path(), r, 4));
+    for (int i = 0; i < 5; ++i) {
+      int64_t start[4];
+      for (int r = 0; r < 4; ++r) {
+        const int64_t length = r == 3 ? 30 : 10;
+        ranks[static_cast<size_t>(r)]->kernel("gemm", now[r], now[r] + length);
+        start[r] = now[r] + length;
+      }
+      for (int r = 0; r < 4; ++r) {
+        const int next = (r + 1) % 4, before = (r + 3) % 4;
+        const int64_t end = std::max({start[r], start[before], start[next]}) + 1;
+        Rank& one = *ranks[static_cast<size_t>(r)];
+        one.maker.comm("send", "ring", {0, 1, 2, 3}, start[r] * kUnit, end * kUnit, 1000, next);
+        one.maker.comm("recv", "ring", {0, 1, 2, 3}, start[r] * kUnit, end * kUnit, 1000, before);
+        now[r] = end;
+      }
+    }
+    for (auto& one : ranks) one->maker.finish();
+  }
+  load_all();
+  EXPECT_EQ(pipeline(devices_, comms_, cross_), std::nullopt);
+  const Results results = analyze(store_, sections::every());
+  const Finding& first = results.at<Findings>().at(0);
+  EXPECT_EQ(first.kind, FindingKind::kWaiting);
+  EXPECT_EQ(first.worst_rank, 3);
+  EXPECT_EQ(first.detail, "it computes 10.000 ms longer than the median rank, mostly in gemm (10.000 ms more)");
 }
 
 TEST_F(BlameTest, NoMoreIsChargedThanWasLost) {
@@ -58,6 +111,25 @@ TEST_F(BlameTest, NoMoreIsChargedThanWasLost) {
   int64_t sum = 0;
   for (const Finding& finding : blame(5 * kUnit)) sum += finding.lost_ns;
   EXPECT_EQ(sum, 5 * kUnit);
+}
+
+// Rank 1's clock is 3 units ahead: alignment takes that out, unless it is told that the clocks agree.
+TEST_F(BlameTest, AlignmentNoneTakesTimesAsWritten) {
+  {
+    Rank zero = rank(0, 2), one = rank(1, 2);
+    for (int64_t i = 0; i < 4; ++i) {
+      zero.allreduce({0, 1}, 20 * i, 20 * i + 10);
+      one.allreduce({0, 1}, 20 * i + 5, 20 * i + 13);
+    }
+    zero.maker.finish();
+    one.maker.finish();
+  }
+  load_all();
+  const RankClock moved = cross_rank(devices_, comms_, AlignMode::kOffset).clocks.ranks[1];
+  const CrossRank as_written = cross_rank(devices_, comms_, AlignMode::kNone);
+  EXPECT_EQ(moved.to_reference(1000 * kUnit), 997 * kUnit);
+  EXPECT_EQ(as_written.clocks.ranks[1].to_reference(1000 * kUnit), 1000 * kUnit);
+  EXPECT_EQ(as_written.by_rank.at(0).wait, 4 * 5 * kUnit);
 }
 
 TEST_F(BlameTest, WithoutReliableClocksNothingChanges) {

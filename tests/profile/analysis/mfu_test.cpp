@@ -49,6 +49,10 @@ class MfuTest : public testing::Test {
   Store store_;
 };
 
+TEST(FlopsOfAnOperator, ShapesOverSeveralLines) {
+  EXPECT_EQ(flops_of_operator("aten::mm", "[\n  [\n    2,\n    3\n  ],\r\n\t[3, 4]\n]"), 48);
+}
+
 TEST_F(MfuTest, WhatTheKernelsCarry) {
   test::TraceMaker maker(folder_.path(), 0, 1);
   maker.host("ProfilerStep#1", 0, 1000);

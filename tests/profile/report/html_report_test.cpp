@@ -14,7 +14,7 @@ namespace {
 
 std::string report_of(const std::string& folder, const std::string& title) {
   const Store store = load({folder}, {});
-  return html_report(store, analyze(store, sections::every()), title);
+  return html_report(store, analyze(store, sections::every()), {title});
 }
 
 size_t count(const std::string& text, const std::string& what) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "profile/ingest/load.h"
+#include "profile/report/table.h"
 #include "profile/sections.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/trace_maker.h"
@@ -40,6 +41,19 @@ TEST(AnalyzeText, NamesTheThreeKernelsThatTakeMostOverAllRanks) {
                               "  0.40 ms  14.29 %  norm\n"
                               "      msprof kernels traces\n"));
   EXPECT_THAT(text, Not(HasSubstr("rope")));
+}
+
+TEST(ReadableName, DropsReturnTypeNamespacesAndParameters) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>(int, float*)",
+       "vectorized_elementwise_kernel<4, AddFunctor<float>>"},
+      {"void (anonymous namespace)::softmax_warp_forward<float, float, 10>(float*, int)",
+       "softmax_warp_forward<float, float, 10>"},
+      {"volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"},
+      {"aten::addmm", "aten::addmm"},
+      {"Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"},
+      {"", ""}};
+  for (const auto& [name, wanted] : cases) EXPECT_EQ(readable_name(name), wanted) << name;
 }
 
 TEST(AnalyzeText, SaysWhatIsThereWithoutADevice) {

@@ -1,0 +1,32 @@
+#include "profile/analysis/input_dims.h"
+
+#include <charconv>
+
+namespace ms::profile {
+
+std::optional<std::vector<Dims>> parse_dims(std::string_view text) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  std::vector<Dims> out;
+  int depth = 0;
+  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+    if (*p == '[') {
+      if (++depth == 2) out.emplace_back();
+      if (depth > 2) return std::nullopt;  // lists of tensors
+      ++p;
+    } else if (*p == ']') {
+      --depth;
+      ++p;
+    } else if (*p == ',' || *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t') {  // files may be indented
+      ++p;
+    } else {
+      int64_t size = 0;
+      const auto [next, error] = std::from_chars(p, end, size);
+      if (error != std::errc() || depth != 2 || size < 0 || size > kMost) return std::nullopt;
+      out.back().push_back(size);
+      p = next;
+    }
+  }
+  return out;
+}
+
+}  // namespace ms::profile
