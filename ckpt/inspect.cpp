@@ -109,7 +109,10 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
     if (size == info.layout.end() || (std::string_view(key) == "cp" && *size == 1)) continue;
     sizes += core::cat(' ', key, ' ', size->dump());
   }
-  out << path << "\n  iteration        " << info.iteration;
+  out << path << "\n  iteration        " << (info.iteration > 0 ? std::to_string(info.iteration) : "none");
+  if (const auto family = info.model_extra.value("family", nlohmann::json()); family.is_string()) {
+    out << "\n  family           " << family.get_ref<const std::string&>();
+  }
   if (!sizes.empty()) out << "\n  layout          " << sizes;
   if (info.has_model) {
     out << "\n  model            " << model.num_layers << " layers, hidden " << model.hidden_size << ", ffn "

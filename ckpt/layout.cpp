@@ -146,15 +146,17 @@ class SpecList {
   }
 
   void add_attention() {
-    const int64_t hidden = config_.hidden_size, head = config_.kv_channels;
-    add_norm("self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    const int64_t hidden = config_.hidden_size;
+    if (config_.pre_norm) {
+      add_norm("self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    }
     add("self_attention.linear_qkv.weight", {config_.qkv_rows(), hidden}, TpRule::kRows);
     if (config_.add_bias_linear || config_.add_qkv_bias) {
       add("self_attention.linear_qkv.bias", {config_.qkv_rows()}, TpRule::kRows);
     }
     if (!config_.qk_layernorm) return;
-    add_norm("self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", head);
-    add_norm("self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", head);
+    add_norm("self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", config_.q_norm_size());
+    add_norm("self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", config_.k_norm_size());
   }
 
   void add_latent_attention() {
@@ -179,7 +181,7 @@ class SpecList {
 
   void add_mlp() {
     const int64_t hidden = config_.hidden_size;
-    add_norm("mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", hidden);
+    if (config_.pre_norm) add_norm("mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", hidden);
     add("mlp.linear_fc1.weight", {config_.fc1_rows(), hidden}, fc1_rule());
     if (config_.add_bias_linear) add("mlp.linear_fc1.bias", {config_.fc1_rows()}, fc1_rule());
     add("mlp.linear_fc2.weight", {hidden, config_.ffn_hidden_size}, TpRule::kColumns);
@@ -291,6 +293,13 @@ std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span
     return spec.global_shape.size() == axes ? std::optional(std::move(spec)) : std::nullopt;
   }
   return std::nullopt;
+}
+
+ParameterSpec passthrough_spec(std::string key, std::span<const int64_t> global_shape) {
+  return {.key = std::move(key),
+          .global_shape = {global_shape.begin(), global_shape.end()},
+          .is_buffer = true,
+          .layer = -1};
 }
 
 void validate_layer_map(const ModelLayout& layout, int64_t num_layers) {

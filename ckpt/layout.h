@@ -103,6 +103,9 @@ std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config
 std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
                                                const core::TransformerConfig& config);
 
+// A tensor that is none of the model's, kept under its own name: whole on the first stage, a buffer.
+ParameterSpec passthrough_spec(std::string key, std::span<const int64_t> global_shape);
+
 // Throws kInvalidArgument, naming the flags, if the model cannot be cut like this.
 void validate_layout(const ModelLayout& layout, const core::TransformerConfig& config);
 // The part of it that does not depend on the model's matrices: sizes, and how the layers are dealt.

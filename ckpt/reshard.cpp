@@ -34,6 +34,11 @@ struct Parameters {
   }
 };
 
+Parameters joined(Parameters first, Parameters second) {
+  for (size_t i = 0; i < second.specs.size(); ++i) first.add(std::move(second.specs[i]), second.tensors[i]);
+  return first;
+}
+
 // The parameters of the checkpoint: those of its model, in model order, and others whose names say how they are cut.
 Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig& model) {
   Parameters parameters;
@@ -63,12 +68,19 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   std::map<std::string, int64_t> num_experts;  // by layer
   std::map<std::string, bool> added;
   const size_t of_model = parameters.specs.size();
+  Parameters passing;  // through: behind the model's, in the order of the source
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
     if (known[t]) continue;
     const auto tensor = static_cast<int32_t>(t);
     const std::string key(shards.key(tensor));
     if (!added.emplace(key, true).second) continue;
     auto spec = parameter_spec_of(key, shards.global_shape(tensor), model);
+    const bool is_canonical = key.starts_with("decoder.") || key.starts_with("mtp.") || key.starts_with("embedding.") ||
+                              key.starts_with("output_layer.");
+    if (!spec && !is_canonical && shards.role(tensor) == TensorRole::kBuffer) {
+      passing.add(passthrough_spec(key, shards.global_shape(tensor)), shards.find_roles(key));
+      continue;
+    }
     if (!spec) {
       throw Error(ErrorCode::kUnsupported, cat(key, " (", core::role_name(shards.role(tensor)),
                                                "): the checkpoint holds it, but its model has no such parameter"));
@@ -81,7 +93,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   }
   // A model with experts or latent attention has other parameters in place of these; all others must have them.
   if (parameters.specs.size() == of_model) {
-    if (missing.empty()) return parameters;
+    if (missing.empty()) return joined(std::move(parameters), std::move(passing));
     throw Error(ErrorCode::kCorruptData, cat(missing.front(), ": the model has it, but the checkpoint does not"));
   }
   for (ParameterSpec& spec : parameters.specs) {
@@ -95,7 +107,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   });
   Parameters sorted;
   for (const size_t i : order) sorted.add(std::move(parameters.specs[i]), parameters.tensors[i]);
-  return sorted;
+  return joined(std::move(sorted), std::move(passing));
 }
 
 }  // namespace

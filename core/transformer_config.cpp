@@ -106,14 +106,7 @@ std::vector<bool> every(int64_t frequency, int64_t num_layers) {
   return layers;
 }
 
-// The one spelling of such a list.
-std::string layer_freq_text(const std::vector<bool>& layers) {
-  const auto num_layers = static_cast<int64_t>(layers.size());
-  if (layers[0]) {
-    const auto second = std::find(layers.begin() + 1, layers.end(), true);
-    const int64_t frequency = second - layers.begin();
-    if (every(frequency, num_layers) == layers) return std::to_string(frequency);
-  }
+std::string list_text(const std::vector<bool>& layers) {
   std::string text;
   for (auto run = layers.begin(); run != layers.end();) {
     const auto end = std::find(run, layers.end(), !*run);
@@ -123,7 +116,71 @@ std::string layer_freq_text(const std::vector<bool>& layers) {
   return text + ")";
 }
 
+// The one spelling of such a list.
+std::string layer_freq_text(const std::vector<bool>& layers) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  if (layers[0]) {
+    const auto second = std::find(layers.begin() + 1, layers.end(), true);
+    const int64_t frequency = second - layers.begin();
+    if (every(frequency, num_layers) == layers) return std::to_string(frequency);
+  }
+  return list_text(layers);
+}
+
+// True in the last of every `frequency` layers: Megatron's no_rope_freq as a number, and the layers that
+// window_attn_skip_freq leaves without a window. 0: in none.
+std::vector<bool> last_of_every(int64_t frequency, int64_t num_layers) {
+  std::vector<bool> layers;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    layers.push_back(frequency > 0 && (layer + 1) % frequency == 0);
+  }
+  return layers;
+}
+
+// The one spelling of such layers.
+std::string last_of_every_text(const std::vector<bool>& layers, bool as_list_is_inverted) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  const auto first = std::find(layers.begin(), layers.end(), true);
+  if (first == layers.end()) return "0";
+  const int64_t frequency = first - layers.begin() + 1;
+  if (last_of_every(frequency, num_layers) == layers) return std::to_string(frequency);
+  std::vector<bool> list = layers;
+  if (as_list_is_inverted) list.flip();
+  return list_text(list);
+}
+
+// A number, or a list of zeros and ones; empty if it is neither. inverted: a one in the list is a layer without.
+std::vector<bool> read_last_of_every(const std::string& text, int64_t num_layers, bool inverted) {
+  int64_t frequency = 0;
+  const char* end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, frequency);
+  if (error == std::errc() && after == end) {
+    return frequency >= 0 ? last_of_every(frequency, num_layers) : std::vector<bool>();
+  }
+  auto list = LayerList(text, static_cast<size_t>(num_layers)).read();
+  if (!list || list->size() != static_cast<size_t>(num_layers)) return {};
+  if (inverted) list->flip();
+  return *list;
+}
+
 }  // namespace
+
+std::vector<bool> TransformerConfig::layers_with_rope() const {
+  if (num_layers < 1 || num_layers > kMostLayers) return {};
+  std::vector<bool> layers = read_last_of_every(no_rope_freq, num_layers, false);
+  layers.flip();
+  return layers;
+}
+
+std::vector<int64_t> TransformerConfig::windows_of_layers() const {
+  if (num_layers < 1 || num_layers > kMostLayers) return {};
+  std::vector<int64_t> windows;
+  for (const bool is_full : read_last_of_every(window_attn_skip_freq, num_layers, true)) {
+    const bool is_interleaved = interleave_sliding_window > 0 && windows.size() % 2 == 0;
+    windows.push_back(is_full ? 0 : is_interleaved ? interleave_sliding_window : sliding_window);
+  }
+  return windows;
+}
 
 std::vector<bool> TransformerConfig::layers_with_experts() const {
   if (num_layers < 1 || num_layers > kMostLayers) return {};
@@ -151,6 +208,22 @@ void TransformerConfig::resolve(int64_t seq_length) {
     rope_scaling_original_max_position_embeddings = max_position_embeddings;
   }
   const TransformerConfig plain;
+  if (auto layers = layers_with_rope(); !layers.empty()) {
+    layers.flip();
+    no_rope_freq = has_rotary_embedding() ? last_of_every_text(layers, false) : plain.no_rope_freq;
+  }
+  if (const auto windows = windows_of_layers(); !windows.empty() && interleave_sliding_window == 0) {
+    std::vector<bool> full;
+    for (const int64_t window : windows) full.push_back(window == 0);
+    const bool any = std::find(full.begin(), full.end(), false) != full.end();
+    if (!any) sliding_window = 0;
+    window_attn_skip_freq = any ? last_of_every_text(full, true) : plain.window_attn_skip_freq;
+  }
+  const bool has_windows = sliding_window > 0 || interleave_sliding_window > 0;
+  if (!has_rotary_embedding() || !has_windows || (rotary_base_local == rotary_base && rope_scaling_type == "none")) {
+    rotary_base_local = plain.rotary_base_local;
+  }
+  if (!qk_layernorm) qk_layernorm_all_heads = false;
   if (has_experts()) {
     if (moe_ffn_hidden_size == 0) moe_ffn_hidden_size = ffn_hidden_size;
     if (const auto layers = layers_with_experts(); !layers.empty()) {
@@ -249,9 +322,48 @@ void TransformerConfig::validate() const {
         std::pair{output_logit_softcapping, "--output-logit-softcapping"}, std::pair{norm_epsilon, "--norm-epsilon"}}) {
     if (!(value >= 0) || std::isinf(value)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": at least 0");
   }
+  for (const auto& [value, flag] :
+       {std::pair{softmax_scale, "--softmax-scale"}, std::pair{rotary_base_local, "--rotary-base-local"}}) {
+    if (!(value >= 0) || std::isinf(value)) refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": at least 0");
+  }
+  for (const auto& [value, flag] :
+       {std::pair{embedding_multiplier, "--embedding-multiplier"},
+        std::pair{residual_multiplier, "--residual-multiplier"}, std::pair{logits_scaling, "--logits-scaling"}}) {
+    if (!(value > 0) || std::isinf(value)) {
+      refuse(ErrorCode::kInvalidArgument, flag, " ", value, ": give a positive number");
+    }
+  }
+  validate_layers();
   validate_rotary_embedding();
   validate_experts();
   validate_latent_attention();
+}
+
+void TransformerConfig::validate_layers() const {
+  const auto refuse = [](ErrorCode code, const auto&... parts) { throw Error(code, cat(parts...)); };
+  constexpr size_t kShown = 60;
+  const auto refuse_list = [&](const char* flag, const std::string& text) {
+    refuse(ErrorCode::kInvalidArgument, flag, " ", text.substr(0, kShown), text.size() > kShown ? ".." : "",
+           ": expected a number, or a list of ", num_layers, " zeros and ones such as ([0]*", num_layers - 1, "+[1])");
+  };
+  if (layers_with_rope().empty()) refuse_list("--no-rope-freq", no_rope_freq);
+  if (windows_of_layers().empty()) refuse_list("--window-attn-skip-freq", window_attn_skip_freq);
+  if (window_attn_skip_freq != "0" && interleave_sliding_window > 0) {
+    refuse(ErrorCode::kInvalidArgument, "--window-attn-skip-freq ", window_attn_skip_freq,
+           " is about --sliding-window; --interleave-sliding-window says itself which layers have it");
+  }
+  if (!pre_norm && !post_norm) {
+    refuse(ErrorCode::kInvalidArgument, "--no-pre-norm without --post-norm leaves the layers without norms");
+  }
+  if (multi_latent_attention && (!pre_norm || qk_layernorm_all_heads)) {
+    refuse(ErrorCode::kUnsupported, "--multi-latent-attention excludes --no-pre-norm and --qk-layernorm-all-heads");
+  }
+  if (has_experts() && !pre_norm) {
+    refuse(ErrorCode::kUnsupported, "--num-experts is not supported with --no-pre-norm");
+  }
+  if (parallel_residual && post_norm) {
+    refuse(ErrorCode::kUnsupported, "--parallel-residual is not supported with --post-norm");
+  }
 }
 
 void TransformerConfig::validate_experts() const {
@@ -379,9 +491,9 @@ int64_t TransformerConfig::num_parameters(int tensor_model_parallel_size) const 
   } else {
     attention += hidden_size * qkv_rows();
     if (add_bias_linear || add_qkv_bias) attention += qkv_rows();
-    if (qk_layernorm) attention += per_norm * 2 * kv_channels;
+    if (qk_layernorm) attention += per_norm * (q_norm_size() + k_norm_size());
   }
-  int64_t layer = attention + per_norm * hidden_size * (post_norm ? 4 : 2);
+  int64_t layer = attention + per_norm * hidden_size * 2 * ((pre_norm ? 1 : 0) + (post_norm ? 1 : 0));
   if (add_bias_linear) layer += 2 * hidden_size + fc1_rows();
   const int64_t dense = hidden_size * mlp_matrices * ffn_hidden_size;
   int64_t experts =

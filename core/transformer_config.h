@@ -24,13 +24,18 @@ struct TransformerConfig {
   int64_t make_vocab_size_divisible_by = 128;
   std::string normalization = "LayerNorm";
   double norm_epsilon = 1e-5;
-  bool apply_layernorm_1p = false;  // norm weights are stored centred on zero: y = xhat * (1 + weight)
-  bool qk_layernorm = false;        // norm of q and k per head (Qwen3)
-  bool post_norm = false;           // a norm behind attention and MLP too, before the residual sum (Gemma 2, GLM-4)
+  bool apply_layernorm_1p = false;      // norm weights are stored centred on zero: y = xhat * (1 + weight)
+  bool qk_layernorm = false;            // norm of q and k per head (Qwen3)
+  bool qk_layernorm_all_heads = false;  // with qk_layernorm: one norm over all heads of q, one over those of k (OLMo 2)
+  bool pre_norm = true;                 // norms before attention and MLP
+  bool post_norm = false;               // norms after attention and MLP, before the residual sum (Gemma 2, GLM-4)
+  bool parallel_residual = false;       // attention and MLP both read the layer's input (GPT-NeoX)
   std::string position_embedding_type = "learned_absolute";
   double rotary_base = 10000.0;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;  // pairs are neighbours (GLM-4), not halves
+  double rotary_base_local = 0.0;   // of layers with a window, which are then not scaled (Gemma 3); 0: rotary_base
+  std::string no_rope_freq = "0";   // layers without RoPE: the last of every N, or "([0]*3+[1])*2"; "0": none (SmolLM3)
   std::string rope_scaling_type = "none";
   double rope_scaling_factor = 1.0;
   int64_t rope_scaling_original_max_position_embeddings = 0;  // 0: max_position_embeddings
@@ -48,10 +53,15 @@ struct TransformerConfig {
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
   double query_pre_attn_scalar = 0.0;  // scores are divided by its root; 0: the head size
+  double softmax_scale = 0.0;          // factor of the scores; 0: as query_pre_attn_scalar says
   double attn_logit_softcapping = 0.0;
   double output_logit_softcapping = 0.0;
   int64_t sliding_window = 0;
   int64_t interleave_sliding_window = 0;
+  std::string window_attn_skip_freq = "0";  // layers with the window: all but the last of every N, or a list; "0": all
+  double embedding_multiplier = 1.0;        // of the embeddings
+  double residual_multiplier = 1.0;         // of what attention and MLP add to the residual stream
+  double logits_scaling = 1.0;              // logits are divided by it
   bool input_embeds_norm = false;
   bool untie_embeddings_and_output_weights = false;
   // Experts in place of the MLP of some layers.
@@ -98,11 +108,19 @@ struct TransformerConfig {
     field("norm_epsilon", &C::norm_epsilon, "Epsilon of the norms");
     field("apply_layernorm_1p", &C::apply_layernorm_1p, "Norm weights are stored as their distance from 1");
     field("qk_layernorm", &C::qk_layernorm, "Norm of q and k per head");
-    field("post_norm", &C::post_norm, "Norms behind attention and MLP too, before the residual sum");
+    field("qk_layernorm_all_heads", &C::qk_layernorm_all_heads,
+          "With --qk-layernorm: one norm over all heads of q, one over those of k (OLMo 2)");
+    field("pre_norm", &C::pre_norm, "Norms before attention and MLP");
+    field("post_norm", &C::post_norm, "Norms after attention and MLP, before the residual sum");
+    field("parallel_residual", &C::parallel_residual, "Attention and MLP both read the layer's input (GPT-NeoX)");
     field("position_embedding_type", &C::position_embedding_type, "learned_absolute, rope or none");
     field("rotary_base", &C::rotary_base, "Base of the rotary angles");
     field("rotary_percent", &C::rotary_percent, "Share of the head that is rotated");
     field("rotary_interleaved", &C::rotary_interleaved, "Rotate neighbouring elements, not halves of the head");
+    field("rotary_base_local", &C::rotary_base_local,
+          "Base of the rotary angles in layers with a sliding window, unscaled (Gemma 3); 0: --rotary-base");
+    field("no_rope_freq", &C::no_rope_freq,
+          "Layers without rotary embedding: the last of every N, or a list such as ([0]*3+[1])*2; 0: none");
     field("rope_scaling_type", &C::rope_scaling_type, "none, linear, dynamic (NTK), llama3 or yarn");
     field("rope_scaling_factor", &C::rope_scaling_factor, "How far the context is stretched");
     field("rope_scaling_original_max_position_embeddings", &C::rope_scaling_original_max_position_embeddings,
@@ -127,11 +145,18 @@ struct TransformerConfig {
     field("add_qkv_bias", &C::add_qkv_bias, "Bias in the QKV projection only");
     field("query_pre_attn_scalar", &C::query_pre_attn_scalar,
           "Attention scores are divided by the root of this; 0: by that of the head size");
+    field("softmax_scale", &C::softmax_scale, "Factor of the attention scores; 0: 1 / root of --query-pre-attn-scalar");
     field("attn_logit_softcapping", &C::attn_logit_softcapping, "Attention scores become cap * tanh(s / cap); 0: none");
     field("output_logit_softcapping", &C::output_logit_softcapping, "Logits become cap * tanh(x / cap); 0: none");
     field("sliding_window", &C::sliding_window, "Keys that a query sees, itself included; 0: all before it");
     field("interleave_sliding_window", &C::interleave_sliding_window,
           "The same in every second layer, from the first on");
+    field("window_attn_skip_freq", &C::window_attn_skip_freq,
+          "Layers with --sliding-window: all but the last of every N, or a list such as ([1]*5+[0])*4; 0: all");
+    field("embedding_multiplier", &C::embedding_multiplier, "Factor of the embeddings (Granite)");
+    field("residual_multiplier", &C::residual_multiplier,
+          "Factor of what attention and MLP add to the residual stream (Granite)");
+    field("logits_scaling", &C::logits_scaling, "Logits are divided by this (Granite)");
     field("input_embeds_norm", &C::input_embeds_norm, "Embeddings are multiplied by the root of the hidden size");
     field("untie_embeddings_and_output_weights", &C::untie_embeddings_and_output_weights,
           "Own weight for the output layer");
@@ -179,16 +204,21 @@ struct TransformerConfig {
   bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
   // Rotated elements of a head: of kv_channels, rotary_percent, made even.
   int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2; }
+  // Elements of the weights of q's and k's norm.
+  int64_t q_norm_size() const { return qk_layernorm_all_heads ? num_attention_heads * kv_channels : kv_channels; }
+  int64_t k_norm_size() const { return qk_layernorm_all_heads ? query_groups() * kv_channels : kv_channels; }
   // Keys that a query of this layer (global index) sees; 0: all before it.
-  int64_t window_of_layer(int64_t layer) const {
-    return interleave_sliding_window > 0 && layer % 2 == 0 ? interleave_sliding_window : sliding_window;
-  }
+  int64_t window_of_layer(int64_t layer) const { return windows_of_layers().at(static_cast<size_t>(layer)); }
 
   // The rotary frequencies depend on max_position_embeddings: they are another model's with another value.
   bool frequencies_follow_max_position() const { return has_rotary_embedding() && rope_scaling_type == "dynamic"; }
 
   // Of each layer, whether it has experts: what moe_layer_freq says. Empty if that is no such list.
   std::vector<bool> layers_with_experts() const;
+  // Of each layer, whether it has rotary embedding: what no_rope_freq says. Empty if that is no such list.
+  std::vector<bool> layers_with_rope() const;
+  // Of each layer, how many keys a query sees; 0: all before it. Empty if window_attn_skip_freq is no such list.
+  std::vector<int64_t> windows_of_layers() const;
 
   // Fills the fields that default to 0 from the others, and gives fields that mean nothing for this model one value.
   // seq_length: tokens, for max_position_embeddings.
@@ -201,6 +231,7 @@ struct TransformerConfig {
   int64_t num_parameters(int tensor_model_parallel_size) const;
 
  private:
+  void validate_layers() const;
   void validate_rotary_embedding() const;
   void validate_experts() const;
   void validate_latent_attention() const;

@@ -194,6 +194,12 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
   if (model.has_experts()) refuse("--num-experts", "mixtures of experts are");
   if (model.multi_latent_attention) refuse("--multi-latent-attention", "latent attention is");
   if (model.mtp_num_layers != 0) refuse("--mtp-num-layers", "multi-token prediction is");
+  if (!model.pre_norm) refuse("--no-pre-norm", "layers without norms before attention and MLP are");
+  if (model.parallel_residual) refuse("--parallel-residual", "attention and MLP side by side are");
+  if (model.qk_layernorm_all_heads) refuse("--qk-layernorm-all-heads", "norms over all heads of q and k are");
+  if (model.rotary_base_local != 0) refuse("--rotary-base-local", "another rotary base in layers with a window is");
+  if (model.residual_multiplier != 1) refuse("--residual-multiplier", "a factor of what the blocks add is");
+  if (model.logits_scaling != 1) refuse("--logits-scaling", "a divisor of the logits is");
 }
 
 // Megatron cuts the rows of linear_qkv evenly and gathers its outputs where a rank has less than a group of heads.

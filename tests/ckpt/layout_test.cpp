@@ -214,6 +214,40 @@ TEST(Layout, ExpertsAreDealtInBlocksOverTheirOwnGrid) {
   }
 }
 
+TEST(Layout, NormsAfterBlocksAndOverAllHeadsAddUpToWhatTheModelCounts) {
+  core::TransformerConfig config = small_model(128);
+  config.normalization = "RMSNorm";
+  config.qk_layernorm = config.qk_layernorm_all_heads = config.post_norm = true;
+  config.pre_norm = false;
+  config.resolve(16);
+  config.validate();
+  int64_t sum = 0;
+  for (const ParameterSpec& spec : parameter_specs(config)) {
+    sum += core::num_elements(spec.global_shape);
+    EXPECT_EQ(spec.key.find("layer_norm_weight"), std::string::npos) << spec.key;
+    if (spec.key.ends_with("q_layernorm.weight")) {
+      EXPECT_EQ(spec.global_shape, core::Dims{config.num_attention_heads * config.kv_channels});
+    }
+  }
+  EXPECT_EQ(sum, config.num_parameters(1));
+}
+
+TEST(Layout, WhatPassesThroughIsWholeOnTheFirstStage) {
+  const ParameterSpec spec = passthrough_spec("visual.proj.weight", core::Dims{2, 3, 4});
+  const core::TransformerConfig config = small_model(128);
+  const ModelLayout layout{.tensor_model_parallel_size = 2, .pipeline_model_parallel_size = 2};
+  EXPECT_TRUE(has_role(spec, core::TensorRole::kBuffer));
+  EXPECT_TRUE(stage_holds(spec, config, layout, 0));
+  EXPECT_FALSE(stage_holds(spec, config, layout, 1));
+  for (const int rank : {0, 1}) {
+    const auto shards =
+        shards_of_parameter(spec, config, layout, rank, {core::TensorRole::kBuffer, core::DType::kBf16});
+    ASSERT_EQ(shards.size(), 1U);
+    EXPECT_EQ(shards[0].local_shape, (core::Dims{2, 3, 4}));
+    EXPECT_EQ(shards[0].replica_id == 0, rank == 0);
+  }
+}
+
 // Experts, latent attention, shared experts and a layer behind the model: what the list says is what the config counts.
 TEST(Layout, ParametersOfExpertsAddUpToWhatTheModelCounts) {
   core::TransformerConfig config = small_model(128);

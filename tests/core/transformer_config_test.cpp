@@ -93,6 +93,82 @@ TEST(TransformerConfig, HeadsThatDoNotDivideTheHiddenSizeNeedAHeadSize) {
   EXPECT_NO_THROW(resolved(model).validate());
 }
 
+TransformerConfig dense_model() {
+  TransformerConfig model = moe_model();
+  model.num_experts = 0;
+  model.moe_layer_freq = "1";
+  model.position_embedding_type = "rope";
+  return model;
+}
+
+TEST(TransformerConfig, LayersWithoutRopeHaveOneSpelling) {
+  const std::pair<const char*, const char*> cases[] = {{"0", "0"},
+                                                       {"3", "3"},
+                                                       {"9", "0"},
+                                                       {"([0]*2+[1])*2", "3"},
+                                                       {"[0]*6", "0"},
+                                                       {"[1]*6", "1"},
+                                                       {"[0]*4+[1]*2", "([0]*4+[1]*2)"}};
+  for (const auto& [text, canonical] : cases) {
+    TransformerConfig model = dense_model();
+    model.no_rope_freq = text;
+    const TransformerConfig once = resolved(model);
+    EXPECT_EQ(once.no_rope_freq, canonical) << text;
+    EXPECT_EQ(once.layers_with_rope(), model.layers_with_rope()) << text;
+    EXPECT_NO_THROW(once.validate());
+  }
+  TransformerConfig model = dense_model();
+  model.no_rope_freq = "3";
+  EXPECT_EQ(model.layers_with_rope(), (std::vector<bool>{true, true, false, true, true, false}));
+  model.position_embedding_type = "learned_absolute";
+  EXPECT_EQ(resolved(model).no_rope_freq, "0");
+}
+
+TEST(TransformerConfig, WindowsOfLayersHaveOneSpelling) {
+  TransformerConfig model = dense_model();
+  model.sliding_window = 7;
+  EXPECT_EQ(model.windows_of_layers(), std::vector<int64_t>(6, 7));
+  model.window_attn_skip_freq = "3";
+  EXPECT_EQ(model.windows_of_layers(), (std::vector<int64_t>{7, 7, 0, 7, 7, 0}));
+  TransformerConfig list = model;
+  list.window_attn_skip_freq = "([1]*2+[0])*2";
+  EXPECT_EQ(resolved(list), resolved(model));
+  list.window_attn_skip_freq = "[1]*6";
+  EXPECT_EQ(resolved(list).window_attn_skip_freq, "0");
+  list.window_attn_skip_freq = "[0]*6";
+  EXPECT_EQ(resolved(list).sliding_window, 0);
+  list.window_attn_skip_freq = "[0]+[1]*5";
+  EXPECT_EQ(resolved(list).window_of_layer(0), 0);
+  EXPECT_EQ(resolved(list).window_of_layer(1), 7);
+}
+
+TEST(TransformerConfig, RefusalsOfStructureNameTheFlags) {
+  struct Case {
+    const char* flag;
+    void (*break_it)(TransformerConfig&);
+    ErrorCode code = ErrorCode::kInvalidArgument;
+  };
+  const Case cases[] = {
+      {"--no-rope-freq", [](TransformerConfig& m) { m.no_rope_freq = "[1]*5"; }},
+      {"--no-rope-freq", [](TransformerConfig& m) { m.no_rope_freq = "-1"; }},
+      {"--window-attn-skip-freq", [](TransformerConfig& m) { m.window_attn_skip_freq = "x"; }},
+      {"--no-pre-norm", [](TransformerConfig& m) { m.pre_norm = false; }},
+      {"--residual-multiplier", [](TransformerConfig& m) { m.residual_multiplier = 0; }},
+      {"--logits-scaling", [](TransformerConfig& m) { m.logits_scaling = -1; }},
+      {"--softmax-scale", [](TransformerConfig& m) { m.softmax_scale = -1; }},
+      {"--parallel-residual", [](TransformerConfig& m) { m.parallel_residual = m.post_norm = true; },
+       ErrorCode::kUnsupported},
+  };
+  EXPECT_NO_THROW(resolved(dense_model()).validate());
+  for (const Case& each : cases) {
+    TransformerConfig model = dense_model();
+    each.break_it(model);
+    const test::Thrown thrown = test::thrown_by([&] { resolved(model).validate(); });
+    EXPECT_EQ(thrown.code, each.code) << each.flag;
+    EXPECT_NE(thrown.text.find(each.flag), std::string::npos) << thrown.text;
+  }
+}
+
 TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
   TransformerConfig dense = moe_model();
   dense.num_experts = 0;

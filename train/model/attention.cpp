@@ -19,7 +19,7 @@ std::string prefix_of(int64_t layer) { return core::cat("decoder.layers.", layer
 Attention::Attention(RankState& state, ParameterStore& parameters, const ops::RopeTable* rope, int64_t layer,
                      const RebuiltOutputs& rebuilds)
     : state_(state),
-      rope_(rope),
+      rope_(state.config.model.layers_with_rope().at(static_cast<size_t>(layer)) ? rope : nullptr),
       norm_(state, parameters, prefix_of(layer) + "linear_qkv.layer_norm_weight",
             prefix_of(layer) + "linear_qkv.layer_norm_bias"),
       qkv_(parameters.at(prefix_of(layer) + "linear_qkv.weight")),
@@ -36,7 +36,7 @@ Attention::Attention(RankState& state, ParameterStore& parameters, const ops::Ro
       rebuilds_(rebuilds) {
   const core::TransformerConfig& model = state.config.model;
   const double divisor = model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : static_cast<double>(head_dim_);
-  rule_.scale = 1.0 / std::sqrt(divisor);
+  rule_.scale = model.softmax_scale > 0 ? model.softmax_scale : 1.0 / std::sqrt(divisor);
   rule_.softcap = model.attn_logit_softcapping;
   rule_.window = model.window_of_layer(layer);
   rule_.dropout = dropout_of(state, prefix_of(layer) + "core_attention", model.attention_dropout);

@@ -24,7 +24,7 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
       weight_(parameters.at("embedding.word_embeddings.weight")),
       positions_(parameters.find("embedding.position_embeddings.weight")),
       dropout_(state, "embedding"),
-      multiplier_(1.0F) {
+      multiplier_(static_cast<float>(state.config.model.embedding_multiplier)) {
   if (weight_.spec.is_tied_embedding && state.groups.is_last_stage()) {
     const TrainingConfig& training = state.config.training;
     apart_.emplace(
@@ -32,8 +32,8 @@ Embedding::Embedding(RankState& state, ParameterStore& parameters)
         state.config.num_microbatches(state.groups.dp_cp.size()) * training.micro_batch_size * training.seq_length);
   }
   if (!state.config.model.input_embeds_norm) return;
-  // transformers rounds the factor to the model's dtype.
-  multiplier_ = static_cast<float>(std::sqrt(static_cast<double>(state.config.model.hidden_size)));
+  // transformers rounds this factor, which is a tensor there, to the model's dtype.
+  multiplier_ *= static_cast<float>(std::sqrt(static_cast<double>(state.config.model.hidden_size)));
   const core::DType dtype = state.config.params_dtype();
   if (dtype == core::DType::kBf16) multiplier_ = kernels::to_float(kernels::bf16(multiplier_));
   if (dtype == core::DType::kFp16) multiplier_ = kernels::to_float(kernels::fp16(multiplier_));
