@@ -17,6 +17,7 @@
 #include "convert/job_identity.h"
 #include "convert/lora.h"
 #include "convert/option_uses.h"
+#include "convert/passthrough.h"
 #include "convert/report.h"
 #include "convert/user_family.h"
 #include "core/error.h"
@@ -134,6 +135,36 @@ void note_settings(const ckpt::Source& source, ConvertReport& report) {
   }
   const json schedule = source.info().common.value("opt_param_scheduler", json());
   if (schedule.is_object()) report.carried.push_back(cat("schedule: ", schedule.dump()));
+}
+
+// A model of more layers, or experts, than there are shards cannot be whole; this bounds the lists made of them.
+void check_size(const ckpt::Source& source, const std::string& load_dir) {
+  const core::TransformerConfig& model = source.info().model;
+  const std::vector<bool> layers = model.layers_with_experts();
+  const auto with_experts = static_cast<size_t>(std::count(layers.begin(), layers.end(), true));
+  if (layers.size() + with_experts * static_cast<size_t>(model.num_experts) <= source.shards().size()) return;
+  throw Error(ErrorCode::kCorruptData,
+              cat(load_dir, ": its model has ", model.num_layers, " layers and ", model.num_experts,
+                  " experts, but there are only ", source.shards().size(), " shards"));
+}
+
+// What passes through; refused for a target that has no place for it.
+void note_passthrough(const ckpt::Source& source, const ConvertOptions& options, ConvertReport& report) {
+  const std::vector<core::ShardedTensor> tensors = passthrough_tensors(source);
+  if (tensors.empty()) return;
+  int64_t bytes = 0;
+  for (const core::ShardedTensor& tensor : tensors) {
+    bytes += core::num_elements(tensor.global_shape) * core::size_of(tensor.dtype);
+  }
+  if (report.to == Format::kGguf || report.to == Format::kUniversal) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(options.load_dir, " holds ", tensors.size(), " tensors that no family names (", tensors.front().key,
+            ", ..), for which ", format_row(report.to).noun, " has no place; --drop-passthrough leaves them out"));
+  }
+  report.decisions.push_back(cat(tensors.size(), " tensors of ", bytes, " bytes pass through as they are, under their ",
+                                 "own names (", tensors.front().key, ", ..)",
+                                 is_megatron(report.to) ? ", in passthrough.pt beside the ranks' files" : ""));
 }
 
 // Lines that turn a tree into a Hugging Face folder repeat how it was made, since MindSpeed-LLM's converter cannot see
@@ -321,6 +352,9 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   }
   source = with_names(std::move(source), options.names, report.decisions);
   if (!to_tree) options.extras = {};
+  check_size(*source, options.load_dir);
+  if (options.drop_passthrough) source = drop_passthrough(std::move(source));
+  note_passthrough(*source, options, report);
   const bool config_is_used = report.to != Format::kNative && !is_megatron(report.to);
   if (is_megatron(report.from) && !options.hf_cfg_dir.empty() && !config_is_used &&
       !source->info().model_extra.contains("hf_config")) {

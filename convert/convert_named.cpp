@@ -21,6 +21,7 @@
 #include "convert/named.h"
 #include "convert/named_target.h"
 #include "convert/report.h"
+#include "convert/wrapper.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -40,6 +41,7 @@ bool has_known_family(const std::string& path) {
   if (folder.empty()) return false;
   const nlohmann::json config = read_json((fs::path(folder) / "config.json").string(), kMaxConfigBytes);
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string()) return false;
+  if (is_wrapper(config)) return true;
   const auto all = families();
   return std::any_of(all.begin(), all.end(),
                      [&](const Family* family) { return config["model_type"] == family->model_type; });

@@ -49,6 +49,9 @@ struct ConvertOptions {
   NameRules names;                            // --rename, --include, --exclude: of a source without a family
   bool as_named = false;                      // its family is not looked at: tensors keep the names of the files
   std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
+  std::string passthrough;                    // names of a hf source's tensors that pass through (passthrough.h)
+  bool drop_passthrough = false;              // leave out what passes through
+  bool allow_custom_model = false;            // a Megatron result of a model that Megatron itself cannot compute
   bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // none: the fastest that works
   bool resume = false;                        // keep what an earlier attempt at the same conversion wrote

@@ -12,6 +12,7 @@
 #include "convert/mapped_source.h"
 #include "convert/name_map.h"
 #include "convert/optimizer_groups.h"
+#include "convert/passthrough.h"
 #include "convert/torch/dcp_reader.h"
 #include "convert/torch/dcp_tensors.h"
 #include "core/error.h"
@@ -41,6 +42,8 @@ class DcpCheckpoint {
       const auto [at, is_new] = keys_.emplace(without_wrappers(file()[i].name), i);
       if (!is_new) throw Error(ErrorCode::kCorruptData, cat(folder, ": two tensors are ", printable(at->first)));
     }
+    config_.rename([&](std::string_view name) { return !prefixes_before(names(), name).empty(); });
+    tensors_.passes_through = passthrough_rule("", config_.is_wrapper);
     embedding_ = cat(config_.family->prefix, embedding_name(*config_.family));
     find_optimizer();
     find_weights();

@@ -8,6 +8,7 @@
 #include "convert/megatron/target_state.h"
 #include "convert/name_map.h"
 #include "convert/optimizer_groups.h"
+#include "convert/passthrough.h"
 #include "convert/torch/archive_sink.h"
 #include "convert/torch/dcp_layout.h"
 #include "convert/torch/plain_value.h"
@@ -43,17 +44,21 @@ class DcpPlanner {
 
   DcpTarget plan() {
     const core::TransformerConfig& model = source_.info().model;
-    const Family& family = find_family(options_.config.at("model_type").get<std::string>());
+    const std::shared_ptr<const Family> held = family_of_result(options_.config, source_.info().model_extra);
+    const Family& family = *held;
     std::optional<MappedTensor> tied_output;
     for_each_tensor(family, model, [&](const MappedTensor& mapped) {
       if (mapped.is_copy) return;  // of layers that transformers does not make
       add_tensor(mapped, mapped.role, dtype_(mapped.key));
       if (model.untie_embeddings_and_output_weights || mapped.key != "embedding.word_embeddings.weight") return;
       tied_output = mapped;
-      tied_output->name = kHfOutput;
+      tied_output->name = output_name(family);
     });
     if (tied_output) add_tensor(*tied_output, TensorRole::kParam, dtype_(tied_output->key));
-    if (tied_output) say("the tied output layer is written too, as ", kHfOutput, ", since a model's state_dict has it");
+    add_passthrough();
+    if (tied_output) {
+      say("the tied output layer is written too, as ", tied_output->name, ", since a model's state_dict has it");
+    }
     if (options_.with_optimizer) add_optimizer(family, model);
     ArchiveSinkOptions sink;
     sink.root = options_.folder;
@@ -74,6 +79,7 @@ class DcpPlanner {
   int64_t rows_each(const Dims& shape) const {
     return (shape[0] + options_.data_parallel_size - 1) / options_.data_parallel_size;
   }
+  void add_passthrough();
   void add_optimizer(const Family& family, const core::TransformerConfig& model);
   void add_groups(const std::vector<NamedGroup>& groups);
   void add_group(size_t index, const NamedGroup& group);
@@ -156,6 +162,23 @@ void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType d
       }
       add(place, std::move(offset), std::move(extent));
     }
+  }
+}
+
+// Under their own names, whole rows for each rank.
+void DcpPlanner::add_passthrough() {
+  for (const core::ShardedTensor& tensor : passthrough_tensors(source_)) {
+    MappedTensor mapped;
+    mapped.name = mapped.key = tensor.key;
+    mapped.shape = mapped.global_shape = tensor.global_shape;
+    mapped.role = TensorRole::kBuffer;
+    if (tensor.global_shape.empty()) {
+      throw Error(ErrorCode::kUnsupported, cat(tensor.key,
+                                               ", a scalar, cannot pass through to a dcp result; "
+                                               "--drop-passthrough leaves such tensors out"));
+    }
+    mapped.pieces = {{0, core::Dims(tensor.global_shape.size(), 0), tensor.global_shape}};
+    add_tensor(mapped, TensorRole::kBuffer, tensor.dtype);
   }
 }
 

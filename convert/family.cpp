@@ -12,14 +12,15 @@ namespace ms::convert {
 namespace {
 
 // In the order in which a model without a config.json is offered to them.
-constexpr std::array<const Family*, 15> kFamilies = {&kLlama,    &kMistral, &kQwen2,      &kQwen3,      &kPhi3,
-                                                     &kGemma2,   &kGlm,     &kGlm4,       &kMixtral,    &kQwen2Moe,
-                                                     &kQwen3Moe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kGpt2};
+constexpr std::array<const Family*, 23> kFamilies = {
+    &kLlama,   &kMistral,  &kQwen2,    &kQwen3,   &kPhi3,       &kGemma2,     &kGlm,      &kGlm4,
+    &kMixtral, &kQwen2Moe, &kQwen3Moe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kGpt2,     &kOlmo2,
+    &kGranite, &kSmolLm3,  &kErnie45,  &kGptNeox, &kStarcoder2, &kGemma3Text, &kInternLm2};
 
 // The model as the family's config.json would give it back.
 core::TransformerConfig as_told_by(const Family& family, const core::TransformerConfig& model) {
   core::TransformerConfig told;
-  family.fix(told);
+  apply_structure(family, told);
   for (const ConfigKey& key : family.keys) {
     std::visit([&](auto member) { told.*member = model.*member; }, key.field);
   }
@@ -38,7 +39,10 @@ core::TransformerConfig as_told_by(const Family& family, const core::Transformer
   told.resolve(told.max_position_embeddings);
   told.untie_embeddings_and_output_weights = model.untie_embeddings_and_output_weights;
   if (!told.gated()) told.bias_gelu_fusion = model.bias_gelu_fusion;
+  if (!family.window_pattern_key.empty()) told.window_attn_skip_freq = model.window_attn_skip_freq;
   if (!told.has_rotary_embedding()) return told;
+  if (!family.rope_layers_key.empty()) told.no_rope_freq = model.no_rope_freq;
+  if (family.default_rotary_base_local > 0) told.rotary_base_local = model.rotary_base_local;
   if (family.default_partial_rotary) told.rotary_percent = model.rotary_percent;
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     const std::string_view field = name;
@@ -47,14 +51,27 @@ core::TransformerConfig as_told_by(const Family& family, const core::Transformer
   return told;
 }
 
+// Of a parameter outside layers; "": the family has no rule for it.
+std::string_view name_of(const Family& family, std::string_view canonical) {
+  for (const std::span<const NameRule> rules : {family.before, family.after}) {
+    const auto rule =
+        std::find_if(rules.begin(), rules.end(), [&](const NameRule& each) { return each.canonical == canonical; });
+    if (rule != rules.end()) return rule->hf;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::span<const Family* const> families() { return kFamilies; }
 
-std::string_view embedding_name(const Family& family) {
-  const auto rule = std::find_if(family.before.begin(), family.before.end(),
-                                 [](const NameRule& each) { return each.canonical == kWordEmbeddings; });
-  return rule->hf;
+std::string_view embedding_name(const Family& family) { return name_of(family, kWordEmbeddings); }
+std::string_view output_name(const Family& family) { return name_of(family, kOutputLayer); }
+
+void apply_structure(const Family& family, core::TransformerConfig& model) {
+  for (const FixedField& fixed : family.structure) {
+    std::visit([&](const auto& to) { model.*(to.field) = to.value; }, fixed.to);
+  }
 }
 
 const Family& find_family(std::string_view model_type) {
@@ -64,7 +81,9 @@ const Family& find_family(std::string_view model_type) {
     known += core::cat(known.empty() ? "" : ", ", family->model_type);
   }
   throw core::Error(core::ErrorCode::kUnsupported,
-                    core::cat("model_type ", detail::printable(model_type), " is not supported; known: ", known));
+                    core::cat("model_type ", detail::printable(model_type), " is not known; known: ", known,
+                              ". --name-map FILE says what tensors and keys of another model mean (msckpt families "
+                              "--explain NAME prints one to start from)"));
 }
 
 bool can_say(const Family& family, const core::TransformerConfig& config) {

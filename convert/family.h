@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "core/transformer_config.h"
@@ -21,61 +23,17 @@ enum class Part : uint8_t {
   kQuery,  // of linear_qkv, which holds per query group: its q heads, its k head, its v head
   kKey,
   kValue,
-  kQkv,   // all of linear_qkv, in the order [all q | all k | all v]
+  kQkv,   // all of linear_qkv, in the order [all q | all k | all v]; packed by groups as ours it is kWhole
   kGate,  // first half of linear_fc1's rows
   kUp,    // second half
 };
 
-enum class Presence : uint8_t {
-  kAlways,
-  kQkvBias,       // with add_qkv_bias
-  kQkLayernorm,   // with qk_layernorm
-  kUntied,        // with untie_embeddings_and_output_weights
-  kDense,         // in layers without experts
-  kExperts,       // in layers with experts, as the next three
-  kExpertBias,    // with moe_router_enable_expert_bias
-  kShared,        // with shared experts
-  kSharedGate,    // with moe_shared_expert_gate
-  kQueryRank,     // with q_lora_rank
-  kFullRankQuery  // without
-};
-
-// Of the canonical tensor.
-enum class ShapeRule : uint8_t {
-  kVocabByHidden,
-  kPositionsByHidden,
-  kHidden,
-  kHeadDim,
-  kQkvByHidden,
-  kQkv,
-  kHiddenByHeads,
-  kFc1ByHidden,
-  kFc1,
-  kHiddenByFfn,
-  kExpertsByHidden,
-  kExperts,
-  kExpertFc1ByHidden,
-  kHiddenByExpertFfn,
-  kSharedFc1ByHidden,
-  kHiddenBySharedFfn,
-  kOneByHidden,
-  kLatentQueryByHidden,  // latent attention: core/transformer_config.h
-  kQueryRankByHidden,
-  kQueryRank,
-  kLatentQueryByRank,
-  kKeyValueDownByHidden,
-  kKeyValueRank,
-  kKeyValueUpByRank,
-  kHiddenByTwoHidden
-};
-
-// "{expert}" in both names: a tensor for each expert of the layer, by its index.
+// One tensor of Hugging Face. It is there in models that have the canonical tensor (ckpt::parameter_specs), whose shape
+// says its own. "{expert}" in both names: a tensor for each expert of the layer, by its index.
 struct NameRule {
   std::string_view hf;         // after the family's prefix, and "layers.N." for those inside a layer
-  std::string_view canonical;  // after "decoder.layers.N."
+  std::string_view canonical;  // after "decoder.layers.N."; kOutputLayer: hf has no prefix
   Part part = Part::kWhole;
-  ShapeRule shape = ShapeRule::kHidden;
-  Presence presence = Presence::kAlways;
   bool transposed = false;  // stored [in, out] (GPT-2's Conv1D)
   // Another name that files may have for it. Of an expert's: one tensor [experts, rows, columns] of them all, in which
   // gate and up of each follow one another.
@@ -97,6 +55,23 @@ struct ConfigKey {
   std::string_view also = "";                   // another name that files have for it
 };
 
+// A field that is the same in every model of a family.
+struct FixedField {
+  using C = core::TransformerConfig;
+  template <class T>
+  struct To {
+    T C::*field;
+    std::conditional_t<std::is_same_v<T, std::string>, std::string_view, T> value;
+  };
+  std::variant<To<bool>, To<int64_t>, To<double>, To<std::string>> to;
+
+  constexpr FixedField() : to(To<bool>{&C::swiglu, false}) {}
+  constexpr FixedField(bool C::*field, bool value) : to(To<bool>{field, value}) {}
+  constexpr FixedField(int64_t C::*field, int64_t value) : to(To<int64_t>{field, value}) {}
+  constexpr FixedField(double C::*field, double value) : to(To<double>{field, value}) {}
+  constexpr FixedField(std::string C::*field, std::string_view value) : to(To<std::string>{field, value}) {}
+};
+
 // How config.json says which layers have experts.
 enum class ExpertLayers : uint8_t {
   kNone,
@@ -114,18 +89,29 @@ struct RequiredFlag {
 struct Family {
   std::string_view model_type;    // as in config.json
   std::string_view architecture;  // architectures[0]
-  // Sets the fields that are the same in every model of the family.
-  void (*fix)(core::TransformerConfig& config);
+  std::span<const FixedField> structure;
   std::span<const ConfigKey> keys;  // beside heads, groups, rotary embedding, activation, ties and types
   std::span<const RequiredFlag> required;
+  std::span<const std::string_view> harmless;  // keys that change nothing that is computed, beside those of all
   std::string_view heads_key = "num_attention_heads";
   std::string_view groups_key = "num_key_value_heads";          // "": as many as heads
   std::span<const std::string_view> activation_keys;            // the first is written
   std::string_view activation = "silu";                         // where config.json does not say
   int64_t default_head_dim = 0;                                 // where config.json has no head_dim; 0: hidden / heads
   std::optional<double> default_partial_rotary = std::nullopt;  // none: the family always rotates whole heads
+  double default_rotary_base = 10000.0;
+  std::string_view rotary_base_key = "rope_theta";
+  std::string_view partial_rotary_key = "partial_rotary_factor";
+  // A list of zeros and ones, 0 for a layer without rotary embedding (SmolLM3's no_rope_layers; without it the last of
+  // every no_rope_layer_interval); "": all have it.
+  std::string_view rope_layers_key = "";
+  // The base in layers with a window, where config.json does not say (Gemma 3's rope_local_base_freq); 0: no such.
+  double default_rotary_base_local = 0.0;
+  // The last of every so many layers has no window, where layer_types does not say (Gemma 3's sliding_window_pattern).
+  std::string_view window_pattern_key = "";
+  int64_t default_window_pattern = 0;
   bool default_tied = false;
-  std::string_view prefix = "model.";  // of every tensor but lm_head; files saved from the bare model lack it
+  std::string_view prefix = "model.";  // of every tensor but the output layer; files saved from the bare model lack it
   std::string_view layers = "layers.";
   std::span<const NameRule> before, layer, after;  // in the order in which transformers writes them
   ExpertLayers expert_layers = ExpertLayers::kNone;
@@ -133,7 +119,8 @@ struct Family {
   // Layers that predict further tokens, counted on behind the model's: what they have before and behind a layer's own.
   std::string_view mtp_key = "";
   std::span<const NameRule> mtp_before, mtp_after;
-  std::string_view about;  // what its files have of their own, for people
+  std::string_view about;     // what its files have of their own, for people
+  std::string_view map_text;  // the JSON that it was read from (user_family.h); "": it is built in
 };
 
 std::span<const Family* const> families();
@@ -149,7 +136,14 @@ bool can_say(const Family& family, const core::TransformerConfig& config);
 // Of the word embeddings.
 std::string_view embedding_name(const Family& family);
 
+// What the output layer is called: lm_head.weight in most.
+std::string_view output_name(const Family& family);
+
+// The fields of `structure`.
+void apply_structure(const Family& family, core::TransformerConfig& model);
+
 inline constexpr std::string_view kHfOutput = "lm_head.weight";
 inline constexpr std::string_view kWordEmbeddings = "embedding.word_embeddings.weight";  // canonical
+inline constexpr std::string_view kOutputLayer = "output_layer.weight";                  // canonical
 
 }  // namespace ms::convert

@@ -24,7 +24,9 @@
 #include "convert/megatron_dist.h"
 #include "convert/meta.h"
 #include "convert/named.h"
+#include "convert/passthrough.h"
 #include "convert/torch/rank_files.h"
+#include "convert/wrapper.h"
 #include "core/error.h"
 #include "core/io/json.h"
 
@@ -85,7 +87,10 @@ Target native_target(const TargetRequest& request, std::vector<std::string>& /*d
   target.info = source.info();
   target.info.layout = ckpt::layout_to_json(layout);
   ckpt::validate_layout(layout, target.info.model);
-  const auto specs = ckpt::parameter_specs(target.info.model);
+  auto specs = ckpt::parameter_specs(target.info.model);
+  for (const core::ShardedTensor& other : passthrough_tensors(source)) {
+    specs.push_back(ckpt::passthrough_spec(other.key, other.global_shape));
+  }
   ckpt::ShardList list =
       ckpt::shards_of_checkpoint(layout, target.info.model, specs, request.roles,
                                  [&](size_t spec, core::TensorRole role) -> std::optional<core::DType> {
@@ -129,6 +134,7 @@ Target megatron_target(const TargetRequest& request, bool dist, std::vector<std:
   asked.args = options.mg_args.value_or(asked.args);
   asked.with_optimizer = request.with_optimizer;
   asked.use_distributed_optimizer = options.use_distributed_optimizer;
+  asked.allow_custom_model = options.allow_custom_model;
   asked.writing = request.writing;
   const auto make = dist ? make_megatron_dist_target : make_megatron_tree_target;
   MegatronTarget made = make(source, asked, request.dtype, decisions);
@@ -141,8 +147,16 @@ json result_config(const TargetRequest& request, std::string* copy_from) {
   const core::DType dtype = request.dtype(std::string(kWordEmbeddings));
   const ckpt::CheckpointInfo& info = source.info();
   json original = info.model_extra.value("hf_config", json());
+  std::shared_ptr<const Family> held;  // of the map that the source was read by
+  const Family* family = request.family;
+  if (family == nullptr && info.model_extra.contains("name_map")) {
+    const fs::path given = fs::path(options.hf_cfg_dir) / "config.json";
+    held =
+        family_of_result(options.hf_cfg_dir.empty() ? original : read_json(given.string(), 16 << 20), info.model_extra);
+    family = held.get();
+  }
   if (!options.hf_cfg_dir.empty()) {
-    HfConfig given = read_hf_config(options.hf_cfg_dir, request.family);
+    HfConfig given = read_hf_config(options.hf_cfg_dir, family);
     if (info.model.mtp_num_layers == 0)
       given.model.mtp_num_layers = 0;  // transformers leaves such layers out, and the key in
     if (!same_model(given.model, info.model)) {
@@ -155,7 +169,7 @@ json result_config(const TargetRequest& request, std::string* copy_from) {
   } else if (request.from == Format::kHuggingFace) {
     *copy_from = options.load_dir;
   }
-  return make_hf_config(info.model, original, dtype, request.family);
+  return make_hf_config(info.model, original, dtype, family);
 }
 
 Target huggingface_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
@@ -169,9 +183,14 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
   sink.generation_config = target.info.model_extra.value("hf_generation_config", json());
   sink.family = request.family;
   sink.writing = request.writing;
-  const Family& family =
-      request.family != nullptr ? *request.family : find_family(sink.config.at("model_type").get<std::string>());
-  target.shards = hf_targets(family, target.info.model, request.dtype);
+  const auto family = family_of_result(sink.config, target.info.model_extra, request.family);
+  const std::vector<core::ShardedTensor> others = passthrough_tensors(source);
+  if (!others.empty() && !is_wrapper(sink.config) && is_wrapper_tensor(others.front().key)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat(options.load_dir, " holds tensors of a model around the language model (", others.front().key,
+                    ", ..), and no config.json of one; give its folder by --hf-cfg-dir, or --drop-passthrough"));
+  }
+  target.shards = hf_targets(*family, target.info.model, request.dtype, others);
   target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
   return target;
 }
@@ -261,8 +280,9 @@ const FormatRow kFormats[] = {
      [](const std::string& path, const SourceRequest&, Decisions&) { return ckpt::open_native(path); }, native_target},
     {Format::kHuggingFace, "hf", "a Hugging Face folder", false, huggingface_sign,
      [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
-       return open_either<Format::kHuggingFace>(path, request, decisions,
-                                                [&] { return open_huggingface(path, request.family); });
+       return open_either<Format::kHuggingFace>(path, request, decisions, [&] {
+         return open_huggingface(path, request.family, request.options.passthrough);
+       });
      },
      huggingface_target},
     {Format::kMeta, "meta", "a folder of Meta's files", false, meta_sign,

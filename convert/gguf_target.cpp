@@ -9,6 +9,7 @@
 #include "convert/gguf/architecture.h"
 #include "convert/gguf/layout.h"
 #include "convert/gguf/tokenizer.h"
+#include "convert/huggingface_config.h"
 #include "convert/name_map.h"
 #include "core/error.h"
 
@@ -195,7 +196,8 @@ GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions&
                             const std::function<DType(const std::string& key)>& dtype,
                             std::vector<std::string>& decisions) {
   const core::TransformerConfig& model = source.info().model;
-  const Family& family = find_family(options.config.at("model_type").get<std::string>());
+  const std::shared_ptr<const Family> held = family_of_result(options.config, source.info().model_extra);
+  const Family& family = *held;
   const std::string_view architecture = gguf_architecture(family, model);
   Plan plan;
   GgufTarget target;

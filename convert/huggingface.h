@@ -29,8 +29,11 @@ std::string huggingface_sign(const std::string& folder);
 // kNotFound (no such folder or file), kCorruptData (a tensor is missing, has another shape than config.json says, or
 // lies in another file than the index says), kUnsupported (a config key, a tensor the family does not have, an element
 // type).
+// Of a wrapper (wrapper.h) the source is the language model, and the other tensors that pass through. passthrough: a
+// regular expression (ECMAScript) of further names that do, found anywhere in them; "": none.
 // family: instead of the one that config.json names; it outlives the source.
-std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family = nullptr);
+std::unique_ptr<ckpt::Source> open_huggingface(const std::string& folder, const Family* family = nullptr,
+                                               const std::string& passthrough = "");
 
 struct HfSinkOptions {
   std::string folder;  // made if absent; may not hold a model yet
@@ -43,10 +46,11 @@ struct HfSinkOptions {
   WriteOptions writing;
 };
 
-// The targets to give execute(): every box of every tensor, in the order of the state_dict.
-// dtype: of a canonical tensor.
+// The targets to give execute(): every box of every tensor, in the order of the state_dict, and then `others`.
+// dtype: of a canonical tensor. others: what passes through (passthrough.h).
 std::vector<core::ShardedTensor> hf_targets(const Family& family, const core::TransformerConfig& model,
-                                            const std::function<core::DType(const std::string& key)>& dtype);
+                                            const std::function<core::DType(const std::string& key)>& dtype,
+                                            std::span<const core::ShardedTensor> others = {});
 
 // Takes exactly the targets that hf_targets makes for info.model. Files are written through placed_result.h; in a
 // folder that was there before, the one that makes it a model (the index, or the only file) appears last. commit()

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <type_traits>
 
+#include "convert/config_keys.h"
 #include "convert/detail/printable.h"
+#include "convert/user_family.h"
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
@@ -21,76 +23,8 @@ using core::ErrorCode;
 using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
-constexpr int64_t kMaxSize = int64_t{1} << 30;  // of any one dimension: products of two stay far from overflow
-constexpr int64_t kMaxCount = 1 << 16;          // of layers and heads, for which we make lists
-constexpr int kMaxDepth = 64;                   // of JSON, which is printed recursively
-
-// As JSON has it, in one line and cut.
-std::string shown(const json& value) {
-  const std::string quoted = detail::printable(value.dump());
-  return quoted.substr(1, quoted.size() - 2);
-}
-
-// Typed access to config.json; null counts as absent.
-class Keys {
- public:
-  Keys(const json& object, std::string_view where) : object_(object), where_(where) {}
-
-  const json* find(const char* key) const {
-    const auto at = object_.find(key);
-    return at == object_.end() || at->is_null() ? nullptr : &*at;
-  }
-  int64_t size(const char* key, std::optional<int64_t> absent = std::nullopt, int64_t most = kMaxSize,
-               int64_t least = 1) const {
-    const json* value = find(key);
-    if (value == nullptr && absent) return *absent;
-    if (value == nullptr) fail(ErrorCode::kCorruptData, key, "is missing");
-    if (!value->is_number_integer() || *value < least || *value > most) {
-      fail(ErrorCode::kCorruptData, key,
-           cat("is ", shown(*value), "; expected a whole number from ", least, " to ", most));
-    }
-    return value->get<int64_t>();
-  }
-  double number(const char* key, double absent, bool may_be_zero = false) const {
-    const json* value = find(key);
-    if (value == nullptr) return absent;
-    const double seen = value->is_number() ? value->get<double>() : -1;
-    if (!std::isfinite(seen) || seen < 0 || (seen == 0 && !may_be_zero)) {
-      fail(ErrorCode::kCorruptData, key, cat("is ", shown(*value), "; expected a positive number"));
-    }
-    return seen;
-  }
-  bool has_null(const char* key) const {
-    const auto at = object_.find(key);
-    return at != object_.end() && at->is_null();
-  }
-  bool flag(const char* key, bool absent) const {
-    const json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) {
-      fail(ErrorCode::kCorruptData, key, cat("is ", shown(*value), "; expected true or false"));
-    }
-    return value->get<bool>();
-  }
-  std::string text(const char* key, const std::string& absent) const {
-    const json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_string()) {
-      fail(ErrorCode::kCorruptData, key, cat("is ", shown(*value), "; expected a string"));
-    }
-    return value->get<std::string>();
-  }
-  [[noreturn]] void fail(ErrorCode code, const char* key, const std::string& what) const {
-    throw Error(code, cat(where_, ": ", key, " ", what));
-  }
-  [[noreturn]] void unsupported(const char* key) const {
-    fail(ErrorCode::kUnsupported, key, cat("is ", shown(object_.at(key)), ", which is not supported"));
-  }
-
- private:
-  const json& object_;
-  std::string_view where_;
-};
+constexpr int64_t kMaxSize = kMaxConfigSize, kMaxCount = kMaxConfigCount;
+constexpr int kMaxDepth = 64;  // of JSON, which is printed recursively
 
 // A parameter of RoPE scaling: its key in rope_scaling or rope_parameters, and where it belongs.
 struct RopeKey {
@@ -109,28 +43,29 @@ constexpr std::array<RopeKey, 8> kRopeKeys = {{
     {"factor", &core::TransformerConfig::rope_scaling_factor, ""},
 }};
 
+// mrope_section: of image and video tokens; a text token has one position, so it changes nothing for text.
 bool is_plain_rope_key(const std::string& name) {
-  return name == "rope_type" || name == "type" || name == "rope_theta" || name == "partial_rotary_factor";
+  return name == "rope_type" || name == "type" || name == "rope_theta" || name == "partial_rotary_factor" ||
+         name == "mrope_section" || name == "mrope_interleaved";
 }
 
 // rope_scaling (older files) or rope_parameters (newer: rope_theta and partial_rotary_factor are in it too).
-void read_rope(const Keys& keys, const char* key, std::string_view where, const Family& family,
-               core::TransformerConfig& model) {
-  const json* rope = keys.find(key);
-  if (rope == nullptr) return;
-  if (!rope->is_object()) keys.unsupported(key);
-  const Keys inner(*rope, where);
+void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope, std::string_view where,
+                      const Family& family, core::TransformerConfig& model) {
+  if (!rope.is_object()) keys.unsupported(key);
+  const ConfigKeys inner(rope, where);
   model.rotary_base = inner.number("rope_theta", model.rotary_base);
   if (family.default_partial_rotary) {
     model.rotary_percent = inner.number("partial_rotary_factor", model.rotary_percent);
   } else if (inner.number("partial_rotary_factor", 1.0) != 1.0) {
     keys.unsupported(key);
   }
-  const std::string type = inner.text("rope_type", inner.text("type", "default"));
+  std::string type = inner.text("rope_type", inner.text("type", "default"));
+  if (type == "mrope") type = "default";
   const bool is_known = type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn";
   if (type != "default" && !is_known) keys.unsupported(key);
   if (is_known) model.rope_scaling_type = type;
-  for (const auto& item : rope->items()) {
+  for (const auto& item : rope.items()) {
     const std::string& name = item.key();  // Clang 14 lets no lambda capture a structured binding
     const json& value = item.value();
     if (is_plain_rope_key(name) || value.is_null()) continue;
@@ -145,14 +80,64 @@ void read_rope(const Keys& keys, const char* key, std::string_view where, const 
     if (found == kRopeKeys.end()) keys.unsupported(key);  // a scaling under another name, per-layer tables
     model.*(found->field) = inner.number(found->hf, 0);
   }
-  if (is_known && !rope->contains("factor")) {
+  if (is_known && !rope.contains("factor")) {
     keys.fail(ErrorCode::kCorruptData, key, cat("says ", type, " but has no factor"));
   }
 }
 
+// Gemma 3 has one for each type of layer.
+void read_rope(const ConfigKeys& keys, const char* key, std::string_view where, const Family& family,
+               core::TransformerConfig& model) {
+  constexpr const char *kFull = "full_attention", *kLocal = "sliding_attention";
+  const json* rope = keys.find(key);
+  if (rope == nullptr) return;
+  const bool by_type = family.default_rotary_base_local > 0 && rope->is_object() && rope->contains(kFull);
+  if (!by_type) return read_rope_object(keys, key, *rope, where, family, model);
+  read_rope_object(keys, key, rope->at(kFull), where, family, model);
+  if (!rope->contains(kLocal)) return;
+  core::TransformerConfig local;
+  local.rotary_base = model.rotary_base_local;
+  read_rope_object(keys, key, rope->at(kLocal), where, family, local);
+  if (local.rope_scaling_type != "none") keys.unsupported(key);
+  model.rotary_base_local = local.rotary_base;
+}
+
+void read_rotary(const ConfigKeys& keys, std::string_view where, const Family& family, core::TransformerConfig& model) {
+  model.rotary_base = keys.number(family.rotary_base_key, family.default_rotary_base);
+  model.rotary_percent = keys.number(family.partial_rotary_key, family.default_partial_rotary.value_or(1.0));
+  if (!family.default_partial_rotary && model.rotary_percent != 1.0) keys.unsupported(family.partial_rotary_key);
+  if (family.default_rotary_base_local > 0) {
+    model.rotary_base_local = keys.number("rope_local_base_freq", family.default_rotary_base_local);
+  }
+  read_rope(keys, "rope_scaling", where, family, model);
+  read_rope(keys, "rope_parameters", where, family, model);
+  if (family.rope_layers_key.empty()) return;
+  const int64_t interval = keys.size("no_rope_layer_interval", 4, kMaxCount);
+  const json* layers = keys.find(family.rope_layers_key);
+  model.no_rope_freq = std::to_string(interval);
+  if (layers == nullptr) return;
+  if (!layers->is_array() || static_cast<int64_t>(layers->size()) < model.num_layers) {
+    keys.unsupported(family.rope_layers_key);
+  }
+  model.no_rope_freq = "[";
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    const json& has = (*layers)[static_cast<size_t>(i)];
+    if (has != 0 && has != 1 && !has.is_boolean()) keys.unsupported(family.rope_layers_key);
+    model.no_rope_freq += has == 0 || has == false ? "1," : "0,";
+  }
+  model.no_rope_freq.back() = ']';
+}
+
 void write_rope(json& out, const core::TransformerConfig& model, const Family& family) {
-  out["rope_theta"] = model.rotary_base;
-  if (family.default_partial_rotary) out["partial_rotary_factor"] = model.rotary_percent;
+  out[std::string(family.rotary_base_key)] = model.rotary_base;
+  if (family.default_partial_rotary) out[std::string(family.partial_rotary_key)] = model.rotary_percent;
+  if (family.default_rotary_base_local > 0) {
+    out["rope_local_base_freq"] = model.rotary_base_local > 0 ? model.rotary_base_local : model.rotary_base;
+  }
+  if (!family.rope_layers_key.empty()) {
+    json& layers = out[std::string(family.rope_layers_key)] = json::array();
+    for (const bool has : model.layers_with_rope()) layers.push_back(has ? 1 : 0);
+  }
   out.erase("rope_parameters");
   out.erase("rope_scaling");
   if (model.rope_scaling_type == "none") return;
@@ -168,39 +153,51 @@ void write_rope(json& out, const core::TransformerConfig& model, const Family& f
   out["rope_scaling"] = std::move(rope);
 }
 
-void check_layer_types(const Keys& keys, const core::TransformerConfig& model) {
+// layer_types, or what stands in for it in older files.
+void read_layer_types(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
+  constexpr const char *kWindow = "sliding_attention", *kFull = "full_attention";
+  if (!family.window_pattern_key.empty()) {
+    const std::string private_key = cat("_", family.window_pattern_key);
+    const int64_t pattern = keys.size(family.window_pattern_key, family.default_window_pattern);
+    model.window_attn_skip_freq = std::to_string(keys.size(private_key, pattern));
+  }
   const json* types = keys.find("layer_types");
   if (types == nullptr) return;
   if (!types->is_array() || static_cast<int64_t>(types->size()) != model.num_layers) keys.unsupported("layer_types");
-  for (int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const char* expected = model.window_of_layer(layer) > 0 ? "sliding_attention" : "full_attention";
-    if ((*types)[static_cast<size_t>(layer)] != expected) keys.unsupported("layer_types");
+  if (!family.window_pattern_key.empty()) {
+    model.window_attn_skip_freq = "[";
+    for (const json& type : *types) {
+      if (type != kWindow && type != kFull) keys.unsupported("layer_types");
+      model.window_attn_skip_freq += type == kWindow ? "1," : "0,";
+    }
+    model.window_attn_skip_freq.back() = ']';
+    return;
+  }
+  const std::vector<int64_t> windows = model.windows_of_layers();
+  for (size_t layer = 0; layer < windows.size(); ++layer) {
+    if ((*types)[layer] != (windows[layer] > 0 ? kWindow : kFull)) keys.unsupported("layer_types");
   }
 }
 
-// "gelu_new" and the like, as one of ours: "silu", "gelu_tanh", "gelu"; empty if it is none.
-std::string_view activation_of(std::string_view name) {
-  if (name == "silu" || name == "swish") return "silu";
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return "gelu_tanh";
-  return name == "gelu" ? "gelu" : "";
-}
-
-void read_activation(const Keys& keys, const Family& family, core::TransformerConfig& model) {
+void read_activation(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
   std::string_view fixed = "";
   if (model.swiglu) fixed = "silu";
   if (model.gelu_tanh) fixed = "gelu_tanh";
   for (const std::string_view key : family.activation_keys) {
-    const std::string name = keys.text(key.data(), std::string(family.activation));
+    const std::string name = keys.text(key, std::string(family.activation));
     const std::string_view activation = activation_of(name);
     const bool is_gelu = activation == "gelu_tanh" || activation == "gelu";
-    if (fixed.empty() ? !is_gelu : activation != fixed) keys.unsupported(key.data());
+    if (fixed.empty() ? !is_gelu : activation != fixed) keys.unsupported(key);
     if (fixed.empty()) model.bias_gelu_fusion = activation == "gelu_tanh";
   }
 }
 
-void read_keys(const Keys& keys, const Family& family, core::TransformerConfig& model) {
+void read_keys(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
   for (const ConfigKey& key : family.keys) {
-    const char* name = keys.find(key.hf.data()) == nullptr && !key.also.empty() ? key.also.data() : key.hf.data();
+    const std::string_view name = keys.find(key.hf) == nullptr && !key.also.empty() ? key.also : key.hf;
+    if (!key.absent && keys.find(name) == nullptr && !(key.null_is_none && keys.has_null(name))) {
+      keys.fail(ErrorCode::kCorruptData, name, "is missing");
+    }
     if (key.null_is_none && keys.has_null(name)) {
       std::visit([&](auto member) { model.*member = 0; }, key.field);
       continue;
@@ -230,19 +227,19 @@ void read_keys(const Keys& keys, const Family& family, core::TransformerConfig& 
   }
 }
 
-void read_heads(const Keys& keys, const Family& family, core::TransformerConfig& model) {
-  const char* heads_key = family.heads_key.data();
+void read_heads(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
+  const std::string_view heads_key = family.heads_key;
   model.num_attention_heads = keys.size(heads_key, std::nullopt, kMaxCount);
-  model.num_query_groups = family.groups_key.empty() ? model.num_attention_heads
-                                                     : keys.size(family.groups_key.data(), model.num_attention_heads);
+  model.num_query_groups =
+      family.groups_key.empty() ? model.num_attention_heads : keys.size(family.groups_key, model.num_attention_heads);
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
   if (!model.group_query_attention) model.num_query_groups = 1;  // as the flags would have it: unused
   if (model.num_attention_heads % model.query_groups() != 0) {
-    keys.fail(ErrorCode::kCorruptData, family.groups_key.data(),
+    keys.fail(ErrorCode::kCorruptData, family.groups_key,
               cat("is ", model.query_groups(), ", which does not divide ", heads_key, " ", model.num_attention_heads));
   }
   if (model.multi_latent_attention) {
-    if (model.group_query_attention) keys.unsupported(family.groups_key.data());
+    if (model.group_query_attention) keys.unsupported(family.groups_key);
     return;  // the size of a head is among the family's keys
   }
   if (model.kv_channels == 0) model.kv_channels = family.default_head_dim;
@@ -256,8 +253,8 @@ void read_heads(const Keys& keys, const Family& family, core::TransformerConfig&
 }
 
 // Which layers have experts, how many are shared, and what chooses them.
-void read_experts(const Keys& keys, const Family& family, core::TransformerConfig& model) {
-  if (!family.mtp_key.empty()) model.mtp_num_layers = keys.size(family.mtp_key.data(), 0, model.num_layers, 0);
+void read_experts(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
+  if (!family.mtp_key.empty()) model.mtp_num_layers = keys.size(family.mtp_key, 0, model.num_layers, 0);
   if (family.expert_layers == ExpertLayers::kNone) return;
   std::vector<bool> layers(static_cast<size_t>(model.num_layers), true);
   if (family.expert_layers == ExpertLayers::kAfterFirst) {
@@ -278,7 +275,7 @@ void read_experts(const Keys& keys, const Family& family, core::TransformerConfi
   model.moe_layer_freq.back() = ']';
   if (!family.shared_experts_key.empty()) {
     model.moe_shared_expert_intermediate_size =
-        keys.size(family.shared_experts_key.data(), 0, kMaxCount, 0) * model.moe_ffn_hidden_size;
+        keys.size(family.shared_experts_key, 0, kMaxCount, 0) * model.moe_ffn_hidden_size;
   }
   if (keys.text("scoring_func", model.moe_router_score_function) != model.moe_router_score_function) {
     keys.unsupported("scoring_func");
@@ -324,11 +321,11 @@ void write_experts(json& out, const core::TransformerConfig& model, const Family
 }
 
 // FP8 as DeepSeek-V3 has it: E4M3 with a scale a block; anything else is refused.
-void read_quantization(const Keys& keys, std::string_view where, HfConfig& config) {
+void read_quantization(const ConfigKeys& keys, std::string_view where, HfConfig& config) {
   const json* value = keys.find("quantization_config");
   if (value == nullptr) return;
   if (!value->is_object()) keys.unsupported("quantization_config");
-  const Keys inner(*value, where);
+  const ConfigKeys inner(*value, where);
   const json* block = inner.find("weight_block_size");
   const bool is_block = block != nullptr && block->is_array() && block->size() == 2 &&
                         (*block)[0].is_number_integer() && (*block)[1].is_number_integer() && (*block)[0] > 0 &&
@@ -341,7 +338,7 @@ void read_quantization(const Keys& keys, std::string_view where, HfConfig& confi
   config.original.erase("quantization_config");
 }
 
-std::optional<core::DType> config_dtype(const Keys& keys) {
+std::optional<core::DType> config_dtype(const ConfigKeys& keys) {
   const char* key = keys.find("dtype") != nullptr ? "dtype" : "torch_dtype";
   const std::string text = keys.text(key, "");
   if (text == "float32") return core::DType::kFp32;
@@ -369,19 +366,33 @@ void set_model_keys(json& out, const core::TransformerConfig& model, const Famil
   out["architectures"] = {family.architecture};
   out["model_type"] = family.model_type;
   const bool by_erf = !model.gated() && !model.bias_gelu_fusion;
-  out[std::string(family.activation_keys[0])] = by_erf ? "gelu" : family.activation;
+  const std::string_view by_tanh = activation_of(family.activation) == "gelu" ? "gelu_new" : family.activation;
+  out[std::string(family.activation_keys[0])] = by_erf ? "gelu" : by_tanh;
   out[std::string(family.heads_key)] = model.num_attention_heads;
   if (!family.groups_key.empty()) out[std::string(family.groups_key)] = model.query_groups();
   for (const ConfigKey& key : family.keys) {
     json& value = out[std::string(key.hf)];
     std::visit([&](auto member) { value = model.*member; }, key.field);
     if (key.negated) value = !value.get<bool>();
+    const auto* number = std::get_if<double core::TransformerConfig::*>(&key.field);
+    if (number != nullptr && *number == &core::TransformerConfig::softmax_scale && value == 0) {
+      const double scalar = model.query_pre_attn_scalar;
+      value = 1 / std::sqrt(scalar > 0 ? scalar : static_cast<double>(model.kv_channels));
+    }
     if (key.null_is_none && value == 0) value = nullptr;
     if (key.whole_number) value = static_cast<int64_t>(value.get<double>());
   }
   for (const RequiredFlag& flag : family.required) out[std::string(flag.hf)] = flag.value;
   out["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
   out.erase("layer_types");  // follows from the windows
+  if (!family.window_pattern_key.empty()) {
+    json& types = out["layer_types"] = json::array();
+    for (const int64_t window : model.windows_of_layers()) {
+      types.push_back(window > 0 ? "sliding_attention" : "full_attention");
+    }
+    out.erase(std::string(family.window_pattern_key));
+    out.erase(cat("_", family.window_pattern_key));
+  }
   write_experts(out, model, family);
   if (model.has_rotary_embedding()) write_rope(out, model, family);
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
@@ -404,9 +415,40 @@ json read_json(const std::string& path, int64_t max_bytes) {
   }
 }
 
+void HfConfig::rename(const std::function<bool(std::string_view name)>& has) {
+  if (!is_wrapper) return;
+  const std::string_view embedding = embedding_name(*family);
+  const bool needs_output = model.untie_embeddings_and_output_weights;
+  for (const WrappedNames& names : wrapped_names()) {
+    if (!has(cat(names.prefix, embedding)) || (needs_output && !has(names.output))) continue;
+    wrapped = names;
+    owned = wrapped_family(*family, names);
+    family = owned.get();
+    return;
+  }
+}
+
+namespace {
+
+HfConfig parse_wrapper(const json& object, std::string_view where) {
+  json text = text_config(object, where);
+  if (object.contains("quantization_config")) text["quantization_config"] = object["quantization_config"];
+  HfConfig config = parse_hf_config(text, cat(where, ": text_config"));
+  config.original = object;
+  if (config.fp8_block_rows > 0) config.original.erase("quantization_config");
+  config.is_wrapper = true;
+  config.wrapped = wrapped_names()[0];
+  config.owned = wrapped_family(*config.family, config.wrapped);
+  config.family = config.owned.get();
+  return config;
+}
+
+}  // namespace
+
 HfConfig parse_hf_config(const json& object, std::string_view where, const Family* given) {
   if (!object.is_object()) throw Error(ErrorCode::kCorruptData, cat(where, ": expected a JSON object"));
-  const Keys keys(object, where);
+  if (given == nullptr && is_wrapper(object)) return parse_wrapper(object, where);
+  const ConfigKeys keys(object, where);
   HfConfig config;
   config.original = object;
   if (keys.find("model_type") == nullptr) keys.fail(ErrorCode::kCorruptData, "model_type", "is missing");
@@ -417,28 +459,29 @@ HfConfig parse_hf_config(const json& object, std::string_view where, const Famil
   }
   const Family& family = *config.family;
   for (const RequiredFlag& flag : family.required) {
-    if (keys.flag(flag.hf.data(), flag.value) != flag.value) keys.unsupported(flag.hf.data());
+    if (keys.flag(flag.hf, flag.value) != flag.value) keys.unsupported(flag.hf);
   }
   if (keys.flag("use_sliding_window", false)) keys.unsupported("use_sliding_window");  // Qwen's: from a layer on
   read_quantization(keys, where, config);
 
   core::TransformerConfig& model = config.model;
-  family.fix(model);
+  apply_structure(family, model);
   read_keys(keys, family, model);
   read_heads(keys, family, model);
   read_activation(keys, family, model);
   read_experts(keys, family, model);
   model.untie_embeddings_and_output_weights = !keys.flag("tie_word_embeddings", family.default_tied);
-  if (model.has_rotary_embedding()) {
-    model.rotary_base = keys.number("rope_theta", model.rotary_base);
-    model.rotary_percent = keys.number("partial_rotary_factor", family.default_partial_rotary.value_or(1.0));
-    if (!family.default_partial_rotary && model.rotary_percent != 1.0) keys.unsupported("partial_rotary_factor");
-    read_rope(keys, "rope_scaling", where, family, model);
-    read_rope(keys, "rope_parameters", where, family, model);
-  }
-  check_layer_types(keys, model);
+  if (model.has_rotary_embedding()) read_rotary(keys, where, family, model);
+  read_layer_types(keys, family, model);
   model.resolve(model.max_position_embeddings);
   config.dtype = config_dtype(keys);
+  const bool is_odd = model.kv_channels % 2 != 0 && model.rotary_percent == 1.0;
+  if (model.has_rotary_embedding() && !model.multi_latent_attention && (is_odd || model.rotary_dim() < 2)) {
+    keys.fail(ErrorCode::kUnsupported, "head_dim",
+              cat("(or hidden size / heads) is ", model.kv_channels, ", of which a share of ", model.rotary_percent,
+                  " is rotated; rotary embedding turns pairs"));
+  }
+  config.unused_keys = keys.unused(model, family.harmless);
   return config;
 }
 
@@ -484,10 +527,37 @@ json make_hf_config(const core::TransformerConfig& model, const json& original, 
     if (model.mtp_num_layers == 0) said.mtp_num_layers = 0;
     kept = same_model(said, model);
   }
+  if (!kept && family == nullptr && is_wrapper(out)) {
+    throw Error(ErrorCode::kUnsupported,
+                "the stored config.json, of a model around a language model, describes another language model");
+  }
   if (!kept) set_model_keys(out, model, family != nullptr ? *family : family_of_model(model));
   const char* key = out.contains("dtype") ? "dtype" : "torch_dtype";
   out[key] = torch_name(dtype);
   return out;
+}
+
+std::shared_ptr<const Family> family_of_result(const json& config, const json& model_extra, const Family* named) {
+  const auto unowned = [](const Family& family) {
+    return std::shared_ptr<const Family>(&family, [](const Family*) {});
+  };
+  if (named != nullptr) return unowned(*named);
+  if (is_wrapper(config)) {
+    const json names = model_extra.value("wrapped", json());
+    WrappedNames wrapped = wrapped_names()[0];
+    if (names.is_object()) wrapped = {names.value("prefix", wrapped.prefix), names.value("output", wrapped.output)};
+    const json text = text_config(config, "config.json");
+    return wrapped_family(find_family(text["model_type"].get<std::string>()), wrapped);
+  }
+  // The map is of the folder that the source came from: of a config.json that says the same model_type.
+  const auto type_of = [](const json& any) { return any.is_object() ? any.value("model_type", json()) : json(); };
+  const json map = model_extra.value("name_map", json());
+  if (map.is_string() && type_of(config) == type_of(model_extra.value("hf_config", json()))) {
+    const auto user = std::make_shared<const UserFamily>(
+        nlohmann::ordered_json::parse(map.get_ref<const std::string&>()), "the stored name map");
+    return {user, &user->family()};
+  }
+  return unowned(find_family(config.at("model_type").get<std::string>()));
 }
 
 std::string hf_json_text(const json& object) { return object.dump(2, ' ', /*ensure_ascii=*/true) + "\n"; }

@@ -119,12 +119,11 @@ void HuggingFaceSink::split(std::vector<SafetensorsEntry> entries) {
 }
 
 void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) {
-  const Family& family =
-      options_.family != nullptr ? *options_.family : find_family(options_.config.at("model_type").get<std::string>());
+  const std::shared_ptr<const Family> family = family_of_result(options_.config, info.model_extra, options_.family);
   size_t next = 0;
   std::vector<SafetensorsEntry> entries;                          // in the order of the state_dict
   std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // of each: target, place within the tensor
-  for_each_tensor(family, info.model, [&](const MappedTensor& mapped) {
+  for_each_tensor(*family, info.model, [&](const MappedTensor& mapped) {
     SafetensorsEntry entry{mapped.name};
     entry.shape.assign(mapped.shape.begin(), mapped.shape.end());
     pieces.emplace_back();
@@ -144,7 +143,18 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
     }
     entries.push_back(std::move(entry));
   });
-  MS_CHECK(next == targets.size(), "more targets than the model has pieces");
+  for (; next < targets.size(); ++next) {  // what passes through
+    const core::ShardedTensor target = targets[next];
+    MS_CHECK(target.local_shape == target.global_shape, "target ", next, " of ", target.key, " is not whole");
+    SafetensorsEntry entry{target.key};
+    entry.dtype = from_core_dtype(target.dtype);
+    entry.shape.assign(target.local_shape.begin(), target.local_shape.end());
+    const int64_t rows = target.local_shape.empty() ? 1 : target.local_shape[0];
+    row_elements_.push_back(core::num_elements(target.local_shape) / std::max<int64_t>(1, rows));
+    item_sizes_.push_back(core::size_of(target.dtype));
+    pieces.push_back({{next, Placement{}}});
+    entries.push_back(std::move(entry));
+  }
   split(std::move(entries));
 
   placements_.resize(targets.size());
@@ -242,13 +252,16 @@ std::filesystem::path HuggingFaceSink::commit() {
 }  // namespace
 
 std::vector<core::ShardedTensor> hf_targets(const Family& family, const core::TransformerConfig& model,
-                                            const std::function<core::DType(const std::string& key)>& dtype) {
+                                            const std::function<core::DType(const std::string& key)>& dtype,
+                                            std::span<const core::ShardedTensor> others) {
+  check_named(family, model, "a Hugging Face result");
   std::vector<core::ShardedTensor> targets;
   for_each_tensor(family, model, [&](const MappedTensor& mapped) {
     for (const TensorPiece& piece : mapped.pieces) {
       targets.push_back({mapped.key, mapped.role, dtype(mapped.key), mapped.global_shape, piece.offset, piece.extent});
     }
   });
+  targets.insert(targets.end(), others.begin(), others.end());
   return targets;
 }
 

@@ -7,9 +7,11 @@
 #include <unordered_set>
 
 #include "convert/detail/dense_box.h"
+#include "convert/detail/nd_box.h"
 #include "convert/detail/printable.h"
 #include "convert/fp8.h"
 #include "convert/name_map.h"
+#include "convert/passthrough.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -80,6 +82,8 @@ class MappedSource final : public ckpt::Source {
                            bool has_scales) const;
   std::optional<NamedTensors::Place> scales_of(const Table& table, const std::string& name,
                                                const TensorFile::Tensor& tensor, const core::Dims& shape) const;
+  void add_passthrough(const Table::value_type& item);
+  void refuse_foreign(core::TensorRole role, const NameList& foreign) const;
   void check_copy(const Table::value_type& copy, const Table::value_type& of, const char* why) const;
   void read_transposed(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,
                        const core::Dims& extent, std::byte* out) const;
@@ -110,15 +114,37 @@ void drop_absent_mtp(const NamedTensors& tensors, HfConfig& config) {
   config.model.mtp_num_layers = 0;
 }
 
+// A model of more layers or experts than there are bytes cannot be whole; this bounds the list of its parameters.
+void check_size(const NamedTensors& tensors, const core::TransformerConfig& model) {
+  uint64_t bytes = 0;
+  for (const auto& file : tensors.files) {
+    for (size_t i = 0; i < file->size(); ++i) bytes += (*file)[i].end - (*file)[i].begin;
+  }
+  const std::vector<bool> layers = model.layers_with_experts();
+  const auto with_experts = static_cast<uint64_t>(std::count(layers.begin(), layers.end(), true));
+  if (static_cast<uint64_t>(model.num_layers) + with_experts * static_cast<uint64_t>(model.num_experts) <= bytes / 2) {
+    return;
+  }
+  throw Error(ErrorCode::kCorruptData,
+              cat(tensors.where, ": config.json says ", model.num_layers, " layers and ", model.num_experts,
+                  " experts, which the ", bytes, " bytes of all tensors cannot be"));
+}
+
 MappedSource::MappedSource(NamedTensors tensors, HfConfig config, ckpt::CheckpointInfo info)
     : tensors_(std::move(tensors)), config_(std::move(config)), info_(std::move(info)) {
   drop_absent_mtp(tensors_, config_);
+  check_size(tensors_, config_.model);
+  check_named(*config_.family, config_.model, tensors_.where);
   for (auto& [role, table] : tensors_.tables) {
     add_missing_prefix(table, *config_.family);
     add_role(role, table);
   }
   info_.model = config_.model;
   info_.model_extra["family"] = config_.family->model_type;
+  if (config_.is_wrapper) {
+    info_.model_extra["wrapped"] = {{"prefix", config_.wrapped.prefix}, {"output", config_.wrapped.output}};
+  }
+  if (!config_.family->map_text.empty()) info_.model_extra["name_map"] = config_.family->map_text;
   info_.model_extra["hf_config"] = config_.original;
 }
 
@@ -148,6 +174,15 @@ void MappedSource::refuse_missing(core::TensorRole role, const Table& table, con
                             " under other names: ", foreign.text())));
 }
 
+void MappedSource::refuse_foreign(core::TensorRole role, const NameList& foreign) const {
+  if (foreign.count == 0) return;
+  throw Error(ErrorCode::kUnsupported,
+              cat(tensors_.where, ": ", text_of(role, foreign.shown[0]), " belongs to no part of a ",
+                  config_.family->model_type, " model with this config.json",
+                  foreign.count > 1 ? cat(", nor do others, ", foreign.count, " in all: ", foreign.text()) : "",
+                  "; --passthrough REGEX keeps such tensors of a hf source under their own names"));
+}
+
 void MappedSource::add_role(core::TensorRole role, const Table& table) {
   const bool tied = !config_.model.untie_embeddings_and_output_weights;
   std::unordered_set<std::string_view> used;
@@ -170,28 +205,37 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
       return;
     }
     if (mapped.key == kWordEmbeddings) embedding = found;
-    if (mapped.name == kHfOutput) output = found;
+    if (mapped.key == kOutputLayer) output = found;
     add_tensor(role, mapped, table, *found);
   });
   if (missing.count > 0) refuse_missing(role, table, missing, used);
   for (const auto& [copy, key] : copies) {
     check_copy(*copy, key == kWordEmbeddings ? *embedding : *output, "layers that predict further tokens share it");
   }
+  NameList foreign;
   for (const auto& item : table) {
     const std::string& name = item.first;
     if (used.contains(name) || is_ignored_buffer(name)) continue;
+    if (tensors_.passes_through && tensors_.passes_through(name)) {
+      if (role != core::TensorRole::kParam) {
+        throw Error(ErrorCode::kUnsupported,
+                    cat(tensors_.where, ": ", text_of(role, printable(name)),
+                        ": what passes through is kept without optimizer state; give --drop-optimizer"));
+      }
+      add_passthrough(item);
+      continue;
+    }
     if (name.ends_with(kScaleSuffix) &&
         used.contains(std::string_view(name).substr(0, name.size() - kScaleSuffix.size()))) {
       continue;
     }
-    if (name == kHfOutput && tied) {
+    if (tied && (name == kHfOutput || name == output_name(*config_.family))) {
       check_copy(item, *embedding, "config.json says tie_word_embeddings: true");
       continue;
     }
-    throw Error(ErrorCode::kUnsupported,
-                cat(tensors_.where, ": ", text_of(role, printable(name)), " belongs to no part of a ",
-                    config_.family->model_type, " model with this config.json"));
+    foreign.add(printable(name));
   }
+  refuse_foreign(role, foreign);
 }
 
 // A folder saved from the bare model (AutoModel) lacks the prefix that its names have in the model with a head.
@@ -199,7 +243,7 @@ void MappedSource::add_missing_prefix(Table& table, const Family& family) const 
   if (family.prefix.empty() || !table.contains(embedding_name(family))) return;
   Table renamed;
   for (auto& [name, found] : table) {
-    const bool bare = name != kHfOutput && !name.starts_with(family.prefix);
+    const bool bare = name != output_name(family) && !name.starts_with(family.prefix);
     const std::string full = bare ? cat(family.prefix, name) : name;
     if (!renamed.emplace(full, found).second) {
       throw Error(ErrorCode::kCorruptData,
@@ -274,6 +318,21 @@ void MappedSource::add_tensor(core::TensorRole role, const MappedTensor& mapped,
   }
 }
 
+// Whole, under its own name.
+void MappedSource::add_passthrough(const Table::value_type& item) {
+  const TensorFile& file = *tensors_.files[static_cast<size_t>(item.second.file)];
+  const TensorFile::Tensor tensor = file[item.second.index];
+  const auto dtype = to_core_dtype(tensor.dtype);
+  if (is_canonical_name(item.first) || !dtype) {
+    throw Error(ErrorCode::kUnsupported,
+                cat(file.path(), ": ", printable(item.first), " (", safetensors_dtype_name(tensor.dtype),
+                    ") cannot pass through: ", dtype ? "its name begins as our parameters' do" : "its element type"));
+  }
+  const core::Dims shape(tensor.shape.begin(), tensor.shape.end());
+  shards_.push_back({item.first, core::TensorRole::kBuffer, *dtype, shape, core::Dims(shape.size(), 0), shape});
+  placements_.push_back({.file = item.second.file, .offset_bytes = tensor.begin, .tensor = item.second.index});
+}
+
 void MappedSource::check_copy(const Table::value_type& copy, const Table::value_type& of, const char* why) const {
   const TensorFile& copy_file = *tensors_.files[static_cast<size_t>(copy.second.file)];
   const TensorFile& file = *tensors_.files[static_cast<size_t>(of.second.file)];
@@ -297,6 +356,12 @@ void MappedSource::read(int32_t shard, const core::Dims& offset, const core::Dim
   const core::ShardedTensor meta = shards_[static_cast<size_t>(shard)];
   const Placement& place = placements_[static_cast<size_t>(shard)];
   const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];
+  if (meta.local_shape.empty() || meta.local_shape.size() > 2) {  // what passes through
+    return detail::read_nd_box(meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
+                               [&](int64_t at, std::span<std::byte> bytes) {
+                                 file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
+                               });
+  }
   detail::check_box(meta.local_shape, offset, extent);
   try {
     if (place.transposed_columns > 0) return read_transposed(meta, place, offset, extent, out);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/source.h"
@@ -23,6 +25,8 @@ struct NamedTensors {
   using Table = std::map<std::string, Place, std::less<>>;  // by name
 
   std::string where;  // begins messages
+  // Tensors that are no part of the model and are kept under their own names (passthrough.h); empty: none.
+  std::function<bool(std::string_view name)> passes_through;
   std::vector<std::unique_ptr<TensorFile>> files;
   // Weights, and optimizer state under the names of the weights that it is of. Every role has every tensor of the
   // model.
@@ -32,6 +36,7 @@ struct NamedTensors {
 
 // info: what the source says besides its model and family, which come from config.
 //
+// Tensors that pass through become buffers under their own names.
 // A stored lm_head of a tied model must equal the embedding and is left out; rotary buffers are ignored. Throws
 // kCorruptData (a tensor is missing, or has another shape than config says), kUnsupported (a tensor that the family
 // does not have, an element type).

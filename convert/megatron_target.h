@@ -31,6 +31,7 @@ struct MegatronTargetOptions {
   PipelineExtras extras;          // of a tree
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
+  bool allow_custom_model = false;         // also one that Megatron itself cannot compute (megatron_cannot_say)
   bool use_distributed_optimizer = false;  // its state, and not that of the mixed-precision one
   WriteOptions writing;
 };

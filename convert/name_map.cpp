@@ -1,98 +1,20 @@
 #include "convert/name_map.h"
 
+#include <map>
+#include <set>
+#include <span>
+#include <unordered_map>
 #include <utility>
 
+#include "ckpt/layout.h"
 #include "core/error.h"
 
 namespace ms::convert {
 namespace {
 
-constexpr std::string_view kCanonicalOutput = "output_layer.weight";
+using core::cat;
 
-// has_experts: the layer.
-bool present(Presence presence, const core::TransformerConfig& config, bool has_experts) {
-  switch (presence) {
-    case Presence::kAlways:
-      return true;
-    case Presence::kQkvBias:
-      return config.add_qkv_bias;
-    case Presence::kQkLayernorm:
-      return config.qk_layernorm;
-    case Presence::kUntied:
-      return config.untie_embeddings_and_output_weights;
-    case Presence::kDense:
-      return !has_experts;
-    case Presence::kExperts:
-      return has_experts;
-    case Presence::kExpertBias:
-      return has_experts && config.moe_router_enable_expert_bias;
-    case Presence::kShared:
-      return has_experts && config.moe_shared_expert_intermediate_size > 0;
-    case Presence::kSharedGate:
-      return has_experts && config.moe_shared_expert_gate;
-    case Presence::kQueryRank:
-      return config.q_lora_rank > 0;
-    case Presence::kFullRankQuery:
-      return config.q_lora_rank == 0;
-  }
-  return false;
-}
-
-core::Dims canonical_shape(ShapeRule rule, const core::TransformerConfig& c) {
-  switch (rule) {
-    case ShapeRule::kVocabByHidden:
-      return {c.vocab_size, c.hidden_size};
-    case ShapeRule::kPositionsByHidden:
-      return {c.max_position_embeddings, c.hidden_size};
-    case ShapeRule::kHidden:
-      return {c.hidden_size};
-    case ShapeRule::kHeadDim:
-      return {c.kv_channels};
-    case ShapeRule::kQkvByHidden:
-      return {c.qkv_rows(), c.hidden_size};
-    case ShapeRule::kQkv:
-      return {c.qkv_rows()};
-    case ShapeRule::kHiddenByHeads:
-      return {c.hidden_size, c.proj_columns()};
-    case ShapeRule::kFc1ByHidden:
-      return {c.fc1_rows(), c.hidden_size};
-    case ShapeRule::kFc1:
-      return {c.fc1_rows()};
-    case ShapeRule::kHiddenByFfn:
-      return {c.hidden_size, c.ffn_hidden_size};
-    case ShapeRule::kExpertsByHidden:
-      return {c.num_experts, c.hidden_size};
-    case ShapeRule::kExperts:
-      return {c.num_experts};
-    case ShapeRule::kExpertFc1ByHidden:
-      return {c.expert_fc1_rows(), c.hidden_size};
-    case ShapeRule::kHiddenByExpertFfn:
-      return {c.hidden_size, c.moe_ffn_hidden_size};
-    case ShapeRule::kSharedFc1ByHidden:
-      return {(c.gated() ? 2 : 1) * c.moe_shared_expert_intermediate_size, c.hidden_size};
-    case ShapeRule::kHiddenBySharedFfn:
-      return {c.hidden_size, c.moe_shared_expert_intermediate_size};
-    case ShapeRule::kOneByHidden:
-      return {1, c.hidden_size};
-    case ShapeRule::kLatentQueryByHidden:
-      return {c.latent_query_rows(), c.hidden_size};
-    case ShapeRule::kQueryRankByHidden:
-      return {c.q_lora_rank, c.hidden_size};
-    case ShapeRule::kQueryRank:
-      return {c.q_lora_rank};
-    case ShapeRule::kLatentQueryByRank:
-      return {c.latent_query_rows(), c.q_lora_rank};
-    case ShapeRule::kKeyValueDownByHidden:
-      return {c.kv_lora_rank + c.qk_pos_emb_head_dim, c.hidden_size};
-    case ShapeRule::kKeyValueRank:
-      return {c.kv_lora_rank};
-    case ShapeRule::kKeyValueUpByRank:
-      return {c.latent_key_value_rows(), c.kv_lora_rank};
-    case ShapeRule::kHiddenByTwoHidden:
-      return {c.hidden_size, 2 * c.hidden_size};
-  }
-  return {};
-}
+constexpr std::string_view kLayers = "decoder.layers.", kMtpLayers = "mtp.layers.", kMtpInner = "transformer_layer.";
 
 struct RowRange {
   int64_t offset;  // in the canonical tensor
@@ -139,26 +61,103 @@ std::vector<RowRange> canonical_rows(Part part, int64_t global_rows, const core:
 std::string with_expert(std::string_view name, int64_t expert) {
   const size_t at = name.find(kExpertPlaceholder);
   if (at == std::string_view::npos) return std::string(name);
-  return core::cat(name.substr(0, at), expert, name.substr(at + kExpertPlaceholder.size()));
+  return cat(name.substr(0, at), expert, name.substr(at + kExpertPlaceholder.size()));
+}
+
+// Behind "decoder.layers.3." or "mtp.layers.0.[transformer_layer.]", with {expert} for an expert's index; names outside
+// layers stay as they are.
+std::string pattern_of(const ckpt::ParameterSpec& spec) {
+  std::string name = spec.key;
+  for (const std::string_view layers : {kLayers, kMtpLayers}) {
+    if (!name.starts_with(layers)) continue;
+    name.erase(0, name.find('.', layers.size()) + 1);
+    if (layers == kMtpLayers && name.starts_with(kMtpInner)) name.erase(0, kMtpInner.size());
+  }
+  if (spec.expert < 0) return name;
+  const std::string index = cat(".", spec.expert, ".");
+  return name.replace(name.find(index) + 1, index.size() - 2, kExpertPlaceholder);
+}
+
+class TensorLister {
+ public:
+  TensorLister(const Family& family, const core::TransformerConfig& config)
+      : family_(family), config_(config), specs_(ckpt::parameter_specs(config)) {
+    for (const ckpt::ParameterSpec& spec : specs_) by_key_.emplace(spec.key, &spec);
+  }
+
+  // Names of parameters that no rules make whole, each once, as the left side of a name map has them.
+  std::vector<std::string> unnamed() const;
+  void for_each(const std::function<void(const MappedTensor&)>& visit) const;
+
+ private:
+  void add(std::span<const NameRule> rules, const std::string& hf, const std::string& canonical,
+           const std::function<void(const MappedTensor&)>& visit) const;
+  MappedTensor map_tensor(const NameRule& rule, const ckpt::ParameterSpec& spec, std::string_view hf_prefix,
+                          int64_t expert) const;
+
+  const Family& family_;
+  const core::TransformerConfig& config_;
+  std::vector<ckpt::ParameterSpec> specs_;
+  std::unordered_map<std::string_view, const ckpt::ParameterSpec*> by_key_;
+};
+
+std::vector<std::string> TensorLister::unnamed() const {
+  const auto parts_of = [](std::span<const NameRule> rules, std::map<std::string_view, std::multiset<Part>>& parts) {
+    for (const NameRule& rule : rules) {
+      if (!rule.is_copy) parts[rule.canonical].insert(rule.part);
+    }
+  };
+  std::map<std::string_view, std::multiset<Part>> outside, in_layer, of_mtp;
+  parts_of(family_.before, outside);
+  parts_of(family_.after, outside);
+  parts_of(family_.layer, in_layer);
+  parts_of(family_.mtp_before, of_mtp);
+  parts_of(family_.mtp_after, of_mtp);
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const ckpt::ParameterSpec& spec : specs_) {
+    const bool mtp = spec.key.starts_with(kMtpLayers);
+    const bool inner = mtp && spec.key.find(kMtpInner) != std::string::npos;
+    const bool layer = spec.key.starts_with(kLayers);
+    const std::string pattern = pattern_of(spec);
+    const auto& parts = layer || inner ? in_layer : mtp ? of_mtp : outside;
+    const auto found = parts.find(pattern);
+    if (found != parts.end() && is_whole(found->second, pattern)) continue;
+    const std::string name = name_in_maps(spec);
+    if (seen.insert(name).second) names.push_back(name);
+  }
+  return names;
+}
+
+void TensorLister::add(std::span<const NameRule> rules, const std::string& hf, const std::string& canonical,
+                       const std::function<void(const MappedTensor&)>& visit) const {
+  const bool tied = !config_.untie_embeddings_and_output_weights;
+  for (const NameRule& rule : rules) {
+    const bool each = rule.hf.find(kExpertPlaceholder) != std::string_view::npos;
+    for (int64_t expert = 0; expert < (each ? config_.num_experts : 1); ++expert) {
+      std::string key =
+          rule.is_copy ? std::string(rule.canonical) : cat(canonical, with_expert(rule.canonical, expert));
+      if (rule.is_copy && tied && key == kOutputLayer) key = kWordEmbeddings;
+      const auto found = by_key_.find(key);
+      if (found == by_key_.end()) break;  // the model has no such parameter: biases, a layer without experts
+      visit(map_tensor(rule, *found->second, hf, expert));
+    }
+  }
 }
 
 // expert: of a rule with a placeholder.
-MappedTensor map_tensor(const NameRule& rule, const core::TransformerConfig& config, std::string_view hf_prefix,
-                        std::string_view canonical_prefix, int64_t expert) {
+MappedTensor TensorLister::map_tensor(const NameRule& rule, const ckpt::ParameterSpec& spec, std::string_view hf_prefix,
+                                      int64_t expert) const {
   MappedTensor tensor;
   const std::string hf = with_expert(rule.hf, expert);
-  tensor.name = rule.hf == kHfOutput ? hf : core::cat(hf_prefix, hf);
-  tensor.key =
-      rule.is_copy ? std::string(rule.canonical) : core::cat(canonical_prefix, with_expert(rule.canonical, expert));
-  if (rule.is_copy && rule.canonical == kCanonicalOutput && !config.untie_embeddings_and_output_weights) {
-    tensor.key = kWordEmbeddings;
-  }
+  tensor.name = rule.canonical == kOutputLayer && !rule.is_copy ? hf : cat(hf_prefix, hf);
+  tensor.key = spec.key;
   tensor.is_copy = rule.is_copy;
-  if (rule.presence == Presence::kExpertBias) tensor.role = core::TensorRole::kBuffer;
-  tensor.global_shape = canonical_shape(rule.shape, config);
+  if (spec.is_buffer) tensor.role = core::TensorRole::kBuffer;
+  tensor.global_shape = spec.global_shape;
   tensor.shape = tensor.global_shape;
   int64_t row = 0;
-  for (const RowRange& range : canonical_rows(rule.part, tensor.global_shape[0], config)) {
+  for (const RowRange& range : canonical_rows(rule.part, tensor.global_shape[0], config_)) {
     TensorPiece piece{row, core::Dims(tensor.global_shape.size(), 0), tensor.global_shape};
     piece.offset[0] = range.offset;
     piece.extent[0] = range.count;
@@ -166,10 +165,10 @@ MappedTensor map_tensor(const NameRule& rule, const core::TransformerConfig& con
     tensor.pieces.push_back(std::move(piece));
   }
   tensor.shape[0] = row;
-  tensor.transposed = rule.transposed;
-  if (rule.transposed) std::swap(tensor.shape[0], tensor.shape[1]);
+  tensor.transposed = rule.transposed && tensor.shape.size() == 2;
+  if (tensor.transposed) std::swap(tensor.shape[0], tensor.shape[1]);
   if (rule.also.empty()) return tensor;
-  tensor.also = core::cat(hf_prefix, rule.also);
+  tensor.also = rule.canonical == kOutputLayer ? std::string(rule.also) : cat(hf_prefix, rule.also);
   if (rule.hf.find(kExpertPlaceholder) == std::string_view::npos) return tensor;
   tensor.expert = expert;
   tensor.packed_rows = tensor.global_shape[0];
@@ -177,43 +176,61 @@ MappedTensor map_tensor(const NameRule& rule, const core::TransformerConfig& con
   return tensor;
 }
 
+void TensorLister::for_each(const std::function<void(const MappedTensor&)>& visit) const {
+  const std::string prefix(family_.prefix);
+  add(family_.before, prefix, "", visit);
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    add(family_.layer, layer_prefix(family_, i), cat(kLayers, i, "."), visit);
+  }
+  for (int64_t k = 0; k < config_.mtp_num_layers; ++k) {
+    const std::string hf = layer_prefix(family_, config_.num_layers + k), canonical = cat(kMtpLayers, k, ".");
+    add(family_.mtp_before, hf, canonical, visit);
+    add(family_.layer, hf, cat(canonical, kMtpInner), visit);
+    add(family_.mtp_after, hf, canonical, visit);
+  }
+  add(family_.after, prefix, "", visit);
+}
+
 }  // namespace
 
-std::string layer_prefix(const Family& family, int64_t layer) {
-  return core::cat(family.prefix, family.layers, layer, ".");
+bool is_whole(const std::multiset<Part>& parts, std::string_view canonical) {
+  using Parts = std::multiset<Part>;
+  if (parts == Parts{Part::kWhole}) return true;
+  if (canonical.ends_with("linear_qkv.weight") || canonical.ends_with("linear_qkv.bias")) {
+    return parts == Parts{Part::kQuery, Part::kKey, Part::kValue} || parts == Parts{Part::kQkv};
+  }
+  const bool fc1 = canonical.ends_with("linear_fc1.weight") || canonical.ends_with("linear_fc1.bias");
+  return fc1 && parts == Parts{Part::kGate, Part::kUp};
+}
+
+std::string name_in_maps(const ckpt::ParameterSpec& spec) {
+  const bool mtp = spec.key.starts_with(kMtpLayers);
+  const bool layer = spec.key.starts_with(kLayers) || (mtp && spec.key.find(kMtpInner) != std::string::npos);
+  return cat(layer ? "decoder.layers.{layer}." : mtp ? "mtp.layers.{layer}." : "", pattern_of(spec));
+}
+
+std::string layer_prefix(const Family& family, int64_t layer) { return cat(family.prefix, family.layers, layer, "."); }
+
+void check_named(const Family& family, const core::TransformerConfig& config, std::string_view where) {
+  const std::vector<std::string> names = TensorLister(family, config).unnamed();
+  if (names.empty()) return;
+  std::string list;
+  for (const std::string& name : names) list += cat(list.empty() ? "" : ", ", name);
+  throw core::Error(
+      core::ErrorCode::kInvalidArgument,
+      cat(where, ": the names of the ", family.model_type, " family lack, or give not all parts of, ", names.size(),
+          names.size() == 1 ? " parameter" : " parameters", " that this model has: ", list));
 }
 
 void for_each_tensor(const Family& family, const core::TransformerConfig& config,
                      const std::function<void(const MappedTensor&)>& visit) {
-  const auto add = [&](std::span<const NameRule> rules, const std::string& hf, const std::string& canonical,
-                       bool has_experts) {
-    for (const NameRule& rule : rules) {
-      if (!present(rule.presence, config, has_experts)) continue;
-      const bool each = rule.hf.find(kExpertPlaceholder) != std::string_view::npos;
-      for (int64_t expert = 0; expert < (each ? config.num_experts : 1); ++expert) {
-        visit(map_tensor(rule, config, hf, canonical, expert));
-      }
-    }
-  };
-  const std::string prefix(family.prefix);
-  const std::vector<bool> with_experts = config.layers_with_experts();
-  add(family.before, prefix, "", false);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    add(family.layer, layer_prefix(family, i), core::cat("decoder.layers.", i, "."),
-        with_experts.at(static_cast<size_t>(i)));
-  }
-  for (int64_t k = 0; k < config.mtp_num_layers; ++k) {
-    const std::string hf = layer_prefix(family, config.num_layers + k), canonical = core::cat("mtp.layers.", k, ".");
-    add(family.mtp_before, hf, canonical, false);
-    add(family.layer, hf, canonical + "transformer_layer.", with_experts.back());
-    add(family.mtp_after, hf, canonical, false);
-  }
-  add(family.after, prefix, "", false);
+  TensorLister(family, config).for_each(visit);
 }
 
 bool is_ignored_buffer(std::string_view hf_name) {
   return hf_name.ends_with(".rotary_emb.inv_freq") || hf_name.ends_with(".attn.bias") ||
-         hf_name.ends_with(".attn.masked_bias");
+         hf_name.ends_with(".attn.masked_bias") || hf_name.ends_with(".attention.bias") ||
+         hf_name.ends_with(".attention.masked_bias");
 }
 
 }  // namespace ms::convert

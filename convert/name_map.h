@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ckpt/layout.h"
 #include "convert/family.h"
 #include "core/sharded_tensor.h"
 
@@ -39,6 +41,17 @@ struct MappedTensor {
 // but copies tile the canonical tensors exactly. config: resolved, with the true vocab_size.
 void for_each_tensor(const Family& family, const core::TransformerConfig& config,
                      const std::function<void(const MappedTensor&)>& visit);
+
+// The left side of a name map: "decoder.layers.{layer}.mlp.linear_fc1.weight", with {expert} for an expert's index. Of
+// a layer that predicts further tokens what it has of a layer is the layer's, the rest "mtp.layers.{layer}.".
+std::string name_in_maps(const ckpt::ParameterSpec& spec);
+
+// Throws kInvalidArgument, naming them all, if the family's rules do not make every parameter of the model whole: those
+// of a user's map, or of a model that the family cannot be.
+void check_named(const Family& family, const core::TransformerConfig& config, std::string_view where);
+
+// Whether tensors of these parts make the canonical parameter whole.
+bool is_whole(const std::multiset<Part>& parts, std::string_view canonical);
 
 // "model.layers.61.": what the tensors of layer `layer` begin with; those behind num_layers predict further tokens.
 std::string layer_prefix(const Family& family, int64_t layer);

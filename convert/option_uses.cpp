@@ -53,6 +53,8 @@ constexpr OptionUse kUses[] = {
     {"--exclude", [](const ConvertOptions& o) { return !o.names.exclude.empty(); }, kOwnNames, kNone},
     {"--true-vocab-size", [](const ConvertOptions& o) { return o.true_vocab_size != 0; }, kMegatrons, kNone},
     {"--name-map", [](const ConvertOptions& o) { return !o.name_map.empty(); }, {kHuggingFace}, {kHuggingFace}},
+    {"--passthrough", [](const ConvertOptions& o) { return !o.passthrough.empty(); }, {kHuggingFace}, kNone},
+    {"--allow-custom-model", [](const ConvertOptions& o) { return o.allow_custom_model; }, kNone, kMegatrons},
     {"--hf-cfg-dir",
      [](const ConvertOptions& o) { return !o.hf_cfg_dir.empty(); },
      {kMegatron, kDcp, kDeepSpeed, kUniversal, kMeta},

@@ -237,7 +237,8 @@ class UniversalPlanner {
   }
 
   UniversalTarget plan(const std::function<DType(const std::string& key)>& dtype) {
-    const Family& family = find_family(options_.config.at("model_type").get<std::string>());
+    const std::shared_ptr<const Family> held = family_of_result(options_.config, source_.info().model_extra);
+    const Family& family = *held;
     // The file of the weights themselves comes first.
     add_file("mp_rank_00_model_states.pt", {}, {});
     for_each_tensor(family, source_.info().model,

@@ -45,34 +45,26 @@ constexpr std::array<RequiredFlag, 3> kV3Required = {
 
 constexpr std::array kLatentInputNorm = {NameRule{"input_layernorm.weight", "input_layernorm.weight"}};
 constexpr std::array kLatentAttention = {
-    NameRule{"self_attn.kv_a_layernorm.weight", "self_attention.linear_kv_up_proj.layer_norm_weight", Part::kWhole,
-             ShapeRule::kKeyValueRank},
-    NameRule{"self_attn.kv_a_proj_with_mqa.weight", "self_attention.linear_kv_down_proj.weight", Part::kWhole,
-             ShapeRule::kKeyValueDownByHidden},
-    NameRule{"self_attn.kv_b_proj.weight", "self_attention.linear_kv_up_proj.weight", Part::kWhole,
-             ShapeRule::kKeyValueUpByRank},
+    NameRule{"self_attn.kv_a_layernorm.weight", "self_attention.linear_kv_up_proj.layer_norm_weight"},
+    NameRule{"self_attn.kv_a_proj_with_mqa.weight", "self_attention.linear_kv_down_proj.weight"},
+    NameRule{"self_attn.kv_b_proj.weight", "self_attention.linear_kv_up_proj.weight"},
     kProjection,
-    NameRule{"self_attn.q_a_layernorm.weight", "self_attention.linear_q_up_proj.layer_norm_weight", Part::kWhole,
-             ShapeRule::kQueryRank, Presence::kQueryRank},
-    NameRule{"self_attn.q_a_proj.weight", "self_attention.linear_q_down_proj.weight", Part::kWhole,
-             ShapeRule::kQueryRankByHidden, Presence::kQueryRank},
-    NameRule{"self_attn.q_b_proj.weight", "self_attention.linear_q_up_proj.weight", Part::kWhole,
-             ShapeRule::kLatentQueryByRank, Presence::kQueryRank},
-    NameRule{"self_attn.q_proj.weight", "self_attention.linear_q_proj.weight", Part::kWhole,
-             ShapeRule::kLatentQueryByHidden, Presence::kFullRankQuery}};
+    NameRule{"self_attn.q_a_layernorm.weight", "self_attention.linear_q_up_proj.layer_norm_weight"},
+    NameRule{"self_attn.q_a_proj.weight", "self_attention.linear_q_down_proj.weight"},
+    NameRule{"self_attn.q_b_proj.weight", "self_attention.linear_q_up_proj.weight"},
+    NameRule{"self_attn.q_proj.weight", "self_attention.linear_q_proj.weight"}};
 constexpr auto kLayer = joined(kLatentInputNorm, kMoeMlp, kSharedExperts, kMoeMlpNorm, kLatentAttention);
 
-void fix_deepseek(C& config) {
-  fix_llama_style(config);
-  config.multi_latent_attention = true;
-  config.qk_layernorm = true;
-}
+constexpr auto kV2Structure =
+    joined(kLlamaStyle, std::array{FixedField{&C::multi_latent_attention, true}, FixedField{&C::qk_layernorm, true}});
+constexpr auto kV3Structure = joined(kV2Structure, std::array{FixedField{&C::moe_router_score_function, "sigmoid"},
+                                                              FixedField{&C::moe_router_enable_expert_bias, true}});
 
 }  // namespace
 
 constinit const Family kDeepseekV2{.model_type = "deepseek_v2",
                                    .architecture = "DeepseekV2ForCausalLM",
-                                   .fix = fix_deepseek,
+                                   .structure = kV2Structure,
                                    .keys = kV2Keys,
                                    .required = kV2Required,
                                    .activation_keys = kHiddenAct,
@@ -85,12 +77,7 @@ constinit const Family kDeepseekV2{.model_type = "deepseek_v2",
 
 constinit const Family kDeepseekV3{.model_type = "deepseek_v3",
                                    .architecture = "DeepseekV3ForCausalLM",
-                                   .fix =
-                                       [](C& config) {
-                                         fix_deepseek(config);
-                                         config.moe_router_score_function = "sigmoid";
-                                         config.moe_router_enable_expert_bias = true;
-                                       },
+                                   .structure = kV3Structure,
                                    .keys = kV3Keys,
                                    .required = kV3Required,
                                    .activation_keys = kHiddenAct,

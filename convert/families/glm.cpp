@@ -26,16 +26,14 @@ constexpr std::array kGlm4Layer = {kQuery,
                                    NameRule{"post_self_attn_layernorm.weight", "post_self_attn_layernorm.weight"},
                                    NameRule{"post_mlp_layernorm.weight", "post_mlp_layernorm.weight"}};
 
-void fix_glm(C& config) {
-  fix_llama_style(config);
-  config.rotary_interleaved = true;
-}
+constexpr auto kGlmStructure = joined(kLlamaStyle, std::array{FixedField{&C::rotary_interleaved, true}});
+constexpr auto kGlm4Structure = joined(kGlmStructure, std::array{FixedField{&C::post_norm, true}});
 
 }  // namespace
 
 constinit const Family kGlm{.model_type = "glm",
                             .architecture = "GlmForCausalLM",
-                            .fix = fix_glm,
+                            .structure = kGlmStructure,
                             .keys = kKeys,
                             .activation_keys = kHiddenAct,
                             .default_head_dim = 128,
@@ -47,11 +45,7 @@ constinit const Family kGlm{.model_type = "glm",
 
 constinit const Family kGlm4{.model_type = "glm4",
                              .architecture = "Glm4ForCausalLM",
-                             .fix =
-                                 [](C& config) {
-                                   fix_glm(config);
-                                   config.post_norm = true;
-                                 },
+                             .structure = kGlm4Structure,
                              .keys = kKeys,
                              .activation_keys = kHiddenAct,
                              .default_head_dim = 128,

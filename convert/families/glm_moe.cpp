@@ -14,17 +14,14 @@ constexpr std::array kKeys = {
     kQkNorm,          kAttentionDropout};
 constexpr std::array<RequiredFlag, 1> kRequired = {{{"norm_topk_prob", true}}};
 constexpr auto kLayer = joined(kMoeInputNorm, kMoeMlp, kSharedExperts, kMoeMlpNorm, kMoeAttention);
+constexpr auto kStructure = joined(kLlamaStyle, std::array{FixedField{&C::moe_router_score_function, "sigmoid"},
+                                                           FixedField{&C::moe_router_enable_expert_bias, true}});
 
 }  // namespace
 
 constinit const Family kGlm4Moe{.model_type = "glm4_moe",
                                 .architecture = "Glm4MoeForCausalLM",
-                                .fix =
-                                    [](C& config) {
-                                      fix_llama_style(config);
-                                      config.moe_router_score_function = "sigmoid";
-                                      config.moe_router_enable_expert_bias = true;
-                                    },
+                                .structure = kStructure,
                                 .keys = kKeys,
                                 .required = kRequired,
                                 .activation_keys = kHiddenAct,

@@ -22,41 +22,38 @@ constexpr std::array<RequiredFlag, 3> kRequired = {
 constexpr std::array<std::string_view, 1> kActivation = {"activation_function"};
 
 constexpr std::array<NameRule, 2> kBefore = {{
-    {"wte.weight", "embedding.word_embeddings.weight", Part::kWhole, ShapeRule::kVocabByHidden},
-    {"wpe.weight", "embedding.position_embeddings.weight", Part::kWhole, ShapeRule::kPositionsByHidden},
+    {"wte.weight", "embedding.word_embeddings.weight"},
+    {"wpe.weight", "embedding.position_embeddings.weight"},
 }};
-constexpr auto kYes = Presence::kAlways;
 constexpr std::array<NameRule, 12> kLayer = {{
     {"ln_1.weight", "self_attention.linear_qkv.layer_norm_weight"},
     {"ln_1.bias", "self_attention.linear_qkv.layer_norm_bias"},
-    {"attn.c_attn.weight", "self_attention.linear_qkv.weight", Part::kQkv, ShapeRule::kQkvByHidden, kYes, true},
-    {"attn.c_attn.bias", "self_attention.linear_qkv.bias", Part::kQkv, ShapeRule::kQkv},
-    {"attn.c_proj.weight", "self_attention.linear_proj.weight", Part::kWhole, ShapeRule::kHiddenByHeads, kYes, true},
+    {"attn.c_attn.weight", "self_attention.linear_qkv.weight", Part::kQkv, true},
+    {"attn.c_attn.bias", "self_attention.linear_qkv.bias", Part::kQkv},
+    {"attn.c_proj.weight", "self_attention.linear_proj.weight", Part::kWhole, true},
     {"attn.c_proj.bias", "self_attention.linear_proj.bias"},
     {"ln_2.weight", "mlp.linear_fc1.layer_norm_weight"},
     {"ln_2.bias", "mlp.linear_fc1.layer_norm_bias"},
-    {"mlp.c_fc.weight", "mlp.linear_fc1.weight", Part::kWhole, ShapeRule::kFc1ByHidden, kYes, true},
-    {"mlp.c_fc.bias", "mlp.linear_fc1.bias", Part::kWhole, ShapeRule::kFc1},
-    {"mlp.c_proj.weight", "mlp.linear_fc2.weight", Part::kWhole, ShapeRule::kHiddenByFfn, kYes, true},
+    {"mlp.c_fc.weight", "mlp.linear_fc1.weight", Part::kWhole, true},
+    {"mlp.c_fc.bias", "mlp.linear_fc1.bias"},
+    {"mlp.c_proj.weight", "mlp.linear_fc2.weight", Part::kWhole, true},
     {"mlp.c_proj.bias", "mlp.linear_fc2.bias"},
 }};
 constexpr std::array<NameRule, 3> kAfter = {{
     {"ln_f.weight", "decoder.final_layernorm.weight"},
     {"ln_f.bias", "decoder.final_layernorm.bias"},
-    {kHfOutput, "output_layer.weight", Part::kWhole, ShapeRule::kVocabByHidden, Presence::kUntied},
+    {kHfOutput, kOutputLayer},
 }};
+constexpr std::array kStructure = {FixedField{&C::normalization, "LayerNorm"},
+                                   FixedField{&C::position_embedding_type, "learned_absolute"},
+                                   FixedField{&C::add_bias_linear, true}};
 
 }  // namespace
 
 constinit const Family kGpt2{
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
-    .fix =
-        [](C& config) {
-          config.normalization = "LayerNorm";
-          config.position_embedding_type = "learned_absolute";
-          config.add_bias_linear = true;
-        },
+    .structure = kStructure,
     .keys = kKeys,
     .required = kRequired,
     .heads_key = "n_head",

@@ -15,7 +15,7 @@ constexpr std::array<RequiredFlag, 2> kRequired = {{{"attention_bias", false}, {
 constinit const Family kLlama{
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
-    .fix = fix_llama_style,
+    .structure = kLlamaStyle,
     .keys = kKeys,
     .required = kRequired,
     .activation_keys = kHiddenAct,

@@ -22,49 +22,45 @@ constexpr ConfigKey rms_norm_eps(double absent) { return {"rms_norm_eps", &C::no
 
 inline constexpr std::array<std::string_view, 1> kHiddenAct = {"hidden_act"};
 
-// RMSNorm, rotary embedding, SwiGLU, no biases.
-inline void fix_llama_style(C& config) {
-  config.normalization = "RMSNorm";
-  config.position_embedding_type = "rope";
-  config.swiglu = true;
-  config.add_bias_linear = false;
-  config.hidden_dropout = 0;
+// Tables one after another.
+template <class T, size_t... N>
+constexpr auto joined(const std::array<T, N>&... parts) {
+  std::array<T, (N + ...)> all{};
+  size_t next = 0;
+  const auto append = [&](const auto& part) {
+    for (const T& rule : part) all[next++] = rule;
+  };
+  (append(parts), ...);
+  return all;
 }
 
-inline constexpr NameRule kQuery{"self_attn.q_proj.weight", "self_attention.linear_qkv.weight", Part::kQuery,
-                                 ShapeRule::kQkvByHidden};
-inline constexpr NameRule kQueryBias{"self_attn.q_proj.bias", "self_attention.linear_qkv.bias", Part::kQuery,
-                                     ShapeRule::kQkv, Presence::kQkvBias};
-inline constexpr NameRule kKey{"self_attn.k_proj.weight", "self_attention.linear_qkv.weight", Part::kKey,
-                               ShapeRule::kQkvByHidden};
-inline constexpr NameRule kKeyBias{"self_attn.k_proj.bias", "self_attention.linear_qkv.bias", Part::kKey,
-                                   ShapeRule::kQkv, Presence::kQkvBias};
-inline constexpr NameRule kValue{"self_attn.v_proj.weight", "self_attention.linear_qkv.weight", Part::kValue,
-                                 ShapeRule::kQkvByHidden};
-inline constexpr NameRule kValueBias{"self_attn.v_proj.bias", "self_attention.linear_qkv.bias", Part::kValue,
-                                     ShapeRule::kQkv, Presence::kQkvBias};
-inline constexpr NameRule kPackedQkv{"self_attn.qkv_proj.weight", "self_attention.linear_qkv.weight", Part::kQkv,
-                                     ShapeRule::kQkvByHidden};
-inline constexpr NameRule kProjection{"self_attn.o_proj.weight", "self_attention.linear_proj.weight", Part::kWhole,
-                                      ShapeRule::kHiddenByHeads};
-inline constexpr NameRule kQueryNorm{"self_attn.q_norm.weight", "self_attention.q_layernorm.weight", Part::kWhole,
-                                     ShapeRule::kHeadDim, Presence::kQkLayernorm};
-inline constexpr NameRule kKeyNorm{"self_attn.k_norm.weight", "self_attention.k_layernorm.weight", Part::kWhole,
-                                   ShapeRule::kHeadDim, Presence::kQkLayernorm};
-inline constexpr NameRule kGate{"mlp.gate_proj.weight", "mlp.linear_fc1.weight", Part::kGate, ShapeRule::kFc1ByHidden};
-inline constexpr NameRule kUp{"mlp.up_proj.weight", "mlp.linear_fc1.weight", Part::kUp, ShapeRule::kFc1ByHidden};
-inline constexpr NameRule kGateUp{"mlp.gate_up_proj.weight", "mlp.linear_fc1.weight", Part::kWhole,
-                                  ShapeRule::kFc1ByHidden};
-inline constexpr NameRule kDown{"mlp.down_proj.weight", "mlp.linear_fc2.weight", Part::kWhole, ShapeRule::kHiddenByFfn};
+// RMSNorm, rotary embedding, SwiGLU, no biases.
+inline constexpr std::array kLlamaStyle = {
+    FixedField{&C::normalization, "RMSNorm"}, FixedField{&C::position_embedding_type, "rope"},
+    FixedField{&C::swiglu, true}, FixedField{&C::add_bias_linear, false}, FixedField{&C::hidden_dropout, 0.0}};
+
+inline constexpr NameRule kQuery{"self_attn.q_proj.weight", "self_attention.linear_qkv.weight", Part::kQuery};
+inline constexpr NameRule kQueryBias{"self_attn.q_proj.bias", "self_attention.linear_qkv.bias", Part::kQuery};
+inline constexpr NameRule kKey{"self_attn.k_proj.weight", "self_attention.linear_qkv.weight", Part::kKey};
+inline constexpr NameRule kKeyBias{"self_attn.k_proj.bias", "self_attention.linear_qkv.bias", Part::kKey};
+inline constexpr NameRule kValue{"self_attn.v_proj.weight", "self_attention.linear_qkv.weight", Part::kValue};
+inline constexpr NameRule kValueBias{"self_attn.v_proj.bias", "self_attention.linear_qkv.bias", Part::kValue};
+inline constexpr NameRule kPackedQkv{"self_attn.qkv_proj.weight", "self_attention.linear_qkv.weight", Part::kQkv};
+inline constexpr NameRule kProjection{"self_attn.o_proj.weight", "self_attention.linear_proj.weight"};
+inline constexpr NameRule kProjectionBias{"self_attn.o_proj.bias", "self_attention.linear_proj.bias"};
+inline constexpr NameRule kQueryNorm{"self_attn.q_norm.weight", "self_attention.q_layernorm.weight"};
+inline constexpr NameRule kKeyNorm{"self_attn.k_norm.weight", "self_attention.k_layernorm.weight"};
+inline constexpr NameRule kGate{"mlp.gate_proj.weight", "mlp.linear_fc1.weight", Part::kGate};
+inline constexpr NameRule kUp{"mlp.up_proj.weight", "mlp.linear_fc1.weight", Part::kUp};
+inline constexpr NameRule kGateUp{"mlp.gate_up_proj.weight", "mlp.linear_fc1.weight"};
+inline constexpr NameRule kDown{"mlp.down_proj.weight", "mlp.linear_fc2.weight"};
 inline constexpr NameRule kInputNorm{"input_layernorm.weight", "self_attention.linear_qkv.layer_norm_weight"};
 inline constexpr NameRule kMlpNorm{"post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"};
 
-inline constexpr std::array kLlamaBefore = {
-    NameRule{"embed_tokens.weight", "embedding.word_embeddings.weight", Part::kWhole, ShapeRule::kVocabByHidden}};
+inline constexpr std::array kLlamaBefore = {NameRule{"embed_tokens.weight", "embedding.word_embeddings.weight"}};
 inline constexpr std::array kLlamaLayer = {kQuery,     kQueryBias, kKey,  kKeyBias, kValue, kValueBias, kProjection,
                                            kQueryNorm, kKeyNorm,   kGate, kUp,      kDown,  kInputNorm, kMlpNorm};
-inline constexpr std::array kLlamaAfter = {
-    NameRule{"norm.weight", "decoder.final_layernorm.weight"},
-    NameRule{kHfOutput, "output_layer.weight", Part::kWhole, ShapeRule::kVocabByHidden, Presence::kUntied}};
+inline constexpr std::array kLlamaAfter = {NameRule{"norm.weight", "decoder.final_layernorm.weight"},
+                                           NameRule{kHfOutput, kOutputLayer}};
 
 }  // namespace ms::convert

@@ -14,7 +14,7 @@ constexpr std::array kKeys = {kHiddenSize, kIntermediateSize,      kNumHiddenLay
 
 constinit const Family kMistral{.model_type = "mistral",
                                 .architecture = "MistralForCausalLM",
-                                .fix = fix_llama_style,
+                                .structure = kLlamaStyle,
                                 .keys = kKeys,
                                 .activation_keys = kHiddenAct,
                                 .before = kLlamaBefore,

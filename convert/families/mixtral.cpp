@@ -14,21 +14,18 @@ constexpr std::array kKeys = {kHiddenSize,        kIntermediateSize, kExpertSize
                               rms_norm_eps(1e-5), kInitializerRange, kExperts,    kTopk,
                               kAttentionDropout};
 
-constexpr std::array kMlp = {expert_rule("block_sparse_moe.experts.{expert}.w2.weight", Part::kWhole),
-                             expert_rule("block_sparse_moe.experts.{expert}.w1.weight", Part::kGate),
-                             expert_rule("block_sparse_moe.experts.{expert}.w3.weight", Part::kUp),
-                             NameRule{.hf = "block_sparse_moe.gate.weight",
-                                      .canonical = "mlp.router.weight",
-                                      .shape = ShapeRule::kExpertsByHidden,
-                                      .presence = Presence::kExperts,
-                                      .also = "mlp.gate.weight"}};
+constexpr std::array kMlp = {
+    expert_rule("block_sparse_moe.experts.{expert}.w2.weight", Part::kWhole),
+    expert_rule("block_sparse_moe.experts.{expert}.w1.weight", Part::kGate),
+    expert_rule("block_sparse_moe.experts.{expert}.w3.weight", Part::kUp),
+    NameRule{.hf = "block_sparse_moe.gate.weight", .canonical = "mlp.router.weight", .also = "mlp.gate.weight"}};
 constexpr auto kLayer = joined(kMoeInputNorm, kMlp, kMoeMlpNorm, kMoeAttention);
 
 }  // namespace
 
 constinit const Family kMixtral{.model_type = "mixtral",
                                 .architecture = "MixtralForCausalLM",
-                                .fix = fix_llama_style,
+                                .structure = kLlamaStyle,
                                 .keys = kKeys,
                                 .activation_keys = kHiddenAct,
                                 .before = kMoeBefore,

@@ -7,30 +7,15 @@
 
 namespace ms::convert {
 
-template <size_t... N>
-constexpr auto joined(const std::array<NameRule, N>&... parts) {
-  std::array<NameRule, (N + ...)> all{};
-  size_t next = 0;
-  const auto append = [&](const auto& part) {
-    for (const NameRule& rule : part) all[next++] = rule;
-  };
-  (append(parts), ...);
-  return all;
-}
-
-inline constexpr std::array kMoeBefore = {
-    NameRule{kHfOutput, "output_layer.weight", Part::kWhole, ShapeRule::kVocabByHidden, Presence::kUntied},
-    NameRule{"embed_tokens.weight", kWordEmbeddings, Part::kWhole, ShapeRule::kVocabByHidden}};
+inline constexpr std::array kMoeBefore = {NameRule{kHfOutput, kOutputLayer},
+                                          NameRule{"embed_tokens.weight", kWordEmbeddings}};
 inline constexpr std::array kMoeAfter = {NameRule{"norm.weight", "decoder.final_layernorm.weight"}};
 
 // The MLP of a layer: dense, or its experts (as transformers 5 holds them: all in one, in memory and where it is told
 // to save them so) and what chooses them.
-inline constexpr NameRule kDenseDown{"mlp.down_proj.weight", "mlp.linear_fc2.weight", Part::kWhole,
-                                     ShapeRule::kHiddenByFfn, Presence::kDense};
-inline constexpr NameRule kDenseGate{"mlp.gate_proj.weight", "mlp.linear_fc1.weight", Part::kGate,
-                                     ShapeRule::kFc1ByHidden, Presence::kDense};
-inline constexpr NameRule kDenseUp{"mlp.up_proj.weight", "mlp.linear_fc1.weight", Part::kUp, ShapeRule::kFc1ByHidden,
-                                   Presence::kDense};
+inline constexpr NameRule kDenseDown{"mlp.down_proj.weight", "mlp.linear_fc2.weight"};
+inline constexpr NameRule kDenseGate{"mlp.gate_proj.weight", "mlp.linear_fc1.weight", Part::kGate};
+inline constexpr NameRule kDenseUp{"mlp.up_proj.weight", "mlp.linear_fc1.weight", Part::kUp};
 
 constexpr NameRule expert_rule(std::string_view hf, Part part) {
   const bool first = part == Part::kGate || part == Part::kUp;
@@ -38,25 +23,19 @@ constexpr NameRule expert_rule(std::string_view hf, Part part) {
           .canonical = first ? "mlp.experts.local_experts.{expert}.linear_fc1.weight"
                              : "mlp.experts.local_experts.{expert}.linear_fc2.weight",
           .part = part,
-          .shape = first ? ShapeRule::kExpertFc1ByHidden : ShapeRule::kHiddenByExpertFfn,
-          .presence = Presence::kExperts,
           .also = first ? "mlp.experts.gate_up_proj" : "mlp.experts.down_proj"};
 }
 inline constexpr NameRule kExpertDown = expert_rule("mlp.experts.{expert}.down_proj.weight", Part::kWhole);
 inline constexpr NameRule kExpertGate = expert_rule("mlp.experts.{expert}.gate_proj.weight", Part::kGate);
 inline constexpr NameRule kExpertUp = expert_rule("mlp.experts.{expert}.up_proj.weight", Part::kUp);
-inline constexpr NameRule kExpertBias{"mlp.gate.e_score_correction_bias", "mlp.router.expert_bias", Part::kWhole,
-                                      ShapeRule::kExperts, Presence::kExpertBias};
-inline constexpr NameRule kRouter{"mlp.gate.weight", "mlp.router.weight", Part::kWhole, ShapeRule::kExpertsByHidden,
-                                  Presence::kExperts};
+inline constexpr NameRule kExpertBias{"mlp.gate.e_score_correction_bias", "mlp.router.expert_bias"};
+inline constexpr NameRule kRouter{"mlp.gate.weight", "mlp.router.weight"};
 
 constexpr NameRule shared_rule(std::string_view hf, Part part) {
   const bool first = part != Part::kWhole;
   return {.hf = hf,
           .canonical = first ? "mlp.shared_experts.linear_fc1.weight" : "mlp.shared_experts.linear_fc2.weight",
-          .part = part,
-          .shape = first ? ShapeRule::kSharedFc1ByHidden : ShapeRule::kHiddenBySharedFfn,
-          .presence = Presence::kShared};
+          .part = part};
 }
 inline constexpr std::array kSharedExperts = {shared_rule("mlp.shared_experts.down_proj.weight", Part::kWhole),
                                               shared_rule("mlp.shared_experts.gate_proj.weight", Part::kGate),
@@ -64,25 +43,20 @@ inline constexpr std::array kSharedExperts = {shared_rule("mlp.shared_experts.do
 inline constexpr std::array kMoeMlp = {kDenseDown,  kDenseGate, kDenseUp,    kExpertDown,
                                        kExpertGate, kExpertUp,  kExpertBias, kRouter};
 inline constexpr std::array kMoeMlpNorm = {
-    NameRule{"post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight", Part::kWhole, ShapeRule::kHidden,
-             Presence::kDense},
-    NameRule{"post_attention_layernorm.weight", "pre_mlp_layernorm.weight", Part::kWhole, ShapeRule::kHidden,
-             Presence::kExperts}};
+    NameRule{"post_attention_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"},
+    NameRule{"post_attention_layernorm.weight", "pre_mlp_layernorm.weight"}};
 inline constexpr std::array kMoeAttention = {kKeyNorm,   kKeyBias, kKey,       kProjection, kQueryNorm,
                                              kQueryBias, kQuery,   kValueBias, kValue};
 inline constexpr std::array kMoeInputNorm = {kInputNorm};
 
 // A layer that predicts a further token: its embeddings and output layer are the model's, stored once more.
 inline constexpr std::array kMtpBefore = {
-    NameRule{
-        .hf = "embed_tokens.weight", .canonical = kWordEmbeddings, .shape = ShapeRule::kVocabByHidden, .is_copy = true},
+    NameRule{.hf = "embed_tokens.weight", .canonical = kWordEmbeddings, .is_copy = true},
     NameRule{"enorm.weight", "enorm.weight"}, NameRule{"hnorm.weight", "hnorm.weight"},
-    NameRule{"eh_proj.weight", "eh_proj.weight", Part::kWhole, ShapeRule::kHiddenByTwoHidden}};
-inline constexpr std::array kMtpAfter = {NameRule{.hf = "shared_head.head.weight",
-                                                  .canonical = "output_layer.weight",
-                                                  .shape = ShapeRule::kVocabByHidden,
-                                                  .is_copy = true},
-                                         NameRule{"shared_head.norm.weight", "final_layernorm.weight"}};
+    NameRule{"eh_proj.weight", "eh_proj.weight"}};
+inline constexpr std::array kMtpAfter = {
+    NameRule{.hf = "shared_head.head.weight", .canonical = kOutputLayer, .is_copy = true},
+    NameRule{"shared_head.norm.weight", "final_layernorm.weight"}};
 
 inline constexpr ConfigKey kExpertsPerToken{"num_experts_per_tok", &C::moe_router_topk};
 inline constexpr ConfigKey kMoeIntermediateSize{"moe_intermediate_size", &C::moe_ffn_hidden_size};

@@ -16,7 +16,7 @@ constexpr std::array kLayer = {kProjection, kPackedQkv, kGateUp, kDown, kInputNo
 
 constinit const Family kPhi3{.model_type = "phi3",
                              .architecture = "Phi3ForCausalLM",
-                             .fix = fix_llama_style,
+                             .structure = kLlamaStyle,
                              .keys = kKeys,
                              .activation_keys = kHiddenAct,
                              .default_partial_rotary = 1.0,

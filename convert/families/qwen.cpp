@@ -9,16 +9,14 @@ constexpr std::array kKeys = {kHiddenSize,        kIntermediateSize, kNumHiddenL
                               kHeadDim,           kVocabSize,        kMaxPositionEmbeddings,
                               rms_norm_eps(1e-6), kInitializerRange, kAttentionDropout};
 constexpr std::array<RequiredFlag, 1> kQwen3Required = {{{"attention_bias", false}}};
+constexpr auto kQwen2Structure = joined(kLlamaStyle, std::array{FixedField{&C::add_qkv_bias, true}});
+constexpr auto kQwen3Structure = joined(kLlamaStyle, std::array{FixedField{&C::qk_layernorm, true}});
 
 }  // namespace
 
 constinit const Family kQwen2{.model_type = "qwen2",
                               .architecture = "Qwen2ForCausalLM",
-                              .fix =
-                                  [](C& config) {
-                                    fix_llama_style(config);
-                                    config.add_qkv_bias = true;
-                                  },
+                              .structure = kQwen2Structure,
                               .keys = kKeys,
                               .activation_keys = kHiddenAct,
                               .before = kLlamaBefore,
@@ -28,11 +26,7 @@ constinit const Family kQwen2{.model_type = "qwen2",
 
 constinit const Family kQwen3{.model_type = "qwen3",
                               .architecture = "Qwen3ForCausalLM",
-                              .fix =
-                                  [](C& config) {
-                                    fix_llama_style(config);
-                                    config.qk_layernorm = true;
-                                  },
+                              .structure = kQwen3Structure,
                               .keys = kKeys,
                               .required = kQwen3Required,
                               .activation_keys = kHiddenAct,

@@ -26,20 +26,17 @@ constexpr std::array<RequiredFlag, 1> kQwen3Required = {{{"attention_bias", fals
 constexpr std::array kSharedExpert = {shared_rule("mlp.shared_expert.down_proj.weight", Part::kWhole),
                                       shared_rule("mlp.shared_expert.gate_proj.weight", Part::kGate),
                                       shared_rule("mlp.shared_expert.up_proj.weight", Part::kUp),
-                                      NameRule{"mlp.shared_expert_gate.weight", "mlp.shared_experts.gate_weight",
-                                               Part::kWhole, ShapeRule::kOneByHidden, Presence::kSharedGate}};
+                                      NameRule{"mlp.shared_expert_gate.weight", "mlp.shared_experts.gate_weight"}};
 constexpr auto kQwen2Layer = joined(kMoeInputNorm, kMoeMlp, kSharedExpert, kMoeMlpNorm, kMoeAttention);
 constexpr auto kQwen3Layer = joined(kMoeInputNorm, kMoeMlp, kMoeMlpNorm, kMoeAttention);
+constexpr auto kQwen2Structure = joined(kLlamaStyle, std::array{FixedField{&C::moe_shared_expert_gate, true}});
+constexpr auto kQwen3Structure = joined(kLlamaStyle, std::array{FixedField{&C::qk_layernorm, true}});
 
 }  // namespace
 
 constinit const Family kQwen2Moe{.model_type = "qwen2_moe",
                                  .architecture = "Qwen2MoeForCausalLM",
-                                 .fix =
-                                     [](C& config) {
-                                       fix_llama_style(config);
-                                       config.moe_shared_expert_gate = true;
-                                     },
+                                 .structure = kQwen2Structure,
                                  .keys = kQwen2Keys,
                                  .activation_keys = kHiddenAct,
                                  .before = kMoeBefore,
@@ -50,11 +47,7 @@ constinit const Family kQwen2Moe{.model_type = "qwen2_moe",
 
 constinit const Family kQwen3Moe{.model_type = "qwen3_moe",
                                  .architecture = "Qwen3MoeForCausalLM",
-                                 .fix =
-                                     [](C& config) {
-                                       fix_llama_style(config);
-                                       config.qk_layernorm = true;
-                                     },
+                                 .structure = kQwen3Structure,
                                  .keys = kQwen3Keys,
                                  .required = kQwen3Required,
                                  .activation_keys = kHiddenAct,

@@ -144,10 +144,9 @@ int MegatronArgs::size(std::string_view name) const {
 
 namespace {
 
-// moe_layer_freq is a number or, made of the flag's text, a list; MindSpeed-LLM has first_k_dense_replace besides.
-std::string layers_with_experts(const MegatronArgs& args) {
-  const auto value = args.find("moe_layer_freq");
-  int64_t frequency = 1;
+// A number, or, made of the flag's text, a list: which layers, as a text of ours; the number `absent` for none.
+std::string layer_text(const MegatronArgs& args, std::string_view name, int64_t absent) {
+  const auto value = args.find(name);
   if (value && (value->is(PickleKind::kList) || value->is(PickleKind::kTuple))) {
     std::string list;
     for (const PickleValue item : value->items()) {
@@ -157,7 +156,14 @@ std::string layers_with_experts(const MegatronArgs& args) {
     return list + "]";
   }
   if (value && value->is(PickleKind::kString)) return std::string(value->text());
-  if (value) frequency = args.integer("moe_layer_freq").value_or(1);
+  return std::to_string(args.integer(name).value_or(absent));
+}
+
+// moe_layer_freq is a number or, made of the flag's text, a list; MindSpeed-LLM has first_k_dense_replace besides.
+std::string layers_with_experts(const MegatronArgs& args) {
+  const auto value = args.find("moe_layer_freq");
+  if (value && !value->is(PickleKind::kInt)) return layer_text(args, "moe_layer_freq", 1);
+  const int64_t frequency = args.integer("moe_layer_freq").value_or(1);
   const int64_t dense = args.integer("first_k_dense_replace").value_or(0),
                 layers = args.integer("num_layers").value_or(0);
   if (dense <= 0 || layers < 1 || layers > 1 << 20 || frequency < 1) return std::to_string(frequency);
@@ -253,6 +259,38 @@ PipelineExtras pipeline_extras(const MegatronArgs& args) {
   return extras;
 }
 
+namespace {
+
+bool is_layer_list(std::string_view name) {
+  return name == "moe_layer_freq" || name == "no_rope_freq" || name == "window_attn_skip_freq";
+}
+
+// Fields that Megatron has no member for; left out of args where they say nothing.
+constexpr std::string_view kOwnFields[] = {"pre_norm",          "parallel_residual",    "qk_layernorm_all_heads",
+                                           "rotary_base_local", "embedding_multiplier", "residual_multiplier",
+                                           "logits_scaling"};
+
+bool is_own_field(std::string_view name) {
+  return std::find(std::begin(kOwnFields), std::end(kOwnFields), name) != std::end(kOwnFields);
+}
+
+}  // namespace
+
+std::string megatron_cannot_say(const core::TransformerConfig& model) {
+  const core::TransformerConfig plain;
+  std::string list;
+  core::TransformerConfig::fields([&]<class T>(const char* name, T core::TransformerConfig::*member, const char*) {
+    if (!is_own_field(name) || model.*member == plain.*member) return;
+    list += cat(list.empty() ? "" : ", ", name, " ");
+    if constexpr (std::is_same_v<T, bool>) {
+      list += model.*member ? "on" : "off";
+    } else {
+      list += cat(model.*member);
+    }
+  });
+  return list;
+}
+
 core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const int64_t> noop_layers) {
   for (const char* name : kUnknownModels) {
     if (!args.is_set(name)) continue;
@@ -261,8 +299,10 @@ core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const
   }
   core::TransformerConfig model;
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
-    if (std::string_view(name) != "moe_layer_freq") take(args, name, model.*member);
+    if (!is_layer_list(name)) take(args, name, model.*member);
   });
+  model.no_rope_freq = layer_text(args, "no_rope_freq", 0);
+  model.window_attn_skip_freq = layer_text(args, "window_attn_skip_freq", 0);
   model.moe_layer_freq = layers_with_experts(args);
   if (args.is_set("n_shared_experts") && !args.is_set("moe_shared_expert_intermediate_size")) {
     int64_t& size = model.moe_shared_expert_intermediate_size;
@@ -314,6 +354,7 @@ namespace {
 // Members whose None says that there is no such thing, where ours is 0; the factor's is 1.
 bool is_none(const core::TransformerConfig& model, std::string_view name, const MegatronArg& value) {
   if (name == "moe_router_topk_scaling_factor") return value == MegatronArg(1.0);
+  if (name == "softmax_scale") return value == MegatronArg(0.0);
   for (const std::string_view each : {"num_experts", "mtp_num_layers", "q_lora_rank", "moe_router_num_groups",
                                       "moe_router_group_topk", "moe_shared_expert_intermediate_size"}) {
     if (name == each) return value == MegatronArg(int64_t{0});
@@ -325,11 +366,19 @@ bool is_none(const core::TransformerConfig& model, std::string_view name, const 
   return false;
 }
 
-// A number, or of each layer whether it has experts.
-MegatronArg layer_frequency(const core::TransformerConfig& model) {
-  if (model.moe_layer_freq == "1") return int64_t{1};
+// A number, or of each layer whether it has experts, no rotary embedding, a window.
+MegatronArg layer_frequency(const core::TransformerConfig& model, std::string_view name) {
   std::vector<int64_t> list;
-  for (const bool has : model.layers_with_experts()) list.push_back(has ? 1 : 0);
+  if (name == "no_rope_freq") {
+    if (model.no_rope_freq == "0") return {};
+    for (const bool has : model.layers_with_rope()) list.push_back(has ? 0 : 1);
+  } else if (name == "window_attn_skip_freq") {
+    if (model.window_attn_skip_freq == "0") return {};
+    for (const int64_t window : model.windows_of_layers()) list.push_back(window > 0 ? 1 : 0);
+  } else {
+    if (model.moe_layer_freq == "1") return int64_t{1};
+    for (const bool has : model.layers_with_experts()) list.push_back(has ? 1 : 0);
+  }
   return list;
 }
 
@@ -351,8 +400,9 @@ void add_latent_rope(const core::TransformerConfig& model, MegatronArgList& args
 MegatronArgList megatron_args(const core::TransformerConfig& model) {
   MegatronArgList args;
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
-    const MegatronArg value =
-        std::string_view(name) == "moe_layer_freq" ? layer_frequency(model) : MegatronArg(model.*member);
+    const core::TransformerConfig plain;
+    if (is_own_field(name) && model.*member == plain.*member) return;
+    const MegatronArg value = is_layer_list(name) ? layer_frequency(model, name) : MegatronArg(model.*member);
     args.emplace_back(name, is_none(model, name, value) ? MegatronArg() : value);
   });
   const bool knows_scaling = megatron_knows_rope_scaling(model);

@@ -58,6 +58,10 @@ PipelineExtras pipeline_extras(const MegatronArgs& args);
 // what: "such checkpoints are read, but not written yet".
 void require_dense_model(const core::TransformerConfig& model, std::string_view where, std::string_view what);
 
+// What of the model neither Megatron nor MindSpeed-LLM has a flag for, by our fields' names: "residual_multiplier 0.22,
+// pre_norm off". Empty: args say the model.
+std::string megatron_cannot_say(const core::TransformerConfig& model);
+
 // The value of a member that is written; SafetensorsDType is torch.bfloat16 and the like.
 using MegatronArg =
     std::variant<std::monostate, bool, int64_t, double, std::string, SafetensorsDType, std::vector<int64_t>>;

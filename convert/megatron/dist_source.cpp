@@ -16,6 +16,7 @@
 #include "convert/megatron/master_weights.h"
 #include "convert/megatron/progress.h"
 #include "convert/megatron_dist.h"
+#include "convert/passthrough.h"
 #include "convert/torch/adam_state.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
@@ -147,6 +148,7 @@ class DistSource final : public ckpt::Source {
     if (const auto step = common_step(common)) ckpt::set_missing_steps(info_.common, *step);
   }
 
+  std::string folder() const { return reader_.folder(); }  // of the iteration
   const ckpt::CheckpointInfo& info() const override { return info_; }
   const ckpt::ShardTable& shards() const override { return held_.shards; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
@@ -557,7 +559,9 @@ std::string megatron_dist_sign(const std::string& folder) {
 
 std::unique_ptr<ckpt::Source> open_megatron_dist(const std::string& path, const MegatronOptions& options,
                                                  std::vector<std::string>& decisions) {
-  return std::make_unique<DistSource>(path, options, decisions);
+  auto source = std::make_unique<DistSource>(path, options, decisions);
+  const std::string folder = source->folder();
+  return with_passthrough_files(std::move(source), folder);
 }
 
 }  // namespace ms::convert

@@ -9,6 +9,7 @@
 #include "convert/megatron/state_pickle.h"
 #include "convert/megatron/target_state.h"
 #include "convert/megatron_target.h"
+#include "convert/passthrough.h"
 #include "convert/torch/archive_sink.h"
 #include "convert/torch/dcp_layout.h"
 #include "convert/torch/torch_writer.h"
@@ -129,6 +130,7 @@ class DistPlanner {
     add_common(state, sink);
     sink.texts.emplace_back(".metadata", [layout = std::move(layout_)] { return layout.metadata(); });
     sink.texts.emplace_back("metadata.json", [] { return std::string(kCommitMark); });
+    add_passthrough_files(source_, sink, shards_);
     place_iteration(options_, state.iteration, sink);
     return {std::move(shards_), make_archive_sink(std::move(sink))};
   }

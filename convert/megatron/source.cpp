@@ -9,6 +9,7 @@
 #include "convert/megatron/model.h"
 #include "convert/megatron/optimizer.h"
 #include "convert/megatron/progress.h"
+#include "convert/passthrough.h"
 #include "core/error.h"
 
 namespace ms::convert {
@@ -91,6 +92,7 @@ class MegatronSource final : public ckpt::Source {
     if (optimizer_.step) ckpt::set_missing_steps(info_.common, *optimizer_.step);
   }
 
+  std::string folder() const { return tree_.folder.string(); }  // of the iteration
   const ckpt::CheckpointInfo& info() const override { return info_; }
   const ckpt::ShardTable& shards() const override { return shards_; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
@@ -198,7 +200,9 @@ bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::v
 
 std::unique_ptr<ckpt::Source> open_megatron(const std::string& path, const MegatronOptions& options,
                                             std::vector<std::string>& decisions) {
-  return std::make_unique<MegatronSource>(path, options, decisions);
+  auto source = std::make_unique<MegatronSource>(path, options, decisions);
+  const std::string folder = source->folder();
+  return with_passthrough_files(std::move(source), folder);
 }
 
 }  // namespace ms::convert

@@ -204,6 +204,9 @@ void StatePlanner::describe() {
   }
   if (model_.config.post_norm)
     say("norms behind attention and MLP have the names of MindSpeed-LLM; megatron-core has none");
+  if (const std::string what = megatron_cannot_say(model_.config); !what.empty()) {
+    say("Megatron itself cannot compute this model: args hold ", what, ", which only a program that knows them reads");
+  }
   if (!megatron_knows_rope_scaling(model_.config)) {
     say("rope_scaling_type ", model_.config.rope_scaling_type,
         " with these settings is in args as MindSpeed-LLM has it; Megatron cannot scale so");
@@ -223,6 +226,12 @@ void StatePlanner::describe() {
 MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTargetOptions& options) {
   MegatronModel model;
   model.config = source.info().model;
+  if (const std::string what = megatron_cannot_say(model.config); !what.empty() && !options.allow_custom_model) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("Megatron has no arguments for what this model is (", what,
+                    ") and would compute another; --allow-custom-model writes it all the same, with these as further "
+                    "members of args, for a program with layers of its own"));
+  }
   model.padded = model.config;
   if (options.make_vocab_size_divisible_by > 0) {
     model.padded.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;

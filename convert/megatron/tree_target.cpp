@@ -3,6 +3,7 @@
 #include "convert/megatron/target_state.h"
 #include "convert/megatron/tree.h"
 #include "convert/megatron_target.h"
+#include "convert/passthrough.h"
 #include "convert/torch/archive_sink.h"
 #include "core/error.h"
 
@@ -53,6 +54,7 @@ class TreePlanner {
         sink.files.push_back({cat(folder, "/", kMegatronOptimizerFile), {std::move(archive)}});
       }
     }
+    add_passthrough_files(source_, sink, target.shards);
     place_iteration(options_, state->iteration, sink);
     target.sink = make_archive_sink(std::move(sink));
     return target;

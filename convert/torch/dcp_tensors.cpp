@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,16 @@ struct Area {
   int64_t row = 0, column = 0, rows = 0, columns = 0;
 };
 
+// Elements of a row of what has more than three axes, which is cut along the first only.
+int64_t row_elements(std::span<const int64_t> shape) {
+  int64_t elements = 1;
+  for (const int64_t length : shape.subspan(1)) elements *= length;
+  return elements;
+}
+
 // Of a stack: whole matrices.
 Area area_of(const core::Dims& offset, const core::Dims& extent) {
+  if (extent.size() > 3) return {offset[0], 0, extent[0], row_elements(extent)};
   if (extent.size() == 3) return {offset[0] * extent[1], offset[2], extent[0] * extent[1], extent[2]};
   const bool matrix = extent.size() == 2;
   return {offset[0], matrix ? offset[1] : 0, extent[0], matrix ? extent[1] : 1};
@@ -39,8 +48,15 @@ class DcpTensors final : public TensorFile {
     uint64_t at = 0;
     ckpt::ShardTable boxes;
     for (const auto& [name, tensor] : reader_->tensors()) {
-      if (tensor.shape.empty() || tensor.shape.size() > 3) continue;
+      if (tensor.shape.empty()) continue;
       for (const DcpReader::Chunk& chunk : tensor.chunks) {
+        if (tensor.shape.size() > 3 &&
+            !std::equal(chunk.extent.begin() + 1, chunk.extent.end(), tensor.shape.begin() + 1, tensor.shape.end())) {
+          throw core::Error(
+              core::ErrorCode::kUnsupported,
+              core::cat(reader_->describe(chunk.payload), ": ", detail::printable(name), ", of ", tensor.shape.size(),
+                        " axes, is cut along another than the first, which is not supported yet"));
+        }
         if (tensor.shape.size() == 3 && chunk.extent[1] != tensor.shape[1]) {
           throw core::Error(core::ErrorCode::kUnsupported,
                             core::cat(reader_->describe(chunk.payload), ": ", detail::printable(name),
@@ -96,7 +112,8 @@ void DcpTensors::read(uint64_t offset, std::span<std::byte> out) const {
   if (out.empty()) return;
   MS_CHECK(after != entries_.begin(), "byte ", offset, " of no tensor");
   const Entry& entry = *std::prev(after);
-  const int64_t columns = entry.shape.size() > 1 ? static_cast<int64_t>(entry.shape.back()) : 1;
+  const core::Dims& shape = entry.tensor->shape;
+  const int64_t columns = shape.size() > 3 ? row_elements(shape) : shape.size() > 1 ? shape.back() : 1;
   auto first = static_cast<int64_t>((offset - entry.at) / entry.item);
   auto count = static_cast<int64_t>(out.size() / entry.item);
   std::byte* to = out.data();
@@ -118,6 +135,16 @@ void DcpTensors::read_area(const Entry& entry, const Area& wanted, std::byte* ou
   const auto item = static_cast<int64_t>(entry.item);
   const auto read_part = [&](const DcpReader::Chunk& chunk, const Area& held, const Area& part, std::byte* to) {
     core::Dims offset = {part.row - held.row}, extent = {part.rows};
+    if (chunk.extent.size() > 3) {
+      offset.resize(chunk.extent.size(), 0);
+      extent.insert(extent.end(), chunk.extent.begin() + 1, chunk.extent.end());
+      if (part.columns == held.columns) return reader_->read(*entry.tensor, chunk, offset, extent, to);
+      MS_CHECK(part.rows == 1, "parts of several rows");
+      std::vector<std::byte> row(static_cast<size_t>(held.columns * item));  // of which a part is wanted
+      reader_->read(*entry.tensor, chunk, offset, extent, row.data());
+      std::memcpy(to, row.data() + part.column * item, static_cast<size_t>(part.columns * item));
+      return;
+    }
     if (chunk.extent.size() == 3) {
       const int64_t rows = chunk.extent[1];  // of a matrix
       for (int64_t row = offset[0], end = row + part.rows, count = 0; row < end; row += count) {

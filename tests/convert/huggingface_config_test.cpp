@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -10,6 +12,7 @@ namespace ms::convert {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 json llama() {
@@ -137,10 +140,13 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsOfTheirFamilies) {
 
 // A model that mstrain made has no config.json: the family that can say it is found, and says the same model.
 TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
-  for (const char* name :
-       {"hf_llama_tiny", "hf_llama3_tiny", "hf_yarn_tiny", "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny",
-        "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny", "hf_mixtral_tiny",
-        "hf_qwen2_moe_tiny", "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny", "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny"}) {
+  for (const char* name : {"hf_llama_tiny",       "hf_llama3_tiny",    "hf_yarn_tiny",       "hf_mistral_tiny",
+                           "hf_qwen2_tiny",       "hf_qwen3_tiny",     "hf_gemma2_tiny",     "hf_phi3_tiny",
+                           "hf_glm_tiny",         "hf_glm4_tiny",      "hf_gpt2_tiny",       "hf_mixtral_tiny",
+                           "hf_qwen2_moe_tiny",   "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny",   "hf_deepseek_v2_tiny",
+                           "hf_deepseek_v3_tiny", "hf_olmo2_tiny",     "hf_granite_tiny",    "hf_smollm3_tiny",
+                           "hf_ernie4_5_tiny",    "hf_gpt_neox_tiny",  "hf_starcoder2_tiny", "hf_gemma3_text_tiny",
+                           "hf_internlm2_tiny"}) {
     const HfConfig genuine = read_hf_config(core::cat(MS_TEST_DATA, "/", name, "/config.json"));
     const json made = make_hf_config(genuine.model, json(), core::DType::kFp32);
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
@@ -179,6 +185,71 @@ TEST(HuggingFaceConfigTest, WhatWeCannotComputeIsRefusedByName) {
 }
 
 json genuine(const char* name) { return read_json(core::cat(MS_TEST_DATA, "/", name, "/config.json"), 1 << 20); }
+
+TEST(HuggingFaceConfigTest, LayersWithoutRopeComeFromTheListOrTheInterval) {
+  json config = genuine("hf_smollm3_tiny");
+  EXPECT_EQ(parse_hf_config(config, "x").model.layers_with_rope(), (std::vector<bool>{true, false}));
+  config["num_hidden_layers"] = 8;
+  config.erase("layer_types");
+  EXPECT_THAT(error_of(config, core::ErrorCode::kUnsupported), HasSubstr("no_rope_layers"));
+  config.erase("no_rope_layers");
+  EXPECT_EQ(parse_hf_config(config, "x").model.no_rope_freq, "4");
+  config["no_rope_layer_interval"] = 3;
+  EXPECT_EQ(parse_hf_config(config, "x").model.layers_with_rope(),
+            (std::vector<bool>{true, true, false, true, true, false, true, true}));
+}
+
+TEST(HuggingFaceConfigTest, Gemma3HasWindowsAndRotaryBasesByLayer) {
+  const json config = genuine("hf_gemma3_text_tiny");
+  const core::TransformerConfig model = parse_hf_config(config, "x").model;
+  EXPECT_EQ(model.windows_of_layers(), (std::vector<int64_t>{5, 5, 0}));
+  EXPECT_EQ(model.rotary_base, 5000);
+  EXPECT_EQ(model.rotary_base_local, 100);
+  EXPECT_EQ(model.rope_scaling_type, "linear");
+  json old = config;  // as transformers 4 wrote it
+  for (const char* key : {"layer_types", "rope_parameters", "_sliding_window_pattern"}) old.erase(key);
+  old["sliding_window_pattern"] = 3;
+  old["rope_theta"] = 5000;
+  old["rope_local_base_freq"] = 100;
+  old["rope_scaling"] = {{"factor", 8.0}, {"rope_type", "linear"}};
+  EXPECT_EQ(parse_hf_config(old, "x").model, model);
+  json scaled = config;
+  scaled["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"rope_theta", 1.5}, {"factor", 2.0}};
+  EXPECT_THAT(error_of(scaled, core::ErrorCode::kUnsupported), HasSubstr("rope_parameters"));
+}
+
+// What a family does not read is refused if it changes the computation, and listed if nobody knows what it is.
+TEST(HuggingFaceConfigTest, UnusedKeysAreListedOrRefused) {
+  json config = with("embedding_multiplier", 1.0);
+  config["my_key"] = 3;
+  config["my_other_key"] = nullptr;
+  config["use_cache"] = true;
+  config["rms_norm_eps"] = 1e-5;
+  config["layer_norm_eps"] = 1e-5;
+  EXPECT_THAT(parse_hf_config(config, "x").unused_keys, ElementsAre("my_key"));
+  for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{{"embedding_multiplier", 12.0},
+                                                                            {"residual_multiplier", 0.22},
+                                                                            {"logits_scaling", 8},
+                                                                            {"attention_multiplier", 0.0078125},
+                                                                            {"no_rope_layers", {1, 1, 0}},
+                                                                            {"no_rope_layer_interval", 4},
+                                                                            {"sliding_window", 4096},
+                                                                            {"final_logit_softcapping", 30.0},
+                                                                            {"use_parallel_residual", true},
+                                                                            {"rope_interleave", true},
+                                                                            {"layer_norm_eps", 1e-5},
+                                                                            {"num_local_experts", 8},
+                                                                            {"use_bias", true},
+                                                                            {"rotary_pct", 0.25}}) {
+    EXPECT_THAT(error_of(with(key, value), core::ErrorCode::kUnsupported), HasSubstr(key));
+  }
+  EXPECT_TRUE(parse_hf_config(with("attention_multiplier", std::sqrt(1 / 8.0)), "x").unused_keys.empty());
+  EXPECT_TRUE(parse_hf_config(with("no_rope_layers", {1, 1, 1}), "x").unused_keys.empty());
+}
+
+TEST(HuggingFaceConfigTest, AnOddHeadThatIsRotatedIsRefused) {
+  EXPECT_THAT(error_of(with("head_dim", 5), core::ErrorCode::kUnsupported), HasSubstr("head_dim"));
+}
 
 TEST(HuggingFaceConfigTest, WhichLayersHaveExperts) {
   json config = genuine("hf_deepseek_v3_tiny");
@@ -301,10 +372,13 @@ TEST(HuggingFaceConfigTest, FilesThatAreNoJsonOrTooDeep) {
 }
 
 TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
-  for (const char* name : {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_llama3_tiny", "hf_yarn_tiny",
-                           "hf_mistral_tiny", "hf_qwen2_tiny", "hf_qwen3_tiny", "hf_gemma2_tiny", "hf_phi3_tiny",
-                           "hf_glm_tiny", "hf_glm4_tiny", "hf_gpt2_tiny", "hf_mixtral_tiny", "hf_qwen2_moe_tiny",
-                           "hf_qwen3_moe_tiny", "hf_glm4_moe_tiny", "hf_deepseek_v2_tiny", "hf_deepseek_v3_tiny"}) {
+  for (const char* name :
+       {"hf_llama_tiny",    "hf_llama_tiny_sharded", "hf_llama3_tiny",      "hf_yarn_tiny",       "hf_mistral_tiny",
+        "hf_qwen2_tiny",    "hf_qwen3_tiny",         "hf_gemma2_tiny",      "hf_phi3_tiny",       "hf_glm_tiny",
+        "hf_glm4_tiny",     "hf_gpt2_tiny",          "hf_mixtral_tiny",     "hf_qwen2_moe_tiny",  "hf_qwen3_moe_tiny",
+        "hf_glm4_moe_tiny", "hf_deepseek_v2_tiny",   "hf_deepseek_v3_tiny", "hf_olmo2_tiny",      "hf_granite_tiny",
+        "hf_smollm3_tiny",  "hf_ernie4_5_tiny",      "hf_gpt_neox_tiny",    "hf_starcoder2_tiny", "hf_gemma3_text_tiny",
+        "hf_internlm2_tiny"}) {
     const std::string path = core::cat(MS_TEST_DATA, "/", name, "/config.json");
     const HfConfig config = read_hf_config(path);
     EXPECT_NO_THROW(config.model.validate());
@@ -318,9 +392,9 @@ TEST(HuggingFaceConfigTest, OwnConfigsReadBackAsTheSameModel) {
     if (family->heads_key != "num_attention_heads") continue;    // GPT-2 has names of its own: see above
     if (family->expert_layers != ExpertLayers::kNone) continue;  // their keys are more: see above
     json config = with("model_type", family->model_type);
-    config["num_key_value_heads"] = 4;
+    if (!family->groups_key.empty()) config[std::string(family->groups_key)] = 4;
     config["rms_norm_eps"] = 1e-5;
-    config["rope_theta"] = 123.0;
+    config[std::string(family->rotary_base_key)] = 123.0;
     const core::TransformerConfig model = parse_hf_config(config, "x").model;
     const json made = make_hf_config(model, nullptr, core::DType::kBf16);
     // A model that several families can say is said by the first of them.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "convert/convert.h"
+#include "convert/huggingface_config.h"
+#include "convert/name_map.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
@@ -13,7 +15,9 @@ namespace ms::convert {
 namespace {
 
 using nlohmann::ordered_json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const char* const kLlama = R"({"family": "llama", "tensors": {
   "embedding.word_embeddings.weight": "backbone.embed",
@@ -88,7 +92,101 @@ TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
   back.name_map.clear();
   back.hf_cfg_dir = model;
   convert_checkpoint(back);
-  EXPECT_EQ(test::read_file(folder / "hf/model.safetensors"), test::read_file(own));
+  EXPECT_TRUE(test::read_file(folder / "hf/model.safetensors") == test::read_file(own));
+  // Without --hf-cfg-dir under the names that it came with: the map came along.
+  back.save_dir = folder / "as_it_came";
+  back.hf_cfg_dir.clear();
+  convert_checkpoint(back);
+  EXPECT_TRUE(test::read_file(folder / "as_it_came/model.safetensors") ==
+              test::read_file(folder / "renamed/model.safetensors"));
+  EXPECT_EQ(test::read_file(folder / "as_it_came/config.json"), test::read_file(folder / "renamed/config.json"));
+}
+
+// All that the model lacks in one error; what config.json rules out (biases, norms of q and k) needs no name.
+TEST(UserFamily, MissingNamesComeInOneErrorAndOnlyThoseOfTheModel) {
+  ordered_json map = ordered_json::parse(kLlama);
+  map["tensors"].erase("output_layer.weight");
+  map["tensors"].erase("decoder.layers.{layer}.mlp.linear_fc2.weight");
+  for (const char* absent : {"q_layernorm.weight", "k_layernorm.weight", "linear_qkv.bias"}) {
+    map["tensors"].erase(core::cat("decoder.layers.{layer}.self_attention.", absent));
+  }
+  const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
+  const UserFamily lacks(map, "names.json");
+  const test::Thrown thrown = test::thrown_by([&] { check_named(lacks.family(), config.model, "names.json"); });
+  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
+  EXPECT_THAT(thrown.text,
+              AllOf(HasSubstr("output_layer.weight"), HasSubstr("decoder.layers.{layer}.mlp.linear_fc2.weight"),
+                    Not(HasSubstr("layernorm.weight, ")), Not(HasSubstr("bias"))));
+  core::TransformerConfig other = config.model;
+  other.qk_layernorm = true;
+  EXPECT_THAT(test::thrown_by([&] { check_named(lacks.family(), other, "names.json"); }).text,
+              HasSubstr("self_attention.q_layernorm.weight"));
+}
+
+std::vector<std::string> tensors_of(const Family& family, const core::TransformerConfig& model) {
+  std::vector<std::string> tensors;
+  for_each_tensor(family, model, [&](const MappedTensor& mapped) {
+    std::string line = core::cat(mapped.name, " ", mapped.shape, " ", mapped.key, " ", mapped.transposed, " ",
+                                 mapped.is_copy, " ", mapped.also, " ", mapped.expert, " ", mapped.packed_row);
+    for (const TensorPiece& piece : mapped.pieces) line += core::cat(" ", piece.row, piece.offset, piece.extent);
+    tensors.push_back(std::move(line));
+  });
+  return tensors;
+}
+
+// What families --explain prints is the whole family: read again it says the same of models, tensors and config.json.
+TEST(UserFamily, EveryBuiltInFamilyIsTheSameWhenItsExplanationIsRead) {
+  for (const Family* family : families()) {
+    SCOPED_TRACE(family->model_type);
+    const ordered_json explained = explain_family(*family);
+    const UserFamily again(ordered_json::parse(explained.dump()), "explained");
+    EXPECT_EQ(explain_family(again.family()).dump(1), explained.dump(1));
+    const std::string path = core::cat(MS_TEST_DATA, "/hf_", family->model_type, "_tiny");
+    const HfConfig config = read_hf_config(path), other = read_hf_config(path, &again.family());
+    EXPECT_EQ(other.model, config.model);
+    EXPECT_EQ(tensors_of(again.family(), other.model), tensors_of(*family, config.model));
+    EXPECT_EQ(make_hf_config(config.model, nullptr, core::DType::kFp32, family),
+              make_hf_config(config.model, nullptr, core::DType::kFp32, &again.family()));
+    EXPECT_NO_THROW(check_named(again.family(), config.model, "explained"));
+  }
+}
+
+// A family that nobody built in, stated by a map: OLMo 2's structure and names beside Llama's.
+TEST(UserFamily, AMapStatesStructure) {
+  const ordered_json map = ordered_json::parse(R"({"family": "llama", "model_type": "mine",
+    "structure": {"pre_norm": false, "post_norm": true, "qk_layernorm": true, "qk_layernorm_all_heads": true},
+    "config": {"rms_norm_eps": {"field": "norm_epsilon", "absent": 1e-05}, "logit_divisor": {"field": "logits_scaling", "absent": 1}},
+    "harmless": ["colour"],
+    "tensors": {
+      "embedding.word_embeddings.weight": "model.embed_tokens.weight",
+      "decoder.layers.{layer}.self_attention.linear_qkv.weight": {"query": "model.layers.{layer}.self_attn.q_proj.weight",
+        "key": "model.layers.{layer}.self_attn.k_proj.weight", "value": "model.layers.{layer}.self_attn.v_proj.weight"},
+      "decoder.layers.{layer}.self_attention.linear_proj.weight": "model.layers.{layer}.self_attn.o_proj.weight",
+      "decoder.layers.{layer}.self_attention.q_layernorm.weight": "model.layers.{layer}.self_attn.q_norm.weight",
+      "decoder.layers.{layer}.self_attention.k_layernorm.weight": "model.layers.{layer}.self_attn.k_norm.weight",
+      "decoder.layers.{layer}.mlp.linear_fc1.weight": {"gate": "model.layers.{layer}.mlp.gate_proj.weight",
+        "up": "model.layers.{layer}.mlp.up_proj.weight"},
+      "decoder.layers.{layer}.mlp.linear_fc2.weight": "model.layers.{layer}.mlp.down_proj.weight",
+      "decoder.layers.{layer}.post_self_attn_layernorm.weight": "model.layers.{layer}.post_attention_layernorm.weight",
+      "decoder.layers.{layer}.post_mlp_layernorm.weight": "model.layers.{layer}.post_feedforward_layernorm.weight",
+      "decoder.final_layernorm.weight": "model.norm.weight",
+      "output_layer.weight": "lm_head.weight"}})");
+  const UserFamily mine(map, "names.json");
+  nlohmann::json config = read_json(core::cat(MS_TEST_DATA, "/hf_olmo2_tiny/config.json"), 1 << 20);
+  const core::TransformerConfig olmo = parse_hf_config(config, "x").model;
+  config["model_type"] = "mine";
+  config["colour"] = "blue";
+  const HfConfig read = parse_hf_config(config, "x", &mine.family());
+  EXPECT_EQ(read.model, olmo);
+  EXPECT_TRUE(read.unused_keys.empty());
+  EXPECT_EQ(tensors_of(mine.family(), olmo), tensors_of(find_family("olmo2"), olmo));
+  ordered_json strict = map;
+  strict["config"]["logit_divisor"] = "logits_scaling";  // without "absent" it must be there
+  const UserFamily wants(strict, "names.json");
+  EXPECT_THAT(test::thrown_by([&] { parse_hf_config(config, "x", &wants.family()); }).text,
+              HasSubstr("logit_divisor is missing"));
+  config["logit_divisor"] = 8;
+  EXPECT_EQ(parse_hf_config(config, "x", &mine.family()).model.logits_scaling, 8);
 }
 
 TEST(UserFamily, RefusalsNameTheKey) {
@@ -103,8 +201,19 @@ TEST(UserFamily, RefusalsNameTheKey) {
   EXPECT_NO_THROW(UserFamily(ordered_json::parse(kLlama), "names.json"));
   EXPECT_THAT(refusal([](auto& map) { map = ordered_json::array(); }), HasSubstr("names.json"));
   EXPECT_THAT(refusal([](auto& map) { map["family"] = "mamba"; }), HasSubstr("mamba"));
-  EXPECT_THAT(refusal([](auto& map) { map["tensors"].erase("output_layer.weight"); }),
-              HasSubstr("output_layer.weight"));
+  EXPECT_THAT(refusal([](auto& map) { map["tensors"].erase("embedding.word_embeddings.weight"); }),
+              HasSubstr("embedding.word_embeddings.weight"));
+  EXPECT_THAT(refusal([](auto& map) { map["structures"] = 1; }), HasSubstr("structures"));
+  EXPECT_THAT(refusal([](auto& map) { map["structure"] = {{"norms", "after"}}; }), HasSubstr("norms"));
+  EXPECT_THAT(refusal([](auto& map) { map["structure"] = {{"post_norm", 1}}; }), HasSubstr("true or false"));
+  EXPECT_THAT(refusal([](auto& map) { map["config"] = {{"eps", "epsilon"}}; }), HasSubstr("epsilon"));
+  EXPECT_THAT(refusal([](auto& map) { map["config"] = {{"eps", {{"absent", 1}}}}; }), HasSubstr("field"));
+  EXPECT_THAT(refusal([](auto& map) { map["rotary"] = {{"theta", "t"}}; }), HasSubstr("theta"));
+  const std::string qkv = "decoder.layers.{layer}.self_attention.linear_qkv.weight";
+  EXPECT_THAT(refusal([&](auto& map) { map["tensors"][qkv] = "backbone.block.{layer}.qkv"; }),
+              HasSubstr("qkv_grouped"));
+  EXPECT_THAT(refusal([](auto& map) { map["tensors"]["x.weight"] = map["tensors"]["y.weight"] = "x"; }),
+              AllOf(HasSubstr("x.weight"), HasSubstr("y.weight")));
   EXPECT_THAT(refusal([](auto& map) { map["tensors"]["mlp.weight"] = "x"; }), HasSubstr("mlp.weight"));
   EXPECT_THAT(refusal([&](auto& map) { map["tensors"][fc1] = {{"gate", "b.{layer}.w"}}; }), HasSubstr("b."));
   EXPECT_THAT(refusal([&](auto& map) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets whose formats need none of our programs. tests/fuzz/make_corpus.py, and commit.
 
-manifest/ and native_shard/ come from tests/ckpt/make_checkpoint, mstrace/*.mstrace from tests/support/make_trace, perfetto/ours from msprof:
+manifest/ and native_shard/ come from tests/ckpt/make_checkpoint, mstrace/*.mstrace from tests/support/make_trace, perfetto/ours from msprof, name_map/ from msckpt:
 `tests/fuzz/make_corpus.py BUILD_FOLDER` makes those too. Inputs that once broke a reader lie beside the seeds, named for
 what is wrong with them.
 """
@@ -296,6 +296,8 @@ def data_sets():
 
 
 def from_our_programs(build):
+    for family in ("llama", "gpt2", "deepseek_v3"):
+        seed("name_map", family, subprocess.run([build / "bin/msckpt", "families", "--explain", family], check=True, capture_output=True).stdout)
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([build / "tests/make_checkpoint", f"{folder}/c", "1", "1", "1", "0", "100", "2"], check=True, stdout=subprocess.DEVNULL)
         seed("manifest", "one_rank", pathlib.Path(f"{folder}/c/iter_0000100/manifest.json").read_bytes())

@@ -106,7 +106,13 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
                   "Family of the source, and of a hf, dcp, ucp or gguf result: MindSpeed-LLM's name or one of msckpt "
                   "families (what the source says, or the first family that can hold the model)");
   verb.add_option("--name-map", options.name_map,
-                  "JSON file with the tensor names of a hf source or result, for a family of your own");
+                  "JSON file that says what the tensors and config.json keys of a hf source or result mean, for a "
+                  "family of your own; msckpt families --explain NAME prints one to start from (the built-in family)");
+  verb.add_option("--passthrough", options.passthrough,
+                  "Regular expression: keep tensors of a hf source that no family names, under their own names (those "
+                  "of known models around a language model, such as vision towers, are kept without it)");
+  verb.add_flag("--drop-passthrough", options.drop_passthrough,
+                "Leave out tensors that no family names: write the language model alone");
   verb.add_option("--lora", options.lora, "Folder of a PEFT LoRA adapter to merge into the weights");
   verb.add_option("--max-shard-size", max_shard_size,
                   "Largest file of a hf or hf-bin result, such as 5GB or 500MB (a hf result: as the folder of its "
@@ -158,6 +164,9 @@ void add_megatron_flags(CLI::App& verb, ConvertFlags& flags) {
                   "What args of a mg or dist result are: namespace, dict or omit (namespace, as Megatron wants it)");
   verb.add_flag("--use-distributed-optimizer", options.use_distributed_optimizer,
                 "Write optimizer state of a mg or dist result as the distributed optimizer's");
+  verb.add_flag("--allow-custom-model", options.allow_custom_model,
+                "Write a mg or dist result of a model that Megatron has no arguments for, for a program with its own "
+                "layers (refused)");
   verb.add_option("--make-vocab-size-divisible-by", options.make_vocab_size_divisible_by,
                   "Pad the vocabulary of a mg or dist result to a multiple of this x TP (as the model says)")
       ->check(CLI::PositiveNumber);

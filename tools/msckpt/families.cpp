@@ -5,6 +5,7 @@
 
 #include "ckpt/inspect.h"
 #include "convert/family.h"
+#include "convert/user_family.h"
 #include "core/error.h"
 #include "tools/guard.h"
 #include "tools/msckpt/common.h"
@@ -15,7 +16,16 @@ namespace {
 using core::cat;
 using nlohmann::json;
 
-int run_families(bool as_json) {
+struct FamiliesFlags {
+  bool json = false;
+  std::string explain;
+};
+
+int run_families(const FamiliesFlags& flags) {
+  if (!flags.explain.empty()) {
+    print(convert::explain_family(convert::find_family(flags.explain)).dump(2) + "\n");
+    return 0;
+  }
   json list = json::array();
   std::string table;
   for (const convert::Family* family : convert::families()) {
@@ -24,7 +34,7 @@ int run_families(bool as_json) {
     const std::string name(family->model_type);
     table += cat(name, std::string(name.size() < 14 ? 14 - name.size() : 1, ' '), family->about, "\n");
   }
-  if (as_json) {
+  if (flags.json) {
     print_json({{"schema", ckpt::kJsonSchema}, {"verb", "families"}, {"families", list}});
   } else {
     print(table);
@@ -35,9 +45,11 @@ int run_families(bool as_json) {
 }  // namespace
 
 Verb add_families(CLI::App& app) {
-  const auto as_json = std::make_shared<bool>(false);
-  CLI::App* verb = add_command(app, "families", "the families of Hugging Face models that convert knows", *as_json);
-  return {verb, [as_json](const Process&) { return run_families(*as_json); }};
+  const auto flags = std::make_shared<FamiliesFlags>();
+  CLI::App* verb = add_command(app, "families", "the families of Hugging Face models that convert knows", flags->json);
+  verb->add_option("--explain", flags->explain,
+                   "Print this family as the JSON that convert --name-map reads: a start for a family of your own");
+  return {verb, [flags](const Process&) { return run_families(*flags); }};
 }
 
 }  // namespace ms::tools::msckpt

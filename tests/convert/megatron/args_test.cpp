@@ -269,7 +269,24 @@ TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
   core::TransformerConfig without = gpt;
   without.position_embedding_type = "none";
   without.bias_gelu_fusion = false;
-  for (core::TransformerConfig* model : {&gpt, &llama, &scaled, &yarn, &linear, &without}) {
+  core::TransformerConfig smollm = llama;
+  smollm.no_rope_freq = "2";
+  smollm.softmax_scale = 0.25;
+  core::TransformerConfig custom = llama;
+  custom.residual_multiplier = 0.22;
+  custom.pre_norm = false;
+  custom.post_norm = true;
+  custom.sliding_window = 3;
+  custom.window_attn_skip_freq = "[1,0]";
+  EXPECT_EQ(megatron_cannot_say(smollm), "");
+  EXPECT_EQ(megatron_cannot_say(custom), "pre_norm off, residual_multiplier 0.22");
+  // 0 would be a scale for Megatron, and no list of layers is None.
+  for (const auto& [name, value] : megatron_args(gpt)) {
+    const bool none = name == "softmax_scale" || name == "no_rope_freq" || name == "window_attn_skip_freq";
+    EXPECT_EQ(std::holds_alternative<std::monostate>(value) && none, none) << name;
+    EXPECT_NE(name, "residual_multiplier");
+  }
+  for (core::TransformerConfig* model : {&gpt, &llama, &scaled, &yarn, &linear, &without, &smollm, &custom}) {
     model->resolve(0);
     const Pickle pickle(make_pickle([&](PickleWriter& p) {
                           p.dict([&] {
@@ -280,6 +297,7 @@ TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
                               if (const auto* real = std::get_if<double>(&value)) p.real(*real);
                               if (const auto* text = std::get_if<std::string>(&value)) p.text(*text);
                               if (std::holds_alternative<std::monostate>(value)) p.none();
+                              if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) p.integers(*list);
                             }
                           });
                         }),

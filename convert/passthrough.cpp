@@ -1,0 +1,196 @@
+#include "convert/passthrough.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "convert/detail/nd_box.h"
+#include "convert/detail/printable.h"
+#include "convert/family.h"
+#include "convert/huggingface_config.h"
+#include "convert/tensor_file.h"
+#include "convert/torch/state_dict.h"
+#include "convert/torch/torch_writer.h"
+#include "convert/wrapper.h"
+#include "core/error.h"
+
+namespace ms::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+using core::TensorRole;
+using nlohmann::json;
+
+constexpr const char *kTensors = "passthrough.pt", *kRest = "passthrough.json";
+constexpr int64_t kMaxRestBytes = 64 << 20;
+// Of model_extra: what a result of Hugging Face needs and Megatron's args cannot say.
+constexpr const char* kExtras[] = {"family", "hf_config", "hf_generation_config", "wrapped", "name_map"};
+
+bool passes(const core::ShardedTensor& shard) {
+  return shard.role == TensorRole::kBuffer && !is_canonical_name(shard.key);
+}
+
+// Some shards of a source, and tensors of a file behind them.
+class ChangedSource final : public ckpt::Source {
+ public:
+  ChangedSource(std::unique_ptr<ckpt::Source> base, bool keeps_passthrough)
+      : base_(std::move(base)), info_(base_->info()) {
+    const ckpt::ShardTable& shards = base_->shards();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (!keeps_passthrough && passes(shards[i])) continue;
+      shards_.push_back(shards[i]);
+      of_base_.push_back(static_cast<int32_t>(i));
+    }
+  }
+
+  void add_file(std::unique_ptr<TensorFile> file) {
+    file_ = std::move(file);
+    for (size_t i = 0; i < file_->size(); ++i) {
+      const TensorFile::Tensor tensor = (*file_)[i];
+      const auto dtype = to_core_dtype(tensor.dtype);
+      const std::string name(tensor.name);
+      if (is_canonical_name(name) || !dtype) {
+        throw Error(ErrorCode::kUnsupported, cat(file_->path(), ": ", detail::printable(name), " (",
+                                                 safetensors_dtype_name(tensor.dtype), ") cannot pass through"));
+      }
+      const core::Dims shape(tensor.shape.begin(), tensor.shape.end());
+      shards_.push_back({name, TensorRole::kBuffer, *dtype, shape, core::Dims(shape.size(), 0), shape});
+    }
+  }
+
+  ckpt::CheckpointInfo& changed_info() { return info_; }
+  const ckpt::CheckpointInfo& info() const override { return info_; }
+  const ckpt::ShardTable& shards() const override { return shards_; }
+
+  void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
+    const auto index = static_cast<size_t>(shard);
+    if (index < of_base_.size()) return base_->read(of_base_[index], offset, extent, out);
+    const core::ShardedTensor meta = shards_[index];
+    const TensorFile::Tensor tensor = (*file_)[index - of_base_.size()];
+    detail::read_nd_box(
+        meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
+        [&](int64_t at, std::span<std::byte> bytes) { file_->read(tensor.begin + static_cast<uint64_t>(at), bytes); });
+  }
+  void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                 const core::Dims& out_shape, const core::Dims& out_offset) override {
+    const auto index = static_cast<size_t>(shard);
+    if (index >= of_base_.size()) return Source::read_into(shard, offset, extent, out, out_shape, out_offset);
+    base_->read_into(of_base_[index], offset, extent, out, out_shape, out_offset);
+  }
+  void expect_stream(int64_t cache_bytes, int threads) override { base_->expect_stream(cache_bytes, threads); }
+  int64_t scratch_bytes() const override { return base_->scratch_bytes(); }
+  std::string describe(int32_t shard) const override {
+    const auto index = static_cast<size_t>(shard);
+    if (index < of_base_.size()) return base_->describe(of_base_[index]);
+    return cat(file_->path(), ":", detail::printable((*file_)[index - of_base_.size()].name));
+  }
+  std::optional<uint64_t> logical_xxh3(const std::string& key, TensorRole role) const override {
+    return base_->logical_xxh3(key, role);
+  }
+
+ private:
+  std::unique_ptr<ckpt::Source> base_;
+  ckpt::CheckpointInfo info_;
+  ckpt::ShardTable shards_;
+  std::vector<int32_t> of_base_;  // of the first shards_
+  std::unique_ptr<TensorFile> file_;
+};
+
+}  // namespace
+
+bool is_canonical_name(std::string_view name) {
+  constexpr std::string_view kOurs[] = {"embedding.", "decoder.", "output_layer.", "mtp."};
+  return std::any_of(std::begin(kOurs), std::end(kOurs), [&](std::string_view ours) { return name.starts_with(ours); });
+}
+
+std::function<bool(std::string_view name)> passthrough_rule(const std::string& pattern, bool of_wrapper) {
+  std::optional<std::regex> asked;
+  try {
+    if (!pattern.empty()) asked.emplace(pattern);
+  } catch (const std::regex_error& error) {
+    throw Error(ErrorCode::kInvalidArgument,
+                cat("--passthrough ", detail::printable(pattern), ": no regular expression: ", error.what()));
+  }
+  return [asked, of_wrapper](std::string_view name) {
+    if (of_wrapper && is_wrapper_tensor(name)) return true;
+    return asked && std::regex_search(name.begin(), name.end(), *asked);
+  };
+}
+
+std::vector<core::ShardedTensor> passthrough_tensors(const ckpt::Source& source) {
+  std::vector<core::ShardedTensor> tensors;
+  std::set<std::string> seen;
+  for (core::ShardedTensor shard : source.shards()) {
+    if (!passes(shard) || !seen.insert(shard.key).second) continue;
+    shard.global_offset = core::Dims(shard.global_shape.size(), 0);
+    shard.local_shape = shard.global_shape;
+    shard.replica_id = 0;
+    tensors.push_back(std::move(shard));
+  }
+  return tensors;
+}
+
+std::unique_ptr<ckpt::Source> drop_passthrough(std::unique_ptr<ckpt::Source> source) {
+  auto changed = std::make_unique<ChangedSource>(std::move(source), false);
+  json& extra = changed->changed_info().model_extra;
+  extra.erase("wrapped");
+  const json whole = extra.value("hf_config", json());
+  if (is_wrapper(whole)) {
+    json text = text_config(whole, "the stored config.json");
+    text["architectures"] = {find_family(text["model_type"].get<std::string>()).architecture};
+    extra["hf_config"] = std::move(text);
+  }
+  return changed;
+}
+
+void add_passthrough_files(const ckpt::Source& source, ArchiveSinkOptions& sink, ckpt::ShardTable& targets) {
+  const std::vector<core::ShardedTensor> tensors = passthrough_tensors(source);
+  if (tensors.empty()) return;
+  Archive archive;
+  const auto file = static_cast<int32_t>(sink.files.size());
+  for (const core::ShardedTensor& tensor : tensors) {
+    sink.places.push_back({file, 0, static_cast<int32_t>(archive.storage_bytes.size()), 0, 0});
+    archive.storage_bytes.push_back(core::num_elements(tensor.global_shape) * core::size_of(tensor.dtype));
+    targets.push_back(tensor);
+  }
+  archive.pickle = [tensors] {
+    return make_pickle([&](PickleWriter& pickle) {
+      pickle.dict([&] {
+        for (size_t i = 0; i < tensors.size(); ++i) {
+          pickle.text(tensors[i].key);
+          write_torch_tensor(pickle, {.dtype = from_core_dtype(tensors[i].dtype),
+                                      .storage = i,
+                                      .storage_elements = core::num_elements(tensors[i].global_shape),
+                                      .shape = tensors[i].global_shape});
+        }
+      });
+    });
+  };
+  sink.files.push_back({kTensors, {std::move(archive)}});
+  json rest = json::object();
+  for (const char* key : kExtras) {
+    if (source.info().model_extra.contains(key)) rest[key] = source.info().model_extra[key];
+  }
+  sink.texts.emplace_back(kRest, [rest] { return hf_json_text(rest); });
+}
+
+std::unique_ptr<ckpt::Source> with_passthrough_files(std::unique_ptr<ckpt::Source> source, const std::string& folder) {
+  const fs::path tensors = fs::path(folder) / kTensors, rest = fs::path(folder) / kRest;
+  if (!fs::exists(tensors)) return source;
+  auto changed = std::make_unique<ChangedSource>(std::move(source), true);
+  changed->add_file(open_state_dict(tensors.string()));
+  const json extra = read_json(rest.string(), kMaxRestBytes);
+  if (!extra.is_object()) throw Error(ErrorCode::kCorruptData, cat(rest.string(), ": expected a JSON object"));
+  for (const char* key : kExtras) {
+    if (extra.contains(key)) changed->changed_info().model_extra[key] = extra[key];
+  }
+  return changed;
+}
+
+}  // namespace ms::convert
