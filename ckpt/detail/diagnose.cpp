@@ -186,8 +186,8 @@ class Diagnosis {
 
   Fault from_rows(const WrongTensor& one) {
     const ProvedTensor& tensor = report_.tensors[one.pair];
-    const core::TransformerConfig& model = source_.info().model;
-    const TensorParts parts(tensor.key, tensor.shape, model.num_layers > 0 ? &model : nullptr);
+    const CheckpointInfo& info = source_.info();
+    const TensorParts parts(tensor.key, tensor.shape, info.has_model ? &info.model : nullptr);
     Comparison comparison(parts, tensor.shape);
     compare(one, comparison);
     Fault fault = transposed(parts, comparison);
