@@ -29,6 +29,10 @@ std::string checked_file(const fs::path& folder, const std::string& name, const 
       name.find('\0') != std::string::npos) {
     throw Error(ErrorCode::kCorruptData, cat(named_by, ": the file ", printable(name), " is not a plain file name"));
   }
+  std::error_code absent;
+  if (fs::status(folder / name, absent).type() == fs::file_type::not_found) {
+    throw Error(ErrorCode::kCorruptData, cat(named_by, ": the file ", printable(name), " does not exist"));
+  }
   return (folder / name).string();
 }
 

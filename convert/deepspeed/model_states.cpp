@@ -292,7 +292,7 @@ std::unique_ptr<ckpt::Source> DeepSpeedModel::source() && {
   for (auto& [role, table] : tables_) {
     for (const auto& [alias, original] : shared_) {
       const auto found = table.find(original);
-      if (found != table.end() && !(tied && alias == output_name(*config_.family)))
+      if (found != table.end() && !(tied && alias == output_name(*config_->family)))
         table.emplace(alias, NamedTensors::Place(found->second));
     }
     tensors.tables.emplace(role, std::move(table));

@@ -71,8 +71,11 @@ TEST_F(ConvertNamed, EveryKindOfTensorGoesThroughEveryFormat) {
                                      std::pair("dcp", Format::kDcp), std::pair("hf2", Format::kHuggingFace)}) {
     const std::string to = folder_ / name;
     const auto change = [&](ConvertOptions& options) {
-      options.max_shard_size_bytes = 100;
-      if (format == Format::kDcp) options.target_data_parallel_size = 3;
+      if (format == Format::kDcp) {
+        options.target_data_parallel_size = 3;
+      } else {
+        options.max_shard_size_bytes = 100;
+      }
     };
     EXPECT_EQ(convert(at, to, format, change).path, to);
     EXPECT_EQ(test::first_difference(tensors(to), wanted), "") << name;

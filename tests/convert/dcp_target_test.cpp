@@ -168,7 +168,9 @@ TEST(DcpTargetTest, WhatTheSourceDoesNotStateIsLeftOutAndNamed) {
   options.optimizer.adam_eps = 1e-8;
   options.optimizer.weight_decay = 0.05;
   const ConvertReport whole = convert_checkpoint(options);
-  EXPECT_EQ(whole.from_flags.size(), 5U);
+  for (const char* flag : {"--lr", "--adam-beta1", "--adam-beta2", "--adam-eps", "--weight-decay"}) {
+    EXPECT_THAT(whole.from_flags, Contains(HasSubstr(flag)));
+  }
   const auto groups = ckpt::optimizer_groups(*open_source(folder / "flags"));
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].lr, 3e-4);
@@ -216,6 +218,7 @@ TEST(DcpTargetTest, ASickDiskOrAStopLeavesNothing) {
     if (fs::exists(folder / "dcp")) {
       EXPECT_FALSE(test::check_all_values(*open_source(folder / "dcp")).empty());
       fs::remove_all(folder / "dcp");
+      fs::remove(folder / "dcp.msckpt_report.json");
     }
     ASSERT_TRUE(fs::is_empty(folder.path()));
   });

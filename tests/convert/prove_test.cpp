@@ -112,7 +112,7 @@ class ProveWritten : public ::testing::TestWithParam<TargetCase> {
     options.target_pipeline_parallel_size = target.pp;
     options.use_distributed_optimizer = target.optimizer && target.format == Format::kMegatronDist;
     options.drop_optimizer = !target.optimizer;
-    options.max_shard_size_bytes = 40'000;
+    if (target.format == Format::kHuggingFace) options.max_shard_size_bytes = 40'000;
     options.dtype = dtype;
     if (target.format == Format::kNative) {  // ours becomes ours by reshard
       options.load_dir = convert(from, to + ".dist", {"dist", Format::kMegatronDist, 1, 1, true});

@@ -247,6 +247,7 @@ TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
   core::TransformerConfig gpt;
   gpt.num_layers = 2;
   gpt.hidden_size = 16;
+  gpt.ffn_hidden_size = 64;  // what Megatron derives for so small a SwiGLU is 0
   gpt.num_attention_heads = 4;
   gpt.max_position_embeddings = 32;
   gpt.vocab_size = 1;

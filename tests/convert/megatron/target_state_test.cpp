@@ -120,20 +120,21 @@ TEST(TargetStateTest, WhatMegatronCannotLoadIsRefusedWithTheCure) {
               HasSubstr("--global-batch-size"));
 }
 
-TEST(TargetStateTest, TheTrackerFollows) {
+TEST(TargetStateTest, TrackerOfTheRootPointsToTheIteration) {
+  using Pointers = std::vector<std::pair<std::string, std::string>>;
   const test::TemporaryFolder folder;
   MegatronTargetOptions options;
   options.root = folder.path().string();
   ArchiveSinkOptions sink;
   place_iteration(options, 12, sink);
-  EXPECT_EQ(sink.folder, folder.path() / "iter_0000012");
+  EXPECT_EQ(sink.root, folder.path());
+  EXPECT_EQ(sink.folder, "iter_0000012");
+  EXPECT_EQ(sink.pointers, (Pointers{{kMegatronTracker, "12"}}));
   EXPECT_TRUE(fs::is_empty(folder.path()));
-  sink.committed();
-  EXPECT_EQ(test::read_file(folder / kMegatronTracker), "12");
-  place_iteration(options, 0, sink);
-  EXPECT_EQ(sink.folder, folder.path() / kMegatronRelease);
-  sink.committed();
-  EXPECT_EQ(test::read_file(folder / kMegatronTracker), "release");
+  ArchiveSinkOptions release;
+  place_iteration(options, 0, release);
+  EXPECT_EQ(release.folder, kMegatronRelease);
+  EXPECT_EQ(release.pointers, (Pointers{{kMegatronTracker, "release"}}));
   fs::create_directory(folder / "iter_0000012");
   EXPECT_EQ(test::code_of([&] { place_iteration(options, 12, sink); }), core::ErrorCode::kInvalidArgument);
 }
