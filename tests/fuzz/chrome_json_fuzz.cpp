@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     profile::Sections all = profile::sections::every();
     all.push_back(&profile::sections::kTensorboardSteps);
     const profile::Results results = profile::analyze(store, all);
-    profile::html_report(store, results, "fuzz");
+    profile::html_report(store, results, {"fuzz"});
     profile::critical_path(*store.ranks[0], profile::view_devices(*store.ranks[0]), {});
     // What is read, written and read again has as many events.
     const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kJson);

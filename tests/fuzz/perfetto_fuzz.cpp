@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::read_or_refuse([&] {
     const profile::Store store = profile::load({path}, {});
     const profile::Results results = profile::analyze(store, profile::sections::every());
-    profile::html_report(store, results, "fuzz");
+    profile::html_report(store, results, {"fuzz"});
     // What is read, written and read again has as many events.
     const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kPerfetto);
     const profile::Store again = profile::load({paths[0]}, {});
