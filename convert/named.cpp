@@ -60,14 +60,16 @@ Found look_at(const std::string& path) {
   return {};
 }
 
-// What lies beside the tensors; a config.json that cannot be read is not needed.
+// What lies beside the tensors.
 ckpt::CheckpointInfo info_of(const std::string& path) {
   ckpt::CheckpointInfo info;
   info.has_model = false;
   const fs::path folder = config_folder_of(path);
   if (folder.empty()) return info;
   json config = read_json((folder / "config.json").string(), kMaxConfigBytes);
-  if (!config.is_object()) return info;
+  if (!config.is_object()) {
+    throw Error(ErrorCode::kCorruptData, cat((folder / "config.json").string(), ": a JSON object is expected"));
+  }
   if (config.contains("model_type") && config["model_type"].is_string())
     info.model_extra["model_type"] = config["model_type"];
   info.model_extra["hf_config"] = std::move(config);
@@ -85,7 +87,8 @@ std::string config_folder_of(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return "";
   for (const fs::path& folder : {fs::path(path), fs::path(path) / "huggingface"}) {
-    if (fs::is_regular_file(folder / "config.json", error)) return folder.string();
+    // Also what cannot be read: reading it says what is wrong.
+    if (fs::symlink_status(folder / "config.json", error).type() != fs::file_type::not_found) return folder.string();
   }
   return "";
 }

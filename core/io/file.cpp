@@ -65,7 +65,7 @@ class Confined {
 
  private:
   static std::string spelling(const std::string& path) {
-    fs::path plain = fs::absolute(path).lexically_normal();
+    fs::path plain = (path.empty() ? fs::current_path() : fs::absolute(path)).lexically_normal();
     if (!plain.has_filename()) plain = plain.parent_path();  // "a/" is a
     return plain.string();
   }

@@ -193,7 +193,8 @@ TEST(Gather, ChunksAreWholeWhateverCutsThem) {
       });
       if (first.empty()) first = files;
       EXPECT_TRUE(files == first);
-      EXPECT_TRUE(verify_generation(folder.path() / "iter_0000100", {}).findings.empty());
+      const auto findings = verify_generation(folder.path() / "iter_0000100", {}).findings;
+      EXPECT_TRUE(findings.empty()) << findings.front().tensor << ": " << findings.front().text;
       EXPECT_TRUE(diff_checkpoints(*plain, *open_native(folder.path())).differences.empty());
     }
   }

@@ -112,6 +112,12 @@ class ProveWritten : public ::testing::TestWithParam<TargetCase> {
     options.target_pipeline_parallel_size = target.pp;
     options.use_distributed_optimizer = target.optimizer && target.format == Format::kMegatronDist;
     options.drop_optimizer = !target.optimizer;
+    if (target.optimizer && (target.format == Format::kMegatron || target.format == Format::kMegatronDist)) {
+      options.optimizer.lr = 1e-3;  // the source does not state them
+      options.optimizer.adam_beta1 = 0.9;
+      options.optimizer.adam_beta2 = 0.999;
+      options.optimizer.adam_eps = 1e-8;
+    }
     if (target.format == Format::kHuggingFace) options.max_shard_size_bytes = 40'000;
     options.dtype = dtype;
     if (target.format == Format::kNative) {  // ours becomes ours by reshard

@@ -240,6 +240,12 @@ class Walk {
       if (random_() % 2 == 0) options.target_norm_naming = MegatronNaming::kTransformerEngine;
       if (random_() % 4 == 0) options.mg_args = MegatronArgsForm::kDict;
       options.moe_grouped_gemm = has_experts_ && random_() % 2 == 0;
+      if (with_optimizer_) {  // what the first source does not state
+        options.optimizer.lr = 1e-3;
+        options.optimizer.adam_beta1 = 0.9;
+        options.optimizer.adam_beta2 = 0.999;
+        options.optimizer.adam_eps = 1e-8;
+      }
       if (weights_are_masters_) options.dtype = DType::kBf16;
       if (with_optimizer_) weights_are_masters_ = false;
     }

@@ -38,7 +38,7 @@ class DcpLayoutTest : public ::testing::Test {
     ArchiveSinkOptions sink;
     sink.places.push_back(layout.add_chunk(rows, {0, 0}, {2, kColumns}, layout.file_of_rank(0)));
     sink.places.push_back(layout.add_chunk(rows, {2, 0}, {1, kColumns}, layout.file_of_rank(5)));
-    sink.folder = folder;
+    sink.root = folder;
     sink.files = layout.take_files();
     sink.texts.emplace_back(".metadata", [layout] { return layout.metadata(); });
     const auto made = make_archive_sink(std::move(sink));

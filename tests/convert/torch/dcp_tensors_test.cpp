@@ -63,7 +63,7 @@ std::unique_ptr<TensorFile> open_stack(const std::string& folder, const std::vec
     sink.places.push_back(layout.add_chunk(stack, box.offset, box.extent, layout.file_of_rank(0)));
     targets.push_back({"stack", core::TensorRole::kParam, core::DType::kFp32, shape, box.offset, box.extent});
   }
-  sink.folder = folder;
+  sink.root = folder;
   sink.files = layout.take_files();
   sink.texts.emplace_back(".metadata", [layout] { return layout.metadata(); });
   const auto made = make_archive_sink(std::move(sink));
