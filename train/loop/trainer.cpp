@@ -534,10 +534,10 @@ struct Trainer::Impl {
 
   // Why the run ends here, before --train-iters; empty if it goes on. Megatron's order: signal, duration, interval.
   std::string exit_reason() const {
-    const int64_t interval = config.training.exit_interval;
+    const int64_t every = config.training.exit_interval;
     if (stop_signal != 0) return cat("signal ", stop_signal);
     if (out_of_time) return cat("--exit-duration-in-mins ", config.training.exit_duration_in_mins);
-    if (interval > 0 && progress.iteration % interval == 0) return cat("--exit-interval ", interval);
+    if (every > 0 && progress.iteration % every == 0) return cat("--exit-interval ", every);
     return "";
   }
   // A signal ends the run as it stands, unless it is the one that --exit-signal-handler answers with a save.
