@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../bench/peers"))
+sys.path[0] = os.path.join(HERE, "../../bench/peers")  # instead of this folder, whose torch/ would pass for the package
 import peers  # noqa: E402
 
 peers.need("torch")
