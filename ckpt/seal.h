@@ -51,6 +51,8 @@ struct SealOptions {
   int threads = 1;
   std::function<bool()> stopped;                              // throws kIo "interrupted" when true; may be empty
   std::function<void(int64_t done, int64_t total)> progress;  // bytes; one thread at a time; may be empty
+  // verify_source: files of the checkpoint are missing, so a tensor that only one side has is no finding of its own.
+  bool partial = false;
 };
 
 // Reads every tensor of `source`, an open checkpoint in `folder`, and every file there. Throws what reading throws.
@@ -68,7 +70,8 @@ Seal read_seal(const std::filesystem::path& path);
 // The seal in a folder; nothing if it has none.
 std::optional<Seal> find_seal(const std::filesystem::path& folder);
 
-// Compares the files of a folder with the sums of its own seal: one finding for each that differs or is absent.
+// Compares the files of a folder with the sums of its own seal: one finding for each that differs or is missing. Of a
+// missing one it says how many tensors lie in it.
 std::vector<Finding> verify_files(const std::filesystem::path& folder, const Seal& seal, const SealOptions& options);
 
 // Reads every tensor and, with a seal, compares the logical hashes: findings name the tensor, and of the sealed

@@ -1,5 +1,7 @@
 #include "tools/msckpt/verify_seal.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -65,7 +67,7 @@ bool is_foreign(const std::string& path) {
   try {
     return convert::detect_format(path).format != convert::Format::kNative;
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNotFound && ckpt::find_seal(path)) return true;  // which says what is gone
+    if (error.code() != ErrorCode::kIo && ckpt::find_seal(path)) return true;  // which says what is missing
     if (error.code() == ErrorCode::kNotFound && !ckpt::list_generations(path).empty()) return false;
     throw;
   }
@@ -78,23 +80,33 @@ bool verify_by_seal(const SealFlags& flags, const std::string& path, int threads
   options.threads = threads;
   options.stopped = interrupted;
   options.progress = progress_line("verify");
+  const bool own_seal = seal && flags.seal.empty();
   ckpt::VerifyReport report;
   std::vector<ckpt::Finding> of_files;
-  if (seal && flags.seal.empty()) of_files = ckpt::verify_files(path, *seal, options);
-  const bool files_hold = seal && flags.seal.empty() && of_files.empty();
+  if (own_seal) of_files = ckpt::verify_files(path, *seal, options);
+  const auto missing = std::count_if(of_files.begin(), of_files.end(), [&](const ckpt::Finding& finding) {
+    return !std::filesystem::exists(std::filesystem::path(path) / finding.file);
+  });
+  const bool same_bytes = own_seal && missing == std::ssize(of_files);  // in the files that are there
+  options.partial = missing > 0;
   std::string format = seal ? seal->format : "";
-  try {
-    format = convert::format_name(convert::detect_format(path).format);
-    const auto source = convert::open_source(path);
-    if (files_hold || flags.fast) {  // the same bytes: nothing in them needs to be read again
-      report.iteration = source->info().iteration;
-      report.tensors = static_cast<int64_t>(source->shards().num_tensors());
-    } else {
-      report = ckpt::verify_source(*source, path, seal ? &*seal : nullptr, options);
+  if (own_seal && options.partial && same_bytes) {
+    report.iteration = seal->iteration;
+  } else {
+    try {
+      format = convert::format_name(convert::detect_format(path).format);
+      const auto source = convert::open_source(path);
+      if (same_bytes || flags.fast) {  // no need to read them again
+        report.iteration = source->info().iteration;
+        report.tensors = static_cast<int64_t>(source->shards().num_tensors());
+      } else {
+        report = ckpt::verify_source(*source, path, seal ? &*seal : nullptr, options);
+      }
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCorruptData && of_files.empty()) throw;
+      // Without some of its files the format's reader refuses the rest; the seal says which are missing.
+      if (!options.partial) report.findings.push_back({"", "", -1, -1, error.what()});
     }
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCorruptData && of_files.empty()) throw;
-    report.findings.push_back({"", "", -1, -1, error.what()});
   }
   core::log_progress("");
   report.findings.insert(report.findings.end(), of_files.begin(), of_files.end());

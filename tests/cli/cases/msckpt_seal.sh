@@ -13,3 +13,9 @@ msckpt verify hf; echo "flipped $?"
 msckpt verify --json hf 2> /dev/null | python3 -c 'import json, sys; d = json.load(sys.stdin); print(d["ok"], d["format"], [f["tensor"] for f in d["findings"]])'
 rm hf/config.json
 msckpt verify hf; echo "gone $?"
+cp -r "$MS_SOURCE/tests/data/hf_llama_tiny" gone && msckpt seal gone > /dev/null 2>&1 && rm gone/config.json
+msckpt verify gone; echo "config $?"
+cp -r "$MS_SOURCE/tests/data/hf_llama_tiny_sharded" shards && msckpt seal shards > /dev/null 2>&1 && rm shards/model-00002-of-*
+msckpt verify shards; echo "shard $?"
+msckpt seal mg > /dev/null 2>&1 && rm mg/release/mp_rank_01/model_optim_rng.pt
+msckpt verify mg; echo "rank $?"
