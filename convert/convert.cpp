@@ -14,6 +14,7 @@
 #include "ckpt/reader.h"
 #include "convert/convert_named.h"
 #include "convert/formats.h"
+#include "convert/gguf_source.h"
 #include "convert/job_identity.h"
 #include "convert/lora.h"
 #include "convert/option_uses.h"
@@ -273,6 +274,11 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
   reading.true_vocab_size = 0;
   const fs::path root = fs::path(report.path).parent_path();
   if (report.to == Format::kUniversal && fs::exists(root / "config.json")) reading.hf_cfg_dir = root.string();
+  ckpt::ProveOptions proving;
+  proving.threads = options.execute.threads;
+  proving.stopped = options.execute.stopped;
+  proving.progress = options.execute.progress;
+  if (report.to == Format::kGguf) return prove_gguf(source, report.path, family, proving);
   std::vector<std::string> decisions;
   std::unique_ptr<ckpt::Source> result;
   try {
@@ -281,10 +287,6 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
     if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
     return ckpt::refused_target(error);
   }
-  ckpt::ProveOptions proving;
-  proving.threads = options.execute.threads;
-  proving.stopped = options.execute.stopped;
-  proving.progress = options.execute.progress;
   return ckpt::prove(source, *result, proving);
 }
 
@@ -331,10 +333,6 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   for (std::string& note : notes_on_script_flags(options.script_flags, report.to == Format::kMegatron))
     report.decisions.push_back(std::move(note));
   leave_out_what_a_tree_says(options, report);
-  if (options.prove && format_row(report.to).open == nullptr && !takes_any_names(report.to)) {
-    throw Error(ErrorCode::kUnsupported,
-                cat("--prove: ", format_row(report.to).noun, " is only written, so it cannot be read again"));
-  }
   refuse_options_without_effect(options, report.from, report.to);
   if (!options.name_map.empty() && !options.claims.model_type_hf.empty()) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -34,7 +34,7 @@ const char* part_of_a_checkpoint(const fs::path& folder) {
     const std::string ending = entry.path().extension().string();
     if (ending == ".distcp")
       return "*.distcp without .metadata, which is written when all is there: that save was cut short";
-    if (ending == ".gguf") return "a GGUF file, which is written, not read";
+    if (ending == ".gguf") return "a GGUF file, which is written, not read; verify --against SOURCE --prove checks it";
   }
   return nullptr;
 }

@@ -206,19 +206,15 @@ GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions&
   bool permutes = false;
   std::map<std::string, size_t> stacks;  // experts of a layer: [experts, rows, columns]
   for_each_tensor(family, model, [&](const MappedTensor& mapped) {
-    GgufTensor tensor{gguf_tensor_name(family, mapped.name), {mapped.shape.begin(), mapped.shape.end()}};
-    if (mapped.transposed) std::reverse(tensor.shape.begin(), tensor.shape.end());
-    if (tensor.shape.size() == 2 && tensor.shape[0] == 1) tensor.shape.erase(tensor.shape.begin());
+    const GgufPart part = gguf_part(family, model, mapped);
+    GgufTensor tensor{part.tensor, part.shape};
     const bool matrix = tensor.shape.size() == 2 && !gguf_is_exact(tensor.name);
     if (matrix) {
       tensor.type = type_of(dtype(mapped.key));
       if (options.q8_0) tensor.type = tensor.shape[1] % kQ8Block == 0 ? GgufType::kQ8_0 : GgufType::kF16;
       if (plan.tensors.empty()) most = tensor.type;
     }
-    const bool ordered = gguf_permutes_heads(architecture, tensor.name);
-    permutes = permutes || ordered;
-    const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
-    const bool norm = tensor.name.ends_with("norm.weight");
+    permutes = permutes || part.head_rows > 0;
     size_t at = plan.tensors.size();
     int64_t first = 0;
     if (mapped.expert >= 0) {
@@ -226,8 +222,7 @@ GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions&
       first = mapped.expert * core::num_elements(tensor.shape);
     }
     for (const TensorPiece& piece : mapped.pieces) {
-      plan.places.push_back({at, first + piece.row * columns, columns, ordered ? model.kv_channels : 0,
-                             norm && model.apply_layernorm_1p});
+      plan.places.push_back({at, first + piece.row * part.columns, part.columns, part.head_rows, part.plus_one});
       target.shards.push_back({mapped.key, core::TensorRole::kParam, dtype_of(tensor.type), mapped.global_shape,
                                piece.offset, piece.extent});
     }

@@ -145,6 +145,16 @@ bool gguf_permutes_heads(std::string_view architecture, std::string_view gguf_na
          (gguf_name.find(".attn_q.") != std::string_view::npos || gguf_name.find(".attn_k.") != std::string_view::npos);
 }
 
+GgufPart gguf_part(const Family& family, const TransformerConfig& model, const MappedTensor& mapped) {
+  GgufPart part{gguf_tensor_name(family, mapped.name), {mapped.shape.begin(), mapped.shape.end()}};
+  if (mapped.transposed) std::reverse(part.shape.begin(), part.shape.end());
+  if (part.shape.size() == 2 && part.shape[0] == 1) part.shape.erase(part.shape.begin());
+  if (part.shape.size() == 2) part.columns = part.shape[1];
+  if (gguf_permutes_heads(gguf_architecture(family, model), part.tensor)) part.head_rows = model.kv_channels;
+  part.plus_one = part.tensor.ends_with("norm.weight") && model.apply_layernorm_1p;
+  return part;
+}
+
 void add_gguf_model(std::string_view architecture, const TransformerConfig& model, GgufValues& values,
                     std::vector<std::string>& decisions) {
   const auto key = [&](std::string_view name) { return cat(architecture, ".", name); };

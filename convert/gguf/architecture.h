@@ -10,6 +10,7 @@
 
 #include "convert/family.h"
 #include "convert/gguf/layout.h"
+#include "convert/name_map.h"
 #include "core/transformer_config.h"
 
 namespace ms::convert {
@@ -24,6 +25,16 @@ std::string gguf_tensor_name(const Family& family, std::string_view hf_name);
 // Rows of q and k are in the order of rotary pairs that are neighbours: of ours, two halves of each head, row j of half
 // h is there row 2 j + h.
 bool gguf_permutes_heads(std::string_view architecture, std::string_view gguf_name);
+
+// A tensor of Hugging Face's as a file has it.
+struct GgufPart {
+  std::string tensor;     // whose it is, or of all experts of the layer
+  core::Dims shape;       // rows first; of an expert without the axis of experts
+  int64_t columns = 1;    // of a row of `shape`, if it is a matrix
+  int64_t head_rows = 0;  // rows are put into another order (gguf_permutes_heads) within heads of so many; 0: not
+  bool plus_one = false;  // 1 is added to each element
+};
+GgufPart gguf_part(const Family& family, const core::TransformerConfig& model, const MappedTensor& mapped);
 
 // A matrix that is fp32 in any file: positions, and what chooses experts.
 bool gguf_is_exact(std::string_view gguf_name);

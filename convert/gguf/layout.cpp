@@ -65,6 +65,17 @@ void quantize_q8_0(const float* values, int64_t elements, std::byte* out) {
   }
 }
 
+void dequantize_q8_0(const std::byte* blocks, int64_t elements, float* out) {
+  MS_CHECK(elements % kQ8Block == 0, elements, " elements of q8_0");
+  for (int64_t block = 0; block < elements / kQ8Block; ++block, blocks += kQ8BlockBytes) {
+    kernels::fp16 half{};
+    float scale = 0;
+    std::memcpy(&half, blocks, sizeof half);
+    kernels::convert(&half, &scale, 1);
+    for (int64_t i = 0; i < kQ8Block; ++i) *out++ = scale * static_cast<float>(static_cast<int8_t>(blocks[2 + i]));
+  }
+}
+
 void GgufValues::begin(std::string_view key, uint32_t type) {
   put_text(bytes_, key);
   put(bytes_, type);

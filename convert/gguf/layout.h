@@ -29,6 +29,8 @@ int64_t gguf_bytes(GgufType type, int64_t elements);  // kQ8_0: a multiple of kQ
 // x = scale * q, scale = the block's largest magnitude / 127, q rounded, halves away from zero. elements: a multiple of
 // kQ8Block. out: gguf_bytes(kQ8_0, elements).
 void quantize_q8_0(const float* values, int64_t elements, std::byte* out);
+// The values that such blocks stand for: scale * q.
+void dequantize_q8_0(const std::byte* blocks, int64_t elements, float* out);
 
 class GgufValues {
  public:

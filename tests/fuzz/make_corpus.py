@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets whose formats need none of our programs. tests/fuzz/make_corpus.py, and commit.
 
-manifest/ and native_shard/ come from tests/ckpt/make_checkpoint, mstrace/*.mstrace from tests/support/make_trace, perfetto/ours from msprof, name_map/ from msckpt:
+manifest/ and native_shard/ come from tests/ckpt/make_checkpoint, mstrace/*.mstrace from tests/support/make_trace, perfetto/ours from msprof, name_map/ and gguf/ from msckpt:
 `tests/fuzz/make_corpus.py BUILD_FOLDER` makes those too. Inputs that once broke a reader lie beside the seeds, named for
 what is wrong with them.
 """
@@ -300,6 +300,10 @@ def from_our_programs(build):
         seed("name_map", family, subprocess.run([build / "bin/msckpt", "families", "--explain", family], check=True, capture_output=True).stdout)
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([build / "tests/make_checkpoint", f"{folder}/c", "1", "1", "1", "0", "100", "2"], check=True, stdout=subprocess.DEVNULL)
+        for model, dtype in (("hf_llama_tiny", "bf16"), ("hf_gpt2_tiny", "q8_0")):
+            subprocess.run([build / "bin/msckpt", "convert", "--load-dir", DATA / model, "--save-dir", f"{folder}/{dtype}", "--to", "gguf",
+                            "--dtype", dtype], check=True, capture_output=True)
+            seed("gguf", f"{dtype}.gguf", pathlib.Path(f"{folder}/{dtype}/model.gguf").read_bytes())
         seed("manifest", "one_rank", pathlib.Path(f"{folder}/c/iter_0000100/manifest.json").read_bytes())
         seed("native_shard", "packed", pathlib.Path(f"{folder}/c/iter_0000100/rank_00000.h5").read_bytes())
         subprocess.run([build / "tests/make_trace", f"{folder}/t"], check=True, stdout=subprocess.DEVNULL)
