@@ -99,10 +99,13 @@ int run_verify(const VerifyFlags& flags, const Process& process) {
       refuse("verify --seal compares with a seal, --against with a checkpoint: give one of them");
     if (against.prove && against.by_recorded_hashes)
       refuse("verify --prove reads all data: without --by-recorded-hashes");
+    bool differs = false;
     for (const std::string& path : input_paths(flags.paths)) {
-      damaged = !verify_against(against, path, process.threads(flags.threads), flags.json) || damaged;
+      const int answer = verify_against(against, path, process.threads(flags.threads), flags.json);
+      damaged = damaged || answer == core::exit_code(ErrorCode::kCorruptData);
+      differs = differs || answer == core::kExitAnswerIsNo;
     }
-    return damaged ? core::exit_code(ErrorCode::kCorruptData) : 0;
+    return damaged ? core::exit_code(ErrorCode::kCorruptData) : differs ? core::kExitAnswerIsNo : 0;
   }
   for (const std::string& given : agreed_list(process, [&] { return input_paths(flags.paths); })) {
     bool by_seal = false, holds = true;  // by the first process alone
@@ -142,8 +145,8 @@ Verb add_verify(CLI::App& app) {
   const auto flags = std::make_shared<VerifyFlags>();
   CLI::App* verb =
       add_command(app, "verify",
-                  "check every hash, or what else the format allows; prints the path of what is whole, exit 3 if "
-                  "anything is not",
+                  "check every hash, or what else the format allows, and print the path if all of it holds (exit 3 if "
+                  "not); with --against compare with another checkpoint (exit 10 if they differ)",
                   flags->json);
   add_paths(*verb, flags->paths,
             "Checkpoint roots (the newest is taken) or directories, or - for a list of them on stdin");
@@ -153,12 +156,12 @@ Verb add_verify(CLI::App& app) {
                    "Check the tensors against this seal of another folder (msckpt seal), of which this is a copy, "
                    "resharded or converted without another element type");
   verb->add_option("--against", flags->against.against,
-                   "Compare with this checkpoint instead: the same tensors with the same values, whatever formats and "
-                   "layouts the two have");
+                   "Compare with this checkpoint instead, in whatever formats and layouts the two are: exit 10 unless "
+                   "both hold the same tensors with the same values");
   verb->add_flag(
       "--prove", flags->against.prove,
       "With --against: prove that this is a conversion of that checkpoint, by any tool, to any element type; "
-      "says what happened to each tensor that is wrong");
+      "exit 10, with what happened to each wrong tensor, if it is not; 3 if its own files contradict each other");
   verb->add_flag("--drop-optimizer", flags->against.drop_optimizer, "With --against: compare weights only");
   add_by_recorded_hashes(*verb, flags->against.by_recorded_hashes);
   add_threads(*verb, flags->threads);

@@ -1,5 +1,6 @@
 #include "tools/msckpt/verify_against.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "ckpt/prove_report.h"
 #include "ckpt/resume_diff.h"
 #include "convert/detect.h"
+#include "convert/gguf_source.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "tools/guard.h"
@@ -23,24 +25,32 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-bool is_proved(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
-  auto source = convert::open_source(flags.against, flags.source);
+ckpt::ProofReport proof_of(const AgainstFlags& flags, const std::string& path, std::unique_ptr<ckpt::Source> source,
+                           const ckpt::ProveOptions& options) {
+  std::unique_ptr<ckpt::Source> target;
+  try {
+    target = convert::open_source(path, flags.source);
+    if (source->info().has_model != target->info().has_model) {
+      convert::SourcePair pair = convert::open_comparable(flags.against, path, flags.source);
+      source = std::move(pair.first);
+      target = std::move(pair.second);
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
+    return ckpt::refused_target(error);  // something is missing, twice, or contradicts itself
+  }
+  return ckpt::prove(*source, *target, options);
+}
+
+int run_proof(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
   ckpt::ProveOptions options;
   options.weights_only = flags.drop_optimizer;
   options.threads = threads;
   options.stopped = interrupted;
   options.progress = progress_line("prove");
-  ckpt::ProofReport report;
-  std::unique_ptr<ckpt::Source> target;
-  try {
-    convert::SourcePair pair = convert::open_comparable(flags.against, path, flags.source);
-    source = std::move(pair.first);
-    target = std::move(pair.second);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
-    report = ckpt::refused_target(error);  // something is missing, twice, or contradicts itself
-  }
-  if (target != nullptr) report = ckpt::prove(*source, *target, options);
+  auto source = convert::open_source(flags.against, flags.source);
+  const ckpt::ProofReport report = convert::is_gguf(path) ? convert::prove_gguf(*source, path, nullptr, options)
+                                                          : proof_of(flags, path, std::move(source), options);
   core::log_progress("");
   log_proof(path, report);
   if (as_json) {
@@ -52,13 +62,16 @@ bool is_proved(const AgainstFlags& flags, const std::string& path, int threads, 
   } else if (report.faults.empty()) {
     print(path + "\n");
   }
-  return report.faults.empty();
+  if (report.faults.empty()) return 0;
+  const bool refused = std::any_of(report.faults.begin(), report.faults.end(),
+                                   [](const ckpt::Fault& fault) { return fault.kind == ckpt::FaultKind::kRefused; });
+  return refused ? core::exit_code(ErrorCode::kCorruptData) : core::kExitAnswerIsNo;
 }
 
 }  // namespace
 
-bool verify_against(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
-  if (flags.prove) return is_proved(flags, path, threads, as_json);
+int verify_against(const AgainstFlags& flags, const std::string& path, int threads, bool as_json) {
+  if (flags.prove) return run_proof(flags, path, threads, as_json);
   const auto [source, other] = convert::open_comparable(path, flags.against, flags.source);
   ckpt::DiffOptions options;
   options.weights_only = flags.drop_optimizer;
@@ -94,7 +107,7 @@ bool verify_against(const AgainstFlags& flags, const std::string& path, int thre
                        ckpt::recorded_hashes_text(report)));
     print(path + "\n");
   }
-  return same;
+  return same ? 0 : core::kExitAnswerIsNo;
 }
 
 }  // namespace ms::tools::msckpt
