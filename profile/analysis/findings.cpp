@@ -10,9 +10,13 @@
 namespace ms::profile {
 namespace {
 
+// PyTorch wraps each batch that the training loop asks for, on the thread of the loop.
+bool is_torch_loader(std::string_view name) {
+  return name.starts_with("enumerate(DataLoader)#") || name.starts_with("enumerate(DataPipe)#");
+}
+
 bool is_data(std::string_view name) {
-  return name == "data" || name.starts_with("data-") || name.starts_with("data.") ||
-         name.starts_with("enumerate(DataLoader)#") || name.starts_with("enumerate(DataPipe)#");
+  return name == "data" || name.starts_with("data-") || name.starts_with("data.") || is_torch_loader(name);
 }
 
 bool is_checkpoint(std::string_view name) { return name == "save" || name.starts_with("ckpt."); }
@@ -38,7 +42,8 @@ std::string largest_in(const RankTrace& trace, const DeviceView& view, DeviceCla
 
 class Collector {
  public:
-  void add(FindingKind kind, int rank, int64_t ns, std::string detail, IdleCause cause = IdleCause::kUnknown) {
+  void add(FindingKind kind, int rank, int64_t ns, std::string detail, IdleCause cause = IdleCause::kUnknown,
+           std::string where = {}) {
     if (ns <= 0) return;
     Finding& finding = findings_[{kind, cause}];
     finding.kind = kind;
@@ -48,6 +53,7 @@ class Collector {
     finding.worst_ns = ns;
     finding.worst_rank = rank;
     finding.detail = std::move(detail);
+    finding.where = where == finding.detail ? std::string() : std::move(where);
   }
   Findings sorted(int64_t wall_ns) {
     Findings out;
@@ -74,13 +80,19 @@ HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
   }
   std::set<uint16_t> lanes;
   for (size_t i = 0; i < trace.events.size(); ++i) {
-    if (trace.side(i) == Side::kAnnotation && step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
+    const Side side = trace.side(i);
+    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called annotations operators
+    if (step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
   }
   std::vector<Interval> intervals;
   std::map<NameId, int64_t> by_name;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const NameId name = trace.events.name[i];
-    if (trace.side(i) != Side::kAnnotation || !wanted_name[name] || lanes.count(trace.events.lane[i]) == 0) continue;
+    if (!wanted_name[name]) continue;
+    const bool loader = is_torch_loader(trace.names[name]);
+    if (trace.side(i) != Side::kAnnotation && !(trace.side(i) == Side::kOperator && loader)) continue;
+    // Without steps the loop's thread is not known, but a loader is asked by it.
+    if (lanes.count(trace.events.lane[i]) == 0 && !(lanes.empty() && loader)) continue;
     intervals.push_back({trace.events.ts[i], trace.events.end(i)});
     by_name[name] += trace.events.dur[i];
   }
@@ -196,15 +208,19 @@ Losses find_losses(const std::vector<RankDevices>& ranks, const std::vector<cons
     out.time.computing_ns += by_rank[r].computing_ns;
     for (Loss& loss : by_rank[r].losses) losses.add(loss.kind, rank, loss.ns, std::move(loss.detail));
     std::array<int64_t, kNumIdleCauses> by_cause{};
-    std::array<const IdleReason*, kNumIdleCauses> largest{};
+    std::array<const IdleReason*, kNumIdleCauses> largest{}, place{};
     for (const IdleReason& reason : idle[r]->reasons) {  // largest first
       const auto cause = static_cast<size_t>(reason.cause);
       by_cause[cause] += reason.ns;
       if (largest[cause] == nullptr) largest[cause] = &reason;
     }
+    for (const IdleReason& reason : idle[r]->places) {
+      const auto cause = static_cast<size_t>(reason.cause);
+      if (place[cause] == nullptr) place[cause] = &reason;
+    }
     for (size_t cause = 0; cause < kNumIdleCauses; ++cause) {
       losses.add(FindingKind::kIdle, rank, by_cause[cause], largest[cause] == nullptr ? "" : largest[cause]->name,
-                 static_cast<IdleCause>(cause));
+                 static_cast<IdleCause>(cause), place[cause] == nullptr ? "" : place[cause]->where);
     }
   }
   if (ranks.size() > 1) {

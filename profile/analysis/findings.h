@@ -37,6 +37,7 @@ struct Finding {
   int64_t worst_ns = 0;
   std::string detail;                     // the kernel or host phase that holds most of it; may be empty
   IdleCause cause = IdleCause::kUnknown;  // of kIdle
+  std::string where;                      // of kIdle: the place that holds most of it (idle_causes.h); may be empty
 };
 
 using Findings = std::vector<Finding>;

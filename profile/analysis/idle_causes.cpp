@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "profile/analysis/host_pieces.h"
 #include "profile/analysis/step_names.h"
 
 namespace ms::profile {
@@ -16,29 +17,28 @@ bool holds_any(std::string_view name, std::initializer_list<std::string_view> wo
 bool synchronises(std::string_view name) {
   return holds_any(name, {"Synchronize", "synchronize", "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero",
                           "aten::nonzero", "StreamSync", "DeviceSync", "EventSync"}) ||
-         name == "cudaMemcpy" || name == "hipMemcpy" || name == "cuMemcpyDtoH_v2" || name == "hipMemcpyWithStream";
+         name == "cudaMemcpy" || name == "hipMemcpy" || name == "cuMemcpyDtoH_v2" || name == "hipMemcpyWithStream" ||
+         name == "aclrtMemcpy";
 }
 
 bool allocates(std::string_view name) {
-  return holds_any(name, {"Malloc", "cudaFree", "hipFree", "cuMem", "cudaHostAlloc", "hipHostAlloc", "HostRegister"});
+  return holds_any(name, {"Malloc", "cudaFree", "hipFree", "aclrtFree", "cuMemCreate", "cuMemMap", "cuMemUnmap",
+                          "cuMemRelease", "cuMemAlloc", "cuMemFree", "cudaHostAlloc", "hipHostAlloc", "HostRegister"});
 }
 
-// The innermost event of one thread at every moment.
-struct Piece {
-  int64_t start, end;
-  uint32_t event;
-};
+bool copies(std::string_view name) {
+  return holds_any(name, {"cudaMemcpy", "hipMemcpy", "cuMemcpy", "aclrtMemcpy", "xpuMemcpy"});
+}
+
+bool loads_code(std::string_view name) {
+  return holds_any(name, {"ModuleLoad", "LibraryLoad", "cuLinkComplete", "hiprtc", "nvrtc"});
+}
+
+bool launches_graph(std::string_view name) { return name.find("GraphLaunch") != std::string_view::npos; }
 
 class Reasons {
  public:
-  Reasons(const RankTrace& trace, const DeviceView& view)
-      : trace_(trace),
-        view_(view),
-        pieces_(trace.lanes.size()),
-        cause_(trace.names.size(), kNotAsked),
-        step_names_(step_names(trace)) {
-    find_innermost();
-  }
+  Reasons(const RankTrace& trace, const DeviceView& view) : trace_(trace), view_(view), pieces_(trace, view) {}
 
   IdleReasons run(const IntervalSet& idle) {
     IdleReasons out;
@@ -46,132 +46,163 @@ class Reasons {
       out.idle_ns += gap.end - gap.start;
       explain(gap);
     }
-    for (auto& [key, reason] : sums_) {
-      reason.cause = key.first;
-      if (key.second != kNoEvent) reason.name = trace_.names[key.second];
+    std::map<std::pair<IdleCause, std::string>, IdleReason> places;
+    for (auto& [key, sum] : sums_) {
+      IdleReason reason{key.first, key.second == kNoName ? "" : trace_.names[key.second], "", sum.ns, sum.gaps};
+      int64_t most = 0;
+      for (const auto& [where, amount] : sum.places) {
+        const std::string text = (reason.cause == IdleCause::kUnknown ? "before " : "") + trace_.names[where];
+        if (amount.ns > most) reason.where = text;
+        most = std::max(most, amount.ns);
+        IdleReason& place = places[{key.first, text}];
+        place.cause = key.first;
+        place.where = text;
+        place.ns += amount.ns;
+        place.gaps += amount.gaps;
+      }
+      if (reason.where == reason.name) reason.where.clear();
       out.reasons.push_back(std::move(reason));
     }
-    std::stable_sort(out.reasons.begin(), out.reasons.end(),
-                     [](const IdleReason& a, const IdleReason& b) { return a.ns > b.ns; });
+    for (auto& [key, place] : places) out.places.push_back(std::move(place));
+    for (std::vector<IdleReason>* list : {&out.reasons, &out.places}) {
+      std::stable_sort(list->begin(), list->end(),
+                       [](const IdleReason& a, const IdleReason& b) { return a.ns > b.ns; });
+    }
     return out;
   }
 
  private:
-  static constexpr uint8_t kNotAsked = UINT8_MAX;
-  static constexpr NameId kNoEvent = UINT32_MAX;
-  static constexpr uint16_t kNoLane = UINT16_MAX;
+  static constexpr NameId kNoName = UINT32_MAX;
 
-  void find_innermost() {
-    const Events& events = trace_.events;
-    std::vector<std::vector<uint32_t>> open(trace_.lanes.size());
-    std::vector<int64_t> done(trace_.lanes.size(), INT64_MIN);
-    // Adds the open events of a lane until `time`, innermost first.
-    const auto advance = [&](uint16_t lane, int64_t time) {
-      std::vector<uint32_t>& stack = open[lane];
-      while (!stack.empty() && done[lane] < time) {
-        const uint32_t event = stack.back();
-        const int64_t until = std::min(time, events.end(event));
-        if (until > done[lane]) {
-          pieces_[lane].push_back({done[lane], until, event});
-          done[lane] = until;
-        }
-        if (events.end(event) > time) break;
-        stack.pop_back();
-      }
-    };
-    for (size_t i = 0; i < events.size(); ++i) {
-      const Side side = trace_.side(i);
-      const bool host = side == Side::kOperator || side == Side::kLaunch || side == Side::kPython ||
-                        side == Side::kAnnotation || side == Side::kHost;
-      if (!host || events.dur[i] <= 0) continue;
-      const uint16_t lane = events.lane[i];
-      if (is_step(i)) step_lane_ = lane;
-      if (is_step(i)) continue;  // says nothing about what is done in it
-      advance(lane, events.ts[i]);
-      while (!open[lane].empty() && events.end(open[lane].back()) <= events.ts[i]) open[lane].pop_back();
-      done[lane] = std::max(done[lane], events.ts[i]);
-      open[lane].push_back(static_cast<uint32_t>(i));
-    }
-    for (size_t lane = 0; lane < open.size(); ++lane) advance(static_cast<uint16_t>(lane), INT64_MAX);
-  }
+  struct Amount {
+    int64_t ns = 0, gaps = 0;
+  };
+  struct Sum : Amount {
+    std::map<NameId, Amount> places;
+  };
 
-  bool is_step(size_t event) const { return step_names_[trace_.events.name[event]]; }
+  NameId name_of(uint32_t event) const { return event == kNoEvent ? kNoName : trace_.events.name[event]; }
 
   void explain(const Interval& gap) {
+    const Events& events = trace_.events;
     const auto next = std::partition_point(view_.devices.begin(), view_.devices.end(), [&](const DeviceEvent& device) {
-      return trace_.events.ts[device.event] < gap.end;
+      return events.ts[device.event] < gap.end;
     });
-    const bool ended_by_work = next != view_.devices.end() && trace_.events.ts[next->event] == gap.end;
-    if (!ended_by_work || view_.on_host) {
-      const uint16_t lane = ended_by_work ? trace_.events.lane[next->event] : step_lane_;
-      return explain_host(lane, gap);
-    }
-    if (next->launch == kNoLaunch) return explain_host(step_lane_, gap);
-    const int64_t launch = std::clamp(trace_.events.ts[next->launch], gap.start, gap.end);
-    const int64_t launched = std::clamp(trace_.events.end(next->launch), launch, gap.end);
-    if (launch > gap.start) explain_host(trace_.events.lane[next->launch], {gap.start, launch});
-    if (launched > launch) add(IdleCause::kHostWork, trace_.events.name[next->launch], launched - launch);
-    if (gap.end > launched) {
-      const bool latency = gap.end - trace_.events.end(next->launch) <= kLaunchLatency;
-      add(latency ? IdleCause::kLaunchLatency : IdleCause::kDependency, trace_.events.name[next->event],
-          gap.end - launched);
-    }
+    const bool ended_by_work = next != view_.devices.end() && events.ts[next->event] == gap.end;
+    if (!ended_by_work) return explain_host(kNoLane, gap);
+    if (view_.on_host) return explain_host(events.lane[next->event], gap);
+    if (next->launch == kNoLaunch) return explain_host(kNoLane, gap);
+    const uint16_t lane = events.lane[next->launch];
+    const int64_t launch_end = events.end(next->launch);
+    const int64_t launched = std::clamp(launch_end, gap.start, gap.end);
+    if (launched > gap.start) explain_host(lane, {gap.start, launched});
+    const int64_t left = gap.end - launched;
+    if (left <= 0) return;
+    const IdleCause cause =
+        launch_end <= gap.start
+            ? (left <= kQueuedGap ? IdleCause::kBetweenKernels : IdleCause::kDependency)
+            : (gap.end - launch_end <= kLaunchLatency ? IdleCause::kLaunchLatency : IdleCause::kDependency);
+    const bool graph = launches_graph(trace_.names[events.name[next->launch]]);
+    const HostPiece* meanwhile =
+        cause == IdleCause::kDependency && !graph ? pieces_.at(lane, launched + left / 2) : nullptr;
+    const NameId where = graph ? events.name[next->launch] : meanwhile == nullptr ? kNoName : name_of(meanwhile->event);
+    add(cause, events.name[next->event], where, left);
   }
 
-  // By the innermost events of the lane; where it has none, of the thread that runs the steps.
-  void explain_host(uint16_t lane, Interval gap) {
-    if (lane == kNoLane) return add(IdleCause::kUnknown, kNoEvent, gap.end - gap.start);
-    const std::vector<Piece>& pieces = pieces_[lane];
-    auto piece = std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.end <= gap.start; });
-    const auto uncovered = [&](int64_t until) {
+  // By the innermost events of the lane; where it has none, of the other lanes that give the device work.
+  void explain_host(uint16_t lane, const Interval& gap) {
+    std::vector<uint16_t> lanes;
+    if (lane != kNoLane) lanes.push_back(lane);
+    for (const uint16_t other : pieces_.work_lanes()) {
+      if (other != lane) lanes.push_back(other);
+    }
+    explain_by(lanes, 0, gap, kNoEvent);
+  }
+
+  // annotation: of an earlier lane that only an annotation covers then, or kNoEvent.
+  void explain_by(const std::vector<uint16_t>& lanes, size_t index, Interval gap, uint32_t annotation) {
+    if (index == lanes.size()) return explain_silence(lanes, gap, annotation);
+    const std::vector<HostPiece>& pieces = pieces_.of_lane(lanes[index]);
+    auto piece =
+        std::partition_point(pieces.begin(), pieces.end(), [&](const HostPiece& p) { return p.end <= gap.start; });
+    const auto uncovered = [&](int64_t until, uint32_t by) {
       if (until <= gap.start) return;
-      const uint16_t other = lane == step_lane_ ? kNoLane : step_lane_;
-      explain_host(other, {gap.start, until});
+      // A short pause between two events of the thread.
+      const bool within = piece != pieces.end() && (by != kNoEvent || piece != pieces.begin());
+      const int64_t pause_start = by != kNoEvent ? piece->start : within ? std::prev(piece)->end : 0;
+      const auto following = by != kNoEvent && within ? std::next(piece) : piece;
+      const int64_t pause_end = by != kNoEvent ? piece->end : within ? piece->start : 0;
+      const bool between = within && following != pieces.end() && pause_end - pause_start <= kShortPause &&
+                           (by == kNoEvent || trace_.events.end(by) > pause_end || trace_.events.ts[by] < pause_start);
+      if (between && trace_.side(following->event) != Side::kAnnotation) {
+        add(IdleCause::kHostWork, name_of(following->named), name_of(by != kNoEvent ? by : following->place),
+            until - gap.start);
+      } else {
+        explain_by(lanes, index + 1, {gap.start, until}, annotation != kNoEvent ? annotation : by);
+      }
+      gap.start = until;
     };
     for (; piece != pieces.end() && piece->start < gap.end; ++piece) {
-      uncovered(piece->start);
-      const int64_t from = std::max(gap.start, piece->start), to = std::min(gap.end, piece->end);
-      add(cause_of(piece->event), trace_.events.name[piece->event], to - from);
+      uncovered(piece->start, kNoEvent);
+      const int64_t to = std::min(gap.end, piece->end);
+      if (trace_.side(piece->event) == Side::kAnnotation && cause_of(*piece) == IdleCause::kAnnotation) {
+        uncovered(to, piece->event);
+        continue;
+      }
+      const IdleCause cause = cause_of(*piece);
+      // Many calls launch work, and the operator says which; a call that waits or allocates says it itself.
+      const uint32_t named = cause == IdleCause::kHostWork ? piece->named : piece->event;
+      add(cause, name_of(named), name_of(piece->place), to - gap.start);
       gap.start = to;
     }
-    uncovered(gap.end);
+    uncovered(gap.end, kNoEvent);
   }
 
-  IdleCause cause_of(uint32_t event) {
-    uint8_t& known = cause_[trace_.events.name[event]];
-    if (known == kNotAsked) {
-      const std::string& name = trace_.names[trace_.events.name[event]];
-      const Side side = trace_.side(event);
-      const IdleCause cause = synchronises(name)          ? IdleCause::kSynchronisation
-                              : side == Side::kPython     ? IdleCause::kPython
-                              : side == Side::kAnnotation ? IdleCause::kAnnotation
-                              : allocates(name)           ? IdleCause::kAllocation
-                                                          : IdleCause::kHostWork;
-      known = static_cast<uint8_t>(cause);
+  void explain_silence(const std::vector<uint16_t>& lanes, const Interval& gap, uint32_t annotation) {
+    if (annotation != kNoEvent) {
+      return add(IdleCause::kAnnotation, name_of(annotation), kNoName, gap.end - gap.start);
     }
-    return static_cast<IdleCause>(known);
+    const HostPiece* following = lanes.empty() ? nullptr : pieces_.after(lanes[0], gap.end);
+    add(IdleCause::kUnknown, kNoName, following == nullptr ? kNoName : name_of(following->named), gap.end - gap.start);
   }
 
-  void add(IdleCause cause, NameId name, int64_t ns) {
-    IdleReason& reason = sums_[{cause, name}];
-    reason.ns += ns;
-    ++reason.gaps;
+  IdleCause cause_of(const HostPiece& piece) const {
+    const std::string& name = trace_.names[trace_.events.name[piece.event]];
+    const Side side = trace_.side(piece.event);
+    const int64_t dur = trace_.events.dur[piece.event];
+    if (synchronises(name)) return IdleCause::kSynchronisation;
+    if (side == Side::kPython) return IdleCause::kPython;
+    if (side == Side::kAnnotation) return IdleCause::kAnnotation;
+    if (loads_code(name)) return IdleCause::kCodeLoading;
+    if (copies(name) && dur >= kLongCopyCall) return IdleCause::kHostCopy;
+    if (allocates(name)) return IdleCause::kAllocation;
+    // A graph is large, and its launch may take long.
+    if (side == Side::kLaunch && dur >= kLongLaunchCall && !launches_graph(name)) return IdleCause::kCodeLoading;
+    return IdleCause::kHostWork;
+  }
+
+  void add(IdleCause cause, NameId name, NameId where, int64_t ns) {
+    Sum& sum = sums_[{cause, name}];
+    sum.ns += ns;
+    ++sum.gaps;
+    if (where == kNoName) return;
+    Amount& place = sum.places[where];
+    place.ns += ns;
+    ++place.gaps;
   }
 
   const RankTrace& trace_;
   const DeviceView& view_;
-  std::vector<std::vector<Piece>> pieces_;  // by lane, in order of time
-  std::vector<uint8_t> cause_;              // by name
-  const std::vector<bool> step_names_;
-  uint16_t step_lane_ = kNoLane;
-  std::map<std::pair<IdleCause, NameId>, IdleReason> sums_;
+  const HostPieces pieces_;
+  std::map<std::pair<IdleCause, NameId>, Sum> sums_;
 };
 
 }  // namespace
 
 std::string_view idle_cause_name(IdleCause cause) {
-  constexpr std::string_view kNames[] = {"host_work",  "python",         "synchronisation", "allocation",
-                                         "annotation", "launch_latency", "dependency",      "unknown"};
+  constexpr std::string_view kNames[] = {"host_work",       "python",       "synchronisation", "allocation",
+                                         "host_copy",       "code_loading", "annotation",      "launch_latency",
+                                         "between_kernels", "dependency",   "unknown"};
   return kNames[static_cast<size_t>(cause)];
 }
 

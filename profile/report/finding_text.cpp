@@ -13,21 +13,27 @@ using core::cat;
 std::string_view idle_sentence(IdleCause cause) {
   switch (cause) {
     case IdleCause::kHostWork:
-      return "the device is idle while the host prepares and launches work (launch-bound)";
+      return "the device waits for the host, which prepares and launches work (launch-bound)";
     case IdleCause::kPython:
-      return "the device is idle while the host runs Python";
+      return "the device waits for the host, which runs Python";
     case IdleCause::kSynchronisation:
-      return "the device is idle after the host has waited for it and launches nothing yet";
+      return "the host is in a call that waits for the device, and launches nothing";
     case IdleCause::kAllocation:
-      return "the device is idle while the host allocates or frees memory";
+      return "the device waits for the host, which allocates or frees device memory";
+    case IdleCause::kHostCopy:
+      return "the device waits for the host, which is in a copy call that does not return at once";
+    case IdleCause::kCodeLoading:
+      return "the device waits for the host, which loads or compiles the code of a kernel";
     case IdleCause::kAnnotation:
-      return "the device is idle in a phase of the host of which only the annotation is known";
+      return "the trace holds only an annotation of what the host does";
     case IdleCause::kLaunchLatency:
-      return "kernels are launched, and start later (launch latency)";
+      return "kernels start later than they are launched (launch latency)";
+    case IdleCause::kBetweenKernels:
+      return "short gaps between kernels that are queued already";
     case IdleCause::kDependency:
-      return "kernels are launched, and wait for another stream or an event";
+      return "kernels are launched and do not start: they wait for an event, another stream or an earlier graph node";
     case IdleCause::kUnknown:
-      return "the device is idle, and the trace holds nothing that the host does meanwhile";
+      return "the trace does not say what the host does";
   }
   MS_CHECK(false, "cause ", static_cast<int>(cause));
 }
@@ -36,17 +42,19 @@ bool on_cpu(const Results& results) {
   return std::any_of(results.views.begin(), results.views.end(), [](const DeviceView& view) { return view.on_host; });
 }
 
-// Without a device what is idle is a thread that computes nothing.
+// Without a device, a thread that computes nothing is idle.
 std::string_view idle_sentence_on_cpu(IdleCause cause) {
   switch (cause) {
     case IdleCause::kHostWork:
-      return "no operator computes while others are called, or hand work to the communicator";
+      return "no operator computes: short operators are called, or work is handed to the communicator";
     case IdleCause::kPython:
       return "no operator computes while Python runs";
+    case IdleCause::kAllocation:
+      return "no operator computes while memory is allocated or freed";
     case IdleCause::kAnnotation:
-      return "no operator computes in a phase of which only the annotation is known";
+      return "no operator computes, and the trace holds only an annotation of this time";
     case IdleCause::kUnknown:
-      return "no operator computes, and the trace holds nothing else that happens";
+      return "no operator computes, and the trace does not say why";
     default:
       return "no operator computes";
   }
@@ -55,28 +63,49 @@ std::string_view idle_sentence_on_cpu(IdleCause cause) {
 std::string_view idle_remedy(IdleCause cause, bool cpu) {
   switch (cause) {
     case IdleCause::kHostWork:
-      if (cpu) return "larger batches and fewer, fused operators (torch.compile) if operators are short";
-      return "capture the step in a CUDA graph or compile it (torch.compile) if shapes repeat; else larger batches and "
-             "fewer, fused operators";
+      if (cpu) return "if operators are short: larger batches, or fewer, fused operators (torch.compile)";
+      return "if shapes repeat, capture the step in a CUDA graph (torch.compile mode=\"reduce-overhead\"); else use "
+             "larger "
+             "batches or fewer, fused operators";
     case IdleCause::kPython:
-      return "move this code off the step (another thread, every N steps), or compile the step if it is model code";
+      return "if it is model code, compile it (torch.compile); if it prepares inputs, move it to loader workers; if it "
+             "logs, do it every N steps";
     case IdleCause::kSynchronisation:
-      return "read values back less often (.item(), .cpu(), nonzero), or a step later, if the next launch does not "
-             "depend on them";
+      return "if the next launch does not depend on the value, read it later or less often (.item(), .cpu(), nonzero, "
+             "synchronize)";
     case IdleCause::kAllocation:
-      return "keep memory between steps (no empty_cache; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True) if it "
-             "happens in every step; in the first steps it is warm-up";
+      return "if it happens in every step, keep memory between steps (no empty_cache; "
+             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); in the first steps it is warm-up";
+    case IdleCause::kHostCopy:
+      return "if it copies inputs to the device, pin their memory and copy with non_blocking=True; if it reads results "
+             "back, do it less often";
+    case IdleCause::kCodeLoading:
+      return "if it happens in the first steps only, profile after more warm-up steps; else keep compiled kernels "
+             "(fixed shapes, compile caches, CUDA_MODULE_LOADING=EAGER)";
     case IdleCause::kAnnotation:
-      return "record operators and Python frames too (activities=[CPU, CUDA], with_stack=True) to see inside";
+      return "to see inside, record operators and Python frames (activities=[CPU, CUDA], with_stack=True)";
     case IdleCause::kLaunchLatency:
-      return "if kernels are short, a CUDA graph launches many at once; else run fewer, fused kernels";
+      return "if kernels are short, launch many at once with a CUDA graph, or run fewer, fused kernels";
+    case IdleCause::kBetweenKernels:
+      return "if kernels are short, run fewer, fused kernels (torch.compile), or larger batches";
     case IdleCause::kDependency:
-      return "look at what the other stream does then: start it earlier, or split it so that it overlaps";
+      return "look in a timeline at what ends just before these kernels start; start that earlier, or split it so that "
+             "it "
+             "overlaps";
     case IdleCause::kUnknown:
-      if (cpu) return "record Python frames too (with_stack=True)";
-      return "record the host too (activities=[CPU, CUDA], with_stack=True)";
+      if (cpu) return "to see it, record Python frames (with_stack=True)";
+      return "to see it, record the host with Python frames (activities=[CPU, CUDA], with_stack=True)";
   }
   MS_CHECK(false, "cause ", static_cast<int>(cause));
+}
+
+// Finding::where of unknown time has its own word: "before aten::add".
+std::string place(const Finding& f) {
+  if (f.where.empty()) return {};
+  const std::string_view word = f.cause == IdleCause::kUnknown      ? ""
+                                : f.cause == IdleCause::kDependency ? "during "
+                                                                    : "in ";
+  return cat("; most ", word, shorten(readable_name(f.where), 60));
 }
 
 }  // namespace
@@ -101,7 +130,8 @@ std::string sentence(const Finding& f, const Results& results) {
     case FindingKind::kExposedMemory:
       return cat("copies that nothing hides", most, mostly);
     case FindingKind::kIdle:
-      return cat("idle: ", on_cpu(results) ? idle_sentence_on_cpu(f.cause) : idle_sentence(f.cause), most, mostly);
+      return cat("idle: ", on_cpu(results) ? idle_sentence_on_cpu(f.cause) : idle_sentence(f.cause), most, mostly,
+                 place(f));
     case FindingKind::kWaiting: {
       const auto& by_rank = results.at<CrossRank>().by_rank;
       const auto waits = by_rank.find(f.worst_rank);

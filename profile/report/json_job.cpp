@@ -215,6 +215,9 @@ void write_findings(JsonWriter& json, const Results& results) {
     json.key("remedy").value(remedy(finding, results));
     json.key("detail");
     finding.detail.empty() ? json.null() : json.value(finding.detail);
+    json.key("where");
+    finding.where.empty() ? json.null() : json.value(finding.where);
+    json.key("text").value(sentence(finding, results));
     json.end_object();
   }
   json.end_array();

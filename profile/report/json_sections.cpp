@@ -359,8 +359,22 @@ void write_idle_causes(JsonWriter& json, const RankTrace&, const RankResults& ra
     json.key("cause").value(idle_cause_name(reason.cause));
     json.key("name");
     reason.name.empty() ? json.null() : json.value(reason.name);
+    json.key("where");
+    reason.where.empty() ? json.null() : json.value(reason.where);
     json.key("idle_us").us(reason.ns);
     json.key("gaps").value(reason.gaps);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("top_places").begin_array();
+  n = 0;
+  for (const IdleReason& place : idle.places) {
+    if (top > 0 && n++ == top) break;
+    json.begin_object();
+    json.key("cause").value(idle_cause_name(place.cause));
+    json.key("where").value(place.where);
+    json.key("idle_us").us(place.ns);
+    json.key("gaps").value(place.gaps);
     json.end_object();
   }
   json.end_array();

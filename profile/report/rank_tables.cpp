@@ -252,7 +252,8 @@ DataTable idle_causes_table(const Store&, const Results& results, int64_t top) {
                    {"name", Unit::kText},
                    {"idle", Unit::kTime},
                    {"idle", Unit::kShare},
-                   {"gaps"}});
+                   {"gaps"},
+                   {"mostly in", Unit::kText}});
   for (const RankResults& rank : results.ranks) {
     const IdleReasons& idle = rank.at<IdleReasons>();
     std::map<std::string_view, std::vector<const IdleReason*>> by_cause;
@@ -268,12 +269,14 @@ DataTable idle_causes_table(const Store&, const Results& results, int64_t top) {
       const std::vector<const IdleReason*>& reasons = by_cause.at(cause);
       int64_t gaps = 0;
       for (const IdleReason* reason : reasons) gaps += reason->gaps;
-      table.add(
-          {int64_t{rank.rank}, std::string(cause), std::string("all"), Ns{-sum}, Share{-sum, idle.idle_ns}, gaps});
+      const auto place = std::find_if(idle.places.begin(), idle.places.end(),
+                                      [&](const IdleReason& p) { return idle_cause_name(p.cause) == cause; });
+      table.add({int64_t{rank.rank}, std::string(cause), std::string("all"), Ns{-sum}, Share{-sum, idle.idle_ns}, gaps,
+                 place == idle.places.end() ? std::string() : place->where});
       for (size_t i = 0; i < limit(reasons.size(), top); ++i) {
         if (reasons[i]->name.empty()) continue;
         table.add({int64_t{rank.rank}, std::string(cause), reasons[i]->name, Ns{reasons[i]->ns},
-                   Share{reasons[i]->ns, idle.idle_ns}, reasons[i]->gaps});
+                   Share{reasons[i]->ns, idle.idle_ns}, reasons[i]->gaps, reasons[i]->where});
       }
     }
   }
