@@ -313,10 +313,16 @@ std::vector<ckpt::WrittenTensor> recorded_hashes(const std::string& path) {
 std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
   std::string layers;
   for (const int64_t layer : options.extras.noop_layers) layers += cat(layer, ",");
+  const auto joined = [](const std::vector<std::string>& rules) {
+    std::string text = cat(rules.size(), ":");
+    for (const std::string& rule : rules) text += cat(rule, '\n');
+    return text;
+  };
   return cat(format_name(report.from), " to ", format_name(report.to), " of ", identity_of(options.load_dir), " ",
              identity_of(options.hf_cfg_dir), " ", identity_of(options.name_map), " ", identity_of(options.lora), " ",
              options.true_vocab_size, " ", layers, " ", options.extras.dualpipev, " ", options.claims.model_type_hf,
-             " ", options.drop_optimizer, " ", options.q8_0);
+             " ", options.drop_optimizer, " ", options.q8_0, " ", options.as_named, " ", joined(options.names.rename),
+             joined(options.names.include), joined(options.names.exclude));
 }
 
 }  // namespace
@@ -345,7 +351,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
                 {.options = options, .family = named, .extras = to_tree ? PipelineExtras() : options.extras},
                 report.decisions);
   if (!source->info().has_model) {
-    convert_named(std::move(source), options, report);
+    convert_named(std::move(source), options, job_of(asked, report), report);
     return report;
   }
   source = with_names(std::move(source), options.names, report.decisions);

@@ -151,15 +151,12 @@ bool reads_as_named(Format format, const std::string& path, const std::string& h
   return hf_cfg_dir.empty() && !has_known_family(path);
 }
 
-void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, ConvertReport& report) {
+void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, const std::string& job,
+                   ConvertReport& report) {
   const FormatRow& to = format_row(report.to);
   if (!takes_any_names(report.to) && fs::exists(fs::path(options.load_dir) / "adapter_config.json")) {
     throw Error(ErrorCode::kInvalidArgument,
                 cat(options.load_dir, ": a LoRA adapter; --lora merges it into the model that --load-dir names"));
-  }
-  if (options.resume) {
-    throw Error(ErrorCode::kUnsupported,
-                "--resume continues conversions by a family; by the source's own names they begin anew: leave it out");
   }
   if (!takes_any_names(report.to)) ckpt::require_model(source->info(), to.noun);
   if (options.optimizer.any()) ckpt::require_model(source->info(), "a setting of the optimizer (--lr, ..)");
@@ -175,7 +172,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   asked.with_optimizer = takes_optimizer(*source, options, report);
   asked.stem = weight_stem_of(options.load_dir);
   asked.copy_from = options.hf_cfg_dir.empty() ? small_files_of(options.load_dir) : options.hf_cfg_dir;
-  asked.write_path = options.write_path;
+  asked.writing = {options.write_path, job, options.resume};
   NamedTarget target = make_named_target(*source, asked, report.decisions);
   say_what_is_carried(*source, target.shards, report);
   if (options.dtype) {
@@ -193,6 +190,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   ckpt::HashingSink sink(*target.sink);
   const ckpt::ExecuteReport done = ckpt::execute(*source, sink, source->info(), target.shards, options.execute);
   report.path = done.path.string();
+  report.kept_bytes = done.kept_bytes;
   report.seconds = done.seconds;
   report.written = sink.tensors();
   if (options.prove) report.proof = prove_result(*source, options, report);

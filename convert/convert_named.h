@@ -24,9 +24,9 @@ bool reads_as_named(Format format, const std::string& path, const std::string& h
                     const Family* family);
 
 // Writes a source without a family (ckpt::CheckpointInfo::has_model is false) as report.to says, with options' rules
-// for names, element type and shard size. Fills the report. Throws kUnsupported for formats that depend on the model,
-// naming
-// --name-map and --hf-cfg-dir; and as make_named_target and ckpt::execute.
-void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, ConvertReport& report);
+// for names, element type and shard size. Fills the report. job: as WriteOptions. Throws kUnsupported for formats that
+// depend on the model, naming --name-map and --hf-cfg-dir; and as make_named_target and ckpt::execute.
+void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, const std::string& job,
+                   ConvertReport& report);
 
 }  // namespace ms::convert

@@ -1,20 +1,16 @@
 #include "convert/named_sink.h"
 
-#include <algorithm>
 #include <atomic>
 #include <deque>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
+#include <utility>
 
+#include "convert/hf_split.h"
 #include "convert/huggingface_config.h"
 #include "convert/safetensors.h"
 #include "convert/torch/torch_writer.h"
 #include "core/error.h"
-#include "core/io/file.h"
-#include "core/io/placed_file.h"
-#include "core/io/result_folder.h"
 
 namespace ms::convert {
 namespace {
@@ -25,14 +21,14 @@ using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
 
-std::string five_digits(size_t number) {
-  const std::string digits = std::to_string(number);
-  return std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits;
-}
+int64_t bytes_of(const NamedOutput& output) { return core::num_elements(output.shape) * core::size_of(output.dtype); }
 
 class NamedSink final : public ckpt::Sink {
  public:
-  explicit NamedSink(NamedSinkOptions options) : options_(std::move(options)) {
+  explicit NamedSink(NamedSinkOptions options)
+      : options_(std::move(options)),
+        kind_{options_.stem.c_str(), options_.torch ? ".bin" : ".safetensors"},
+        result_(options_.folder, options_.writing) {
     if (options_.max_shard_size_bytes < 1) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--max-shard-size ", options_.max_shard_size_bytes, ": must be positive"));
@@ -42,6 +38,10 @@ class NamedSink final : public ckpt::Sink {
 
   void begin(const ckpt::CheckpointInfo& info, const ckpt::ShardTable& targets) override;
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override;
+  bool keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) override;
+  int64_t page_offset(int32_t target, int64_t first) override {
+    return offset_of(target, first) % core::kDirectAlignment;
+  }
   int32_t file_of(int32_t target) const override {
     return static_cast<int32_t>(places_[static_cast<size_t>(target)].file);
   }
@@ -50,14 +50,10 @@ class NamedSink final : public ckpt::Sink {
  private:
   struct File {
     std::string name;
-    std::vector<size_t> outputs;  // indices
-    int64_t data_bytes = 0;
+    std::vector<size_t> outputs;          // indices
     std::string preamble;                 // safetensors
     std::unique_ptr<TorchWriter> writer;  // torch
-    int64_t size_bytes = 0;
-    std::once_flag begun;  // with the first write, so that few are open at a time
-    std::unique_ptr<core::PlacedFile> placed;
-    std::atomic<int64_t> remaining{0};  // elements; with the last one the file is durable and closed
+    std::atomic<int64_t> remaining{0};    // elements; with the last one the file is finished
   };
   // Of a target: its file, and there its storage, or the byte where its data begin.
   struct Place {
@@ -65,26 +61,22 @@ class NamedSink final : public ckpt::Sink {
     int64_t offset_bytes = 0, item = 1;
   };
 
-  std::string ending() const { return options_.torch ? ".bin" : ".safetensors"; }
-  std::string index_name() const { return cat(options_.stem, ending(), ".index.json"); }
-  File& open(size_t number);
-  TorchWriter::Output put(File& file) {
-    return [&file](std::span<const std::byte> bytes, int64_t at) { file.placed->write(bytes, at); };
-  }
-  void finish(File& file);
-  int64_t elements_of(const File& file) const {
-    int64_t elements = 0;
-    for (const size_t o : file.outputs) elements += core::num_elements(options_.outputs[o].shape);
-    return elements;
-  }
   void refuse_what_is_there() const;
   void deal_outputs();
   std::string torch_pickle(const File& file) const;
+  // Lays a file out; the places of its outputs, by their index.
+  PlacedResult::FileSpec lay_out(size_t index, std::vector<Place>& of_output);
+  TorchWriter::Output put(size_t file) {
+    return [this, file](std::span<const std::byte> bytes, int64_t at) { result_.write(file, bytes, at); };
+  }
+  void open_file(size_t index, core::PlacedFile& placed);
+  int64_t offset_of(int32_t target, int64_t first) const;  // in the file
+  void part_done(size_t file, int64_t count);
   json index() const;
 
   NamedSinkOptions options_;
-  core::WritePath write_path_ = core::WritePath::kBuffered;
-  std::unique_ptr<core::ResultFolder> result_;
+  HfFiles kind_;  // of a folder of a model; points into options_
+  PlacedResult result_;
   std::deque<File> files_;
   std::vector<Place> places_;  // of the targets
 };
@@ -96,45 +88,22 @@ void NamedSink::refuse_what_is_there() const {
   }
   for (const auto& entry : fs::directory_iterator(options_.folder)) {
     const std::string name = entry.path().filename().string();
-    const bool taken =
-        options_.single.empty()
-            ? name.starts_with(options_.stem) && (name.ends_with(ending()) || name.ends_with(ending() + ".index.json"))
-            : name == options_.single;
-    if (!taken) continue;
+    const bool is_weights =
+        name.starts_with(kind_.stem) && (name.ends_with(kind_.extension) || name.ends_with(hf_index_name(kind_)));
+    if (options_.single.empty() ? !is_weights : name != options_.single) continue;
     throw Error(ErrorCode::kInvalidArgument,
                 cat(options_.folder.string(), " holds a model already (", name, "); give a new folder"));
   }
 }
 
-// As huggingface_hub splits (serialization/_base.py): greedily, in order; a tensor above the limit goes into a file of
-// its own, which does not close the one being filled.
 void NamedSink::deal_outputs() {
-  const int64_t limit = options_.single.empty() ? options_.max_shard_size_bytes : INT64_MAX;
-  std::optional<size_t> current;
-  const auto add = [&](size_t file, size_t output, int64_t bytes) {
-    files_[file].outputs.push_back(output);
-    files_[file].data_bytes += bytes;
-  };
-  for (size_t o = 0; o < options_.outputs.size(); ++o) {
-    const NamedOutput& output = options_.outputs[o];
-    const int64_t bytes = core::num_elements(output.shape) * core::size_of(output.dtype);
-    if (bytes > limit) {
-      files_.emplace_back();
-      add(files_.size() - 1, o, bytes);
-      continue;
-    }
-    if (!current || files_[*current].data_bytes > limit - bytes) {
-      files_.emplace_back();
-      current = files_.size() - 1;
-    }
-    add(*current, o, bytes);
-  }
-  for (size_t f = 0; f < files_.size(); ++f) {
-    files_[f].name = !options_.single.empty() ? options_.single
-                     : files_.size() == 1
-                         ? options_.stem + ending()
-                         : cat(options_.stem, "-", five_digits(f + 1), "-of-", five_digits(files_.size()), ending());
-  }
+  std::vector<int64_t> sizes;
+  for (const NamedOutput& output : options_.outputs) sizes.push_back(bytes_of(output));
+  HfSplit split = split_by_size(sizes, options_.single.empty() ? options_.max_shard_size_bytes : INT64_MAX, kind_);
+  if (split.files.empty()) split.files.push_back(cat(kind_.stem, kind_.extension));  // no tensor at all
+  if (!options_.single.empty()) split.files = {options_.single};
+  for (std::string& name : split.files) files_.emplace_back().name = std::move(name);
+  for (size_t o = 0; o < split.file_of.size(); ++o) files_[split.file_of[o]].outputs.push_back(o);
 }
 
 // A dictionary of tensors, each with a storage of its own.
@@ -153,36 +122,40 @@ std::string NamedSink::torch_pickle(const File& file) const {
   });
 }
 
+PlacedResult::FileSpec NamedSink::lay_out(size_t index, std::vector<Place>& of_output) {
+  File& file = files_[index];
+  std::vector<int64_t> storages;
+  std::vector<SafetensorsEntry> entries;
+  for (size_t i = 0; i < file.outputs.size(); ++i) {
+    const NamedOutput& output = options_.outputs[file.outputs[i]];
+    of_output[file.outputs[i]] = {index, i, 0, core::size_of(output.dtype)};
+    storages.push_back(bytes_of(output));
+    entries.push_back({output.key, from_core_dtype(output.dtype), {output.shape.begin(), output.shape.end()}});
+    file.remaining += core::num_elements(output.shape);
+  }
+  PlacedResult::FileSpec spec{.path = file.name, .parts = file.remaining > 0 ? 1 : 0};
+  if (options_.torch) {
+    file.writer = std::make_unique<TorchWriter>(torch_pickle(file), storages);
+    spec.size_bytes = file.writer->size_bytes();
+    return spec;
+  }
+  SafetensorsPreamble preamble = make_safetensors_preamble(entries, {{"format", "pt"}});
+  for (size_t i = 0; i < file.outputs.size(); ++i) {
+    of_output[file.outputs[i]].offset_bytes = static_cast<int64_t>(preamble.data_offsets[i]);
+  }
+  file.preamble = std::move(preamble.bytes);
+  spec.size_bytes = static_cast<int64_t>(preamble.file_size_bytes);
+  return spec;
+}
+
 void NamedSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targets) {
   deal_outputs();
   std::vector<Place> of_output(options_.outputs.size());
-  int64_t total_bytes = 0;
-  for (size_t f = 0; f < files_.size(); ++f) {
-    File& file = files_[f];
-    std::vector<int64_t> storages;
-    std::vector<SafetensorsEntry> entries;
-    for (size_t i = 0; i < file.outputs.size(); ++i) {
-      const NamedOutput& output = options_.outputs[file.outputs[i]];
-      const int64_t count = core::num_elements(output.shape), item = core::size_of(output.dtype);
-      of_output[file.outputs[i]] = {f, i, 0, item};
-      storages.push_back(count * item);
-      entries.push_back({output.key, from_core_dtype(output.dtype), {output.shape.begin(), output.shape.end()}});
-    }
-    if (options_.torch) {
-      file.writer = std::make_unique<TorchWriter>(torch_pickle(file), storages);
-      file.size_bytes = file.writer->size_bytes();
-    } else {
-      SafetensorsPreamble preamble = make_safetensors_preamble(entries, {{"format", "pt"}});
-      for (size_t i = 0; i < file.outputs.size(); ++i) {
-        of_output[file.outputs[i]].offset_bytes = static_cast<int64_t>(preamble.data_offsets[i]);
-      }
-      file.preamble = std::move(preamble.bytes);
-      file.size_bytes = static_cast<int64_t>(preamble.file_size_bytes);
-    }
-    file.remaining = elements_of(file);
-    total_bytes += file.size_bytes;
-  }
+  std::vector<PlacedResult::FileSpec> specs;
+  for (size_t f = 0; f < files_.size(); ++f) specs.push_back(lay_out(f, of_output));
   size_t target = 0;
+  LayoutHash layout;
+  layout.add(targets);
   for (size_t o = 0; o < options_.outputs.size(); ++o) {
     const NamedOutput& output = options_.outputs[o];
     if (core::num_elements(output.shape) == 0) continue;
@@ -190,54 +163,66 @@ void NamedSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targe
                  targets.dtype_of(target) == output.dtype && targets.extents(target) == output.shape,
              "target ", target, " is not ", output.key);
     places_.push_back(of_output[o]);
+    layout.add(static_cast<int64_t>(of_output[o].file));
+    layout.add(offset_of(static_cast<int32_t>(target), 0));
     ++target;
   }
   MS_CHECK(target == targets.size(), "more targets than outputs");
-  result_ = std::make_unique<core::ResultFolder>(options_.folder);
+  result_.opened = [this](size_t index, core::PlacedFile& placed) { open_file(index, placed); };
+  result_.begin(std::move(specs), std::move(layout));
   refuse_what_is_there();  // another process may have made one before this one had the lock
-  const std::string place = result_->staged().string();
-  if (const int64_t room = core::available_bytes(place); room < total_bytes) {
-    throw Error(ErrorCode::kIo, cat(options_.folder.string(), ": the result takes ", total_bytes, " bytes, but only ",
-                                    room, " are free there. Make room or save elsewhere."));
-  }
-  write_path_ = core::choose_write_path(place, options_.write_path).path;
 }
 
-NamedSink::File& NamedSink::open(size_t number) {
-  File& file = files_[number];
-  std::call_once(file.begun, [&] {
-    file.placed =
-        std::make_unique<core::PlacedFile>((result_->staged() / file.name).string(), file.size_bytes, write_path_);
-    if (!file.writer) file.placed->write(std::as_bytes(std::span(file.preamble)), 0);
-  });
-  return file;
+void NamedSink::open_file(size_t index, core::PlacedFile& placed) {
+  File& file = files_[index];
+  if (!file.writer) return placed.write(std::as_bytes(std::span(file.preamble)), 0);
+  if (file.remaining > 0) return;
+  // No write comes.
+  file.writer->finish([&](std::span<const std::byte> bytes, int64_t at) { placed.write(bytes, at); });
 }
 
-void NamedSink::finish(File& file) {
-  if (file.writer) file.writer->finish(put(file));
-  file.placed->finish();
-  file.placed.reset();
+int64_t NamedSink::offset_of(int32_t target, int64_t first) const {
+  const Place& place = places_[static_cast<size_t>(target)];
+  const File& file = files_[place.file];
+  return file.writer ? file.writer->place_of(place.storage, first * place.item)
+                     : place.offset_bytes + first * place.item;
 }
 
 void NamedSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
   const Place& place = places_[static_cast<size_t>(target)];
-  File& file = open(place.file);
   const std::span bytes(data, static_cast<size_t>(count * place.item));
-  if (file.writer) {
-    file.writer->write(put(file), place.storage, first * place.item, bytes);
+  if (TorchWriter* const writer = files_[place.file].writer.get()) {
+    writer->write(put(place.file), place.storage, first * place.item, bytes);
   } else {
-    file.placed->write(bytes, place.offset_bytes + first * place.item);
+    result_.write(place.file, bytes, offset_of(target, first));
   }
-  if (file.remaining.fetch_sub(count) == count) finish(file);
+  part_done(place.file, count);
+}
+
+bool NamedSink::keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) {
+  const Place& place = places_[static_cast<size_t>(target)];
+  const std::span bytes(scratch, static_cast<size_t>(count * place.item));
+  if (!result_.keep(place.file, bytes, offset_of(target, first))) return false;
+  if (TorchWriter* const writer = files_[place.file].writer.get()) {
+    writer->keep(place.storage, first * place.item, bytes);
+  }
+  part_done(place.file, count);
+  return true;
+}
+
+void NamedSink::part_done(size_t file, int64_t count) {
+  if (files_[file].remaining.fetch_sub(count) != count) return;
+  if (files_[file].writer) files_[file].writer->finish(put(file));
+  result_.done(file, 1);
 }
 
 json NamedSink::index() const {
   int64_t bytes = 0, elements = 0;
   json weight_map = json::object();
   for (const File& file : files_) {
-    bytes += file.data_bytes;
     for (const size_t o : file.outputs) {
       weight_map[options_.outputs[o].key] = file.name;
+      bytes += bytes_of(options_.outputs[o]);
       elements += core::num_elements(options_.outputs[o].shape);
     }
   }
@@ -245,17 +230,13 @@ json NamedSink::index() const {
 }
 
 fs::path NamedSink::commit() {
-  for (size_t f = 0; f < files_.size(); ++f) {
-    MS_CHECK(files_[f].remaining == 0, files_[f].name, " was not written whole");
-    if (elements_of(files_[f]) == 0) finish(open(f));  // no write came
+  for (const auto& [name, text] : options_.texts) result_.write_text(name, text);
+  std::string last = files_.front().name;  // what makes the folder a model comes last
+  if (files_.size() > 1) {
+    last = hf_index_name(kind_);
+    result_.write_text(last, hf_json_text(index()));
   }
-  const auto write_text = [&](const std::string& name, const std::string& text) {
-    core::write_text_atomically((result_->staged() / name).string(), text);
-  };
-  for (const auto& [name, text] : options_.texts) write_text(name, text);
-  const bool several = files_.size() > 1;
-  if (several) write_text(index_name(), hf_json_text(index()));
-  result_->publish({several ? index_name() : files_.front().name});  // what makes the folder a model comes last
+  result_.commit({last});
   return options_.single.empty() ? options_.folder : options_.folder / options_.single;
 }
 

@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/sink.h"
-#include "core/io/bulk_writer.h"
+#include "convert/placed_result.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {
@@ -33,11 +32,11 @@ struct NamedSinkOptions {
   int64_t max_shard_size_bytes = 5'000'000'000;
   std::vector<std::pair<std::string, std::string>> texts;  // small files, by name
   std::vector<NamedOutput> outputs;                        // of all files, in their order
-  std::optional<core::WritePath> write_path;               // none: the fastest that works there
+  WriteOptions writing;
 };
 
 // Takes as targets the whole of each output that has elements, in this order. commit() returns the folder, or the
-// single file. Throws kInvalidArgument if the folder holds a model of this kind already.
+// single file. Throws kInvalidArgument if the folder holds a model of this kind already; begin() as PlacedResult::begin.
 std::unique_ptr<ckpt::Sink> make_named_sink(NamedSinkOptions options);
 
 }  // namespace ms::convert

@@ -164,7 +164,7 @@ NamedTarget files_target(const std::vector<NamedOutput>& outputs, const NamedTar
     sink.max_shard_size_bytes = options.max_shard_size_bytes;
     sink.texts = texts_of(options);
   }
-  sink.write_path = options.write_path;
+  sink.writing = options.writing;
   sink.outputs = outputs;
   NamedTarget target;
   for (const NamedOutput& output : outputs) {
@@ -223,7 +223,7 @@ NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTarge
     decisions.push_back("the optimizer's settings (param_groups) are not written: the loading program gives its own");
   }
   sink.root = options.save_dir;
-  sink.writing.write_path = options.write_path;
+  sink.writing = options.writing;
   sink.files = layout.take_files();
   for (auto& [name, text] : texts_of(options)) {
     sink.texts.emplace_back(name, [text = std::move(text)] { return text; });

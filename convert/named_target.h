@@ -10,7 +10,7 @@
 
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
-#include "core/io/bulk_writer.h"
+#include "convert/placed_result.h"
 
 namespace ms::convert {
 
@@ -25,8 +25,8 @@ struct NamedTargetOptions {
   std::optional<core::DType> dtype;              // of parameters in fp32, bf16 or fp16; others keep theirs
   bool with_optimizer = false;                   // kDcp
   std::string stem;                              // of the folder's files: "adapter_model"; empty: model, pytorch_model
-  std::string copy_from;                      // folder whose config.json, tokenizer and the like go along; empty: none
-  std::optional<core::WritePath> write_path;  // none: the fastest that works there
+  std::string copy_from;  // folder whose config.json, tokenizer and the like go along; empty: none
+  WriteOptions writing;
 };
 
 struct NamedTarget {

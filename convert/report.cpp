@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
+#include "core/io/result_folder.h"
 
 namespace ms::convert {
 
@@ -24,7 +25,7 @@ std::string report_path(const std::string& save_dir) {
   if (!folder.has_filename()) {
     throw core::Error(core::ErrorCode::kInvalidArgument, cat("--save-dir ", save_dir, ": has no folder above it"));
   }
-  return folder.string() + ".msckpt_report.json";
+  return folder.string() + core::kReportSuffix;
 }
 
 json report_json(const ConvertReport& report, const ConvertOptions& options) {
@@ -58,7 +59,10 @@ json report_json(const ConvertReport& report, const ConvertOptions& options) {
 std::string keep_report(const ConvertReport& report, const ConvertOptions& options) {
   const std::string path = report_path(options.save_dir);
   const json document = report_json(report, options);
-  core::write_text_atomically(path, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  const core::ResultFolder staging(path);  // so that what a kill leaves is found by the next attempt, and by msckpt gc
+  const std::string staged = (staging.staged() / "report").string();
+  core::write_text_atomically(staged, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  core::rename_durably(staged, path);
   return path;
 }
 

@@ -210,7 +210,7 @@ void ResultFolder::publish_entries(const std::vector<std::string>& last) {
 std::vector<fs::path> abandoned_results(const fs::path& folder) {
   const fs::path place = place_of(folder);
   std::vector<fs::path> found;
-  for (const fs::path& staging : {sibling_of(place), inside_of(place)}) {
+  for (const fs::path& staging : {sibling_of(place), inside_of(place), sibling_of(place.string() + kReportSuffix)}) {
     if (is_folder(staging) && lock_of_dead(staging) != nullptr) found.push_back(staging);
   }
   return found;

@@ -20,6 +20,10 @@
 
 namespace ms::core {
 
+// Of the file beside a result that says how it was made (convert/report.h); itself written by way of a staging
+// directory.
+inline constexpr const char* kReportSuffix = ".msckpt_report.json";
+
 class ResultFolder {
  public:
   // Takes the lock and makes the staging directory; the folder's parent is made if absent. What a dead attempt left is
@@ -52,7 +56,8 @@ class ResultFolder {
   bool stays_ = false, published_ = false;
 };
 
-// Staging directories of dead attempts at `folder`, which may be absent. Those of living ones are left out.
+// Staging directories of dead attempts at `folder`, which may be absent, and at its report. Those of living ones are
+// left out.
 std::vector<std::filesystem::path> abandoned_results(const std::filesystem::path& folder);
 // Removes them, and what such an attempt had moved into the folder. Throws kIo if one cannot be removed.
 void remove_abandoned_results(const std::filesystem::path& folder);

@@ -19,6 +19,7 @@ import training
 KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 30
 TARGETS = {
     "hf": ["--save-model-type", "hf", "--max-shard-size", "50MB"],
+    "hf-bin": ["--save-model-type", "hf-bin", "--max-shard-size", "50MB"],
     "gguf": ["--save-model-type", "gguf"],
     "mg": ["--save-model-type", "mg", "--target-tensor-parallel-size", "2"],
     "dist": ["--save-model-type", "dist", "--target-pipeline-parallel-size", "2"],
@@ -27,7 +28,7 @@ TARGETS = {
 }
 WAYS = ["rerun", "gc", "resume"]
 # Of a dcp result the folder itself must be new.
-BEFORE = {"hf": "README.md", "gguf": "README.md", "mg": "iter_0000007/kept", "dist": "iter_0000007/kept", "ucp": "global_step7/kept"}
+BEFORE = {"hf": "README.md", "hf-bin": "README.md", "gguf": "README.md", "mg": "iter_0000007/kept", "dist": "iter_0000007/kept", "ucp": "global_step7/kept"}
 HIDDEN, FFN, HEADS, LAYERS, VOCAB = 1024, 2816, 8, 4, 8000
 
 

@@ -131,5 +131,52 @@ TEST(NamedSink, WithoutACommitNothingStays) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+// Of a file of each kind, of which an attempt wrote the first part of each tensor and was stopped.
+TEST(NamedSink, ResumedAttemptKeepsWhatItFindsWritten) {
+  constexpr int64_t kPart = 64 << 10, kCount = 2 * kPart;
+  for (const char* name : {"x.safetensors", "x.pt"}) {
+    const test::TemporaryFolder folder;
+    NamedSinkOptions options;
+    options.folder = folder.path() / "out";
+    options.single = name;
+    options.torch = options.single == "x.pt";
+    options.outputs = {{"a", TensorRole::kParam, DType::kUInt8, {kCount}},
+                       {"b", TensorRole::kParam, DType::kUInt8, {kCount}}};
+    options.writing = {.write_path = {}, .job = "a job", .resume = true};
+    ckpt::ShardTable targets;
+    for (const NamedOutput& output : options.outputs) {
+      targets.push_back({output.key, output.role, output.dtype, output.shape, {0}, output.shape});
+    }
+    const auto bytes_of = [&](int32_t target, int64_t part) {
+      return std::vector<std::byte>(static_cast<size_t>(kPart), static_cast<std::byte>(1 + 2 * target + part));
+    };
+    {
+      const auto sink = make_named_sink(options);
+      sink->begin({}, targets);
+      for (const int32_t target : {0, 1}) sink->write(target, 0, kPart, bytes_of(target, 0).data());
+    }
+    EXPECT_FALSE(fs::exists(options.folder)) << "nothing unfinished lies in the folder";
+    const auto sink = make_named_sink(options);
+    sink->begin({}, targets);
+    for (const int32_t target : {0, 1}) {
+      for (const int64_t part : {0, 1}) {
+        std::vector<std::byte> scratch(static_cast<size_t>(kPart));
+        const bool kept = sink->keep(target, part * kPart, kPart, scratch.data());
+        EXPECT_EQ(kept, part == 0) << name << ", target " << target;
+        if (!kept) sink->write(target, part * kPart, kPart, bytes_of(target, part).data());
+      }
+    }
+    const fs::path made = sink->commit();
+    const auto file = options.torch ? open_state_dict(made.string()) : open_safetensors(made.string());
+    for (const int32_t target : {0, 1}) {
+      const TensorFile::Tensor tensor = (*file)[static_cast<size_t>(target)];
+      std::vector<std::byte> read(static_cast<size_t>(kCount)), expected = bytes_of(target, 0);
+      file->read(tensor.begin, read);
+      expected.insert(expected.end(), static_cast<size_t>(kPart), bytes_of(target, 1)[0]);
+      EXPECT_EQ(read, expected) << name << ", target " << target;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ms::convert

@@ -10,7 +10,9 @@
 #include "convert/convert.h"
 #include "core/error.h"
 #include "core/io/json.h"
+#include "core/io/result_folder.h"
 #include "tests/support/files_of.h"
+#include "tests/support/killed.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -48,6 +50,21 @@ TEST(ReportPath, IsBesideTheResultWhateverItsSpelling) {
   EXPECT_EQ(report_path("a/b/../out//"), "a/out.msckpt_report.json");
   EXPECT_EQ(report_path("."), std::filesystem::current_path().string() + ".msckpt_report.json");
   EXPECT_EQ(test::code_of([] { report_path("/"); }), core::ErrorCode::kInvalidArgument);
+}
+
+// Killed before each of its calls that change the disk.
+TEST_F(ReportTest, KillWhileItIsWrittenLeavesNothingAfterGc) {
+  ConvertOptions options;
+  options.save_dir = folder_ / "out";
+  std::filesystem::create_directory(options.save_dir);
+  bool through = false;
+  for (int nth = 0; !through; ++nth) {
+    through = test::survives(nth, [&] { keep_report({}, options); });
+    core::remove_abandoned_results(options.save_dir);
+    std::filesystem::remove(report_path(options.save_dir));
+    const std::filesystem::directory_iterator left(folder_.path());
+    EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "call " << nth << ": only the result";
+  }
 }
 
 TEST_F(ReportTest, HashesOfEveryFormatAreThoseOfOurs) {
@@ -112,14 +129,11 @@ TEST_F(ReportTest, DryRunAndAFailedConversionKeepNoReport) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "stopped.msckpt_report.json"));
 }
 
-TEST_F(ReportTest, ProofOfWhatCannotBeReadIsRefusedBeforeWriting) {
-  const auto thrown = test::thrown_by([&] {
-    convert(core::cat(MS_TEST_DATA, "/hf_llama_tiny"), "gguf", Format::kGguf,
-            [](ConvertOptions& options) { options.prove = true; });
-  });
-  EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
-  EXPECT_THAT(thrown.text, HasSubstr("--prove"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "gguf"));
+TEST_F(ReportTest, ProofOfGgufIsInTheReport) {
+  convert(core::cat(MS_TEST_DATA, "/hf_llama_tiny"), "gguf", Format::kGguf,
+          [](ConvertOptions& options) { options.prove = true; });
+  const json proof = kept("gguf")["proof"];
+  EXPECT_THAT(proof["faults"], IsEmpty()) << proof.dump();
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ convert::ConvertReport write_named_result(std::unique_ptr<ckpt::Source> source, 
     report.to = convert::parse_target_format(flags.save_model_type, "--save-model-type");
   }
   convert::refuse_options_without_effect(options, report.from, report.to);
-  convert::convert_named(std::move(source), options, report);
+  convert::convert_named(std::move(source), options, "", report);
   core::log_progress("");
   for (const std::string& decision : report.decisions) core::log_info(cat("msckpt.", verb), decision);
   return report;
