@@ -331,6 +331,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   ConvertOptions options = asked;
   ConvertReport report;
   report.dry_run = options.dry_run;
+  report.save_dir = options.save_dir;
   std::optional<UserFamily> user_family;
   if (!options.name_map.empty()) user_family.emplace(options.name_map);
   const Family* named = user_family ? &user_family->family() : nullptr;
@@ -408,7 +409,6 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   }
   if (options.dry_run) {
     ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});  // throws what would fail
-    report.path = options.save_dir;
     return report;
   }
   // Values of q8_0 are not those that are written.
@@ -430,6 +430,7 @@ json to_json(const ConvertReport& report) {
   json document = {{"schema", "msckpt/1"},
                    {"verb", "convert"},
                    {"path", report.path},
+                   {"save_dir", report.save_dir},
                    {"from", format_name(report.from)},
                    {"to", format_name(report.to)},
                    {"detected_by", report.detected_by},

@@ -18,7 +18,8 @@
 namespace ms::convert {
 
 struct ConvertReport {
-  std::string path;  // what was made; of a dry run: what would be, as far as known
+  std::string path;  // what was made; empty in a dry run
+  std::string save_dir;
   Format from = Format::kNative;
   Format to = Format::kNative;
   std::string detected_by;             // the rule that told the source's format; "asked for" with load_model_type

@@ -184,7 +184,6 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   report.tensors = static_cast<int64_t>(target.shards.num_tensors());
   if (options.dry_run) {
     ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});  // throws what would fail
-    report.path = options.save_dir;
     return;
   }
   ckpt::HashingSink sink(*target.sink);

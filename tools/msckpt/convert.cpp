@@ -235,8 +235,10 @@ int run_convert(const ConvertFlags& flags, const Process& process) {
   core::log_info("msckpt.convert",
                  cat(options.load_dir, " is ", convert::format_name(report.from), " (", report.detected_by, ")"));
   for (const std::string& decision : report.decisions) core::log_info("msckpt.convert", decision);
-  core::log_info("msckpt.convert", cat(options.dry_run ? "would write " : "", report.tensors, " tensors, ",
-                                       ckpt::bytes_text(report.bytes), " as ", convert::format_name(report.to)));
+  if (!options.dry_run) {
+    core::log_info("msckpt.convert", cat(report.tensors, " tensors, ", ckpt::bytes_text(report.bytes), " as ",
+                                         convert::format_name(report.to)));
+  }
   if (options.resume && !options.dry_run) {
     core::log_info("msckpt.convert", cat("kept ", ckpt::bytes_text(report.kept_bytes), " of an earlier attempt"));
   }
@@ -248,7 +250,7 @@ int run_convert(const ConvertFlags& flags, const Process& process) {
   if (flags.json) {
     print_json(convert::to_json(report));
   } else if (holds) {
-    print(report.path + "\n");
+    print_result(report);
   }
   return holds ? 0 : core::exit_code(ErrorCode::kCorruptData);
 }

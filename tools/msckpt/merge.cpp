@@ -62,7 +62,7 @@ int run_merge(const MergeFlags& flags, const Process& process) {
     json document = convert::to_json(report);
     document["verb"] = "merge";
     document["merged_from"] = std::move(merged);
-    flags.json ? print_json(document) : print(report.path + "\n");
+    flags.json ? print_json(document) : print_result(report);
     return 0;
   }
   refuse_named_result_flags(flags.named, paths[0]);

@@ -62,6 +62,8 @@ convert::ConvertReport write_named_result(std::unique_ptr<ckpt::Source> source, 
     options.max_shard_size_bytes = convert::parse_size_bytes(flags.max_shard_size, "--max-shard-size");
   }
   convert::ConvertReport report;
+  report.dry_run = options.dry_run;
+  report.save_dir = options.save_dir;
   report.from = default_format;
   report.to = convert::takes_any_names(default_format) ? default_format : convert::Format::kHuggingFace;
   if (!flags.save_model_type.empty()) {

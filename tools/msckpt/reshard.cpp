@@ -64,7 +64,7 @@ int run_reshard(const ReshardVerbFlags& flags, const Process& process) {
                            flags.reshard, flags.write, process, "reshard");
     nlohmann::json document = convert::to_json(report);
     document["verb"] = "reshard";
-    flags.json ? print_json(document) : print(report.path + "\n");
+    flags.json ? print_json(document) : print_result(report);
     return 0;
   }
   if (flags.write.dry_run) {

@@ -116,4 +116,10 @@ void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::S
   print(text);
 }
 
+void print_result(const convert::ConvertReport& report) {
+  print(report.dry_run ? cat("would write ", report.tensors, " tensors, ", ckpt::bytes_text(report.bytes), " as ",
+                             convert::format_name(report.to), " to ", report.save_dir, "\n")
+                       : report.path + "\n");
+}
+
 }  // namespace ms::tools::msckpt

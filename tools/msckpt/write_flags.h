@@ -9,6 +9,7 @@
 #include "ckpt/execute.h"
 #include "ckpt/native_sink.h"
 #include "ckpt/reshard.h"
+#include "convert/convert.h"
 #include "tools/msckpt/common.h"
 
 namespace ms::tools::msckpt {
@@ -34,5 +35,8 @@ ckpt::ExecuteOptions execute_options(const WriteFlags& flags, const Process& pro
 // Prints what the plan would write, and how long that would take by a probe of the disks.
 void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::Source& source,
                    const ckpt::ReshardPlan& plan);
+
+// Prints the path that a conversion made. In a dry run no path, which the next command of a pipeline would take for one.
+void print_result(const convert::ConvertReport& report);
 
 }  // namespace ms::tools::msckpt

@@ -19,6 +19,8 @@ cat dist/latest_checkpointed_iteration.txt && echo && ls -A dist/release
 msckpt convert --load-dir dist --save-dir dcp --save-model-type dcp --target-data-parallel-size 3 2>/dev/null
 ls -A dcp && msckpt verify dcp --against hf 2>/dev/null && echo verified
 msckpt verify hf --against "$MS_SOURCE/tests/data/hf_qwen2_tiny" 2>/dev/null; echo "exit $?"
+msckpt convert --load-dir hf --save-dir other --dry-run 2>/dev/null
+msckpt convert --load-dir hf --save-dir other --dry-run 2>/dev/null | msckpt verify - ; echo "exit $?"
 msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
 test -e other || echo nothing written
 
