@@ -4,13 +4,8 @@
 
 #include <set>
 
-#include "tests/support/thrown.h"
-
 namespace ms::convert {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST(FormatsTest, EveryFormatHasOneRowAndAName) {
   std::set<std::string_view> names;
@@ -29,20 +24,6 @@ TEST(FormatsTest, EveryFormatHasOneRowAndAName) {
     EXPECT_TRUE(row.open != nullptr || row.make_target != nullptr) << row.name << " is neither read nor written";
     EXPECT_EQ(row.sign != nullptr, row.open != nullptr) << row.name << ": what is read is recognised by content";
   }
-}
-
-TEST(FormatsTest, UnknownNameListsTheFormatsThatAreWritten) {
-  const test::Thrown thrown = test::thrown_by([] { parse_target_format("ds", "--save-model-type"); });
-  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("--save-model-type \"ds\": expected ms, hf, "));
-  EXPECT_THAT(thrown.text, HasSubstr(" or gguf"));
-  EXPECT_THAT(thrown.text, Not(HasSubstr("meta")));
-}
-
-TEST(FormatsTest, UnknownNameListsTheFormatsThatAreRead) {
-  const test::Thrown thrown = test::thrown_by([] { parse_source_format("gguf", "--load-model-type"); });
-  EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument);
-  EXPECT_THAT(thrown.text, HasSubstr("meta"));
 }
 
 }  // namespace
