@@ -68,6 +68,8 @@ int64_t bytes_of_inputs(const RankTrace& trace, const Details& details) {
 }
 
 // gloo:send does not name its peer; the operator that called it does (c10d::send, on the same thread, just before).
+// PyTorch posts the message first and begins gloo:send afterwards, on a busy machine long afterwards, so the operator
+// also says from when on the message can have been under way.
 class HostPeers {
  public:
   HostPeers(const RankTrace& trace, const DeviceView& view) : trace_(trace) {
@@ -77,16 +79,21 @@ class HostPeers {
       }
     }
   }
-  // type: "send" or "recv". -1: not known.
-  int32_t of(uint32_t event, const std::string& type) const {
+  struct Peer {
+    int32_t rank = -1;   // -1: not known
+    int64_t called = 0;  // start of the operator; of known ranks
+  };
+  // type: "send" or "recv".
+  Peer of(uint32_t event, const std::string& type) const {
     const auto calls = calls_.find({trace_.events.lane[event], type});
-    if (calls == calls_.end()) return -1;
+    if (calls == calls_.end()) return {};
     const int64_t ts = trace_.events.ts[event];
     auto after = std::partition_point(calls->second.begin(), calls->second.end(),
                                       [&](size_t call) { return trace_.events.ts[call] <= ts; });
-    if (after == calls->second.begin()) return -1;
-    const CommArgs& comm = trace_.comms[trace_.events.comm[*--after]];
-    return type == "send" ? comm.destination : comm.source;
+    if (after == calls->second.begin()) return {};
+    const size_t call = *--after;
+    const CommArgs& comm = trace_.comms[trace_.events.comm[call]];
+    return {type == "send" ? comm.destination : comm.source, trace_.events.ts[call]};
   }
 
  private:
@@ -127,9 +134,10 @@ std::vector<Found> communication_of(const RankTrace& trace, const DeviceView& vi
     } else if (view.on_host) {
       found.bytes = bytes_of_inputs(trace, trace.details[events.details[device.event]]);
       if (found.type == "send" || found.type == "recv") {
-        const int32_t peer = peers.of(device.event, found.type);
-        found.source = found.type == "send" ? trace.rank : peer;
-        found.destination = found.type == "send" ? peer : trace.rank;
+        const HostPeers::Peer peer = peers.of(device.event, found.type);
+        found.source = found.type == "send" ? trace.rank : peer.rank;
+        found.destination = found.type == "send" ? peer.rank : trace.rank;
+        if (found.type == "send" && peer.rank >= 0) found.part.start = unix_time(trace, peer.called);
       }
     } else if (const auto ascend = ascend_name(trace.names[name])) {
       found.group = ascend->group;
