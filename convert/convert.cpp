@@ -282,7 +282,8 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
   std::vector<std::string> decisions;
   std::unique_ptr<ckpt::Source> result;
   try {
-    result = format_row(report.to).open(report.path, {.options = reading, .family = family}, decisions);
+    result =
+        format_row(report.to).open(report.path, {.options = reading, .family = family, .for_proof = true}, decisions);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
     return ckpt::refused_target(error);

@@ -92,7 +92,8 @@ std::unique_ptr<ckpt::Source> open_source(const std::string& path, const OpenOpt
   options.hf_cfg_dir = asked.hf_cfg_dir;
   options.as_named = asked.as_named;
   std::vector<std::string> decisions;
-  auto source = format_row(found.format).open(path, {.options = options, .family = nullptr, .extras = {}}, decisions);
+  const SourceRequest request = {.options = options, .family = nullptr, .extras = {}, .for_proof = asked.for_proof};
+  auto source = format_row(found.format).open(path, request, decisions);
   for (const std::string& decision : decisions) core::log_info("convert.source", decision);
   if (!source->info().has_model) {
     core::log_info("convert.source", cat(path, ": no known family: tensors under their own names"));

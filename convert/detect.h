@@ -20,6 +20,7 @@ Detection detect_format(const std::string& path);
 struct OpenOptions {
   std::string hf_cfg_dir;  // of the config.json of a DCP, DeepSpeed or Meta source; empty: beside it
   bool as_named = false;   // tensors under the files' own names (named.h), whatever family it is of
+  bool for_proof = false;  // as SourceRequest::for_proof
 };
 
 // Opens a checkpoint of any format; logs a foreign format and the rule. Throws what detect_format

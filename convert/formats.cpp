@@ -242,7 +242,9 @@ MegatronOptions megatron_options(const SourceRequest& request) {
 }
 
 HfNamedOptions hf_named_options(const SourceRequest& request) {
-  return {request.options.hf_cfg_dir, request.options.drop_optimizer};
+  return {.hf_cfg_dir = request.options.hf_cfg_dir,
+          .drop_optimizer = request.options.drop_optimizer,
+          .for_proof = request.for_proof};
 }
 
 // Of formats that have names of their own: without a family, or by `open` with one.

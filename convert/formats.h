@@ -24,6 +24,7 @@ struct SourceRequest {
   const ConvertOptions& options;
   const Family* family = nullptr;  // of --name-map; null: the one that config.json names
   PipelineExtras extras;           // of a mg source whose args do not say it
+  bool for_proof = false;          // all copies of a weight that the files hold, also those that no conversion takes
 };
 
 // What a format's writer gets.

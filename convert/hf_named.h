@@ -16,6 +16,7 @@ struct HfNamedOptions {
   std::string hf_cfg_dir;       // of the config.json that says the model; empty: the checkpoint's folder
   bool drop_optimizer = false;  // its state is not looked at
   bool as_named = false;        // whatever model it is: a source without a family (named_source.h), and no config.json
+  bool for_proof = false;  // fp32 copies of weights too, although there are no moments that would make them masters
 };
 
 // asked: HfNamedOptions::hf_cfg_dir. Throws kNotFound, which `format` is named in, and what read_hf_config throws.

@@ -39,13 +39,13 @@ class UniversalCheckpoint {
       model_.say(cat(kUniversalLatest, " names ", model_.files().folder.filename().string()));
     }
     if (options.drop_optimizer) model_.say("optimizer state is left out");
-    if (!options.drop_optimizer || !model_.has_weights()) read_tensors(!options.drop_optimizer);
+    if (!options.drop_optimizer || !model_.has_weights()) read_tensors(!options.drop_optimizer, options.for_proof);
   }
 
   std::unique_ptr<ckpt::Source> source() && { return std::move(model_).source(); }
 
  private:
-  void read_tensors(bool with_moments);
+  void read_tensors(bool with_moments, bool for_proof);
   void read_settings(std::optional<int64_t> step);
   void add(const std::string& folder, const char* file, std::optional<core::TensorRole> role);
 
@@ -54,7 +54,7 @@ class UniversalCheckpoint {
   std::map<std::string, const DeepSpeedModel::Weight*> trained_;  // by name
 };
 
-void UniversalCheckpoint::read_tensors(bool with_moments) {
+void UniversalCheckpoint::read_tensors(bool with_moments, bool for_proof) {
   for (const auto& group : model_.trained()) {
     for (const DeepSpeedModel::Weight& weight : group) trained_.emplace(weight.name, &weight);
   }
@@ -77,7 +77,10 @@ void UniversalCheckpoint::read_tensors(bool with_moments) {
     if (!with_moments || !has_moment(folder)) continue;
     for (const DeepSpeedMoment& moment : kDeepSpeedMoments) add(folder, cat(moment.name, ".pt").c_str(), moment.role);
   }
-  if (!with_moments) return model_.drop(core::TensorRole::kMaster);
+  if (!with_moments) {
+    if (!for_proof) model_.drop(core::TensorRole::kMaster);
+    return;
+  }
   for (const DeepSpeedMoment& moment : kDeepSpeedMoments) model_.require_all(moment.role);
   const auto stepped = [&](const std::string& folder) { return fs::exists(zero_ / folder / "step.pt"); };
   std::optional<int64_t> step;

@@ -10,6 +10,7 @@
 #include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
 #include "convert/convert.h"
+#include "convert/gguf_source.h"
 #include "convert/huggingface_config.h"
 #include "convert/safetensors.h"
 #include "core/error.h"
@@ -128,6 +129,7 @@ class ProveWritten : public ::testing::TestWithParam<TargetCase> {
 
   ProofReport proof(const std::string& target) {
     const auto source = ckpt::open_native(folder_ / "source");
+    if (is_gguf(target)) return prove_gguf(*source, target, nullptr, {});
     try {
       const auto written = open_source(target);
       return ckpt::prove(*source, *written);
@@ -262,6 +264,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, ProveWritten,
                                          TargetCase{"mg", Format::kMegatron, 2, 2, true},
                                          TargetCase{"dist", Format::kMegatronDist, 2, 1, true},
                                          TargetCase{"dcp", Format::kDcp, 1, 1, true},
+                                         TargetCase{"gguf", Format::kGguf, 1, 1, false},
                                          TargetCase{"ms", Format::kNative, 2, 2, true}),
                          [](const auto& param) { return std::string(param.param.name); });
 

@@ -29,7 +29,9 @@ ckpt::ProofReport proof_of(const AgainstFlags& flags, const std::string& path, s
                            const ckpt::ProveOptions& options) {
   std::unique_ptr<ckpt::Source> target;
   try {
-    target = convert::open_source(path, flags.source);
+    convert::OpenOptions opening = flags.source;
+    opening.for_proof = true;
+    target = convert::open_source(path, opening);
     if (source->info().has_model != target->info().has_model) {
       convert::SourcePair pair = convert::open_comparable(flags.against, path, flags.source);
       source = std::move(pair.first);
