@@ -139,7 +139,7 @@ class Planting:
         if self.name == "ucp":  # its weights are there twice, in bf16 and in fp32
             def change(files):
                 files.projection(1)[16, 16] = 1
-            self.expect("fp32 copy changed", change, DIFFERS, f"{proj} (master)", "fp32.pt", flags=half)
+            self.expect("fp32 copy changed", change, DIFFERS, f"{proj} (master)", "master of model.layers.1.self_attn.o_proj.weight", flags=half)
         exact = self.form(self.converted("dense", "--drop-optimizer")).projection(1).clone()
         cut = (exact.view(torch.int32) & -65536).view(torch.float32).to(torch.bfloat16)
         seen = (REFUSED, "o_proj.weight", "is not what its fp32 values round to") if self.name == "ucp" else (DIFFERS, proj, "truncated")
