@@ -312,40 +312,46 @@ def through_ours_and_dist(work, name, config):
     return form, scheduled, again
 
 
+def fsdp(work, config):
+    on_ranks(fsdp_train, work)
+    for name, flat in (("fsdp_by_name", True), ("fsdp", False)):
+        form, scheduled, again = through_ours_and_dist(work, name, config)
+        for ranks in (1, RANKS):
+            convert(again, f"{work}/{name}_dcp{ranks}", "dcp", "--hf-cfg-dir", config, "--target-data-parallel-size", ranks)
+            on_ranks(fsdp_continue, work, f"{name}_dcp{ranks}", flat)
+        print(f"{name} -> ours -> dist -> ours -> dcp: FSDP2 continues with the losses of the run that was never converted")
+    megatron_loads(form, "FSDP2 as dist")
+    megatron_loads(form, "FSDP2 as dist, its own schedule", override=True, rate_at=lambda step: 7e-3, decays=0.3)
+    megatron_loads(scheduled, "FSDP2 as dist with a schedule from flags", rate_at=cosine_rate)
+    torch_scheduler_continues(work, config)
+
+
+def deepspeed(work, config):
+    for stage in (1, 3):
+        name = f"zero{stage}"
+        mp.spawn(zero_train, args=(stage, work, name, None), nprocs=RANKS)
+        form, scheduled, again = through_ours_and_dist(work, name, config)
+        convert(again, f"{work}/{name}_ucp", "ucp", "--hf-cfg-dir", config)
+        mp.spawn(zero_continue, args=(stage, work, name, None), nprocs=RANKS)
+        print(f"ZeRO {stage} -> ours -> dist -> ours -> ucp: DeepSpeed continues with the losses of the run that was never converted")
+        megatron_loads(form, f"ZeRO {stage} as dist")
+        megatron_loads(scheduled, f"ZeRO {stage} as dist with a schedule from flags", rate_at=cosine_rate)
+    mp.spawn(zero_train, args=(1, work, "warmup", WARMUP_LR), nprocs=RANKS)
+    native = convert(f"{work}/warmup", f"{work}/warmup_ms", "ms", "--hf-cfg-dir", config)
+    convert(native, f"{work}/warmup_ucp", "ucp", "--hf-cfg-dir", config)
+    mp.spawn(zero_continue, args=(1, work, "warmup", WARMUP_LR), nprocs=RANKS)
+    print("ZeRO 1 with WarmupLR -> ours -> ucp: DeepSpeed continues with the losses of the run that was never converted")
+
+
 def main():
+    """optimizer_resume_test.py [fsdp] [deepspeed]: both if neither is named."""
+    parts = {"fsdp": fsdp, "deepspeed": deepspeed}
     with tempfile.TemporaryDirectory() as work:
         config = pathlib.Path(work) / "config"
         config.mkdir()
         make_model(7).config.save_pretrained(config)
-
-        on_ranks(fsdp_train, work)
-        for name, flat in (("fsdp_by_name", True), ("fsdp", False)):
-            form, scheduled, again = through_ours_and_dist(work, name, config)
-            for ranks in (1, RANKS):
-                convert(again, f"{work}/{name}_dcp{ranks}", "dcp", "--hf-cfg-dir", config, "--target-data-parallel-size", ranks)
-                on_ranks(fsdp_continue, work, f"{name}_dcp{ranks}", flat)
-            print(f"{name} -> ours -> dist -> ours -> dcp: FSDP2 continues with the losses of the run that was never converted")
-        megatron_loads(form, "FSDP2 as dist")
-        megatron_loads(form, "FSDP2 as dist, its own schedule", override=True, rate_at=lambda step: 7e-3, decays=0.3)
-        megatron_loads(scheduled, "FSDP2 as dist with a schedule from flags", rate_at=cosine_rate)
-
-        torch_scheduler_continues(work, config)
-
-        for stage in (1, 3):
-            name = f"zero{stage}"
-            mp.spawn(zero_train, args=(stage, work, name, None), nprocs=RANKS)
-            form, scheduled, again = through_ours_and_dist(work, name, config)
-            convert(again, f"{work}/{name}_ucp", "ucp", "--hf-cfg-dir", config)
-            mp.spawn(zero_continue, args=(stage, work, name, None), nprocs=RANKS)
-            print(f"ZeRO {stage} -> ours -> dist -> ours -> ucp: DeepSpeed continues with the losses of the run that was never converted")
-            megatron_loads(form, f"ZeRO {stage} as dist")
-            megatron_loads(scheduled, f"ZeRO {stage} as dist with a schedule from flags", rate_at=cosine_rate)
-
-        mp.spawn(zero_train, args=(1, work, "warmup", WARMUP_LR), nprocs=RANKS)
-        native = convert(f"{work}/warmup", f"{work}/warmup_ms", "ms", "--hf-cfg-dir", config)
-        convert(native, f"{work}/warmup_ucp", "ucp", "--hf-cfg-dir", config)
-        mp.spawn(zero_continue, args=(1, work, "warmup", WARMUP_LR), nprocs=RANKS)
-        print("ZeRO 1 with WarmupLR -> ours -> ucp: DeepSpeed continues with the losses of the run that was never converted")
+        for name in sys.argv[1:] or parts:
+            parts[name](work, config)
 
 
 if __name__ == "__main__":
