@@ -59,7 +59,8 @@ def row_of(path):
     largest = max(list(by_name.items()) + [((kind, "see finding"), us) for kind, us in phases.items()], key=lambda item: item[1])
     of_cause = [f for f in findings if f["cause"] == largest[0][0] or f["kind"] == largest[0][0]]
     return [name, f"{total / 1000:.1f}", f"{100 * named / total:.1f}", f"{100 * annotated / total:.1f}",
-            f"{first['kind']}{' ' + first['cause'] if first['cause'] else ''} {first['share_pct']:.0f} %: {short(first['detail'])}",
+            f"{first['kind']}{' ' + first['cause'] if first['cause'] else ''} {first['share_pct']:.0f} %: {short(first['detail'])}"
+            f"{' in ' + short(first['where']) if first.get('where') else ''}",
             f"{largest[0][0]} {100 * largest[1] / total:.0f} %: {short(largest[0][1])}",
             of_cause[0]["remedy"] if of_cause else "-"], 100 * named / total, host_events(info)
 

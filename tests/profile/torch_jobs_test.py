@@ -2,7 +2,7 @@
 """Genuine PyTorch jobs on CPUs with a planted straggler: msprof's first finding names its rank and its operator, and every
 verb that looks across ranks has something to say (MS_PEERS_PYTHON with PyTorch; skipped without).
 
-  torch_jobs_test.py
+  torch_jobs_test.py [RUNS]     how often each job is run and judged, 1; prints how often the first finding was right
 """
 import json
 import os
@@ -43,32 +43,42 @@ def result_of(verb, folder):
     return json.loads(ran.stdout)["result"]
 
 
+def check_job(kind, ranks, folder):
+    """Whether the first finding is right."""
+    slow = ranks - 1
+    analysis = result_of("analyze", folder)
+    first = analysis["findings"][0]
+    straggler = first["worst_rank"] == slow and first["kind"] in ("waiting_for_ranks", "pipeline_bubble")
+    operator = "aten::tanh" in (first["detail"] or "")
+    expect(f"{kind}: the straggler is the first finding", straggler, analysis["findings"])
+    expect(f"{kind}: with its operator", operator, first)
+    for rank in analysis["ranks"]:
+        breakdown = rank["breakdown"]
+        expect(f"{kind}: computing and communication", breakdown["computing_us"] > 0 and breakdown["communication_us"] > 0, breakdown)
+    cross = result_of("ranks", folder)["cross_rank"]
+    expect(f"{kind}: operations match", cross["instances"] + cross["messages"] > 0, cross)
+    expect(f"{kind}: pop", result_of("pop", folder)["pop"]["parallel_efficiency"] > 0)
+    expect(f"{kind}: critical path", result_of("critical-path", folder)["success"])
+    expect(f"{kind}: pipeline", (result_of("pipeline", folder)["pipeline"] is not None) == (kind == "pipeline"))
+    return straggler and operator
+
+
 def main():
     if not PYTHON or subprocess.run([PYTHON, "-c", "import torch.distributed"], capture_output=True, check=False).returncode != 0:
         print("SKIPPED: needs MS_PEERS_PYTHON with PyTorch")
         return 77
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     with tempfile.TemporaryDirectory() as root:
         for kind, ranks in (("ddp", 2), ("fsdp2", 2), ("tp", 2), ("pipeline", 4)):
-            folder = os.path.join(root, kind)
-            if not run_job(kind, ranks, folder):
-                FAILED.append(kind)
-                print(f"FAILED: the {kind} job did not run")
-                continue
-            slow = ranks - 1
-            analysis = result_of("analyze", folder)
-            first = analysis["findings"][0]
-            expect(f"{kind}: the straggler is the first finding", first["worst_rank"] == slow and first["kind"] in
-                   ("waiting_for_ranks", "pipeline_bubble"), analysis["findings"])
-            expect(f"{kind}: with its operator", "aten::tanh" in (first["detail"] or ""), first)
-            for rank in analysis["ranks"]:
-                breakdown = rank["breakdown"]
-                expect(f"{kind}: computing and communication", breakdown["computing_us"] > 0 and breakdown["communication_us"] > 0,
-                       breakdown)
-            cross = result_of("ranks", folder)["cross_rank"]
-            expect(f"{kind}: operations match", cross["instances"] + cross["messages"] > 0, cross)
-            expect(f"{kind}: pop", result_of("pop", folder)["pop"]["parallel_efficiency"] > 0)
-            expect(f"{kind}: critical path", result_of("critical-path", folder)["success"])
-            expect(f"{kind}: pipeline", (result_of("pipeline", folder)["pipeline"] is not None) == (kind == "pipeline"))
+            right = 0
+            for run in range(runs):
+                folder = os.path.join(root, f"{kind}_{run}")
+                if not run_job(kind, ranks, folder):
+                    FAILED.append(kind)
+                    print(f"FAILED: the {kind} job did not run")
+                    continue
+                right += check_job(kind, ranks, folder)
+            print(f"{kind}: the straggler and its operator first in {right} of {runs}")
     print("FAILED" if FAILED else "as planted")
     return 1 if FAILED else 0
 
