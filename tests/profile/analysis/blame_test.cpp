@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
+#include <random>
 
 #include "profile/sections.h"
 #include "tests/support/job_traces.h"
@@ -104,6 +107,44 @@ TEST_F(BlameTest, RingIsNoPipelineAndItsLateRankIsNamedWithItsKernel) {
   EXPECT_EQ(first.kind, FindingKind::kWaiting);
   EXPECT_EQ(first.worst_rank, 3);
   EXPECT_EQ(first.detail, "it computes 10.000 ms longer than the median rank, mostly in gemm (10.000 ms more)");
+}
+
+// Three ranks compute for random times before each of 40 all-reduces. Each wait has one cause, the rank that comes
+// last, and the transfer has none.
+TEST_F(BlameTest, PlantedWaitsAreChargedToTheRanksThatComeLast) {
+  int64_t waits = 0, exposed = 0;
+  std::map<int, int64_t> by_rank;
+  {
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int r = 0; r < 3; ++r) ranks.push_back(std::make_unique<Rank>(rank(r, 3)));
+    std::mt19937_64 random(5);
+    int64_t now = 0;
+    for (int round = 0; round < 40; ++round) {
+      std::vector<int64_t> work;
+      for (int r = 0; r < 3; ++r) work.push_back(1 + static_cast<int64_t>(random() % 20) + (r == 1 ? 8 : 0));
+      const auto last = std::max_element(work.begin(), work.end());
+      if (std::count(work.begin(), work.end(), *last) > 1) *last += 30;  // the last is one
+      const int64_t end = now + *last + 2;
+      for (size_t r = 0; r < 3; ++r) {
+        ranks[r]->kernel("gemm", now, now + work[r]);
+        ranks[r]->allreduce({0, 1, 2}, now + work[r], end);
+        waits += *last - work[r];
+        exposed += end - now - work[r];
+        by_rank[static_cast<int>(last - work.begin())] += *last - work[r];
+      }
+      now = end;
+    }
+    for (const auto& one : ranks) one->maker.finish();
+  }
+  load_all();
+  const std::vector<Finding> findings = blame(exposed * kUnit);
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].kind, FindingKind::kWaiting);
+  EXPECT_EQ(findings[0].lost_ns, waits * kUnit);
+  EXPECT_EQ(findings[0].worst_rank, 1);
+  EXPECT_EQ(findings[0].worst_ns, by_rank[1] * kUnit);
+  EXPECT_EQ(findings[1].kind, FindingKind::kExposedCommunication);
+  EXPECT_EQ(findings[1].lost_ns, 3 * 40 * 2 * kUnit) << "two units of transfer on each of three ranks in each round";
 }
 
 TEST_F(BlameTest, NoMoreIsChargedThanWasLost) {
