@@ -8,15 +8,19 @@ std::optional<std::vector<Dims>> parse_dims(std::string_view text) {
   constexpr int64_t kMost = int64_t{1} << 31;
   std::vector<Dims> out;
   int depth = 0;
+  bool closed = false;  // the outer list: only white space may follow
   for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+    const bool space = *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t';  // files may be indented
+    if (closed && !space) return std::nullopt;
     if (*p == '[') {
       if (++depth == 2) out.emplace_back();
       if (depth > 2) return std::nullopt;  // lists of tensors
       ++p;
     } else if (*p == ']') {
-      --depth;
+      if (--depth < 0) return std::nullopt;
       ++p;
-    } else if (*p == ',' || *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t') {  // files may be indented
+      closed = depth == 0;
+    } else if (space || *p == ',') {
       ++p;
     } else {
       int64_t size = 0;
@@ -26,6 +30,7 @@ std::optional<std::vector<Dims>> parse_dims(std::string_view text) {
       p = next;
     }
   }
+  if (!closed) return std::nullopt;
   return out;
 }
 
