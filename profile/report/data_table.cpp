@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "profile/report/csv_report.h"
 #include "profile/report/json_writer.h"
+#include "profile/report/short_names.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
@@ -39,8 +40,7 @@ std::string ms3(int64_t ns) { return fixed(static_cast<double>(ns) * 1e-6, 3); }
 
 std::string text_cell(const Cell& cell) {
   return std::visit(
-      Overloaded{[](std::monostate) { return std::string("-"); },
-                 [](const std::string& text) { return shorten(readable_name(text), kNameWidth); },
+      Overloaded{[](std::monostate) { return std::string("-"); }, [](const std::string& text) { return text; },
                  [](int64_t count) { return std::to_string(count); }, [](Ns time) { return ms3(time.ns); },
                  [](Share share) {
                    return share.whole == 0
@@ -64,6 +64,22 @@ std::string exact_cell(const Cell& cell) {
       cell);
 }
 
+using Rows = std::vector<std::vector<Cell>>;
+
+// By column: its texts, cut so that different ones look different; empty for cells that are no texts.
+std::vector<std::vector<std::string>> short_texts(const Rows& rows, size_t columns) {
+  std::vector<std::vector<std::string>> out;
+  for (size_t c = 0; c < columns; ++c) {
+    std::vector<std::string> texts;
+    for (const std::vector<Cell>& row : rows) {
+      const std::string* text = std::get_if<std::string>(&row[c]);
+      texts.push_back(text == nullptr ? std::string() : *text);
+    }
+    out.push_back(distinct_short_names(texts, kNameWidth));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string DataTable::text(bool full_names) const {
@@ -72,12 +88,14 @@ std::string DataTable::text(bool full_names) const {
     if (!column.detail) columns.push_back({text_header(column), column.unit == Unit::kText});
   }
   Table table(columns);
-  for (const std::vector<Cell>& row : rows_) {
+  const auto names = full_names ? std::vector<std::vector<std::string>>() : short_texts(rows_, columns_.size());
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const std::vector<Cell>& row = rows_[r];
     std::vector<std::string> cells;
     for (size_t c = 0; c < row.size(); ++c) {
       if (columns_[c].detail) continue;
-      const std::string* name = full_names ? std::get_if<std::string>(&row[c]) : nullptr;
-      cells.push_back(name != nullptr ? shorten(*name, kFullWidth) : text_cell(row[c]));
+      const std::string* text = std::get_if<std::string>(&row[c]);
+      cells.push_back(text == nullptr ? text_cell(row[c]) : full_names ? shorten(*text, kFullWidth) : names[c][r]);
     }
     table.add(std::move(cells));
   }
@@ -105,11 +123,13 @@ std::string DataTable::html() const {
                      "</th>");
   }
   out += "</tr></thead><tbody>\n";
-  for (const std::vector<Cell>& row : rows_) {
+  const auto names = short_texts(rows_, columns_.size());
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const std::vector<Cell>& row = rows_[r];
     out += "<tr>";
     for (size_t c = 0; c < row.size(); ++c) {
       const std::string* text = std::get_if<std::string>(&row[c]);
-      const std::string shown = text_cell(row[c]);
+      const std::string shown = text == nullptr ? text_cell(row[c]) : names[c][r];
       out += columns_[c].unit == Unit::kText ? "<td class=\"text\"" : "<td";
       if (text != nullptr && shown != *text) out += core::cat(" title=\"", html_text(*text), "\"");
       out += core::cat(">", html_text(shown), "</td>");

@@ -44,7 +44,7 @@ class DataTable {
   bool empty() const { return rows_.empty(); }
   size_t size() const { return rows_.size(); }
 
-  // full_names: of kernels, with return type, namespaces and parameters; else readable_name (table.h), cut to a column.
+  // full_names: of kernels, with return type, namespaces and parameters; else short_names.h.
   std::string text(bool full_names = false) const;
   std::string csv() const;
   std::string html() const;

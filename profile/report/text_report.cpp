@@ -12,6 +12,7 @@
 #include "profile/analysis/steps.h"
 #include "profile/report/csv_report.h"
 #include "profile/report/finding_text.h"
+#include "profile/report/short_names.h"
 #include "profile/report/table.h"
 
 namespace ms::profile {
@@ -51,10 +52,13 @@ std::string where_computing_goes(const Results& results) {
   std::vector<std::pair<int64_t, std::string_view>> rows;
   for (const auto& [name, sum] : by_name) rows.emplace_back(-sum, name);
   std::sort(rows.begin(), rows.end());
+  rows.resize(std::min(kTop, rows.size()));
+  std::vector<std::string> names;
+  for (const auto& row : rows) names.emplace_back(row.second);
+  names = distinct_short_names(names, 80);
   std::string out;
-  for (size_t i = 0; i < std::min(kTop, rows.size()); ++i) {
-    out += cat("  ", milliseconds(-rows[i].first), " ms  ", percent(-rows[i].first, all), "  ",
-               shorten(readable_name(rows[i].second), 80), "\n");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    out += cat("  ", milliseconds(-rows[i].first), " ms  ", percent(-rows[i].first, all), "  ", names[i], "\n");
   }
   return out;
 }
