@@ -173,6 +173,24 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   asked.stem = weight_stem_of(options.load_dir);
   asked.copy_from = options.hf_cfg_dir.empty() ? small_files_of(options.load_dir) : options.hf_cfg_dir;
   asked.writing = {options.write_path, job, options.resume};
+  if (report.from == Format::kDcp && report.to == Format::kDcp) {
+    // Groups list parameters by their names.
+    const bool renamed = asked.with_optimizer && !options.names.empty();
+    asked.entries = read_dcp_entries(options.load_dir, asked.with_optimizer && !renamed);
+    if (renamed) {
+      report.decisions.push_back(
+          "the optimizer's settings (param_groups) are left out, since --rename, --include or --exclude change which "
+          "parameters they are of");
+    }
+    if (!asked.entries.objects.empty()) {
+      report.decisions.push_back(
+          cat(asked.entries.objects.size(), " entries that are no tensors are written as they are"));
+    }
+  } else if (asked.with_optimizer) {
+    report.decisions.push_back(
+        "the source has no settings of the optimizer (param_groups) that a dcp result takes: the loading program gives "
+        "its own");
+  }
   NamedTarget target = make_named_target(*source, asked, report.decisions);
   say_what_is_carried(*source, target.shards, report);
   if (options.dtype) {

@@ -17,6 +17,8 @@ using core::cat;
 using core::Dims;
 using core::TensorRole;
 
+constexpr int64_t kMaxObjectBytes = 256 << 20;
+
 // Each chunk of each tensor as a tensor of a file.
 class DcpChunks final : public TensorFile {
  public:
@@ -68,9 +70,14 @@ class DcpChunks final : public TensorFile {
   uint64_t end_ = 0;
 };
 
-std::string joined(const DcpReader::Path& path, size_t first) {
+std::string step_text(const DcpPath::value_type& step) {
+  const auto* name = std::get_if<std::string>(&step);
+  return name != nullptr ? *name : cat(std::get<int64_t>(step));
+}
+
+std::string joined(const DcpPath& path, size_t first) {
   std::string out;
-  for (size_t i = first; i < path.size(); ++i) out += cat(i == first ? "" : ".", path[i]);
+  for (size_t i = first; i < path.size(); ++i) out += cat(i == first ? "" : ".", step_text(path[i]));
   return out;
 }
 
@@ -79,74 +86,133 @@ struct OptimizerEntry {
 };
 
 // ("optim", "state", NAME, "exp_avg"), or, made flat, ("optim", "state.NAME.exp_avg").
-std::optional<OptimizerEntry> optimizer_entry(const DcpReader::Path& path) {
-  constexpr std::string_view kState = "state";
-  for (size_t i = 0; i + 2 < path.size(); ++i) {
-    if (path[i] == kState && i + 3 == path.size()) return OptimizerEntry{path[i + 1], path[i + 2]};
+std::optional<OptimizerEntry> optimizer_entry(const DcpPath& path) {
+  if (path.size() > 2 && step_text(path[path.size() - 3]) == "state") {
+    return OptimizerEntry{step_text(path[path.size() - 2]), step_text(path.back())};
   }
-  const std::string_view last = path.back();
-  size_t begin = last.find("state.");
-  if (begin != 0 && (begin == std::string_view::npos || last[begin - 1] != '.')) return std::nullopt;
-  begin += kState.size() + 1;
+  constexpr std::string_view kState = "state.";
+  const std::string last = step_text(path.back());
+  size_t begin = last.find(kState);
+  if (begin != 0 && (begin == std::string::npos || last[begin - 1] != '.')) return std::nullopt;
+  begin += kState.size();
   const size_t dot = last.rfind('.');
   constexpr std::string_view kFields[] = {"exp_avg", "exp_avg_sq", "step", "max_exp_avg_sq", "momentum_buffer"};
-  const std::string_view field = last.substr(dot + 1);
+  const std::string_view field = std::string_view(last).substr(dot + 1);
   if (dot <= begin || std::find(std::begin(kFields), std::end(kFields), field) == std::end(kFields))
     return std::nullopt;
-  return OptimizerEntry{std::string(last.substr(begin, dot - begin)), std::string(field)};
+  return OptimizerEntry{last.substr(begin, dot - begin), std::string(field)};
+}
+
+// "0.lr" of ("optim", "param_groups", 0, "lr"), "NAME.lr" of ("optim", "param_groups.NAME.lr"); empty for another path.
+std::string setting_of(const DcpPath& path) {
+  constexpr std::string_view kGroups = "param_groups";
+  for (size_t i = 0; i < path.size(); ++i) {
+    const std::string step = step_text(path[i]);
+    if (step == kGroups && i + 1 < path.size()) return joined(path, i + 1);
+    if (step.starts_with(cat(kGroups, "."))) return step.substr(kGroups.size() + 1);
+  }
+  return "";
+}
+
+DcpPath path_of(const DcpReader& reader, const std::string& key) {
+  const auto found = reader.paths().find(key);
+  return found == reader.paths().end() ? DcpPath{key} : found->second;
+}
+
+// A tensor, and what it is called here.
+struct Entry {
+  const std::string* key;
+  const DcpReader::Tensor* tensor;
+  DcpPath path;
+  TensorRole role;
+  std::string name;
+  bool of_optimizer;
+};
+
+// common: the dictionaries that all weights are in.
+std::vector<Entry> entries_of(const DcpReader& reader, std::optional<DcpPath>& common) {
+  for (const auto& [key, tensor] : reader.tensors()) {
+    DcpPath path = path_of(reader, key);
+    if (optimizer_entry(path) || !setting_of(path).empty()) continue;
+    path.pop_back();
+    if (!common) common = path;
+    const auto differs = std::mismatch(common->begin(), common->end(), path.begin(), path.end()).first;
+    common->erase(differs, common->end());
+  }
+  std::vector<Entry> entries;
+  for (const auto& [key, tensor] : reader.tensors()) {
+    DcpPath path = path_of(reader, key);
+    const auto state = optimizer_entry(path);
+    const std::string setting = setting_of(path);  // such as a learning rate in a tensor
+    Entry entry{&key, &tensor, {}, TensorRole::kParam, "", state || !setting.empty()};
+    if (state) {
+      entry.role = state->field == "exp_avg"      ? TensorRole::kExpAvg
+                   : state->field == "exp_avg_sq" ? TensorRole::kExpAvgSq
+                                                  : TensorRole::kBuffer;
+      entry.name = entry.role == TensorRole::kBuffer ? cat("optim.state.", state->parameter, ".", state->field)
+                                                     : state->parameter;
+    } else if (!setting.empty()) {
+      entry.role = TensorRole::kBuffer;
+      entry.name = cat("optim.param_groups.", setting);
+    } else {
+      entry.name = joined(path, common->size());
+    }
+    entry.path = std::move(path);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
 }
 
 }  // namespace
 
 NamedShards read_dcp_named(const std::string& folder, bool drop_optimizer, std::vector<std::string>& decisions) {
   const auto reader = std::make_shared<const DcpReader>(folder);
-  const auto path_of = [&](const std::string& key) {
-    const auto found = reader->paths().find(key);
-    return found == reader->paths().end() ? DcpReader::Path{key} : found->second;
-  };
-  std::optional<DcpReader::Path> common;  // of all weights
-  for (const auto& [key, tensor] : reader->tensors()) {
-    DcpReader::Path path = path_of(key);
-    if (optimizer_entry(path)) continue;
-    path.pop_back();
-    if (!common) common = path;
-    const auto differs = std::mismatch(common->begin(), common->end(), path.begin(), path.end()).first;
-    common->erase(differs, common->end());
-  }
   NamedShards shards;
   shards.where = folder;
   auto chunks = std::make_unique<DcpChunks>(reader);
+  std::optional<DcpPath> common;
   int64_t dropped = 0;
-  for (const auto& [key, tensor] : reader->tensors()) {
-    const DcpReader::Path path = path_of(key);
-    const auto state = optimizer_entry(path);
-    if (state && drop_optimizer) {
+  for (const Entry& entry : entries_of(*reader, common)) {
+    if (entry.of_optimizer && drop_optimizer) {
       ++dropped;
       continue;
     }
-    const bool first = state && state->field == "exp_avg", second = state && state->field == "exp_avg_sq";
-    const TensorRole role = first    ? TensorRole::kExpAvg
-                            : second ? TensorRole::kExpAvgSq
-                            : state  ? TensorRole::kBuffer
-                                     : TensorRole::kParam;
-    const std::string name = first || second ? state->parameter : joined(path, state ? 0 : common->size());
-    for (const DcpReader::Chunk& chunk : tensor.chunks) {
-      if (core::num_elements(chunk.extent) == 0 && tensor.chunks.size() > 1) continue;
-      const size_t index = chunks->add(key, tensor, chunk);
-      shards.shards.push_back(
-          {name, role, tensor.shape, chunk.offset, chunk.extent, 0, index, chunk.extent, Dims(chunk.extent.size(), 0)});
+    for (const DcpReader::Chunk& chunk : entry.tensor->chunks) {
+      if (core::num_elements(chunk.extent) == 0 && entry.tensor->chunks.size() > 1) continue;
+      const size_t index = chunks->add(*entry.key, *entry.tensor, chunk);
+      shards.shards.push_back({entry.name, entry.role, entry.tensor->shape, chunk.offset, chunk.extent, 0, index,
+                               chunk.extent, Dims(chunk.extent.size(), 0)});
     }
   }
   shards.files.push_back(std::move(chunks));
   if (dropped > 0) decisions.push_back("optimizer state is left out");
   if (!reader->objects().empty()) {
-    decisions.push_back(cat(reader->objects().size(), " entries that are no tensors are not taken over, as ",
-                            detail::printable(reader->objects().begin()->first)));
+    decisions.push_back(cat(reader->objects().size(), " entries that are no tensors, as ",
+                            detail::printable(reader->objects().begin()->first), ", go into a dcp result only"));
   }
   if (common && !common->empty()) {
     decisions.push_back(cat("weights are those under ", detail::printable(joined(*common, 0))));
   }
   return shards;
+}
+
+DcpEntries read_dcp_entries(const std::string& folder, bool with_settings) {
+  const DcpReader reader(folder);
+  DcpEntries entries;
+  std::optional<DcpPath> common;
+  for (Entry& entry : entries_of(reader, common)) {
+    entries.tensors.emplace(std::pair(entry.role, std::move(entry.name)),
+                            DcpEntries::Place{*entry.key, std::move(entry.path)});
+  }
+  int64_t left = kMaxObjectBytes;
+  for (const auto& [key, payload] : reader.objects()) {
+    DcpPath path = path_of(reader, key);
+    const bool of_optimizer = optimizer_entry(path) || !setting_of(path).empty();
+    if (of_optimizer && !with_settings) continue;
+    entries.objects.push_back({{key, std::move(path)}, reader.read_object(payload, left)});
+    left -= std::min(left, payload.bytes);
+  }
+  return entries;
 }
 
 }  // namespace ms::convert

@@ -29,7 +29,7 @@ using core::TensorRole;
 using detail::printable;
 using nlohmann::json;
 
-constexpr std::string_view kState = "optim.state.";
+constexpr std::string_view kState = "optim.state.", kGroups = "optim.param_groups.";
 constexpr int64_t kMaxCopiedBytes = 256 << 20;
 
 bool is_float(DType dtype) { return dtype == DType::kFp32 || dtype == DType::kBf16 || dtype == DType::kFp16; }
@@ -126,6 +126,7 @@ std::vector<std::pair<std::string, std::string>> texts_of(const NamedTargetOptio
   std::error_code error;
   fs::path folder = options.copy_from;
   if (!fs::is_directory(folder, error)) folder = folder.parent_path();  // of a config.json
+  core::confine_reads(folder.string());
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.is_regular_file(error) && goes_along(entry.path().filename().string())) paths.push_back(entry.path());
   }
@@ -183,30 +184,35 @@ DcpPath path_of(const NamedOutput& output) {
   }
   if (!is_optimizer_state(output.role, output.key)) return {"model", output.key};
   const size_t dot = output.key.rfind('.');
+  if (output.key.starts_with(kGroups)) return {"optim", output.key.substr(std::string_view("optim.").size())};
   return {"optim", "state", output.key.substr(kState.size(), dot - kState.size()), output.key.substr(dot + 1)};
 }
 
-NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTargetOptions& options,
-                       std::vector<std::string>& decisions) {
+// As in the source, if that is DCP too.
+DcpEntries::Place place_of(const NamedOutput& output, const DcpEntries& source) {
+  const auto found = source.tensors.find({output.role, output.key});
+  if (found != source.tensors.end()) return found->second;
+  DcpEntries::Place place{"", path_of(output)};
+  for (const auto& step : place.path) place.key += cat(place.key.empty() ? "" : ".", std::get<std::string>(step));
+  return place;
+}
+
+NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTargetOptions& options) {
   if (fs::exists(options.save_dir)) {
     throw Error(ErrorCode::kInvalidArgument, cat(options.save_dir, " is there already; give another --save-dir"));
   }
   DcpLayout layout;
   NamedTarget target;
   ArchiveSinkOptions sink;
-  bool has_state = false;
   for (const NamedOutput& output : outputs) {
-    const DcpPath path = path_of(output);
-    has_state = has_state || path.size() > 2;
-    std::string key;
-    for (const auto& step : path) key += cat(key.empty() ? "" : ".", std::get<std::string>(step));
+    const DcpEntries::Place place = place_of(output, options.entries);
     const Dims& shape = output.shape;
-    const size_t tensor = layout.add_tensor(key, from_core_dtype(output.dtype), shape, path);
+    const size_t tensor = layout.add_tensor(place.key, from_core_dtype(output.dtype), shape, place.path);
     if (shape.empty() || core::num_elements(shape) == 0) {
-      const ArchivePlace place = layout.add_chunk(tensor, Dims(shape.size(), 0), shape, layout.file_of_rank(0));
+      const ArchivePlace whole = layout.add_chunk(tensor, Dims(shape.size(), 0), shape, layout.file_of_rank(0));
       if (!shape.empty()) continue;
       target.shards.push_back({output.key, output.role, output.dtype, shape, {}, {}});
-      sink.places.push_back(place);
+      sink.places.push_back(whole);
       continue;
     }
     // torch.chunk's cut along the first axis, as FSDP2 has it.
@@ -219,8 +225,9 @@ NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTarge
       target.shards.push_back({output.key, output.role, output.dtype, shape, offset, extent});
     }
   }
-  if (has_state) {
-    decisions.push_back("the optimizer's settings (param_groups) are not written: the loading program gives its own");
+  for (const DcpEntries::Object& object : options.entries.objects) {
+    layout.add_object(object.place.key, object.content.pickle, layout.file_of_rank(0), object.place.path,
+                      object.content.storages);
   }
   sink.root = options.save_dir;
   sink.writing = options.writing;
@@ -237,7 +244,7 @@ NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTarge
 
 bool is_optimizer_state(TensorRole role, std::string_view key) {
   if (role != TensorRole::kBuffer) return role != TensorRole::kParam;
-  return key.starts_with(kState) && key.rfind('.') >= kState.size();
+  return key.starts_with(kGroups) || (key.starts_with(kState) && key.rfind('.') >= kState.size());
 }
 
 std::string weight_stem_of(const std::string& folder) {
@@ -258,7 +265,7 @@ NamedTarget make_named_target(const ckpt::Source& source, const NamedTargetOptio
                 cat("--target-data-parallel-size ", options.data_parallel_size, ": must be at least 1"));
   }
   const std::vector<NamedOutput> outputs = outputs_of(source, options, decisions);
-  return options.form == NamedForm::kDcp ? dcp_target(outputs, options, decisions) : files_target(outputs, options);
+  return options.form == NamedForm::kDcp ? dcp_target(outputs, options) : files_target(outputs, options);
 }
 
 }  // namespace ms::convert

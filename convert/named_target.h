@@ -10,6 +10,7 @@
 
 #include "ckpt/sink.h"
 #include "ckpt/source.h"
+#include "convert/dcp_named.h"
 #include "convert/placed_result.h"
 
 namespace ms::convert {
@@ -27,6 +28,7 @@ struct NamedTargetOptions {
   std::string stem;                              // of the folder's files: "adapter_model"; empty: model, pytorch_model
   std::string copy_from;  // folder whose config.json, tokenizer and the like go along; empty: none
   WriteOptions writing;
+  DcpEntries entries;  // kDcp, of a DCP source: its keys, and what is no tensor
 };
 
 struct NamedTarget {

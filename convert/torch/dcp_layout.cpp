@@ -79,8 +79,15 @@ ArchivePlace DcpLayout::add_chunk(size_t index, Dims offset, Dims extent, int32_
   return {file, static_cast<int32_t>(archives - 1), 0, 0, 0};
 }
 
-void DcpLayout::add_object(std::string key, std::string pickle, int32_t file, DcpPath path) {
-  const Payload payload = add_archive(file, {0, {}, [text = std::move(pickle)] { return text; }, {}});
+void DcpLayout::add_object(std::string key, std::string pickle, int32_t file, DcpPath path,
+                           std::vector<std::string> storages) {
+  Archive archive{0, {}, [text = std::move(pickle)] { return text; }, {}};
+  for (std::string& bytes : storages) {
+    const size_t storage = archive.storage_bytes.size();
+    archive.storage_bytes.push_back(static_cast<int64_t>(bytes.size()));
+    if (!bytes.empty()) archive.contents.emplace_back(storage, std::move(bytes));
+  }
+  const Payload payload = add_archive(file, std::move(archive));
   objects_.push_back({std::move(key), std::move(path), payload});
 }
 

@@ -10,17 +10,14 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "convert/safetensors.h"
 #include "convert/torch/archive_sink.h"
+#include "convert/torch/dcp_reader.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {
-
-// Where an entry stands in the nested dictionaries that were saved: {"optim", "param_groups", 0, "lr"}.
-using DcpPath = std::vector<std::variant<std::string, int64_t>>;
 
 class DcpLayout {
  public:
@@ -31,8 +28,9 @@ class DcpLayout {
   size_t add_tensor(std::string key, SafetensorsDType dtype, core::Dims shape, DcpPath path = {});
   // A box of a tensor; returns the place of its first element. contents: its bytes, if no target fills it.
   ArchivePlace add_chunk(size_t tensor, core::Dims offset, core::Dims extent, int32_t file, std::string contents = {});
-  // pickle: of the object.
-  void add_object(std::string key, std::string pickle, int32_t file, DcpPath path = {});
+  // pickle: of the object. storages: those that it refers to, in order.
+  void add_object(std::string key, std::string pickle, int32_t file, DcpPath path = {},
+                  std::vector<std::string> storages = {});
 
   // .metadata, as Python's pickle reads it where PyTorch 2 is.
   std::string metadata() const;

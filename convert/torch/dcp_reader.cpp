@@ -1,8 +1,10 @@
 #include "convert/torch/dcp_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -124,10 +126,10 @@ class DcpReader::Metadata {
       if (!key.is(PickleKind::kString) || !(value.is(PickleKind::kTuple) || value.is(PickleKind::kList))) continue;
       const std::string name(key.text());
       if (!reader_.tensors_.contains(name) && !reader_.objects_.contains(name)) continue;
-      Path path;
+      DcpPath path;
       for (const PickleValue step : value.items()) {
-        if (step.is(PickleKind::kString)) path.emplace_back(step.text());
-        if (step.is(PickleKind::kInt)) path.push_back(std::to_string(step.integer()));
+        if (step.is(PickleKind::kString)) path.emplace_back(std::string(step.text()));
+        if (step.is(PickleKind::kInt)) path.emplace_back(step.integer());
       }
       if (path.size() == value.items().size() && !path.empty()) reader_.paths_.emplace(name, std::move(path));
     }
@@ -292,6 +294,38 @@ ArchiveRange DcpReader::range_of(const Payload& payload) const {
 }
 
 TorchFile DcpReader::open_object(const Payload& payload) const { return TorchFile(range_of(payload)); }
+
+DcpReader::RawObject DcpReader::read_object(const Payload& payload, int64_t max_bytes) const {
+  const ZipReader archive(range_of(payload));
+  RawObject object;
+  bool has_pickle = false;
+  std::map<size_t, std::string> storages;  // by number
+  for (size_t i = 0; i < archive.entries().size(); ++i) {
+    const std::string_view name = archive.entries()[i].name;
+    const std::string_view inner = name.substr(std::min(name.find('/'), name.size() - 1) + 1);
+    if (inner == "data.pkl") {
+      object.pickle = archive.read_all(i, max_bytes);
+      has_pickle = true;
+    } else if (inner.starts_with("data/")) {
+      const std::string_view digits = inner.substr(5);
+      size_t number = 0;
+      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      if (error != std::errc() || end != digits.data() + digits.size()) {
+        throw Error(ErrorCode::kUnsupported, cat(describe(payload), ": a storage called ", printable(name)));
+      }
+      storages.emplace(number, archive.read_all(i, max_bytes));
+    }
+    max_bytes -= std::min(max_bytes, archive.entries()[i].bytes);
+  }
+  for (auto& [number, bytes] : storages) {
+    if (number != object.storages.size()) {
+      throw Error(ErrorCode::kUnsupported, cat(describe(payload), ": storages that are not numbered from 0"));
+    }
+    object.storages.push_back(std::move(bytes));
+  }
+  if (!has_pickle) throw Error(ErrorCode::kCorruptData, cat(describe(payload), ": an archive without data.pkl"));
+  return object;
+}
 
 std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, const Chunk& chunk) const {
   const Cache::Key key{chunk.payload.file, chunk.payload.at};

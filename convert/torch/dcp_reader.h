@@ -14,12 +14,16 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "convert/torch/torch_file.h"
 #include "core/sharded_tensor.h"
 
 namespace ms::convert {
+
+// Where an entry stands in the nested dictionaries and lists that were saved: {"optim", "param_groups", 0, "lr"}.
+using DcpPath = std::vector<std::variant<std::string, int64_t>>;
 
 // True if `folder` holds a file .metadata.
 bool is_dcp(const std::string& folder);
@@ -50,10 +54,8 @@ class DcpReader {
   // What is no tensor: a number, a list, rng states.
   const std::map<std::string, Payload, std::less<>>& objects() const { return objects_; }
 
-  // Where an entry stood in the nested dictionaries that were saved: "model", "embed.weight". Entries of a checkpoint
-  // that does not say are not in it.
-  using Path = std::vector<std::string>;
-  const std::map<std::string, Path, std::less<>>& paths() const { return paths_; }
+  // Entries of a checkpoint that does not say where they stood are not in it.
+  const std::map<std::string, DcpPath, std::less<>>& paths() const { return paths_; }
 
   // "DIR/__0_0.distcp, bytes 0 to 1261".
   std::string describe(const Payload& payload) const;
@@ -68,6 +70,13 @@ class DcpReader {
             std::byte* out) const;
   // What torch.save made of an object. Throws as TorchFile.
   TorchFile open_object(const Payload& payload) const;
+  // Its archive as it is: the pickle and the storages "0", "1", .. that it refers to, each with its CRC checked. Throws
+  // kUnsupported for an archive of other records, kCorruptData also if all is larger than max_bytes.
+  struct RawObject {
+    std::string pickle;
+    std::vector<std::string> storages;
+  };
+  RawObject read_object(const Payload& payload, int64_t max_bytes) const;
 
  private:
   class Metadata;
@@ -81,7 +90,7 @@ class DcpReader {
   std::vector<std::string> files_;  // their paths
   std::map<std::string, Tensor, std::less<>> tensors_;
   std::map<std::string, Payload, std::less<>> objects_;
-  std::map<std::string, Path, std::less<>> paths_;
+  std::map<std::string, DcpPath, std::less<>> paths_;
   struct Cache;
   std::unique_ptr<Cache> cache_;
 };

@@ -4,6 +4,7 @@ circle, a FIFO, a folder. msckpt says so in one line, exits with 2, 3 or 4, does
 within a folder, a folder that is a link itself, and the Hugging Face hub's cache are read."""
 import os
 import shutil
+import subprocess
 import sys
 
 import training
@@ -112,6 +113,43 @@ def nothing_is_carried_out(place):
     ends_well(place, "tokenizer.json leads out of --hf-cfg-dir", ran)
     place.expect(not os.path.exists(place.path("out/tokenizer.json")), "the secret is not copied", ran)
     shutil.rmtree(place.path("out"), ignore_errors=True)
+    # The same for every result that small files go along with, whichever file leads out.
+    for name, target, source in (("tokenizer.json", "hf-bin", HF), ("notes.txt", "hf-bin", HF), ("config.json", "hf-bin", HF),
+                                 ("tokenizer.json", "gguf", "ms"), ("config.json", "dcp", "ms"), ("config.json", "ucp", "ms"),
+                                 ("config.json", "hf", "ms")):
+        shutil.rmtree(place.path("cfg"))
+        shutil.copytree(HF, place.path("cfg"))
+        if os.path.exists(place.path("cfg", name)):
+            os.remove(place.path("cfg", name))
+        os.symlink(place.path("secret"), place.path("cfg", name))
+        ran = place.tool("msckpt", "convert", "--load-dir", source, "--save-dir", "out", "--hf-cfg-dir", "cfg", "--save-model-type", target)
+        what = f"{name} leads out of --hf-cfg-dir of a {target} result"
+        ends_well(place, what, ran)
+        place.expect(not os.path.exists(place.path("out")), f"{what}: nothing is made", ran)
+
+
+def targets_that_cannot_be_made(place):
+    """A result below a file, and in a folder that may not be written: one clear line, exit 4."""
+    msckpt, nobody = os.path.join(place.bin, "msckpt"), ["--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    with open(place.path("plain"), "w", encoding="utf-8") as file:
+        file.write(SECRET)
+    os.mkdir(place.path("closed"), 0o555)
+    os.chmod(place.path(), 0o755)
+    can_be_nobody = os.geteuid() == 0 and shutil.which("setpriv") and \
+        subprocess.run(["setpriv", *nobody, "test", "-r", HF, "-a", "-x", msckpt], check=False).returncode == 0
+    if os.geteuid() == 0 and not can_be_nobody:
+        print("SKIPPED: a folder without permission: root passes, and nobody cannot reach the tests' data")
+    for target, source in (("hf", "ms"), ("hf-bin", HF), ("mg", "ms"), ("dist", "ms"), ("dcp", "ms"), ("ucp", "ms"), ("gguf", "ms"), ("ms", HF)):
+        words = ["convert", "--load-dir", source, "--save-model-type", target, "--save-dir"]
+        runs = {"below a file": place.tool("msckpt", *words, "plain/out")}
+        if os.geteuid() != 0:
+            runs["without permission"] = place.tool("msckpt", *words, "closed/out")
+        elif can_be_nobody:
+            runs["without permission"] = place.tool(shutil.which("setpriv"), *nobody, msckpt, *words, "closed/out")
+        for what, ran in runs.items():
+            ends_well(place, f"{target} {what}", ran)
+            place.expect(ran.exit == 4, f"{target} {what}: exit 4", ran)
+            place.expect("cannot make directory" in ran.stderr, f"{target} {what}: the line says what cannot be done", ran)
 
 
 def names_that_are_not_utf8(place):
@@ -144,6 +182,7 @@ def main():
         hostile_files(place)
         links_that_are_read(place)
         nothing_is_carried_out(place)
+        targets_that_cannot_be_made(place)
         names_that_are_not_utf8(place)
         lock_is_no_way_out(place)
 

@@ -36,6 +36,21 @@ TEST(DcpNamed, WeightsAndMomentsUnderTheNamesOfTheStateDict) {
   EXPECT_THAT(decisions, Contains(HasSubstr("entries that are no tensors")));
 }
 
+TEST(DcpNamed, EntriesKeepTheirKeysPathsAndContents) {
+  const DcpReader reader(kFolder);
+  const DcpEntries all = read_dcp_entries(kFolder, true), others = read_dcp_entries(kFolder, false);
+  EXPECT_EQ(all.tensors.size(), reader.tensors().size());
+  EXPECT_EQ(all.objects.size(), reader.objects().size());
+  EXPECT_GT(all.objects.size(), others.objects.size());
+  const auto& norm = all.tensors.at({TensorRole::kParam, "model.norm.weight"});
+  EXPECT_EQ(norm.key, "model.model.norm.weight");
+  EXPECT_EQ(norm.path, (DcpPath{"model", "model.norm.weight"}));
+  for (const DcpEntries::Object& object : all.objects) {
+    EXPECT_EQ(object.place.path, reader.paths().at(object.place.key));
+    EXPECT_FALSE(object.content.pickle.empty()) << object.place.key;
+  }
+}
+
 TEST(DcpNamed, OptimizerStateIsLeftOutWhenAsked) {
   std::vector<std::string> decisions;
   const auto source = open_named(kFolder, true, decisions);
