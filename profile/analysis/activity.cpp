@@ -52,9 +52,9 @@ class Builder {
 
  private:
   int64_t common(int64_t ts) const { return clock_.to_reference(unix_time(trace_, ts)); }
+  // Both ends by the clock: with a drift, events that touch in the file touch here too.
   Interval interval_of(uint32_t event) const {
-    const int64_t start = common(trace_.events.ts[event]);
-    return {start, start + trace_.events.dur[event]};
+    return {common(trace_.events.ts[event]), common(trace_.events.end(event))};
   }
 
   // What has no partner in the traces waits for nobody that is known.
@@ -177,7 +177,7 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
   uint32_t operation = 0;
   const auto add = [&](const CommPart& part, int64_t ready, uint32_t waits_for, const CommInstance* message,
                        bool waits = true, bool awaited = true) {
-    const int64_t start = start_of(part), end = start + (part.end - part.start);
+    const int64_t start = start_of(part), end = cross.clocks.ranks[part.rank].to_reference(part.end);
     CommSpan span{start, end, std::clamp(ready, start, end), end, waits_for, part.event, 0, message != nullptr};
     span.lane = ranks[part.rank].trace->events.lane[part.event];
     span.operation = operation;

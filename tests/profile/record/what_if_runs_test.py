@@ -4,11 +4,11 @@ The saving that `critical-path` promises for the first run is the one that the s
 
   what_if_runs_test.py SLOW_RANK_PROGRAM
 
-The program computes and waits by sleeping, so other load changes little; the median of three pairs of runs counts.
+The program computes and waits by sleeping, for times that are long beside what it takes to wake up on a busy machine. Of five
+runs of each kind the shortest counts: other load only makes runs longer.
 """
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,7 +16,7 @@ import tempfile
 MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
 PROGRAM = sys.argv[1]
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n"]
-ROUNDS, WORK_US, SLOW_US, PAIRS = 20, 10000, 30000, 3
+ROUNDS, WORK_US, SLOW_US, RUNS = 8, 50000, 150000, 5
 TOLERANCE = 5.0  # percentage points
 FAILED = []
 
@@ -39,21 +39,17 @@ def recorded_path(kind, ranks, slow, slow_us, folder):
 
 def check(kind, ranks, slow, root):
     change = f"rank {slow} computes like the median rank"
-    promised, saved = [], []
-    for pair in range(PAIRS):
-        slow_run = recorded_path(kind, ranks, slow, SLOW_US, os.path.join(root, f"{kind}_slow_{pair}"))
-        even_run = recorded_path(kind, ranks, slow, WORK_US, os.path.join(root, f"{kind}_even_{pair}"))
-        answers = {answer["change"]: answer for answer in slow_run["job_path_what_if"]}
-        if change not in answers:
-            expect(f"{kind}: answers '{change}'", False, list(answers))
-            return
-        promised.append(answers[change]["faster_pct"])
-        saved.append(100 * (1 - even_run["runtime_us"] / slow_run["runtime_us"]))
-    difference = statistics.median(p - s for p, s in zip(promised, saved))
-    print(f"{kind}: promised {statistics.median(promised):.2f} %, saved {statistics.median(saved):.2f} %, apart {difference:+.2f} points")
-    expect(f"{kind}: within {TOLERANCE} points", abs(difference) <= TOLERANCE, (promised, saved))
-    # The planted change is worth much, so the promise is not met by chance.
-    expect(f"{kind}: the slow rank matters", statistics.median(saved) > 30, saved)
+    slow_runs = [recorded_path(kind, ranks, slow, SLOW_US, os.path.join(root, f"{kind}_slow_{run}")) for run in range(RUNS)]
+    even_runs = [recorded_path(kind, ranks, slow, WORK_US, os.path.join(root, f"{kind}_even_{run}")) for run in range(RUNS)]
+    slow_run, even_run = (min(runs, key=lambda path: path["runtime_us"]) for runs in (slow_runs, even_runs))
+    answers = {answer["change"]: answer["faster_pct"] for answer in slow_run["job_path_what_if"]}
+    if change not in answers:
+        expect(f"{kind}: answers '{change}'", False, answers)
+        return
+    promised, saved = answers[change], 100 * (1 - even_run["runtime_us"] / slow_run["runtime_us"])
+    print(f"{kind}: promised {promised:.2f} %, saved {saved:.2f} %, apart {promised - saved:+.2f} points")
+    expect(f"{kind}: within {TOLERANCE} points", abs(promised - saved) <= TOLERANCE)
+    expect(f"{kind}: the slow rank is worth something", saved > 30)  # so the promise is not met by chance
 
 
 with tempfile.TemporaryDirectory() as top:
