@@ -40,5 +40,34 @@ TEST_F(JobTest, WhatIsSpedUpIsPassedOnByMessages) {
   EXPECT_EQ(without(2, Doing::kLoadingData), 40 * kUnit) << "it loads nothing";
 }
 
+// Rank 1's clock runs 100 ppm fast, as its clock table says, and it waits 100 ms for rank 0 in each of ten rounds: 10
+// us of drift in a wait do not part the wait from what follows.
+TEST_F(JobTest, WaitsAreKnownOnAClockThatDrifts) {
+  constexpr int64_t kMs = 1'000'000, kRounds = 10;
+  const auto drifting = [](int64_t t) { return t + t / 10'000; };
+  {
+    test::TraceMaker zero(folder_.path(), 0, 2), one(folder_.path(), 1, 2);
+    for (const int64_t t : {int64_t{0}, 2000 * kMs}) {
+      zero.clock(t, 0, 10);
+      one.clock(drifting(t), drifting(t) - t, 10);
+    }
+    for (int64_t i = 0; i < kRounds; ++i) {
+      const int64_t t = i * 152 * kMs, end = t + 152 * kMs;
+      zero.kernel("gemm", t, t + 150 * kMs);
+      zero.comm("allreduce", "dp", {0, 1}, t + 150 * kMs, end);
+      one.kernel("gemm", drifting(t), drifting(t + 50 * kMs));
+      one.comm("allreduce", "dp", {0, 1}, drifting(t + 50 * kMs), drifting(end));
+    }
+    zero.finish();
+    one.finish();
+  }
+  load_all();
+  const int64_t changed =
+      replay(activities(devices_, comms_, cross_), [](size_t rank, const Activity& a, int64_t length) {
+        return rank == 0 && a.doing == Doing::kComputing ? length / 3 : length;
+      });
+  EXPECT_NEAR(static_cast<double>(changed), kRounds * 52.0 * kMs, 0.1 * kMs);
+}
+
 }  // namespace
 }  // namespace ms::profile
