@@ -164,15 +164,15 @@ HostPieces::HostPieces(const RankTrace& trace, const DeviceView& view) : pieces_
   for (const DeviceEvent& device : view.devices) {
     if (device.launch != kNoLaunch) ++launches[events.lane[device.launch]];
   }
-  std::vector<bool> backward(trace.lanes.size());
+  std::vector<bool> backward(trace.lanes.size()), engine(trace.names.size());
+  for (NameId name = 0; name < engine.size(); ++name)
+    engine[name] = trace.names[name].starts_with("autograd::engine::");
   for (size_t i = 0; i < events.size(); ++i) {
     const Side side = trace.side(i);
     if (step[events.name[i]] && (side == Side::kAnnotation || side == Side::kOperator)) main_lane = events.lane[i];
     if (side != Side::kOperator && side != Side::kLaunch) continue;
     ++calls[events.lane[i]];
-    if (side == Side::kOperator && trace.names[events.name[i]].starts_with("autograd::engine::")) {
-      backward[events.lane[i]] = true;
-    }
+    if (side == Side::kOperator && engine[events.name[i]]) backward[events.lane[i]] = true;
   }
   std::vector<uint16_t> order;
   for (size_t lane = 0; lane < launches.size(); ++lane) {

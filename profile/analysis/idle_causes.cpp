@@ -34,11 +34,25 @@ bool loads_code(std::string_view name) {
   return holds_any(name, {"ModuleLoad", "LibraryLoad", "cuLinkComplete", "hiprtc", "nvrtc"});
 }
 
-bool launches_graph(std::string_view name) { return name.find("GraphLaunch") != std::string_view::npos; }
+bool launches_graph(std::string_view name) { return holds_any(name, {"GraphLaunch"}); }
+
+// What a name says about a call. Bits, computed once a name: gaps are many, and so are the words to look for.
+enum NameUse : uint8_t { kKnown = 1, kSynchronises = 2, kLoadsCode = 4, kCopies = 8, kAllocates = 16, kGraph = 32 };
+
+uint8_t uses_of(std::string_view name) {
+  uint8_t uses = kKnown;
+  if (synchronises(name)) uses |= kSynchronises;
+  if (loads_code(name)) uses |= kLoadsCode;
+  if (copies(name)) uses |= kCopies;
+  if (allocates(name)) uses |= kAllocates;
+  if (launches_graph(name)) uses |= kGraph;
+  return uses;
+}
 
 class Reasons {
  public:
-  Reasons(const RankTrace& trace, const DeviceView& view) : trace_(trace), view_(view), pieces_(trace, view) {}
+  Reasons(const RankTrace& trace, const DeviceView& view)
+      : trace_(trace), view_(view), pieces_(trace, view), uses_(trace.names.size()) {}
 
   IdleReasons run(const IntervalSet& idle) {
     IdleReasons out;
@@ -102,7 +116,7 @@ class Reasons {
         launch_end <= gap.start
             ? (left <= kQueuedGap ? IdleCause::kBetweenKernels : IdleCause::kDependency)
             : (gap.end - launch_end <= kLaunchLatency ? IdleCause::kLaunchLatency : IdleCause::kDependency);
-    const bool graph = launches_graph(trace_.names[events.name[next->launch]]);
+    const bool graph = (uses(next->launch) & kGraph) != 0;
     const HostPiece* meanwhile =
         cause == IdleCause::kDependency && !graph ? pieces_.at(lane, launched + left / 2) : nullptr;
     const NameId where = graph ? events.name[next->launch] : meanwhile == nullptr ? kNoName : name_of(meanwhile->event);
@@ -145,11 +159,11 @@ class Reasons {
     for (; piece != pieces.end() && piece->start < gap.end; ++piece) {
       uncovered(piece->start, kNoEvent);
       const int64_t to = std::min(gap.end, piece->end);
-      if (trace_.side(piece->event) == Side::kAnnotation && cause_of(*piece) == IdleCause::kAnnotation) {
+      const IdleCause cause = cause_of(*piece);
+      if (cause == IdleCause::kAnnotation) {
         uncovered(to, piece->event);
         continue;
       }
-      const IdleCause cause = cause_of(*piece);
       // Many calls launch work, and the operator says which; a call that waits or allocates says it itself.
       const uint32_t named = cause == IdleCause::kHostWork ? piece->named : piece->event;
       add(cause, name_of(named), name_of(piece->place), to - gap.start);
@@ -166,18 +180,25 @@ class Reasons {
     add(IdleCause::kUnknown, kNoName, following == nullptr ? kNoName : name_of(following->named), gap.end - gap.start);
   }
 
-  IdleCause cause_of(const HostPiece& piece) const {
-    const std::string& name = trace_.names[trace_.events.name[piece.event]];
+  uint8_t uses(uint32_t event) {
+    const NameId name = trace_.events.name[event];
+    uint8_t& known = uses_[name];
+    if (known == 0) known = uses_of(trace_.names[name]);
+    return known;
+  }
+
+  IdleCause cause_of(const HostPiece& piece) {
+    const uint8_t use = uses(piece.event);
     const Side side = trace_.side(piece.event);
     const int64_t dur = trace_.events.dur[piece.event];
-    if (synchronises(name)) return IdleCause::kSynchronisation;
+    if ((use & kSynchronises) != 0) return IdleCause::kSynchronisation;
     if (side == Side::kPython) return IdleCause::kPython;
     if (side == Side::kAnnotation) return IdleCause::kAnnotation;
-    if (loads_code(name)) return IdleCause::kCodeLoading;
-    if (copies(name) && dur >= kLongCopyCall) return IdleCause::kHostCopy;
-    if (allocates(name)) return IdleCause::kAllocation;
+    if ((use & kLoadsCode) != 0) return IdleCause::kCodeLoading;
+    if ((use & kCopies) != 0 && dur >= kLongCopyCall) return IdleCause::kHostCopy;
+    if ((use & kAllocates) != 0) return IdleCause::kAllocation;
     // A graph is large, and its launch may take long.
-    if (side == Side::kLaunch && dur >= kLongLaunchCall && !launches_graph(name)) return IdleCause::kCodeLoading;
+    if (side == Side::kLaunch && dur >= kLongLaunchCall && (use & kGraph) == 0) return IdleCause::kCodeLoading;
     return IdleCause::kHostWork;
   }
 
@@ -194,6 +215,7 @@ class Reasons {
   const RankTrace& trace_;
   const DeviceView& view_;
   const HostPieces pieces_;
+  std::vector<uint8_t> uses_;  // NameUse, by name; 0: not computed yet
   std::map<std::pair<IdleCause, NameId>, Sum> sums_;
 };
 
