@@ -211,8 +211,8 @@ TEST_F(AnalysisTest, IdleBeforeTheFirstAndAfterTheLastKernelOfAStepIsLost) {
     ASSERT_EQ(finding.kind, FindingKind::kIdle);
     lost[finding.cause] += finding.lost_ns;
   }
-  // 5..25 a call that waits for the device, 25..38 a short pause and the launch, 38..40 until the kernel starts, nothing
-  // known of the rest.
+  // 5..25 a call that waits for the device, 25..38 a short pause and the launch, 38..40 until the kernel starts,
+  // nothing known of the rest.
   EXPECT_THAT(lost, ElementsAre(std::pair(IdleCause::kHostWork, 13), std::pair(IdleCause::kSynchronisation, 20),
                                 std::pair(IdleCause::kLaunchLatency, 2), std::pair(IdleCause::kUnknown, 5 + 40)));
   const IdleReasons& idle = results.ranks.at(0).at<IdleReasons>();
