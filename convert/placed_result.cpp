@@ -54,7 +54,7 @@ PlacedResult::~PlacedResult() {
   if (!committed_ && options_.resume && result_ != nullptr && notes_ != nullptr) result_->leave();
 }
 
-void PlacedResult::begin(std::vector<FileSpec> files, LayoutHash layout) {
+void PlacedResult::begin(std::vector<FileSpec> files, LayoutHash&& layout) {
   const bool resumes = options_.resume && !options_.job.empty();
   result_ = std::make_unique<core::ResultFolder>(folder_, resumes);
   layout.add(options_.job);

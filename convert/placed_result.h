@@ -62,7 +62,7 @@ class PlacedResult {
   // Takes the lock and makes the staging directory, with the folders that the files lie in. layout: of the sink,
   // without the files. Throws kIo if another process fills the folder or there is not enough space, kUnsupported if the
   // write path does not work there.
-  void begin(std::vector<FileSpec> files, LayoutHash layout);
+  void begin(std::vector<FileSpec> files, LayoutHash&& layout);
 
   // Called with each file when it is opened, before anything else is written to it; may be empty.
   std::function<void(size_t file, core::PlacedFile& placed)> opened;

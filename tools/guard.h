@@ -24,7 +24,7 @@ core::Error see_help(const core::Error& error, std::string_view command);
 // kIo.
 void print(std::string_view text);
 
-// Prints "name 0.1.0".
+// Prints the name and the version of the suite.
 void print_version(std::string_view name);
 
 // Runs body and returns its exit code, or that of what it threw, after one line on stderr under `name`. If a signal

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The wheel and the tarball: made, installed into an empty environment, and run in a root folder that holds nothing else.
+
+SKIPPED without Debian's source packages or PyPI. Takes a quarter of an hour: label nightly.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD = pathlib.Path(os.environ["MS_SOURCE"]), pathlib.Path(os.environ["MS_BUILD"])
+MAX_BYTES, SKIPPED = 30 << 20, 77
+MODEL = SOURCE / "tests/data/hf_llama_tiny"
+
+
+def run(*command, **how):
+    return subprocess.run([str(part) for part in command], check=True, text=True, stdout=subprocess.PIPE, **how).stdout
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(f"FAILED: {what}")
+
+
+def in_an_empty_root(folder, tarball):
+    """As root: the executables see nothing but themselves and the data."""
+    root = folder / "root"
+    root.mkdir()
+    run("tar", "-xzf", tarball, "-C", root, "--strip-components=1")
+    shutil.copytree(MODEL, root / "model")
+    for line in (["/bin/msckpt", "convert", "--load-dir", "/model", "--save-dir", "/mg", "--to", "mg", "--tp", "2", "--prove"],
+                 ["/bin/msckpt", "verify", "/mg", "--against", "/model"],
+                 ["/bin/msckpt", "convert", "--load-dir", "/mg", "--save-dir", "/ours", "--compress"],
+                 ["/bin/msckpt", "verify", "/ours"],
+                 ["/bin/msdata", "preprocess", "/model/config.json", "--output-prefix", "/text"]):
+        run("chroot", root, *line)
+
+
+def in_a_fresh_environment(folder, wheel):
+    run(sys.executable, "-m", "venv", folder / "venv")
+    python = folder / "venv/bin/python"
+    run(python, "-m", "pip", "install", "-q", "--no-index", wheel)
+    environment = {name: value for name, value in os.environ.items() if name not in ("MS_BIN", "PYTHONPATH")}
+    environment["PATH"] = "/nonexistent"
+    code = (f"import msuite; r = msuite.convert({str(MODEL)!r}, {str(folder / 'out')!r}, to='mg', prove=True); "
+            f"print(r['proof']['faults'], msuite.verify(r['path'], against={str(MODEL)!r})['ok'], msuite.__version__)")
+    said = run(python, "-c", code, env=environment).split()
+    version = run(folder / "venv/bin/msckpt", "--version").split()[1]
+    check(said == ["[]", "True", version], f"the module converts and verifies: {said}")
+
+
+def main():
+    out = pathlib.Path(tempfile.mkdtemp())
+    try:
+        made = subprocess.run([SOURCE / "tools/dev/wheel", "--out", out, "--build", BUILD / "wheel"], text=True, check=False,
+                              stdout=subprocess.PIPE)
+        if made.returncode == 4:
+            print("SKIPPED: needs Debian's source packages, and PyPI")
+            return SKIPPED
+        check(made.returncode == 0, f"tools/dev/wheel: exit {made.returncode}")
+        tarball, wheel = map(pathlib.Path, made.stdout.split())
+        check(wheel.stat().st_size < MAX_BYTES, f"{wheel.name} has {wheel.stat().st_size} bytes")
+        in_a_fresh_environment(out, wheel)
+        if os.geteuid() == 0:
+            in_an_empty_root(out, tarball)
+        print(f"{wheel.name}: {wheel.stat().st_size} bytes; {tarball.name}: {tarball.stat().st_size} bytes")
+        return 0
+    finally:
+        shutil.rmtree(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
