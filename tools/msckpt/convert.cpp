@@ -53,11 +53,14 @@ void add_script_flags(CLI::App& verb, ConvertFlags& flags) {
           "--model-type", [](const std::string&) {}, "GPT: there are no others")
       ->check(CLI::IsMember({"GPT"}))
       ->group(group);
-  verb.add_option("--num-layers", flags.options.claims.num_layers, "What the model has, or this is an error")
+  verb.add_option("--num-layers", flags.options.claims.num_layers, "Layers: what the model has, or this is an error")
       ->group(group);
-  verb.add_option("--first-k-dense-replace", flags.options.claims.first_k_dense_replace, "Checked as --num-layers is")
+  verb.add_option("--first-k-dense-replace", flags.options.claims.first_k_dense_replace,
+                  "Dense layers before the first with experts: what the model has, or this is an error")
       ->group(group);
-  verb.add_option("--mtp-num-layers", flags.options.claims.mtp_num_layers, "Checked as --num-layers is")->group(group);
+  verb.add_option("--mtp-num-layers", flags.options.claims.mtp_num_layers,
+                  "Layers of multi-token prediction: what the model has, or this is an error")
+      ->group(group);
   for (const convert::ScriptFlag& flag : convert::script_flags()) {
     const std::string help =
         core::cat(flag.use == convert::ScriptFlagUse::kRefused ? "refused: " : "changes nothing: ", flag.why);
@@ -123,19 +126,20 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
 void add_name_flags(CLI::App& verb, convert::ConvertOptions& options) {
   verb.add_flag(
       "--as-named", options.as_named,
-      "Keep the names of the source's tensors whatever its family is; so it is for hf-bin and file results, and "
-      "for sources of no known family");
+      "Keep the names of the source's tensors, whatever the model is (implied by hf-bin and file results, and by "
+      "sources of no known family)");
   verb.add_option(
           "--rename", options.names.rename,
-          "REGEX=TEMPLATE, for example ^module\\.= or ^h\\.(.*)=layers.$1: replaces in names what the expression "
-          "(ECMAScript) matches; several are applied in order")
+          "REGEX=TEMPLATE, for example ^module\\.= or ^h\\.(.*)=layers.$1: replace what the ECMAScript expression "
+          "matches in names; repeatable, applied in order")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb.add_option("--include", options.names.include,
-                  "REGEX: only tensors in whose names it is found (all); repeatable")
+                  "REGEX: take only tensors whose names it matches in any place (all); repeatable")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  verb.add_option("--exclude", options.names.exclude, "REGEX: not tensors in whose names it is found; repeatable")
+  verb.add_option("--exclude", options.names.exclude,
+                  "REGEX: leave out tensors whose names it matches in any place (none); repeatable")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
@@ -268,7 +272,7 @@ Verb add_convert(CLI::App& app) {
       ->required();
   add_write_flags(*verb, flags->write, "Folder to make; the path made is printed");
   verb->add_flag("--resume", flags->options.resume,
-                 "Keep what a killed run of the same command wrote, as far as it is read back with its hash; when "
+                 "Continue a killed run of the same command: keep what is read back with the hash that was noted; when "
                  "stopped, leave what is written (begin anew, leave nothing)");
   add_format_flags(*verb, *flags);
   add_common_layout_flags(*verb, flags->layout, "a ms, mg or dist result");
