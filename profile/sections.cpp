@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "profile/analysis/comm_detail.h"
+#include "profile/analysis/kernel_spread.h"
 #include "profile/report/job_tables.h"
 #include "profile/report/json_job.h"
 #include "profile/report/json_sections.h"
@@ -46,6 +47,11 @@ void steps_of_job(const JobInput&, Results& out) {
   std::vector<RankSteps> steps;
   for (const RankResults& rank : out.ranks) steps.push_back(rank.at<RankSteps>());
   out.set(cluster_steps(steps));
+}
+void kernel_spread_of_job(const JobInput&, Results& out) {
+  std::vector<RankKernels> kernels;
+  for (const RankResults& rank : out.ranks) kernels.push_back({rank.rank, &rank.at<std::vector<KernelRow>>()});
+  out.set(kernel_spread(kernels));
 }
 void cross_rank_of_job(const JobInput& in, Results& out) {
   const MatchedComms& comms = out.set(match_comms(in.ranks));
@@ -107,6 +113,11 @@ const Section kKernels = {.name = "kernels",
                           .analyse_rank = of_devices<kernel_rows>,
                           .tables = {kernels_table},
                           .write_rank = write_kernels};
+const Section kKernelSpread = {.name = "kernel_spread",
+                               .needs = {&kKernels},
+                               .analyse_job = kernel_spread_of_job,
+                               .tables = {kernel_spread_table},
+                               .write_job = write_kernel_spread};
 const Section kOperators = {.name = "operators",
                             .needs = {},
                             .analyse_rank = of_devices<operator_rows>,
@@ -170,9 +181,10 @@ const Section kFindings = {.name = "findings",
                            .csv = findings_csv};
 
 const Sections& every() {
-  static const Sections kEvery = {&kFacts,     &kBreakdown, &kPerStep, &kKernelTypes, &kKernels, &kOperators,
-                                  &kLaunches,  &kQueues,    &kIdle,    &kIdleCauses,  &kMemory,  &kSteps,
-                                  &kCrossRank, &kRanks,     &kLinks,   &kPipeline,    &kPop,     &kFindings};
+  static const Sections kEvery = {&kFacts,        &kBreakdown, &kPerStep,  &kKernelTypes, &kKernels,
+                                  &kKernelSpread, &kOperators, &kLaunches, &kQueues,      &kIdle,
+                                  &kIdleCauses,   &kMemory,    &kSteps,    &kCrossRank,   &kRanks,
+                                  &kLinks,        &kPipeline,  &kPop,      &kFindings};
   return kEvery;
 }
 

@@ -3,8 +3,8 @@
 // A new section is a file in analysis/ that computes a type of its own, its tables and JSON in report/, and a row here.
 // Results hold, of each rank: Facts, Breakdown (none without device events), PerStep, vectors of KernelType, KernelRow,
 // OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (none without pairs), IdleReasons, MemoryUse,
-// RankSteps, a vector of AscendStep; of the job: ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop (where there
-// are), Imbalance, JobTime, Findings.
+// RankSteps, a vector of AscendStep; of the job: KernelSpread, ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop
+// (where there are), Imbalance, JobTime, Findings.
 #pragma once
 
 #include "profile/analysis/ascend_steps.h"
@@ -25,6 +25,7 @@ extern const Section kFacts, kBreakdown, kPerStep, kKernelTypes, kKernels, kOper
     kIdleCauses, kMemory, kSteps;
 extern const Section kTensorboardSteps;  // on demand only
 extern const Section kCrossRank;         // what ranks and links are computed from
+extern const Section kKernelSpread;      // how kernels differ between ranks
 extern const Section kRanks, kLinks, kPipeline, kPop, kFindings;
 
 // In the order in which they are shown, without those on demand.

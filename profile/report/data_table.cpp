@@ -22,14 +22,6 @@ struct Overloaded : Functions... {
 template <class... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 
-std::string text_header(const DataTable::Column& column) {
-  std::string out = column.name;
-  std::replace(out.begin(), out.end(), '_', ' ');
-  if (column.unit == Unit::kTime) out += " ms";
-  if (column.unit == Unit::kShare) out += " %";
-  return out;
-}
-
 std::string csv_header(const DataTable::Column& column) {
   return column.unit == Unit::kTime    ? column.name + "_us"
          : column.unit == Unit::kShare ? column.name + "_pct"
@@ -82,10 +74,18 @@ std::vector<std::vector<std::string>> short_texts(const Rows& rows, size_t colum
 
 }  // namespace
 
+std::string header_text(const DataTable::Column& column) {
+  std::string out = column.name;
+  std::replace(out.begin(), out.end(), '_', ' ');
+  if (column.unit == Unit::kTime) out += " ms";
+  if (column.unit == Unit::kShare) out += " %";
+  return out;
+}
+
 std::string DataTable::text(bool full_names) const {
   std::vector<Table::Column> columns;
   for (const Column& column : columns_) {
-    if (!column.detail) columns.push_back({text_header(column), column.unit == Unit::kText});
+    if (!column.detail) columns.push_back({header_text(column), column.unit == Unit::kText});
   }
   Table table(columns);
   const auto names = full_names ? std::vector<std::vector<std::string>>() : short_texts(rows_, columns_.size());
@@ -116,27 +116,16 @@ std::string DataTable::csv() const {
   return out;
 }
 
-std::string DataTable::html() const {
-  std::string out = "<table class=\"sortable\"><thead><tr>";
-  for (const Column& column : columns_) {
-    out += core::cat("<th", column.unit == Unit::kText ? " class=\"text\">" : ">", html_text(text_header(column)),
-                     "</th>");
-  }
-  out += "</tr></thead><tbody>\n";
+std::vector<std::vector<std::string>> DataTable::shown_rows() const {
   const auto names = short_texts(rows_, columns_.size());
+  std::vector<std::vector<std::string>> out;
   for (size_t r = 0; r < rows_.size(); ++r) {
-    const std::vector<Cell>& row = rows_[r];
-    out += "<tr>";
-    for (size_t c = 0; c < row.size(); ++c) {
-      const std::string* text = std::get_if<std::string>(&row[c]);
-      const std::string shown = text == nullptr ? text_cell(row[c]) : names[c][r];
-      out += columns_[c].unit == Unit::kText ? "<td class=\"text\"" : "<td";
-      if (text != nullptr && shown != *text) out += core::cat(" title=\"", html_text(*text), "\"");
-      out += core::cat(">", html_text(shown), "</td>");
+    std::vector<std::string>& cells = out.emplace_back();
+    for (size_t c = 0; c < rows_[r].size(); ++c) {
+      cells.push_back(std::holds_alternative<std::string>(rows_[r][c]) ? names[c][r] : text_cell(rows_[r][c]));
     }
-    out += "</tr>\n";
   }
-  return out + "</tbody></table>\n";
+  return out;
 }
 
 void DataTable::write_rows(JsonWriter& json) const {
@@ -152,33 +141,6 @@ void DataTable::write_rows(JsonWriter& json) const {
     }
     json.end_object();
   }
-}
-
-std::string html_text(std::string_view text) {
-  std::string out;
-  const std::string clean = valid_utf8(text);
-  for (const char c : clean) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f ? ' ' : c;
-    }
-  }
-  return out;
 }
 
 }  // namespace ms::profile

@@ -1,9 +1,9 @@
-// One table of results, told once and printed three ways: text for people (ms, names shortened), CSV (us, exact), HTML.
+// One table of results, filled once and printed several ways: text for people (ms, names shortened), CSV (us, exact),
+// JSON, and HTML (html_tables.h), which shows the cells of the text.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -43,11 +43,14 @@ class DataTable {
   const std::string& title() const { return title_; }
   bool empty() const { return rows_.empty(); }
   size_t size() const { return rows_.size(); }
+  const std::vector<Column>& columns() const { return columns_; }
+  const std::vector<std::vector<Cell>>& rows() const { return rows_; }
 
   // full_names: of kernels, with return type, namespaces and parameters; else short_names.h.
   std::string text(bool full_names = false) const;
+  // The cells of text(), with those of columns that it leaves out.
+  std::vector<std::vector<std::string>> shown_rows() const;
   std::string csv() const;
-  std::string html() const;
   // Objects into the open array, keys as in CSV.
   void write_rows(JsonWriter& json) const;
 
@@ -57,8 +60,7 @@ class DataTable {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// text as HTML shows it: &, <, >, quotes escaped, control characters but line breaks replaced, always
-// valid UTF-8.
-std::string html_text(std::string_view text);
+// A header as DataTable::text() prints it.
+std::string header_text(const DataTable::Column& column);
 
 }  // namespace ms::profile

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "profile/analysis/kernel_spread.h"
 #include "profile/analysis/pipeline.h"
 #include "profile/analysis/pop.h"
 
@@ -16,6 +17,30 @@ using core::cat;
 using Unit = DataTable::Unit;
 
 }  // namespace
+
+DataTable kernel_spread_table(const Store&, const Results& results, int64_t top) {
+  if (results.ranks.size() < 2) return {};
+  DataTable table("kernel_spread", "Kernels across ranks",
+                  {{"name", Unit::kText},
+                   {"class", Unit::kText, true},
+                   {"ranks"},
+                   {"sum", Unit::kTime},
+                   {"min", Unit::kTime},
+                   {"p25", Unit::kTime, true},
+                   {"median", Unit::kTime},
+                   {"p75", Unit::kTime, true},
+                   {"max", Unit::kTime},
+                   {"max_rank"},
+                   {"min_rank", Unit::kCount, true}});
+  const auto& rows = results.at<KernelSpread>();
+  for (size_t i = 0; i < rows.size() && (top == 0 || i < static_cast<size_t>(top)); ++i) {
+    const KernelSpreadRow& row = rows[i];
+    table.add({row.name, std::string(device_class_name(row.device_class)), row.ranks, Ns{row.sum_ns}, Ns{row.min_ns},
+               Ns{row.p25_ns}, Ns{row.median_ns}, Ns{row.p75_ns}, Ns{row.max_ns}, int64_t{row.max_rank},
+               int64_t{row.min_rank}});
+  }
+  return table;
+}
 
 DataTable ranks_table(const Store&, const Results& results, int64_t) {
   const CrossRank& cross = results.at<CrossRank>();

@@ -11,6 +11,7 @@
 namespace ms::profile {
 
 // Functions for Section::tables.
+DataTable kernel_spread_table(const Store& store, const Results& results, int64_t top);
 DataTable ranks_table(const Store& store, const Results& results, int64_t top);
 DataTable slow_table(const Store& store, const Results& results, int64_t top);
 DataTable waits_table(const Store& store, const Results& results, int64_t top);

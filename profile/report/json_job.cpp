@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "profile/analysis/kernel_spread.h"
 #include "profile/analysis/pipeline.h"
 #include "profile/analysis/pop.h"
 #include "profile/analysis/steps.h"
@@ -229,6 +230,27 @@ void write_findings(JsonWriter& json, const Results& results) {
   for (const auto& [rank, ns] : even.computing_ns) json.key(std::to_string(rank)).us(ns);
   json.end_object();
   json.end_object();
+}
+
+void write_kernel_spread(JsonWriter& json, const Results& results) {
+  if (results.ranks.size() < 2) return;
+  json.key("kernel_spread").begin_array();
+  for (const KernelSpreadRow& row : results.at<KernelSpread>()) {
+    json.begin_object();
+    json.key("name").value(row.name);
+    json.key("class").value(device_class_name(row.device_class));
+    json.key("ranks").value(row.ranks);
+    json.key("sum_us").us(row.sum_ns);
+    json.key("min_us").us(row.min_ns);
+    json.key("p25_us").us(row.p25_ns);
+    json.key("median_us").us(row.median_ns);
+    json.key("p75_us").us(row.p75_ns);
+    json.key("max_us").us(row.max_ns);
+    json.key("min_rank").value(row.min_rank);
+    json.key("max_rank").value(row.max_rank);
+    json.end_object();
+  }
+  json.end_array();
 }
 
 void write_cross_rank(JsonWriter& json, const Results& results) {

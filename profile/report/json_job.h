@@ -10,7 +10,8 @@ namespace ms::profile {
 
 // Functions for Section::write_job.
 void write_cluster(JsonWriter& json, const Results& results);
-void write_cross_rank(JsonWriter& json, const Results& results);  // nothing of one rank
+void write_kernel_spread(JsonWriter& json, const Results& results);  // nothing of one rank
+void write_cross_rank(JsonWriter& json, const Results& results);     // nothing of one rank
 void write_pop(JsonWriter& json, const Results& results);
 void write_pipeline(JsonWriter& json, const Results& results);
 void write_findings(JsonWriter& json, const Results& results);  // with the imbalance

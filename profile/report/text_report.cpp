@@ -10,8 +10,10 @@
 #include "profile/analysis/facts.h"
 #include "profile/analysis/kernels.h"
 #include "profile/analysis/steps.h"
+#include "profile/report/command_text.h"
 #include "profile/report/csv_report.h"
 #include "profile/report/finding_text.h"
+#include "profile/report/headline.h"
 #include "profile/report/short_names.h"
 #include "profile/report/table.h"
 
@@ -19,23 +21,6 @@ namespace ms::profile {
 namespace {
 
 using core::cat;
-
-// As a shell takes it for one word.
-std::string shell_word(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                          "_-./=:,@%+~") == std::string::npos;
-  if (plain) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
-std::string command(std::string_view verb, const std::vector<std::string>& inputs) {
-  std::string text = cat("msprof ", verb);
-  for (size_t i = 0; i < inputs.size() && i < 4; ++i) text += cat(" ", shell_word(inputs[i]));
-  return inputs.size() > 4 ? text + " ..." : text;
-}
 
 // The kernels with most of the computing time, all ranks together.
 std::string where_computing_goes(const Results& results) {
@@ -159,37 +144,30 @@ std::string steps_text(const Store& store, const Results& results) {
 }
 
 std::string analyze_text(const Store& store, const Results& results, const std::vector<std::string>& inputs) {
-  int64_t step_ns = 0, steps = 0, files = static_cast<int64_t>(store.files.size());
-  const JobTime& time = results.at<JobTime>();
-  for (const RankResults& rank : results.ranks) {
-    for (const StepRow& row : rank.at<RankSteps>().rows) {
-      step_ns += row.host_ns;
-      ++steps;
-    }
+  const Headline head = headline(store, results);
+  std::string out =
+      cat(head.ranks, head.ranks == 1 ? " rank, " : " ranks, ", head.files, head.files == 1 ? " file" : " files");
+  if (head.mean_step_ns) {
+    out += cat("; ", head.steps_of_first_rank, head.steps_of_first_rank == 1 ? " step, " : " steps, ",
+               milliseconds(*head.mean_step_ns), " ms each on average");
   }
-  std::string out = cat(results.ranks.size(), results.ranks.size() == 1 ? " rank, " : " ranks, ", files,
-                        files == 1 ? " file" : " files");
-  if (steps > 0) {
-    const size_t of_one = results.ranks[0].at<RankSteps>().rows.size();
-    out +=
-        cat("; ", of_one, of_one == 1 ? " step, " : " steps, ", milliseconds(step_ns / steps), " ms each on average");
-  }
-  if (time.wall_ns == 0)
-    return cat(out, "\nno device events: nothing to analyse; ", command("info", inputs), " shows what is there\n");
-  if (std::any_of(results.views.begin(), results.views.end(), [](const DeviceView& view) { return view.on_host; })) {
+  if (head.time.wall_ns == 0)
+    return cat(out, "\nno device events: nothing to analyse; ", command_text("info", inputs), " shows what is there\n");
+  if (head.on_cpu) {
     out += "\nno device events: operators of the host count as computing, gloo and MPI calls as communication";
   }
-  out += cat("\ncomputing ", percent(time.computing_ns, time.wall_ns), " of the time");
-  if (results.ranks.size() > 1) out += cat("; load balance ", fixed(results.at<Imbalance>().load_balance, 3));
+  out += cat("\ncomputing ", percent(head.time.computing_ns, head.time.wall_ns), " of the time");
+  if (head.ranks > 1) out += cat("; load balance ", fixed(head.load_balance, 3));
   out += "\n\n";
   if (results.at<Findings>().empty()) return out + "no time is lost\n";
   out += cat("Lost time, largest first (sum over ", results.ranks.size() == 1 ? "the rank" : "ranks", "):\n");
   for (const Finding& finding : results.at<Findings>()) {
     out += cat("  ", milliseconds(finding.lost_ns), " ms  ", fixed(100 * finding.share, 2), " %  ",
                sentence(finding, results), "\n      ", remedy(finding, results), "\n      ",
-               command(verb_of(finding.kind), inputs), "\n");
+               command_text(verb_of(finding.kind), inputs), "\n");
   }
-  out += cat("\nWhere computing goes:\n", where_computing_goes(results), "      ", command("kernels", inputs), "\n");
+  out +=
+      cat("\nWhere computing goes:\n", where_computing_goes(results), "      ", command_text("kernels", inputs), "\n");
   return out;
 }
 

@@ -1,185 +1,140 @@
 #include "profile/report/timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "profile/analysis/collectives.h"
+#include "profile/report/table.h"
 
 namespace ms::profile {
 namespace {
 
-constexpr uint8_t kHostClass = 3;
-constexpr int kNumClasses = 4;
+constexpr uint8_t kHostClass = 3, kNotDrawn = 255;
+constexpr size_t kShortName = 100, kWholeName = 400;
+constexpr uint32_t kNoSlice = UINT32_MAX;
 
-struct Drawn {
-  uint32_t rank = 0;
-  uint16_t lane = 0;
-  int64_t busy = 0;
+// Names of all ranks, each once for each class, as long as they have room.
+class NamePool {
+ public:
+  NamePool(std::vector<TimelineName>& out, size_t max_bytes) : out_(out), left_(max_bytes) {}
+
+  // Nothing when there is no room left for a new name.
+  std::optional<uint32_t> find(const std::string& name, uint8_t klass) {
+    const auto [entry, added] = index_.try_emplace({name, klass}, static_cast<uint32_t>(out_.size()));
+    if (!added) return entry->second;
+    TimelineName made{shorten(readable_name(name), kShortName), {}, klass};
+    if (made.text != name) made.whole = shorten(name, kWholeName);
+    constexpr size_t kPunctuation = 10;
+    const size_t bytes = made.text.size() + made.whole.size() + kPunctuation;
+    if (bytes > left_) {
+      index_.erase(entry);
+      return std::nullopt;
+    }
+    left_ -= bytes;
+    out_.push_back(std::move(made));
+    return entry->second;
+  }
+
+ private:
+  std::vector<TimelineName>& out_;
+  size_t left_;
+  std::map<std::pair<std::string, uint8_t>, uint32_t> index_;
 };
 
-class Painter {
+// One rank: its lanes, then as many of its events as it may show.
+class RankPainter {
  public:
-  Painter(const std::vector<RankDevices>& ranks, size_t columns) : ranks_(ranks), columns_(columns) {}
+  RankPainter(const TimelineInput& rank, int64_t start, int64_t end, const TimelineLimits& limits)
+      : trace_(*rank.trace), view_(*rank.view), clock_(rank.clock), start_(start), end_(end), limits_(limits) {
+    out_.rank = trace_.rank;
+    classes_.assign(trace_.events.size(), kNotDrawn);
+    for (size_t i = 0; i < trace_.events.size(); ++i) {
+      const Side side = trace_.side(i);
+      if (side != Side::kPseudo && !on_device(side)) classes_[i] = kHostClass;
+    }
+    for (const DeviceEvent& device : view_.devices) classes_[device.event] = static_cast<uint8_t>(device.device_class);
+  }
 
-  Timeline paint(size_t max_lanes, size_t max_slices) {
-    find_range();
-    if (out_.start >= out_.end) return std::move(out_);
-    choose_lanes(max_lanes);
-    for (const auto& [key, index] : chosen_) cover_lane(key.first, key.second, index);
-    add_slices(max_slices);
+  void choose_lanes(size_t max_lanes) {
+    std::vector<int64_t> busy(trace_.lanes.size()), events(trace_.lanes.size());
+    for (size_t i = 0; i < trace_.events.size(); ++i) {
+      if (classes_[i] == kNotDrawn) continue;
+      busy[trace_.events.lane[i]] += trace_.events.dur[i];
+      ++events[trace_.events.lane[i]];
+    }
+    std::vector<uint16_t> order;
+    for (size_t lane = 0; lane < busy.size(); ++lane) {
+      out_.events += events[lane];
+      if (events[lane] > 0) order.push_back(static_cast<uint16_t>(lane));
+    }
+    std::sort(order.begin(), order.end(), [&](uint16_t a, uint16_t b) {
+      return std::tuple(!trace_.lanes[a].device, -busy[a], a) < std::tuple(!trace_.lanes[b].device, -busy[b], b);
+    });
+    if (order.size() > max_lanes) keep_both_kinds(order, max_lanes);
+    lane_of_.assign(trace_.lanes.size(), kNoSlice);
+    for (const uint16_t lane : order) {
+      lane_of_[lane] = static_cast<uint32_t>(out_.lanes.size());
+      TimelineLane& drawn = out_.lanes.emplace_back();
+      drawn.name = lane_name(trace_.lanes[lane]);
+      drawn.device = trace_.lanes[lane].device;
+    }
+    for (size_t i = 0; i < trace_.events.size(); ++i) wanted_ += is_candidate(i) ? 1 : 0;
+  }
+
+  size_t wanted() const { return wanted_; }
+
+  TimelineRank paint(size_t max_slices, NamePool& names) {
+    std::vector<uint32_t> slice_of(trace_.events.size(), kNoSlice);
+    std::vector<int64_t> dropped(out_.lanes.size());
+    for (const uint32_t event : chosen(max_slices)) slice_of[event] = 0;  // numbered below
+    for (size_t i = 0; i < trace_.events.size(); ++i) {
+      if (!is_candidate(i)) continue;
+      TimelineLane& lane = out_.lanes[lane_of_[trace_.events.lane[i]]];
+      if (slice_of[i] != kNoSlice && add_slice(lane, i, names)) {
+        slice_of[i] = static_cast<uint32_t>(lane.slices.size() - 1);
+      } else {
+        slice_of[i] = kNoSlice;
+        lane.whole = false;
+      }
+    }
+    number(slice_of);
+    for (TimelineLane& lane : out_.lanes) {
+      if (!lane.whole) lane.share.assign(limits_.columns, 0);
+    }
+    cover();
     return std::move(out_);
   }
 
  private:
-  int64_t common(uint32_t rank, int64_t ts) const { return unix_time(*ranks_[rank].trace, ts); }
+  bool is_candidate(size_t event) const {
+    return classes_[event] != kNotDrawn && lane_of_[trace_.events.lane[event]] != kNoSlice;
+  }
+  int64_t since_start(int64_t ts) const { return clock_.to_reference(unix_time(trace_, ts)) - start_; }
 
-  void classify(uint32_t rank) {
-    std::vector<uint8_t>& classes = classes_[rank];
-    const RankTrace& trace = *ranks_[rank].trace;
-    classes.assign(trace.events.size(), 255);  // not drawn
-    for (size_t i = 0; i < trace.events.size(); ++i) {
-      const Side side = trace.side(i);
-      if (side != Side::kPseudo && !on_device(side)) classes[i] = kHostClass;
-    }
-    for (const DeviceEvent& device : ranks_[rank].view->devices) {
-      classes[device.event] = static_cast<uint8_t>(device.device_class);
-    }
+  // Some threads even where there are many streams: launches are explained by them.
+  void keep_both_kinds(std::vector<uint16_t>& order, size_t max_lanes) const {
+    const auto hosts = std::find_if(order.begin(), order.end(), [&](uint16_t l) { return !trace_.lanes[l].device; });
+    const size_t devices = static_cast<size_t>(hosts - order.begin()), threads = order.size() - devices;
+    const size_t kept_threads = std::min(threads, std::max(max_lanes / 3, max_lanes - std::min(max_lanes, devices)));
+    const size_t kept_devices = std::min(devices, max_lanes - kept_threads);
+    order.erase(hosts + static_cast<std::ptrdiff_t>(kept_threads), order.end());
+    order.erase(order.begin() + static_cast<std::ptrdiff_t>(kept_devices),
+                order.begin() + static_cast<std::ptrdiff_t>(devices));
   }
 
-  void find_range() {
-    classes_.resize(ranks_.size());
-    out_.start = INT64_MAX;
-    out_.end = INT64_MIN;
-    for (uint32_t r = 0; r < ranks_.size(); ++r) {
-      classify(r);
-      const Events& events = ranks_[r].trace->events;
-      for (size_t i = 0; i < events.size(); ++i) {
-        if (classes_[r][i] == 255) continue;
-        out_.start = std::min(out_.start, common(r, events.ts[i]));
-        out_.end = std::max(out_.end, common(r, events.end(i)));
-      }
-    }
+  std::string lane_name(const Lane& lane) const {
+    const std::string& own = trace_.names[lane.name];
+    if (!own.empty()) return shorten(own, 40);
+    return lane.device ? core::cat("stream ", lane.id) : core::cat("thread ", lane.id);
   }
 
-  void choose_lanes(size_t max_lanes) {
-    std::vector<Drawn> drawn;
-    for (uint32_t r = 0; r < ranks_.size(); ++r) {
-      const RankTrace& trace = *ranks_[r].trace;
-      std::vector<int64_t> busy(trace.lanes.size());
-      for (size_t i = 0; i < trace.events.size(); ++i) {
-        if (classes_[r][i] != 255) busy[trace.events.lane[i]] += trace.events.dur[i];
-      }
-      for (size_t lane = 0; lane < busy.size(); ++lane) {
-        if (busy[lane] > 0) drawn.push_back({r, static_cast<uint16_t>(lane), busy[lane]});
-      }
-    }
-    // Devices first: they are what the page is about.
-    const auto device = [&](const Drawn& d) { return ranks_[d.rank].trace->lanes[d.lane].device; };
-    std::stable_sort(drawn.begin(), drawn.end(), [&](const Drawn& a, const Drawn& b) {
-      return device(a) != device(b) ? device(a) : a.busy > b.busy;
-    });
-    if (drawn.size() > max_lanes) drawn.resize(max_lanes);
-    std::stable_sort(drawn.begin(), drawn.end(), [&](const Drawn& a, const Drawn& b) {
-      return a.rank != b.rank ? a.rank < b.rank : device(a) != device(b) ? device(b) : a.lane < b.lane;
-    });
-    for (const Drawn& d : drawn) {
-      const RankTrace& trace = *ranks_[d.rank].trace;
-      const Lane& lane = trace.lanes[d.lane];
-      const std::string& own = trace.names[lane.name];
-      chosen_[{d.rank, d.lane}] = static_cast<uint32_t>(out_.lanes.size());
-      out_.lanes.push_back({trace.rank, lane.device,
-                            !own.empty()  ? own
-                            : lane.device ? core::cat("stream ", lane.id)
-                                          : core::cat("thread ", lane.id),
-                            std::vector<uint8_t>(columns_), std::vector<uint8_t>(columns_)});
-    }
-  }
-
-  // Nested slices of the host cover the same time once.
-  void cover_lane(uint32_t rank, uint16_t lane, uint32_t index) {
-    const Events& events = ranks_[rank].trace->events;
-    std::vector<std::array<int64_t, kNumClasses>> covered(columns_);
-    const int64_t span = out_.end - out_.start;
-    int64_t reached = INT64_MIN;
-    for (size_t i = 0; i < events.size(); ++i) {
-      if (events.lane[i] != lane || classes_[rank][i] == 255) continue;
-      int64_t start = std::max(common(rank, events.ts[i]), reached);
-      const int64_t end = common(rank, events.end(i));
-      reached = std::max(reached, end);
-      while (start < end) {
-        const auto column =
-            static_cast<size_t>(static_cast<__int128>(start - out_.start) * static_cast<int64_t>(columns_) / span);
-        if (column >= columns_) break;
-        const int64_t next =
-            out_.start + static_cast<int64_t>((static_cast<__int128>(span) * static_cast<int64_t>(column + 1) +
-                                               static_cast<int64_t>(columns_) - 1) /
-                                              static_cast<int64_t>(columns_));
-        const int64_t stop = std::min(end, std::max(next, start + 1));
-        covered[column][classes_[rank][i]] += stop - start;
-        start = stop;
-      }
-    }
-    const int64_t width = std::max<int64_t>(1, span / static_cast<int64_t>(columns_));
-    TimelineLane& out = out_.lanes[index];
-    for (size_t c = 0; c < columns_; ++c) {
-      int64_t sum = 0;
-      for (const int64_t ns : covered[c]) sum += ns;
-      const auto most = std::max_element(covered[c].begin(), covered[c].end()) - covered[c].begin();
-      out.klass[c] = static_cast<uint8_t>(most);
-      out.share[c] = sum == 0 ? 0 : static_cast<uint8_t>(std::clamp<int64_t>(sum * 9 / width, 1, 9));
-    }
-  }
-
-  struct Candidate {
-    uint32_t rank, event;
-    bool device;
-    int64_t dur;
-  };
-
-  // The events of the slowest and of the median step: device events first, then the longest, as long as there is room.
-  void add_slices(size_t max_slices) {
-    std::vector<Candidate> candidates;
-    for (uint32_t r = 0; r < ranks_.size(); ++r) {
-      const std::vector<Interval> windows = shown_windows(r);
-      const RankTrace& trace = *ranks_[r].trace;
-      for (size_t i = 0; i < trace.events.size(); ++i) {
-        if (classes_[r][i] == 255 || chosen_.count({r, trace.events.lane[i]}) == 0) continue;
-        const int64_t ts = trace.events.ts[i];
-        if (std::any_of(windows.begin(), windows.end(),
-                        [&](const Interval& w) { return ts >= w.start && ts < w.end; })) {
-          candidates.push_back({r, static_cast<uint32_t>(i), classes_[r][i] != kHostClass, trace.events.dur[i]});
-        }
-      }
-    }
-    if (candidates.size() > max_slices) {
-      std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(max_slices),
-                       candidates.end(), [](const Candidate& a, const Candidate& b) {
-                         return std::tuple(!a.device, -a.dur, a.rank, a.event) <
-                                std::tuple(!b.device, -b.dur, b.rank, b.event);
-                       });
-      candidates.resize(max_slices);
-    }
-    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tuple(a.rank, a.event) < std::tuple(b.rank, b.event);
-    });
-    std::unordered_map<std::string, uint32_t> names;
-    for (const Candidate& c : candidates) {
-      const RankTrace& trace = *ranks_[c.rank].trace;
-      const std::string& name = trace.names[trace.events.name[c.event]];
-      const auto [entry, added] = names.try_emplace(name, static_cast<uint32_t>(out_.names.size()));
-      if (added) out_.names.push_back(name.substr(0, 160));
-      out_.slices.push_back({chosen_.at({c.rank, trace.events.lane[c.event]}), common(c.rank, trace.events.ts[c.event]),
-                             c.dur, entry->second, classes_[c.rank][c.event]});
-    }
-  }
-
-  std::vector<Interval> shown_windows(uint32_t rank) const {
-    std::vector<Step> steps = ranks_[rank].view->steps;
-    if (steps.empty()) return {{ranks_[rank].trace->first_ts, ranks_[rank].trace->last_end}};
+  std::vector<Interval> detailed_steps() const {
+    std::vector<Step> steps = view_.steps;
+    if (steps.empty()) return {{trace_.first_ts, trace_.last_end}};
     std::sort(steps.begin(), steps.end(),
               [](const Step& a, const Step& b) { return a.end - a.start > b.end - b.start; });
     std::vector<Interval> windows{{steps.front().start, steps.front().end}};
@@ -187,17 +142,136 @@ class Painter {
     return windows;
   }
 
-  const std::vector<RankDevices>& ranks_;
-  size_t columns_;
-  Timeline out_;
-  std::vector<std::vector<uint8_t>> classes_;
-  std::map<std::pair<uint32_t, uint16_t>, uint32_t> chosen_;
+  // Events to show, in any order.
+  std::vector<uint32_t> chosen(size_t max_slices) const {
+    std::vector<uint32_t> out;
+    out.reserve(wanted_);
+    for (size_t i = 0; i < trace_.events.size(); ++i) {
+      if (is_candidate(i)) out.push_back(static_cast<uint32_t>(i));
+    }
+    if (out.size() <= max_slices) return out;
+    const std::vector<Interval> windows = detailed_steps();
+    const auto outside = [&](uint32_t event) {
+      const int64_t ts = trace_.events.ts[event];
+      return std::none_of(windows.begin(), windows.end(),
+                          [&](const Interval& w) { return ts >= w.start && ts < w.end; });
+    };
+    const auto rank = [&](uint32_t e) {
+      return std::tuple(outside(e), classes_[e] == kHostClass, -trace_.events.dur[e], e);
+    };
+    std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(max_slices), out.end(),
+                     [&](uint32_t a, uint32_t b) { return rank(a) < rank(b); });
+    out.resize(max_slices);
+    return out;
+  }
+
+  // False if there is no room for its name, or it lies too deep. To be called by start.
+  bool add_slice(TimelineLane& lane, size_t event, NamePool& names) {
+    std::vector<int64_t>& open = open_[&lane];
+    const int64_t ts = since_start(trace_.events.ts[event]), dur = trace_.events.dur[event];
+    while (!open.empty() && open.back() <= ts) open.pop_back();
+    if (open.size() >= static_cast<size_t>(limits_.depth)) return false;
+    const auto name = names.find(trace_.names[trace_.events.name[event]], classes_[event]);
+    if (!name) return false;
+    lane.slices.push_back({ts, dur, *name, static_cast<uint16_t>(open.size())});
+    open.push_back(ts + dur);
+    lane.depth = std::max(lane.depth, static_cast<int>(open.size()));
+    return true;
+  }
+
+  // slice_of: by event, the index within its lane; becomes that within the rank.
+  void number(std::vector<uint32_t>& slice_of) {
+    std::vector<uint32_t> first;
+    for (const TimelineLane& lane : out_.lanes) {
+      first.push_back(static_cast<uint32_t>(out_.slices));
+      out_.slices += static_cast<int64_t>(lane.slices.size());
+    }
+    for (size_t i = 0; i < slice_of.size(); ++i) {
+      if (slice_of[i] != kNoSlice) slice_of[i] += first[lane_of_[trace_.events.lane[i]]];
+    }
+    for (const DeviceEvent& device : view_.devices) {
+      if (device.launch == kNoLaunch) continue;
+      const uint32_t from = slice_of[device.launch], to = slice_of[device.event];
+      if (from != kNoSlice && to != kNoSlice) out_.flows.push_back({from, to});
+    }
+    std::sort(out_.flows.begin(), out_.flows.end(),
+              [](const TimelineFlow& a, const TimelineFlow& b) { return a.device < b.device; });
+  }
+
+  // Nested slices cover their time once.
+  void cover() {
+    const auto columns = static_cast<int64_t>(limits_.columns);
+    const int64_t width = std::max<int64_t>(1, (end_ - start_ + columns - 1) / columns);
+    std::vector<std::vector<int64_t>> covered(out_.lanes.size());
+    std::vector<int64_t> reached(out_.lanes.size(), INT64_MIN);
+    for (size_t i = 0; i < trace_.events.size(); ++i) {
+      if (!is_candidate(i)) continue;
+      const uint32_t lane = lane_of_[trace_.events.lane[i]];
+      if (out_.lanes[lane].whole) continue;
+      covered[lane].resize(limits_.columns);
+      int64_t from = std::max(since_start(trace_.events.ts[i]), reached[lane]);
+      const int64_t to = since_start(trace_.events.end(i));
+      reached[lane] = std::max(reached[lane], to);
+      for (int64_t column = from / width; from < to && column < columns; ++column) {
+        const int64_t stop = std::min(to, (column + 1) * width);
+        covered[lane][static_cast<size_t>(column)] += stop - from;
+        from = stop;
+      }
+    }
+    for (size_t lane = 0; lane < covered.size(); ++lane) {
+      for (size_t c = 0; c < covered[lane].size(); ++c) {
+        const int64_t ns = covered[lane][c];
+        const auto ninths = static_cast<int64_t>(static_cast<__int128>(ns) * 9 / width);
+        out_.lanes[lane].share[c] = ns == 0 ? 0 : static_cast<uint8_t>(std::clamp<int64_t>(ninths, 1, 9));
+      }
+    }
+  }
+
+  const RankTrace& trace_;
+  const DeviceView& view_;
+  const RankClock& clock_;
+  int64_t start_, end_;
+  const TimelineLimits& limits_;
+  TimelineRank out_;
+  std::vector<uint8_t> classes_;   // by event
+  std::vector<uint32_t> lane_of_;  // by lane of the trace: index of out_.lanes, kNoSlice: not drawn
+  std::map<const TimelineLane*, std::vector<int64_t>> open_;  // ends of the slices around the next one
+  size_t wanted_ = 0;
 };
 
 }  // namespace
 
-Timeline make_timeline(const std::vector<RankDevices>& ranks, size_t columns, size_t max_lanes, size_t max_slices) {
-  return Painter(ranks, columns).paint(max_lanes, max_slices);
+Timeline make_timeline(const std::vector<TimelineInput>& ranks, const TimelineLimits& limits) {
+  Timeline out;
+  out.start = INT64_MAX;
+  out.end = INT64_MIN;
+  for (const TimelineInput& rank : ranks) {
+    const RankTrace& trace = *rank.trace;
+    if (trace.events.size() == 0) continue;
+    out.start = std::min(out.start, rank.clock.to_reference(unix_time(trace, trace.first_ts)));
+    out.end = std::max(out.end, rank.clock.to_reference(unix_time(trace, trace.last_end)));
+  }
+  if (out.start >= out.end) return {};
+  std::vector<RankPainter> painters;
+  painters.reserve(ranks.size());
+  size_t waiting = ranks.size(), slices = limits.slices;
+  for (const TimelineInput& rank : ranks) {
+    painters.emplace_back(rank, out.start, out.end, limits)
+        .choose_lanes(std::max<size_t>(1, limits.lanes / ranks.size()));
+  }
+  // Ranks that want little leave their part to the others.
+  std::vector<size_t> order(ranks.size()), part(ranks.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return painters[a].wanted() < painters[b].wanted(); });
+  for (const size_t i : order) {
+    part[i] = std::min(painters[i].wanted(), slices / waiting);
+    slices -= part[i];
+    --waiting;
+  }
+  NamePool names(out.names, limits.name_bytes);
+  for (size_t i = 0; i < painters.size(); ++i) out.ranks.push_back(painters[i].paint(part[i], names));
+  return out;
 }
 
 }  // namespace ms::profile

@@ -7,7 +7,9 @@ namespace {
 
 class KernelsVerb final : public SectionVerb {
  public:
-  KernelsVerb() : SectionVerb("kernels", "which kernels take the time", {&profile::sections::kKernels}) {}
+  KernelsVerb()
+      : SectionVerb("kernels", "which kernels take the time",
+                    {&profile::sections::kKernels, &profile::sections::kKernelSpread}) {}
 
  private:
   void add_flags(CLI::App& verb) override { output_.add_top(verb); }
