@@ -22,6 +22,7 @@ constexpr Kind kKinds[] = {
     {"bad_event", Severity::kDataLoss, "the event contradicts the format and was left out"},
     {"crc", Severity::kDataLoss, "checksum or CRC of the packing is wrong: the data is used, and may be damaged"},
     {"syntax", Severity::kDataLoss, "an event that is no JSON was left out; reading went on behind it"},
+    {"oversized_event", Severity::kDataLoss, "an event of more than 64 MiB was left out; record without its arguments"},
     {"extra_document", Severity::kDataLoss, "only the first JSON document of a file is read: split the file"},
     {"missing_ph", Severity::kDataLoss, "events without a phase (\"ph\") were left out"},
     {"missing_ts", Severity::kDataLoss, "events without a time (\"ts\") were left out"},
@@ -53,6 +54,8 @@ constexpr Kind kKinds[] = {
     {"unreadable_file", Severity::kDataLoss, "the others are analysed; check the file"},
     {"skipped_files", Severity::kInfo, "files in a folder that are no traces"},
     {"missing_ranks", Severity::kError, "give the files of all ranks, or record with --profile-ranks -1"},
+    {"far_apart", Severity::kError,
+     "joined, so that the span holds the time between them; if they are of different runs, give one of them"},
     {"no_clock", Severity::kError, "ranks without a clock table are put together by their own clocks"},
 };
 

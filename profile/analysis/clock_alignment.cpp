@@ -91,6 +91,64 @@ std::vector<Sample> samples_of(const MatchedComms& comms, uint32_t rank, uint32_
   return out;
 }
 
+// Samples of a rank against those that have their place, in the reference's time.
+std::vector<Sample> samples_against(const MatchedComms& comms, uint32_t rank, const std::set<uint32_t>& placed,
+                                    const std::vector<RankClock>& clocks) {
+  std::vector<Sample> out;
+  for (const uint32_t via : placed) {
+    if (via == rank) continue;
+    for (Sample sample : samples_of(comms, rank, via)) {
+      const int64_t at = clocks[via].to_reference(sample.at);
+      out.push_back({at, sample.difference + sample.at - at});
+    }
+  }
+  return out;
+}
+
+struct Placement {
+  std::vector<std::vector<Sample>> samples;  // what each rank was placed by; none: it could not be
+  std::vector<size_t> checks;                // operations that each shares with any other rank that was placed
+};
+
+// Sets the offset of each rank. The reference's own samples decide where there are two; then the rank that shares most
+// with all that have their place comes next, by all these samples. One sample is enough to place a rank: what it shares
+// with ranks that are placed later closes a cycle, whose residual is the rank's.
+Placement place_ranks(size_t ranks, const MatchedComms& comms, std::vector<RankClock>& clocks) {
+  Placement out{std::vector<std::vector<Sample>>(ranks), std::vector<size_t>(ranks)};
+  std::set<uint32_t> placed{0};
+  const auto place = [&](uint32_t rank, std::vector<Sample> samples) {
+    clocks[rank] = by_offset(samples);
+    out.samples[rank] = std::move(samples);
+    placed.insert(rank);
+  };
+  for (uint32_t r = 1; r < ranks; ++r) {
+    if (std::vector<Sample> direct = samples_of(comms, r, 0); direct.size() >= 2) place(r, std::move(direct));
+  }
+  while (true) {
+    uint32_t next = 0;
+    std::vector<Sample> most;
+    for (uint32_t r = 1; r < ranks; ++r) {
+      if (placed.count(r) != 0) continue;
+      std::vector<Sample> found = samples_against(comms, r, placed, clocks);
+      if (found.size() <= most.size()) continue;
+      most = std::move(found);
+      next = r;
+    }
+    if (next == 0) break;
+    place(next, std::move(most));
+  }
+  for (const uint32_t r : placed) {
+    if (r == 0) continue;
+    const std::vector<Sample> all = samples_against(comms, r, placed, clocks);
+    out.checks[r] = all.size();
+    if (out.samples[r].size() >= 2) continue;
+    for (const Sample& sample : all) {
+      clocks[r].residual = std::max(clocks[r].residual, std::abs(sample.difference - clocks[r].offset));
+    }
+  }
+  return out;
+}
+
 // Whether the files' own clocks contradict next to nothing: nothing is received before it is sent, and no part of a
 // collective ends before the last has begun.
 bool causal_as_written(const std::vector<RankDevices>& ranks, const MatchedComms& comms, int64_t slack) {
@@ -164,30 +222,8 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
     out.reliable = true;
     return out;
   }
-  // A rank that shares too little with the reference is put in place by one that does not.
-  std::vector<std::vector<Sample>> samples(ranks.size());
-  std::set<uint32_t> placed{0};
-  for (bool more = true; more;) {
-    more = false;
-    for (uint32_t r = 1; r < ranks.size(); ++r) {
-      if (placed.count(r) != 0) continue;
-      for (const uint32_t via : std::set<uint32_t>(placed)) {
-        std::vector<Sample> found = samples_of(comms, r, via);
-        if (found.size() < 2) continue;
-        const RankClock& base = out.ranks[via];
-        for (Sample& sample : found) {
-          const int64_t at = base.to_reference(sample.at);
-          sample.difference += sample.at - at;
-          sample.at = at;
-        }
-        out.ranks[r] = by_offset(found);
-        samples[r] = std::move(found);
-        placed.insert(r);
-        more = true;
-        break;
-      }
-    }
-  }
+  const Placement placement = place_ranks(ranks.size(), comms, out.ranks);
+  const std::vector<std::vector<Sample>>& samples = placement.samples;
   std::vector<int64_t> durations;
   for (const auto* instances : {&comms.collectives, &comms.messages}) {
     for (const CommInstance& instance : *instances) {
@@ -197,8 +233,14 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
   }
   constexpr int64_t kLeastResidual = 50'000;
   const int64_t limit = std::max(kLeastResidual, median(std::move(durations)) / 10);
-  out.reliable = placed.size() == ranks.size();
-  if (!out.reliable) out.why = "some ranks share fewer than two operations with the others";
+  out.reliable = true;
+  for (size_t r = 1; out.reliable && r < ranks.size(); ++r) {
+    if (samples[r].size() >= 2 || placement.checks[r] >= 2) continue;
+    out.reliable = false;
+    out.why =
+        cat("rank ", ranks[r].trace->rank, " shares ", placement.checks[r] == 0 ? "no operation" : "one operation",
+            " with the others, and a clock takes two: one that sets it, one that checks it");
+  }
   constexpr int64_t kSmallOffset = 5'000, kSmallResidual = 2'000;
   constexpr size_t kLineSamples = 16;
   bool small = true, line = true;

@@ -93,7 +93,10 @@ DeviceClass class_of_name(std::string_view name) {
       holds("two_shot_all_reduce") || holds("oneshotallreduce") || holds("twoshotallreduce") ||
       // symmetric memory of PyTorch, NVSHMEM, DeepEP, fused all-reduces of TensorRT-LLM and FlashInfer, QuickReduce
       holds("multimem_") || holds("nvshmem") || holds("deep_ep::") || holds("allreduce_fusion") ||
-      holds("quickreduce::") || holds("all_reduce_kernel")) {
+      holds("quickreduce::") || holds("all_reduce_kernel") ||
+      // operations of XLA
+      starts("all-reduce") || starts("all-gather") || starts("reduce-scatter") || starts("all-to-all") ||
+      starts("collective-permute") || starts("collective-broadcast")) {
     return DeviceClass::kCommunication;
   }
   const std::string_view bare = starts("hip") ? std::string_view(text).substr(3) : std::string_view(text);

@@ -77,6 +77,14 @@ class Folder {
     if (!traced) finish_trace(trace_);
   }
 
+  // A kernel table that was copied out of its folder.
+  void read_kernel_table(ByteStream& stream) {
+    trace_.ascend = std::make_unique<AscendTables>();
+    CsvTable csv(stream, folder_, stats_);
+    read_kernels(csv, true);
+    finish_trace(trace_);
+  }
+
  private:
   bool read_trace_view() {
     std::string path = file_in(output_, "trace_view.json");
@@ -321,6 +329,11 @@ std::string ascend_output_folder(const std::string& folder) {
 
 void read_ascend_folder(const std::string& folder, int threads, RankTrace& trace, FileInfo& file, ImportStats& stats) {
   Folder(folder, threads, trace, file, stats).read();
+}
+
+void read_ascend_kernels(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
+                         ImportStats& stats) {
+  Folder(path, 1, trace, file, stats).read_kernel_table(stream);
 }
 
 }  // namespace ms::profile

@@ -14,6 +14,7 @@
 #include "profile/ingest/detail/json_window.h"
 #include "profile/ingest/detail/numbers.h"
 #include "profile/ingest/own_meta.h"
+#include "profile/ingest/xla_lanes.h"
 
 namespace ms::profile {
 namespace {
@@ -40,7 +41,9 @@ class Reader {
         columns_(trace, issues_),
         trace_(trace),
         file_(file),
-        options_(options) {}
+        options_(options) {
+    if (options.arguments != nullptr) columns_.visit_arguments(*options.arguments);
+  }
 
   bool read();
 
@@ -121,6 +124,10 @@ void Reader::read_metadata(std::string_view key, const Value& value) {
     trace_.schema_version = static_cast<int>(detail::whole_number(value.text()).value_or(-1));
   } else if (key == "msuite" && value.kind == Kind::kObject) {
     read_own(value);
+  } else if (key == "deviceProperties" && value.kind == Kind::kArray) {
+    if (options_.device_properties != nullptr && nlohmann::json::accept(value.text())) {
+      *options_.device_properties = value.text();
+    }
   } else if (key == "distributedInfo" && value.kind == Kind::kObject) {
     try {
       const nlohmann::json info = core::parse_json(value.text(), key);
@@ -223,7 +230,7 @@ void Reader::read_object() {
       continue;
     }
     if (name == "baseTimeNanoseconds" || name == "displayTimeUnit" || name == "schemaVersion" ||
-        name == "distributedInfo" || (name == "msuite" && !found_array_)) {
+        name == "distributedInfo" || name == "deviceProperties" || (name == "msuite" && !found_array_)) {
       Value value;
       Scan scan = Scan::kCut;
       while ((scan = detail::skip_value(window_.begin(), window_.end(), next, &value)) == Scan::kCut) {
@@ -275,7 +282,7 @@ bool Reader::read() {
   trace_.file_rank = trace_.rank;
   columns_.finish(window_.offset());
   if (columns_.own()) restore_own_times();
-  assign_ascend_lanes(trace_);
+  if (!assign_ascend_lanes(trace_)) assign_xla_lanes(trace_);
   finish_trace(trace_);
   return true;
 }

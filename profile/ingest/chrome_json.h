@@ -5,6 +5,7 @@
 
 #include "profile/import_stats.h"
 #include "profile/ingest/byte_stream.h"
+#include "profile/ingest/source_arguments.h"
 #include "profile/store.h"
 
 namespace ms::profile {
@@ -12,6 +13,8 @@ namespace ms::profile {
 struct ChromeJsonOptions {
   int threads = 1;          // that read one file at once, if its bytes can be had from anywhere (ByteStream::from)
   int64_t piece_bytes = 0;  // of the text, that one of them reads at a time; 0: what suits the file
+  const ArgumentVisitor* arguments = nullptr;  // called for each slice; threads is 1 then
+  std::string* device_properties = nullptr;    // set to Kineto's array of that name, JSON text
 };
 
 // Reads the whole stream into `trace` (empty before; finish_trace is called).

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "profile/ingest/kineto_words.h"
 
 namespace ms::profile {
 namespace {
@@ -17,15 +18,31 @@ struct Bounds {
   bool known = false;
 };
 
+// Of few events there is no middle half. But no profiler records for a day and then a thousandth of that: an end that
+// far from the rest, as a kernel at ts 0 of a trace in unix time, has a wrong time.
+Bounds bounds_of_few(const Column<int64_t>& ts) {
+  constexpr int64_t kDay = int64_t{86'400} * 1'000'000'000, kTimes = 1000;
+  Bounds bounds;
+  const size_t n = ts.size();
+  if (n < 3) return bounds;
+  const auto is_far = [](int64_t gap, int64_t rest) { return gap > kDay && gap / kTimes > rest; };
+  if (is_far(ts[1] - ts[0], ts[n - 1] - ts[1])) {
+    bounds.low = ts[1];
+  } else if (is_far(ts[n - 1] - ts[n - 2], ts[n - 2] - ts[0])) {
+    bounds.high = ts[n - 2];
+  }
+  return bounds;
+}
+
 Bounds bounds_of(const RankTrace& trace) {
   constexpr size_t kFewEvents = 8;   // too few to call one of them far away
   constexpr size_t kOneIn = 10'000;  // of the events, or as many as kFewEvents
   constexpr int64_t kFar = 10;
   const Column<int64_t>& ts = trace.events.ts;
-  if (ts.size() < kFewEvents) return {};
+  if (ts.size() < kFewEvents) return bounds_of_few(ts);
   const int64_t first = ts[ts.size() / 4], third = ts[3 * ts.size() / 4];
   const int64_t reach = std::min<int64_t>(third - first, (int64_t{1} << 61) / kFar) * kFar;
-  if (reach == 0) return {};
+  if (reach == 0) return bounds_of_few(ts);
   Bounds bounds{first - reach, third + reach, true};
   const auto most = static_cast<std::ptrdiff_t>(std::max(kFewEvents, ts.size() / kOneIn));
   if (std::lower_bound(ts.begin(), ts.end(), bounds.low) - ts.begin() > most) bounds.low = INT64_MIN;
@@ -112,7 +129,7 @@ void look_for_partners(const RankTrace& trace, const std::string& path, ImportSt
     if (!is_device_work(trace.side(i)) || id == 0) continue;
     ++wanted;
     if (std::binary_search(launched.begin(), launched.end(), id)) continue;
-    const bool early = id < launched.front();  // ids rise
+    const bool early = launched_before(id, launched.front());
     ++(early ? before : missing);
     (early ? before_ns : missing_ns) += trace.events.dur[i];
   }

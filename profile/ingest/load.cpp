@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -174,6 +175,15 @@ void read_file(const Input& input, int threads, Loaded& out) {
       case Format::kSqlite:
         read_ascend_database(all_of(stream), path, *out.trace, out.file, out.stats);
         break;
+      case Format::kKernelTable:
+        read_ascend_kernels(stream, path, *out.trace, out.file, out.stats);
+        break;
+      case Format::kXPlane:
+        throw Error(ErrorCode::kUnsupported,
+                    cat(path,
+                        ": is an XPlane profile (JAX, TensorFlow), which msprof does not read: give the .trace.json.gz "
+                        "beside it, or record with jax.profiler.trace(DIR, create_perfetto_trace=True) and give "
+                        "perfetto_trace.json.gz"));
       case Format::kUnknown:
         throw Error(ErrorCode::kCorruptData,
                     cat(path, ": is no trace", stream.first().empty() ? " (an empty file)" : " that msprof knows"));
@@ -205,6 +215,31 @@ void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int
   for (size_t t = 1; t < std::min(files, all); ++t) pool.emplace_back(work);
   work();
   for (std::thread& thread : pool) thread.join();
+}
+
+// "2024-05-01 13:04:05 UTC", or, of a clock that says no date, seconds.
+std::string time_text(const RankTrace& trace, int64_t ts) {
+  constexpr int64_t kNsPerSecond = 1'000'000'000, kYear2000 = 946'684'800;
+  const auto seconds = static_cast<std::time_t>((trace.base_unix_ns + ts) / kNsPerSecond);
+  std::tm utc{};
+  char text[40];
+  if (seconds < kYear2000 || gmtime_r(&seconds, &utc) == nullptr ||
+      std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &utc) == 0) {
+    return cat(ts / kNsPerSecond, " s");
+  }
+  return text;
+}
+
+// Windows of one run follow each other within minutes; what is further apart is probably of two runs.
+void look_for_gap(const RankTrace& have, const std::string& path, const RankTrace& more, const std::string& more_path,
+                  ImportStats& stats) {
+  constexpr int64_t kFarNs = int64_t{3600} * 1'000'000'000;
+  const bool later = more.first_ts >= have.last_end;
+  const RankTrace &first = later ? have : more, &second = later ? more : have;
+  if (second.first_ts - first.last_end < kFarNs) return;
+  stats.add("far_apart",
+            cat("rank ", have.rank, ": ", later ? path : more_path, " ends at ", time_text(first, first.last_end), ", ",
+                later ? more_path : path, " begins at ", time_text(second, second.first_ts)));
 }
 
 constexpr int kListedRanks = 10;
@@ -314,7 +349,9 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
       throw Error(ErrorCode::kInvalidArgument, cat(path, " and ", one.file.path, " are both of rank ", trace.rank,
                                                    " and overlap in time: give one of them, or --force"));
     }
+    look_for_gap(*have, path, trace, one.file.path, store.stats);
     append_trace(*have, trace);
+    path = one.file.path;  // the last of the rank, for messages
   }
   std::set<int> present;
   for (auto& [rank, entry] : by_rank) {

@@ -22,6 +22,32 @@ bool begins_with_packet(std::string_view first) {
   return fields.ok() || (cut && fields.left() == 0);
 }
 
+// An XSpace begins with a plane: field 1, as a packet of Perfetto's, in which an id may come before field 2, the name:
+// "/host:CPU", "/device:TPU:0", "Task Environment". In a packet field 2 is a message, and no key of one looks like the
+// first letter of these.
+bool begins_with_plane(std::string_view first) {
+  detail::Cursor in(first);
+  if (first.empty() || in.varint() != (1 << 3 | 2)) return false;
+  in.varint();  // its size
+  uint64_t key = in.varint();
+  if (key == (1 << 3 | 0)) {
+    in.varint();
+    key = in.varint();
+  }
+  if (!in.ok() || key != (2 << 3 | 2)) return false;
+  const uint64_t size = in.varint();
+  if (!in.ok() || size > in.left()) return false;
+  const std::string_view name = in.take(size);
+  return name.starts_with("/host:") || name.starts_with("/device:") || name.starts_with("Task Environment");
+}
+
+// The columns that kernels cannot do without, in either spelling, quoted or not.
+bool is_kernel_table(std::string_view first) {
+  const std::string_view header = first.substr(0, first.find('\n'));
+  const auto has = [&](std::string_view column) { return header.find(column) != std::string_view::npos; };
+  return has(",") && has("Name") && has("Start Time(us)") && has("Duration(us)");
+}
+
 }  // namespace
 
 Format sniff(std::string_view first) {
@@ -35,6 +61,8 @@ Format sniff(std::string_view first) {
   if (start != std::string_view::npos && (text[start] == '{' || text[start] == '[')) return Format::kChromeJson;
   // All spaces so far: only JSON may begin with more of them than we look at.
   if (start == std::string_view::npos && text.size() >= kSniffBytes - 3) return Format::kChromeJson;
+  if (begins_with_plane(first)) return Format::kXPlane;
+  if (is_kernel_table(text)) return Format::kKernelTable;
   if (begins_with_packet(first)) return Format::kPerfetto;
   return Format::kUnknown;
 }
@@ -53,6 +81,10 @@ std::string_view format_name(Format format) {
       return "sqlite";
     case Format::kPerfetto:
       return "perfetto";
+    case Format::kXPlane:
+      return "xplane";
+    case Format::kKernelTable:
+      return "kernel_table";
     case Format::kUnknown:
       break;
   }

@@ -5,10 +5,11 @@
 
 namespace ms::profile {
 
-enum class Format { kNative, kChromeJson, kGzip, kZstd, kSqlite, kPerfetto, kUnknown };
+enum class Format { kNative, kChromeJson, kGzip, kZstd, kSqlite, kPerfetto, kXPlane, kKernelTable, kUnknown };
 
 inline constexpr size_t kSniffBytes = 64;
 
+// kXPlane: a profile of JAX, TensorFlow or XLA as protobuf. kKernelTable: Ascend's kernel_details.csv, by its header.
 // first: the first kSniffBytes of the file (fewer if it is shorter). A UTF-8 BOM and white space before JSON are
 // skipped.
 Format sniff(std::string_view first);

@@ -86,15 +86,60 @@ Scan EventArray::scan_event() {
   return scan;
 }
 
+// Of the window's first whole event behind its first byte, which must have a phase; null if there is none.
+const char* EventArray::event_inside() {
+  int64_t budget = 2 * static_cast<int64_t>(JsonWindow::kMaxBytes);
+  for (const char* at = window_.begin() + 1; budget > 0; ++at) {
+    at = static_cast<const char*>(std::memchr(at, '{', static_cast<size_t>(window_.end() - at)));
+    if (at == nullptr) break;
+    const Scan scan = scanner_.scan(at, window_.end(), event_);
+    if (scan == Scan::kWhole && event_.ph && event_.ph.size == 1) {
+      const char* next = skip_space(event_.end, window_.end());
+      if (next < window_.end() && (*next == ',' || *next == ']')) return at;
+    }
+    budget -= scan == Scan::kCut ? window_.end() - at : scan == Scan::kWhole ? event_.end - at : 64;
+  }
+  return nullptr;
+}
+
+// An event that does not fit into the window. An unclosed string looks like one: then events follow inside it.
+bool EventArray::skip_oversized() {
+  if (const char* next = event_inside(); next != nullptr) {
+    issues_.add("syntax", window_.offset(), example());
+    window_.use_up_to(next);
+    return true;
+  }
+  issues_.add("oversized_event", window_.offset(), example());
+  int64_t depth = 0;
+  bool in_string = false, escaped = false;
+  do {
+    for (const char* p = window_.begin(); p < window_.end(); ++p) {
+      const char c = *p;
+      if (in_string) {
+        in_string = escaped || c != '"';
+        escaped = !escaped && c == '\\';
+      } else if (c == '"') {
+        in_string = true;
+      } else if (c == '{' || c == '[') {
+        ++depth;
+      } else if ((c == '}' || c == ']') && --depth == 0) {
+        window_.use_up_to(p + 1);
+        return true;
+      }
+    }
+    window_.use_up_to(window_.end());
+  } while (window_.refill());
+  issues_.add("truncated", window_.offset(), "inside an event");
+  return false;
+}
+
 bool EventArray::read_event() {
   const Scan scan = scan_event();
   if (scan == Scan::kWhole) return true;
-  if (scan == Scan::kCut) {
-    // The end of the file lies inside this event; damage may make it look so.
-    issues_.add("truncated", window_.offset(), example());
-    if (!window_.full()) return false;
-  }
-  return resync();
+  if (scan == Scan::kWrong) return resync();
+  if (window_.full()) return skip_oversized();
+  issues_.add("truncated", window_.offset(), example());
+  return false;
 }
 
 // Where the window stands.

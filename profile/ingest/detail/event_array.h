@@ -38,6 +38,8 @@ class EventArray {
  private:
   Scan scan_event();
   bool read_event();
+  const char* event_inside();
+  bool skip_oversized();
   bool take_part();
   bool skip_other();
   bool find_event(int64_t& budget);

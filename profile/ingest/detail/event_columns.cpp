@@ -110,7 +110,7 @@ int64_t EventColumns::time_of(const Value& value, std::string_view missing, cons
 // Ids are 32 bits in the store. Wider ones get a number of their own, from the top down.
 uint32_t EventColumns::compact(uint64_t id) {
   if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: none
-  if (id < UINT32_MAX - 1'000'000'000) return static_cast<uint32_t>(id);
+  if (id < kFirstWideId) return static_cast<uint32_t>(id);
   const auto [entry, added] = wide_ids_.try_emplace(id, UINT32_MAX - 1 - static_cast<uint32_t>(wide_ids_.size()));
   if (added) wide_order_.push_back(id);
   return entry->second;
@@ -371,6 +371,14 @@ void EventColumns::on_async(const ScannedEvent& event, int64_t ts, char phase) {
 }
 
 void EventColumns::add(const ScannedEvent& event) {
+  const size_t slices = trace_.events.size();
+  add_event(event);
+  if (visitor_ != nullptr && trace_.events.size() > slices) {
+    (*visitor_)(static_cast<uint32_t>(slices), event.args ? event.args.text() : std::string_view());
+  }
+}
+
+void EventColumns::add_event(const ScannedEvent& event) {
   if (!event.ph || event.ph.kind != Kind::kString || event.ph.size != 1) {
     return issue(event.ph && event.ph.size > 0 ? "unknown_ph" : "missing_ph", example(event));
   }

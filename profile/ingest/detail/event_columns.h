@@ -17,6 +17,7 @@
 #include "profile/ingest/detail/slice_edges.h"
 #include "profile/ingest/detail/value_names.h"
 #include "profile/ingest/kineto_words.h"
+#include "profile/ingest/source_arguments.h"
 #include "profile/store.h"
 
 namespace ms::profile::detail {
@@ -39,6 +40,8 @@ class EventColumns final : public ArgumentFilter {
   // tools are taken back. Before the first event.
   void expect_own() { own_ = true; }
   bool own() const { return own_; }
+  // Calls visitor, which must outlive this, for each slice that is added.
+  void visit_arguments(const ArgumentVisitor& visitor) { visitor_ = &visitor; }
   bool wants_arguments(const ScannedEvent& event) override;
   // The event that was scanned. Bad ones are left out and counted.
   void add(const ScannedEvent& event);
@@ -56,6 +59,7 @@ class EventColumns final : public ArgumentFilter {
   void issue(std::string_view kind, std::string_view text) { issues_.add(kind, offset_, text); }
   std::string_view example(const ScannedEvent& event) const { return {text_, static_cast<size_t>(event.end - text_)}; }
 
+  void add_event(const ScannedEvent& event);
   void on_slice(const ScannedEvent& event, int64_t ts);
   void on_metadata(const ScannedEvent& event);
   void on_memory(const ScannedEvent& event, int64_t ts);
@@ -113,6 +117,7 @@ class EventColumns final : public ArgumentFilter {
   CategoryRef uncached_category_;
   std::vector<uint8_t> name_flags_;
   bool own_ = false;
+  const ArgumentVisitor* visitor_ = nullptr;
   std::map<std::pair<uint32_t, NameId>, uint32_t> frames_;  // of RankTrace::stacks
   std::vector<std::pair<NameId, int64_t>> control_names_;   // with control characters, and where they were first seen
   FlowSet flows_;

@@ -46,11 +46,17 @@ bool JsonWindow::refill() {
     }
     if (full()) return false;
   }
-  const size_t got = stream_->read(text_ + end_, buffer_.size() - kScanPadding - end_);
-  end_ += got;
-  read_ += static_cast<int64_t>(got);
+  // A long event is scanned again from its first byte after each refill: unless the text about doubles, that takes
+  // quadratic time.
+  const bool fill = end_ >= kFirstBytes;
+  size_t all = 0;
+  for (size_t got = 1; got > 0 && end_ < buffer_.size() - kScanPadding && (fill || all == 0); all += got) {
+    got = stream_->read(text_ + end_, buffer_.size() - kScanPadding - end_);
+    end_ += got;
+  }
+  read_ += static_cast<int64_t>(all);
   std::memset(text_ + end_, 0, kScanPadding);
-  return got > 0;
+  return all > 0;
 }
 
 bool JsonWindow::skip_more_space() {

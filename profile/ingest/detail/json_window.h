@@ -24,7 +24,8 @@ class JsonWindow {
   const char* end() const { return text_ + end_; }
   void use_up_to(const char* position) { begin_ = static_cast<size_t>(position - text_); }
 
-  // Reads more behind what is there; begin() may move. False at the end of the stream, or when the window is full.
+  // Reads more behind what is there; begin() may move. False at the end of the stream, or when the window is full. Text
+  // beyond 256 KiB about doubles, so that who scans it again after each refill takes linear time.
   bool refill();
   bool full() const { return end_ - begin_ == kMaxBytes; }
   // Skips white space, reading on as needed. False at the end of the stream.

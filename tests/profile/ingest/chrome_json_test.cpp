@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "profile/ingest/byte_stream.h"
+#include "profile/ingest/detail/json_window.h"
 #include "profile/ingest/detail/numbers.h"
 #include "tests/kernels/forced_isa.h"
 #include "tests/support/temporary_folder.h"
@@ -211,6 +212,49 @@ TEST(ChromeJson, EventsMayBeLongerThanLoans) {
     EXPECT_TRUE(r->stats.issues().empty()) << piece;
     EXPECT_EQ(r->file.json_bytes, static_cast<int64_t>(text.size())) << piece;
   }
+}
+
+// Whoever scans an event again from its first byte after each refill then takes linear time.
+TEST(JsonWindow, RefillsOfALongEventDoubleItsText) {
+  const std::string text(size_t{16} << 20, 'x');
+  test::TextStream stream(text, size_t{64} << 10);
+  detail::JsonWindow window(stream);
+  int refills = 0;
+  while (window.refill()) ++refills;
+  EXPECT_EQ(window.end() - window.begin(), static_cast<std::ptrdiff_t>(text.size()));
+  EXPECT_LE(refills, 12) << "4 of 64 KiB each, then doubled 6 times";
+}
+
+TEST(ChromeJson, AnEventLongerThanTheWindowIsLeftOutAloneAndCounted) {
+  const std::string inside(detail::JsonWindow::kMaxBytes + 1000, 'x');
+  const auto r = read(
+      core::cat("[", kernel(1), ",\n", kernel(2, core::cat(R"(, "long": "\"}{)", inside, '"')), ",\n", kernel(3), "]"),
+      size_t{64} << 10);
+  ASSERT_EQ(r->trace.events.size(), 2u);
+  EXPECT_EQ(r->name(1), "k3");
+  EXPECT_EQ(r->count("oversized_event"), 1);
+  EXPECT_EQ(r->count("truncated"), 0) << "no program was killed";
+  EXPECT_TRUE(r->stats.data_loss());
+}
+
+TEST(ChromeJson, AFileCutInsideAnEventLongerThanTheWindowIsTruncatedToo) {
+  const std::string inside(detail::JsonWindow::kMaxBytes + 1000, 'x');
+  const auto r = read(core::cat("[", kernel(1), ",\n", R"({"ph": "X", "name": ")", inside), size_t{64} << 10);
+  ASSERT_EQ(r->trace.events.size(), 1u);
+  EXPECT_EQ(r->count("oversized_event"), 1);
+  EXPECT_EQ(r->count("truncated"), 1);
+}
+
+// An event without its end takes in all that follow: that is damage, and costs one event.
+TEST(ChromeJson, AnEventThatIsNotClosedCostsNoneOfThoseBehindIt) {
+  const std::string inside(size_t{1} << 20, 'x');
+  std::string text = core::cat("[", kernel(0), R"(,{"ph": "X", "name": "open", "args": {"list": [)");
+  for (int i = 1; i <= 70; ++i)
+    text += core::cat(i == 1 ? "" : ",", kernel(i, core::cat(R"(, "long": ")", inside, '"')));
+  const auto r = read(text + "]", size_t{64} << 10);
+  EXPECT_EQ(r->trace.events.size(), 71u);
+  EXPECT_EQ(r->count("syntax"), 1);
+  EXPECT_EQ(r->count("oversized_event"), 0);
 }
 
 TEST(ChromeJson, BlocksMayBeginAnywhere) {

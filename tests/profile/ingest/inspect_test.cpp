@@ -47,6 +47,28 @@ TEST(Inspect, ManyEventsFarAwayAreAPartOfTheJob) {
       << "the other side";
 }
 
+// In unix time, as Kineto writes it: 53 years between ts 0 and the rest.
+std::string kernel_at(const std::string& us) {
+  return R"({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": )" + us +
+         R"(, "dur": 5, "args": {"device": 0, "stream": 7}})";
+}
+
+TEST(Inspect, NamesAKernelAtZeroInATraceOfFewEvents) {
+  const std::string three =
+      kernel_at("1700000000000010") + "," + kernel_at("1700000000000020") + "," + kernel_at("1700000000000030");
+  EXPECT_EQ(count(inspected(three), "ts_outlier"), 0);
+  EXPECT_EQ(count(inspected(three + "," + kernel_at("0")), "ts_outlier"), 1);
+  EXPECT_EQ(count(inspected(three + "," + kernel_at("3400000000000000")), "ts_outlier"), 1) << "the other end";
+  EXPECT_EQ(count(inspected(kernel_at("0") + "," + kernel_at("1700000000000010")), "ts_outlier"), 0)
+      << "of two nobody knows which is wrong";
+}
+
+TEST(Inspect, NamesAKernelAtZeroWhereAllOthersStartTogether) {
+  std::string same;
+  for (int i = 0; i < 20; ++i) same += kernel_at("1700000000000010") + ",";
+  EXPECT_EQ(count(inspected(same + kernel_at("0")), "ts_outlier"), 1);
+}
+
 TEST(Inspect, NamesDurationsThatCannotBe) {
   const std::string steps = events(100, 1'000'000);
   EXPECT_EQ(count(inspected(steps + "," + test::event("cpu_op", "op", 1'002'000, 900'000, "")), "suspicious_dur"), 1);

@@ -1,0 +1,30 @@
+#include "profile/ingest/source_arguments.h"
+
+#include "core/error.h"
+#include "profile/ingest/byte_stream.h"
+#include "profile/ingest/chrome_json.h"
+
+namespace ms::profile {
+
+SourceFacts read_arguments(const FileInfo& source, const ArgumentVisitor& visit) {
+  SourceFacts facts;
+  ImportStats stats;  // what is wrong with the file was said when it was loaded
+  FileInfo file;
+  RankTrace again;
+  {
+    const auto stream = open_bytes(source.path, stats, /*read_ahead=*/true);
+    ChromeJsonOptions options;
+    options.arguments = &visit;
+    options.device_properties = &facts.device_properties;
+    read_chrome_json(*stream, source.path, again, file, stats, options);
+  }
+  if (file.events != source.events) {
+    throw core::Error(core::ErrorCode::kCorruptData,
+                      core::cat(source.path, ": held ", source.events, " events when it was loaded, and now ",
+                                file.events, ": was it written meanwhile?"));
+  }
+  facts.slices = static_cast<uint32_t>(again.events.size());
+  return facts;
+}
+
+}  // namespace ms::profile
