@@ -29,7 +29,7 @@ constexpr Form kForms[] = {{ExportFormat::kJson, "json", {}, Compression::kNone}
 const Form& form_of(ExportFormat format) { return kForms[static_cast<size_t>(format)]; }
 
 void write(const std::vector<const RankTrace*>& ranks, const std::string& path, ExportFormat format,
-           std::span<const uint32_t> critical = {}) {
+           std::span<const uint32_t> critical = {}, std::span<const FileInfo> files = {}) {
   if (format == ExportFormat::kNative) {
     if (ranks.size() == 1) return write_native_trace(*ranks[0], path);
     throw core::Error(core::ErrorCode::kInvalidArgument,
@@ -37,7 +37,7 @@ void write(const std::vector<const RankTrace*>& ranks, const std::string& path, 
   }
   OutputFile out(path, form_of(format).compression);
   if (form_of(format).name.starts_with("json")) {
-    write_chrome_trace(ranks, out, critical);
+    write_chrome_trace(ranks, out, critical, files);
   } else {
     write_perfetto_trace(ranks, out);
   }
@@ -78,7 +78,7 @@ void convert_file(const std::string& trace_path, const std::string& out_path, Ex
 void convert_merged(const Store& store, const std::string& out_path, ExportFormat format) {
   std::vector<const RankTrace*> ranks;
   for (const auto& trace : store.ranks) ranks.push_back(trace.get());
-  write(ranks, out_path, format);
+  write(ranks, out_path, format, {}, store.files);
 }
 
 void convert_with_path(const RankTrace& trace, std::span<const uint32_t> critical, const std::string& out_path,
@@ -99,7 +99,7 @@ std::vector<std::string> convert_ranks(const Store& store, const std::string& fo
     char name[32];
     std::snprintf(name, sizeof(name), "rank_%05d.", trace->rank);
     paths.push_back((std::filesystem::path(folder) / core::cat(name, export_format_name(format))).string());
-    write({trace.get()}, paths.back(), format);
+    write({trace.get()}, paths.back(), format, {}, store.files);
   }
   return paths;
 }

@@ -24,8 +24,9 @@ std::string_view export_format_name(ExportFormat format);
 void convert_file(const std::string& trace_path, const std::string& out_path, ExportFormat format,
                   ImportStats* stats = nullptr);
 
-// Writes all ranks of a store into one file on one clock, process id = rank. Throws kInvalidArgument for several ranks
-// and the native format, of which a file is of one rank.
+// Writes all ranks of a store into one file on one clock, process id = rank. JSON of a store that was loaded with
+// keep_file_order holds all arguments of other programs' JSON, and so with convert_ranks. Throws kInvalidArgument for
+// several ranks and the native format, of which a file is of one rank.
 void convert_merged(const Store& store, const std::string& out_path, ExportFormat format);
 // Writes a rank as Chrome JSON in which a critical path is marked: critical as write_chrome_trace has it. Throws
 // kInvalidArgument for other formats.

@@ -41,6 +41,15 @@ struct Rank {
   }
 };
 
+// The tables: what they are declared with, and what query_tables() says.
+constexpr const char* kEventColumns =
+    "rank, step, ts, dur, name, cat, class, device, stream, pid, tid, correlation, external_id, bytes, flops, "
+    "collective, process_group, dtype, in_elements, seq, source, destination";
+constexpr const char* kCounterColumns = "rank, ts, name, value";
+constexpr const char* kMemoryColumns = "rank, ts, address, bytes, allocated, reserved, device_type, device";
+constexpr const char* kStepColumns = "rank, step, start, end";
+constexpr const char* kRankColumns = "rank, world_size, events, first_ts, last_end";
+
 // A table is a number of rows for each rank and a way to give a cell.
 struct Source {
   const char* columns;
@@ -161,7 +170,8 @@ struct Cursor {
 };
 
 int connect(sqlite3* database, void* source, int, const char* const*, sqlite3_vtab** out, char**) {
-  const int status = sqlite3_declare_vtab(database, static_cast<const Source*>(source)->columns);
+  const int status =
+      sqlite3_declare_vtab(database, cat("CREATE TABLE x(", static_cast<const Source*>(source)->columns, ")").c_str());
   if (status != SQLITE_OK) return status;
   auto table = std::make_unique<Table>();
   table->source = static_cast<const Source*>(source);
@@ -235,6 +245,12 @@ const sqlite3_module& module() {
 
 }  // namespace
 
+std::string query_tables() {
+  return cat("Tables and their columns (times in ns; class: COMPUTATION, COMMUNICATION or MEMORY, of device work):\n",
+             "  events: ", kEventColumns, "\n  counters: ", kCounterColumns, "\n  memory: ", kMemoryColumns,
+             "\n  steps: ", kStepColumns, "\n  ranks: ", kRankColumns);
+}
+
 DataTable query(const Store& store, const std::string& sql) {
   std::vector<Rank> ranks;
   for (const auto& trace : store.ranks) {
@@ -243,23 +259,11 @@ DataTable query(const Store& store, const std::string& sql) {
     ranks.push_back(std::move(rank));
   }
   const std::pair<const char*, Source> sources[] = {
-      {"events",
-       {"CREATE TABLE x(rank, step, ts, dur, name, cat, class, device, stream, pid, tid, correlation, external_id, "
-        "bytes, "
-        "flops, collective, process_group, dtype, in_elements, seq, source, destination)",
-        [](const Rank& r) { return r.trace->events.size(); }, event_cell, &ranks}},
-      {"counters",
-       {"CREATE TABLE x(rank, ts, name, value)", [](const Rank& r) { return r.trace->counters.size(); }, counter_cell,
-        &ranks}},
-      {"memory",
-       {"CREATE TABLE x(rank, ts, address, bytes, allocated, reserved, device_type, device)",
-        [](const Rank& r) { return r.trace->memory.size(); }, memory_cell, &ranks}},
-      {"steps",
-       {"CREATE TABLE x(rank, step, start, end)", [](const Rank& r) { return r.view.steps.size(); }, step_cell,
-        &ranks}},
-      {"ranks",
-       {"CREATE TABLE x(rank, world_size, events, first_ts, last_end)", [](const Rank&) { return size_t{1}; },
-        rank_cell, &ranks}}};
+      {"events", {kEventColumns, [](const Rank& r) { return r.trace->events.size(); }, event_cell, &ranks}},
+      {"counters", {kCounterColumns, [](const Rank& r) { return r.trace->counters.size(); }, counter_cell, &ranks}},
+      {"memory", {kMemoryColumns, [](const Rank& r) { return r.trace->memory.size(); }, memory_cell, &ranks}},
+      {"steps", {kStepColumns, [](const Rank& r) { return r.view.steps.size(); }, step_cell, &ranks}},
+      {"ranks", {kRankColumns, [](const Rank&) { return size_t{1}; }, rank_cell, &ranks}}};
   sqlite3* opened = nullptr;
   if (sqlite3_open(":memory:", &opened) != SQLITE_OK) throw std::bad_alloc();
   const std::unique_ptr<sqlite3, int (*)(sqlite3*)> database(opened, sqlite3_close);

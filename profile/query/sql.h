@@ -18,6 +18,9 @@ namespace ms::profile {
 // for what it does not understand.
 DataTable query(const Store& store, const std::string& sql);
 
+// The tables with their columns, one a line, for help.
+std::string query_tables();
+
 // The question that `msprof events` asks. where: conditions joined by commas, each a column, =, !=, <, > or ~ (holds
 // the text), and a value; columns: joined by commas, empty for a useful choice. Throws kInvalidArgument.
 std::string events_query(const std::string& where, const std::string& columns);

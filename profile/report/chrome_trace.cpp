@@ -4,11 +4,18 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
+#include "profile/ingest/detail/json_text.h"
+#include "profile/ingest/detail/numbers.h"
 #include "profile/ingest/kineto_words.h"
+#include "profile/ingest/source_arguments.h"
 #include "profile/report/export_clock.h"
 #include "profile/report/json_writer.h"
 #include "profile/report/own_info.h"
@@ -60,7 +67,7 @@ class RankWriter {
  public:
   // origin: of ts 0, in common time.
   RankWriter(const RankTrace& trace, OutputFile& out, bool merged, const CommonClock& clock, int64_t origin,
-             uint32_t correlation_base, std::span<const uint32_t> critical)
+             uint32_t correlation_base, std::span<const uint32_t> critical, std::vector<const FileInfo*> sources)
       : trace_(trace),
         out_(out),
         names_(trace),
@@ -68,16 +75,26 @@ class RankWriter {
         origin_(origin),
         base_(correlation_base),
         clock_(clock),
-        critical_(critical) {}
+        critical_(critical),
+        sources_(std::move(sources)) {}
 
   void write(bool& first) {
     first_ = &first;
     write_metadata();
-    for (size_t i = 0; i < trace_.events.size(); ++i) write_slice(i);
+    if (sources_.empty()) {
+      for (size_t i = 0; i < trace_.events.size(); ++i) write_slice(i);
+    } else {
+      write_slices_of_sources();
+    }
     for (size_t n = 1; n < critical_.size(); ++n) write_critical_flow(n);
     for (const MemoryChange& change : trace_.memory) write_memory(change);
     for (const CounterSample& sample : trace_.counters) write_counter(sample);
   }
+
+  // Of the ids in arguments that were taken from files.
+  int64_t largest_id() const { return largest_id_; }
+  // As the rank's files have it; empty: unknown.
+  const std::string& device_properties() const { return device_properties_; }
 
  private:
   void emit(const std::string& event) {
@@ -137,11 +154,60 @@ class RankWriter {
     return text;
   }
 
-  void write_slice(size_t i) {
+  // With the arguments that their files have, in the order of the files.
+  void write_slices_of_sources() {
+    const Events& events = trace_.events;
+    std::vector<uint32_t> order(events.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](uint32_t a, uint32_t b) { return events.file_order[a] < events.file_order[b]; });
+    auto next = order.begin();
+    uint32_t first = 0;
+    for (const FileInfo* source : sources_) {
+      SourceFacts facts = read_arguments(*source, [&](uint32_t slice, std::string_view arguments) {
+        if (next != order.end() && events.file_order[*next] == first + slice) write_slice(*next++, arguments);
+      });
+      first += facts.slices;
+      if (device_properties_.empty()) device_properties_ = std::move(facts.device_properties);
+    }
+    MS_CHECK(next == order.end(), order.end() - next, " slices are in no file");
+  }
+
+  // The members of an event's arguments in its file, with ids that are unique in what is written; nothing if they are
+  // no valid JSON.
+  std::string foreign_arguments(std::string_view text, uint32_t correlation) {
+    std::string args;
+    if (!nlohmann::json::accept(text)) return args;
+    detail::for_each_member(text, [&](const detail::Value& key, const detail::Value& value) {
+      const std::string_view name = key.text();
+      const bool is_correlation = name == "correlation";
+      put(args, cat(args.empty() ? "\"" : ", \"", name, "\": "));
+      if (is_correlation || name == "External id" || name == "external id" ||
+          name == "wait_on_cuda_event_record_corr_id") {
+        const std::optional<int64_t> id = detail::whole_number(value.text());
+        if (id && *id > 0) {
+          const int64_t unique = is_correlation && correlation != 0 ? int64_t{correlation} : *id + base_;
+          largest_id_ = std::max(largest_id_, unique);
+          return put(args, unique);
+        }
+      }
+      if (value.kind == detail::Kind::kString) return put(args, cat("\"", value.text(), "\""));
+      put(args, value.text());
+    });
+    return args;
+  }
+
+  // source: the arguments in the event's file; empty: not at hand.
+  void write_slice(size_t i, std::string_view source = {}) {
     const Events& events = trace_.events;
     const Side side = trace_.side(i);
     const Lane& lane = trace_.lanes[events.lane[i]];
     const uint32_t correlation = events.correlation[i] == 0 ? 0 : events.correlation[i] + base_;
+    const std::string at = place(events.lane[i]), ts = time(events.ts[i]);
+    if (std::string args = foreign_arguments(source, correlation); !args.empty()) {
+      emit_slice(i, names_[events.name[i]], args, at, ts);
+      return write_flow(side, correlation, at, ts);
+    }
     std::string name = names_[events.name[i]];
     std::string args;
     const auto argument = [&args](std::string_view key, const auto& value) {
@@ -192,9 +258,17 @@ class RankWriter {
       argument("critical", 1);
       ++next_critical_;
     }
-    const std::string at = place(events.lane[i]), ts = time(events.ts[i]);
+    emit_slice(i, name, args, at, ts);
+    write_flow(side, correlation, at, ts);
+  }
+
+  void emit_slice(size_t i, std::string_view name, std::string_view args, std::string_view at, std::string_view ts) {
+    const Events& events = trace_.events;
     emit(cat("{\"ph\": \"X\", \"cat\": ", names_[trace_.categories[events.category[i]].name], ", \"name\": ", name,
              ", ", at, ", \"ts\": ", ts, ", \"dur\": ", microseconds(events.dur[i]), ", \"args\": {", args, "}}"));
+  }
+
+  void write_flow(Side side, uint32_t correlation, std::string_view at, std::string_view ts) {
     if (correlation == 0) return;
     if (side == Side::kLaunch) {
       emit(cat("{\"ph\": \"s\", \"cat\": \"ac2g\", \"name\": \"ac2g\", \"id\": ", correlation, ", ", at,
@@ -241,6 +315,9 @@ class RankWriter {
   const CommonClock& clock_;
   std::span<const uint32_t> critical_;
   size_t next_critical_ = 0;
+  std::vector<const FileInfo*> sources_;
+  int64_t largest_id_ = 0;
+  std::string device_properties_;
   bool* first_ = nullptr;
 };
 
@@ -273,33 +350,48 @@ std::string own_key(const RankTrace& trace, int64_t origin) {
   return trace.meta.empty() ? std::string() : cat("\"msuite\": ", own_info(trace, origin), ",\n");
 }
 
+// The files of a rank, where all of them are Chrome JSON of other programs that can be read again.
+std::vector<const FileInfo*> sources_of(const RankTrace& trace, std::span<const FileInfo> files) {
+  std::vector<const FileInfo*> out;
+  if (!trace.keep_file_order || !trace.meta.empty()) return out;
+  for (const FileInfo& file : files) {
+    if (file.rank != trace.rank) continue;
+    if (file.format != "chrome_json" || !std::filesystem::is_regular_file(file.path)) return {};
+    out.push_back(&file);
+  }
+  return out;
+}
+
 }  // namespace
 
-void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out,
-                        std::span<const uint32_t> critical) {
+void write_chrome_trace(const std::vector<const RankTrace*>& ranks, OutputFile& out, std::span<const uint32_t> critical,
+                        std::span<const FileInfo> files) {
   MS_CHECK(!ranks.empty(), "no rank to write");
   const bool merged = ranks.size() > 1;
   const ExportClock clock = export_clock(ranks);
-  out.write(
-      cat("{\n\"schemaVersion\": 1,\n\"deviceProperties\": [{\"id\": 0, \"name\": \"CPU\"}],\n"
-          "\"distributedInfo\": ",
-          distributed_info(ranks),
-          ",\n\"displayTimeUnit\": \"ms\",\n"
-          "\"baseTimeNanoseconds\": ",
-          clock.unix_origin, ",\n\"producer\": \"msuite\",\n",
-          merged ? std::string() : own_key(*ranks[0], clock.origin), "\"traceEvents\": ["));
+  std::string devices;
+  out.write(cat("{\n\"schemaVersion\": 1,\n\"distributedInfo\": ", distributed_info(ranks),
+                ",\n\"displayTimeUnit\": \"ms\",\n"
+                "\"baseTimeNanoseconds\": ",
+                clock.unix_origin, ",\n\"producer\": \"msuite\",\n",
+                merged ? std::string() : own_key(*ranks[0], clock.origin), "\"traceEvents\": ["));
   bool first = true;
   uint32_t correlation_base = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const RankTrace* trace = ranks[r];
-    RankWriter(*trace, out, merged, clock.ranks[r], clock.origin, correlation_base,
-               r == 0 ? critical : std::span<const uint32_t>())
-        .write(first);
+    RankWriter writer(*trace, out, merged, clock.ranks[r], clock.origin, correlation_base,
+                      r == 0 ? critical : std::span<const uint32_t>(),
+                      critical.empty() ? sources_of(*trace, files) : std::vector<const FileInfo*>());
+    writer.write(first);
+    if (devices.empty()) devices = writer.device_properties();
     uint32_t largest = 0;
     for (const uint32_t id : trace->events.correlation) largest = std::max(largest, id);
-    correlation_base += largest;
+    const auto written =
+        static_cast<uint32_t>(std::clamp<int64_t>(writer.largest_id() - correlation_base, 0, kFirstWideId));
+    correlation_base += std::max(largest, written);
   }
-  out.write("\n]}\n");
+  if (devices.empty()) devices = R"([{"id": 0, "name": "CPU"}])";
+  out.write(cat("\n],\n\"deviceProperties\": ", devices, "}\n"));
 }
 
 }  // namespace ms::profile

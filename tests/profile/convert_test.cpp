@@ -7,11 +7,13 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/io/file.h"
 #include "profile/ingest/load.h"
+#include "profile/slice.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 #include "tests/support/trace_maker.h"
@@ -162,6 +164,112 @@ TEST_F(ConvertTest, MergedRanksShareOneClock) {
   EXPECT_EQ(kernels[0]["ts"], kernels[1]["ts"]) << "250 us apart on their own clocks, together on rank 0's";
   EXPECT_NE(kernels[0]["args"]["correlation"], kernels[1]["args"]["correlation"]);
   EXPECT_FALSE(trace["distributedInfo"].contains("rank"));
+}
+
+// What PyTorch writes and other tools read, most of which no analysis of ours needs.
+constexpr std::string_view kForeign = R"json({
+"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100", "numSms": 132}],
+"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1},
+"traceEvents": [
+ {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 9, "tid": 9, "ts": 100, "dur": 20, "args": {
+   "External id": 5, "Record function id": 0, "Sequence number": 12, "Fwd thread id": 0, "Ev Idx": 4,
+   "Concrete Inputs": ["", "", "1"], "Input type": ["float", "float", "Scalar"],
+   "Input Strides": [[8, 1], [8, 1], []], "Input Dims": [[4, 8], [4, 8], []]}},
+ {"ph": "X", "cat": "python_function", "name": "train.py(12): step", "pid": 9, "tid": 9, "ts": 90, "dur": 90, "args": {
+   "Python id": 7, "Python parent id": 3, "Python module id": 1}},
+ {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": 105, "dur": 5, "args": {
+   "External id": 5, "cbid": 211, "correlation": 77}},
+ {"ph": "X", "cat": "kernel", "name": "vectorized_add", "pid": 0, "tid": 7, "ts": 130, "dur": 5, "args": {
+   "External id": 5, "queued": 0, "device": 0, "context": 1, "stream": 7, "correlation": 77, "registers per thread": 32,
+   "blocks per SM": 0.5, "warps per SM": 2, "grid": [66, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 25}},
+ {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+   "pid": 0, "tid": 20, "ts": 150, "dur": 9, "args": {"External id": 6, "device": 0, "stream": 20, "correlation": 78,
+   "Collective name": "allreduce", "In msg nelems": 32, "Out msg nelems": 32, "Group size": 2, "dtype": "Float",
+   "In split size": "[]", "Out split size": "[]", "Process Group Name": "0",
+   "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]", "path": "C:\\tmp\u00e9"}}
+]})json";
+
+class ForeignTest : public ConvertTest {
+ protected:
+  static LoadOptions keep() {
+    LoadOptions options;
+    options.keep_file_order = true;
+    return options;
+  }
+  std::string foreign(const std::string& name, std::string text) const {
+    test::write_file(folder_ / name, text);
+    return folder_ / name;
+  }
+  json converted(const Store& store) const {
+    convert_merged(store, folder_ / "out.json", ExportFormat::kJson);
+    return json::parse(test::read_file(folder_ / "out.json"));
+  }
+  // Arguments by the name of the slice.
+  static std::map<std::string, json> arguments(const json& trace) {
+    std::map<std::string, json> out;
+    for (const json& event : trace.at("traceEvents")) {
+      if (event.at("ph") == "X") out[event.at("name")] = event.at("args");
+    }
+    return out;
+  }
+};
+
+TEST_F(ForeignTest, ConvertKeepsAllArgumentsNamesAndDeviceProperties) {
+  const json before = json::parse(kForeign);
+  const json after = converted(load({foreign("a.json", std::string(kForeign))}, keep()));
+  EXPECT_EQ(arguments(after), arguments(before));
+  EXPECT_EQ(after["deviceProperties"], before["deviceProperties"]);
+}
+
+TEST_F(ForeignTest, SliceKeepsAllArgumentsOfWhatItKeeps) {
+  Store store = load({foreign("a.json", std::string(kForeign))}, keep());
+  slice(store, {{}, 12'000, 20'000});  // reaches into the operator, its launch and Python; keeps the launch's kernel
+  std::map<std::string, json> wanted = arguments(json::parse(kForeign));
+  std::erase_if(wanted, [](const auto& entry) { return entry.first.starts_with("nccl"); });
+  ASSERT_EQ(wanted.size(), 4u);
+  EXPECT_EQ(arguments(converted(store)), wanted);
+}
+
+TEST_F(ForeignTest, PackedSourcesKeepTheirArguments) {
+  convert_merged(load({foreign("a.json", std::string(kForeign))}, keep()), folder_ / "b.json.gz",
+                 ExportFormat::kJsonGz);
+  EXPECT_EQ(arguments(converted(load({folder_ / "b.json.gz"}, keep()))), arguments(json::parse(kForeign)));
+}
+
+// Correlations and external ids of ranks must not meet in one file.
+TEST_F(ForeignTest, MergedRanksKeepArgumentsWithIdsOfTheirOwn) {
+  std::string second(kForeign);
+  second.replace(second.find("\"rank\": 0"), 9, "\"rank\": 1");
+  const Store store = load({foreign("a.json", std::string(kForeign)), foreign("b.json", second)}, keep());
+  const json merged = converted(store);
+  std::vector<int64_t> correlations, externals;
+  for (const json& event : merged.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("name") != "vectorized_add") continue;
+    EXPECT_EQ(event["args"]["grid"], json({66, 1, 1}));
+    correlations.push_back(event["args"]["correlation"]);
+    externals.push_back(event["args"]["External id"]);
+  }
+  EXPECT_EQ(correlations, (std::vector<int64_t>{77, 77 + 78}));
+  EXPECT_EQ(externals, (std::vector<int64_t>{5, 5 + 78}));
+}
+
+// Python reads no raw control characters: such an event falls back to the arguments that we know.
+TEST_F(ForeignTest, ArgumentsThatAreNoJsonAreWrittenFromTheStore) {
+  std::string text(kForeign);
+  text.replace(text.find("default_pg"), 10, "line\tbreak");
+  const json args = arguments(converted(load({foreign("a.json", text)}, keep())))
+                        .at("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)");
+  EXPECT_EQ(args["Collective name"], "allreduce");
+  EXPECT_FALSE(args.contains("path"));
+}
+
+TEST_F(ForeignTest, FileThatWasWrittenMeanwhileIsRefused) {
+  const std::string path = foreign("a.json", std::string(kForeign));
+  const Store store = load({path}, keep());
+  test::write_file(path, R"({"traceEvents": []})");
+  const test::Thrown refused = test::thrown_by([&] { converted(store); });
+  EXPECT_EQ(refused.code, core::ErrorCode::kCorruptData);
+  EXPECT_THAT(refused.text, testing::HasSubstr("held 5 events when it was loaded, and now 0"));
 }
 
 TEST_F(ConvertTest, RanksIntoAFolder) {

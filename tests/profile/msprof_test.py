@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,14 @@ def check_inputs(traces, folder):
     listed = run("breakdown", "-", "--json", stdin="\n".join(paths) + "\n")[1]
     expect("- is a list of paths", json.loads(whole)["result"] == json.loads(listed)["result"])
     expect("an empty list is a failed link before", run("breakdown", "-", stdin="") == (0, "", ""))
+
+    for data in ('{"traceEvents": []}', "[{}]", "\x1f\x08", "\n\x10\x08"):
+        status, out, err = run("breakdown", "-", stdin=data)
+        expect(f"a trace on stdin {data[:4]!r}: exit 2, one line with the cure", status == 2 and out == "" and one_line(err)
+               and "/dev/stdin" in err, (status, err))
+    with open(paths[0], "rb") as trace:
+        read = subprocess.run([MSPROF, "breakdown", "/dev/stdin", "--json"], stdin=trace, capture_output=True, check=False)
+    expect("the cure works", read.returncode == 0 and len(json.loads(read.stdout)["result"]["ranks"]) == 1, read.stderr)
 
     status, out, err = run("analyze", os.path.join(folder, "missing.mstrace"))
     expect("missing: exit 2, one line", status == 2 and out == "" and one_line(err), (status, err))
@@ -199,6 +208,13 @@ def check_questions(traces, folder):
     for bad in ("SELEC", "DELETE FROM events", "SELECT 1; SELECT 2", "ATTACH 'x' AS y", ""):
         status, out, err = run("query", traces, bad)
         expect(f"query {bad!r}: exit 2, one line", status == 2 and out == "" and one_line(err), (status, err))
+    text = run("query", "--help")[1]
+    for table in ("events", "counters", "memory", "steps", "ranks"):
+        listed = re.search(rf"^  {table}: (.*)$", text, re.M)
+        expect(f"query --help lists {table}", listed is not None, text)
+        columns = listed.group(1) if listed else "1"
+        status, out, err = run("query", traces, f"SELECT {columns} FROM {table} LIMIT 1")
+        expect(f"query --help names the columns of {table}", status == 0, (columns, err))
     out = run("events", traces, "--where", "cat=kernel,name~gemm,rank=1", "--columns", "rank,name,dur")[1]
     rows = list(csv.DictReader(io.StringIO(out)))
     expect("events by conditions", len(rows) > 0 and {r["rank"] for r in rows} == {"1"} and {r["name"] for r in rows} == {"gemm_bf16"}, rows)
@@ -210,6 +226,8 @@ def check_questions(traces, folder):
     expect("check broken: exit 10", run("check", traces, "--max-exposed-comm", "0.05")[0] == 10)
     expect("check without a threshold: exit 2", run("check", traces)[0] == 2)
     expect("check of what is not there: exit 2", run("check", traces, "--max-bubble", "10%")[0] == 2)
+    status, out, _ = run("check", traces, "--against", traces, "--json")
+    expect("check --against alone compares steps", status == 0 and [c["what"] for c in json.loads(out)["result"]["checks"]] == ["slowdown"], out)
     expect("check against itself", run("check", traces, "--max-slowdown", "1.01", "--against", traces)[0] == 0)
 
     cut = os.path.join(folder, "cut") + "/"

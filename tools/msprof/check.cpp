@@ -57,7 +57,8 @@ class CheckVerb final : public Verb {
     verb->add_option("--step", output_.step, "Only these steps: 10-12");
     for (size_t i = 0; i < std::size(kFlags); ++i) verb->add_option(kFlags[i].flag, texts_[i], kFlags[i].help);
     verb->add_option("--against", against_,
-                     "A trace or folder to compare with; alone it stands for --max-slowdown 1.05");
+                     "A trace or folder to compare the mean step with, by --max-slowdown; if no threshold is given, "
+                     "--max-slowdown 1.05");
     return verb;
   }
 

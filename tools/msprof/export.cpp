@@ -25,19 +25,22 @@ void ExportFlags::add(CLI::App& verb) {
 int ExportFlags::run() const {
   const std::vector<std::string> inputs = input.paths();
   if (inputs.empty()) return 0;
-  profile::Store store = input.load(inputs);
-  keep_steps(step, store);
   const bool folder = output.ends_with('/') || std::filesystem::is_directory(output);
+  const profile::ExportFormat form =
+      folder ? profile::parse_export_format(format) : profile::export_format_of_path(output);
+  const bool as_json = profile::export_format_name(form).starts_with("json");  // keeps the arguments of JSON
+  profile::Store store = input.load(inputs, /*keep_file_order=*/as_json);
+  keep_steps(step, store);
   std::vector<std::string> paths;
   if (folder && !merge) {
-    paths = profile::convert_ranks(store, output, profile::parse_export_format(format));
+    paths = profile::convert_ranks(store, output, form);
   } else if (folder) {
     throw Error(ErrorCode::kInvalidArgument, cat("--merge makes one file, and -o ", output, " is a folder"));
   } else if (store.ranks.size() > 1 && !merge) {
     throw Error(ErrorCode::kInvalidArgument, cat(store.ranks.size(), " ranks do not fit into ", output,
                                                  ": give --merge (one file, one clock), --rank N, or a folder as -o"));
   } else {
-    profile::convert_merged(store, output, profile::export_format_of_path(output));
+    profile::convert_merged(store, output, form);
     paths = {output};
   }
   print_paths(paths);

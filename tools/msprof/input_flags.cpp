@@ -60,7 +60,28 @@ void InputFlags::add(CLI::App& verb) {
   verb.add_flag("--force", force, "Accept files that contradict each other");
 }
 
-std::vector<std::string> InputFlags::paths() const { return core::expand_path_list(inputs, std::cin); }
+namespace {
+
+// By the first two bytes: JSON, gzip, zstd, Perfetto, or bytes that no path begins with.
+bool holds_trace(std::istream& in) {
+  const int first = in.get(), second = in.peek();
+  if (first == std::istream::traits_type::eof()) return false;
+  in.unget();
+  const auto binary = [](int c) { return c >= 0 && c < 0x20 && c != '\n' && c != '\r' && c != '\t'; };
+  return first == '{' || first == '[' || binary(first) || (first == '(' && second == 0xb5) ||
+         (first == '\n' && (binary(second) || second >= 0x80));
+}
+
+}  // namespace
+
+std::vector<std::string> InputFlags::paths() const {
+  if (std::find(inputs.begin(), inputs.end(), "-") != inputs.end() && holds_trace(std::cin)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "-: stdin holds a trace, and - stands for a list of paths, one a line; give /dev/stdin to read the trace");
+  }
+  return core::expand_path_list(inputs, std::cin);
+}
 
 profile::Store InputFlags::load(const std::vector<std::string>& paths, bool keep_file_order) const {
   profile::LoadOptions options;

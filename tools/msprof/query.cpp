@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "core/path_list.h"
+#include "profile/query/sql.h"
 #include "tools/msprof/rows.h"
 
 namespace ms::tools::msprof {
@@ -14,7 +15,8 @@ class QueryVerb final : public Verb {
     CLI::App* verb =
         app.add_subcommand("query", "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"");
     verb->footer(
-        "Example: msprof query traces \"SELECT name, sum(dur) FROM events WHERE class = 'COMPUTATION' GROUP BY 1\"");
+        profile::query_tables() +
+        "\nExample: msprof query traces \"SELECT name, sum(dur) FROM events WHERE class = 'COMPUTATION' GROUP BY 1\"");
     flags_.add(*verb);
     return verb;
   }
