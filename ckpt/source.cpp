@@ -17,11 +17,14 @@ bool has_role(const Source& source, core::TensorRole role) {
 
 void require_model(const CheckpointInfo& info, std::string_view what) {
   if (info.has_model) return;
+  const auto type = info.model_extra.find("model_type");
+  const bool typed = type != info.model_extra.end() && type->is_string();
+  const std::string seen =
+      typed ? core::cat(" (config.json: model_type ", type->dump(-1, ' ', true).substr(0, 80), ")") : "";
   throw core::Error(core::ErrorCode::kUnsupported,
-                    core::cat(what,
-                              " depends on the model's structure, and these tensors are of no known family: give its "
-                              "config.json by --hf-cfg-dir, name them with --name-map, or keep their names "
-                              "(--save-model-type hf, hf-bin, dcp or file)"));
+                    core::cat(what, " depends on the model's structure, and these tensors are of no known family", seen,
+                              ": give its config.json by --hf-cfg-dir, describe the family with --name-map, or keep "
+                              "the names of the tensors (--as-named --save-model-type hf, hf-bin, dcp or file)"));
 }
 
 bool is_one_run(const core::Dims& extent, const core::Dims& shape) {

@@ -321,9 +321,10 @@ std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
   };
   return cat(format_name(report.from), " to ", format_name(report.to), " of ", identity_of(options.load_dir), " ",
              identity_of(options.hf_cfg_dir), " ", identity_of(options.name_map), " ", identity_of(options.lora), " ",
-             options.true_vocab_size, " ", layers, " ", options.extras.dualpipev, " ", options.claims.model_type_hf,
-             " ", options.drop_optimizer, " ", options.q8_0, " ", options.as_named, " ", joined(options.names.rename),
-             joined(options.names.include), joined(options.names.exclude));
+             identity_of(options.passthrough_from), " ", options.true_vocab_size, " ", layers, " ",
+             options.extras.dualpipev, " ", options.claims.model_type_hf, " ", options.drop_optimizer, " ",
+             options.q8_0, " ", options.as_named, " ", joined(options.names.rename), joined(options.names.include),
+             joined(options.names.exclude));
 }
 
 }  // namespace
@@ -359,6 +360,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   source = with_names(std::move(source), options.names, report.decisions);
   if (!to_tree) options.extras = {};
   check_size(*source, options.load_dir);
+  if (!options.passthrough_from.empty()) source = with_passthrough_from(std::move(source), options.passthrough_from);
   if (options.drop_passthrough) source = drop_passthrough(std::move(source));
   note_passthrough(*source, options, report);
   const bool config_is_used = report.to != Format::kNative && !is_megatron(report.to);

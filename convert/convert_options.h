@@ -51,6 +51,7 @@ struct ConvertOptions {
   std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
   std::string passthrough;                    // names of a hf source's tensors that pass through (passthrough.h)
   bool drop_passthrough = false;              // leave out what passes through
+  std::string passthrough_from;               // folder whose tensors that pass through are added to the source's
   bool allow_custom_model = false;            // a Megatron result of a model that Megatron itself cannot compute
   bool compress = false;                      // a native target
   std::optional<core::WritePath> write_path;  // none: the fastest that works

@@ -172,7 +172,18 @@ json result_config(const TargetRequest& request, std::string* copy_from) {
   return make_hf_config(info.model, original, dtype, family);
 }
 
-Target huggingface_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
+// The result's config.json says a model around the language model, and nothing of the rest is there: mstrain and
+// Megatron save the language model alone.
+void note_missing_parts(const json& config, const std::vector<core::ShardedTensor>& others,
+                        const ConvertOptions& options, std::vector<std::string>& decisions) {
+  if (!is_wrapper(config) || !others.empty()) return;
+  decisions.push_back(cat("missing in the result: the vision tensors of its ", config["model_type"].get<std::string>(),
+                          " model, which ", options.load_dir,
+                          " does not hold; --passthrough-from FOLDER takes them from the folder of the original model, "
+                          "--drop-passthrough writes the language model alone"));
+}
+
+Target huggingface_target(const TargetRequest& request, std::vector<std::string>& decisions) {
   const auto& [source, options] = std::tie(request.source, request.options);
   Target target;
   target.info = source.info();
@@ -190,6 +201,7 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
                 cat(options.load_dir, " holds tensors of a model around the language model (", others.front().key,
                     ", ..), and no config.json of one; give its folder by --hf-cfg-dir, or --drop-passthrough"));
   }
+  note_missing_parts(sink.config, others, options, decisions);
   target.shards = hf_targets(*family, target.info.model, request.dtype, others);
   target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
   return target;
@@ -204,6 +216,7 @@ Target dcp_target(const TargetRequest& request, std::vector<std::string>& decisi
   asked.writing = request.writing;
   std::string copy_from;
   asked.config = result_config(request, &copy_from);
+  note_missing_parts(asked.config, passthrough_tensors(source), options, decisions);
   DcpTarget made = make_dcp_target(source, asked, request.dtype, decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }

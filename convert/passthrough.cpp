@@ -7,11 +7,11 @@
 #include <set>
 #include <utility>
 
-#include "convert/detail/nd_box.h"
 #include "convert/detail/printable.h"
 #include "convert/family.h"
+#include "convert/huggingface.h"
 #include "convert/huggingface_config.h"
-#include "convert/tensor_file.h"
+#include "convert/named_source.h"
 #include "convert/torch/state_dict.h"
 #include "convert/torch/torch_writer.h"
 #include "convert/wrapper.h"
@@ -36,7 +36,7 @@ bool passes(const core::ShardedTensor& shard) {
   return shard.role == TensorRole::kBuffer && !is_canonical_name(shard.key);
 }
 
-// Some shards of a source, and tensors of a file behind them.
+// Some shards of a source, and behind them what passes through another.
 class ChangedSource final : public ckpt::Source {
  public:
   ChangedSource(std::unique_ptr<ckpt::Source> base, bool keeps_passthrough)
@@ -45,22 +45,17 @@ class ChangedSource final : public ckpt::Source {
     for (size_t i = 0; i < shards.size(); ++i) {
       if (!keeps_passthrough && passes(shards[i])) continue;
       shards_.push_back(shards[i]);
-      of_base_.push_back(static_cast<int32_t>(i));
+      places_.emplace_back(base_.get(), static_cast<int32_t>(i));
     }
   }
 
-  void add_file(std::unique_ptr<TensorFile> file) {
-    file_ = std::move(file);
-    for (size_t i = 0; i < file_->size(); ++i) {
-      const TensorFile::Tensor tensor = (*file_)[i];
-      const auto dtype = to_core_dtype(tensor.dtype);
-      const std::string name(tensor.name);
-      if (is_canonical_name(name) || !dtype) {
-        throw Error(ErrorCode::kUnsupported, cat(file_->path(), ": ", detail::printable(name), " (",
-                                                 safetensors_dtype_name(tensor.dtype), ") cannot pass through"));
-      }
-      const core::Dims shape(tensor.shape.begin(), tensor.shape.end());
-      shards_.push_back({name, TensorRole::kBuffer, *dtype, shape, core::Dims(shape.size(), 0), shape});
+  void add_passthrough_of(std::unique_ptr<ckpt::Source> other) {
+    other_ = std::move(other);
+    const ckpt::ShardTable& shards = other_->shards();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (!passes(shards[i])) continue;
+      shards_.push_back(shards[i]);
+      places_.emplace_back(other_.get(), static_cast<int32_t>(i));
     }
   }
 
@@ -69,38 +64,48 @@ class ChangedSource final : public ckpt::Source {
   const ckpt::ShardTable& shards() const override { return shards_; }
 
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
-    const auto index = static_cast<size_t>(shard);
-    if (index < of_base_.size()) return base_->read(of_base_[index], offset, extent, out);
-    const core::ShardedTensor meta = shards_[index];
-    const TensorFile::Tensor tensor = (*file_)[index - of_base_.size()];
-    detail::read_nd_box(
-        meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
-        [&](int64_t at, std::span<std::byte> bytes) { file_->read(tensor.begin + static_cast<uint64_t>(at), bytes); });
+    const auto& [source, index] = places_[static_cast<size_t>(shard)];
+    source->read(index, offset, extent, out);
   }
   void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
                  const core::Dims& out_shape, const core::Dims& out_offset) override {
-    const auto index = static_cast<size_t>(shard);
-    if (index >= of_base_.size()) return Source::read_into(shard, offset, extent, out, out_shape, out_offset);
-    base_->read_into(of_base_[index], offset, extent, out, out_shape, out_offset);
+    const auto& [source, index] = places_[static_cast<size_t>(shard)];
+    source->read_into(index, offset, extent, out, out_shape, out_offset);
   }
   void expect_stream(int64_t cache_bytes, int threads) override { base_->expect_stream(cache_bytes, threads); }
-  int64_t scratch_bytes() const override { return base_->scratch_bytes(); }
+  int64_t scratch_bytes() const override {
+    return std::max(base_->scratch_bytes(), other_ == nullptr ? 0 : other_->scratch_bytes());
+  }
   std::string describe(int32_t shard) const override {
-    const auto index = static_cast<size_t>(shard);
-    if (index < of_base_.size()) return base_->describe(of_base_[index]);
-    return cat(file_->path(), ":", detail::printable((*file_)[index - of_base_.size()].name));
+    const auto& [source, index] = places_[static_cast<size_t>(shard)];
+    return source->describe(index);
   }
   std::optional<uint64_t> logical_xxh3(const std::string& key, TensorRole role) const override {
     return base_->logical_xxh3(key, role);
   }
 
  private:
-  std::unique_ptr<ckpt::Source> base_;
+  std::unique_ptr<ckpt::Source> base_, other_;
   ckpt::CheckpointInfo info_;
   ckpt::ShardTable shards_;
-  std::vector<int32_t> of_base_;  // of the first shards_
-  std::unique_ptr<TensorFile> file_;
+  std::vector<std::pair<ckpt::Source*, int32_t>> places_;  // of shards_: a shard of base_ or other_
 };
+
+// passthrough.pt.
+std::unique_ptr<ckpt::Source> open_passthrough_file(const std::string& path) {
+  NamedShards shards;
+  shards.where = path;
+  add_whole_tensors(shards, open_state_dict(path), TensorRole::kBuffer);
+  const TensorFile& file = *shards.files[0];
+  for (size_t i = 0; i < file.size(); ++i) {
+    const TensorFile::Tensor tensor = file[i];
+    if (is_canonical_name(tensor.name) || !to_core_dtype(tensor.dtype)) {
+      throw Error(ErrorCode::kUnsupported, cat(path, ": ", detail::printable(tensor.name), " (",
+                                               safetensors_dtype_name(tensor.dtype), ") cannot pass through"));
+    }
+  }
+  return make_named_source(std::move(shards), {});
+}
 
 }  // namespace
 
@@ -149,6 +154,30 @@ std::unique_ptr<ckpt::Source> drop_passthrough(std::unique_ptr<ckpt::Source> sou
   return changed;
 }
 
+std::unique_ptr<ckpt::Source> with_passthrough_from(std::unique_ptr<ckpt::Source> source, const std::string& original) {
+  const auto refuse = [&](const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, cat("--passthrough-from ", original, ": ", text));
+  };
+  if (const auto own = passthrough_tensors(*source); !own.empty()) {
+    refuse(cat("the checkpoint holds such tensors itself (", own.front().key, ", ..); leave the flag out"));
+  }
+  auto folder = open_huggingface(original);
+  if (passthrough_tensors(*folder).empty()) {
+    refuse("every tensor in it belongs to the language model; give the folder of the whole model");
+  }
+  core::TransformerConfig wanted = folder->info().model;
+  if (source->info().model.mtp_num_layers == 0) wanted.mtp_num_layers = 0;  // transformers leaves such layers out
+  if (!same_model(wanted, source->info().model))
+    refuse("its language model is another one than that of the checkpoint");
+  auto changed = std::make_unique<ChangedSource>(std::move(source), true);
+  for (const char* key : kExtras) {
+    const json& extra = folder->info().model_extra;
+    if (extra.contains(key)) changed->changed_info().model_extra[key] = extra[key];
+  }
+  changed->add_passthrough_of(std::move(folder));
+  return changed;
+}
+
 void add_passthrough_files(const ckpt::Source& source, ArchiveSinkOptions& sink, ckpt::ShardTable& targets) {
   const std::vector<core::ShardedTensor> tensors = passthrough_tensors(source);
   if (tensors.empty()) return;
@@ -184,7 +213,7 @@ std::unique_ptr<ckpt::Source> with_passthrough_files(std::unique_ptr<ckpt::Sourc
   const fs::path tensors = fs::path(folder) / kTensors, rest = fs::path(folder) / kRest;
   if (!fs::exists(tensors)) return source;
   auto changed = std::make_unique<ChangedSource>(std::move(source), true);
-  changed->add_file(open_state_dict(tensors.string()));
+  changed->add_passthrough_of(open_passthrough_file(tensors.string()));
   const json extra = read_json(rest.string(), kMaxRestBytes);
   if (!extra.is_object()) throw Error(ErrorCode::kCorruptData, cat(rest.string(), ": expected a JSON object"));
   for (const char* key : kExtras) {

@@ -32,6 +32,11 @@ std::vector<core::ShardedTensor> passthrough_tensors(const ckpt::Source& source)
 // The source without them: of a wrapper the language model alone, with a config.json of its own.
 std::unique_ptr<ckpt::Source> drop_passthrough(std::unique_ptr<ckpt::Source> source);
 
+// The source with the tensors that pass through `original`, a folder of the model that it was trained from, and with
+// that model's config.json. Throws kInvalidArgument if the source holds such tensors itself, if `original` holds none,
+// or if its language model is another one; and as open_huggingface.
+std::unique_ptr<ckpt::Source> with_passthrough_from(std::unique_ptr<ckpt::Source> source, const std::string& original);
+
 // passthrough.pt and passthrough.json in the folder of a Megatron iteration, which Megatron does not look at: the
 // tensors, as torch.save writes a dictionary, and what the way back to Hugging Face needs besides. Nothing is added
 // for a source without such tensors.

@@ -140,6 +140,16 @@ TEST_F(ConvertNamed, WhatNeedsAFamilySaysSo) {
                  "convert it to hf first");
 }
 
+TEST_F(ConvertNamed, UnknownModelTypeToNativeNamesTypeAndBothWaysOut) {
+  const std::string from = folder_ / "odd";
+  fs::create_directory(from);
+  fs::copy(kData + "/hf_llama_tiny/model.safetensors", from + "/model.safetensors");
+  test::write_file(from + "/config.json", R"({"model_type": "mamba9"})");
+  for (const char* text : {"mamba9", "--name-map", "--as-named"}) {
+    expect_refused([&] { convert(from, folder_ / "x", Format::kNative); }, ErrorCode::kUnsupported, text);
+  }
+}
+
 TEST_F(ConvertNamed, NothingIsOverwritten) {
   const std::string from = kData + "/torch/state_dict.pt";
   test::write_file(folder_ / "x.pt", "mine");

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <set>
 
+#include "ckpt/execute.h"
+#include "ckpt/native_sink.h"
 #include "ckpt/reader.h"
 #include "ckpt/reshard.h"
 #include "convert/convert.h"
@@ -129,6 +131,69 @@ TEST(Passthrough, DroppedIsALanguageModelOfItsOwn) {
   const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(gguf); });
   EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
   EXPECT_THAT(thrown.text, HasSubstr("--drop-passthrough"));
+}
+
+// What mstrain saves of a model around a language model: our checkpoint of its language model, with its config.json.
+std::string language_part(const std::string& root, const char* model) {
+  ConvertOptions native = options(data(model), root + "/whole", Format::kNative);
+  convert_checkpoint(native);
+  const auto whole = ckpt::open_native(root + "/whole");
+  const auto extra = whole->info().model_extra;
+  const auto source = drop_passthrough(ckpt::open_native(root + "/whole"));
+  ckpt::ReshardPlan plan = ckpt::plan_reshard(*source, {}, {});
+  plan.info.model_extra = extra;
+  ckpt::NativeSinkOptions sink;
+  sink.root = root + "/trained";
+  sink.rank_of_target = plan.targets.ranks;
+  sink.num_ranks = 1;
+  sink.producer = "test";
+  ckpt::execute(*source, *ckpt::make_native_sink(std::move(sink)), plan.info, plan.targets.shards, {});
+  return root + "/trained";
+}
+
+TEST(Passthrough, ExportOfALanguagePartSaysThatVisionTensorsAreMissing) {
+  const test::TemporaryFolder folder;
+  const std::string trained = language_part(folder.path().string(), "hf_llava_tiny");
+  for (const Format format : {Format::kHuggingFace, Format::kDcp}) {
+    const std::string to = folder / core::cat("to_", format_name(format));
+    const ConvertReport report = convert_checkpoint(options(trained, to, format));
+    EXPECT_THAT(report.decisions, Contains(::testing::AllOf(HasSubstr("vision tensors of its llava model"),
+                                                            HasSubstr("--passthrough-from FOLDER"))));
+  }
+  ConvertOptions alone = options(trained, folder / "alone", Format::kHuggingFace);
+  alone.drop_passthrough = true;
+  const ConvertReport report = convert_checkpoint(alone);
+  EXPECT_THAT(report.decisions, ::testing::Not(Contains(HasSubstr("vision tensors"))));
+  EXPECT_FALSE(read_hf_config(folder / "alone").is_wrapper);
+}
+
+TEST(Passthrough, FromTheOriginalFolderTheExportIsWholeAgain) {
+  for (const char* model : {"hf_llava_tiny", "hf_qwen2_5_vl_tiny", "hf_gemma3_tiny"}) {
+    SCOPED_TRACE(model);
+    const test::TemporaryFolder folder;
+    ConvertOptions back = options(language_part(folder.path().string(), model), folder / "hf", Format::kHuggingFace);
+    back.passthrough_from = data(model);
+    const ConvertReport report = convert_checkpoint(back);
+    EXPECT_THAT(report.decisions, ::testing::Not(Contains(HasSubstr("missing in the result"))));
+    for (const char* file : {"/model.safetensors", "/config.json"}) {
+      EXPECT_TRUE(test::read_file((folder / "hf") + file) == test::read_file(data(model) + file)) << file;
+    }
+  }
+}
+
+TEST(Passthrough, FromAFolderThatDoesNotFitIsRefused) {
+  const test::TemporaryFolder folder;
+  const std::string trained = language_part(folder.path().string(), "hf_llava_tiny");
+  const auto refusal = [&](const std::string& from, const std::string& passthrough_from) {
+    ConvertOptions back = options(from, folder / "hf", Format::kHuggingFace);
+    back.passthrough_from = passthrough_from;
+    const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(back); });
+    EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << thrown.text;
+    return thrown.text;
+  };
+  EXPECT_THAT(refusal(trained, data("hf_gemma3_tiny")), HasSubstr("its language model is another one"));
+  EXPECT_THAT(refusal(trained, data("hf_llama_tiny")), HasSubstr("every tensor in it belongs to the language model"));
+  EXPECT_THAT(refusal(folder / "whole", data("hf_llava_tiny")), HasSubstr("holds such tensors itself"));
 }
 
 // A head that no Llama has: refused by name, kept with --passthrough.

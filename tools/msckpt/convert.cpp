@@ -116,6 +116,9 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
                   "of known models around a language model, such as vision towers, are kept without it)");
   verb.add_flag("--drop-passthrough", options.drop_passthrough,
                 "Leave out tensors that no family names: write the language model alone");
+  verb.add_option("--passthrough-from", options.passthrough_from,
+                  "Hugging Face folder whose vision tensors are added: the model around the language model that a run "
+                  "of mstrain or Megatron, which save the language model alone, began with (none)");
   verb.add_option("--lora", options.lora, "Folder of a PEFT LoRA adapter to merge into the weights");
   verb.add_option("--max-shard-size", max_shard_size,
                   "Largest file of a hf or hf-bin result, such as 5GB or 500MB (a hf result: as the folder of its "
