@@ -15,6 +15,8 @@
 #include "convert/convert_named.h"
 #include "convert/formats.h"
 #include "convert/gguf_source.h"
+#include "convert/hf_names_source.h"
+#include "convert/huggingface_config.h"
 #include "convert/job_identity.h"
 #include "convert/lora.h"
 #include "convert/option_uses.h"
@@ -197,7 +199,8 @@ void choose_formats(ConvertOptions& options, const Family* family, ConvertReport
     report.detected_by = found.rule;
   }
   const auto& asked = options.save_model_type;
-  if (asked == Format::kHuggingFaceBin || asked == Format::kFile) options.as_named |= has_own_names(report.from);
+  const bool has_hf_names = report.from == Format::kHuggingFace || report.from == Format::kRankFiles;
+  if (has_hf_names && (asked == Format::kHuggingFaceBin || asked == Format::kFile)) options.as_named = true;
   const bool named = reads_as_named(report.from, options.load_dir, options.hf_cfg_dir, options.as_named, family);
   const Format other = report.from == Format::kNative || named ? Format::kHuggingFace : Format::kNative;
   report.to = asked.value_or(other);
@@ -327,6 +330,28 @@ std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
              joined(options.names.exclude));
 }
 
+// Writes a model in a format that keeps names: under those that Hugging Face has for its tensors.
+void write_under_hf_names(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, const Family* family,
+                          const std::string& job, ConvertReport& report) {
+  const auto dtypes = target_dtypes(*source, options.dtype);
+  const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
+  ConvertReport dropped;
+  say_what_is_carried(*source, roles, false, dropped);
+  report.dropped = std::move(dropped.dropped);
+  ResultFiles files;
+  const TargetRequest request{.source = *source,
+                              .options = options,
+                              .from = report.from,
+                              .family = family,
+                              .dtype = dtype_of(options, dtypes),
+                              .roles = roles,
+                              .writing = {}};
+  files.config = result_config(request, &files.copy_from, report.decisions);
+  files.generation_config = source->info().model_extra.value("hf_generation_config", json());
+  auto of_result = family_of_result(files.config, source->info().model_extra, family);
+  convert_named(with_hf_names(std::move(source), std::move(of_result)), options, job, report, &files);
+}
+
 }  // namespace
 
 ConvertReport convert_checkpoint(const ConvertOptions& asked) {
@@ -372,6 +397,10 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
       check_script_claims(options.claims, source->info().model, source->info().model_extra.value("hf_config", json()),
                           static_cast<int64_t>(asked.extras.noop_layers.size()));
   if (!options.lora.empty()) source = with_lora(std::move(source), options, report);
+  if (report.to == Format::kHuggingFaceBin || report.to == Format::kFile) {
+    write_under_hf_names(std::move(source), options, named != nullptr ? named : said, job_of(asked, report), report);
+    return report;
+  }
   source = with_settings(std::move(source), options, report);
   const std::vector<core::TensorRole> roles = roles_of_target(*source, options, report);
   const bool masters_are_weights =

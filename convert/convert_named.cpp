@@ -152,7 +152,7 @@ bool reads_as_named(Format format, const std::string& path, const std::string& h
 }
 
 void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, const std::string& job,
-                   ConvertReport& report) {
+                   ConvertReport& report, const ResultFiles* files) {
   const FormatRow& to = format_row(report.to);
   if (!takes_any_names(report.to) && fs::exists(fs::path(options.load_dir) / "adapter_config.json")) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -171,7 +171,13 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   asked.dtype = options.dtype;
   asked.with_optimizer = takes_optimizer(*source, options, report);
   asked.stem = weight_stem_of(options.load_dir);
-  asked.copy_from = options.hf_cfg_dir.empty() ? small_files_of(options.load_dir) : options.hf_cfg_dir;
+  if (files != nullptr) {
+    asked.copy_from = files->copy_from;
+    asked.config = files->config;
+    asked.generation_config = files->generation_config;
+  } else {
+    asked.copy_from = options.hf_cfg_dir.empty() ? small_files_of(options.load_dir) : options.hf_cfg_dir;
+  }
   asked.writing = {options.write_path, job, options.resume};
   if (report.from == Format::kDcp && report.to == Format::kDcp) {
     // Groups list parameters by their names.

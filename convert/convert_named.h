@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ckpt/source.h"
@@ -23,10 +24,16 @@ bool takes_any_names(Format format);
 bool reads_as_named(Format format, const std::string& path, const std::string& hf_cfg_dir, bool as_named,
                     const Family* family);
 
+// Small files of a folder that is written, in place of those that lie beside the source.
+struct ResultFiles {
+  std::string copy_from;                     // folder of tokenizer files and the like; empty: none
+  nlohmann::json config, generation_config;  // null: those of copy_from
+};
+
 // Writes a source without a family (ckpt::CheckpointInfo::has_model is false) as report.to says, with options' rules
 // for names, element type and shard size. Fills the report. job: as WriteOptions. Throws kUnsupported for formats that
 // depend on the model, naming --name-map and --hf-cfg-dir; and as make_named_target and ckpt::execute.
 void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, const std::string& job,
-                   ConvertReport& report);
+                   ConvertReport& report, const ResultFiles* files = nullptr);
 
 }  // namespace ms::convert

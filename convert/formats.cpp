@@ -80,6 +80,18 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
   return layout;
 }
 
+// The result's config.json says a model around the language model, and nothing of the rest is there: mstrain and
+// Megatron save the language model alone.
+void note_missing_parts(const json& config, const ckpt::Source& source, const ConvertOptions& options,
+                        std::vector<std::string>& decisions) {
+  const bool has_a_place = options.save_model_type != Format::kGguf && options.save_model_type != Format::kUniversal;
+  if (!has_a_place || !is_wrapper(config) || !passthrough_tensors(source).empty()) return;
+  decisions.push_back(cat("missing in the result: the vision tensors of its ", config["model_type"].get<std::string>(),
+                          " model, which ", options.load_dir,
+                          " does not hold; --passthrough-from FOLDER takes them from the folder of the original model, "
+                          "--drop-passthrough writes the language model alone"));
+}
+
 Target native_target(const TargetRequest& request, std::vector<std::string>& /*decisions*/) {
   const auto& [source, options] = std::tie(request.source, request.options);
   const ckpt::ModelLayout layout = target_layout(source, options);
@@ -141,48 +153,6 @@ Target megatron_target(const TargetRequest& request, bool dist, std::vector<std:
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
 
-// The config.json of the result. copy_from: the folder that came with it, if there is one.
-json result_config(const TargetRequest& request, std::string* copy_from) {
-  const auto& [source, options] = std::tie(request.source, request.options);
-  const core::DType dtype = request.dtype(std::string(kWordEmbeddings));
-  const ckpt::CheckpointInfo& info = source.info();
-  json original = info.model_extra.value("hf_config", json());
-  std::shared_ptr<const Family> held;  // of the map that the source was read by
-  const Family* family = request.family;
-  if (family == nullptr && info.model_extra.contains("name_map")) {
-    const fs::path given = fs::path(options.hf_cfg_dir) / "config.json";
-    held =
-        family_of_result(options.hf_cfg_dir.empty() ? original : read_json(given.string(), 16 << 20), info.model_extra);
-    family = held.get();
-  }
-  if (!options.hf_cfg_dir.empty()) {
-    HfConfig given = read_hf_config(options.hf_cfg_dir, family);
-    if (info.model.mtp_num_layers == 0)
-      given.model.mtp_num_layers = 0;  // transformers leaves such layers out, and the key in
-    if (!same_model(given.model, info.model)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",
-                      options.load_dir));
-    }
-    original = given.original;
-    *copy_from = options.hf_cfg_dir;
-  } else if (request.from == Format::kHuggingFace) {
-    *copy_from = options.load_dir;
-  }
-  return make_hf_config(info.model, original, dtype, family);
-}
-
-// The result's config.json says a model around the language model, and nothing of the rest is there: mstrain and
-// Megatron save the language model alone.
-void note_missing_parts(const json& config, const std::vector<core::ShardedTensor>& others,
-                        const ConvertOptions& options, std::vector<std::string>& decisions) {
-  if (!is_wrapper(config) || !others.empty()) return;
-  decisions.push_back(cat("missing in the result: the vision tensors of its ", config["model_type"].get<std::string>(),
-                          " model, which ", options.load_dir,
-                          " does not hold; --passthrough-from FOLDER takes them from the folder of the original model, "
-                          "--drop-passthrough writes the language model alone"));
-}
-
 Target huggingface_target(const TargetRequest& request, std::vector<std::string>& decisions) {
   const auto& [source, options] = std::tie(request.source, request.options);
   Target target;
@@ -190,7 +160,7 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
   HfSinkOptions sink;
   sink.folder = options.save_dir;
   sink.max_shard_size_bytes = options.max_shard_size_bytes;
-  sink.config = result_config(request, &sink.copy_from);
+  sink.config = result_config(request, &sink.copy_from, decisions);
   sink.generation_config = target.info.model_extra.value("hf_generation_config", json());
   sink.family = request.family;
   sink.writing = request.writing;
@@ -201,7 +171,6 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
                 cat(options.load_dir, " holds tensors of a model around the language model (", others.front().key,
                     ", ..), and no config.json of one; give its folder by --hf-cfg-dir, or --drop-passthrough"));
   }
-  note_missing_parts(sink.config, others, options, decisions);
   target.shards = hf_targets(*family, target.info.model, request.dtype, others);
   target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
   return target;
@@ -215,8 +184,7 @@ Target dcp_target(const TargetRequest& request, std::vector<std::string>& decisi
   asked.with_optimizer = request.with_optimizer;
   asked.writing = request.writing;
   std::string copy_from;
-  asked.config = result_config(request, &copy_from);
-  note_missing_parts(asked.config, passthrough_tensors(source), options, decisions);
+  asked.config = result_config(request, &copy_from, decisions);
   DcpTarget made = make_dcp_target(source, asked, request.dtype, decisions);
   return {std::move(made.shards), source.info(), std::move(made.sink)};
 }
@@ -227,7 +195,7 @@ Target universal_target(const TargetRequest& request, std::vector<std::string>& 
   UniversalTargetOptions asked;
   asked.root = options.save_dir;
   std::string copy_from;
-  asked.config = result_config(request, &copy_from);
+  asked.config = result_config(request, &copy_from, decisions);
   asked.with_optimizer = request.with_optimizer;
   asked.writing = request.writing;
   UniversalTarget made = make_universal_target(source, asked, request.dtype, decisions);
@@ -238,7 +206,7 @@ Target gguf_target(const TargetRequest& request, std::vector<std::string>& decis
   const auto& [source, options] = std::tie(request.source, request.options);
   GgufTargetOptions asked;
   asked.folder = options.save_dir;
-  asked.config = result_config(request, &asked.tokenizer_folder);
+  asked.config = result_config(request, &asked.tokenizer_folder, decisions);
   asked.q8_0 = options.q8_0;
   asked.writing = request.writing;
   GgufTarget made = make_gguf_target(source, asked, request.dtype, decisions);
@@ -281,13 +249,10 @@ std::string file_sign(const std::string& path) {
   return fs::is_directory(path, error) ? "" : named_sign(path);
 }
 
-// Only of sources without a family (convert_named.h).
+// Results that keep names are written by convert_named.
 Target names_alone(const TargetRequest& request, Decisions& /*decisions*/) {
-  const std::string_view to = format_name(request.options.save_model_type.value_or(Format::kHuggingFaceBin));
-  throw Error(
-      ErrorCode::kUnsupported,
-      cat("a ", to, " result keeps the names of its source's tensors, and ", request.options.load_dir, ", ",
-          format_row(request.from).noun, ", has others than Hugging Face's: convert it to hf first, and that to ", to));
+  MS_CHECK(false, format_row(request.from).noun, " has no names that the result could keep");
+  return {};
 }
 
 const FormatRow kFormats[] = {
@@ -340,6 +305,38 @@ const FormatRow kFormats[] = {
 };
 
 }  // namespace
+
+json result_config(const TargetRequest& request, std::string* copy_from, std::vector<std::string>& decisions) {
+  const auto& [source, options] = std::tie(request.source, request.options);
+  const core::DType dtype = request.dtype(std::string(kWordEmbeddings));
+  const ckpt::CheckpointInfo& info = source.info();
+  json original = info.model_extra.value("hf_config", json());
+  std::shared_ptr<const Family> held;  // of the map that the source was read by
+  const Family* family = request.family;
+  if (family == nullptr && info.model_extra.contains("name_map")) {
+    const fs::path given = fs::path(options.hf_cfg_dir) / "config.json";
+    held =
+        family_of_result(options.hf_cfg_dir.empty() ? original : read_json(given.string(), 16 << 20), info.model_extra);
+    family = held.get();
+  }
+  if (!options.hf_cfg_dir.empty()) {
+    HfConfig given = read_hf_config(options.hf_cfg_dir, family);
+    if (info.model.mtp_num_layers == 0)
+      given.model.mtp_num_layers = 0;  // transformers leaves such layers out, and the key in
+    if (!same_model(given.model, info.model)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",
+                      options.load_dir));
+    }
+    original = given.original;
+    *copy_from = options.hf_cfg_dir;
+  } else if (request.from == Format::kHuggingFace) {
+    *copy_from = options.load_dir;
+  }
+  json config = make_hf_config(info.model, original, dtype, family);
+  note_missing_parts(config, source, options, decisions);
+  return config;
+}
 
 std::span<const FormatRow> formats() { return kFormats; }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,11 @@ struct TargetRequest {
   bool with_optimizer = false;                               // roles has optimizer state
   WriteOptions writing;
 };
+
+// The config.json of a result under Hugging Face's names. copy_from: set to the folder that came with it, if there is
+// one. Says in `decisions` what config.json promises and the source does not hold. Throws kInvalidArgument if
+// --hf-cfg-dir describes another model.
+nlohmann::json result_config(const TargetRequest& request, std::string* copy_from, std::vector<std::string>& decisions);
 
 struct Target {
   ckpt::ShardTable shards;

@@ -121,6 +121,15 @@ std::string config_text(const std::string& text, const fs::path& path, DType dty
 
 std::vector<std::pair<std::string, std::string>> texts_of(const NamedTargetOptions& options) {
   std::vector<std::pair<std::string, std::string>> texts;
+  const std::pair<const char*, const json&> given[] = {{"config.json", options.config},
+                                                       {"generation_config.json", options.generation_config}};
+  const auto is_given = [&](const std::string& name) {
+    return std::any_of(std::begin(given), std::end(given),
+                       [&](const auto& file) { return name == file.first && !file.second.is_null(); });
+  };
+  for (const auto& [name, content] : given) {
+    if (!content.is_null()) texts.emplace_back(name, hf_json_text(content));
+  }
   if (options.copy_from.empty()) return texts;
   std::vector<fs::path> paths;
   std::error_code error;
@@ -128,7 +137,8 @@ std::vector<std::pair<std::string, std::string>> texts_of(const NamedTargetOptio
   if (!fs::is_directory(folder, error)) folder = folder.parent_path();  // of a config.json
   core::confine_reads(folder.string());
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file(error) && goes_along(entry.path().filename().string())) paths.push_back(entry.path());
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file(error) && goes_along(name) && !is_given(name)) paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
   for (const fs::path& path : paths) {

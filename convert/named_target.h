@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct NamedTargetOptions {
   std::optional<core::DType> dtype;              // of parameters in fp32, bf16 or fp16; others keep theirs
   bool with_optimizer = false;                   // kDcp
   std::string stem;                              // of the folder's files: "adapter_model"; empty: model, pytorch_model
-  std::string copy_from;  // folder whose config.json, tokenizer and the like go along; empty: none
+  std::string copy_from;                     // folder whose config.json, tokenizer and the like go along; empty: none
+  nlohmann::json config, generation_config;  // in place of those of copy_from; null: not
   WriteOptions writing;
   DcpEntries entries;  // kDcp, of a DCP source: its keys, and what is no tensor
 };

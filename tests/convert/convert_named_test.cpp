@@ -135,9 +135,6 @@ TEST_F(ConvertNamed, WhatNeedsAFamilySaysSo) {
                 [](ConvertOptions& o) { o.names.include = {"x"}; });
       },
       ErrorCode::kUnsupported, "--as-named");
-  convert(kData + "/hf_llama_tiny", folder_ / "ms", Format::kNative);
-  expect_refused([&] { convert(folder_ / "ms", folder_ / "y", Format::kHuggingFaceBin); }, ErrorCode::kUnsupported,
-                 "convert it to hf first");
 }
 
 TEST_F(ConvertNamed, UnknownModelTypeToNativeNamesTypeAndBothWaysOut) {

@@ -63,6 +63,16 @@ def expect_refused(source, target, kind, *flags):
     assert result.returncode == 2 and "--allow-custom-model" in result.stderr, f"{source} to {kind}: {result.returncode} {result.stderr}"
 
 
+def check_bin(name, folder, expected, tokens):
+    """The folder of .bin files that msckpt makes of our checkpoint: what torch.load reads, and what transformers computes with it."""
+    stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    assert stored and all(torch.is_tensor(value) for value in stored.values()), f"{name}: pytorch_model.bin"
+    loaded = load(name, folder)
+    state, wanted = loaded.state_dict(), expected.state_dict()
+    assert state.keys() == wanted.keys() and all(torch.equal(state[key], wanted[key]) for key in wanted), f"{name}: hf-bin has other values"
+    assert torch.equal(logits(loaded, tokens), logits(expected, tokens)), f"{name}: hf-bin has other logits"
+
+
 def check(name, folder):
     make_hf_tiny.make(folder, name)
     original = folder / name
@@ -95,6 +105,7 @@ def check(name, folder):
         assert all(torch.equal(tensors[key], expected_tensors[key]) for key in tensors), f"{name}: other values"
         assert torch.equal(logits(loaded, tokens), logits(expected, tokens)), f"{name}: other logits"
         assert loss(loaded, tokens) == reference["loss"], f"{name}: another loss"
+        check_bin(name, convert(folder / "0_ms", folder / "bin", "hf-bin"), expected, tokens)
     bare = loss(load(name, folder / "bare"), tokens)  # phi3 comes back as a mistral: other products of matrices
     assert abs(bare - reference["loss"]) <= 1e-6 * reference["loss"], f"{name}: the loss is {bare} without the original config.json"
     print(f"{name}: through ms, mg and dist, and back", flush=True)

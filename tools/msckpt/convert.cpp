@@ -129,8 +129,7 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
 void add_name_flags(CLI::App& verb, convert::ConvertOptions& options) {
   verb.add_flag(
       "--as-named", options.as_named,
-      "Keep the names of the source's tensors, whatever the model is (implied by hf-bin and file results, and by "
-      "sources of no known family)");
+      "Keep the names of the source's tensors, whatever the model is (implied by sources of no known family)");
   verb.add_option(
           "--rename", options.names.rename,
           "REGEX=TEMPLATE, for example ^module\\.= or ^h\\.(.*)=layers.$1: replace what the ECMAScript expression "
