@@ -324,6 +324,7 @@ std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
   };
   return cat(format_name(report.from), " to ", format_name(report.to), " of ", identity_of(options.load_dir), " ",
              identity_of(options.hf_cfg_dir), " ", identity_of(options.name_map), " ", identity_of(options.lora), " ",
+             identity_of(options.passthrough_from), " ", options.passthrough, " ", options.drop_passthrough, " ",
              identity_of(options.passthrough_from), " ", options.true_vocab_size, " ", layers, " ",
              options.extras.dualpipev, " ", options.claims.model_type_hf, " ", options.drop_optimizer, " ",
              options.q8_0, " ", options.as_named, " ", joined(options.names.rename), joined(options.names.include),

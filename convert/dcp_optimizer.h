@@ -24,7 +24,7 @@ struct DcpOptimizer {
 };
 
 // optimizer: what stands before the names of weights in the optimizer's state, "optim.state."; names: of the family, in
-// the order of the model. Steps are those of the state where groups state none. Throws kCorruptData if parameters of
+// the order of the model. Steps are those of the state where groups state none. Throws kUnsupported if parameters of
 // one group count other steps.
 DcpOptimizer read_dcp_optimizer(const DcpReader& reader, std::string_view optimizer,
                                 std::span<const std::string> names);
