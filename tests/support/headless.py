@@ -2,6 +2,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -23,15 +24,23 @@ def run(page, script, flags=(), timeout=100):
     with open(page, encoding="utf-8") as file:
         text = file.read()
     probe = f"<script>(function(){{function done(text){{console.log({MARK!r}+JSON.stringify(text));}}\n{script}\n}})();</script>"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # its processes die after it
         probed = os.path.join(folder, "page.html")
         with open(probed, "w", encoding="utf-8") as file:
             file.write(text.replace("</body>", probe + "</body>"))
         command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", "--remote-debugging-port=0",
                    "--no-first-run", "--disable-background-networking", f"--user-data-dir={folder}/profile", "--window-size=1400,1000",
                    *flags, "file://" + probed]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
-        timer = threading.Timer(timeout, process.kill)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+                                   start_new_session=True)
+
+        def kill():  # with the processes that it started
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+        timer = threading.Timer(timeout, kill)
         timer.start()
         answer, console, lines = None, [], []
         try:
@@ -46,7 +55,7 @@ def run(page, script, flags=(), timeout=100):
                 console.append(line.strip())
         finally:
             timer.cancel()
-            process.kill()
+            kill()
             process.wait()
             process.stderr.close()
     if answer is None:
@@ -55,7 +64,7 @@ def run(page, script, flags=(), timeout=100):
 
 
 def screenshot(page, out, width=1400, height=1000, dark=False, timeout=100):
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         subprocess.run([browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--screenshot={out}",
                         f"--window-size={width},{height}", f"--user-data-dir={folder}", *(["--blink-settings=preferredColorScheme=0"] if dark else []),
                         "file://" + os.path.abspath(page)], check=True, capture_output=True, timeout=timeout)
