@@ -19,6 +19,7 @@
 #include "convert/huggingface_config.h"
 #include "convert/job_identity.h"
 #include "convert/lora.h"
+#include "convert/named.h"
 #include "convert/option_uses.h"
 #include "convert/passthrough.h"
 #include "convert/report.h"
@@ -188,6 +189,17 @@ void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) 
   leave_out("--target-norm-naming, which --transformer-impl means,", options.target_norm_naming);
 }
 
+// Results that take any names keep those of the ranks' files; others need the family, which the config.json beside the
+// files names where --hf-cfg-dir does not.
+void choose_reading_of_ranks(ConvertOptions& options, ConvertReport& report) {
+  if (!options.save_model_type || takes_any_names(*options.save_model_type)) {
+    options.as_named = true;
+  } else if (!options.as_named && options.hf_cfg_dir.empty()) {
+    options.hf_cfg_dir = config_folder_of(options.load_dir);
+    if (!options.hf_cfg_dir.empty()) report.decisions.push_back(cat(options.hf_cfg_dir, "/config.json says the model"));
+  }
+}
+
 // From which format to which.
 void choose_formats(ConvertOptions& options, const Family* family, ConvertReport& report) {
   if (options.load_model_type) {
@@ -199,8 +211,9 @@ void choose_formats(ConvertOptions& options, const Family* family, ConvertReport
     report.detected_by = found.rule;
   }
   const auto& asked = options.save_model_type;
-  const bool has_hf_names = report.from == Format::kHuggingFace || report.from == Format::kRankFiles;
-  if (has_hf_names && (asked == Format::kHuggingFaceBin || asked == Format::kFile)) options.as_named = true;
+  if (report.from == Format::kRankFiles) choose_reading_of_ranks(options, report);
+  if (report.from == Format::kHuggingFace && (asked == Format::kHuggingFaceBin || asked == Format::kFile))
+    options.as_named = true;
   const bool named = reads_as_named(report.from, options.load_dir, options.hf_cfg_dir, options.as_named, family);
   const Format other = report.from == Format::kNative || named ? Format::kHuggingFace : Format::kNative;
   report.to = asked.value_or(other);

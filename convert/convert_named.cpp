@@ -146,7 +146,8 @@ bool takes_any_names(Format format) {
 bool reads_as_named(Format format, const std::string& path, const std::string& hf_cfg_dir, bool as_named,
                     const Family* family) {
   if (!has_own_names(format)) return false;
-  if (as_named || format == Format::kRankFiles || format == Format::kFile) return true;
+  if (as_named || format == Format::kFile) return true;
+  if (format == Format::kRankFiles) return hf_cfg_dir.empty();
   if (format == Format::kHuggingFace) return family == nullptr && !has_known_family(path);
   return hf_cfg_dir.empty() && !has_known_family(path);
 }

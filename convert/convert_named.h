@@ -19,7 +19,8 @@ bool has_own_names(Format format);
 bool takes_any_names(Format format);
 
 // Whether a checkpoint is read without a family: it is asked for (--as-named), the format has none, or nothing says
-// which it is (no config.json with it or given, or one of an unknown model_type).
+// which it is (no config.json with it or given, or one of an unknown model_type). The files of FSDP's ranks, which may
+// hold parts of LoRA, are read through a family only with hf_cfg_dir.
 // family: of --name-map; null: none.
 bool reads_as_named(Format format, const std::string& path, const std::string& hf_cfg_dir, bool as_named,
                     const Family* family);

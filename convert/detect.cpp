@@ -8,6 +8,7 @@
 #include "convert/formats.h"
 #include "convert/hf_weights.h"
 #include "convert/megatron/iterations.h"
+#include "convert/named.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -106,6 +107,15 @@ SourcePair open_comparable(const std::string& first, const std::string& second, 
   if (pair.first->info().has_model == pair.second->info().has_model) return pair;
   const bool is_first = pair.first->info().has_model;
   const std::string& known = is_first ? first : second;
+  if (!has_own_names(detect_format(known).format)) {  // then the other through its family, if it says which
+    OpenOptions with_family = options;
+    const std::string& other = is_first ? second : first;
+    with_family.hf_cfg_dir = config_folder_of(other);
+    if (detect_format(other).format == Format::kRankFiles && !with_family.hf_cfg_dir.empty()) {
+      (is_first ? pair.second : pair.first) = open_source(other, with_family);
+      return pair;
+    }
+  }
   OpenOptions named = options;
   named.as_named = true;
   core::log_info("convert.source", cat(known, ": read again under its own names, as the other is"));

@@ -25,6 +25,7 @@
 #include "convert/meta.h"
 #include "convert/named.h"
 #include "convert/passthrough.h"
+#include "convert/rank_source.h"
 #include "convert/torch/rank_files.h"
 #include "convert/wrapper.h"
 #include "core/error.h"
@@ -280,7 +281,12 @@ const FormatRow kFormats[] = {
        return open_megatron_dist(path, megatron_options(request), decisions);
      },
      [](const TargetRequest& request, Decisions& decisions) { return megatron_target(request, true, decisions); }},
-    {Format::kRankFiles, "fsdp", "files of FSDP's ranks", true, rank_files_sign, open_as_named, nullptr},
+    {Format::kRankFiles, "fsdp", "files of FSDP's ranks", true, rank_files_sign,
+     [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
+       return open_either<Format::kRankFiles>(
+           path, request, decisions, [&] { return open_rank_files(path, hf_named_options(request), decisions); });
+     },
+     nullptr},
     {Format::kDcp, "dcp", "a dcp checkpoint", true, dcp_sign,
      [](const std::string& path, const SourceRequest& request, Decisions& decisions) {
        return open_either<Format::kDcp>(path, request, decisions,

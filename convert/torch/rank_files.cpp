@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "convert/detail/printable.h"
+#include "convert/torch/adam_state.h"
 #include "convert/torch/dtensor.h"
+#include "convert/torch/plain_value.h"
 #include "convert/torch/torch_pieces.h"
 #include "core/error.h"
 
@@ -72,8 +74,8 @@ bool is_dictionary(PickleValue value) {
 
 class RankFiles {
  public:
-  RankFiles(const std::string& folder, std::vector<std::string>& decisions)
-      : folder_(folder), decisions_(decisions), pieces_(std::make_unique<TorchPieces>(folder)) {
+  RankFiles(const std::string& folder, std::vector<std::string>& decisions, RankOptimizer* optimizer)
+      : folder_(folder), decisions_(decisions), optimizer_(optimizer), pieces_(std::make_unique<TorchPieces>(folder)) {
     find_files();
   }
 
@@ -84,10 +86,11 @@ class RankFiles {
     } else {
       for (int64_t rank = 0; rank < world_size_; ++rank) read_optimizer(rank);
     }
+    if (optimizer_ != nullptr) optimizer_->is_there = has_optimizer_;
     if (has_extra_) {
-      decisions_.push_back(cat("not taken over: ", file_name(kExtra, world_size_, 0),
-                               " and the like (schedule of the "
-                               "learning rate, states of random generators)"));
+      const bool scheduled = optimizer_ != nullptr && !drop_optimizer && read_scheduler();
+      decisions_.push_back(cat("not taken over of ", file_name(kExtra, world_size_, 0), " and the like: ",
+                               scheduled ? "" : "the schedule of the learning rate, ", "states of random generators"));
     }
     return put_together();
   }
@@ -119,6 +122,8 @@ class RankFiles {
   void find_files();
   void read_model(int64_t rank);
   void read_optimizer(int64_t rank);
+  void read_groups(const TorchFile& file);
+  bool read_scheduler();
   std::optional<std::string> name_of_parameter(PickleValue key, const PickleValue& root, const std::string& where);
   bool add(const TorchFile& file, DTensorReader& reader, uint32_t opened, int64_t rank, TensorRole role,
            const std::string& key, PickleValue value);
@@ -128,6 +133,7 @@ class RankFiles {
 
   std::string folder_;
   std::vector<std::string>& decisions_;
+  RankOptimizer* optimizer_;  // null: settings are left out
   std::unique_ptr<TorchPieces> pieces_;
   int64_t world_size_ = 0;
   bool has_optimizer_ = false, has_extra_ = false, numbers_were_read_ = false;
@@ -304,6 +310,7 @@ void RankFiles::read_optimizer(int64_t rank) {
   const TorchFile file(path_of(kOptimizer, rank));
   const auto states = file.root().find("state");
   if (!states || !is_dictionary(*states)) throw corrupt(file.where(), "no optimizer state in it");
+  if (rank == 0 && optimizer_ != nullptr) read_groups(file);
   DTensorReader reader(file);
   const uint32_t opened = pieces_->add_file(file.where());
   for (const auto& [key, state] : states->pairs()) {
@@ -321,6 +328,33 @@ void RankFiles::read_optimizer(int64_t rank) {
       }
     }
   }
+}
+
+// All ranks have the same groups; those of rank 0.
+void RankFiles::read_groups(const TorchFile& file) {
+  const auto groups = file.root().find("param_groups");
+  if (!groups || !groups->is(PickleKind::kList)) return;
+  for (const PickleValue group : groups->items()) {
+    if (!is_dictionary(group)) throw corrupt(file.where(), "a group of parameters that is no dictionary");
+    NamedGroup& named = optimizer_->groups.emplace_back();
+    named.settings = read_adam_group(&file, group);
+    const auto params = group.find("params");
+    if (!params || !(params->is(PickleKind::kList) || params->is(PickleKind::kTuple))) continue;
+    for (const PickleValue item : params->items()) {
+      if (const auto name = name_of_parameter(item, file.root(), file.where())) named.names.push_back(*name);
+    }
+  }
+}
+
+// Of rank 0, as torch.optim.lr_scheduler's state_dict() has it.
+bool RankFiles::read_scheduler() {
+  const TorchFile file(path_of(kExtra, 0));
+  const auto state = file.root().find("lr_scheduler");
+  if (!state || !is_dictionary(*state)) return false;
+  auto plain = plain_value(*state);
+  if (!plain || !plain->is_object()) return false;
+  optimizer_->scheduler = std::move(*plain);
+  return true;
 }
 
 // At both ends: who holds a replica of another step shows it there.
@@ -389,8 +423,9 @@ std::string rank_files_sign(const std::string& folder) {
   return first;
 }
 
-NamedShards read_rank_files(const std::string& folder, bool drop_optimizer, std::vector<std::string>& decisions) {
-  return RankFiles(folder, decisions).read(drop_optimizer);
+NamedShards read_rank_files(const std::string& folder, bool drop_optimizer, std::vector<std::string>& decisions,
+                            RankOptimizer* optimizer) {
+  return RankFiles(folder, decisions, optimizer).read(drop_optimizer);
 }
 
 }  // namespace ms::convert

@@ -38,7 +38,7 @@ TEST(OptionUsesTest, OptionOfSourceAndTargetIsTakenForEither) {
   refuse_options_without_effect(options, Format::kDcp, Format::kNative);
   refuse_options_without_effect(options, Format::kNative, Format::kHuggingFace);
   EXPECT_THAT(refusal(options, Format::kNative, Format::kMegatron),
-              HasSubstr("--hf-cfg-dir applies to mg, dcp, ds, ucp and meta sources, and to hf, dcp, ucp, gguf "
+              HasSubstr("--hf-cfg-dir applies to mg, dcp, ds, ucp, meta and fsdp sources, and to hf, dcp, ucp, gguf "
                         "and hf-bin results; this converts ms to mg"));
 }
 

@@ -2,12 +2,16 @@
 """Makes tests/data/fsdp_ranks with genuine torch: a small model after one AdamW step under FSDP2 on CPU ranks over gloo, of which each
 rank saved its own files, as verl's checkpoint manager does; and beside them what the ranks hold together, gathered by torch.
 
-  tests/data/make_fsdp_ranks.py [FOLDER]    needs torch, safetensors; made with torch 2.13.0
+  tests/data/make_fsdp_ranks.py [FOLDER]    needs torch, transformers, safetensors; made with torch 2.13.0
 
   shard_2/     2 ranks, one axis, sizes that do not divide, with the optimizer's state by name
   hsdp_4/      2 x 2 ranks, replicas of shards
   tp_4/        2 x 2 ranks, FSDP over tensor parallelism, both along the same axis where the layer is cut by rows
-  expected/    NAME.safetensors of the weights, NAME_exp_avg.safetensors and NAME_exp_avg_sq.safetensors of the moments
+  qwen2_2/     2 ranks, a Qwen2 of transformers after three steps, its config.json in huggingface/; the optimizer's state by number,
+               as its state_dict() has it, and a scheduler
+  qwen2_4/     2 x 2 ranks, the same model with replicas of shards; the optimizer's state by name, in two groups
+  expected/    NAME.safetensors of the weights, NAME_exp_avg.safetensors and NAME_exp_avg_sq.safetensors of the moments; of
+               the Qwen2 NAME/param, NAME/exp_avg and NAME/exp_avg_sq, folders of transformers
 """
 import os
 import shutil
@@ -17,6 +21,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import transformers
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -92,6 +97,55 @@ def save(rank, ranks, meeting, kind, root):
     dist.destroy_process_group()
 
 
+QWEN2 = {"vocab_size": 19, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 32, "tie_word_embeddings": False}
+
+
+def save_qwen2(rank, ranks, meeting, kind, root):
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    torch.manual_seed(11)
+    config = transformers.Qwen2Config(**QWEN2)
+    model = transformers.Qwen2ForCausalLM(config)
+    by_number = kind == "qwen2_2"
+    if by_number:
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",)))
+        groups = model.parameters()
+    else:
+        fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("ddp", "fsdp")))
+        groups = [{"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.05},
+                  {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.8, 0.97))
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=10)
+    tokens = torch.arange(24).reshape(2, 12) % config.vocab_size
+    for _ in range(3):
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    folder = os.path.join(root, kind)
+    os.makedirs(folder, exist_ok=True)
+    weights, state = get_state_dict(model, optimizer)
+    torch.save(model.state_dict() if by_number else weights, os.path.join(folder, f"model_world_size_{ranks}_rank_{rank}.pt"))
+    torch.save(optimizer.state_dict() if by_number else state, os.path.join(folder, f"optim_world_size_{ranks}_rank_{rank}.pt"))
+    torch.save({"lr_scheduler": scheduler.state_dict(), "rng": torch.get_rng_state()[:8].clone()},
+               os.path.join(folder, f"extra_state_world_size_{ranks}_rank_{rank}.pt"))
+    weights, state = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        config.architectures = ["Qwen2ForCausalLM"]
+        config.save_pretrained(os.path.join(folder, "huggingface"))
+        roles = {"param": weights}
+        for moment in ("exp_avg", "exp_avg_sq"):
+            roles[moment] = {name: of[moment] for name, of in state["state"].items()}
+        for role, tensors in roles.items():
+            place = os.path.join(root, "expected", kind, role)
+            os.makedirs(place)
+            config.save_pretrained(place)
+            safetensors.torch.save_file({name: value.contiguous() for name, value in tensors.items()},
+                                        os.path.join(place, "model.safetensors"), {"format": "pt"})
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "fsdp_ranks")
     shutil.rmtree(root, ignore_errors=True)
@@ -100,6 +154,11 @@ def main():
         meeting = os.path.join(root, "meeting")
         mp.spawn(save, args=(int(kind[-1]), meeting, kind, root), nprocs=int(kind[-1]))
         os.remove(meeting)
+    for kind in ("qwen2_2", "qwen2_4"):
+        meeting = os.path.join(root, "meeting")
+        mp.spawn(save_qwen2, args=(int(kind[-1]), meeting, kind, root), nprocs=int(kind[-1]))
+        if os.path.exists(meeting):
+            os.remove(meeting)
     for folder, _, names in os.walk(root):
         for name in names:
             os.chmod(os.path.join(folder, name), 0o644)

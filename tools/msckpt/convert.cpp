@@ -104,7 +104,7 @@ void add_optimizer_flags(CLI::App& verb, convert::OptimizerFlags& flags) {
 void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, std::string& max_shard_size) {
   verb.add_option("--hf-cfg-dir", options.hf_cfg_dir,
                   "Folder whose config.json and tokenizer files go into a hf or gguf result; its config.json says the "
-                  "model of a dcp, ds, ucp or meta source, and of a dcp or ucp result (the source's own)");
+                  "model of a dcp, ds, ucp, meta or fsdp source, and of a dcp or ucp result (the source's own)");
   verb.add_option("--model-type-hf", options.claims.model_type_hf,
                   "Family of the source, and of a hf, dcp, ucp or gguf result: MindSpeed-LLM's name or one of msckpt "
                   "families (what the source says, or the first family that can hold the model)");
