@@ -80,11 +80,12 @@ const Family& find_family(std::string_view model_type) {
     if (family->model_type == model_type) return *family;
     known += core::cat(known.empty() ? "" : ", ", family->model_type);
   }
-  throw core::Error(core::ErrorCode::kUnsupported,
-                    core::cat("model_type ", detail::printable(model_type), " is not known; known: ", known,
-                              ". --name-map FILE says what tensors and keys of another model mean (msckpt families "
-                              "--explain NAME prints one to start from); msckpt convert --as-named keeps tensors under their own "
-                              "names, whatever the model is"));
+  throw core::Error(
+      core::ErrorCode::kUnsupported,
+      core::cat("model_type ", detail::printable(model_type), " is not known; known: ", known,
+                ". --name-map FILE says what tensors and keys of another model mean (msckpt families "
+                "--explain NAME prints one to start from); msckpt convert --as-named keeps tensors under their own "
+                "names, whatever the model is"));
 }
 
 bool can_say(const Family& family, const core::TransformerConfig& config) {

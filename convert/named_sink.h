@@ -36,7 +36,8 @@ struct NamedSinkOptions {
 };
 
 // Takes as targets the whole of each output that has elements, in this order. commit() returns the folder, or the
-// single file. Throws kInvalidArgument if the folder holds a model of this kind already; begin() as PlacedResult::begin.
+// single file. Throws kInvalidArgument if the folder holds a model of this kind already; begin() as
+// PlacedResult::begin.
 std::unique_ptr<ckpt::Sink> make_named_sink(NamedSinkOptions options);
 
 }  // namespace ms::convert

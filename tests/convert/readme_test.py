@@ -29,6 +29,8 @@ def inputs(line):
     }
     if "# dcp ->" in line:
         names.update({"fsdp/step-1000": DATA / "dcp_fsdp", "Qwen2-0.5B": DATA / "dcp_fsdp/expected/param"})
+    if "model_world_size" in line:
+        names.update({"ranks": DATA / "fsdp_ranks/qwen2_2", "Qwen2-0.5B": DATA / "fsdp_ranks/qwen2_2/huggingface"})
     if "# ds " in line:
         names.update({"deepspeed": DATA / "deepspeed/zero1", "Qwen2-0.5B": DATA / "deepspeed/expected/zero1/param"})
     return names

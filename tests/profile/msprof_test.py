@@ -91,7 +91,7 @@ def check_csv(traces, folder):
     expect("index of a stage", stages[0]["Index"] == "(0, 1)", stages[0])
     expect("microseconds", ranks[0]["Computing"] == "400.000", ranks[0])
     run("analyze", traces, "--csv", folder)
-    expect("all sections", len(os.listdir(folder)) == 20, os.listdir(folder))
+    expect("all sections", len(os.listdir(folder)) == 21, os.listdir(folder))
 
 
 def check_inputs(traces, folder):

@@ -36,7 +36,8 @@ ckpt::ExecuteOptions execute_options(const WriteFlags& flags, const Process& pro
 void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::Source& source,
                    const ckpt::ReshardPlan& plan);
 
-// Prints the path that a conversion made. In a dry run no path, which the next command of a pipeline would take for one.
+// Prints the path that a conversion made. In a dry run no path, which the next command of a pipeline would take for
+// one.
 void print_result(const convert::ConvertReport& report);
 
 }  // namespace ms::tools::msckpt
