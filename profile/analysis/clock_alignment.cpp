@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
-#include <set>
 
 #include "core/error.h"
 #include "profile/clock_line.h"
@@ -72,38 +70,43 @@ RankClock by_line(const std::vector<Sample>& samples, const RankClock& offset) {
   return clock;
 }
 
-// Differences of the ends of two ranks, over what both took part in. Messages count where no collective joins them.
-std::vector<Sample> samples_of(const MatchedComms& comms, uint32_t rank, uint32_t reference) {
-  std::vector<Sample> out;
-  const auto collect = [&](const std::vector<CommInstance>& instances, bool synchronising_only) {
-    for (const CommInstance& instance : instances) {
-      if (synchronising_only && instance.kind != CommKind::kSynchronising) continue;
-      const CommPart *mine = nullptr, *theirs = nullptr;
-      for (const CommPart& part : instance.parts) {
-        if (part.rank == rank) mine = &part;
-        if (part.rank == reference) theirs = &part;
-      }
-      if (mine != nullptr && theirs != nullptr) out.push_back({theirs->end, mine->end - theirs->end});
+// The operations that each rank took part in, so that a job of thousands of ranks is searched once.
+class SharedOperations {
+ public:
+  SharedOperations(size_t ranks, const MatchedComms& comms) : collectives_(ranks), messages_(ranks) {
+    for (const CommInstance& instance : comms.collectives) {
+      if (instance.kind != CommKind::kSynchronising) continue;
+      for (const CommPart& part : instance.parts) collectives_[part.rank].push_back(&instance);
     }
-  };
-  collect(comms.collectives, true);
-  if (out.empty()) collect(comms.messages, false);
-  return out;
-}
-
-// Samples of a rank against those that have their place, in the reference's time.
-std::vector<Sample> samples_against(const MatchedComms& comms, uint32_t rank, const std::set<uint32_t>& placed,
-                                    const std::vector<RankClock>& clocks) {
-  std::vector<Sample> out;
-  for (const uint32_t via : placed) {
-    if (via == rank) continue;
-    for (Sample sample : samples_of(comms, rank, via)) {
-      const int64_t at = clocks[via].to_reference(sample.at);
-      out.push_back({at, sample.difference + sample.at - at});
+    for (const CommInstance& instance : comms.messages) {
+      for (const CommPart& part : instance.parts) messages_[part.rank].push_back(&instance);
     }
   }
-  return out;
-}
+
+  // Differences between the ends of a rank and of those that have their place, in the reference's time, over what both
+  // took part in. Messages count between ranks that no collective joins.
+  std::vector<Sample> samples_against(uint32_t rank, const std::vector<bool>& placed,
+                                      const std::vector<RankClock>& clocks) const {
+    std::vector<Sample> out;
+    std::vector<bool> joined(placed.size());
+    const auto collect = [&](const CommInstance& instance, const std::vector<bool>* except) {
+      const auto mine = std::find_if(instance.parts.begin(), instance.parts.end(),
+                                     [&](const CommPart& part) { return part.rank == rank; });
+      for (const CommPart& part : instance.parts) {
+        if (part.rank == rank || !placed[part.rank] || (except != nullptr && (*except)[part.rank])) continue;
+        const int64_t at = clocks[part.rank].to_reference(part.end);
+        out.push_back({at, mine->end - at});
+        if (except == nullptr) joined[part.rank] = true;
+      }
+    };
+    for (const CommInstance* instance : collectives_[rank]) collect(*instance, nullptr);
+    for (const CommInstance* instance : messages_[rank]) collect(*instance, &joined);
+    return out;
+  }
+
+ private:
+  std::vector<std::vector<const CommInstance*>> collectives_, messages_;  // of each rank
+};
 
 struct Placement {
   std::vector<std::vector<Sample>> samples;  // what each rank was placed by; none: it could not be
@@ -115,21 +118,25 @@ struct Placement {
 // with ranks that are placed later closes a cycle, whose residual is the rank's.
 Placement place_ranks(size_t ranks, const MatchedComms& comms, std::vector<RankClock>& clocks) {
   Placement out{std::vector<std::vector<Sample>>(ranks), std::vector<size_t>(ranks)};
-  std::set<uint32_t> placed{0};
+  const SharedOperations shared(ranks, comms);
+  std::vector<bool> placed(ranks);
+  placed[0] = true;
+  const std::vector<bool> reference = placed;
   const auto place = [&](uint32_t rank, std::vector<Sample> samples) {
     clocks[rank] = by_offset(samples);
     out.samples[rank] = std::move(samples);
-    placed.insert(rank);
+    placed[rank] = true;
   };
   for (uint32_t r = 1; r < ranks; ++r) {
-    if (std::vector<Sample> direct = samples_of(comms, r, 0); direct.size() >= 2) place(r, std::move(direct));
+    std::vector<Sample> direct = shared.samples_against(r, reference, clocks);
+    if (direct.size() >= 2) place(r, std::move(direct));
   }
   while (true) {
     uint32_t next = 0;
     std::vector<Sample> most;
     for (uint32_t r = 1; r < ranks; ++r) {
-      if (placed.count(r) != 0) continue;
-      std::vector<Sample> found = samples_against(comms, r, placed, clocks);
+      if (placed[r]) continue;
+      std::vector<Sample> found = shared.samples_against(r, placed, clocks);
       if (found.size() <= most.size()) continue;
       most = std::move(found);
       next = r;
@@ -137,9 +144,9 @@ Placement place_ranks(size_t ranks, const MatchedComms& comms, std::vector<RankC
     if (next == 0) break;
     place(next, std::move(most));
   }
-  for (const uint32_t r : placed) {
-    if (r == 0) continue;
-    const std::vector<Sample> all = samples_against(comms, r, placed, clocks);
+  for (uint32_t r = 1; r < ranks; ++r) {
+    if (!placed[r]) continue;
+    const std::vector<Sample> all = shared.samples_against(r, placed, clocks);
     out.checks[r] = all.size();
     if (out.samples[r].size() >= 2) continue;
     for (const Sample& sample : all) {
