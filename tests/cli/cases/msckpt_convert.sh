@@ -24,6 +24,7 @@ msckpt convert --load-dir hf --save-dir other --dry-run 2>/dev/null | msckpt ver
 msckpt convert --load-dir hf --save-dir other --dry-run --json 2>/dev/null | tr ',' '\n' | grep '"schema"'
 test -e other || echo nothing written
 
+msckpt convert --load-dir "" --save-dir x; echo "exit $?"
 msckpt convert --load-dir ms --save-dir back; echo "exit $?"
 msckpt convert --load-dir ms --save-dir x --target-tensor-parallel-size 2; echo "exit $?"
 msckpt convert --load-dir ms --save-dir mg --save-model-type mg; echo "exit $?"
