@@ -64,7 +64,7 @@ struct ProbeFile {
 namespace detail {
 
 AlignedBlock::AlignedBlock()
-    : data_(static_cast<std::byte*>(std::aligned_alloc(static_cast<size_t>(kDirectAlignment), kRequestBytes))) {
+    : data_(static_cast<std::byte*>(std::aligned_alloc(static_cast<size_t>(kDirectAlignment), kCopiedBytes))) {
   if (data_ == nullptr) throw Error(ErrorCode::kOutOfMemory, "no memory for a block of 1 MiB to write from");
 }
 AlignedBlock::~AlignedBlock() { std::free(data_); }
@@ -151,8 +151,9 @@ void BulkWriter::submit(std::span<const std::byte> bytes, int64_t offset, Batch&
     return file_.pwrite(bytes, offset);
   }
   if (head > 0) file_.pwrite(part(0, head), offset);
-  for (int64_t at = head; at < head + body; at += kRequestBytes) {
-    const int64_t count = std::min(kRequestBytes, head + body - at);
+  const int64_t request = detail::is_aligned(bytes.data() + head) ? kRequestBytes : detail::kCopiedBytes;
+  for (int64_t at = head; at < head + body; at += request) {
+    const int64_t count = std::min(request, head + body - at);
     pace(count);
     engine_->submit(part(at, count), offset + at, batch);
   }

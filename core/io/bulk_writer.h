@@ -4,7 +4,7 @@
 // needs, and one write at a time leaves the disk idle in between (limits.md, storage: io_uring with O_DIRECT at depth
 // 16 writes twice as fast as write(2) and sync). Three ways, by what the machine allows:
 //
-//   io_uring  O_DIRECT where the file system has it, 16 requests of 1 MiB in the kernel's queue
+//   io_uring  O_DIRECT where the file system has it, 16 requests of 4 MiB in the kernel's queue
 //   direct    O_DIRECT, 4 threads of pwrite(2): containers often forbid io_uring
 //   buffered  pwrite(2) through the page cache, write-back begun at once: where there is no O_DIRECT
 #pragma once

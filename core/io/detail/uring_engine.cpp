@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -25,8 +26,8 @@ class UringEngine final : public BulkEngine {
   ~UringEngine() override { io_uring_queue_exit(&ring_); }
 
   void submit(std::span<const std::byte> bytes, int64_t offset, BulkWriter::Batch& batch) override {
-    std::lock_guard lock(mutex_);
-    while (under_way_ == kRequests) complete_one();
+    std::unique_lock lock(mutex_);
+    while (under_way_ == kRequests) await_completions(lock);
     Slot& slot = *std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.batch == nullptr; });
     const std::byte* data = bytes.data();
     if (direct_.is_open() && !is_aligned(data)) {
@@ -51,8 +52,8 @@ class UringEngine final : public BulkEngine {
   }
 
   void wait(BulkWriter::Batch& batch) override {
-    std::lock_guard lock(mutex_);
-    while (pending(batch) > 0) complete_one();
+    std::unique_lock lock(mutex_);
+    while (pending(batch) > 0) await_completions(lock);
   }
 
  private:
@@ -63,17 +64,30 @@ class UringEngine final : public BulkEngine {
     std::optional<AlignedBlock> copy;
   };
 
-  // Waits for any request and settles it: what the kernel left over, or found not aligned as the file system wants it
-  // (EINVAL), is written here.
-  void complete_one() {
+  // Returns when requests have been settled. One thread waits in the kernel, without the mutex, so that others go on
+  // submitting; the rest wait for it.
+  void await_completions(std::unique_lock<std::mutex>& lock) {
+    if (is_awaited_) return settled_.wait(lock);
+    is_awaited_ = true;
+    lock.unlock();
     io_uring_cqe* done = nullptr;
     int error = 0;
     while ((error = io_uring_wait_cqe(&ring_, &done)) == -EINTR) {
     }
+    lock.lock();
+    is_awaited_ = false;
     MS_CHECK(error == 0, "io_uring_wait_cqe: ", std::strerror(-error));
-    Slot& slot = *static_cast<Slot*>(io_uring_cqe_get_data(done));
-    const int result = file_ops().ring_result(done->res, slot.bytes.size());
-    io_uring_cqe_seen(&ring_, done);
+    do {
+      settle(*done);
+    } while (io_uring_peek_cqe(&ring_, &done) == 0);
+    settled_.notify_all();
+  }
+
+  // What the kernel left over, or found not aligned as the file system wants it (EINVAL), is written here.
+  void settle(io_uring_cqe& done) {
+    Slot& slot = *static_cast<Slot*>(io_uring_cqe_get_data(&done));
+    const int result = file_ops().ring_result(done.res, slot.bytes.size());
+    io_uring_cqe_seen(&ring_, &done);
     BulkWriter::Batch& batch = *std::exchange(slot.batch, nullptr);
     --under_way_;
     --pending(batch);
@@ -91,8 +105,10 @@ class UringEngine final : public BulkEngine {
   }
 
   const File& file_;
-  File direct_;  // not open where the file system has no O_DIRECT
-  std::mutex mutex_;
+  File direct_;       // not open where the file system has no O_DIRECT
+  std::mutex mutex_;  // of all below; only the completion side of the ring is used without it, by one thread at a time
+  std::condition_variable settled_;
+  bool is_awaited_ = false;  // by a thread in the kernel
   io_uring ring_{};
   std::array<Slot, kRequests> slots_;
   int under_way_ = 0;
