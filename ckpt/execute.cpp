@@ -331,6 +331,7 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
   sink.agree([&] {
     Planner planner(source.shards(), targets);
     const int threads = share_memory(source, sink, targets, options);
+    source.begin_one_pass();
     Pipeline pipeline(source, sink, targets, options, threads);
     std::map<int32_t, size_t> wave_of_file;  // a few files are written at a time
     std::vector<int32_t> order;
@@ -356,6 +357,8 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
       i = end;
     }
     report.kept_bytes = pipeline.finish();
+    // What an earlier attempt read and wrote, this one has not seen: its checksums are compared now.
+    source.end_one_pass(report.kept_bytes > 0);
   });
   report.path = sink.commit();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -47,6 +47,12 @@ class MergedSource final : public Source {
     if (share < (threads + 1) * kChunkBytes) return;
     for (const auto& source : sources_) source->expect_stream(share, threads);
   }
+  void begin_one_pass() override {
+    for (const auto& source : sources_) source->begin_one_pass();
+  }
+  void end_one_pass(bool all) override {
+    for (const auto& source : sources_) source->end_one_pass(all);
+  }
   // What read() holds, and the chunk that a source reads to check it.
   int64_t scratch_bytes() const override {
     int64_t of_sources = 0;

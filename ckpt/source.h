@@ -60,6 +60,12 @@ class Source {
   // bytes may be held for it. `threads`: as many read at a time.
   virtual void expect_stream(int64_t /*cache_bytes*/, int /*threads*/) {}
 
+  // From now on a checksum of a whole may be compared as its parts are read, instead of before: bytes that read() has
+  // returned are known to be right when end_one_pass() returns. It comes after the last read(), reads the rest of what
+  // was read in part, or if `all` of everything that the source lists, and throws as read().
+  virtual void begin_one_pass() {}
+  virtual void end_one_pass(bool /*all*/) {}
+
   // Memory that a thread holds from read to read besides, at most.
   virtual int64_t scratch_bytes() const { return 0; }
 

@@ -62,6 +62,12 @@ class MappedSource final : public ckpt::Source {
   const ckpt::ShardTable& shards() const override { return shards_; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
   std::vector<ckpt::Leftover> leftovers() const override { return tensors_.leftovers; }
+  void begin_one_pass() override {
+    for (const auto& file : tensors_.files) file->begin_one_pass();
+  }
+  void end_one_pass(bool all) override {
+    for (const auto& file : tensors_.files) file->end_one_pass(all);
+  }
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
     const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];

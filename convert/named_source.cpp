@@ -73,6 +73,12 @@ class NamedSource final : public ckpt::Source {
     return cat(file.path(), ":", printable(file[named.index].name));
   }
   int64_t scratch_bytes() const override { return detail::kScratchBytes; }
+  void begin_one_pass() override {
+    for (const auto& file : shards_.files) file->begin_one_pass();
+  }
+  void end_one_pass(bool all) override {
+    for (const auto& file : shards_.files) file->end_one_pass(all);
+  }
   std::vector<ckpt::Leftover> leftovers() const override { return shards_.leftovers; }
 
   void read(int32_t shard, const Dims& offset, const Dims& extent, std::byte* out) override {

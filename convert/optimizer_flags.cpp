@@ -40,6 +40,8 @@ class WithSettings final : public ckpt::Source {
     source_->read_into(shard, offset, extent, out, out_shape, out_offset);
   }
   void expect_stream(int64_t cache_bytes, int threads) override { source_->expect_stream(cache_bytes, threads); }
+  void begin_one_pass() override { source_->begin_one_pass(); }
+  void end_one_pass(bool all) override { source_->end_one_pass(all); }
   int64_t scratch_bytes() const override { return source_->scratch_bytes(); }
   std::string describe(int32_t shard) const override { return source_->describe(shard); }
   std::vector<ckpt::Leftover> leftovers() const override { return source_->leftovers(); }

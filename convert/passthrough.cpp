@@ -73,6 +73,8 @@ class ChangedSource final : public ckpt::Source {
     source->read_into(index, offset, extent, out, out_shape, out_offset);
   }
   void expect_stream(int64_t cache_bytes, int threads) override { base_->expect_stream(cache_bytes, threads); }
+  void begin_one_pass() override { base_->begin_one_pass(); }
+  void end_one_pass(bool all) override { base_->end_one_pass(all); }
   int64_t scratch_bytes() const override {
     return std::max(base_->scratch_bytes(), other_ == nullptr ? 0 : other_->scratch_bytes());
   }

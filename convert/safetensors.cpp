@@ -406,14 +406,14 @@ SafetensorsHeader parse_safetensors_header(uint64_t file_size_bytes, const ReadA
   return parser.finish(header_size, file_size_bytes);
 }
 
-SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path), file_(core::File::open_read(path)) {
+SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
   header_ = parse_safetensors_header(
       static_cast<uint64_t>(file_.size_bytes()),
-      [&](uint64_t offset, std::span<std::byte> out) { file_.pread(out, static_cast<int64_t>(offset)); }, path_);
+      [&](uint64_t offset, std::span<std::byte> out) { file_.read(out, static_cast<int64_t>(offset)); }, path);
 }
 
 void SafetensorsReader::read(uint64_t offset_bytes, std::span<std::byte> out) const {
-  file_.pread(out, static_cast<int64_t>(header_.data_start() + offset_bytes));
+  file_.read(out, static_cast<int64_t>(header_.data_start() + offset_bytes));
 }
 
 uint64_t SafetensorsEntry::size_bytes() const {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "core/io/file.h"
+#include "core/io/bulk_reader.h"
 
 namespace ms::convert {
 
@@ -108,13 +108,12 @@ SafetensorsHeader parse_safetensors_header(uint64_t file_size_bytes, const ReadA
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
   void read(uint64_t offset_bytes, std::span<std::byte> out) const;  // offset from data_start()
 
  private:
-  std::string path_;
-  core::File file_;
+  core::BulkReader file_;
   SafetensorsHeader header_;
 };
 

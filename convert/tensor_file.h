@@ -25,6 +25,9 @@ class TensorFile {
   virtual std::optional<size_t> find(std::string_view name) const = 0;
   // Bytes from `offset` on, within one tensor. Thread-safe. Throws kIo, kCorruptData.
   virtual void read(uint64_t offset, std::span<std::byte> out) const = 0;
+  // As ckpt::Source.
+  virtual void begin_one_pass() {}
+  virtual void end_one_pass(bool /*all*/) {}
 };
 
 // Throws as SafetensorsReader.

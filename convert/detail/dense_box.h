@@ -13,7 +13,9 @@
 
 namespace ms::convert::detail {
 
-inline constexpr int64_t kScratchBytes = 4 << 20;
+// Below what a core::BulkReader reads past the page cache: the gaps between the runs are others' runs, which find them
+// there.
+inline constexpr int64_t kScratchBytes = 512 << 10;
 inline constexpr int64_t kMergeGapBytes = 64 << 10;  // nearer runs are read in one go
 
 // That a box [offset, offset + extent) lies in a vector or matrix of this shape.

@@ -159,6 +159,8 @@ class DistSource final : public ckpt::Source {
       throw error.within(cat(core::role_name(held_.shards.role(tensor)), " of ", held_.shards.key(tensor)));
     }
   }
+  void begin_one_pass() override { reader_.begin_one_pass(); }
+  void end_one_pass(bool all) override { reader_.end_one_pass(all); }
   std::string describe(int32_t shard) const override { return describe(held_, static_cast<size_t>(shard)); }
 
  private:

@@ -107,6 +107,12 @@ class MegatronSource final : public ckpt::Source {
       throw error.within(cat("tensor ", detail::printable(place.name)));
     }
   }
+  void begin_one_pass() override {
+    for (const MegatronRank& rank : tree_.ranks) rank.file->begin_one_pass();
+  }
+  void end_one_pass(bool all) override {
+    for (const MegatronRank& rank : tree_.ranks) rank.file->end_one_pass(all);
+  }
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
     return cat(place.file->where(), ":", detail::printable(place.name));

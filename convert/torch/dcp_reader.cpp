@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -261,17 +260,22 @@ class DcpReader::Metadata {
 };
 
 struct DcpReader::Opened {
-  explicit Opened(ArchiveRange range) : file(std::move(range)) {}
+  Opened(ArchiveRange range, std::shared_ptr<RecordChecks> known) : file(std::move(range), std::move(known)) {}
   TorchFile file;
   TorchTensor tensor;
 };
 
-// The payloads used last, and those whose CRC has been compared.
+// The payloads used last, and of all that were opened, whether the CRC has been compared.
 struct DcpReader::Cache {
   using Key = std::pair<uint32_t, int64_t>;
   std::mutex mutex;
   std::list<std::pair<Key, std::shared_ptr<const Opened>>> opened;  // the newest first
-  std::set<Key> checked;
+  struct Checked {
+    Payload payload;
+    std::shared_ptr<RecordChecks> checks;
+  };
+  std::map<Key, Checked> checked;
+  bool one_pass = false;
 };
 
 DcpReader::DcpReader(const std::string& folder) : folder_(folder), cache_(std::make_unique<Cache>()) {
@@ -329,6 +333,7 @@ DcpReader::RawObject DcpReader::read_object(const Payload& payload, int64_t max_
 
 std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, const Chunk& chunk) const {
   const Cache::Key key{chunk.payload.file, chunk.payload.at};
+  std::shared_ptr<RecordChecks> checks;
   {
     std::lock_guard lock(cache_->mutex);
     const auto found =
@@ -337,8 +342,9 @@ std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, c
       cache_->opened.splice(cache_->opened.begin(), cache_->opened, found);
       return found->second;
     }
+    if (const auto known = cache_->checked.find(key); known != cache_->checked.end()) checks = known->second.checks;
   }
-  auto opened = std::make_shared<Opened>(range_of(chunk.payload));
+  auto opened = std::make_shared<Opened>(range_of(chunk.payload), checks);
   const auto view = opened->file.tensor(opened->file.root());
   const auto same = [](uint64_t seen, int64_t wanted) { return seen == static_cast<uint64_t>(wanted); };
   if (!view || view->dtype != tensor.dtype ||
@@ -348,8 +354,13 @@ std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, c
                     chunk.extent, " that .metadata says"));
   }
   opened->tensor = *view;
-  std::lock_guard lock(cache_->mutex);
-  if (cache_->checked.contains(key)) opened->file.assume_checked(view->record);
+  std::unique_lock lock(cache_->mutex);
+  const auto known = cache_->checked.emplace(key, Cache::Checked{chunk.payload, opened->file.checks()}).first;
+  if (known->second.checks != opened->file.checks()) {  // another thread was first, and adds up there
+    lock.unlock();
+    return open(tensor, chunk);
+  }
+  opened->file.checks()->set_one_pass(cache_->one_pass);
   cache_->opened.emplace_front(key, opened);
   if (cache_->opened.size() > kMaxOpenPayloads) cache_->opened.pop_back();
   return opened;
@@ -397,9 +408,27 @@ void DcpReader::read_box(const Tensor& tensor, const Chunk& chunk, const Dims& o
       if (!more) at[axis] = 0;
     }
   }
-  if (!check) return;
-  std::lock_guard lock(cache_->mutex);
-  cache_->checked.emplace(chunk.payload.file, chunk.payload.at);
+}
+
+void DcpReader::begin_one_pass() const {
+  cache_->one_pass = true;
+  for (const auto& [key, checked] : cache_->checked) checked.checks->set_one_pass(true);
+}
+
+void DcpReader::end_one_pass(bool all) const {
+  cache_->one_pass = false;
+  for (const auto& [key, checked] : cache_->checked) {
+    checked.checks->set_one_pass(false);
+    if (checked.checks->has_parts()) checked.checks->finish(TorchFile(range_of(checked.payload)).archive());
+  }
+  if (!all) return;
+  for (const auto& [name, tensor] : tensors_) {
+    for (const Chunk& chunk : tensor.chunks) {
+      if (core::num_elements(chunk.extent) == 0) continue;
+      const auto opened = open(tensor, chunk);
+      opened->file.checks()->check(opened->file.archive(), opened->tensor.record);
+    }
+  }
 }
 
 }  // namespace ms::convert

@@ -68,6 +68,9 @@ class DcpReader {
   // The same without the CRC, for a look at few elements that read() will check.
   void peek(const Tensor& tensor, const Chunk& chunk, const core::Dims& offset, const core::Dims& extent,
             std::byte* out) const;
+  // As ckpt::Source.
+  void begin_one_pass() const;
+  void end_one_pass(bool all) const;
   // What torch.save made of an object. Throws as TorchFile.
   TorchFile open_object(const Payload& payload) const;
   // Its archive as it is: the pickle and the storages "0", "1", .. that it refers to, each with its CRC checked. Throws

@@ -90,6 +90,8 @@ class DcpTensors final : public TensorFile {
     return there ? std::optional(static_cast<size_t>(found - entries_.begin())) : std::nullopt;
   }
   void read(uint64_t offset, std::span<std::byte> out) const override;
+  void begin_one_pass() override { reader_->begin_one_pass(); }
+  void end_one_pass(bool all) override { reader_->end_one_pass(all); }
 
  private:
   struct Entry {

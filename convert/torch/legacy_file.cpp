@@ -28,7 +28,7 @@ constexpr size_t kFirstBytes = size_t{4} << 20, kMaxBytes = size_t{512} << 20;  
 
 std::string read_text(const ArchiveRange& range, int64_t at, size_t size) {
   std::string text(size, '\0');
-  range.file->pread(std::as_writable_bytes(std::span(text)), range.at + at);
+  range.file->read(std::as_writable_bytes(std::span(text)), range.at + at);
   return text;
 }
 

@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "convert/detail/printable.h"
-#include "convert/torch/crc32.h"
 #include "convert/torch/torch_types.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -20,7 +19,6 @@ using core::ErrorCode;
 using detail::printable;
 
 constexpr int64_t kMaxPickleBytes = int64_t{512} << 20;
-constexpr int64_t kCrcPiece = int64_t{1} << 20;
 
 uint64_t checked_product(uint64_t a, uint64_t b, const std::string& where) {
   uint64_t product = 0;
@@ -32,12 +30,10 @@ uint64_t checked_product(uint64_t a, uint64_t b, const std::string& where) {
 
 }  // namespace
 
-// Of each record of the archive: the type that it is seen as, and whether its CRC has been checked.
-struct TorchFile::Records {
-  explicit Records(size_t count) : type(count), checked(count) {}
-  std::mutex mutex;  // of all
-  std::vector<std::optional<SafetensorsDType>> type;
-  std::vector<std::unique_ptr<std::once_flag>> checked;
+struct TorchFile::Types {
+  explicit Types(size_t records) : of(records) {}
+  std::mutex mutex;
+  std::vector<std::optional<SafetensorsDType>> of;
 };
 
 uint64_t TorchTensor::elements() const {
@@ -54,13 +50,18 @@ bool TorchTensor::is_dense() const {
   return true;
 }
 
-TorchFile::TorchFile(ArchiveRange range)
-    : TorchFile(range, is_legacy_torch_file(range) ? read_legacy_torch_file(range) : LegacyTorchFile()) {}
+TorchFile::TorchFile(ArchiveRange range, std::shared_ptr<RecordChecks> known)
+    : TorchFile(range, is_legacy_torch_file(range) ? read_legacy_torch_file(range) : LegacyTorchFile(),
+                std::move(known)) {}
 
-TorchFile::TorchFile(ArchiveRange range, LegacyTorchFile legacy)
-    : archive_(legacy.pickle ? ZipReader(std::move(range), std::move(legacy.records)) : ZipReader(std::move(range))) {
-  records_ = std::make_unique<Records>(archive_.entries().size());
-  for (auto& flag : records_->checked) flag = std::make_unique<std::once_flag>();
+TorchFile::TorchFile(ArchiveRange range, LegacyTorchFile legacy, std::shared_ptr<RecordChecks> known)
+    : archive_(legacy.pickle ? ZipReader(std::move(range), std::move(legacy.records)) : ZipReader(std::move(range))),
+      types_(std::make_unique<Types>(archive_.entries().size())),
+      checks_(std::move(known)) {
+  if (checks_ == nullptr) checks_ = std::make_shared<RecordChecks>(archive_.entries().size());
+  if (checks_->records() != archive_.entries().size()) {
+    throw Error(ErrorCode::kCorruptData, cat(where(), ": changed while it was being read"));
+  }
   if (legacy.pickle) {
     prefix_ = "archive/";
     pickle_ = std::move(legacy.pickle);
@@ -155,8 +156,8 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
                       untyped && dtype ? " bytes" : cat(" elements of ", item)));
   }
   {
-    std::lock_guard lock(records_->mutex);
-    auto& seen = records_->type[*record];
+    std::lock_guard lock(types_->mutex);
+    auto& seen = types_->of[*record];
     if (seen && *seen != tensor.dtype) throw corrupt(cat("the storage ", printable(name), " is seen as two types"));
     seen = tensor.dtype;
   }
@@ -181,32 +182,22 @@ TorchTensor TorchFile::view(PickleValue storage, PickleValue offset, PickleValue
   return tensor;
 }
 
-void TorchFile::assume_checked(size_t record) const {
-  std::call_once(*records_->checked[record], [] {});
-}
-
-void TorchFile::check_record(size_t record) const {
-  std::call_once(*records_->checked[record], [&] {
-    const ZipReader::Entry& entry = archive_.entries()[record];
-    if (entry.crc32 == 0) return;
-    uint32_t crc = 0;
-    std::vector<std::byte> piece;
-    for (int64_t at = 0; at < entry.bytes; at += kCrcPiece) {
-      piece.resize(static_cast<size_t>(std::min(kCrcPiece, entry.bytes - at)));
-      archive_.read(record, at, piece);
-      crc = crc32(crc, piece);
-    }
-    if (crc == entry.crc32) return;
-    throw Error(ErrorCode::kCorruptData,
-                cat(where(), ": the storage ", printable(entry.name), ", bytes ", entry.at, " to ",
-                    entry.at + entry.bytes, ", has not the CRC-32 that it was written with: the file is damaged"));
-  });
+void TorchFile::end_one_pass(bool all) const {
+  checks_->set_one_pass(false);
+  checks_->finish(archive_);
+  for (size_t record = 0; all && record < types_->of.size(); ++record) {
+    if (types_->of[record]) checks_->check(archive_, record);
+  }
 }
 
 void TorchFile::read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const {
   if (out.empty()) return;
-  check_record(tensor.record);
+  const bool in_passing = tensor.is_dense() && checks_->takes(out.size());
+  if (!in_passing) checks_->check(archive_, tensor.record);
   peek(tensor, first, out);
+  if (!in_passing) return;
+  const auto item = static_cast<int64_t>(bits_of(tensor.dtype) / 8);
+  checks_->add(archive_, tensor.record, static_cast<int64_t>(tensor.offset + first) * item, out);
 }
 
 void TorchFile::peek(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const {

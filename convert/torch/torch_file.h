@@ -18,6 +18,7 @@
 #include "convert/safetensors.h"
 #include "convert/torch/legacy_file.h"
 #include "convert/torch/pickle.h"
+#include "convert/torch/record_checks.h"
 #include "convert/torch/zip_reader.h"
 
 namespace ms::convert {
@@ -37,7 +38,8 @@ struct TorchTensor {
 class TorchFile {
  public:
   // Throws kNotFound, kIo, kCorruptData; kUnsupported for a file of a big-endian machine.
-  explicit TorchFile(ArchiveRange range);
+  // known: of the same file, opened before; null: nothing is. Throws kCorruptData too if it is another file now.
+  explicit TorchFile(ArchiveRange range, std::shared_ptr<RecordChecks> known = nullptr);
   explicit TorchFile(const std::string& path) : TorchFile(ArchiveRange::whole(path)) {}
   ~TorchFile();
 
@@ -50,24 +52,27 @@ class TorchFile {
   std::optional<TorchTensor> tensor(PickleValue value) const;
 
   // The elements from `first` on, in row-major order, as many as `out` holds. Thread-safe. The first use of a storage
-  // checks all of it against its CRC; throws kCorruptData, kIo.
+  // checks all of it against its CRC, or, in one pass, large reads do it together; throws kCorruptData, kIo.
   void read(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const;
   // The same without the CRC, for a look at few elements of a large storage that read() will check.
   void peek(const TorchTensor& tensor, uint64_t first, std::span<std::byte> out) const;
-  // For a file that is opened again: this record has been checked before.
-  void assume_checked(size_t record) const;
+  // Which records have been compared with their CRC; outlives this object where the file is opened again.
+  const std::shared_ptr<RecordChecks>& checks() const { return checks_; }
+  // As ckpt::Source.
+  void begin_one_pass() const { checks_->set_one_pass(true); }
+  void end_one_pass(bool all) const;
 
  private:
-  struct Records;
-  TorchFile(ArchiveRange range, LegacyTorchFile legacy);  // without a pickle: an archive
+  struct Types;
+  TorchFile(ArchiveRange range, LegacyTorchFile legacy, std::shared_ptr<RecordChecks> known);  // no pickle: an archive
   TorchTensor view(PickleValue storage, PickleValue offset, PickleValue size, PickleValue stride,
                    std::optional<SafetensorsDType> dtype) const;
-  void check_record(size_t record) const;
 
   ZipReader archive_;
   std::string prefix_;  // of all records, with its slash
   std::unique_ptr<Pickle> pickle_;
-  std::unique_ptr<Records> records_;  // what is known of each
+  std::unique_ptr<Types> types_;  // that each record is seen as
+  std::shared_ptr<RecordChecks> checks_;
 };
 
 }  // namespace ms::convert

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <list>
+#include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "convert/detail/printable.h"
@@ -21,11 +21,12 @@ constexpr size_t kMaxOpenFiles = 64;
 
 }  // namespace
 
-// The files used last, and the storages whose CRC has been compared.
+// The files used last, and of all that were opened, which storages' CRCs have been compared.
 struct TorchPieces::Cache {
   std::mutex mutex;
   std::list<std::pair<uint32_t, std::shared_ptr<const TorchFile>>> opened;  // the newest first
-  std::set<std::pair<uint32_t, size_t>> checked;                            // file and record
+  std::map<uint32_t, std::shared_ptr<RecordChecks>> checks;
+  bool one_pass = false;
 };
 
 TorchPieces::TorchPieces(std::string where) : where_(std::move(where)), cache_(std::make_unique<Cache>()) {}
@@ -131,10 +132,23 @@ void TorchPieces::read_view(const View& view, uint64_t first, std::span<std::byt
   if (record >= records.size() || static_cast<uint64_t>(records[record].bytes) < view.storage_bytes) {
     throw Error(ErrorCode::kCorruptData, cat(paths_[view.file], ": changed while it was being read"));
   }
-  if (!check) return file->peek(view.tensor, first, out);
-  file->read(view.tensor, first, out);
-  std::lock_guard lock(cache_->mutex);
-  cache_->checked.emplace(view.file, record);
+  check ? file->read(view.tensor, first, out) : file->peek(view.tensor, first, out);
+}
+
+void TorchPieces::begin_one_pass() {
+  cache_->one_pass = true;
+  for (const auto& [file, checks] : cache_->checks) checks->set_one_pass(true);
+}
+
+void TorchPieces::end_one_pass(bool all) {
+  cache_->one_pass = false;
+  for (const auto& [file, checks] : cache_->checks) {
+    checks->set_one_pass(false);
+    if (checks->has_parts()) checks->finish(TorchFile(paths_[file]).archive());
+  }
+  for (const View& view : views_) {
+    if (all) open(view.file)->checks()->check(open(view.file)->archive(), view.tensor.record);
+  }
 }
 
 std::shared_ptr<const TorchFile> TorchPieces::open(uint32_t file) const {
@@ -145,10 +159,10 @@ std::shared_ptr<const TorchFile> TorchPieces::open(uint32_t file) const {
     opened.splice(opened.begin(), opened, found);
     return found->second;
   }
-  auto made = std::make_shared<TorchFile>(paths_[file]);
-  for (auto at = cache_->checked.lower_bound({file, 0}); at != cache_->checked.end() && at->first == file; ++at) {
-    if (at->second < made->archive().entries().size()) made->assume_checked(at->second);
-  }
+  std::shared_ptr<RecordChecks>& checks = cache_->checks[file];
+  auto made = std::make_shared<TorchFile>(ArchiveRange::whole(paths_[file]), checks);
+  checks = made->checks();
+  checks->set_one_pass(cache_->one_pass);
   opened.emplace_front(file, made);
   if (opened.size() > kMaxOpenFiles) opened.pop_back();
   return made;

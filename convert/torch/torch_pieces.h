@@ -44,6 +44,8 @@ class TorchPieces final : public TensorFile {
   // The first use of a storage checks all of it against its CRC. Throws also kCorruptData if a file is another than it
   // was.
   void read(uint64_t offset, std::span<std::byte> out) const override;
+  void begin_one_pass() override;
+  void end_one_pass(bool all) override;
   // Elements of one tensor from `first` on, without the CRC, for a look at few that read() will check.
   void peek(size_t index, uint64_t first, std::span<std::byte> out) const;
 

@@ -34,7 +34,7 @@ uint64_t u64(std::string_view bytes, size_t at) { return number(bytes, at, 8); }
 }  // namespace
 
 ArchiveRange ArchiveRange::whole(const std::string& path) {
-  auto file = std::make_shared<core::File>(core::File::open_read(path));
+  auto file = std::make_shared<core::BulkReader>(path);
   const int64_t bytes = file->size_bytes();
   return {std::move(file), 0, bytes, path};
 }
@@ -52,7 +52,7 @@ ZipReader::ZipReader(ArchiveRange range, std::vector<Entry> entries)
 
 std::string ZipReader::read_text(int64_t at, int64_t size_bytes) const {
   std::string text(static_cast<size_t>(size_bytes), '\0');
-  range_.file->pread(std::as_writable_bytes(std::span(text)), range_.at + at);
+  range_.file->read(std::as_writable_bytes(std::span(text)), range_.at + at);
   return text;
 }
 
@@ -187,7 +187,7 @@ void ZipReader::read(size_t entry, int64_t offset, std::span<std::byte> out) con
   const Entry& from = entries_[entry];
   MS_CHECK(offset >= 0 && static_cast<int64_t>(out.size()) <= from.bytes - offset, from.name, ": bytes ", offset, " + ",
            out.size(), " of ", from.bytes);
-  range_.file->pread(out, range_.at + from.at + offset);
+  range_.file->read(out, range_.at + from.at + offset);
 }
 
 std::string ZipReader::read_all(size_t entry, int64_t max_bytes) const {

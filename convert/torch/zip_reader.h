@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/io/file.h"
+#include "core/io/bulk_reader.h"
 
 namespace ms::convert {
 
@@ -25,7 +25,7 @@ inline constexpr int64_t kZipTailBytes = 22 + 65535;
 
 // Where an archive lies: a file, or a part of one (a DCP payload).
 struct ArchiveRange {
-  std::shared_ptr<const core::File> file;
+  std::shared_ptr<const core::BulkReader> file;
   int64_t at = 0, bytes = 0;
   std::string where;  // begins messages
 

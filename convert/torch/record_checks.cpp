@@ -1,0 +1,112 @@
+#include "convert/torch/record_checks.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "convert/detail/printable.h"
+#include "core/error.h"
+#include "core/io/file.h"
+
+namespace ms::convert {
+namespace {
+
+using core::cat;
+using core::Error;
+using core::ErrorCode;
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+void compare(const ZipReader& archive, size_t record, uint32_t crc) {
+  const ZipReader::Entry& entry = archive.entries()[record];
+  if (crc == entry.crc32) return;
+  throw Error(ErrorCode::kCorruptData,
+              cat(archive.where(), ": the storage ", detail::printable(entry.name), ", bytes ", entry.at, " to ",
+                  entry.at + entry.bytes, ", has not the CRC-32 that it was written with: the file is damaged"));
+}
+
+// Calls take(offset, bytes) with the pieces of [begin, end) of a record, read through the page cache: small reads of
+// the record follow. By a descriptor of its own, since the kernel reads ahead for one reader of each.
+template <class Take>
+void for_each_piece(const ZipReader& archive, size_t record, int64_t begin, int64_t end, const Take& take) {
+  const core::File file = core::File::open_read(archive.range().file->path());
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(kPieceBytes, end - begin)));
+  for (int64_t at = begin; at < end; at += kPieceBytes) {
+    const std::span<std::byte> bytes(piece.data(), static_cast<size_t>(std::min(kPieceBytes, end - at)));
+    file.pread(bytes, archive.range().at + archive.entries()[record].at + at);
+    take(at, std::span<const std::byte>(bytes));
+  }
+}
+
+}  // namespace
+
+void RecordChecks::check(const ZipReader& archive, size_t record) {
+  State& state = states_[record];
+  std::call_once(state.whole, [&] {
+    const ZipReader::Entry& entry = archive.entries()[record];
+    {
+      std::lock_guard lock(mutex_);
+      if (entry.crc32 == 0 || state.is_checked) return;
+    }
+    uint32_t crc = 0;
+    for_each_piece(archive, record, 0, entry.bytes, [&](int64_t, auto bytes) { crc = crc32(crc, bytes); });
+    compare(archive, record, crc);
+    std::lock_guard lock(mutex_);
+    state.is_checked = true;
+  });
+}
+
+bool RecordChecks::take_range(Parts& parts, int64_t begin, int64_t end) {
+  const auto after = parts.ranges.lower_bound(begin);
+  if (after != parts.ranges.end() && after->first < end) return false;
+  if (after != parts.ranges.begin() && std::prev(after)->second > begin) return false;
+  parts.ranges.emplace(begin, end);
+  return true;
+}
+
+void RecordChecks::add(const ZipReader& archive, size_t record, int64_t offset, std::span<const std::byte> bytes) {
+  const ZipReader::Entry& entry = archive.entries()[record];
+  State& state = states_[record];
+  const auto size = static_cast<int64_t>(bytes.size());
+  {
+    std::lock_guard lock(mutex_);
+    if (entry.crc32 == 0 || state.is_checked) return;
+    if (!state.parts) state.parts.emplace(entry.bytes);
+    if (!take_range(*state.parts, offset, offset + size)) return;
+  }
+  state.parts->sum.add(offset, bytes);
+  std::lock_guard lock(mutex_);
+  state.parts->added_bytes += size;
+  if (state.parts->added_bytes < entry.bytes) return;
+  compare(archive, record, state.parts->sum.value());
+  state.is_checked = true;
+}
+
+void RecordChecks::read_missing(const ZipReader& archive, size_t record) {
+  const int64_t size = archive.entries()[record].bytes;
+  std::vector<std::pair<int64_t, int64_t>> gaps;
+  int64_t end = 0;
+  for (const auto& [begin, range_end] : states_[record].parts->ranges) {
+    if (begin > end) gaps.emplace_back(end, begin);
+    end = range_end;
+  }
+  if (end < size) gaps.emplace_back(end, size);
+  for (const auto& [begin, gap_end] : gaps) {
+    for_each_piece(archive, record, begin, gap_end, [&](int64_t at, auto bytes) { add(archive, record, at, bytes); });
+  }
+}
+
+bool RecordChecks::has_parts() const {
+  return std::any_of(states_.begin(), states_.end(),
+                     [](const State& state) { return state.parts && !state.is_checked; });
+}
+
+void RecordChecks::finish(const ZipReader& archive) {
+  for (size_t record = 0; record < states_.size(); ++record) {
+    const State& state = states_[record];
+    if (state.parts && !state.is_checked) read_missing(archive, record);
+  }
+}
+
+}  // namespace ms::convert
