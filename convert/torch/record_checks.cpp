@@ -57,43 +57,47 @@ void RecordChecks::check(const ZipReader& archive, size_t record) {
   });
 }
 
-bool RecordChecks::take_range(Parts& parts, int64_t begin, int64_t end) {
-  const auto after = parts.ranges.lower_bound(begin);
-  if (after != parts.ranges.end() && after->first < end) return false;
-  if (after != parts.ranges.begin() && std::prev(after)->second > begin) return false;
-  parts.ranges.emplace(begin, end);
-  return true;
+std::vector<RecordChecks::Range> RecordChecks::take_new(Parts& parts, int64_t begin, int64_t end) {
+  std::vector<Range> found;
+  auto at = parts.ranges.upper_bound(begin);
+  if (at != parts.ranges.begin() && std::prev(at)->second > begin) --at;
+  for (; at != parts.ranges.end() && at->first < end; ++at) {
+    if (at->first > begin) found.emplace_back(begin, at->first);
+    begin = std::max(begin, at->second);
+  }
+  if (begin < end) found.emplace_back(begin, end);
+  parts.ranges.insert(found.begin(), found.end());
+  return found;
 }
 
 void RecordChecks::add(const ZipReader& archive, size_t record, int64_t offset, std::span<const std::byte> bytes) {
   const ZipReader::Entry& entry = archive.entries()[record];
   State& state = states_[record];
-  const auto size = static_cast<int64_t>(bytes.size());
+  std::vector<Range> ranges;
   {
     std::lock_guard lock(mutex_);
     if (entry.crc32 == 0 || state.is_checked) return;
     if (!state.parts) state.parts.emplace(entry.bytes);
-    if (!take_range(*state.parts, offset, offset + size)) return;
+    ranges = take_new(*state.parts, offset, offset + static_cast<int64_t>(bytes.size()));
   }
-  state.parts->sum.add(offset, bytes);
+  int64_t added = 0;
+  for (const auto& [begin, end] : ranges) {
+    state.parts->sum.add(begin, bytes.subspan(static_cast<size_t>(begin - offset), static_cast<size_t>(end - begin)));
+    added += end - begin;
+  }
   std::lock_guard lock(mutex_);
-  state.parts->added_bytes += size;
-  if (state.parts->added_bytes < entry.bytes) return;
+  state.parts->added_bytes += added;
+  if (added == 0 || state.parts->added_bytes < entry.bytes) return;
   compare(archive, record, state.parts->sum.value());
   state.is_checked = true;
 }
 
 void RecordChecks::read_missing(const ZipReader& archive, size_t record) {
-  const int64_t size = archive.entries()[record].bytes;
-  std::vector<std::pair<int64_t, int64_t>> gaps;
-  int64_t end = 0;
-  for (const auto& [begin, range_end] : states_[record].parts->ranges) {
-    if (begin > end) gaps.emplace_back(end, begin);
-    end = range_end;
-  }
-  if (end < size) gaps.emplace_back(end, size);
-  for (const auto& [begin, gap_end] : gaps) {
-    for_each_piece(archive, record, begin, gap_end, [&](int64_t at, auto bytes) { add(archive, record, at, bytes); });
+  // Of a copy: what is read counts as brought.
+  Parts seen(0);
+  seen.ranges = states_[record].parts->ranges;
+  for (const auto& [begin, end] : take_new(seen, 0, archive.entries()[record].bytes)) {
+    for_each_piece(archive, record, begin, end, [&](int64_t at, auto bytes) { add(archive, record, at, bytes); });
   }
 }
 

@@ -14,6 +14,8 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "convert/torch/crc32.h"
 #include "convert/torch/zip_reader.h"
@@ -54,8 +56,9 @@ class RecordChecks {
     bool is_checked = false;
     std::optional<Parts> parts;
   };
-  // False if another read has brought some of these bytes.
-  static bool take_range(Parts& parts, int64_t begin, int64_t end);
+  using Range = std::pair<int64_t, int64_t>;  // begin and end
+  // Of [begin, end) what no other read has brought, in order; it is brought now.
+  static std::vector<Range> take_new(Parts& parts, int64_t begin, int64_t end);
   void read_missing(const ZipReader& archive, size_t record);
 
   bool one_pass_ = false;
