@@ -3,11 +3,12 @@
 
   request_sizes.py [--gib 2] [--threads 6] [--rounds 3] [--folder DIR]
 
-For parts of 1, 2, 4 and 8 MiB: seconds until all is written, and until it is on the disk (fsync), medians. Parts lie in huge pages,
-as those of msckpt do (core/io/aligned_buffer.h), so that a request is as large as the device takes. --folder says which disk; it needs
-room for twice the size.
+For parts of 1, 2, 4 and 8 MiB, in small pages and in huge ones (core/io/aligned_buffer.h): seconds until all is written, and until
+it is on the disk (fsync), medians. A device takes a few hundred pieces of memory a request, so small pages make small requests.
+--folder says which disk; it needs room for twice the size.
 """
 import argparse
+import ctypes
 import mmap
 import os
 import statistics
@@ -18,13 +19,15 @@ import time
 MIB = 1 << 20
 
 
-def buffer_of(size):
-    memory = mmap.mmap(-1, max(size, 2 * MIB))
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)[:size]
+def buffer_of(size, advice):
+    huge = 2 * MIB
+    memory = mmap.mmap(-1, size + 2 * huge, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(advice)
+    first = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % huge
+    return memoryview(memory)[first:first + size]
 
 
-def copy(source, target, part, threads):
+def copy(source, target, part, advice, threads):
     """(seconds until written, until durable)."""
     size = os.path.getsize(source)
     cached = os.open(source, os.O_RDONLY)
@@ -37,7 +40,7 @@ def copy(source, target, part, threads):
     offsets, lock = iter(range(0, size, part)), threading.Lock()
 
     def work():
-        memory = buffer_of(part)
+        memory = buffer_of(part, advice)
         while True:
             with lock:
                 at = next(offsets, None)
@@ -73,15 +76,15 @@ def main():
         with open(source, "wb") as file:
             for _ in range(int(asked.gib * 1024) // 64):
                 file.write(os.urandom(64 * MIB))
-        sizes = [1, 2, 4, 8]
-        runs = {size: [] for size in sizes}
+        pages = {"small": mmap.MADV_NOHUGEPAGE, "huge": mmap.MADV_HUGEPAGE}
+        runs = {(kind, size): [] for kind in pages for size in (1, 2, 4, 8)}
         for _ in range(asked.rounds):
-            for size in sizes:
-                runs[size].append(copy(source, target, size * MIB, asked.threads))
-        print("MiB a request   written    on the disk")
-        for size in sizes:
-            written, durable = (statistics.median(run[i] for run in runs[size]) for i in (0, 1))
-            print(f"{size:13}{written:9.2f} s{durable:11.2f} s")
+            for (kind, size), of_this in runs.items():
+                of_this.append(copy(source, target, size * MIB, pages[kind], asked.threads))
+        print("pages   MiB a part   written    on the disk")
+        for (kind, size), of_this in runs.items():
+            written, durable = (statistics.median(run[i] for run in of_this) for i in (0, 1))
+            print(f"{kind:6}{size:12}{written:9.2f} s{durable:11.2f} s")
 
 
 if __name__ == "__main__":

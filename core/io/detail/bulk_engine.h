@@ -11,8 +11,7 @@
 
 namespace ms::core::detail {
 
-// A virtual disk pays for each request: bench/core/request_sizes.py, of 2 GiB that 6 threads read and write on one,
-// takes 5.1 s by 1 MiB and 1.2 s by 4 MiB.
+// What a device takes at most at a time, from huge pages; bench/core/request_sizes.py shows what small pages cost.
 inline constexpr int64_t kRequestBytes = int64_t{4} << 20;
 inline constexpr int64_t kCopiedBytes = int64_t{1} << 20;  // of a request whose data is not aligned
 inline constexpr int kRequests = 16;                       // under way at once
