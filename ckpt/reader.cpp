@@ -1,7 +1,5 @@
 #include "ckpt/reader.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,7 +14,7 @@
 #include "ckpt/manifest.h"
 #include "core/error.h"
 #include "core/io/aligned_buffer.h"
-#include "core/io/bulk_writer.h"
+#include "core/io/bulk_reader.h"
 #include "core/io/file.h"
 #include "core/io/json.h"
 #include "kernels/checksum.h"
@@ -32,38 +30,11 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxOpenFiles = 100;  // each is two descriptors
 
-// A file, and the same past the page cache where that works.
-struct OpenFile {
-  explicit OpenFile(const std::string& path)
-      : cached(core::File::open_read(path)), direct(core::File::open_read(path)) {
-    const int flags = ::fcntl(direct.fd(), F_GETFL);
-    if (::fcntl(direct.fd(), F_SETFL, flags | O_DIRECT) != 0) direct = {};
-  }
-  core::File cached, direct;
-};
-
-// The bytes [at, at + size) of a file of file_bytes: whole blocks past the page cache where the file system has that,
-// which may be a little more than is wanted, what is left at the end of the file through it.
-std::span<const std::byte> read_window(const OpenFile& file, int64_t file_bytes, int64_t at, int64_t size,
-                                       core::AlignedBuffer& buffer) {
-  constexpr int64_t kBlock = core::kDirectAlignment;
-  const int64_t begin = at / kBlock * kBlock, end = at + size;
-  const int64_t direct_end =
-      file.direct.is_open() ? std::min((end + kBlock - 1) / kBlock, file_bytes / kBlock) * kBlock : begin;
-  buffer.need(static_cast<size_t>(end - begin + kBlock));
-  const auto part = [&](int64_t from, int64_t to) {
-    return std::span(buffer.data() + (from - begin), static_cast<size_t>(to - from));
-  };
-  if (direct_end > begin) file.direct.pread(part(begin, direct_end), begin);
-  if (direct_end < end) file.cached.pread(part(std::max(begin, direct_end), end), std::max(begin, direct_end));
-  return part(at, end);
-}
-
 // Opens files on first use and keeps at most kMaxOpenFiles of them.
 class FileCache {
  public:
   void resize(size_t files) { files_.resize(files); }
-  std::shared_ptr<OpenFile> get(size_t index, const std::string& path) {
+  std::shared_ptr<const core::BulkReader> get(size_t index, const std::string& path) {
     std::lock_guard lock(mutex_);
     if (files_[index] == nullptr) {
       if (open_.size() >= kMaxOpenFiles) {
@@ -73,14 +44,14 @@ class FileCache {
       } else {
         open_.push_back(index);
       }
-      files_[index] = std::make_shared<OpenFile>(path);
+      files_[index] = std::make_shared<const core::BulkReader>(path);
     }
     return files_[index];
   }
 
  private:
   std::mutex mutex_;
-  std::vector<std::shared_ptr<OpenFile>> files_;
+  std::vector<std::shared_ptr<const core::BulkReader>> files_;
   std::vector<size_t> open_;
   size_t next_ = 0;
 };
@@ -112,10 +83,11 @@ class NativeSource final : public Source {
   void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
                  const core::Dims& out_shape, const core::Dims& out_offset) override;
 
-  int64_t scratch_bytes() const override {  // stored bytes and planes
+  int64_t scratch_bytes() const override {  // the reader's own; stored bytes and planes
     const auto& places = manifest_.places;
     const auto is_compressed = [](const BoxPlace& place) { return place.compressed; };
-    return std::any_of(places.begin(), places.end(), is_compressed) ? 2 * kChunkBytes : 0;
+    return core::BulkReader::kBufferBytes +
+           (std::any_of(places.begin(), places.end(), is_compressed) ? 2 * kChunkBytes : 0);
   }
   void expect_stream(int64_t cache_bytes, int threads) override {
     const auto chunks = static_cast<size_t>(std::max(cache_bytes / kChunkBytes, int64_t{threads} + 1));
@@ -159,12 +131,14 @@ void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std
 void NativeSource::decode_chunk(int32_t shard, size_t chunk, std::byte* out) {
   static thread_local core::AlignedBuffer buffer;
   const auto box = static_cast<size_t>(shard);
-  const auto files = files_.get(static_cast<size_t>(manifest_.places[box].file), path_of(box));
+  const auto file = files_.get(static_cast<size_t>(manifest_.places[box].file), path_of(box));
   const int64_t size = manifest_.boxes.size_bytes(box), begin = static_cast<int64_t>(chunk) * kChunkBytes;
   const auto full = static_cast<size_t>(full_chunk_bytes(size));
   try {
-    const ChunkEntry entry = read_chunk_index(files->cached, manifest_, box)[chunk];
-    const auto stored = read_window(*files, manifest_.file_of(box).bytes, entry.at, entry.bytes, buffer);
+    const ChunkEntry entry = read_chunk_index(file->file(), manifest_, box)[chunk];
+    buffer.need(static_cast<size_t>(entry.bytes));
+    const std::span stored(buffer.data(), static_cast<size_t>(entry.bytes));
+    file->read(stored, entry.at);
     try {
       decode_stored(stored, static_cast<int>(core::size_of(manifest_.boxes.dtype_of(box))), {out, full});
       verify_chunk(shard, chunk, {out, static_cast<size_t>(std::min(kChunkBytes, size - begin))});
@@ -195,18 +169,15 @@ const std::byte* NativeSource::last_decoded(int32_t shard, size_t chunk) {
   return last.values.data();
 }
 
-// Reads a whole chunk: past the page cache where the file system and the place allow it, then the rest.
+// Reads a whole chunk.
 void NativeSource::load_chunk(int32_t shard, size_t chunk, std::byte* out) {
   const auto box = static_cast<size_t>(shard);
   const BoxPlace& place = manifest_.places[box];
   if (place.compressed) return decode_chunk(shard, chunk, out);
-  const auto files = files_.get(static_cast<size_t>(place.file), path_of(box));
   const int64_t begin = static_cast<int64_t>(chunk) * kChunkBytes;
-  const int64_t size = std::min(kChunkBytes, manifest_.boxes.size_bytes(box) - begin), at = place.at + begin;
-  const int64_t direct = files->direct.is_open() && at % 4096 == 0 ? size / 4096 * 4096 : 0;
-  if (direct > 0) files->direct.pread({out, static_cast<size_t>(direct)}, at);
-  if (direct < size) files->cached.pread({out + direct, static_cast<size_t>(size - direct)}, at + direct);
-  verify_chunk(shard, chunk, {out, static_cast<size_t>(size)});
+  const std::span values(out, static_cast<size_t>(std::min(kChunkBytes, manifest_.boxes.size_bytes(box) - begin)));
+  files_.get(static_cast<size_t>(place.file), path_of(box))->read(values, place.at + begin);
+  verify_chunk(shard, chunk, values);
 }
 
 // Goes through the shard's chunks that the box touches. A chunk is read whole and hashed the first time; later, only
@@ -278,7 +249,7 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
       const auto size = static_cast<size_t>((end - begin) * item);
       if (direct == nullptr && scratch.size() < size) scratch.resize(size);
       const std::span<std::byte> span(direct != nullptr ? direct : scratch.data(), size);
-      files_.get(static_cast<size_t>(place.file), path_of(box_index))->cached.pread(span, place.at + begin * item);
+      files_.get(static_cast<size_t>(place.file), path_of(box_index))->read(span, place.at + begin * item);
       if (!verified) verify_chunk(shard, static_cast<size_t>(chunk), span);
       if (direct != nullptr) continue;
       bytes = span.data();

@@ -13,6 +13,7 @@
 #include "convert/name_map.h"
 #include "convert/passthrough.h"
 #include "core/error.h"
+#include "core/io/bulk_reader.h"
 #include "core/log.h"
 
 namespace ms::convert {
@@ -68,6 +69,7 @@ class MappedSource final : public ckpt::Source {
   void end_one_pass(bool all) override {
     for (const auto& file : tensors_.files) file->end_one_pass(all);
   }
+  int64_t scratch_bytes() const override { return detail::kScratchBytes + core::BulkReader::kBufferBytes; }
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
     const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];

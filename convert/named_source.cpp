@@ -6,6 +6,7 @@
 #include "convert/detail/dense_box.h"
 #include "convert/detail/printable.h"
 #include "core/error.h"
+#include "core/io/bulk_reader.h"
 
 namespace ms::convert {
 namespace {
@@ -72,7 +73,7 @@ class NamedSource final : public ckpt::Source {
     const TensorFile& file = *shards_.files[static_cast<size_t>(named.file)];
     return cat(file.path(), ":", printable(file[named.index].name));
   }
-  int64_t scratch_bytes() const override { return detail::kScratchBytes; }
+  int64_t scratch_bytes() const override { return detail::kScratchBytes + core::BulkReader::kBufferBytes; }
   void begin_one_pass() override {
     for (const auto& file : shards_.files) file->begin_one_pass();
   }

@@ -20,6 +20,7 @@
 #include "convert/torch/adam_state.h"
 #include "convert/torch/dcp_reader.h"
 #include "core/error.h"
+#include "core/io/bulk_reader.h"
 
 namespace ms::convert {
 namespace {
@@ -161,6 +162,7 @@ class DistSource final : public ckpt::Source {
   }
   void begin_one_pass() override { reader_.begin_one_pass(); }
   void end_one_pass(bool all) override { reader_.end_one_pass(all); }
+  int64_t scratch_bytes() const override { return detail::kScratchBytes + core::BulkReader::kBufferBytes; }
   std::string describe(int32_t shard) const override { return describe(held_, static_cast<size_t>(shard)); }
 
  private:

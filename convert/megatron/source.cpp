@@ -11,6 +11,7 @@
 #include "convert/megatron/progress.h"
 #include "convert/passthrough.h"
 #include "core/error.h"
+#include "core/io/bulk_reader.h"
 
 namespace ms::convert {
 namespace {
@@ -113,6 +114,7 @@ class MegatronSource final : public ckpt::Source {
   void end_one_pass(bool all) override {
     for (const MegatronRank& rank : tree_.ranks) rank.file->end_one_pass(all);
   }
+  int64_t scratch_bytes() const override { return detail::kScratchBytes + core::BulkReader::kBufferBytes; }
   std::string describe(int32_t shard) const override {
     const Placement& place = placements_.at(static_cast<size_t>(shard));
     return cat(place.file->where(), ":", detail::printable(place.name));

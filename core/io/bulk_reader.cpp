@@ -22,6 +22,8 @@ constexpr size_t kBulkBytes = size_t{1} << 20;
 // A smaller file is read ahead with its header.
 constexpr int64_t kLeastFileBytes = int64_t{32} << 20;
 
+static_assert(kRequestBytes <= BulkReader::kBufferBytes);
+
 }  // namespace
 
 BulkReader::BulkReader(const std::string& path) : cached_(File::open_read(path)) {

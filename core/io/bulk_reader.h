@@ -16,6 +16,8 @@ namespace ms::core {
 
 class BulkReader {
  public:
+  static constexpr int64_t kBufferBytes = int64_t{6} << 20;  // that a thread keeps for read()
+
   BulkReader() = default;
   // Throws as File::open_read.
   explicit BulkReader(const std::string& path);
@@ -24,7 +26,7 @@ class BulkReader {
   const std::string& path() const { return cached_.path(); }
   int64_t size_bytes() const { return cached_.size_bytes(); }
 
-  // As File::pread, thread-safe. Each thread keeps up to 6 MiB for it.
+  // As File::pread, thread-safe. Memory and offset that are both multiples of 4 KiB save a copy.
   void read(std::span<std::byte> out, int64_t offset) const;
 
  private:

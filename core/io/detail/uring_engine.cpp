@@ -76,11 +76,11 @@ class UringEngine final : public BulkEngine {
     }
     lock.lock();
     is_awaited_ = false;
+    settled_.notify_all();  // they go on when this thread gives the mutex back
     MS_CHECK(error == 0, "io_uring_wait_cqe: ", std::strerror(-error));
     do {
       settle(*done);
     } while (io_uring_peek_cqe(&ring_, &done) == 0);
-    settled_.notify_all();
   }
 
   // What the kernel left over, or found not aligned as the file system wants it (EINVAL), is written here.
