@@ -19,7 +19,7 @@ std::optional<int64_t> count_of(double value) {
   return value >= 0 && value < kMaxCount ? std::optional<int64_t>(std::llround(value)) : std::nullopt;
 }
 
-// A number in the pickle, or the one element of a tensor.
+// A number in the pickle, or the value of a one-element tensor.
 std::optional<double> read_real(const TorchFile* file, PickleValue value) {
   std::optional<double> real;
   if (is_number(value)) {
@@ -34,10 +34,10 @@ std::optional<double> read_real(const TorchFile* file, PickleValue value) {
     if (tensor->dtype == SafetensorsDType::kF64) read(0.0);
     if (tensor->dtype == SafetensorsDType::kI64) read(int64_t{0});
   }
-  return real && std::isfinite(*real) ? real : std::nullopt;  // JSON has no others
+  return real && std::isfinite(*real) ? real : std::nullopt;  // JSON has no infinities or NaN
 }
 
-// A truth value, a number, a text or None; nothing for what has parts.
+// Converts a boolean, number, string or None to JSON; nullopt for containers.
 std::optional<nlohmann::json> plain_option(PickleValue value) {
   if (value.is(PickleKind::kNone)) return nlohmann::json();
   if (value.is(PickleKind::kBool)) return value.boolean();

@@ -39,10 +39,10 @@ class ArchiveSink final : public ckpt::Sink {
   fs::path commit() override;
 
  private:
-  struct Opened {  // an archive
+  struct Opened {  // state of one archive
     std::once_flag begun;
     std::unique_ptr<TorchWriter> writer;
-    std::atomic<int64_t> remaining{0};  // elements
+    std::atomic<int64_t> remaining{0};  // elements not yet written
   };
   fs::path folder() const { return options_.folder.empty() ? options_.root : options_.root / options_.folder; }
   void refuse_a_folder_that_exists() const;
@@ -50,7 +50,7 @@ class ArchiveSink final : public ckpt::Sink {
   void open_file(size_t index, core::PlacedFile& file);
   Opened& archive_of(const ArchivePlace& place);
   Opened& begun_archive(const ArchivePlace& place);
-  int64_t offset_of(int32_t target, int64_t first);  // in the file; of one that is not transposed
+  int64_t offset_of(int32_t target, int64_t first);  // in the file; not for transposed targets
   void part_done(const ArchivePlace& place, int64_t count);
   TorchWriter::Output output(const ArchivePlace& place) {
     const int64_t at = plan_of(place).at;
@@ -67,9 +67,9 @@ class ArchiveSink final : public ckpt::Sink {
   ArchiveSinkOptions options_;
   PlacedResult result_;
   bool transposes_;
-  std::deque<std::deque<Opened>> archives_;  // of the files
-  std::vector<int8_t> item_sizes_;           // of the targets
-  std::vector<int64_t> row_elements_;        // of those that are transposed; 0 for others
+  std::deque<std::deque<Opened>> archives_;  // one deque per file
+  std::vector<int8_t> item_sizes_;           // one per target
+  std::vector<int64_t> row_elements_;        // row length of transposed targets; 0 for others
 };
 
 void ArchiveSink::refuse_a_folder_that_exists() const {
@@ -107,7 +107,7 @@ void ArchiveSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& tar
   layout.add(targets);
   result_.opened = [this](size_t index, core::PlacedFile& file) { open_file(index, file); };
   result_.begin(std::move(specs), std::move(layout));
-  refuse_a_folder_that_exists();  // another process may have made it before this one had the lock
+  refuse_a_folder_that_exists();  // another process may have created it before this one got the lock
 }
 
 void ArchiveSink::begin_archive(const Archive& plan, const TorchWriter::Output& output, Opened& archive) {

@@ -1,9 +1,9 @@
-// A folder of files of torch.save, or of files of many such archives, as a ckpt::Sink: what checkpoints of Megatron and
-// of PyTorch DCP are made of.
+// Writes a folder of torch.save files, or of files that contain many such archives, as a ckpt::Sink. Megatron and
+// PyTorch DCP checkpoints are such folders.
 //
-// What is in each archive is planned beforehand (torch_writer.h); targets go to places in its storages. Files are
-// written through placed_result.h: the folder appears whole or not at all, and few files are open at a time; archives
-// come and go within that.
+// The content of each archive is planned before writing (torch_writer.h), and each target has a place in one of its
+// storages. Files are written through placed_result.h: the folder appears whole or not at all, few files are open at a
+// time, and an archive is held in memory only from its first write to its last.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@
 namespace ms::convert {
 
 struct Archive {
-  int64_t at = 0;  // in the file
+  int64_t at = 0;  // offset in the file
   std::vector<int64_t> storage_bytes;
-  std::function<std::string()> pickle;                   // asked for when the archive is begun
+  std::function<std::string()> pickle;                   // called when the archive is first written
   std::vector<std::pair<size_t, std::string>> contents;  // of storages that no target fills
 };
 
 struct ArchiveFile {
-  std::string path;               // in the folder: "mp_rank_00/model_optim_rng.pt"
-  std::vector<Archive> archives;  // apart, in order of place
+  std::string path;               // relative to the folder: "mp_rank_00/model_optim_rng.pt"
+  std::vector<Archive> archives;  // disjoint, in order of offset
 };
 
 struct ArchivePlace {
@@ -36,22 +36,24 @@ struct ArchivePlace {
   int32_t archive = 0;
   int32_t storage = 0;
   int64_t offset_bytes = 0;
-  int64_t transposed_columns = 0;  // of the stored matrix, whose columns are the target's rows; 0: not transposed
+  int64_t transposed_columns = 0;  // columns of the stored matrix, which holds the target transposed; 0: not transposed
 };
 
 struct ArchiveSinkOptions {
-  std::filesystem::path root;  // --save-dir: made if absent
-  std::string folder;          // of the files, in the root: "iter_0000100"; empty: the root itself, which is to be made
+  std::filesystem::path root;  // --save-dir; created if absent
+  std::string folder;  // folder of the files, relative to the root: "iter_0000100"; empty: the root itself, which must
+                       // not exist
   std::vector<ArchiveFile> files;
-  std::vector<ArchivePlace> places;  // of the targets; what no target fills of a storage is zeros
-  // Small files of the folder, by name, written in this order when all archives are there.
+  std::vector<ArchivePlace> places;  // one per target; storage bytes that no target fills are zero
+  // Small files in the folder, by name, written in this order after all archives.
   std::vector<std::pair<std::string, std::function<std::string()>>> texts;
-  // Small files of the root that lead to the folder, by name: they appear after it, in this order.
+  // Small files in the root that refer to the folder, by name; they appear after it, in this order.
   std::vector<std::pair<std::string, std::string>> pointers;
   WriteOptions writing;
 };
 
-// begin() throws kInvalidArgument if the folder exists, and as PlacedResult::begin. commit() returns the folder.
+// begin() throws kInvalidArgument if the folder exists, and whatever PlacedResult::begin throws. commit() returns the
+// folder.
 std::unique_ptr<ckpt::Sink> make_archive_sink(ArchiveSinkOptions options);
 
 }  // namespace ms::convert

@@ -7,7 +7,7 @@
 namespace ms::convert {
 namespace {
 
-// Polynomials modulo that of the CRC, in its order of bits: the highest is the coefficient of 1.
+// Polynomials modulo the CRC polynomial, bits reversed: the highest bit is the coefficient of 1.
 constexpr uint32_t kPolynomial = 0xedb88320, kOne = 0x80000000, kX8 = kOne >> 8;
 
 uint32_t product(uint32_t a, uint32_t b) {
@@ -19,7 +19,7 @@ uint32_t product(uint32_t a, uint32_t b) {
   return sum;
 }
 
-// x to the power of 8 x bytes: what a CRC is multiplied with by as many bytes behind it.
+// Returns x^(8 bytes). A CRC is multiplied by it when that many bytes follow.
 uint32_t moved_by(int64_t bytes) {
   uint32_t power = kOne, square = kX8;
   for (; bytes != 0; bytes >>= 1) {
@@ -38,7 +38,7 @@ uint32_t crc32(uint32_t before, std::span<const std::byte> bytes) {
 void Crc32OfParts::add(int64_t offset, std::span<const std::byte> bytes) {
   const int64_t behind = size_bytes_ - offset - static_cast<int64_t>(bytes.size());
   MS_CHECK(offset >= 0 && behind >= 0, "bytes ", offset, " + ", bytes.size(), " of ", size_bytes_);
-  // Without the inversions of the register that zlib's CRC begins and ends with.
+  // The part's CRC without zlib's inversions of the register at start and end.
   sum_ ^= product(~crc32(UINT32_MAX, bytes), moved_by(behind));
 }
 

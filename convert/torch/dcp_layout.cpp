@@ -13,8 +13,8 @@ using core::Dims;
 
 constexpr const char *kMetadataModule = "torch.distributed.checkpoint.metadata",
                      *kStorageModule = "torch.distributed.checkpoint.filesystem";
-constexpr const char* kVersion = "1.0.0";  // of .metadata
-// Archives of large tensors begin at pages, so that what they hold does (zip_layout.h).
+constexpr const char* kVersion = "1.0.0";  // of the .metadata format
+// Archives of large tensors start at page boundaries, so that their data is page-aligned (zip_layout.h).
 constexpr int64_t kAlignment = 64, kLargeAlignment = 4096, kLargeBytes = 64 << 10;
 
 std::string tensor_pickle(SafetensorsDType dtype, const Dims& shape) {

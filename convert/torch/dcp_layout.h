@@ -1,7 +1,7 @@
-// A checkpoint of torch.distributed.checkpoint to be written (dcp_reader.h reads it): which box of which tensor is
-// which archive of which .distcp file, and the .metadata that says so.
+// Plans a torch.distributed.checkpoint (DCP) to be written: assigns each box of each tensor to an archive in a .distcp
+// file, and makes the .metadata file that lists them. dcp_reader.h reads such checkpoints.
 //
-// Sizes are known beforehand, so places are given as entries are added; archive_sink.h fills the files. Sources: as
+// Sizes are known in advance, so an entry gets its place when it is added; archive_sink.h fills the files. Sources: see
 // dcp_reader.h.
 #pragma once
 
@@ -21,20 +21,20 @@ namespace ms::convert {
 
 class DcpLayout {
  public:
-  // The file "__{rank}_0.distcp"; the same one for the same rank.
+  // Returns the index of file "__{rank}_0.distcp", which is created on the first call for a rank.
   int32_t file_of_rank(int rank);
 
-  // path: of all entries or, in a checkpoint that does not say (Megatron's), of none. Returns the tensor's index.
+  // path: given for all entries, or for none (Megatron's checkpoints do not store paths). Returns the tensor's index.
   size_t add_tensor(std::string key, SafetensorsDType dtype, core::Dims shape, DcpPath path = {});
-  // A box of a tensor; returns the place of its first element. contents: its bytes, if no target fills it.
+  // Adds a box of a tensor and returns the place of its first element. contents: its bytes, if no target fills it.
   ArchivePlace add_chunk(size_t tensor, core::Dims offset, core::Dims extent, int32_t file, std::string contents = {});
-  // pickle: of the object. storages: those that it refers to, in order.
+  // pickle: the pickled object. storages: the storages that it refers to, in order.
   void add_object(std::string key, std::string pickle, int32_t file, DcpPath path = {},
                   std::vector<std::string> storages = {});
 
-  // .metadata, as Python's pickle reads it where PyTorch 2 is.
+  // Returns the content of .metadata, which any Python with PyTorch 2 can unpickle.
   std::string metadata() const;
-  // For the sink. Nothing can be added then.
+  // Moves the files out, for the sink. Nothing can be added afterwards.
   std::vector<ArchiveFile> take_files() { return std::move(files_); }
 
  private:
@@ -58,15 +58,15 @@ class DcpLayout {
     DcpPath path;
     Payload payload;
   };
-  // Behind what the file holds.
+  // Appends an archive to the file.
   Payload add_archive(int32_t file, Archive archive);
 
   std::vector<Tensor> tensors_;
   std::vector<Object> objects_;
   bool has_paths_ = false;
   std::map<int, int32_t> file_of_rank_;
-  std::vector<std::string> names_;  // of the files
-  std::vector<int64_t> ends_;       // of the files
+  std::vector<std::string> names_;  // one per file
+  std::vector<int64_t> ends_;       // one per file
   std::vector<ArchiveFile> files_;
 };
 

@@ -42,7 +42,7 @@ std::string read_whole(const std::string& path) {
 
 bool is_dcp(const std::string& folder) { return fs::is_regular_file(fs::path(folder) / kMetadataName); }
 
-// Reads .metadata into the reader's tables.
+// Parses .metadata into the reader's tables.
 class DcpReader::Metadata {
  public:
   Metadata(DcpReader& reader, const std::string& path)
@@ -118,7 +118,7 @@ class DcpReader::Metadata {
     }
   }
 
-  // {key: ("model", "layers", 0, ..)}. Planners may keep other things there, which are passed over.
+  // {key: ("model", "layers", 0, ..)}. Planners may store other entries there, which are skipped.
   void read_paths(PickleValue planner) {
     if (!planner.is(PickleKind::kDict)) return;
     for (const auto& [key, value] : planner.pairs()) {
@@ -193,7 +193,7 @@ class DcpReader::Metadata {
   }
 
   SafetensorsDType dtype(const std::string& key, PickleValue properties) const {
-    // (dtype, layout, ..), or by name.
+    // The state is (dtype, layout, ..), or fields by name.
     const auto state = properties.is(PickleKind::kCall) ? properties.state() : std::nullopt;
     if (!state) throw corrupt(cat(printable(key), ": a tensor without properties"));
     std::optional<PickleValue> type;
@@ -228,7 +228,7 @@ class DcpReader::Metadata {
     }
   }
 
-  // Inside their files, and apart.
+  // Checks that payloads lie inside their files and do not overlap.
   void check_payloads() const {
     std::vector<Payload> all;
     for (const auto& [key, tensor] : reader_.tensors_) {
@@ -256,7 +256,7 @@ class DcpReader::Metadata {
   std::string where_;
   Pickle pickle_;
   std::map<std::string, uint32_t, std::less<>> files_;
-  std::map<Place, Payload> places_;  // not taken yet
+  std::map<Place, Payload> places_;  // payloads not yet assigned to a box or object
 };
 
 struct DcpReader::Opened {
@@ -265,11 +265,11 @@ struct DcpReader::Opened {
   TorchTensor tensor;
 };
 
-// The payloads used last, and of all that were opened, whether the CRC has been compared.
+// The most recently used payloads, and the CRC checks of every payload that was opened.
 struct DcpReader::Cache {
   using Key = std::pair<uint32_t, int64_t>;
   std::mutex mutex;
-  std::list<std::pair<Key, std::shared_ptr<const Opened>>> opened;  // the newest first
+  std::list<std::pair<Key, std::shared_ptr<const Opened>>> opened;  // most recent first
   struct Checked {
     Payload payload;
     std::shared_ptr<RecordChecks> checks;
@@ -303,7 +303,7 @@ DcpReader::RawObject DcpReader::read_object(const Payload& payload, int64_t max_
   const ZipReader archive(range_of(payload));
   RawObject object;
   bool has_pickle = false;
-  std::map<size_t, std::string> storages;  // by number
+  std::map<size_t, std::string> storages;  // by index
   for (size_t i = 0; i < archive.entries().size(); ++i) {
     const std::string_view name = archive.entries()[i].name;
     const std::string_view inner = name.substr(std::min(name.find('/'), name.size() - 1) + 1);
@@ -356,7 +356,8 @@ std::shared_ptr<const DcpReader::Opened> DcpReader::open(const Tensor& tensor, c
   opened->tensor = *view;
   std::unique_lock lock(cache_->mutex);
   const auto known = cache_->checked.emplace(key, Cache::Checked{chunk.payload, opened->file.checks()}).first;
-  if (known->second.checks != opened->file.checks()) {  // another thread was first, and adds up there
+  if (known->second.checks != opened->file.checks()) {  // another thread was first; use its checks, which add up the
+                                                        // CRC
     lock.unlock();
     return open(tensor, chunk);
   }
@@ -383,10 +384,10 @@ void DcpReader::read_box(const Tensor& tensor, const Chunk& chunk, const Dims& o
   if (core::num_elements(extent) == 0) return;
   const auto opened = open(tensor, chunk);
   const auto item = static_cast<int64_t>(bits_of(tensor.dtype) / 8);
-  // Runs: the innermost axes that are read whole, and one more.
+  // A run covers the innermost axes that are read in full, and one more.
   size_t whole = axes;
   while (whole > 0 && extent[whole - 1] == chunk.extent[whole - 1]) --whole;
-  const size_t outer = whole == 0 ? 0 : whole - 1;  // axes that are walked
+  const size_t outer = whole == 0 ? 0 : whole - 1;  // axes iterated over
   int64_t run = 1;
   for (size_t axis = outer; axis < axes; ++axis) run *= extent[axis];
   Dims at(outer, 0);

@@ -16,19 +16,19 @@ namespace {
 
 constexpr int64_t kScratchBytes = 4 << 20;
 
-// Rows and columns; a vector is a matrix of one column, and a stack of matrices one of all their rows.
+// Rows and columns. A vector is a matrix of one column; a stack of matrices is one matrix with all their rows.
 struct Area {
   int64_t row = 0, column = 0, rows = 0, columns = 0;
 };
 
-// Elements of a row of what has more than three axes, which is cut along the first only.
+// Elements in a row of a tensor of more than three axes, which may be cut along the first axis only.
 int64_t row_elements(std::span<const int64_t> shape) {
   int64_t elements = 1;
   for (const int64_t length : shape.subspan(1)) elements *= length;
   return elements;
 }
 
-// Of a stack: whole matrices.
+// For a stack: whole matrices only.
 Area area_of(const core::Dims& offset, const core::Dims& extent) {
   if (extent.size() > 3) return {offset[0], 0, extent[0], row_elements(extent)};
   if (extent.size() == 3) return {offset[0] * extent[1], offset[2], extent[0] * extent[1], extent[2]};
@@ -62,12 +62,12 @@ class DcpTensors final : public TensorFile {
                             core::cat(reader_->describe(chunk.payload), ": ", detail::printable(name),
                                       " is a stack of matrices cut by their rows, which is not supported yet"));
         }
-        const auto dtype = to_core_dtype(tensor.dtype).value_or(core::DType::kUInt8);  // says nothing of boxes
+        const auto dtype = to_core_dtype(tensor.dtype).value_or(core::DType::kUInt8);  // the type does not affect boxes
         boxes.push_back({name, core::TensorRole::kParam, dtype, tensor.shape, chunk.offset, chunk.extent});
       }
       const uint64_t item = bits_of(tensor.dtype) / 8;
       entries_.push_back({&name, &tensor, {tensor.shape.begin(), tensor.shape.end()}, item, at});
-      at += static_cast<uint64_t>(core::num_elements(tensor.shape)) * item;  // of elements that chunks hold
+      at += static_cast<uint64_t>(core::num_elements(tensor.shape)) * item;  // elements that chunks hold
     }
     end_ = at;
     for (const std::string& finding : ckpt::check_coverage(boxes, 1)) {
@@ -98,16 +98,16 @@ class DcpTensors final : public TensorFile {
     const std::string* name;
     const DcpReader::Tensor* tensor;
     std::vector<uint64_t> shape;
-    uint64_t item, at;  // bytes of an element; of its bytes among all
+    uint64_t item, at;  // bytes per element; first byte in the concatenation of all tensors
   };
   void read_area(const Entry& entry, const Area& wanted, std::byte* out) const;
 
   std::shared_ptr<const DcpReader> reader_;
-  std::vector<Entry> entries_;  // by name, and so by `at`
+  std::vector<Entry> entries_;  // ordered by name, so by `at` too
   uint64_t end_ = 0;
 };
 
-// A range of a matrix is a part of a row, whole rows, and a part of a row.
+// A range of a matrix is a partial row, whole rows, and a partial row.
 void DcpTensors::read(uint64_t offset, std::span<std::byte> out) const {
   const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
                                       [](uint64_t at, const Entry& entry) { return at < entry.at; });
@@ -142,13 +142,13 @@ void DcpTensors::read_area(const Entry& entry, const Area& wanted, std::byte* ou
       extent.insert(extent.end(), chunk.extent.begin() + 1, chunk.extent.end());
       if (part.columns == held.columns) return reader_->read(*entry.tensor, chunk, offset, extent, to);
       MS_CHECK(part.rows == 1, "parts of several rows");
-      std::vector<std::byte> row(static_cast<size_t>(held.columns * item));  // of which a part is wanted
+      std::vector<std::byte> row(static_cast<size_t>(held.columns * item));  // rows of which a part is wanted
       reader_->read(*entry.tensor, chunk, offset, extent, row.data());
       std::memcpy(to, row.data() + part.column * item, static_cast<size_t>(part.columns * item));
       return;
     }
     if (chunk.extent.size() == 3) {
-      const int64_t rows = chunk.extent[1];  // of a matrix
+      const int64_t rows = chunk.extent[1];  // of one matrix
       for (int64_t row = offset[0], end = row + part.rows, count = 0; row < end; row += count) {
         count = std::min(rows - row % rows, end - row);
         reader_->read(*entry.tensor, chunk, {row / rows, row % rows, part.column - held.column},

@@ -1,4 +1,4 @@
-// The tensors of a DCP checkpoint as one TensorFile: the shards of each put together.
+// Presents the tensors of a DCP checkpoint as one TensorFile, with the shards of each tensor merged.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace ms::convert {
 
-// Names are the checkpoint's keys. Scalars are left out. Keeps the reader. Throws kCorruptData if the shards of a
-// tensor do not tile it, kUnsupported for a stack that is cut by the rows of its matrices, or for what has more axes
-// and is cut along another than the first.
+// Names are the checkpoint's keys. Scalars are left out. Keeps the reader alive. Throws kCorruptData if the shards of a
+// tensor do not tile it; kUnsupported if a 3-d tensor (a stack of matrices) is cut by matrix rows, or if a tensor of
+// more than three axes is cut along any axis but the first.
 std::unique_ptr<TensorFile> open_dcp_tensors(std::shared_ptr<const DcpReader> reader);
 
 }  // namespace ms::convert

@@ -22,7 +22,7 @@ using detail::printable;
 constexpr size_t kMaxMeshAxes = 8;
 constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxSplit = 1024;  // tensor-parallel ranks
-constexpr size_t kMaxBoxes = 4096;   // of one tensor on one rank
+constexpr size_t kMaxBoxes = 4096;   // per tensor and rank
 
 template <class... Parts>
 Error corrupt(const std::string& where, const Parts&... parts) {
@@ -41,7 +41,7 @@ int64_t count_of(const Runs& runs) {
   return count;
 }
 
-// The elements [begin, end) of what the runs hold together.
+// Elements [begin, end) of the concatenated runs.
 Runs slice(const Runs& runs, int64_t begin, int64_t end) {
   Runs out;
   int64_t at = 0;
@@ -59,13 +59,13 @@ Runs slice(const Runs& runs, int64_t begin, int64_t end) {
   return out;
 }
 
-// torch.chunk's part `index` of `parts`: as long for each but the last ones.
+// Part `index` of torch.chunk into `parts`: all parts have the same length, but the last ones may be shorter.
 Runs chunk(const Runs& runs, int64_t parts, int64_t index) {
   const int64_t count = count_of(runs), each = (count + parts - 1) / parts;
   return slice(runs, std::min(count, each * index), std::min(count, each * (index + 1)));
 }
 
-// _StridedShard._split_tensor: `factor` pieces, of each of which part `index`.
+// _StridedShard._split_tensor: cuts into `factor` pieces and takes part `index` of each.
 Runs strided_chunk(const Runs& runs, int64_t factor, int64_t parts, int64_t index) {
   Runs out;
   const int64_t pieces = std::min(factor, std::max<int64_t>(1, count_of(runs)));
@@ -81,10 +81,11 @@ Runs strided_chunk(const Runs& runs, int64_t factor, int64_t parts, int64_t inde
   return out;
 }
 
-// What the shards of one axis of the tensor leave to a rank. A strided shard whose factor is the product of the mesh's
-// axes to its right that cut the same axis says that those have cut it before (FSDP over tensor parallelism).
+// Applies all shards of one tensor axis and returns what is left to a rank. If a strided shard's factor equals the
+// product of the mesh axes to its right that cut the same tensor axis, those axes have cut first (FSDP over tensor
+// parallelism).
 Runs runs_of_axis(int64_t length, int64_t axis, const DTensor& tensor, const std::vector<int64_t>& place) {
-  std::vector<size_t> order;  // of the mesh's axes, as they cut
+  std::vector<size_t> order;  // mesh axes, in the order in which they cut
   bool right_to_left = false;
   int64_t behind = 1;
   for (size_t m = tensor.placements.size(); m-- > 0;) {
@@ -108,7 +109,7 @@ Runs runs_of_axis(int64_t length, int64_t axis, const DTensor& tensor, const std
     runs = placement.kind == DTensorPlacement::Kind::kShard
                ? chunk(runs, tensor.mesh->shape[m], place[m])
                : strided_chunk(runs, placement.split_factor, tensor.mesh->shape[m], place[m]);
-    if (runs.size() > kMaxBoxes) break;  // refused by boxes_on_rank
+    if (runs.size() > kMaxBoxes) break;  // boxes_on_rank refuses it
   }
   return runs;
 }
@@ -131,7 +132,7 @@ std::string DTensorMesh::text() const {
   return of.empty() ? out : cat(out, " (", of, ")");
 }
 
-// A tuple or list of integers, a bare integer, or a tensor of them.
+// Reads a tuple or list of integers, a single integer, or a tensor of integers.
 std::vector<int64_t> DTensorReader::integers(PickleValue value) const {
   const auto too_many = [&](uint64_t count) {
     return corrupt(file_.where(), "a device mesh of ", count, " numbers; at most ", kMaxRanks);
@@ -176,7 +177,7 @@ std::shared_ptr<const DTensorMesh> DTensorReader::mesh(PickleValue value) {
     return there ? std::optional(found->second) : std::nullopt;
   };
   auto mesh = std::make_shared<DTensorMesh>();
-  // The axes, each of a number of ranks at steps within a list of ranks; several pairs where it was flattened.
+  // For each axis: sizes and strides into the list of ranks; several pairs for a flattened axis.
   std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> axes;
   std::vector<int64_t> ranks;
   if (const auto tensor = field("mesh")) {
@@ -220,7 +221,7 @@ std::shared_ptr<const DTensorMesh> DTensorReader::mesh(PickleValue value) {
   if (axes.empty() || axes.size() > kMaxMeshAxes) {
     throw corrupt(where, "a DeviceMesh of ", axes.size(), " axes; 1 to ", kMaxMeshAxes, " are supported");
   }
-  std::vector<int64_t> offsets = {0};  // in ranks, of the mesh's places, row-major
+  std::vector<int64_t> offsets = {0};  // offsets into the rank list of the mesh's places, row-major
   for (const auto& [shape, stride] : axes) {
     if (shape.size() != stride.size() || shape.size() > kMaxMeshAxes) throw corrupt(where, "a DeviceMesh's bad layout");
     int64_t length = 1;
@@ -269,7 +270,7 @@ std::optional<DTensor> DTensorReader::read(PickleValue value) {
     callee = arguments[0].callee();
     arguments = PickleValue(arguments[0]).arguments();
   }
-  // function, type, its arguments, state
+  // (function, type, its arguments, state)
   if (!callee.is_symbol("torch._tensor", "_rebuild_from_type_v2") || arguments.size() < 4 ||
       !arguments[0].is_symbol("torch._utils", "_rebuild_wrapper_subclass") || !arguments[1].is(PickleKind::kSymbol) ||
       arguments[1].text() != "DTensor") {
@@ -290,7 +291,7 @@ std::optional<DTensor> DTensorReader::read(PickleValue value) {
   const auto of_mesh = fields.find("mesh"), placements = fields.find("placements"), meta = fields.find("tensor_meta");
   if (of_mesh == fields.end() || placements == fields.end())
     throw corrupt(where, "a DTensor without mesh or placements");
-  // class, dtype, size, ..
+  // (class, dtype, size, ..)
   const std::vector<PickleValue> made_of = arguments[2].items();
   if (made_of.size() < 3) throw corrupt(where, "a DTensor of too few arguments");
   DTensor tensor{*view, parse_torch_size(made_of[2], where), mesh(of_mesh->second), {}};

@@ -1,5 +1,5 @@
-// DTensors as torch.save pickles them on one rank: the rank's part, and the mesh and placements that say which part of
-// the global tensor it is.
+// Reads DTensors as torch.save pickles them on one rank: the rank's local tensor, with the mesh and placements that
+// determine which part of the global tensor it is.
 //
 // Nothing is executed (pickle.h). Sources: PyTorch's torch/distributed/tensor/_api.py (__tensor_flatten__),
 // torch/_utils.py (_rebuild_wrapper_subclass), torch/distributed/device_mesh.py (DeviceMesh: `mesh` or, since 2.9, a
@@ -20,10 +20,10 @@ namespace ms::convert {
 
 struct DTensorMesh {
   std::vector<int64_t> shape;
-  std::vector<int64_t> ranks;  // row-major over shape, all different
+  std::vector<int64_t> ranks;  // row-major over shape, distinct
   std::vector<std::string> names;
 
-  // Where a rank is; nothing if it is not in the mesh.
+  // Returns the coordinates of a rank in the mesh; nullopt if the mesh does not contain it.
   std::optional<std::vector<int64_t>> place_of(int64_t rank) const;
   std::string text() const;  // "2 x 2 (dp, tp)"
 };
@@ -32,17 +32,17 @@ struct DTensorPlacement {
   enum class Kind : uint8_t { kReplicate, kShard, kStridedShard };
   Kind kind = Kind::kReplicate;
   int64_t dim = 0;           // axis of the tensor
-  int64_t split_factor = 1;  // kStridedShard: pieces that are each cut, the virtual cut to its right
+  int64_t split_factor = 1;  // kStridedShard: number of pieces that are each cut (the virtual cut to its right)
 };
 
 struct DTensor {
   TorchTensor local;
   std::vector<uint64_t> shape;  // global
   std::shared_ptr<const DTensorMesh> mesh;
-  std::vector<DTensorPlacement> placements;  // of each axis of the mesh
+  std::vector<DTensorPlacement> placements;  // one per mesh axis
 };
 
-// A box of the global tensor, and where in the local one it is.
+// A box of the global tensor, and its offset in the local tensor.
 struct DTensorBox {
   core::Dims offset, extent;
   core::Dims held_at;
@@ -51,19 +51,19 @@ struct DTensorBox {
 class DTensorReader {
  public:
   explicit DTensorReader(const TorchFile& file) : file_(file) {}
-  // Nothing if the value is no DTensor. Throws kCorruptData for one that contradicts itself, kUnsupported for
-  // placements that are sums still to be made (Partial) and for a mesh whose ranks are not written out.
+  // Returns nullopt if the value is not a DTensor. Throws kCorruptData for a DTensor that contradicts itself,
+  // kUnsupported for Partial placements (pending sums) and for a mesh that does not list its ranks.
   std::optional<DTensor> read(PickleValue value);
 
  private:
   std::shared_ptr<const DTensorMesh> mesh(PickleValue value);
   std::vector<int64_t> integers(PickleValue value) const;
   const TorchFile& file_;
-  std::map<uint32_t, std::shared_ptr<const DTensorMesh>> meshes_;  // by the pickle's object
+  std::map<uint32_t, std::shared_ptr<const DTensorMesh>> meshes_;  // by id of the pickled object
 };
 
-// What `rank` holds of it, in the order of the local tensor. Throws kCorruptData, `where` beginning the message, if the
-// rank is not in the mesh or the local tensor does not have the shape that mesh and placements give.
+// Returns the boxes that `rank` holds, in the order of the local tensor. Throws kCorruptData, with `where` first in the
+// message, if the rank is not in the mesh or the local tensor does not have the shape that mesh and placements imply.
 std::vector<DTensorBox> boxes_on_rank(const DTensor& tensor, int64_t rank, const std::string& where);
 
 }  // namespace ms::convert

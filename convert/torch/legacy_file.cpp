@@ -24,7 +24,7 @@ using detail::printable;
 // PROTO 2, LONG1 of ten bytes: 0x1950a86a20f9469cfc6c.
 constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
 constexpr int64_t kProtocol = 1001;
-constexpr size_t kFirstBytes = size_t{4} << 20, kMaxBytes = size_t{512} << 20;  // of the pickles
+constexpr size_t kFirstBytes = size_t{4} << 20, kMaxBytes = size_t{512} << 20;  // limits for the pickles
 
 std::string read_text(const ArchiveRange& range, int64_t at, size_t size) {
   std::string text(size, '\0');
@@ -37,7 +37,7 @@ struct Storage {
   int64_t elements = 0;
 };
 
-// By key: every storage that the object names.
+// All storages that the object refers to, by key.
 std::map<std::string, Storage> storages_of(const Pickle& pickle) {
   const auto corrupt = [&](const char* what) {
     return Error(ErrorCode::kCorruptData, cat(pickle.where(), ": ", what));
@@ -85,7 +85,7 @@ std::map<std::string, Storage> storages_of(const Pickle& pickle) {
   return storages;
 }
 
-// The pickles that `bytes` begins with.
+// The pickles at the start of `bytes`.
 struct Pickles {
   std::unique_ptr<Pickle> object;
   std::vector<std::string> keys;
@@ -125,7 +125,7 @@ bool is_legacy_torch_file(const ArchiveRange& range) {
 LegacyTorchFile read_legacy_torch_file(const ArchiveRange& range) {
   const auto size = static_cast<size_t>(range.bytes);
   Pickles pickles;
-  // How long the pickles are is said nowhere: those of a model are short.
+  // The length of the pickles is not stored; for models they are short, so start small and grow.
   for (size_t taken = std::min(size, kFirstBytes);; taken = std::min({size, 4 * taken, kMaxBytes})) {
     try {
       pickles = read_pickles(read_text(range, 0, taken), range.where);

@@ -18,7 +18,7 @@ using core::ErrorCode;
 constexpr size_t kMaxStack = size_t{1} << 20;
 constexpr size_t kMaxNodes = size_t{1} << 26;
 
-// As pickletools names them.
+// Names as in pickletools.
 enum Opcode : uint8_t {
   kMark = '(',
   kStop = '.',
@@ -84,7 +84,7 @@ bool is_text(PickleKind kind) {
   return kind == PickleKind::kString || kind == PickleKind::kBytes || kind == PickleKind::kLong;
 }
 
-// What a file names that wants something run; no program that saves tensors does.
+// Returns true for symbols that would run commands; no program that saves tensors uses them.
 bool is_hostile(std::string_view module, std::string_view name) {
   constexpr std::string_view kModules[] = {"os",  "posix", "nt",    "subprocess", "sys",       "shutil", "socket",
                                            "pty", "code",  "runpy", "commands",   "importlib", "ctypes", "webbrowser"};
@@ -173,7 +173,7 @@ uint32_t Pickle::add_text(PickleKind kind, uint64_t size) {
   return value;
 }
 
-// Two's complement of so many bytes.
+// Reads a two's complement integer of `size` bytes.
 uint32_t Pickle::add_integer(uint64_t size) {
   if (size > 8) return add_text(PickleKind::kLong, size);
   uint64_t value = take(static_cast<size_t>(size));
@@ -216,7 +216,7 @@ std::string_view Pickle::text_of(uint32_t value) const {
   return std::string_view(bytes_).substr(static_cast<size_t>(node.number), node.size);
 }
 
-// None, numbers and what is empty.
+// None, numbers and empty containers.
 bool Pickle::push_simple(uint8_t opcode) {
   switch (opcode) {
     case kNone:
@@ -285,7 +285,7 @@ bool Pickle::push_text(uint8_t opcode) {
   }
 }
 
-// Values from the stack into a new one.
+// Collects values from the stack into a new container.
 bool Pickle::collect(uint8_t opcode) {
   size_t begin = 0;
   switch (opcode) {
@@ -317,7 +317,7 @@ bool Pickle::collect(uint8_t opcode) {
   return true;
 }
 
-// Items for a container that is on the stack; what a call returns may be one.
+// Adds items to a container on the stack, which may be the result of a call.
 bool Pickle::extend(uint8_t opcode) {
   PickleKind wanted = PickleKind::kList;
   size_t begin = 0;
@@ -445,7 +445,7 @@ void Pickle::step(uint8_t opcode) {
     default:
       break;
   }
-  constexpr std::string_view kRefused("ILFSVPgpdlio\x82\x83\x84\x97\x98");  // of CPython's, and not ours
+  constexpr std::string_view kRefused("ILFSVPgpdlio\x82\x83\x84\x97\x98");  // valid in CPython, refused here
   if (kRefused.find(static_cast<char>(opcode)) != std::string_view::npos) {
     throw Error(ErrorCode::kUnsupported, cat(where_, ": the pickle at byte ", opcode_at_, ": opcode ", int{opcode},
                                              " (text, extension or out of band), which torch does not write"));
@@ -488,7 +488,7 @@ std::string_view PickleValue::text() const {
 std::string_view PickleValue::module() const {
   if (!is(PickleKind::kSymbol)) refuse(*pickle_, "a symbol", kind());
   const std::string_view module = pickle_->symbols_[static_cast<size_t>(pickle_->nodes_[id_].number)].module;
-  if (module == "__builtin__") return "builtins";  // Python 2's names, which protocol 2 keeps
+  if (module == "__builtin__") return "builtins";  // Python 2's module names, which protocol 2 keeps
   return module == "copy_reg" ? "copyreg" : module;
 }
 

@@ -1,11 +1,11 @@
-// Python pickles of protocols 0x02 to 0x05 as inert trees of values. Nothing is executed: a symbol is a name, a call is
-// a node that holds what would be called with what.
+// Parses Python pickles of protocols 2 to 5 into inert trees of values. Nothing is executed: a symbol is stored as its
+// name, a call as a node with the callee and the arguments.
 //
-// A file that names what only an attacker would (os.system) is warned of.
+// Symbols that only an attack would name (os.system) cause a warning.
 //
-// Source: the opcodes as CPython's Lib/pickletools.py documents them. Text opcodes of protocol 0, extension codes and
-// out-of-band buffers are refused. The interpreter does not recurse, and holds a few dozen bytes for each byte of the
-// pickle at most.
+// Source: the opcodes as documented in CPython's Lib/pickletools.py. Text opcodes of protocol 0, extension codes and
+// out-of-band buffers are refused. The parser does not recurse; it needs at most a few dozen bytes of memory for each
+// byte of the pickle.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace ms::convert {
 enum class PickleKind : uint8_t {
   kNone,
   kBool,
-  kInt,   // of 64 bits
+  kInt,   // fits in 64 bits
   kLong,  // larger: text() is its two's complement, little-endian
   kFloat,
   kString,  // UTF-8
@@ -31,34 +31,36 @@ enum class PickleKind : uint8_t {
   kDict,  // items are key, value, key, value, ..
   kSet,
   kSymbol,      // module() and text()
-  kCall,        // callee, arguments; what BUILD, APPENDS or SETITEMS added: state, items
-  kPersistent,  // item 0 is its id
+  kCall,        // callee and arguments; state from BUILD, items from APPENDS or SETITEMS
+  kPersistent,  // item 0 is the persistent id
 };
 
 class Pickle;
 
-// A value of a pickle; valid as long as that is. Values form a graph: one may be found in several places, or in itself.
+// A value of a pickle; valid as long as the Pickle. Values form a graph: a value may occur in several places, or
+// contain itself.
 class PickleValue {
  public:
   PickleKind kind() const;
   bool is(PickleKind wanted) const { return kind() == wanted; }
-  uint32_t id() const { return id_; }  // the same for the same object
+  uint32_t id() const { return id_; }  // equal for the same object
 
-  bool boolean() const;  // these throw kCorruptData for another kind
+  bool boolean() const;  // these throw kCorruptData for any other kind
   int64_t integer() const;
   double real() const;              // kFloat, or kInt
   std::string_view text() const;    // kString, kBytes, kLong, kSymbol: the name
   std::string_view module() const;  // kSymbol
   bool is_symbol(std::string_view module, std::string_view name) const;
 
-  // Of kTuple, kList, kDict (keys and values in turn), kSet, and kCall: what was appended or set.
+  // For kTuple, kList, kDict (alternating keys and values) and kSet: the items. For kCall: what was appended or set.
   std::vector<PickleValue> items() const;
-  // kDict, and kCall of a dictionary: in the order of the pickle.
+  // For kDict, and kCall of a dictionary: (key, value) in the order of the pickle.
   std::vector<std::pair<PickleValue, PickleValue>> pairs() const;
-  // What a dictionary has under a text. Nothing for no such key, None, and where this is no dictionary.
+  // Looks up a string key of a dictionary. Returns nullopt if the key is absent, if its value is None, or if this is
+  // not a dictionary.
   std::optional<PickleValue> find(std::string_view key) const;
 
-  // kCall. arguments(): the tuple's; state(): what BUILD gave it.
+  // For kCall. arguments(): items of the argument tuple; state(): the argument of BUILD.
   PickleValue callee() const;
   std::vector<PickleValue> arguments() const;
   std::optional<PickleValue> state() const;
@@ -73,14 +75,14 @@ class PickleValue {
 
 class Pickle {
  public:
-  // The first pickle in `bytes`, which it keeps; `where` begins messages. Throws kCorruptData with the byte, and
-  // kUnsupported for an opcode that is refused.
+  // Parses and keeps the first pickle in `bytes`; `where` is prepended to messages. Throws kCorruptData with the byte
+  // offset, kUnsupported for an opcode that is refused.
   Pickle(std::string bytes, std::string where);
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;
 
   PickleValue root() const { return PickleValue(this, root_); }
-  size_t end() const { return at_; }  // of the pickle; another may follow
+  size_t end() const { return at_; }  // end offset of this pickle; another may follow
   const std::string& where() const { return where_; }
 
  private:
@@ -88,17 +90,18 @@ class Pickle {
   static constexpr uint32_t kNothing = UINT32_MAX;
 
   struct Node {
-    // kInt, kBool: the number; kFloat: its bits; texts: begin in bytes_; kSymbol: in symbols_; kCall: in calls_.
+    // kInt, kBool: the number; kFloat: its bits; strings: offset in bytes_; kSymbol: index in symbols_; kCall: in
+    // calls_.
     uint64_t number = 0;
-    uint32_t size = 0;                           // texts: bytes; others: items
-    uint32_t first = kNothing, last = kNothing;  // items, in links_
+    uint32_t size = 0;                           // strings: bytes; others: number of items
+    uint32_t first = kNothing, last = kNothing;  // items, as a list in links_
     PickleKind kind = PickleKind::kNone;
   };
   struct Link {
     uint32_t value, next;
   };
   struct Symbol {
-    std::string_view module, name;  // of bytes_
+    std::string_view module, name;  // views of bytes_
   };
   struct Call {
     uint32_t callee, arguments, state;

@@ -34,7 +34,7 @@ void PickleWriter::integer(int64_t value) {
     out_ += 'J';
     little_endian(bits, 4);
   } else {
-    int bytes = 8;  // as few as keep the sign
+    int bytes = 8;  // the fewest bytes that keep the sign
     while (value >> (8 * bytes - 9) == value >> 63) --bytes;
     out_ += '\x8a';
     little_endian(static_cast<uint64_t>(bytes), 1);
@@ -48,7 +48,7 @@ void PickleWriter::real(double value) {
   for (int shift = 56; shift >= 0; shift -= 8) out_ += static_cast<char>(bits >> shift & 0xff);
 }
 
-// Written before: fetches it.
+// Fetches it from the memo if it was written before.
 bool PickleWriter::was_written(Shared& shared) {
   if (counting_) return ++shared.uses > 1;
   if (shared.memo < 0) return false;
@@ -94,7 +94,7 @@ void PickleWriter::marked(const Emit& items, std::string_view opcode, std::strin
 void PickleWriter::tuple(const Emit& items) { marked(items, "t", ")"); }
 
 void PickleWriter::integers(std::span<const int64_t> values) {
-  constexpr char kOpcodes[] = {')', '\x85', '\x86', '\x87'};  // of up to three
+  constexpr char kOpcodes[] = {')', '\x85', '\x86', '\x87'};  // tuples of up to three items
   if (values.size() >= sizeof kOpcodes) out_ += '(';
   for (const int64_t value : values) integer(value);
   out_ += values.size() < sizeof kOpcodes ? kOpcodes[values.size()] : 't';

@@ -1,8 +1,8 @@
-// Writes a pickle that PyTorch's weights_only loader takes: protocol 2, and of its opcodes those that torch.save uses.
+// Writes pickles that PyTorch's weights_only loader accepts: protocol 2, with only the opcodes that torch.save uses.
 //
-// What an object consists of is said by a function that calls the writer, and it is called twice: once to count, so
-// that of texts and symbols those that occur again, and only those, are remembered (BINPUT) and fetched (BINGET).
-// Source: the opcodes as CPython's Lib/pickletools.py documents them.
+// The object is described by a function that calls the writer. It is called twice: the first call counts, so that only
+// strings and symbols that repeat are stored in the memo (BINPUT) and fetched from it (BINGET). Source: the opcodes as
+// documented in CPython's Lib/pickletools.py.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,26 @@ class PickleWriter {
   void integer(int64_t value);
   void real(double value);
   void text(std::string_view utf8);
-  void symbol(std::string_view module, std::string_view name);  // a class, a function, torch's float32
+  void symbol(std::string_view module, std::string_view name);  // a class, a function, or torch.float32
 
-  // Containers: what `items` writes. Of a dictionary: key, value, key, value, ..
+  // Containers of the values that `items` writes. For a dictionary: key, value, key, value, ..
   void tuple(const Emit& items);
-  void integers(std::span<const int64_t> values);  // a tuple of them
+  void integers(std::span<const int64_t> values);  // a tuple of integers
   void list(const Emit& items);
   void dict(const Emit& items);
-  // module.name(*arguments), and what is then set in it as in a dictionary.
+  // Writes module.name(*arguments); set_items() then sets entries in the result, as in a dictionary.
   void call(std::string_view module, std::string_view name, const Emit& arguments);
   void set_items(const Emit& items);
-  // An instance of a class made without a call of its constructor, with `state` for its __dict__.
+  // An instance of a class, created without calling its constructor; `state` becomes its __dict__.
   void instance(std::string_view module, std::string_view name, const Emit& state);
-  // What the reader looks up by this id: a storage.
+  // A persistent id, which the reader resolves: a storage.
   void persistent(const Emit& id);
 
  private:
   friend std::string make_pickle(const std::function<void(PickleWriter&)>& write);
   struct Shared {
     int64_t uses = 0;
-    int64_t memo = -1;  // its number; -1: not written yet
+    int64_t memo = -1;  // memo index; -1: not written yet
   };
   bool was_written(Shared& shared);
   void remember(Shared& shared);
@@ -51,11 +51,11 @@ class PickleWriter {
 
   bool counting_ = true;
   std::unordered_map<std::string, Shared> texts_, symbols_;
-  int64_t memo_ = 0;  // numbers given
+  int64_t memo_ = 0;  // number of memo entries
   std::string out_;
 };
 
-// The pickle of the one object that `write` writes, the same in both of its calls.
+// Returns the pickle of the one object that `write` writes. `write` must write the same in both calls.
 std::string make_pickle(const std::function<void(PickleWriter&)>& write);
 
 }  // namespace ms::convert

@@ -1,4 +1,4 @@
-// Values of a pickle that JSON can hold.
+// Converts between pickled values and JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,11 +9,11 @@
 
 namespace ms::convert {
 
-// None, a truth value, a number, an ASCII text, and lists, tuples and dictionaries (with texts as keys) of them, nested
-// at most four deep. Nothing if a part of it is something else.
+// Converts None, booleans, numbers, ASCII strings, and lists, tuples and dictionaries (with string keys) of them,
+// nested at most four deep. Returns nullopt if any part of the value is something else.
 std::optional<nlohmann::json> plain_value(PickleValue value);
 
-// The other way round; tuples come back as lists.
+// The inverse; tuples come back as lists.
 void write_plain_value(PickleWriter& pickle, const nlohmann::json& value);
 
 }  // namespace ms::convert

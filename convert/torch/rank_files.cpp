@@ -37,7 +37,7 @@ struct FileName {
   int64_t world_size = 0, rank = 0;
 };
 
-// The digits at the beginning of `text`, taken off it.
+// Parses the digits at the start of `text` and removes them.
 std::optional<int64_t> take_number(std::string_view& text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -96,7 +96,7 @@ class RankFiles {
   }
 
  private:
-  // A part of a tensor, as a rank holds it.
+  // The part of a tensor that one rank holds.
   struct Part {
     int64_t rank = 0;
     size_t index = 0;  // in pieces_
@@ -108,7 +108,7 @@ class RankFiles {
     TensorRole role = TensorRole::kParam;
     Dims shape;
     std::vector<Part> parts;
-    int64_t last_rank = -1;  // that has it
+    int64_t last_rank = -1;  // last rank that holds part of it
   };
 
   template <class... Parts>
@@ -140,18 +140,18 @@ class RankFiles {
   std::vector<Tensor> tensors_;
   std::map<std::pair<TensorRole, std::string>, size_t> by_key_;
   struct Added {
-    bool is_cut = false;  // a DTensor
-    size_t record = 0;    // of its storage, and its place in that
+    bool is_cut = false;  // it is a DTensor
+    size_t record = 0;    // record and offset of its storage
     uint64_t offset = 0;
-  } added_;                             // by the last add()
-  std::vector<std::string> all_, cut_;  // names of the model's tensors in its order, of all and of DTensors
-  std::vector<std::string> numbered_;   // names of the parameters that optimizer state is of by number
-  int64_t others_ = 0;                  // entries that are no tensors
+  } added_;                             // set by the last add()
+  std::vector<std::string> all_, cut_;  // tensor names in the model's order: all of them, and only the DTensors
+  std::vector<std::string> numbered_;   // parameter names by the optimizer's parameter number
+  int64_t others_ = 0;                  // entries that are not tensors
   std::string example_;
 };
 
 void RankFiles::find_files() {
-  std::map<std::pair<std::string_view, int64_t>, std::set<int64_t>> found;  // kind, world size: ranks
+  std::map<std::pair<std::string_view, int64_t>, std::set<int64_t>> found;  // (kind, world size) -> ranks
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
@@ -200,7 +200,7 @@ RankFiles::Tensor& RankFiles::tensor_of(TensorRole role, const std::string& key,
   return tensor;
 }
 
-// False if the value is no tensor.
+// Returns false if the value is not a tensor.
 bool RankFiles::add(const TorchFile& file, DTensorReader& reader, uint32_t opened, int64_t rank, TensorRole role,
                     const std::string& key, PickleValue value) {
   const std::string& where = file.where();
@@ -247,7 +247,7 @@ bool RankFiles::add(const TorchFile& file, DTensorReader& reader, uint32_t opene
   if (tensor.last_rank == rank) throw corrupt(where, printable(key), " is there twice");
   tensor.last_rank = rank;
   added_ = {is_cut, local.record, local.offset};
-  if (boxes.empty()) return true;  // the rank holds nothing of it
+  if (boxes.empty()) return true;  // the rank holds none of it
   const uint64_t elements = local.elements();
   std::vector<uint64_t> held = local.shape;
   const Dims held_shape = to_dims(held);
@@ -271,14 +271,15 @@ void RankFiles::read_model(int64_t rank) {
       if (rank == 0 && others_++ == 0) example_ = name;
       continue;
     }
-    // A tied weight has two names and one storage, and is one parameter. Plain tensors are buffers, if others are cut.
+    // A tied weight has two names but one storage, and is one parameter. If some tensors are DTensors, plain tensors
+    // are buffers.
     if (rank > 0 || !seen.insert({added_.record, added_.offset}).second) continue;
     all_.push_back(name);
     if (added_.is_cut) cut_.push_back(name);
   }
 }
 
-// The optimizer calls parameters by name, or by their place in the model where it has one group of all of them.
+// The optimizer identifies parameters by name, or by number: their position in the model, if it has a single group.
 std::optional<std::string> RankFiles::name_of_parameter(PickleValue key, const PickleValue& root,
                                                         const std::string& where) {
   if (key.is(PickleKind::kString)) return std::string(key.text());
@@ -330,7 +331,7 @@ void RankFiles::read_optimizer(int64_t rank) {
   }
 }
 
-// All ranks have the same groups; those of rank 0.
+// Reads the groups of rank 0; all ranks have the same ones.
 void RankFiles::read_groups(const TorchFile& file) {
   const auto groups = file.root().find("param_groups");
   if (!groups || !groups->is(PickleKind::kList)) return;
@@ -346,7 +347,7 @@ void RankFiles::read_groups(const TorchFile& file) {
   }
 }
 
-// Of rank 0, as torch.optim.lr_scheduler's state_dict() has it.
+// Reads rank 0's copy; its format is that of torch.optim.lr_scheduler's state_dict().
 bool RankFiles::read_scheduler() {
   const TorchFile file(path_of(kExtra, 0));
   const auto state = file.root().find("lr_scheduler");
@@ -357,9 +358,9 @@ bool RankFiles::read_scheduler() {
   return true;
 }
 
-// At both ends: who holds a replica of another step shows it there.
+// Compares both ends: a replica from another step differs there.
 void RankFiles::check_same(const Part& kept, const Part& other, const Tensor& tensor) const {
-  constexpr uint64_t kLooked = 4096;  // elements at each end
+  constexpr uint64_t kLooked = 4096;  // elements compared at each end
   const auto a = (*pieces_)[kept.index], b = (*pieces_)[other.index];
   const uint64_t item = bits_of(a.dtype) / 8, elements = (a.end - a.begin) / item;
   bool same = a.dtype == b.dtype && kept.held_shape == other.held_shape;
@@ -381,8 +382,7 @@ NamedShards RankFiles::put_together() {
   NamedShards shards;
   shards.where = folder_;
   for (Tensor& tensor : tensors_) {
-    // A plain tensor is on every rank; a DTensor on the ranks of its mesh, and where parts are missing coverage shows
-    // it.
+    // Plain tensors are on every rank, DTensors on the ranks of their mesh. The coverage check reports missing parts.
     if (tensor.parts.empty() && core::num_elements(tensor.shape) > 0) {
       throw corrupt(folder_, printable(tensor.key), " is of shape ", tensor.shape, ", but no rank holds any of it");
     }

@@ -26,8 +26,8 @@ void compare(const ZipReader& archive, size_t record, uint32_t crc) {
                   entry.at + entry.bytes, ", has not the CRC-32 that it was written with: the file is damaged"));
 }
 
-// Calls take(offset, bytes) with the pieces of [begin, end) of a record, read through the page cache: small reads of
-// the record follow. By a descriptor of its own, since the kernel reads ahead for one reader of each.
+// Calls take(offset, bytes) with successive pieces of [begin, end) of a record, read through the page cache because
+// small reads of the record follow. Uses its own descriptor: the kernel's read-ahead state is per descriptor.
 template <class Take>
 void for_each_piece(const ZipReader& archive, size_t record, int64_t begin, int64_t end, const Take& take) {
   const core::File file = core::File::open_read(archive.range().file->path());
@@ -93,7 +93,7 @@ void RecordChecks::add(const ZipReader& archive, size_t record, int64_t offset, 
 }
 
 void RecordChecks::read_missing(const ZipReader& archive, size_t record) {
-  // Of a copy: what is read counts as brought.
+  // On a copy, because take_new() marks what it returns as covered.
   Parts seen(0);
   seen.ranges = states_[record].parts->ranges;
   for (const auto& [begin, end] : take_new(seen, 0, archive.entries()[record].bytes)) {

@@ -1,9 +1,9 @@
-// Compares the records of an archive with their CRC-32, each once: whole before its first use, or as its parts are
-// read.
+// Compares the records of an archive with their CRC-32, each record once: in full before its first use, or while its
+// parts are read.
 //
-// A conversion reads each byte once. A pass over the record before that reads the file twice, or once more out of the
-// page cache; so while a source is read in one pass (ckpt/source.h), what large reads bring is added up by its place in
-// the record, and finish() reads what nobody asked for.
+// A conversion reads each byte once. Checking a record in advance would read the file twice, or read it again from the
+// page cache. So while a source is read in one pass (ckpt/source.h), large reads add their bytes to the CRC by their
+// offset in the record, and finish() reads what no read has covered.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +22,35 @@
 
 namespace ms::convert {
 
-// Thread-safe. `archive` is the same in all calls, or the same file opened again. Throw kIo, and kCorruptData for a
-// record that is not what was written.
+// Thread-safe. `archive` is the same in all calls, or the same file reopened. All throw kIo, and kCorruptData for a
+// record that differs from what was written.
 class RecordChecks {
  public:
   explicit RecordChecks(size_t records) : states_(records) {}
   size_t records() const { return states_.size(); }
 
-  // While it is set add() may stand for check(), and finish() comes last.
+  // While set, add() may be used instead of check(), and finish() must be called last.
   void set_one_pass(bool one_pass) { one_pass_ = one_pass; }
-  // Whether a read of so many bytes is to be added.
+  // Returns whether a read of this size is to be passed to add().
   bool takes(size_t size_bytes) const { return one_pass_ && size_bytes >= kLeastBytes; }
 
-  // Reads all of the record if nobody has. Who asks meanwhile waits.
+  // Reads the whole record unless it has been checked. Concurrent callers wait.
   void check(const ZipReader& archive, size_t record);
-  // These bytes, from `offset` of the record on, have been read. Throws with the record's last part.
+  // Adds bytes that were read at `offset` of the record. The call that completes the record compares the CRC and throws
+  // on a mismatch.
   void add(const ZipReader& archive, size_t record, int64_t offset, std::span<const std::byte> bytes);
-  // Whether finish() has anything to read. After the last add().
+  // Returns whether finish() has anything to read. Call after the last add().
   bool has_parts() const;
-  // Reads what is missing of the records that add() has seen a part of.
+  // Reads the missing bytes of records that add() has seen a part of.
   void finish(const ZipReader& archive);
 
  private:
-  static constexpr size_t kLeastBytes = size_t{64} << 10;  // smaller ones cost more to add than to read twice
+  static constexpr size_t kLeastBytes = size_t{64} << 10;  // adding smaller reads costs more than reading their bytes
+                                                           // again
   struct Parts {
     explicit Parts(int64_t size_bytes) : sum(size_bytes) {}
-    std::map<int64_t, int64_t> ranges;  // begin and end of those that are added; they do not overlap
-    int64_t added_bytes = 0;            // of which the sum knows
+    std::map<int64_t, int64_t> ranges;  // begin and end of the added ranges; they do not overlap
+    int64_t added_bytes = 0;            // bytes already in the sum
     Crc32OfParts sum;
   };
   struct State {
@@ -57,7 +59,7 @@ class RecordChecks {
     std::optional<Parts> parts;
   };
   using Range = std::pair<int64_t, int64_t>;  // begin and end
-  // Of [begin, end) what no other read has brought, in order; it is brought now.
+  // Returns the parts of [begin, end) that no other read has covered, in order, and marks them as covered.
   static std::vector<Range> take_new(Parts& parts, int64_t begin, int64_t end);
   void read_missing(const ZipReader& archive, size_t record);
 

@@ -22,7 +22,7 @@ bool is_dictionary(PickleValue value) {
   return value.is(PickleKind::kDict) || value.is_call_of("collections", "OrderedDict");
 }
 
-// What training programs call the state_dict in the dictionary that they save it in, with their own state beside it.
+// Keys under which training programs nest the state_dict, next to their own state.
 constexpr std::string_view kWrappers[] = {"state_dict", "model_state_dict", "model", "module"};
 constexpr int kMaxNesting = 16;
 
@@ -74,10 +74,11 @@ class StateDict final : public TensorFile {
   struct Entry {
     std::string name;
     TorchTensor tensor;
-    uint64_t at = 0;  // of its bytes among all
+    uint64_t at = 0;  // byte offset in the concatenation of all tensors
   };
 
-  // The dictionary of tensors in the one that was saved: under one of kWrappers, unless tensors lie in it directly.
+  // Returns the dictionary of tensors: the one under a key of kWrappers, unless the outer dictionary has tensors
+  // itself.
   PickleValue unwrapped(PickleValue root) const {
     std::optional<PickleValue> inner;
     std::string_view name;
@@ -113,7 +114,7 @@ class StateDict final : public TensorFile {
   }
 
   void add(PickleValue dictionary, const std::string& prefix, int depth) {
-    // One that is found twice, or in itself, would be unfolded without end.
+    // A dictionary that occurs twice, or contains itself, would be expanded without end.
     if (depth > kMaxNesting || !seen_.insert(dictionary.id()).second) return skip(prefix);
     for (const auto& [key, value] : dictionary.pairs()) {
       if (!key.is(PickleKind::kString)) {
@@ -143,12 +144,12 @@ class StateDict final : public TensorFile {
 
   TorchFile file_;
   OtherEntries others_;
-  uint64_t end_ = 0;  // of the bytes of all tensors
+  uint64_t end_ = 0;  // bytes of all tensors
   size_t skipped_ = 0;
-  std::string example_;          // of what was skipped
+  std::string example_;          // a skipped entry
   std::set<uint32_t> seen_;      // dictionaries
-  std::vector<Entry> entries_;   // by `at`
-  std::vector<size_t> by_name_;  // indices into entries_
+  std::vector<Entry> entries_;   // ordered by `at`
+  std::vector<size_t> by_name_;  // indices into entries_, ordered by name
 };
 
 }  // namespace

@@ -95,14 +95,15 @@ std::optional<TorchTensor> TorchFile::tensor(PickleValue value) const {
   std::vector<PickleValue> arguments = value.arguments();
   for (int depth = 0; depth < 3; ++depth) {
     if (callee.is_symbol("torch._tensor",
-                         "_rebuild_from_type_v2")) {  // attributes: function, type, its arguments, they
+                         "_rebuild_from_type_v2")) {  // a tensor with attributes: (function, type, its arguments,
+                                                      // attributes)
       if (arguments.size() < 4 || !arguments[2].is(PickleKind::kTuple)) {
         throw Error(ErrorCode::kCorruptData, cat(where, ": a tensor with attributes, but without arguments"));
       }
       callee = arguments[0];
       arguments = arguments[2].items();
     } else if (callee.is_symbol(kUtils, "_rebuild_parameter") ||
-               callee.is_symbol(kUtils, "_rebuild_parameter_with_state")) {  // holds a tensor
+               callee.is_symbol(kUtils, "_rebuild_parameter_with_state")) {  // wraps a tensor
       if (arguments.empty()) throw Error(ErrorCode::kCorruptData, cat(where, ": a parameter without a tensor"));
       const PickleValue held = arguments[0];
       if (!held.is(PickleKind::kCall)) return std::nullopt;
@@ -208,7 +209,7 @@ void TorchFile::peek(const TorchTensor& tensor, uint64_t first, std::span<std::b
   if (tensor.is_dense()) {
     return archive_.read(tensor.record, static_cast<int64_t>((tensor.offset + first) * item), out);
   }
-  // Where each element lies; of a row at a time what spans little is read at once.
+  // Computes the position of each element. A part of a row that spans at most kScratch bytes is read at once.
   const size_t axes = tensor.shape.size();
   const uint64_t width = tensor.shape[axes - 1], step = tensor.stride[axes - 1];
   constexpr uint64_t kScratch = uint64_t{1} << 20;

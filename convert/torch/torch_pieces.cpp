@@ -21,10 +21,10 @@ constexpr size_t kMaxOpenFiles = 64;
 
 }  // namespace
 
-// The files used last, and of all that were opened, which storages' CRCs have been compared.
+// The most recently used files, and the CRC checks of every file that was opened.
 struct TorchPieces::Cache {
   std::mutex mutex;
-  std::list<std::pair<uint32_t, std::shared_ptr<const TorchFile>>> opened;  // the newest first
+  std::list<std::pair<uint32_t, std::shared_ptr<const TorchFile>>> opened;  // most recent first
   std::map<uint32_t, std::shared_ptr<RecordChecks>> checks;
   bool one_pass = false;
 };

@@ -11,7 +11,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// "FloatStorage" and "float32", both of module torch.
+// "FloatStorage" and "float32", both in module torch.
 struct TorchType {
   std::string_view storage, dtype;
   SafetensorsDType type;

@@ -1,4 +1,4 @@
-// How a pickle of PyTorch says element types, sizes and the fields of its objects.
+// Parses and names the element types, sizes and object fields in PyTorch's pickles.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace ms::convert {
 
-// torch.bfloat16, torch.BFloat16Storage: nothing for another symbol.
+// Parse torch.bfloat16 and torch.BFloat16Storage; nullopt for any other symbol.
 std::optional<SafetensorsDType> parse_torch_dtype(PickleValue symbol);
 std::optional<SafetensorsDType> parse_torch_storage(PickleValue symbol);
 
-// "bfloat16" and "BFloat16Storage", of module torch; the latter is empty for a type that has none.
+// "bfloat16" and "BFloat16Storage", both in module torch; the storage name is empty for a type that has none.
 std::string_view torch_dtype_name(SafetensorsDType dtype);
 std::string_view torch_storage_name(SafetensorsDType dtype);
 
-// torch.Size((2, 3)), or the bare tuple; at most kMaxTorchAxes numbers that are not negative. Throws kCorruptData,
-// which `where` begins.
+// Parses torch.Size((2, 3)) or the bare tuple: at most kMaxTorchAxes non-negative numbers. Throws kCorruptData, with
+// `where` first in the message.
 inline constexpr size_t kMaxTorchAxes = 64;
 std::vector<uint64_t> parse_torch_size(PickleValue value, const std::string& where);
 
-// True for an instance of a class of this name, whatever module it is in: classes move.
+// Returns true for an instance of a class of this name in any module: PyTorch moves classes between modules.
 bool is_instance_of(PickleValue value, std::string_view class_name);
 
-// What BUILD gave an instance: __dict__, or (__dict__ or None, __slots__).
+// Returns the fields that BUILD sets on an instance: __dict__, or (__dict__ or None, __slots__).
 std::map<std::string_view, PickleValue> fields_of(PickleValue instance);
 
 }  // namespace ms::convert

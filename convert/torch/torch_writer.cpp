@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kUtils = "torch._utils";
 
-// Records that are small and known, before the storages and behind them.
+// Small records with fixed content, before and after the storages.
 constexpr std::string_view kByteorder = "little", kVersion = "3\n";
 constexpr size_t kPickleRecord = 0, kByteorderRecord = 1, kFirstStorage = 2;
 
@@ -23,7 +23,7 @@ void write_torch_dtype(PickleWriter& pickle, SafetensorsDType dtype) {
 
 void write_torch_tensor(PickleWriter& pickle, const TorchView& view) {
   const std::string_view type = torch_storage_name(view.dtype);
-  const bool untyped = type.empty();  // a storage of bytes, and the tensor says of what
+  const bool untyped = type.empty();  // the storage is untyped bytes; the tensor names its dtype
   std::vector<int64_t> stride(view.shape.size());
   int64_t step = 1;
   for (size_t axis = stride.size(); axis-- > 0; step *= std::max<int64_t>(1, view.shape[axis])) stride[axis] = step;
@@ -71,7 +71,7 @@ void TorchWriter::finish(const Output& output) {
   std::vector<uint32_t> crcs;
   for (size_t r = 0; r < layout_.records().size(); ++r) {
     const ZipLayout::Record& record = layout_.records()[r];
-    const size_t storage = r - kFirstStorage;  // of a record that is one
+    const size_t storage = r - kFirstStorage;  // index, if the record is a storage
     if (r >= kFirstStorage && storage < crcs_.size()) {
       crcs.push_back(crcs_[storage].value());
     } else {

@@ -6,10 +6,10 @@ namespace ms::convert {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Of records from this size on: what lies so is written past the page cache without a copy.
+// Alignment of records of kLargeBytes and more: page-aligned data is written past the page cache without a copy.
 constexpr int64_t kLargeAlignment = 4096, kLargeBytes = 64 << 10;
 constexpr int64_t kLocalBytes = 30, kExtraHead = 4, kEnd64Bytes = 56;
-constexpr uint16_t kVersion = 20, kVersion64 = 45;  // of the format, needed to read it
+constexpr uint16_t kVersion = 20, kVersion64 = 45;  // ZIP versions needed to extract
 constexpr uint16_t kFirstDay = 0x0021;              // 1980-01-01
 constexpr uint16_t kZip64Extra = 1, kPaddingExtra = 'F' | 'B' << 8;
 
@@ -25,7 +25,7 @@ void put_narrow(std::string& out, int64_t value) {
   put32(out, is_wide(value) ? UINT32_MAX : static_cast<uint64_t>(value));
 }
 
-// What a local header and an entry of the directory have in common, from the version on.
+// Writes the fields that a local header and a directory entry share, from the version on.
 void put_common(std::string& out, const ZipLayout::Record& record, bool wide, uint32_t crc32) {
   put16(out, wide ? kVersion64 : kVersion);
   put16(out, 0);  // flags
@@ -78,7 +78,7 @@ std::string ZipLayout::directory(std::span<const uint32_t> crc32s) const {
   std::string out;
   for (size_t i = 0; i < records_.size(); ++i) {
     const Record& record = records_[i];
-    std::string wide;  // what 32 bits do not hold: both sizes, place
+    std::string wide;  // what 32 bits cannot hold: both sizes, offset
     if (is_wide(record.bytes)) {
       put64(wide, record.bytes);
       put64(wide, record.bytes);
@@ -89,7 +89,7 @@ std::string ZipLayout::directory(std::span<const uint32_t> crc32s) const {
     put_common(out, record, !wide.empty(), crc32s[i]);
     put16(out, wide.empty() ? 0 : kExtraHead + wide.size());
     put16(out, 0);  // comment
-    put16(out, 0);  // part
+    put16(out, 0);  // disk number
     put16(out, 0);  // attributes
     put32(out, 0);
     put_narrow(out, record.header_at);
@@ -106,7 +106,7 @@ std::string ZipLayout::directory(std::span<const uint32_t> crc32s) const {
     put64(out, kEnd64Bytes - 12);
     put16(out, kVersion64);
     put16(out, kVersion64);
-    put32(out, 0);  // part, and that of the directory
+    put32(out, 0);  // number of this disk, and of the directory's disk
     put32(out, 0);
     put64(out, entries);
     put64(out, entries);
@@ -115,7 +115,7 @@ std::string ZipLayout::directory(std::span<const uint32_t> crc32s) const {
     out += "PK\6\7";
     put32(out, 0);
     put64(out, end_ + bytes);
-    put32(out, 1);  // parts
+    put32(out, 1);  // number of disks
   }
   out += "PK\5\6";
   put32(out, 0);

@@ -1,10 +1,9 @@
-// Where everything lies in an archive of torch.save whose records are known by name and size: the writer's side of
-// zip_reader.h.
+// Lays out a torch.save archive whose records are known by name and size: the writer's side of zip_reader.h.
 //
-// Records are stored as they are, each behind a local header with its real size and CRC, and begin at multiples of 64,
-// large ones of 4096, by the extra field that PyTorch pads with; ZIP64 fields appear only where 32 bits do not do.
-// Nothing depends on the data but the CRCs, so records can be written by position, in any order. Sources:
-// APPNOTE.TXT 6.3 (4.3, 4.5.3), PyTorch's caffe2/serialize/inline_container.cc (padding).
+// Records are stored uncompressed. Each follows a local header with its actual size and CRC. Records start at multiples
+// of 64 bytes, large ones at multiples of 4096, padded with the extra field that PyTorch uses; ZIP64 fields are written
+// only where 32 bits are too few. Only the CRCs depend on the data, so records can be written by position, in any
+// order. Sources: APPNOTE.TXT 6.3 (4.3, 4.5.3), PyTorch's caffe2/serialize/inline_container.cc (padding).
 #pragma once
 
 #include <cstdint>
@@ -18,12 +17,12 @@ class ZipLayout {
  public:
   struct Record {
     std::string name;
-    int64_t header_at = 0;  // of the archive; the header ends where the data begins
-    int64_t at = 0;         // of its data
+    int64_t header_at = 0;  // offset in the archive; the header ends where the data begins
+    int64_t at = 0;         // offset of the data
     int64_t bytes = 0;
   };
 
-  // Behind those that there are.
+  // Appends a record.
   void add(std::string name, int64_t bytes);
 
   const std::vector<Record>& records() const { return records_; }
@@ -31,7 +30,7 @@ class ZipLayout {
   int64_t archive_bytes() const;
 
   std::string header(size_t record, uint32_t crc32) const;
-  // The directory and the end record. crc32s: of the records.
+  // Returns the central directory and the end record. crc32s: one per record.
   std::string directory(std::span<const uint32_t> crc32s) const;
 
  private:

@@ -21,7 +21,7 @@ constexpr int64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kCentral
 constexpr uint16_t kEncrypted = 1, kZip64Extra = 1;
 constexpr uint64_t kMaxEntries = 10'000'000;
 
-// Little-endian numbers, of which the caller knows that they are there.
+// Reads a little-endian number; the caller guarantees that the bytes exist.
 uint64_t number(std::string_view bytes, size_t at, size_t size) {
   uint64_t value = 0;
   for (size_t i = 0; i < size; ++i) value |= uint64_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
@@ -66,7 +66,7 @@ ZipReader::Directory ZipReader::find_directory() const {
       throw Error(ErrorCode::kUnsupported, cat(range_.where, ": an archive in several parts"));
     }
     Directory directory{static_cast<int64_t>(u32(end, 16)), static_cast<int64_t>(u32(end, 12)), u16(end, 10)};
-    int64_t limit = size - tail_bytes + at;  // where the directory ends at the latest
+    int64_t limit = size - tail_bytes + at;  // the directory ends here or earlier
     const bool is_large =
         directory.at == UINT32_MAX || directory.bytes == UINT32_MAX || directory.entries == UINT16_MAX;
     if (limit >= kLocatorBytes) {
@@ -124,7 +124,7 @@ void ZipReader::read_directory(const Directory& directory) {
       if (size > extra.size() - 4) throw corrupt(at, "an extra field is cut off");
       if (u16(extra, 0) == kZip64Extra) {
         std::string_view wide = extra.substr(4, size);
-        for (uint64_t* value : {&bytes, &packed, &local}) {  // those that did not fit, in this order
+        for (uint64_t* value : {&bytes, &packed, &local}) {  // those that did not fit in 32 bits, in this order
           if (*value != UINT32_MAX) continue;
           if (wide.size() < 8) throw corrupt(at, "its ZIP64 sizes are missing");
           *value = u64(wide, 0);
@@ -137,7 +137,8 @@ void ZipReader::read_directory(const Directory& directory) {
     if (local > static_cast<uint64_t>(directory.at) || bytes > static_cast<uint64_t>(directory.at)) {
       throw corrupt(at, "it lies outside the file");
     }
-    entry.at = static_cast<int64_t>(local);  // of the local header; find_data() goes on to the data
+    entry.at = static_cast<int64_t>(local);  // offset of the local header; find_data() replaces it with that of the
+                                             // data
     entry.bytes = static_cast<int64_t>(bytes);
     const std::string_view name = entry.name;
     if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos || name == ".." ||
@@ -155,7 +156,7 @@ void ZipReader::read_directory(const Directory& directory) {
   }
 }
 
-// From local headers on to the data; the last one ends before `end`.
+// Moves entry offsets from local headers to the data; the last entry ends before `end`.
 void ZipReader::find_data(int64_t end) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
