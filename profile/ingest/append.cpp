@@ -37,7 +37,7 @@ void append_trace(RankTrace& trace, const RankTrace& more) {
     trace.details.push_back(details);
   }
 
-  uint32_t correlation_base = 0;  // the second file's correlations are its own
+  uint32_t correlation_base = 0;  // each file numbers its correlations independently
   for (const uint32_t c : trace.events.correlation) correlation_base = std::max(correlation_base, c);
   Events& events = trace.events;
   const auto first = static_cast<uint32_t>(events.size());

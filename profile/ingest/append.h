@@ -5,7 +5,8 @@
 
 namespace ms::profile {
 
-// Adds everything of `more` to `trace`, its names, lanes and rows renumbered, and calls finish_trace.
+// Appends all events and tables of `more` to `trace`, renumbers its names, lanes and table rows, and calls
+// finish_trace.
 void append_trace(RankTrace& trace, const RankTrace& more);
 
 }  // namespace ms::profile

@@ -37,13 +37,13 @@ void raise(std::optional<double>& peak, const std::string& text) {
   if (value && (!peak || *value > *peak)) peak = value;
 }
 
-// The cell of an optional column.
+// The cell of an optional column; empty if the column is missing.
 const std::string& cell(const std::vector<std::string>& row, int column) {
   static const std::string nothing;
   return column < 0 ? nothing : row[static_cast<size_t>(column)];
 }
 
-// The file itself or packed.
+// Path of the file, plain or compressed.
 std::string file_in(const std::string& folder, const std::string& name) {
   for (const char* packing : {"", ".gz", ".zst"}) {
     const std::string path = (fs::path(folder) / (name + packing)).string();
@@ -77,7 +77,7 @@ class Folder {
     if (!traced) finish_trace(trace_);
   }
 
-  // A kernel table that was copied out of its folder.
+  // A kernel table that was copied out of its profile folder.
   void read_kernel_table(ByteStream& stream) {
     trace_.ascend = std::make_unique<AscendTables>();
     CsvTable csv(stream, folder_, stats_);
@@ -146,7 +146,7 @@ class Folder {
     return true;
   }
 
-  // add_events: no trace holds them, so the kernels become the device events.
+  // add_events: there is no trace file, so the rows become the device events.
   void read_kernels(CsvTable& csv, bool add_events) {
     const int name = csv.need({"Name", "Op Name"}), start = csv.need({"Start Time(us)", "Task Start Time(us)"}),
               duration = csv.need({"Duration(us)", "Task Duration(us)"});
@@ -281,7 +281,7 @@ class Folder {
     }
   }
 
-  // profiler_info_3.json: rank 3.
+  // profiler_info_3.json belongs to rank 3.
   void read_rank() {
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(folder_, error)) {

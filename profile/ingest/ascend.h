@@ -1,5 +1,5 @@
-// Reads an Ascend profile: a folder of torch_npu, MindSpore or msprof with its text files, or its database (traces.md
-// 5).
+// Reads an Ascend profile into a RankTrace: a folder written by torch_npu, MindSpore or msprof, with its text files or
+// its database.
 #pragma once
 
 #include <string>
@@ -11,20 +11,21 @@
 
 namespace ms::profile {
 
-// The folder of results within a profile folder (ASCEND_PROFILER_OUTPUT, mindstudio_profiler_output); empty if it has
+// The folder of results within a profile folder (ASCEND_PROFILER_OUTPUT, mindstudio_profiler_output); empty if there is
 // none.
 std::string ascend_output_folder(const std::string& folder);
 
-// Reads what is there, in this order of trust: trace_view.json, the database, kernel_details.csv; and the tables beside
-// them. finish_trace is called. Throws kCorruptData if a needed column is missing (it is named) or nothing can be read.
+// Reads events from the first of these that exists: trace_view.json, the database, kernel_details.csv; then the tables
+// in the same folder. Calls finish_trace. Throws kCorruptData if a required column is missing (the text names it) or
+// nothing can be read.
 void read_ascend_folder(const std::string& folder, int threads, RankTrace& trace, FileInfo& file, ImportStats& stats);
 
-// A kernel_details.csv without its folder: the kernels are the device events. finish_trace is called. Throws
-// kCorruptData if a needed column is missing.
+// Reads a kernel_details.csv outside its folder: its kernels become the device events. Calls finish_trace. Throws
+// kCorruptData if a required column is missing.
 void read_ascend_kernels(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file,
                          ImportStats& stats);
 
-// A database (ascend_pytorch_profiler*.db), given as its bytes.
+// Reads a database (ascend_pytorch_profiler*.db) from its bytes.
 void read_ascend_database(std::string bytes, const std::string& path, RankTrace& trace, FileInfo& file,
                           ImportStats& stats);
 

@@ -27,8 +27,8 @@ class Reader {
     sqlite3* opened = nullptr;
     if (sqlite3_open_v2(":memory:", &opened, SQLITE_OPEN_READWRITE, nullptr) != SQLITE_OK) throw std::bad_alloc();
     database_.reset(opened);
-    // A database with a write-ahead log (header bytes 18 and 19) cannot be opened in memory; the log is not here
-    // anyway.
+    // SQLite cannot open a database with a write-ahead log (header bytes 18 and 19) in memory; the log is not available
+    // here anyway.
     constexpr size_t kVersions = 18;
     if (bytes_.size() > kVersions + 1) bytes_[kVersions] = bytes_[kVersions + 1] = 1;
     const auto size = static_cast<sqlite3_int64>(bytes_.size());
@@ -139,10 +139,10 @@ class Reader {
       const bool has_name = sqlite3_column_type(row, 5) != SQLITE_NULL;
       if (has_name) {
         const NameId core = name(sqlite3_column_int64(row, 6));
-        // level0 lists computation without the core that did it.
+        // level0 does not record the core type of computing tasks.
         const bool unknown = trace_.names[core].empty() || trace_.names[core] == "N/A";
         type = unknown ? trace_.names.intern(cat(trace_.names[type], kListedComputation)) : core;
-      } else if (named) {  // what is listed as no computation does the work of collectives
+      } else if (named) {  // a task that is not listed as computation belongs to a collective
         type = trace_.names.intern(cat(trace_.names[type], " (no computation)"));
       }
       add(sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),

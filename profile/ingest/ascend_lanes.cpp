@@ -48,7 +48,7 @@ bool assign_ascend_lanes(RankTrace& trace) {
   bool hardware = false, any = false;
   for (const Lane& lane : trace.lanes) {
     LaneRole role = role_of(trace.names[lane.process_name], trace.names[lane.name]);
-    // The overlap analysis writes one kind of event on each thread, so the thread may do without its name.
+    // The overlap analysis writes one kind of event per thread, so the role is known without the thread's name.
     roles.push_back(role);
     hardware = hardware || role == LaneRole::kHardware;
     any = any || role != LaneRole::kOther;
@@ -59,7 +59,7 @@ bool assign_ascend_lanes(RankTrace& trace) {
     Lane& lane = trace.lanes[i];
     lane.device = true;
     lane.process = 0;
-    // Streams keep their numbers; what is no stream gets numbers beyond them.
+    // Streams keep their numbers; lanes that are not streams get numbers above them.
     constexpr int64_t kCollectives = 10'000, kPlanes = 20'000, kOverlap = 30'000;
     lane.id += roles[i] == LaneRole::kHardware     ? 0
                : roles[i] == LaneRole::kCollective ? kCollectives
@@ -86,7 +86,7 @@ bool assign_ascend_lanes(RankTrace& trace) {
         if (events.correlation[i] != 0) category = launch;
         break;
       case LaneRole::kHardware: {
-        const std::string type = trace.names[trace.categories[category].name];  // the task's type (chrome_json.cpp)
+        const std::string type = trace.names[trace.categories[category].name];  // set by event_columns.cpp
         ++tables->task_types[type];
         category = trace.category(type, is_computing(type) ? Side::kDevice : Side::kDeviceNoWork);
         break;

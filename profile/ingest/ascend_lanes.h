@@ -1,6 +1,5 @@
-// Gives the events of an Ascend trace_view their meaning (traces.md 5.2, 5.3): which lanes are the device's, the
-// collectives', the vendor's own overlap analysis, is told by the names of processes and threads, which may stand
-// anywhere in the file.
+// Classifies the events of an Ascend trace_view: the names of processes and threads decide which lanes belong to the
+// device, to collectives, and to the vendor's own overlap analysis. These names may appear anywhere in the file.
 #pragma once
 
 #include <string_view>
@@ -9,10 +8,10 @@
 
 namespace ms::profile {
 
-// Ends the type of a task that computes though its type alone does not say so: the database lists it as computation.
+// Suffix of a task type that counts as computation only because the database lists the task as computation.
 inline constexpr std::string_view kListedComputation = " (computation)";
 
-// False, and nothing done, for a trace without Ascend's processes. Call before finish_trace.
+// Returns false and changes nothing if the trace has no Ascend processes. Call before finish_trace.
 bool assign_ascend_lanes(RankTrace& trace);
 
 }  // namespace ms::profile

@@ -26,10 +26,10 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-constexpr size_t kPackedBytes = size_t{64} << 10;  // of compressed input at a time
+constexpr size_t kPackedBytes = size_t{64} << 10;  // compressed input per read
 constexpr int kMaxWrappings = 4;                   // gzip in zstd in gzip ...
 
-// An open file, shared by those who read parts of it.
+// An open file, shared by all readers of its parts.
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -76,7 +76,7 @@ class PlainFile final : public ByteStream {
   int64_t offset_;
 };
 
-// What both packings share: input by blocks, where it stands, and what is said at the end.
+// Common part of both decompressors: input in blocks, positions, and reporting at the end of the stream.
 class Packed : public ByteStream {
  protected:
   Packed(std::unique_ptr<ByteStream> inner, const std::string& path, ImportStats& stats)
@@ -119,7 +119,7 @@ class Gzip final : public Packed {
 
  private:
   void start_member() {
-    // After isal_inflate_reset the input pointers are kept.
+    // isal_inflate_reset keeps the input pointers.
     if (first_member_) {
       isal_inflate_init(state_.get());
       first_member_ = false;
@@ -210,10 +210,10 @@ class Zstd final : public Packed {
 
   std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context_;
   ZSTD_inBuffer in_{nullptr, 0, 0};
-  bool inside_ = true;  // a frame that has begun and not ended; the file begins with one
+  bool inside_ = true;  // a frame has begun and not ended; the file begins with one
 };
 
-// Reads the inner stream in a thread, two blocks ahead.
+// Reads the inner stream in a thread, up to two blocks ahead.
 class ReadAhead final : public ByteStream {
  public:
   explicit ReadAhead(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
@@ -246,7 +246,7 @@ class ReadAhead final : public ByteStream {
   }
 
  private:
-  static constexpr size_t kBlockBytes = size_t{256} << 10;  // all of them stay in the second-level cache
+  static constexpr size_t kBlockBytes = size_t{256} << 10;  // so that all blocks fit the second-level cache
   struct Block {
     char* begin() { return bytes.data() + kBefore; }
     std::vector<char> bytes = std::vector<char>(kBefore + kBlockBytes + kBehind);
@@ -255,7 +255,7 @@ class ReadAhead final : public ByteStream {
     std::optional<Error> error;
   };
 
-  // Full; size 0: the stream's end.
+  // Waits until the block is full; size 0 means the end of the stream.
   Block& wait_for(size_t index) {
     Block& block = blocks_[index];
     std::unique_lock lock(mutex_);
@@ -263,7 +263,7 @@ class ReadAhead final : public ByteStream {
     if (block.error) throw *block.error;
     return block;
   }
-  // The block at next_, to be filled again.
+  // Returns the block at next_ to the thread, to be filled again.
   void give_back() {
     {
       const std::lock_guard lock(mutex_);
@@ -307,8 +307,8 @@ class ReadAhead final : public ByteStream {
 
   std::unique_ptr<ByteStream> inner_;
   std::array<Block, 3> blocks_;
-  size_t next_ = 0, at_ = 0;  // the reader's: the block at hand, and the first of its bytes that was not read
-  bool lent_ = false;         // its bytes from there on
+  size_t next_ = 0, at_ = 0;  // of the reader: the current block, and its first unread byte
+  bool lent_ = false;         // the bytes from at_ on are lent out
   bool stop_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

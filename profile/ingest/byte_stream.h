@@ -1,5 +1,6 @@
-// The bytes of a file, decompressed on the way: gzip (several members), zstd (several frames), or neither, told apart
-// by the first bytes, again and again until it is neither. Bounded memory whatever the file says about its size.
+// Byte streams for the trace readers: files, pipes and devices, decompressed while they are read. gzip (several
+// members), zstd (several frames) and plain data are told apart by their first bytes, also when nested. Memory is
+// bounded whatever sizes the file claims.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +18,32 @@ namespace ms::profile {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Up to `size` bytes into `out`, at least one unless the stream has ended: 0 then, and from then on.
+  // Reads up to `size` bytes into `out`, at least one before the end of the stream; at the end it returns 0, also on
+  // every later call.
   virtual size_t read(char* out, size_t size) = 0;
 
-  // Streams that hold bytes in memory lend them where they lie, so that nobody copies them.
+  // Streams that already hold their bytes in memory lend them in place, which saves a copy.
   virtual bool lends() const { return false; }
-  // The next bytes, at least one unless the stream has ended. kBehind bytes after them can be read, and from the second
-  // loan on kBefore bytes in front of them be overwritten. Good until the next call of read, or of lend that gives
-  // more.
+  // The next bytes, at least one before the end of the stream. kBehind bytes after them are readable; from the second
+  // loan on, kBefore bytes before them may be overwritten. Valid until the next call of read, or of lend that returns
+  // bytes.
   virtual std::span<char> lend() { return {}; }
   static constexpr size_t kBefore = size_t{16} << 10, kBehind = 64;
 
-  // Bytes altogether; -1 where only the end tells: pipes, packed bytes.
+  // Total number of bytes; -1 if it is unknown before the end: pipes, compressed data.
   virtual int64_t size() const { return -1; }
-  // The same bytes from byte `offset` on, for a reader of its own, also in another thread. Null where size() is -1.
+  // A new stream of the same bytes from byte `offset` on, which another thread may read. Null if size() is -1.
   virtual std::unique_ptr<ByteStream> from(int64_t offset) const {
     static_cast<void>(offset);
     return nullptr;
   }
 };
 
-// Gives back what was looked at first.
+// A stream whose first bytes can be looked at before they are read.
 class PeekedStream final : public ByteStream {
  public:
   PeekedStream(std::unique_ptr<ByteStream> inner, size_t size);
-  // Of `size` bytes; fewer if there are no more.
+  // The first `size` bytes; fewer if the stream is shorter.
   std::string_view first() const { return {bytes_.data() + kBefore, size_}; }
   size_t read(char* out, size_t size) override;
   bool lends() const override { return inner_->lends(); }
@@ -51,15 +53,15 @@ class PeekedStream final : public ByteStream {
 
  private:
   std::unique_ptr<ByteStream> inner_;
-  std::vector<char> bytes_;  // the first, with room around them
+  std::vector<char> bytes_;  // the first bytes, with kBefore and kBehind bytes around them
   size_t size_ = 0, at_ = 0;
 };
 
-// A file, pipe or device, read from where it stands, and unpacked.
+// Opens a file, pipe or device for reading from its current position, decompressed.
 //
-// What is wrong with the packing ends the stream and is counted in `stats` (truncated, crc; bytes behind the last
-// member: trailing_bytes). stats is used by the thread that reads, and must live as long as the stream.
-// read_ahead: decompresses in a thread of its own. Throws kNotFound, kIo.
+// Errors of compressed data end the stream and are counted in `stats` (truncated, crc; bytes after the last member:
+// trailing_bytes). The reading thread writes stats, which must outlive the stream.
+// read_ahead: decompress in a separate thread. Throws kNotFound, kIo.
 std::unique_ptr<ByteStream> open_bytes(const std::string& path, ImportStats& stats, bool read_ahead);
 
 }  // namespace ms::profile

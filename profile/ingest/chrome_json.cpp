@@ -26,11 +26,12 @@ using detail::Kind;
 using detail::Scan;
 using detail::Value;
 
-// Small enough that nobody waits long for the last piece; but each has names and arrows of its own to be merged.
+// Small, so that threads finish at about the same time; not smaller, because the names and flows of each piece must be
+// merged.
 constexpr int64_t kMinPieceBytes = int64_t{1} << 20;
 constexpr int64_t kPiecesPerThread = 4;
 
-// The document around the array of events.
+// Reads the JSON document around the array of events.
 class Reader {
  public:
   Reader(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats,
@@ -68,7 +69,7 @@ class Reader {
   RankTrace& trace_;
   FileInfo& file_;
   const ChromeJsonOptions& options_;
-  OwnTimes own_times_;  // of JSON that was made of a native file
+  OwnTimes own_times_;  // of JSON exported from a native trace
   bool found_array_ = false, ended_early_ = false;
 };
 
@@ -89,7 +90,7 @@ bool Reader::read_array(bool may_end) {
   return closed;
 }
 
-// What the native file held besides, of which this JSON was made.
+// Restores what the native trace held beside its events, if this JSON was exported from one.
 void Reader::read_own(const Value& value) {
   try {
     own_times_ = read_own_info(core::parse_json(value.text(), "msuite"), trace_);
@@ -99,7 +100,7 @@ void Reader::read_own(const Value& value) {
   }
 }
 
-// Back to the times of the recorder's clock.
+// Shifts times back to the recorder's clock.
 void Reader::restore_own_times() {
   if (!shift_times(trace_, own_times_.origin)) {
     trace_.clocks.clear();
@@ -108,12 +109,12 @@ void Reader::restore_own_times() {
   }
   trace_.base_unix_ns = own_times_.base_unix;
   trace_.has_base = true;
-  trace_.backend.clear();  // what distributedInfo calls it
+  trace_.backend.clear();  // set from distributedInfo, which native traces do not have
 }
 
 void Reader::read_metadata(std::string_view key, const Value& value) {
   if (key == "baseTimeNanoseconds") {
-    constexpr int64_t kMaxNs = int64_t{1} << 61;  // below it sums of times do not overflow
+    constexpr int64_t kMaxNs = int64_t{1} << 61;  // sums of times below this cannot overflow
     if (const auto ns = detail::whole_number(value.text()); ns && *ns > -kMaxNs && *ns < kMaxNs) {
       trace_.base_unix_ns = *ns;
       trace_.has_base = true;
@@ -149,7 +150,7 @@ void Reader::read_metadata(std::string_view key, const Value& value) {
   }
 }
 
-// Skips a value that may be longer than the window. False at the end of the stream, or at damage.
+// Skips a value that may be longer than the window. Returns false at the end of the stream or at damage.
 bool Reader::skip_long_value() {
   int64_t depth = 0;
   bool in_string = false, escaped = false;

@@ -1,4 +1,4 @@
-// Reads Chrome trace events: PyTorch's Kineto, Ascend's trace_view, and anything else of that form (traces.md 3, 4).
+// Reads Chrome trace events: PyTorch's Kineto, Ascend's trace_view, and any other trace in this format.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@
 namespace ms::profile {
 
 struct ChromeJsonOptions {
-  int threads = 1;          // that read one file at once, if its bytes can be had from anywhere (ByteStream::from)
-  int64_t piece_bytes = 0;  // of the text, that one of them reads at a time; 0: what suits the file
-  const ArgumentVisitor* arguments = nullptr;  // called for each slice; threads is 1 then
-  std::string* device_properties = nullptr;    // set to Kineto's array of that name, JSON text
+  int threads = 1;          // that read one file, if it can be read from any offset (ByteStream::from)
+  int64_t piece_bytes = 0;  // bytes of text per piece that a thread reads; 0: chosen from the file's size
+  const ArgumentVisitor* arguments = nullptr;  // called for each slice; threads must be 1
+  std::string* device_properties = nullptr;    // receives Kineto's deviceProperties array as JSON text
 };
 
-// Reads the whole stream into `trace` (empty before; finish_trace is called).
+// Reads the whole stream into `trace`, which must be empty, and calls finish_trace.
 //
-// Bad events are left out and counted in stats with file, byte and text; a stream that ends early gives what came
-// before. Memory follows the events, not the bytes. The same comes out whatever the options. False, and nothing read,
-// for a JSON document without "traceEvents". Throws kCorruptData if it is not JSON, or damaged before its events, or
-// "traceEvents" is no array. path is for messages.
+// Malformed events are skipped and counted in stats with file, byte and text; a stream that ends early gives the events
+// before its end. Memory is proportional to the events, not to the bytes. The result does not depend on the options.
+// Returns false, with nothing read, for a JSON document without "traceEvents". Throws kCorruptData if the stream is not
+// JSON, is damaged before its events, or "traceEvents" is not an array. path appears in messages.
 bool read_chrome_json(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats,
                       const ChromeJsonOptions& options = {});
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 16;
 constexpr size_t kMaxCells = 4096;
-constexpr size_t kMaxCellBytes = size_t{1} << 20;  // call stacks are long; longer is a quote that never closes
+constexpr size_t kMaxCellBytes = size_t{1} << 20;  // for call stacks; a longer cell is an unclosed quote
 
 std::string trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r");

@@ -1,4 +1,4 @@
-// Reads CSV tables (RFC 4180, with the surprises of traces.md 5.5) by the names of their columns.
+// Reads CSV tables (RFC 4180; also with a BOM, blanks around cells and empty lines) and finds columns by name.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@ namespace ms::profile {
 
 class CsvTable {
  public:
-  // Reads the header. path is for messages; both stats and stream must outlive the table.
+  // Reads the header. path appears in messages; stats and stream must outlive the table.
   CsvTable(ByteStream& stream, std::string path, ImportStats& stats);
 
-  // Position of the first of these columns that exists, -1 if none does.
+  // Index of the first of these columns that exists, or -1.
   int find(std::initializer_list<std::string_view> names) const;
-  // The same, but a missing column is kCorruptData and named.
+  // Like find, but throws kCorruptData, naming the column, if none exists.
   int need(std::initializer_list<std::string_view> names) const;
   const std::vector<std::string>& header() const { return header_; }
 
-  // The next row, cells without surrounding blanks and tabs; rows of another length are counted (short_row) and
-  // skipped. False at the end.
+  // Reads the next row; blanks and tabs around cells are removed. Rows of another length than the header are skipped
+  // and counted (short_row). Returns false at the end.
   bool next(std::vector<std::string>& row);
 
  private:

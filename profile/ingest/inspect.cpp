@@ -11,15 +11,15 @@ namespace {
 
 using core::cat;
 
-// Middle half of the starts, and ten times its length on both sides. Events beyond have a wrong time if they are few;
-// many are a part of the job, as warm-up before a loop of short steps.
+// The middle half of the start times, extended by ten times its length on both sides. A few events outside have wrong
+// times; many are part of the job, such as a warm-up before a loop of short steps.
 struct Bounds {
   int64_t low = INT64_MIN, high = INT64_MAX;
   bool known = false;
 };
 
-// Of few events there is no middle half. But no profiler records for a day and then a thousandth of that: an end that
-// far from the rest, as a kernel at ts 0 of a trace in unix time, has a wrong time.
+// With few events there is no middle half. But no profiler records for a day and then for a thousandth of that: an end
+// that far from the rest, such as a kernel at ts 0 of a trace in unix time, has a wrong time.
 Bounds bounds_of_few(const Column<int64_t>& ts) {
   constexpr int64_t kDay = int64_t{86'400} * 1'000'000'000, kTimes = 1000;
   Bounds bounds;
@@ -35,8 +35,8 @@ Bounds bounds_of_few(const Column<int64_t>& ts) {
 }
 
 Bounds bounds_of(const RankTrace& trace) {
-  constexpr size_t kFewEvents = 8;   // too few to call one of them far away
-  constexpr size_t kOneIn = 10'000;  // of the events, or as many as kFewEvents
+  constexpr size_t kFewEvents = 8;   // too few to call one of them an outlier
+  constexpr size_t kOneIn = 10'000;  // of the events, or kFewEvents if that is more
   constexpr int64_t kFar = 10;
   const Column<int64_t>& ts = trace.events.ts;
   if (ts.size() < kFewEvents) return bounds_of_few(ts);
@@ -87,18 +87,18 @@ class Inspector {
 
   void look_at_nesting(size_t i) {
     const Side side = trace_.side(i);
-    if (side == Side::kDeviceNoWork || side == Side::kDeviceSync) return;  // they lie across the work by design
+    if (side == Side::kDeviceNoWork || side == Side::kDeviceSync) return;  // they overlap device work by design
     const Events& events = trace_.events;
-    if (trace_.comms[events.comm[i]].async) return;  // as long as they are under way, and several may be
+    if (trace_.comms[events.comm[i]].async) return;  // lasts as long as it is in flight, and several may be
     const int64_t ts = events.ts[i], end = events.end(i);
     std::vector<int64_t>& open = open_[events.lane[i]];
     while (!open.empty() && open.back() <= ts) open.pop_back();
     if (!open.empty() && open.back() < end) {
       if (overlapping_++ == 0) first_overlapping_ = i;
-      constexpr int64_t kImpossible = 1'000'000;  // two kernels of one stream, for a millisecond
+      constexpr int64_t kImpossible = 1'000'000;  // overlap of two kernels on one stream: 1 ms
       if (is_device_work(side) && open.back() - ts > kImpossible) note("suspicious_dur", i);
     }
-    // A sibling that ends later: what follows is looked at against the later end.
+    // This slice ends after its predecessor: compare the following ones with the later end.
     if (open.empty() || end <= open.back()) {
       open.push_back(end);
     } else {
@@ -110,7 +110,7 @@ class Inspector {
   const std::string& path_;
   ImportStats& stats_;
   Bounds bounds_;
-  std::vector<std::vector<int64_t>> open_;  // ends of the open slices, by lane
+  std::vector<std::vector<int64_t>> open_;  // end times of open slices, by lane
   int64_t overlapping_ = 0;
   size_t first_overlapping_ = 0;
 };

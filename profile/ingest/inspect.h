@@ -1,5 +1,5 @@
-// Looks at a trace that has been read for what cannot be true, so that nobody takes its numbers for granted
-// (traces.md 15): events far from all others, impossible durations, overlapping slices, launches without partners.
+// Checks a trace after reading for impossible data, so that its numbers are not trusted blindly: events far from all
+// others, impossible durations, overlapping slices, launches without partners.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ms::profile {
 
-// Nothing is changed; what is found is counted in stats. path is for messages. O(events).
+// Does not change the trace; findings are counted in stats. path appears in messages. O(events).
 void inspect_trace(const RankTrace& trace, const std::string& path, ImportStats& stats);
 
 }  // namespace ms::profile

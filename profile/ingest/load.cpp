@@ -33,14 +33,14 @@ using core::ErrorCode;
 struct Input {
   std::string path;
   bool named = false;   // by the user, not found in a folder
-  bool ascend = false;  // a profile folder of Ascend's
+  bool ascend = false;  // an Ascend profile folder
 };
 
 struct Loaded {
   std::unique_ptr<RankTrace> trace = std::make_unique<RankTrace>();
   FileInfo file;
   ImportStats stats;
-  bool skipped = false;  // a JSON document that is no trace
+  bool skipped = false;  // a JSON document that is not a trace
   std::optional<Error> error;
 };
 
@@ -52,7 +52,8 @@ Format format_of(const std::string& path) {
   return sniff(PeekedStream(open_bytes(path, ignored, false), kLookBytes).first());
 }
 
-// Traces lie flat in their folder, or in one a node or a window: whoever names a home or a root meant another folder.
+// Traces lie directly in their folder, or in one folder per node or window. A deeper search means that the user named a
+// home or root folder by mistake.
 constexpr int kMaxFolderDepth = 4;
 constexpr size_t kMaxFolderFiles = 100'000;
 
@@ -103,15 +104,15 @@ void find_traces(const std::string& folder, const RankOfPath& rank_of, std::vect
       native = true;
       ++found;
     } else if (is_json_name(path)) {
-      texts.push_back(path);  // also empty and damaged ones: that a rank is lost must be said
+      texts.push_back(path);  // also empty and damaged files: the loss of a rank must be reported
     } else if (is_perfetto_name(path)) {
       perfettos.push_back(path);
     } else {
       stats.add("skipped_files", path);
     }
   }
-  // What mstrain converted for other tools (rank_00000.json) lies beside the native file of the rank, and what lies
-  // around Ascend's profiles is about them.
+  // JSON that mstrain exported for other tools (rank_00000.json) lies beside the rank's native file, and JSON files
+  // near Ascend profiles describe them; neither is a further trace.
   for (const std::vector<std::string>* form : {&texts, &perfettos}) {
     std::set<int> of_form;
     for (const std::string& path : *form) {
@@ -144,7 +145,7 @@ std::string all_of(ByteStream& stream) {
 
 void read_file(const Input& input, int threads, Loaded& out) {
   const std::string& path = input.path;
-  ImportStats packing;  // of the decompressing thread
+  ImportStats packing;  // written by the decompressing thread
   std::error_code error;
   out.file.path = path;
   if (input.ascend) {
@@ -217,7 +218,7 @@ void read_all(const std::vector<Input>& inputs, std::vector<Loaded>& loaded, int
   for (std::thread& thread : pool) thread.join();
 }
 
-// "2024-05-01 13:04:05 UTC", or, of a clock that says no date, seconds.
+// "2024-05-01 13:04:05 UTC", or seconds if the clock is not unix time.
 std::string time_text(const RankTrace& trace, int64_t ts) {
   constexpr int64_t kNsPerSecond = 1'000'000'000, kYear2000 = 946'684'800;
   const auto seconds = static_cast<std::time_t>((trace.base_unix_ns + ts) / kNsPerSecond);
@@ -230,7 +231,7 @@ std::string time_text(const RankTrace& trace, int64_t ts) {
   return text;
 }
 
-// Windows of one run follow each other within minutes; what is further apart is probably of two runs.
+// Windows of one run follow each other within minutes; a longer gap probably means two runs.
 void look_for_gap(const RankTrace& have, const std::string& path, const RankTrace& more, const std::string& more_path,
                   ImportStats& stats) {
   constexpr int64_t kFarNs = int64_t{3600} * 1'000'000'000;
@@ -244,7 +245,7 @@ void look_for_gap(const RankTrace& have, const std::string& path, const RankTrac
 
 constexpr int kListedRanks = 10;
 
-// "0, 1, 4", or "0, 1, .. and 90 more" where there are more than `ranks` lists.
+// "0, 1, 4", or "0, 1, .. and 90 more" if there are more than `ranks` holds.
 std::string list_ranks(const std::vector<int>& ranks, int64_t count) {
   std::string text;
   for (const int rank : ranks) text += cat(text.empty() ? "" : ", ", rank);
@@ -270,7 +271,7 @@ void check_world(const Store& store, const LoadOptions& options, ImportStats& st
   }
   const int64_t missing = world_size - static_cast<int64_t>(present.size());
   if (world_size > 0 && missing > 0) {
-    std::vector<int> absent;  // world_size may be a lie: no list is that long
+    std::vector<int> absent;  // bounded, because world_size is untrusted
     for (int rank = 0; static_cast<int64_t>(absent.size()) < std::min<int64_t>(missing, kListedRanks); ++rank) {
       if (present.count(rank) == 0) absent.push_back(rank);
     }
@@ -351,7 +352,7 @@ Store load(const std::vector<std::string>& paths, const LoadOptions& options) {
     }
     look_for_gap(*have, path, trace, one.file.path, store.stats);
     append_trace(*have, trace);
-    path = one.file.path;  // the last of the rank, for messages
+    path = one.file.path;  // the rank's last file, for messages
   }
   std::set<int> present;
   for (auto& [rank, entry] : by_rank) {

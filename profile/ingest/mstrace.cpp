@@ -33,10 +33,10 @@ struct Chunk {
   uint32_t raw_bytes = 0, num_events = 0;
   uint64_t sequence = 0, first_event = 0;
   std::string_view stored;
-  size_t size_bytes = 0;  // with its prefix
+  size_t size_bytes = 0;  // including its prefix
 };
 
-// The chunk at `offset`, if a whole one with a right checksum is there.
+// The chunk at `offset`; nullopt unless it is complete and its checksum matches.
 std::optional<Chunk> chunk_at(std::string_view bytes, size_t offset) {
   Cursor prefix(bytes.substr(offset));
   if (prefix.fixed<uint32_t>() != format::kChunkMagic) return std::nullopt;
@@ -60,7 +60,7 @@ std::optional<Chunk> chunk_at(std::string_view bytes, size_t offset) {
   return chunk;
 }
 
-// Reads one file. Rows of the tables are added once per distinct content, not once per chunk.
+// Reads one file. Table rows are added once per distinct content, not once per chunk.
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats)
@@ -132,7 +132,7 @@ class Reader {
   }
 
   void end_at(size_t offset) {
-    // With a footer before it, the tail is something appended; without, the chunk that was being written.
+    // With a footer before it, the tail was appended; without one, it is the chunk that was being written.
     if (footer_seen_) stats_.add("damaged_chunk", cat(path_, ": byte ", offset, ", after the footer"));
   }
 
@@ -156,7 +156,7 @@ class Reader {
       case ChunkKind::kClock:
         return read_clock(payload, offset);
     }
-    // Kinds of later versions carry nothing that these analyses need.
+    // Chunk kinds of later versions carry nothing that these analyses need.
   }
 
   void read_meta(std::string_view payload, bool footer, size_t offset) {
@@ -175,7 +175,7 @@ class Reader {
     }
   }
 
-  static constexpr int64_t kMaxEvents = int64_t{1} << 56;  // more are a lie
+  static constexpr int64_t kMaxEvents = int64_t{1} << 56;  // a larger count is corrupt
 
   void count_events() {
     const Events& events = trace_.events;
@@ -217,11 +217,11 @@ class Reader {
   bool meta_seen_ = false, footer_seen_ = false;
   int64_t footer_events_ = 0;
 
-  // Tables of the chunk being read.
+  // Tables of the current chunk.
   std::vector<NameId> strings_;
   std::vector<LaneRun> runs_;
-  std::vector<std::pair<uint64_t, NameId>> frames_;  // parent's position, name
-  std::vector<uint32_t> frame_ids_;                  // RankTrace::stacks, UINT32_MAX: not yet resolved
+  std::vector<std::pair<uint64_t, NameId>> frames_;  // index of the parent, name
+  std::vector<uint32_t> frame_ids_;                  // index in RankTrace::stacks, UINT32_MAX: not yet resolved
   std::vector<std::pair<NameId, NameId>> shapes_;
   std::vector<CommArgs> comms_;
 
@@ -243,7 +243,7 @@ uint16_t Reader::lane_of(bool device, int64_t id, NameId name) {
 }
 
 uint32_t Reader::stack_of(uint64_t local, int depth) {
-  if (local == 0 || local >= frames_.size() || depth > 1000) return 0;  // a cycle is a lie; cut it
+  if (local == 0 || local >= frames_.size() || depth > 1000) return 0;  // limits a corrupt table with a cycle
   if (frame_ids_[local] != UINT32_MAX) return frame_ids_[local];
   const uint32_t parent = stack_of(frames_[local].first, depth + 1);
   const auto [entry, added] =
@@ -317,7 +317,7 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
            correlations.ok() && stacks.ok() && shapes.ok() && comms.ok() && memory.ok() && counters.ok();
   };
   Events& events = trace_.events;
-  // Each event takes at least a byte of `kinds`, so a count that lies cannot make us reserve more than the chunk holds.
+  // Each event takes at least one byte of `kinds`, so a corrupt count cannot reserve more than the chunk holds.
   const size_t expected = events.size() + std::min<size_t>(chunk.num_events, kinds.left());
   events.ts.reserve(expected);
   uint32_t correlation = 0;
@@ -328,7 +328,7 @@ void Reader::read_events(std::string_view payload, const Chunk& chunk, size_t of
     for (uint64_t i = 0; i < run.count; ++i) {
       const auto kind = kinds.fixed<uint8_t>();
       const auto flag = flags.fixed<uint8_t>();
-      // Sums wrap instead of overflowing: a lying file gives odd times, not undefined behaviour.
+      // Sums wrap: a corrupt file gives odd times, not undefined behaviour.
       const auto ts = static_cast<int64_t>(static_cast<uint64_t>(previous) + times(starts.next()));
       const auto dur = static_cast<int64_t>(times(durs.next()));
       const uint64_t name = names.varint();

@@ -1,4 +1,4 @@
-// Reads native traces (profile/FORMAT.md). What is whole is read, what is not is counted.
+// Reads native traces (profile/FORMAT.md). Whole chunks are read, damaged ones are counted.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace ms::profile {
 
-// Decodes the file's bytes into `trace` (empty before; finish_trace is called). path is for messages.
+// Decodes the file's bytes into `trace`, which must be empty, and calls finish_trace. path appears in messages.
 //
-// A chunk that is damaged is skipped to the next one whose checksum holds; a file without its end (a killed run) gives
-// what came before. Both are counted in stats; file.truncated is set, and file.events. Throws kCorruptData if it does
-// not begin with the magic or holds no whole chunk at all, kUnsupported if it is of a newer version.
+// After a damaged chunk, reading continues at the next chunk with a valid checksum; a file without a footer (a killed
+// run) gives the events before its end. Both are counted in stats; sets file.truncated and file.events. Throws
+// kCorruptData if the magic is missing or no chunk is whole, kUnsupported if the format version is newer.
 void read_mstrace(std::string_view bytes, const std::string& path, RankTrace& trace, FileInfo& file,
                   ImportStats& stats);
 

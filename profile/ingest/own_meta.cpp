@@ -9,9 +9,9 @@
 namespace ms::profile {
 namespace {
 
-// Beyond these a number is a lie; below them sums do not overflow.
+// Larger numbers are corrupt; sums of smaller ones do not overflow.
 constexpr int64_t kMaxRanks = int64_t{1} << 24, kMaxNs = int64_t{1} << 61;
-constexpr size_t kMaxMetaBytes = size_t{1} << 16;  // fits into a chunk, whatever stands beside it
+constexpr size_t kMaxMetaBytes = size_t{1} << 16;  // leaves room for the rest of the chunk
 
 }  // namespace
 
@@ -59,7 +59,7 @@ OwnTimes read_own_info(const nlohmann::json& own, RankTrace& trace) {
 }
 
 bool shift_times(RankTrace& trace, int64_t origin) {
-  constexpr int64_t kLimit = int64_t{1} << 60;  // of sums of four of them a native trace holds every end
+  constexpr int64_t kLimit = int64_t{1} << 60;  // sums of four such times fit a native trace
   const auto fits = [](int64_t ns) { return ns > -kLimit && ns < kLimit; };
   const auto all_fit = [&](const auto& rows) {
     return std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return fits(row.ts); });

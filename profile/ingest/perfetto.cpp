@@ -34,10 +34,10 @@ struct Packet {
   uint64_t flags = 0;
   bool dropped = false, packed = false;
   std::optional<std::string_view> clocks, defaults, interned, descriptor, event;
-  uint32_t other = 0;  // a field that nothing here reads
+  uint32_t other = 0;  // a field that is not read here
 };
 
-// False if it contradicts the format.
+// Returns false if it violates the format.
 bool read_packet(std::string_view bytes, Packet& packet) {
   FieldReader in(bytes);
   while (in.next()) {
@@ -121,7 +121,7 @@ class Reader {
     } else if (packet.dropped) {
       sequence.whole = false;
     }
-    // The first packet of a sequence says so too, although nothing came before it.
+    // The first packet of a sequence also has this flag, although nothing was lost.
     if (packet.dropped && sequence.seen) issue("dropped_events", cat("sequence ", packet.sequence));
     sequence.seen = true;
     if (packet.defaults) expect(detail::read_defaults(*packet.defaults, sequence), "defaults of a sequence");
@@ -155,7 +155,7 @@ class Reader {
     columns_.add(event_, time->ns, packets_.offset());
   }
 
-  // What report/perfetto_trace.h says of the whole trace.
+  // Reads what report/perfetto_trace.h writes about the whole trace.
   void read_own() {
     constexpr int64_t kMaxRanks = int64_t{1} << 24, kMaxNs = int64_t{1} << 61;
     const auto ranks = [&](Key key) {

@@ -1,6 +1,6 @@
-// Reads Perfetto traces: the track events of any program, and what report/perfetto_trace.h writes (traces.md 6).
+// Reads Perfetto traces: the track events of any program, and the files that report/perfetto_trace.h writes.
 //
-// A track event's first category that is a word of Kineto's says what it is; arguments of Kineto's names become
+// The first category of a track event that is one of Kineto's determines its side; arguments with Kineto's names become
 // columns. Packets of other sources (system calls, memory, ..) are counted and skipped.
 #pragma once
 
@@ -12,9 +12,9 @@
 
 namespace ms::profile {
 
-// Reads the whole stream into `trace` (empty before; finish_trace is called). What is damaged or cut is left out and
-// counted in stats. Memory follows the events, and the largest packet. Throws kCorruptData for a stream without a whole
-// packet. path is for messages.
+// Reads the whole stream into `trace`, which must be empty, and calls finish_trace. Damaged or truncated packets are
+// skipped and counted in stats. Memory is proportional to the events, plus the largest packet. Throws kCorruptData for
+// a stream without a whole packet. path appears in messages.
 void read_perfetto(ByteStream& stream, const std::string& path, RankTrace& trace, FileInfo& file, ImportStats& stats);
 
 }  // namespace ms::profile

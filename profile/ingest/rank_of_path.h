@@ -1,4 +1,4 @@
-// Which rank the name of a file speaks of (traces.md 2).
+// Extracts the rank from the name of a trace file.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace ms::profile {
 class RankOfPath {
  public:
   // pattern: --rank-from-name, an ECMAScript regular expression for a part of the path, case-insensitive, whose first
-  // group (or all of it) is the number; empty: rank-3, rank_00003, worker3 in the file's name, the last such word.
+  // group (or whole match) is the number. Empty: the last of the words rank-3, rank_00003, worker3 in the file's name.
   // Throws kInvalidArgument.
   explicit RankOfPath(const std::string& pattern);
 

@@ -9,7 +9,7 @@
 namespace ms::profile {
 namespace {
 
-// A Perfetto trace begins with a packet: field 1, its length, and then fields, as many of them as are there.
+// A Perfetto trace begins with a packet: field 1, its length, then its fields; checked as far as they are available.
 bool begins_with_packet(std::string_view first) {
   detail::Cursor in(first);
   if (first.empty() || in.varint() != (perfetto::kTracePacket << 3 | 2)) return false;
@@ -22,13 +22,13 @@ bool begins_with_packet(std::string_view first) {
   return fields.ok() || (cut && fields.left() == 0);
 }
 
-// An XSpace begins with a plane: field 1, as a packet of Perfetto's, in which an id may come before field 2, the name:
-// "/host:CPU", "/device:TPU:0", "Task Environment". In a packet field 2 is a message, and no key of one looks like the
-// first letter of these.
+// An XSpace begins with a plane: field 1, like a Perfetto packet, in which an id may come before field 2, the name:
+// "/host:CPU", "/device:TPU:0", "Task Environment". In a packet field 2 is a message, and no field key of a message
+// equals the first letter of these names.
 bool begins_with_plane(std::string_view first) {
   detail::Cursor in(first);
   if (first.empty() || in.varint() != (1 << 3 | 2)) return false;
-  in.varint();  // its size
+  in.varint();  // size of the plane
   uint64_t key = in.varint();
   if (key == (1 << 3 | 0)) {
     in.varint();
@@ -41,7 +41,7 @@ bool begins_with_plane(std::string_view first) {
   return name.starts_with("/host:") || name.starts_with("/device:") || name.starts_with("Task Environment");
 }
 
-// The columns that kernels cannot do without, in either spelling, quoted or not.
+// The columns that a kernel table must have, in either spelling, quoted or not.
 bool is_kernel_table(std::string_view first) {
   const std::string_view header = first.substr(0, first.find('\n'));
   const auto has = [&](std::string_view column) { return header.find(column) != std::string_view::npos; };
@@ -59,7 +59,7 @@ Format sniff(std::string_view first) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const size_t start = text.find_first_not_of(" \t\r\n");
   if (start != std::string_view::npos && (text[start] == '{' || text[start] == '[')) return Format::kChromeJson;
-  // All spaces so far: only JSON may begin with more of them than we look at.
+  // Only white space so far: only JSON may begin with more of it than is sniffed.
   if (start == std::string_view::npos && text.size() >= kSniffBytes - 3) return Format::kChromeJson;
   if (begins_with_plane(first)) return Format::kXPlane;
   if (is_kernel_table(text)) return Format::kKernelTable;

@@ -1,4 +1,4 @@
-// What a file is, from its first bytes and never from its name (traces.md 2).
+// Determines the format of a file from its first bytes, never from its name.
 #pragma once
 
 #include <string_view>

@@ -8,7 +8,7 @@ namespace ms::profile {
 
 SourceFacts read_arguments(const FileInfo& source, const ArgumentVisitor& visit) {
   SourceFacts facts;
-  ImportStats stats;  // what is wrong with the file was said when it was loaded
+  ImportStats stats;  // issues were reported when the file was loaded
   FileInfo file;
   RankTrace again;
   {

@@ -1,5 +1,5 @@
-// The arguments of slices as their file has them: Chrome JSON is read once more when it is converted, since the store
-// holds only those that analyses need.
+// Reads the arguments of slices from their source file: conversion reads Chrome JSON a second time, because the store
+// holds only the arguments that analyses need.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace ms::profile {
 
-// slice: its place among the slices of the file. arguments: the text of the object, with its braces; empty if there is
-// none. It is good during the call, and only as valid JSON as the file is.
+// slice: index among the slices of the file. arguments: the text of the object, with its braces; empty if there is
+// none. It is valid during the call only, and may be malformed JSON if the file is.
 using ArgumentVisitor = std::function<void(uint32_t slice, std::string_view arguments)>;
 
 struct SourceFacts {
   uint32_t slices = 0;
-  std::string device_properties;  // Kineto's array, JSON text; empty: the file has none
+  std::string device_properties;  // Kineto's deviceProperties array as JSON text; empty: the file has none
 };
 
-// Calls visit for each slice of a file that was loaded, in its order (Events::file_order). Takes the time and memory of
-// reading it in one thread. Throws kIo; kCorruptData if the file holds another number of events than when it was
-// loaded, perhaps after some calls.
+// Calls visit for each slice of a loaded file, in file order (Events::file_order). Costs the time and memory of reading
+// the file in one thread. Throws kIo; kCorruptData if the number of events has changed since it was loaded, possibly
+// after some calls.
 SourceFacts read_arguments(const FileInfo& source, const ArgumentVisitor& visit);
 
 }  // namespace ms::profile

@@ -14,7 +14,7 @@ bool is_xla_device(const RankTrace& trace, const Lane& lane) {
   return trace.names[lane.process_name].starts_with(kDevice);
 }
 
-// 3 of "/device:TPU:3", or of "/device:TPU:3 (pid 9)".
+// 3 for "/device:TPU:3", also for "/device:TPU:3 (pid 9)".
 int64_t device_number(std::string_view process) {
   const std::string_view digits = process.substr(process.rfind(':') + 1);
   int64_t number = 0;

@@ -20,7 +20,7 @@ ArrayParts::ArrayParts(const ByteStream& stream, const std::string& path, int64_
   try {
     for (size_t t = 0; t < helpers; ++t) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
-    // Fewer threads do as well.
+    // Continue with the threads that were started.
   }
 }
 
@@ -55,7 +55,7 @@ void ArrayParts::read(size_t piece) {
     EventArray array(window, part->columns, part->issues);
     if (!array.read_part(end, stop_, part->begin, part->end)) part.reset();
   } catch (const core::Error&) {
-    part.reset();  // who reads the whole comes to it again, and says so
+    part.reset();  // the sequential reader meets the same error and reports it
   } catch (const std::bad_alloc&) {
     part.reset();
   }

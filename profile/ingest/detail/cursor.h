@@ -1,4 +1,4 @@
-// Reads varints and fixed integers from bytes that may end, or lie, anywhere. Past the end it gives zeros and says so.
+// Reads varints and fixed-size integers from untrusted bytes. Reads past the end return zeros and set ok() to false.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class Cursor {
   bool ok_ = true;
 };
 
-// Numbers of a split column (core/trace/split_number.h).
+// Reads the numbers of a split column (core/trace/split_number.h).
 class SplitCursor {
  public:
   SplitCursor() = default;
@@ -95,7 +95,7 @@ class SplitCursor {
   }
   Cursor sizes_;
   std::string_view bits_;
-  size_t at_ = 0;  // bit
+  size_t at_ = 0;  // bit offset
   bool ok_ = true;
 };
 

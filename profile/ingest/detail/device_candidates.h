@@ -1,4 +1,5 @@
-// Events of categories that nobody knows are device work if they have a device, a stream and a launch (traces.md 4.2).
+// Events of unknown categories are device work only if they have a device, a stream and a launch with the same
+// correlation.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace ms::profile::detail {
 
-// candidates: events with device and stream, whose categories say Side::kDevice. Those without a launch become the
-// host's. Each is counted.
+// candidates: events with device and stream, whose categories say Side::kDevice. Those without a launch are moved to
+// the host side. Every candidate is counted.
 void resolve_candidates(const std::vector<uint32_t>& candidates, RankTrace& trace, ImportStats& stats);
 
 }  // namespace ms::profile::detail

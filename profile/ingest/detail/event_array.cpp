@@ -8,9 +8,9 @@ namespace ms::profile::detail {
 namespace {
 
 constexpr size_t kExampleBytes = 80;
-// Looking for the next whole event after damage costs at most this, so that no file makes it quadratic.
+// Limit on the bytes searched for the next whole event after damage, so that no file makes the search quadratic.
 constexpr int64_t kMaxResyncBytes = int64_t{1} << 28;
-// Likewise for the first event of a part, which is short of time only.
+// The same limit for the first event of a part; lower, because a failed search only costs time.
 constexpr int64_t kMaxSearchBytes = int64_t{1} << 22;
 
 }  // namespace
@@ -22,8 +22,7 @@ std::string_view EventArray::example() const {
   return {window_.begin(), std::min<size_t>(kExampleBytes, static_cast<size_t>(window_.end() - window_.begin()))};
 }
 
-// To the next whole event, which must have a phase. False if there is none, or the bytes that may be looked at are
-// used up.
+// Advances to the next whole event with a phase. Returns false if there is none, or the search budget is used up.
 bool EventArray::find_event(int64_t& budget) {
   while (budget > 0) {
     const auto left = static_cast<size_t>(window_.end() - window_.begin());
@@ -50,14 +49,14 @@ bool EventArray::find_event(int64_t& budget) {
   return false;
 }
 
-// After a damaged event.
+// Searches for the next event after a damaged one.
 bool EventArray::resync() {
   issues_.add("syntax", window_.offset(), example());
   window_.use_up_to(window_.begin() + 1);
   return find_event(resync_budget_);
 }
 
-// What is no event. False where reading cannot go on.
+// Skips an array element that is not an event. Returns false if reading cannot continue.
 bool EventArray::skip_other() {
   const char* next = nullptr;
   Scan scan = skip_value(window_.begin(), window_.end(), next);
@@ -72,7 +71,7 @@ bool EventArray::skip_other() {
   return false;
 }
 
-// A whole one is added and used.
+// Scans the event at the window's start; a whole one is added and consumed.
 Scan EventArray::scan_event() {
   Scan scan = Scan::kCut;
   do {
@@ -86,7 +85,7 @@ Scan EventArray::scan_event() {
   return scan;
 }
 
-// Of the window's first whole event behind its first byte, which must have a phase; null if there is none.
+// The end of the first whole event with a phase after the window's first byte; null if there is none.
 const char* EventArray::event_inside() {
   int64_t budget = 2 * static_cast<int64_t>(JsonWindow::kMaxBytes);
   for (const char* at = window_.begin() + 1; budget > 0; ++at) {
@@ -102,7 +101,8 @@ const char* EventArray::event_inside() {
   return nullptr;
 }
 
-// An event that does not fit into the window. An unclosed string looks like one: then events follow inside it.
+// Handles an event that does not fit into the window. An unclosed string looks like one: then more events follow inside
+// it.
 bool EventArray::skip_oversized() {
   if (const char* next = event_inside(); next != nullptr) {
     issues_.add("syntax", window_.offset(), example());
@@ -142,7 +142,7 @@ bool EventArray::read_event() {
   return false;
 }
 
-// Where the window stands.
+// Takes over the part that begins at the window's position, if there is one.
 bool EventArray::take_part() {
   if (!window_.exact()) return false;
   const std::unique_ptr<ArrayPart> part = parts_->take(window_.offset());

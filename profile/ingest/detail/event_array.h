@@ -1,4 +1,4 @@
-// Reads an array of events from a window over JSON text into columns, past whatever damage there is.
+// Reads an array of events from a window over JSON text into columns, and resynchronises after damage.
 #pragma once
 
 #include <atomic>
@@ -17,22 +17,22 @@ class EventArray {
  public:
   EventArray(JsonWindow& window, EventColumns& columns, FileIssues& issues);
 
-  // The events behind the '[' at which the window stands, to behind its ']'. False if the array was not closed, which
-  // is counted unless may_end: the bare array may be cut off between any two events.
+  // Reads the events after the '[' at the window's start, up to and including its ']'. Returns false if the array is
+  // not closed, which is counted unless may_end: a bare array may be cut off between any two events.
   bool read(bool may_end);
 
-  // The same, with parts of the array that other threads read meanwhile taken over where they begin.
+  // The same, but takes over parts that other threads have read.
   bool read(bool may_end, ArrayParts& parts) {
     parts_ = &parts;
     return read(may_end);
   }
 
-  // A part: whole events from the first on that seems to begin in the window, to the first that begins at byte `end` or
-  // behind, or to whatever is no whole event. Sets begun and ended to the bytes of the first event and of what comes
-  // behind the last. False if there is none, or `stop` is set.
+  // Reads one part: whole events from the first one that seems to begin in the window, up to the first that begins at
+  // byte `end` or later, or to the first text that is not a whole event. Sets begun to the offset of the first event
+  // and ended to the offset after the last. Returns false if there is no event, or `stop` is set.
   bool read_part(int64_t end, const std::atomic<bool>& stop, int64_t& begun, int64_t& ended);
 
-  // Whether the text ended, or was damaged beyond help, inside the array.
+  // True if the text ended, or was damaged beyond recovery, inside the array.
   bool ended_early() const { return ended_early_; }
 
  private:

@@ -28,7 +28,7 @@ constexpr std::array<PhaseUse, 256> kPhases = [] {
   return use;
 }();
 
-// What the arguments of operators with this name are good for.
+// Which arguments of operators with this name are used.
 enum NameFlag : uint8_t { kKnownName = 1, kHasFlopsName = 2, kCommunicatesName = 4, kMemoryName = 8, kTritonName = 16 };
 
 uint8_t flags_of_name(std::string_view name) {
@@ -87,7 +87,7 @@ const EventColumns::CategoryRef& EventColumns::find_category(const Value& value)
   return categories_.back().ref;
 }
 
-// Operators carry shapes and call stacks, which are most of many files; few operators' are of use.
+// Shapes and call stacks of operators are most of many files, and few operators' arguments are used.
 bool EventColumns::wants_arguments(const ScannedEvent& event) {
   if (own_ || !event.cat || !event.name) return true;
   const CategoryRef& category = category_of(event.cat);
@@ -107,9 +107,9 @@ int64_t EventColumns::time_of(const Value& value, std::string_view missing, cons
   return kNoTime;
 }
 
-// Ids are 32 bits in the store. Wider ones get a number of their own, from the top down.
+// The store holds 32-bit ids. Wider ids are renumbered, downwards from the top.
 uint32_t EventColumns::compact(uint64_t id) {
-  if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: none
+  if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: no id
   if (id < kFirstWideId) return static_cast<uint32_t>(id);
   const auto [entry, added] = wide_ids_.try_emplace(id, UINT32_MAX - 1 - static_cast<uint32_t>(wide_ids_.size()));
   if (added) wide_order_.push_back(id);
@@ -163,7 +163,7 @@ void EventColumns::add_comm(const ScannedEvent& event, size_t index) {
   trace_.comms.push_back(comm);
 }
 
-// c10d::send and c10d::recv_ name their peer as the third of their inputs: ["", "", "1", "0"].
+// c10d::send and c10d::recv_ pass their peer as the third input: ["", "", "1", "0"].
 void EventColumns::add_peer(const ScannedEvent& event, size_t index) {
   const std::string& name = trace_.names[trace_.events.name[index]];
   const bool sends = name == "c10d::send";
@@ -244,7 +244,7 @@ uint32_t EventColumns::intern_frame(uint32_t parent, NameId name) {
   return entry->second;
 }
 
-// "outer;inner"
+// text: "outer;inner"
 uint32_t EventColumns::add_stack(std::string_view text) {
   uint32_t frame = 0;
   while (!text.empty()) {
@@ -271,7 +271,7 @@ void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
     category.side = Side::kDevice;
     category.index = trace_.category(trace_.names[trace_.categories[category.index].name], Side::kDevice);
   } else if (!event.cat && event.pid.kind == Kind::kString) {
-    // The old autograd profiler: no categories, the process tells host from device.
+    // The old autograd profiler writes no categories; the process name tells host from device.
     const std::string_view process = event.pid.text();
     if (process == "CUDA functions" || process == "CPU functions") {
       category.side = process[1] == 'U' ? Side::kDevice : Side::kOperator;
@@ -282,7 +282,7 @@ void EventColumns::on_slice(const ScannedEvent& event, int64_t ts) {
     }
   }
   if (!event.cat && event.has(Arg::kTaskType)) {
-    // Ascend's tasks: the lane says later that they are the device's, the type what they are.
+    // Ascend's tasks: the lane's name later shows that they are device events; the type is their category.
     category.index = trace_.category(event.get(Arg::kTaskType).text(), Side::kHost);
   }
   uint16_t lane = 0;
@@ -348,7 +348,7 @@ void EventColumns::on_flow(const ScannedEvent& event, int64_t ts) {
       flows_.add(mix(mix(category.hash, kernels::xxh3(event.name.data, event.name.size)), id), start, category.index)) {
     ++trace_.categories[category.index].complete_flows;
   }
-  // Kineto's arrows say what correlations say; Ascend's are what there is.
+  // Kineto's flows repeat what correlations contain; Ascend's are the only link.
   const std::string& name = trace_.names[trace_.categories[category.index].name];
   if (name == "HostToDevice" || name == "async_npu") {
     trace_.flows.push_back({ts, id, lanes_.host(event), category.index, start});
@@ -360,7 +360,7 @@ void EventColumns::on_async(const ScannedEvent& event, int64_t ts, char phase) {
   const std::optional<int64_t> number = whole_number(event.id.text());
   const uint64_t id = mix(number ? static_cast<uint64_t>(*number) : kernels::xxh3(event.id.data, event.id.size),
                           kernels::xxh3(event.scope.data, event.scope.size));
-  const uint64_t track = mix(category.hash, id) | 1;  // odd: no lane
+  const uint64_t track = mix(category.hash, id) | 1;  // odd: not a lane
   if (phase == 'b' || phase == 'S') {
     const uint16_t lane = lanes_.track(lanes_.id_of(event.pid), category.index);
     const uint8_t host = trace_.category(trace_.names[trace_.categories[category.index].name], Side::kHost);
@@ -430,10 +430,10 @@ void EventColumns::absorb_events(Events& later, const std::vector<NameId>& names
   const auto append = [](auto& to, auto& from, const auto& here) {
     to.reserve(to.size() + from.size());
     for (const auto value : from) to.push_back(here(value));
-    std::remove_reference_t<decltype(from)>().swap(from);  // so that no column stands twice for long
+    std::remove_reference_t<decltype(from)>().swap(from);  // frees each column at once, to bound the memory
   };
   const auto same = [](auto value) { return value; };
-  // Wide ids are numbered from the top down.
+  // Wide ids are numbered downwards from the top.
   const auto id = [&](uint32_t value) {
     const size_t from_top = UINT32_MAX - 1 - static_cast<size_t>(value);
     return from_top < wide_ids.size() ? compact(wide_ids[from_top]) : value;
@@ -456,7 +456,7 @@ bool EventColumns::absorb(EventColumns& later) {
   RankTrace& more = later.trace_;
   if (trace_.categories.size() + more.categories.size() >= 256) return false;
   if (trace_.events.size() + more.events.size() >= UINT32_MAX - 1 || !lanes_.can_absorb(later.lanes_)) return false;
-  // Texts of either are numbered by their first use, and so are these of both.
+  // Names are numbered by first use in both traces, so the merged trace numbers them as one reader would.
   std::vector<NameId> names(more.names.size());
   for (NameId id = 0; id < names.size(); ++id) names[id] = trace_.names.intern(more.names[id]);
   std::vector<uint8_t> categories;
@@ -476,7 +476,7 @@ bool EventColumns::absorb(EventColumns& later) {
   absorb_events(more.events, names, categories, lanes, later.wide_order_);
   for (size_t i = 1; i < more.comms.size(); ++i) trace_.comms.push_back(renumbered(more.comms[i], names));
   std::vector<uint32_t> frames(more.stacks.size());
-  for (size_t i = 1; i < frames.size(); ++i) {  // parents come first
+  for (size_t i = 1; i < frames.size(); ++i) {  // parents precede children
     frames[i] = intern_frame(frames[more.stacks[i].parent], names[more.stacks[i].name]);
   }
   for (size_t i = 1; i < more.details.size(); ++i) {

@@ -1,4 +1,4 @@
-// What events become: scanned ones go in, the columns of a rank's trace are filled (traces.md 3, 4).
+// Converts scanned Chrome trace events to the columns of a RankTrace.
 #pragma once
 
 #include <cstdint>
@@ -22,37 +22,38 @@
 
 namespace ms::profile::detail {
 
-// Also says which arguments are worth scanning.
+// As an ArgumentFilter it also decides which arguments are scanned.
 class EventColumns final : public ArgumentFilter {
  public:
   EventColumns(RankTrace& trace, FileIssues& issues) : trace_(trace), issues_(issues) {
-    categories_.reserve(kCachedCategories);  // they stay where they are
+    categories_.reserve(kCachedCategories);  // no reallocation: pointers to entries stay valid
   }
 
-  // Before each scan: where the event's text lies, and at which byte of the file.
+  // Call before each scan. text: the event's first byte; offset: its position in the file.
   void begin_event(const char* text, int64_t offset) {
     text_ = text;
     offset_ = offset;
     names_.forget();
     category_at_ = nullptr;
   }
-  // The events are ours (report/chrome_trace.h): their arguments are all of use, and words that were put in for other
-  // tools are taken back. Before the first event.
+  // The events were exported by msprof (report/chrome_trace.h): all their arguments are used, and the names that were
+  // substituted for other tools are reverted. Call before the first event.
   void expect_own() { own_ = true; }
   bool own() const { return own_; }
-  // Calls visitor, which must outlive this, for each slice that is added.
+  // Calls visitor for each slice that is added. visitor must outlive this.
   void visit_arguments(const ArgumentVisitor& visitor) { visitor_ = &visitor; }
   bool wants_arguments(const ScannedEvent& event) override;
-  // The event that was scanned. Bad ones are left out and counted.
+  // Adds the event that was scanned. Malformed events are skipped and counted.
   void add(const ScannedEvent& event);
 
-  int64_t events() const { return events_; }  // of known phases
+  int64_t events() const { return events_; }  // with a known phase
 
-  // Adds what another has made of the events that follow in the file, into a trace of its own, which is emptied: the
-  // same as if they had been added here. False, and nothing is added, where that cannot be told.
+  // Adds the events of `later`, which follow in the file; the result is the same as if they had been added here.
+  // `later` is emptied. Returns false, with nothing added, if this cannot be guaranteed.
   bool absorb(EventColumns& later);
 
-  // When all are there: what depends on events that come in any order. end: of the file, in bytes.
+  // Call after the last event: resolves what depends on events that come in any order. end: the size of the file in
+  // bytes.
   void finish(int64_t end);
 
  private:
@@ -79,7 +80,7 @@ class EventColumns final : public ArgumentFilter {
     Side side = Side::kHost;
     bool known = true;
   };
-  // Of the event's `cat`, which is asked for more than once.
+  // Category of the event's `cat`; the last lookup is cached, since each event needs it more than once.
   const CategoryRef& category_of(const Value& cat) {
     if (cat.data != category_at_ || cat.data == nullptr) {
       category_at_ = cat.data;
@@ -89,7 +90,7 @@ class EventColumns final : public ArgumentFilter {
   }
   const CategoryRef& find_category(const Value& cat);
   uint8_t name_flags(NameId name);
-  // kNoTime, and an issue, where there is none.
+  // Returns kNoTime, and counts an issue, if there is no valid time.
   int64_t time_of(const Value& value, std::string_view missing, const ScannedEvent& event);
   uint32_t compact(uint64_t id);
   int64_t integer(const ScannedEvent& event, Arg arg, int64_t missing) const;
@@ -100,7 +101,7 @@ class EventColumns final : public ArgumentFilter {
   FileIssues& issues_;
   ValueNames names_{trace_.names};
   LaneTable lanes_{trace_, names_};
-  const char* text_ = nullptr;  // of the event at hand
+  const char* text_ = nullptr;  // of the current event
   int64_t offset_ = 0;
   int64_t events_ = 0;
 
@@ -111,22 +112,22 @@ class EventColumns final : public ArgumentFilter {
     CategoryRef ref;
   };
   std::vector<CachedCategory> categories_;
-  size_t last_category_ = 0;           // index of the one that was looked up last
-  const char* category_at_ = nullptr;  // the text that was looked up last, and what came of it
+  size_t last_category_ = 0;           // index of the last lookup
+  const char* category_at_ = nullptr;  // text of the last lookup, with its result below
   const CategoryRef* category_ = nullptr;
   CategoryRef uncached_category_;
   std::vector<uint8_t> name_flags_;
   bool own_ = false;
   const ArgumentVisitor* visitor_ = nullptr;
   std::map<std::pair<uint32_t, NameId>, uint32_t> frames_;  // of RankTrace::stacks
-  std::vector<std::pair<NameId, int64_t>> control_names_;   // with control characters, and where they were first seen
+  std::vector<std::pair<NameId, int64_t>> control_names_;   // with control characters; offset of first use
   FlowSet flows_;
   std::unordered_map<uint64_t, uint32_t> wide_ids_;
-  std::vector<uint64_t> wide_order_;  // the same, by first use
+  std::vector<uint64_t> wide_order_;  // wide ids in order of first use
 
-  // Of slices that have a beginning and an end of their own (B and E, b and e).
+  // Slices with separate begin and end events (B and E, b and e).
   std::vector<SliceEdge> edges_;
-  std::vector<uint32_t> candidates_;  // of unknown category, with device and stream
+  std::vector<uint32_t> candidates_;  // slices of unknown category with device and stream
   int64_t last_end_ = INT64_MIN;
 };
 

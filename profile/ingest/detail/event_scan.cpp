@@ -7,7 +7,7 @@
 #include "kernels/isa.h"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593), not ours
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's avx512fintrin.h (PR 105593)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #if defined(__x86_64__)
@@ -19,7 +19,7 @@
 
 namespace ms::profile::detail {
 
-// Segments name the value that follows by its place in ScannedEvent.
+// A segment refers to the value after it by its offset in ScannedEvent.
 static_assert(sizeof(ScannedEvent) < UINT16_MAX && std::is_standard_layout_v<ScannedEvent>);
 
 #define MS_SCAN_ISA 0

@@ -1,7 +1,8 @@
-// Finds the parts of one Chrome trace event in a buffer: where each field lies, without copying or converting.
+// Scans one Chrome trace event in a buffer and returns where each field lies, without copying or converting.
 //
-// One pass by blocks of 64 or 32 bytes, with what stands between values compared to what stood there before
-// (segments.h); values that nobody needs are skipped at any depth without recursion. The words of the events that
+// One pass in blocks of 64 or 32 bytes. The text between values is compared with the text seen there before
+// (segments.h); values that are not needed are skipped at any depth without recursion. Field and argument names are
+// listed only here.
 // matter are listed once, here.
 #pragma once
 
@@ -14,20 +15,20 @@
 
 namespace ms::profile::detail {
 
-// Readable bytes that must follow the buffer's end.
+// Number of readable bytes required after the buffer's end.
 inline constexpr size_t kScanPadding = 64;
 
 enum class Kind : uint8_t { kNone, kString, kNumber, kLiteral, kObject, kArray };  // kLiteral: true, null, NaN, ...
 
 struct Value {
-  const char* data = nullptr;  // of a string: behind its quote
+  const char* data = nullptr;  // of a string: after its opening quote
   uint32_t size = 0;
   Kind kind = Kind::kNone;
-  bool escaped = false;  // a string with backslashes
+  bool escaped = false;  // a string that contains backslashes
 
   std::string_view text() const { return {data, size}; }
   explicit operator bool() const { return kind != Kind::kNone; }
-  // The first eight bytes, zeros behind the end.
+  // The first eight bytes, padded with zeros.
   uint64_t head() const {
     uint64_t bytes = 0;
     std::memcpy(&bytes, data, sizeof(bytes));  // readable: see kScanPadding
@@ -35,7 +36,7 @@ struct Value {
   }
 };
 
-// Arguments that analyses need (traces.md 4.3, 5.2); their spelling is in event_scan.inl.
+// Arguments that analyses use; their spelling is in event_scan.inl.
 enum class Arg : uint8_t {
   kStream,
   kDevice,
@@ -77,10 +78,10 @@ enum class Arg : uint8_t {
 };
 
 struct ScannedEvent {
-  const char* end = nullptr;  // behind the closing brace
+  const char* end = nullptr;  // after the closing brace
   Value ph, name, cat, ts, dur, pid, tid, id, id2, scope;
-  Value args;                                                     // the whole object, with its braces
-  Value other;                                                    // the last that has no name here
+  Value args;                                                     // the whole object, including its braces
+  Value other;                                                    // the last field without a name here
   uint64_t present = 0;                                           // bit of each Arg that is set
   std::array<Value, static_cast<size_t>(Arg::kCount)> arguments;  // valid where `present` says so
 
@@ -91,8 +92,8 @@ static_assert(static_cast<size_t>(Arg::kCount) <= 64);
 
 enum class Scan : uint8_t { kWhole, kCut, kWrong };  // kCut: the buffer ends first
 
-// Whether the arguments of an event are worth reading, asked at their opening brace with the fields before them.
-// Without, they are skipped as one, several times faster.
+// Decides whether the arguments of an event are scanned; called at their opening brace, with the fields before it.
+// Arguments that are not wanted are skipped as a whole, several times faster.
 struct ArgumentFilter {
   virtual bool wants_arguments(const ScannedEvent& event) = 0;
 
@@ -104,7 +105,7 @@ class EventScanner {
  public:
   EventScanner();
 
-  // `begin` is at '{'. Fills `event`; its values point into the buffer. filter: null reads all arguments.
+  // `begin` points at '{'. Fills `event`; its values point into the buffer. filter: null scans all arguments.
   Scan scan(const char* begin, const char* end, ScannedEvent& event, ArgumentFilter* filter = nullptr) {
     return scan_(begin, end, event, filter, segments_);
   }
@@ -112,14 +113,14 @@ class EventScanner {
  private:
   using Function = Scan(const char*, const char*, ScannedEvent&, ArgumentFilter*, SegmentTable&);
 
-  Function* scan_;  // of the instruction set
+  Function* scan_;  // for the active instruction set
   SegmentTable segments_;
 };
 
-// Skips one value of any kind from its first byte; `next` is behind it.
+// Skips one value of any kind; begin points at its first byte, `next` is set to the byte after it.
 Scan skip_value(const char* begin, const char* end, const char*& next, Value* value = nullptr);
 
-// The first byte that is no white space, or `end`.
+// The first byte that is not white space, or `end`.
 const char* skip_space(const char* begin, const char* end);
 
 }  // namespace ms::profile::detail

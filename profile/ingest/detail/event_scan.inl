@@ -1,5 +1,5 @@
-// The body of event_scan.cpp, compiled once per instruction set (no includes, no lambdas: a region's code must not
-// leave it). kBlock bytes are looked at together; masks have a bit for each.
+// The body of event_scan.cpp, compiled once per instruction set (no includes and no lambdas, because inlined code must
+// stay within the target region). Blocks of kBlock bytes are compared at once; masks have one bit per byte.
 
 #if MS_SCAN_ISA == 2
 constexpr int kBlock = 64;
@@ -11,7 +11,7 @@ MS_SCAN_INLINE Block load(const char* p) { return {_mm512_loadu_si512(p)}; }
 MS_SCAN_INLINE Mask equal(Block block, char c) { return _mm512_cmpeq_epi8_mask(block.bytes, _mm512_set1_epi8(c)); }
 // Bytes from 0 to `c`, unsigned.
 MS_SCAN_INLINE Mask at_most(Block block, char c) { return _mm512_cmple_epu8_mask(block.bytes, _mm512_set1_epi8(c)); }
-// '[' and '{' (or ']' and '}') differ in one bit.
+// '[' and '{' (and ']' and '}') differ in one bit.
 MS_SCAN_INLINE Mask equal_but_case(Block block, char c) {
   return _mm512_cmpeq_epi8_mask(_mm512_or_si512(block.bytes, _mm512_set1_epi8(0x20)), _mm512_set1_epi8(c));
 }
@@ -55,7 +55,7 @@ MS_SCAN_INLINE Mask equal_but_case(Block block, char c) {
   return static_cast<Mask>(mask);
 }
 #endif
-MS_SCAN_INLINE int first_of(uint64_t mask) { return __builtin_ctzll(mask); }  // of a mask that is not empty
+MS_SCAN_INLINE int first_of(uint64_t mask) { return __builtin_ctzll(mask); }  // mask must not be 0
 
 MS_SCAN_INLINE const char* space_end(const char* p, const char* end) {
   if (static_cast<unsigned char>(*p) > ' ' || p >= end) return p;
@@ -71,7 +71,7 @@ MS_SCAN_INLINE const char* space_end(const char* p, const char* end) {
   return p < end ? p : end;
 }
 
-// p is behind the opening quote; returns the closing one, or `end`.
+// p points after the opening quote; returns the closing one, or `end`.
 MS_SCAN_APART const char* string_end(const char* p, const char* end, bool& escaped) {
   while (p < end) {
     const Block block = load(p);
@@ -89,11 +89,11 @@ MS_SCAN_APART const char* string_end(const char* p, const char* end, bool& escap
   return end;
 }
 
-// Each bit of the result is the parity of the bits up to and with it: 1 from an opening quote to before its closing
-// one.
+// Each bit of the result is the parity of the bits up to and including it: 1 from an opening quote up to, but not
+// including, its closing one.
 MS_SCAN_INLINE uint64_t inside_quotes(uint64_t quotes) {
 #if MS_SCAN_ISA > 0
-  // Without carries, times all ones: every bit is the sum of those below it. Every CPU with AVX2 has it.
+  // Carry-less multiplication by all ones: every bit is the parity of the bits up to it. Every CPU with AVX2 has it.
   return static_cast<uint64_t>(
       _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_set_epi64x(0, static_cast<int64_t>(quotes)), _mm_set1_epi8(-1), 0)));
 #else
@@ -117,9 +117,9 @@ MS_SCAN_INLINE Masks masks_of(const char* p, char open, char close) {
   return out;
 }
 
-// p is at a bracket; returns what is behind its partner, or null where the buffer ends first. Only brackets of its kind
-// count: those of the other kind are balanced between them. By 64 bytes, with the brackets inside strings masked out; a
-// block with a backslash is read by its marks, one after the other.
+// p points at a bracket; returns the byte after its partner, or null if the buffer ends first. Only brackets of the
+// same kind count: those of the other kind are balanced between them. Works in blocks of 64 bytes, with brackets inside
+// strings masked out; a block with a backslash is processed bracket by bracket.
 MS_SCAN_APART const char* composite_end(const char* p, const char* end) {
   const char open = *p, close = static_cast<char>(open + 2);
   int64_t depth = 0;
@@ -156,7 +156,7 @@ MS_SCAN_APART const char* composite_end(const char* p, const char* end) {
         bool escaped = false;
         const char* quote = string_end(p + at + 1, end, escaped);
         if (quote >= end) return nullptr;
-        if (quote + 1 < p + 64) {  // goes on in this block
+        if (quote + 1 < p + 64) {  // the string ends in this block
           marks &= ~uint64_t{0} << (quote + 1 - p);
           continue;
         }
@@ -184,7 +184,8 @@ MS_SCAN_INLINE const char* token_end(const char* p, const char* end) {
   return end;
 }
 
-// Reads one value; p is at its first byte. Returns what is behind it, null at the buffer's end, or sets `wrong`.
+// Reads one value; p points at its first byte. Returns the byte after it, or null at the buffer's end; sets `wrong` on
+// a syntax error.
 MS_SCAN_APART const char* read_value(const char* p, const char* end, Value& value, bool& wrong) {
   const char c = *p;
   value.escaped = false;
@@ -220,13 +221,13 @@ MS_SCAN_APART const char* read_value(const char* p, const char* end, Value& valu
   return wrong ? nullptr : behind;
 }
 
-// Which argument, field of an event, or neither, a key names.
+// The argument or event field that a key names, or neither.
 MS_SCAN_APART uint8_t argument_of(const char* key, uint32_t size) {
 #define MS_TRY(id, spelling)                                                                        \
   if (size == sizeof(spelling) - 1 && __builtin_memcmp(key, spelling, sizeof(spelling) - 1) == 0) { \
     return static_cast<uint8_t>(Arg::id);                                                           \
   }
-  // By length, so that a key is compared with one or two candidates.
+  // Switching on the length leaves one or two candidates to compare.
   switch (size) {
     case 3:
       MS_TRY(kSeq, "Seq") MS_TRY(kTag, "Tag") break;
@@ -303,7 +304,7 @@ MS_SCAN_APART Scan parse_segment(const char* p, const char* end, Place place, Se
   out.value_size = 0;
   out.place = place;
   out.kept = true;
-  // Behind the quote of a string, or the brace of an event; the brace of arguments belongs to the segment before.
+  // Skip the quote of a string or the brace of an event; the brace of arguments belongs to the previous segment.
   if (place == Place::kEvent || place == Place::kAfterString || place == Place::kAfterArgString) ++p;
   p = space_end(p, end);
   if (p >= end) return Scan::kCut;
@@ -340,7 +341,7 @@ MS_SCAN_APART Scan parse_segment(const char* p, const char* end, Place place, Se
       out.then = Segment::Then::kOpenArgs;
       ++p;
     } else {
-      out.kept = !args;  // arguments that are no object: the brace may be there next time
+      out.kept = !args;  // "args" is not an object here; it may be one in the next event
       out.then = *p == '"' ? Segment::Then::kString : Segment::Then::kOther;
       if (*p == '"') ++p;
       const bool string = out.then == Segment::Then::kString;
@@ -366,7 +367,7 @@ MS_SCAN_APART Scan parse_segment(const char* p, const char* end, Place place, Se
   return Scan::kWhole;
 }
 
-// Stores by hand, and no loop: compilers take a slow string instruction.
+// Explicit stores instead of a loop: compilers turn the loop into a slow string instruction.
 MS_SCAN_INLINE void clear_fields(ScannedEvent& event) {
   constexpr size_t kBytes = offsetof(ScannedEvent, present) - offsetof(ScannedEvent, ph);
   static_assert(kBytes == 192);
@@ -393,7 +394,7 @@ MS_SCAN_INLINE void clear_fields(ScannedEvent& event) {
 
 MS_SCAN_INLINE bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
-// But for what follows it.
+// Compares the text of a segment, without what follows it.
 MS_SCAN_INLINE bool same_text(const char* p, const Segment& segment) {
 #if MS_SCAN_ISA == 2
   return _mm512_mask_cmpneq_epi8_mask(segment.mask, load(p).bytes, load(segment.text).bytes) == 0;
@@ -408,11 +409,11 @@ MS_SCAN_INLINE bool same_text(const char* p, const Segment& segment) {
 #endif
 }
 
-// Nothing but the value may follow what is no string: no further space, and no quote that would make it one.
+// A value that is not a string must follow directly: no further space, and no quote, which would make it a string.
 MS_SCAN_INLINE bool begins_value(char c) { return static_cast<unsigned char>(c) > ' ' && c != '"'; }
 
-// The segment at p: one of those that followed here before, else parsed, and remembered in `next`. Null: `scan` says
-// why there is none.
+// The segment at p: one of those seen here before, else parsed and remembered in `next`. Null if there is none; `scan`
+// is then the reason.
 MS_SCAN_APART Segment* find_segment(const char* p, const char* end, Place place, Segment::Ways& next,
                                     SegmentTable& table, Scan& scan) {
   for (size_t way = 0; way < Segment::kWays && next[way] != nullptr; ++way) {
@@ -441,12 +442,12 @@ MS_SCAN_APART Segment* find_segment(const char* p, const char* end, Place place,
   return found;
 }
 
-// `found`, the end of a value at p. Values of a segment are often as long as the last one, and then the CPU, which
-// guesses the branch, need not wait for the search before it goes on behind them.
+// Returns `found`, the end of a value at p. Values of a segment often have the same length as the last one; the branch
+// lets the CPU predict that and continue behind the value without waiting for the search.
 MS_SCAN_INLINE const char* expect(const char* p, const char* found, Segment& segment) {
   uint32_t size = segment.value_size;
   if (found == p + size) {
-    asm("" : "+r"(size));  // else compilers see that it is `found`, and wait for that
+    asm("" : "+r"(size));  // hides from the compiler that this equals `found`, which would restore the dependency
     return p + size;
   }
   segment.value_size = static_cast<uint32_t>(found - p);

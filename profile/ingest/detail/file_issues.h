@@ -1,4 +1,4 @@
-// Counts what is wrong with a file, each kind with where it was first seen.
+// Counts the issues of a file by kind, each kind with the position of its first occurrence.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class FileIssues {
  public:
   FileIssues(ImportStats& stats, const std::string& path) : stats_(stats), path_(path) {}
 
-  // offset: of the text, in bytes of the unpacked file.
+  // offset: position of the text in the uncompressed file, in bytes.
   void add(std::string_view kind, int64_t offset, std::string_view text = {}) {
     stats_.add(kind, core::cat(path_, ": byte ", offset, text.empty() ? "" : ": ", text.substr(0, kExampleBytes)));
   }

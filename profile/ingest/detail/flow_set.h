@@ -1,4 +1,4 @@
-// Counts arrows: distinct (category, name, id), and those of which both ends were seen.
+// Counts distinct flows by (category, name, id), and those with both ends.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@ namespace ms::profile::detail {
 
 class FlowSet {
  public:
-  // key: a 64-bit hash of (category, name, id); its two lowest bits are not used. category: the index of that in the
-  // key. True if this completes the pair.
+  // key: a 64-bit hash of (category, name, id); its two lowest bits are not used. category: index of the key's
+  // category. Returns true if this event completes the pair.
   bool add(uint64_t key, bool start, uint8_t category) {
     return add_ends((key | kUsed) & ~kEnds, start ? 1 : 2, category);
   }
 
-  // Adds the arrows of another set, in which category i is our categories[i]; completed(category) is called for each
-  // pair that is complete now and was not.
+  // Adds the flows of another set, whose category i is categories[i] here; calls completed(category) for each pair that
+  // this completes.
   template <class Completed>
   void absorb(const FlowSet& other, const std::vector<uint8_t>& categories, Completed&& completed) {
     for (size_t i = 0; i < other.slots_.size(); ++i) {
@@ -30,9 +30,9 @@ class FlowSet {
   int64_t complete() const { return complete_; }
 
  private:
-  static constexpr uint64_t kEnds = 3, kUsed = 4;  // the last: no key is the empty slot
+  static constexpr uint64_t kEnds = 3, kUsed = 4;  // kUsed: no key equals the empty slot
 
-  // True if both ends are there now and were not before.
+  // Returns true if this adds the second of both ends.
   bool add_ends(uint64_t key, uint64_t ends, uint8_t category) {
     if (2 * (count_ + 1) > slots_.size()) grow();
     size_t slot = (key >> 20) & (slots_.size() - 1);

@@ -1,4 +1,4 @@
-// JSON text that was scanned before: strings without their escapes, and the members of an object.
+// Decodes scanned JSON text: strings with their escapes, and the members of an object.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace ms::profile::detail {
 
-// The text of a JSON string without its escapes; an unknown escape keeps its character, a lone surrogate the three
-// bytes that UTF-8 would give it, which are no valid UTF-8, so it is shown as U+FFFD.
+// Decodes the escapes of a JSON string. An unknown escape keeps its character; a lone surrogate becomes the three bytes
+// that UTF-8 would encode it with, which are not valid UTF-8, so it is shown as U+FFFD.
 std::string unescape(std::string_view text);
 
-// Calls member(key, value) for the members of an object with its braces; stops at what is damaged. The object lies in
-// a scanned buffer, so the padding that block loads need is there.
+// Calls member(key, value) for each member of an object, given with its braces; stops at damage. The object must lie in
+// a scanned buffer, which has the padding for block loads.
 template <class Member>
 void for_each_member(std::string_view object, Member&& member) {
   const char *p = object.data() + 1, *end = object.data() + object.size() - 1;

@@ -46,8 +46,8 @@ bool JsonWindow::refill() {
     }
     if (full()) return false;
   }
-  // A long event is scanned again from its first byte after each refill: unless the text about doubles, that takes
-  // quadratic time.
+  // A long event is scanned again from its first byte after each refill, which takes quadratic time unless the text
+  // about doubles.
   const bool fill = end_ >= kFirstBytes;
   size_t all = 0;
   for (size_t got = 1; got > 0 && end_ < buffer_.size() - kScanPadding && (fill || all == 0); all += got) {

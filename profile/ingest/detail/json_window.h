@@ -1,5 +1,5 @@
-// A window over a stream of JSON text: what has been read and not yet used, with room behind it for block loads. Text
-// that a stream lends is used where it lies; but what its last loan ended with is put in front of the next.
+// A window over a stream of JSON text: the bytes read and not yet consumed, with padding for block loads. Text that a
+// stream lends is used in place; the unconsumed rest of a loan is copied in front of the next one.
 #pragma once
 
 #include <array>
@@ -14,23 +14,23 @@ namespace ms::profile::detail {
 
 class JsonWindow {
  public:
-  // No token or event may be longer than this; white space between and inside them does not count.
+  // Maximum length of a token or event; white space between and inside them does not count.
   static constexpr size_t kMaxBytes = size_t{64} << 20;
 
-  // offset: of the stream's first byte.
+  // offset: file offset of the stream's first byte.
   explicit JsonWindow(ByteStream& stream, int64_t offset = 0) : stream_(&stream), read_(offset) {}
 
   const char* begin() const { return text_ + begin_; }
   const char* end() const { return text_ + end_; }
   void use_up_to(const char* position) { begin_ = static_cast<size_t>(position - text_); }
 
-  // Reads more behind what is there; begin() may move. False at the end of the stream, or when the window is full. Text
-  // beyond 256 KiB about doubles, so that who scans it again after each refill takes linear time.
+  // Appends more text; begin() may move. Returns false at the end of the stream, or when the window is full. Text
+  // beyond 256 KiB about doubles, so that scanning again after each refill takes linear time.
   bool refill();
   bool full() const { return end_ - begin_ == kMaxBytes; }
-  // Skips white space, reading on as needed. False at the end of the stream.
+  // Skips white space, reading on as needed. Returns false at the end of the stream.
   bool skip_space() {
-    constexpr size_t kFew = 8;  // a line's end and what it is indented by
+    constexpr size_t kFew = 8;  // a line end and its indentation
     for (size_t i = begin_; i < end_ && i < begin_ + kFew; ++i) {
       if (static_cast<unsigned char>(text_[i]) <= ' ') continue;
       begin_ = i;
@@ -38,13 +38,13 @@ class JsonWindow {
     }
     return skip_more_space();
   }
-  // Uses everything up to the end of the stream.
+  // Consumes everything up to the end of the stream.
   void drain();
 
-  // Goes on at byte `offset` of a stream that can be had from anywhere (ByteStream::from).
+  // Continues at byte `offset` of a stream that can be read from any offset (ByteStream::from).
   void go_to(int64_t offset);
 
-  // Of begin() in the file; unless exact, a little less: inside what was squeezed, behind its first byte.
+  // File offset of begin(). Inside squeezed text it is approximate: a little too low, but not before the squeezed text.
   int64_t offset() const {
     return begin_ >= squeezed_ ? read_ - static_cast<int64_t>(end_ - begin_)
                                : squeezed_from_ + static_cast<int64_t>(begin_);
@@ -56,19 +56,19 @@ class JsonWindow {
   static constexpr size_t kFirstBytes = size_t{1} << 18;
   static_assert(ByteStream::kBehind >= kScanPadding);
   bool skip_more_space();
-  bool borrow();   // puts what is left in front of the stream's next loan
-  void own();      // what is left, in the buffer
-  void squeeze();  // removes the white space outside strings
+  bool borrow();   // copies the rest in front of the stream's next loan
+  void own();      // copies the rest into the buffer
+  void squeeze();  // removes white space outside strings
 
   ByteStream* stream_;
   std::unique_ptr<ByteStream> own_;  // after go_to
   std::vector<char> buffer_;
   char* text_ = nullptr;  // in the buffer, or lent
   size_t begin_ = 0, end_ = 0;
-  size_t squeezed_ = 0;        // bytes at the front of the text that are no longer as in the stream
-  int64_t squeezed_from_ = 0;  // where in the stream they began
+  size_t squeezed_ = 0;        // bytes at the front of the text that no longer match the stream
+  int64_t squeezed_from_ = 0;  // offset in the stream where they began
   int64_t read_ = 0;
-  std::array<char, ByteStream::kBefore> left_;  // between two loans
+  std::array<char, ByteStream::kBefore> left_;  // the rest between two loans
 };
 
 }  // namespace ms::profile::detail

@@ -14,7 +14,7 @@ int64_t LaneTable::id_of(const Value& value) {
     const auto [end, error] = std::from_chars(value.data, value.data + value.size, number);
     if (error == std::errc() && end == value.data + value.size) return number;
   }
-  // Numbers beyond those of texts are texts themselves.
+  // Numbers in the range of text ids are treated as texts.
   if (const auto number = whole_number(value.text()); number && *number < kTextLaneId) return *number;
   return kTextLaneId + names_.of(value);
 }
@@ -47,7 +47,7 @@ std::vector<uint16_t> LaneTable::absorb(const LaneTable& later, const std::vecto
 }
 
 void LaneTable::finish() {
-  // A stream may have any number, so also one that looks like that of a text.
+  // A stream may have any number, so also one in the range of text ids.
   const auto is_text = [&](int64_t id) {
     return id >= kTextLaneId && id - kTextLaneId < static_cast<int64_t>(names_.size());
   };

@@ -1,5 +1,5 @@
-// Which lane an event lies on: threads by (pid, tid), streams by (device, stream), found without a search where events
-// come in runs of one lane.
+// Maps events to lanes: threads by (pid, tid), streams by (device, stream). Consecutive events of one lane need no
+// search.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ class LaneTable {
  public:
   LaneTable(RankTrace& trace, ValueNames& names) : trace_(trace), names_(names) {}
 
-  // A pid, tid or device: whole numbers are themselves, texts kTextLaneId and their name.
+  // Id of a pid, tid or device: whole numbers map to themselves, texts to kTextLaneId plus their name id.
   int64_t id_of(const Value& value);
-  // Of the event's pid and tid.
+  // Lane of the event's pid and tid.
   uint16_t host(const ScannedEvent& event) {
     const Value &pid = event.pid, &tid = event.tid;
     constexpr uint32_t kShort = 8;
@@ -35,7 +35,7 @@ class LaneTable {
     }
     return last_host_;
   }
-  // The lane's index, added if it is new. At most 65,535: further ones share the last.
+  // The lane's index, added if it is new. The limit is 65,535 lanes: further ones share the last.
   uint16_t find(bool device, int64_t process, int64_t id) {
     Cached& cached = cache_[(static_cast<uint64_t>(process) * 31 + static_cast<uint64_t>(id) * 7 + device) & 255];
     const bool same = cached.used && cached.process == process && cached.id == id && cached.device == device;
@@ -43,29 +43,29 @@ class LaneTable {
     return cached.lane;
   }
 
-  // A stream by its number, which may look like any id.
+  // A stream by its number, which may lie in the range of other ids.
   uint16_t stream(int64_t device, int64_t number) {
     odd_ids_ = odd_ids_ || number >= kTextLaneId;
     return find(true, device, number);
   }
-  // A track of the asynchronous events of a category, so that they nest with nothing.
+  // Lane of the asynchronous events of one category, so that they are not nested with other slices.
   uint16_t track(int64_t process, uint8_t category) { return find(false, process, kFirstTrack - category); }
 
-  // Metadata; the last one wins.
+  // Metadata; the last name wins.
   void name_process(const Value& pid, NameId name) { process_names_[id_of(pid)] = name; }
   void name_thread(const Value& pid, const Value& tid, NameId name) { thread_names_[{id_of(pid), id_of(tid)}] = name; }
 
-  // Whether absorb() gives what this table would come to by itself: not with too many lanes, or ids of which it cannot
-  // be told whether they are texts or tracks.
+  // Whether absorb() gives the same lanes as reading all events with this table. Not with too many lanes, or with ids
+  // that may be numbers as well as texts or tracks.
   bool can_absorb(const LaneTable& later) const {
     return !later.odd_ids_ && trace_.lanes.size() + later.trace_.lanes.size() < UINT16_MAX;
   }
-  // Adds the lanes of a table that was filled from later events of the same file. names, categories: what theirs are
-  // here. Returns what their lanes are here.
+  // Adds the lanes of a table that was filled from later events of the same file. names, categories: index here of each
+  // name and category of `later`. Returns the index here of each of its lanes.
   std::vector<uint16_t> absorb(const LaneTable& later, const std::vector<NameId>& names,
                                const std::vector<uint8_t>& categories);
 
-  // Gives the lanes their names, and the trace its pid.
+  // Sets the names of the lanes, and the pid of the trace.
   void finish();
 
  private:
@@ -87,9 +87,9 @@ class LaneTable {
 
   RankTrace& trace_;
   ValueNames& names_;
-  bool odd_ids_ = false;  // that look like those of texts or tracks
+  bool odd_ids_ = false;  // ids that lie in the range of texts or tracks
   std::array<Cached, 256> cache_;
-  uint64_t last_pid_ = 0, last_tid_ = 0;  // their texts; no number is 0 bytes
+  uint64_t last_pid_ = 0, last_tid_ = 0;  // their first 8 bytes; no number is 0 bytes long
   uint16_t last_host_ = 0;
   std::map<std::tuple<bool, int64_t, int64_t>, uint16_t> lanes_;
   std::map<std::pair<int64_t, int64_t>, NameId> thread_names_;

@@ -19,22 +19,22 @@ Word word_at(const char* p) {
 
 constexpr uint64_t kZeros = 0x3030303030303030;  // the text 00000000
 
-// Eight digits at once, as eight bytes of a word; false if one of them is none.
+// Parses eight digits at once, as the bytes of a word; returns false if one is not a digit.
 bool eight_digits(uint64_t word, uint64_t& value) {
   constexpr uint64_t kHigh = 0xf0f0f0f0f0f0f0f0;
   if ((word & kHigh) != kZeros || ((word + 0x0606060606060606) & kHigh) != kZeros) return false;
   word -= kZeros;
-  word = word * 10 + (word >> 8);  // pairs, then fours, then all: the first digit is the lowest byte
+  word = word * 10 + (word >> 8);  // pairs, then fours, then all; the first digit is the lowest byte
   value =
       ((word & 0x000000ff000000ff) * 0x000f424000000064 + (word >> 16 & 0x000000ff000000ff) * 0x0000271000000001) >> 32;
   return true;
 }
 
-// The first n characters of a word, 1 to 8, behind so many zeros that there are eight.
+// The first n characters of a word, 1 to 8, with leading zeros to a width of eight.
 uint64_t with_zeros(uint64_t word, size_t n) { return word << (64 - 8 * n) | kZeros >> 4 * n >> 4 * n; }
 
-// The n characters at p, 1 to 16, as a number, without a branch for each; false if one of them is no digit. readable:
-// bytes from p on, at least n and 4.
+// Parses the n characters at p, 1 to 16, as a number, without a branch per digit; returns false if one is not a digit.
+// readable: number of readable bytes from p on, at least n and 4.
 [[gnu::always_inline]] inline bool digits(const char* p, size_t n, size_t readable, uint64_t& value) {
   const uint64_t first = readable >= 8 ? word_at<uint64_t>(p)
                                        : word_at<uint32_t>(p) | uint64_t{word_at<uint32_t>(p + readable - 4)}
@@ -46,12 +46,12 @@ uint64_t with_zeros(uint64_t word, size_t n) { return word << (64 - 8 * n) | kZe
   return true;
 }
 
-// What profilers write, in thousandths: "digits.ddd", or digits alone.
+// The common form of profilers, "digits.ddd" or digits alone, in thousandths.
 [[gnu::always_inline]] inline bool common_form(std::string_view text, uint64_t& value) {
   if (std::endian::native != std::endian::little || text.size() < 4 || text.size() > 20) return false;
   const size_t n = text.size() - 4;
   const uint32_t last = word_at<uint32_t>(text.data() + n);
-  const uint32_t decimals = (last >> 8) - 0x303030;  // behind a point, each in a byte
+  const uint32_t decimals = (last >> 8) - 0x303030;  // after the point, one per byte
   if ((last & 0xff) != '.' || ((decimals | (decimals + 0x767676)) & 0x808080) != 0) {
     const bool all = text.size() <= 16 && digits(text.data(), text.size(), text.size(), value);
     value *= 1000;
@@ -69,8 +69,8 @@ std::optional<int64_t> slow(std::string_view text) {
   if (i < text.size() && (text[i] == '-' || text[i] == '+')) negative = text[i++] == '-';
   uint64_t value = 0;
   int kept = 0;             // digits in `value`, from the first that is not 0
-  int64_t after_point = 0;  // of them and of the zeros before
-  int next_digit = -1;      // the first that does not fit
+  int64_t after_point = 0;  // of these and of the zeros before them
+  int next_digit = -1;      // the first digit that does not fit
   bool any = false, point = false;
   int64_t dropped = 0;
   for (; i < text.size(); ++i) {
@@ -101,7 +101,8 @@ std::optional<int64_t> slow(std::string_view text) {
   if (i != text.size()) return std::nullopt;
   if (value == 0) return 0;
   int64_t shift = std::clamp<int64_t>(exponent, -100'000, 100'000) + 3 + dropped - after_point;
-  // value * 10^shift; with 19 digits kept and more dropped, a shift >= 0 is out of range anyway.
+  // value * 10^shift. If digits were dropped, 19 are kept, so a shift > 0 is out of range; a shift of 0 rounds by
+  // next_digit.
   if (shift >= 0) {
     if (shift == 0 && next_digit >= 5) ++value;
     for (; shift > 0; --shift) {
@@ -156,7 +157,7 @@ int64_t ns_of_microseconds(std::string_view text) {
 }
 
 std::optional<int64_t> whole_number(std::string_view text) {
-  constexpr size_t kShort = 18;  // digits that fit whatever they are
+  constexpr size_t kShort = 18;  // digits that always fit
   if (!text.empty() && text.size() <= kShort) {
     int64_t value = 0;
     size_t i = 0;

@@ -12,7 +12,7 @@ namespace fields = perfetto::clock_snapshot;
 
 constexpr uint64_t kLimit = uint64_t{1} << 62;
 
-// timestamp * multiplier in ns, below the limit.
+// timestamp * multiplier in ns; nullopt above the limit.
 std::optional<uint64_t> scaled(uint64_t timestamp, uint64_t multiplier) {
   uint64_t ns = 0;
   if (__builtin_mul_overflow(timestamp, multiplier, &ns) || ns >= kLimit) return std::nullopt;

@@ -1,8 +1,8 @@
-// Which clock the times of packets are on, and what time of the trace that is (traces.md 6).
+// Converts the timestamps of Perfetto packets from their clocks to trace time.
 //
-// A snapshot is several clocks read at once. Times of a clock are moved by what the last snapshot before them says, the
-// trace's own clock (BOOTTIME unless a snapshot names another) by nothing. Some clocks are of one sequence of packets,
-// and of some each time is added to the one before.
+// A snapshot holds several clocks, read at one instant. A time on another clock is shifted by the offset from the last
+// snapshot before it; a time on the trace's own clock (BOOTTIME unless a snapshot names another) is unchanged. Some
+// clocks belong to one sequence of packets, and for some each timestamp is relative to the previous one.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace ms::profile::detail {
 
 class PacketClocks {
  public:
-  // snapshot: the message. False if it contradicts the format; then nothing has changed.
+  // snapshot: the message. Returns false, with nothing changed, if it violates the format.
   bool read_snapshot(uint32_t sequence, std::string_view snapshot);
 
   struct Time {
     int64_t ns = 0;
-    bool known = true;  // the clock; otherwise its time is taken as the trace's
+    bool known = true;  // false: the clock is unknown and its time is taken as trace time
   };
-  // id: 0 for the trace's own. Nothing for a time from 2^62 ns on.
+  // id: 0 for the trace's own clock. Nullopt for a time of 2^62 ns or more.
   std::optional<Time> to_trace(uint32_t sequence, uint32_t id, uint64_t timestamp);
 
-  // Unix time of trace time 0, if a snapshot says it; of the first.
+  // Unix time of trace time 0, from the first snapshot that has it.
   std::optional<int64_t> unix_base() const { return unix_base_; }
 
  private:
   struct Clock {
-    uint64_t multiplier = 1, last = 0;  // last: in ns, of clocks that count on
-    int64_t offset = 0;                 // trace time - this
+    uint64_t multiplier = 1, last = 0;  // last: in ns, for incremental clocks
+    int64_t offset = 0;                 // trace time minus time of this clock
     bool incremental = false, related = false;
   };
   using Key = std::pair<uint32_t, uint32_t>;  // sequence (0: all), id

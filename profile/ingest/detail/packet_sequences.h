@@ -1,7 +1,7 @@
-// What packets of one sequence say for those that follow them: the texts that events refer to by number, and defaults.
+// State of a sequence of Perfetto packets: the interned texts that events refer to by number, and default values.
 //
-// A sequence may begin anew (its numbers then mean other texts), and what follows a loss may refer to what was lost: it
-// is not to be believed until it has begun anew.
+// A sequence may be reset (its numbers then refer to other texts). After a loss its packets may refer to lost ones, so
+// they are unusable until the next reset.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 namespace ms::profile::detail {
 
 struct PacketSequence {
-  bool seen = false, whole = false;  // whole: has begun, and nothing has been lost since
-  uint32_t clock = 0;                // of times; 0: the trace's
-  std::optional<uint64_t> track;     // of events that name none
+  bool seen = false, whole = false;  // whole: was reset, and nothing has been lost since
+  uint32_t clock = 0;                // default clock; 0: the trace's
+  std::optional<uint64_t> track;     // default track of events
   std::unordered_map<uint64_t, NameId> categories, names, strings;
   std::unordered_map<uint64_t, perfetto::Key> keys;
 
@@ -33,10 +33,10 @@ struct PacketSequence {
   }
 };
 
-// The key that an argument's name stands for; kNone for one that nothing keeps.
+// The key for an argument's name; kNone if the store does not keep it.
 perfetto::Key key_of_name(std::string_view name);
 
-// interned, defaults: the messages. False if they contradict the format; what came before the damage counts.
+// interned, defaults: the messages. Return false if they violate the format; what precedes the damage is kept.
 bool read_interned(std::string_view interned, PacketSequence& sequence, NameTable& names);
 bool read_defaults(std::string_view defaults, PacketSequence& sequence);
 

@@ -15,7 +15,7 @@ constexpr size_t kMaxVarintBytes = 10;
 
 }  // namespace
 
-// Until `size` bytes are there, or the stream has ended.
+// Reads until `size` bytes are available, or the stream has ended.
 bool PacketStream::fill(size_t size) {
   while (end_ - begin_ < size && !ended_) {
     if (begin_ > 0) std::memmove(window_.data(), window_.data() + begin_, end_ - begin_);
@@ -29,7 +29,7 @@ bool PacketStream::fill(size_t size) {
   return end_ - begin_ >= size;
 }
 
-// at: where it begins behind begin_, and then where it ends. Nothing where it does not end.
+// at: offset from begin_ where the varint begins; set to its end. Nullopt if it does not end.
 std::optional<uint64_t> PacketStream::varint(size_t& at) {
   fill(at + kMaxVarintBytes);
   Cursor in(std::string_view(window_).substr(begin_ + at, end_ - begin_ - at));

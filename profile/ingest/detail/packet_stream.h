@@ -1,4 +1,4 @@
-// The packets of a Perfetto trace, one after the other, from a stream of bytes.
+// Splits a stream of bytes into the packets of a Perfetto trace.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ class PacketStream {
  public:
   PacketStream(ByteStream& stream, FileIssues& issues) : stream_(stream), issues_(issues) {}
 
-  // The bytes of the next packet, good until the next call; nothing at the end. A file that ends within a packet, or
-  // where no packet can begin, ends before it, and that is counted. Memory: the largest packet, of 256 MiB at most, and
-  // never more than there are bytes.
+  // The bytes of the next packet, valid until the next call; nullopt at the end. If the file ends within a packet, or
+  // no packet can begin at the position, the stream ends before it, and this is counted. Memory: the largest packet, at
+  // most 256 MiB, and never more than the bytes that exist.
   std::optional<std::string_view> next();
 
-  int64_t offset() const { return offset_; }  // of the packet at hand, or of the end
+  int64_t offset() const { return offset_; }  // of the current packet, or of the end
   bool truncated() const { return truncated_; }
 
  private:
@@ -32,7 +32,7 @@ class PacketStream {
   ByteStream& stream_;
   FileIssues& issues_;
   std::string window_;
-  size_t begin_ = 0, end_ = 0;  // of what was read and not yet given out
+  size_t begin_ = 0, end_ = 0;  // bytes read and not yet returned
   int64_t offset_ = 0;
   bool ended_ = false, truncated_ = false;
 };

@@ -1,4 +1,4 @@
-// Reads the fields of a message in protobuf's wire format, from bytes that may end, or lie, anywhere.
+// Reads the fields of a message in protobuf's wire format from untrusted bytes.
 //
 //   for (FieldReader in(message); in.next();) switch (in.field()) { ... }
 #pragma once
@@ -15,7 +15,7 @@ class FieldReader {
  public:
   explicit FieldReader(std::string_view message) : in_(message) {}
 
-  // False at the end of the message, and at damage: then ok() is false.
+  // Returns false at the end of the message, and at damage, where ok() is false.
   bool next() {
     if (in_.left() == 0 || !in_.ok()) return false;
     const uint64_t tag = in_.varint();
@@ -42,9 +42,9 @@ class FieldReader {
     return ok_;
   }
   bool ok() const { return ok_; }
-  size_t left() const { return in_.left(); }  // bytes behind the field at hand; 0 where a message ends within one
+  size_t left() const { return in_.left(); }  // bytes after the current field; 0 if the message ends within one
 
-  // Of the field at hand. What is asked for as another type than it has is 0, or empty.
+  // The current field. A value requested as another type than it has is 0, or empty.
   uint32_t field() const { return field_; }
   uint64_t integer() const { return integer_; }
   int64_t signed_integer() const { return static_cast<int64_t>(integer_); }

@@ -1,4 +1,4 @@
-// Rows of one trace's tables as rows of another's, whose names and lanes have other numbers.
+// Copies rows of one trace's tables for another trace with other numbers for names and lanes.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace ms::profile::detail {
 
-// names, lanes: the other's number of each. Stacks stay as they are, for those know who have put them together.
+// names, lanes: the number of each in the other trace. Stacks are not renumbered; the caller merges them.
 inline CommArgs renumbered(CommArgs comm, const std::vector<NameId>& names) {
   for (NameId* name : {&comm.op, &comm.group, &comm.ranks, &comm.dtype}) *name = names[*name];
   return comm;

@@ -1,8 +1,8 @@
-// What stands between the values of events: traces repeat a few layouts, so the text from the end of a value to the
-// first byte of the next, `", "cat": "`, is parsed once, remembered, and from then on only compared.
+// Remembers the text between the values of events: traces repeat a few layouts, so the text from the end of a value to
+// the first byte of the next, `", "cat": "`, is parsed once and from then on only compared.
 //
-// A segment's meaning follows from its bytes and from where the value before it stood, so an equal segment after the
-// same kind of value means the same: nothing is guessed but which one comes next.
+// The meaning of a segment depends only on its bytes and on the kind of value before it, so an equal segment after the
+// same kind of value has the same meaning. Only the choice of the segment to compare first is a guess.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace ms::profile::detail {
 
-// Where a segment begins.
+// What precedes a segment.
 enum class Place : uint8_t { kEvent, kAfterValue, kAfterString, kInArgs, kAfterArg, kAfterArgString };
 
 struct alignas(64) Segment {
@@ -20,40 +20,40 @@ struct alignas(64) Segment {
   static constexpr uint32_t kMaxBytes = 64;
   static constexpr size_t kWays = 4;
 
-  using Ways = std::array<Segment*, kWays>;  // what followed, the latest first; null: nothing known
+  using Ways = std::array<Segment*, kWays>;  // segments seen next, latest first; null: none yet
 
   char text[kMaxBytes] = {};
-  uint64_t mask = 0;  // a bit for each of its bytes
+  uint64_t mask = 0;  // one bit per byte of the text
   uint32_t size = 0;
-  uint32_t args_end = 0;    // of kCloseBoth: what is behind the brace of the arguments
+  uint32_t args_end = 0;    // of kCloseBoth: offset after the closing brace of the arguments
   uint64_t present = 0;     // bit of the Arg that follows
-  uint32_t value_size = 0;  // of the value that followed last
+  uint32_t value_size = 0;  // size of the last value that followed
   uint16_t target = 0;      // offset in ScannedEvent of the value that follows
   Then then = Then::kOther;
   Place place = Place::kEvent;
-  Place after = Place::kAfterValue;  // of what stands behind the value that follows
-  bool kept = false;                 // false: too long or too odd to be remembered
+  Place after = Place::kAfterValue;  // of the segment after the value that follows
+  bool kept = false;                 // false: too long or too irregular to remember
   Ways next{};
-  Ways next_skipped{};  // of kOpenArgs: what followed when the arguments were skipped
+  Ways next_skipped{};  // of kOpenArgs: segments seen next when the arguments were skipped
 };
 
 class SegmentTable {
  public:
-  SegmentTable() : slots_(4 * kMost) { segments_.reserve(kMost); }  // they stay where they are
+  SegmentTable() : slots_(4 * kMost) { segments_.reserve(kMost); }  // reserved: pointers stay valid
 
-  // What begins events.
+  // Segments that begin events.
   Segment::Ways& first() { return first_; }
-  // A segment that was parsed, added if it is new; null if the table is full.
+  // Adds a parsed segment if it is new; null if the table is full.
   Segment* keep(const Segment& parsed);
   Segment& scratch() { return scratch_; }
 
  private:
-  static constexpr size_t kMost = 1024;  // a file of ever new layouts is read as fast as without
+  static constexpr size_t kMost = 1024;  // bounds the cost of a file whose layouts never repeat
 
   Segment scratch_;
   Segment::Ways first_{};
   std::vector<Segment> segments_;
-  std::vector<uint16_t> slots_;  // by hash: index and one; 0: free
+  std::vector<uint16_t> slots_;  // hash table: index + 1; 0: free
 };
 
 }  // namespace ms::profile::detail

@@ -1,5 +1,4 @@
-// Joins the beginnings and ends of slices that have an event each, by time and by a stack of each track: events come in
-// any order.
+// Joins begin and end events of slices by time, with a stack per track; the events may come in any order.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@ inline constexpr size_t kNoSlice = SIZE_MAX;
 struct SliceEdge {
   int64_t ts = 0;
   uint64_t track = 0;
-  size_t slice = kNoSlice;  // which event begins here; kNoSlice: an end
+  size_t slice = kNoSlice;  // the event that begins here; kNoSlice: an end
 };
 
-// Gives the slices their durations; those without an end last until last_end. What has no partner is counted in issues
-// with `offset`. edges are put in order.
+// Sets the durations of the slices; those without an end last until last_end. Unmatched edges are counted in issues at
+// `offset`. Sorts edges.
 void join_edges(std::vector<SliceEdge>& edges, RankTrace& trace, int64_t last_end, FileIssues& issues, int64_t offset);
 
 }  // namespace ms::profile::detail

@@ -17,9 +17,9 @@ constexpr uint8_t kNoSide = UINT8_MAX;
 
 }  // namespace
 
-// Ids are 32 bits in the store. Wider ones get a number of their own, from the top down.
+// The store holds 32-bit ids. Wider ids are renumbered, downwards from the top.
 uint32_t TrackColumns::compact(uint64_t id) {
-  if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: none
+  if (id == UINT64_MAX || id == UINT32_MAX) return 0;  // -1: no id
   if (id < UINT32_MAX - 1'000'000'000) return static_cast<uint32_t>(id);
   return wide_ids_.try_emplace(id, UINT32_MAX - 1 - static_cast<uint32_t>(wide_ids_.size())).first->second;
 }
@@ -108,7 +108,7 @@ void TrackColumns::add_details(const TrackEvent& event, size_t slice, Side side)
   trace_.details.push_back(details);
 }
 
-// A device and a stream, by numbers or by texts.
+// Lane of a device and a stream, given as numbers or texts.
 uint16_t TrackColumns::stream_lane(const TrackEvent& event, uint32_t track) {
   const auto id = [&](Key key) {
     const TrackEvent::Argument argument = event.get(key);
@@ -178,7 +178,7 @@ void TrackColumns::add(const TrackEvent& event, int64_t ts, int64_t offset) {
     case fields::kSliceEnd:
       edges_.push_back({ts, tracks_.index(event.track.value_or(0)), kNoSlice});
       last_end_ = std::max(last_end_, ts);
-      return;  // no event of its own
+      return;  // adds no event
     case fields::kInstant:
       ++trace_.by_phase['i'];
       if (!event.categories.empty()) ++trace_.categories[category_of(event).index].events;

@@ -1,4 +1,4 @@
-// What track events become: those of packets go in, the columns of a rank's trace are filled.
+// Converts Perfetto track events to the columns of a RankTrace.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ class TrackColumns {
   TrackColumns(RankTrace& trace, FileIssues& issues) : trace_(trace), issues_(issues) {}
 
   TrackLanes& tracks() { return tracks_; }
-  // An event at a time of the trace; offset: of its packet in the file.
+  // Adds an event. ts: trace time; offset: of its packet in the file.
   void add(const TrackEvent& event, int64_t ts, int64_t offset);
   int64_t events() const { return events_; }  // slices, instants and samples
 
-  // When all are there: what depends on events and descriptions that come in any order. end: of the file, in bytes.
+  // Call after the last event: resolves what depends on events and descriptors that come in any order. end: the size of
+  // the file in bytes.
   void finish(int64_t end);
 
  private:
@@ -47,7 +48,7 @@ class TrackColumns {
   uint32_t compact(uint64_t id);
   void count_flows(const TrackEvent& event, uint8_t category);
 
-  static constexpr uint16_t kLaneOfTrack = UINT16_MAX;  // found when all tracks are described
+  static constexpr uint16_t kLaneOfTrack = UINT16_MAX;  // resolved when all tracks are described
 
   RankTrace& trace_;
   FileIssues& issues_;
@@ -58,10 +59,9 @@ class TrackColumns {
   std::vector<SliceEdge> edges_;
   std::vector<uint32_t> candidates_;
   Column<uint32_t> slice_tracks_, memory_tracks_, counter_tracks_;
-  std::map<uint16_t, uint32_t> stream_tracks_;  // of lanes that were found by their stream: the first track
-  std::map<std::pair<NameId, uint8_t>, CategoryRef>
-      categories_;                                          // by name and side that an argument says, 255 for none
-  std::map<std::pair<uint32_t, NameId>, uint32_t> frames_;  // of RankTrace::stacks
+  std::map<uint16_t, uint32_t> stream_tracks_;                    // of lanes found by stream number: the first track
+  std::map<std::pair<NameId, uint8_t>, CategoryRef> categories_;  // by the name and side in an argument; 255: none
+  std::map<std::pair<uint32_t, NameId>, uint32_t> frames_;        // of RankTrace::stacks
   std::unordered_map<uint64_t, uint32_t> wide_ids_;
   FlowSet flows_;
 };

@@ -16,7 +16,7 @@ int64_t whole(double value) {
   return std::isfinite(value) && std::abs(value) < kLimit ? static_cast<int64_t>(value) : 0;
 }
 
-// The text with this number; `missing` is set if there is none.
+// The text with this number; sets `missing` if there is none.
 NameId find(const std::unordered_map<uint64_t, NameId>& texts, uint64_t iid, bool& missing) {
   const auto found = texts.find(iid);
   if (found != texts.end()) return found->second;

@@ -11,7 +11,7 @@ namespace {
 
 namespace fields = perfetto::track_descriptor;
 
-constexpr int kMaxDepth = 32;  // a track above itself is a lie
+constexpr int kMaxDepth = 32;  // deeper chains of parents are taken as a cycle
 
 }  // namespace
 
@@ -72,7 +72,7 @@ bool TrackLanes::describe(std::string_view descriptor) {
     if (!about.ok()) return false;
   }
   if (!in.ok() || !has_uuid) return false;
-  // Not beyond what lanes are told apart by, nor where they are named by texts.
+  // Ignore ids outside the range that lanes can tell apart from texts.
   if (track.tid <= -kTextLaneId || track.tid >= kTextLaneId) track.tid = 0;
   Track& known = tracks_[index(track.uuid)];
   track.total = known.total;
@@ -102,7 +102,7 @@ TrackLanes::Place TrackLanes::place(const Track& of) {
                                               (track->name == 0 || track->name == above->name)) {
     track = above;
   }
-  // The process is that of the nearest one above that has one, or a name at the top.
+  // The process is that of the nearest ancestor that has one, or the name of the topmost track.
   const Track* owner = track;
   for (int depth = 0; depth < kMaxDepth && owner->kind != Kind::kProcess && owner->kind != Kind::kThread; ++depth) {
     const Track* above = parent_of(*owner);

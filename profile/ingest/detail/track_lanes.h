@@ -1,8 +1,8 @@
-// Which lanes of the store the tracks of a Perfetto trace are.
+// Maps the tracks of a Perfetto trace to the lanes of the store.
 //
-// Threads are lanes by process and thread id. A track below a thread that has its name, or none, is that thread's lane
-// (what overlaps is written so); any other is a lane named by it, one for all tracks of this name in a process. A
-// counter's samples lie on the lane of the track above it. Descriptions may come after the events.
+// Threads are lanes by process and thread id. A track below a thread with the same name, or none, is that thread's lane
+// (overlapping slices are written this way); any other track is a lane of its own name, shared by all tracks of this
+// name in a process. A counter's samples lie on the lane of its parent track. Descriptors may come after the events.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ class TrackLanes {
  public:
   TrackLanes(RankTrace& trace, LaneTable& lanes) : trace_(trace), lanes_(lanes) {}
 
-  // descriptor: the message. False if it contradicts the format, or says no uuid.
+  // descriptor: the message. Returns false if it violates the format, or has no uuid.
   bool describe(std::string_view descriptor);
-  // A number for a track, counted from 0.
+  // Index of a track, counted from 0.
   uint32_t index(uint64_t uuid);
 
   NameId name(uint32_t track) const { return tracks_[track].name; }
-  // A sample as it stands -> its value: some counters count on, some in other units.
+  // The value of a sample: some counters are incremental, some have other units.
   double counted(uint32_t track, double sample);
 
-  // When all is described. The lane of what lies on the track; device: of device work, then a lane of its own.
+  // Call after the last descriptor. The lane of events on the track; device: device work gets a lane of its own.
   uint16_t lane(uint32_t track, bool device);
-  // Gives a lane that was found otherwise the names of a track.
+  // Names a lane that was found by other means after a track.
   void name_lane(uint16_t lane, uint32_t track);
 
  private:
-  static constexpr uint16_t kNoLane = UINT16_MAX;  // LaneTable gives none of this number
+  static constexpr uint16_t kNoLane = UINT16_MAX;  // LaneTable never returns this number
 
   enum class Kind : uint8_t { kPlain, kProcess, kThread, kCounter };
   struct Track {
@@ -60,7 +60,7 @@ class TrackLanes {
   std::vector<Track> tracks_;
   std::unordered_map<uint64_t, uint32_t> by_uuid_;
   std::map<int64_t, NameId> process_names_;
-  std::vector<uint16_t> found_[2];  // by track: the lane, host's and device's, kNoLane if not yet looked for
+  std::vector<uint16_t> found_[2];  // by track: the lane on the host and device side, kNoLane if not yet resolved
 };
 
 }  // namespace ms::profile::detail

@@ -14,7 +14,8 @@ class ValueNames {
  public:
   explicit ValueNames(NameTable& names) : names_(names) {}
 
-  // 0 for no value. One value is often asked for twice in a row, by the argument filter and for the event.
+  // Name id of the value; 0 if there is no value. The last result is cached: the argument filter and the event often
+  // ask for the same value.
   NameId of(const Value& value) {
     if (!value) return 0;
     if (value.data == last_at_ && value.size == last_size_) return last_;
@@ -22,7 +23,7 @@ class ValueNames {
     last_size_ = value.size;
     return last_ = value.escaped ? names_.intern(unescape(value.text())) : find(value);
   }
-  // To be called when other bytes may lie where values lay.
+  // Call when the buffer that held values is reused.
   void forget() { last_at_ = nullptr; }
 
   NameId intern(std::string_view text) { return names_.intern(text); }
@@ -30,7 +31,7 @@ class ValueNames {
   size_t size() const { return names_.size(); }
 
  private:
-  // Few names are most of a trace's, and are found by their ends.
+  // Most names repeat; a cache finds them by length and last bytes.
   NameId find(const Value& value) {
     const size_t tail = value.size < 8 ? 0 : value.size - 8;
     uint64_t end = 0;
