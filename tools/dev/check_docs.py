@@ -18,8 +18,8 @@ import tempfile
 
 from source_tree import read, run_check, walk, write
 
-REQUIRED = ("README.md", "train/README.md", "train/data/README.md", "ckpt/README.md", "ckpt/FORMAT.md",
-            "profile/README.md", "profile/FORMAT.md")
+REQUIRED = ("README.md", "train/README.md", "train/DEVELOPING.md", "train/data/README.md", "ckpt/README.md",
+            "ckpt/FORMAT.md", "profile/README.md", "profile/FORMAT.md")
 BINARIES = ("mstrain", "msckpt", "msprof", "msdata")
 # Endings of names that can only be files of a source tree; others (.json, .h5, .bin) are also what the binaries write.
 SOURCE_FILE = re.compile(r"^[\w./*{},-]+\.(h|cpp|inl|cmake|py|md|sh)$")
