@@ -15,7 +15,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// Members that change what the model computes in a way that nothing here knows.
+// Members that change what the model computes and are not supported.
 constexpr const char* kUnknownModels[] = {"squared_relu",
                                           "quick_geglu",
                                           "attention_output_gate",
@@ -38,12 +38,12 @@ void take(const MegatronArgs& args, const char* name, T& field) {
   }
 }
 
-// What Megatron fixes of Llama 3's scaling: megatron/core/models/common/embeddings/rotary_pos_embedding.py.
+// Fixed in Megatron for Llama 3's scaling: megatron/core/models/common/embeddings/rotary_pos_embedding.py.
 constexpr int64_t kLlama3OriginalPositions = 8192;
 constexpr double kLlama3LowFactor = 1, kLlama3HighFactor = 4;
 
-// Megatron scales as Llama 3 does (use_rope_scaling) or evenly (rotary_seq_len_interpolation_factor), MindSpeed-LLM by
-// a type; the other members have their defaults even where nothing is scaled.
+// Megatron scales as Llama 3 (use_rope_scaling) or linearly (rotary_seq_len_interpolation_factor); MindSpeed-LLM
+// selects by a type, and its other members have defaults even without scaling.
 void take_rope_scaling(const MegatronArgs& args, core::TransformerConfig& model) {
   const core::TransformerConfig plain;
   const double factor = args.real("rope_scaling_factor").value_or(8.0);
@@ -144,7 +144,8 @@ int MegatronArgs::size(std::string_view name) const {
 
 namespace {
 
-// A number, or, made of the flag's text, a list: which layers, as a text of ours; the number `absent` for none.
+// A list of layers, as text: the flag is a number or a list made from the flag's text; the number `absent` stands for
+// none.
 std::string layer_text(const MegatronArgs& args, std::string_view name, int64_t absent) {
   const auto value = args.find(name);
   if (value && (value->is(PickleKind::kList) || value->is(PickleKind::kTuple))) {
@@ -159,7 +160,7 @@ std::string layer_text(const MegatronArgs& args, std::string_view name, int64_t 
   return std::to_string(args.integer(name).value_or(absent));
 }
 
-// moe_layer_freq is a number or, made of the flag's text, a list; MindSpeed-LLM has first_k_dense_replace besides.
+// moe_layer_freq is a number or a list made from the flag's text; MindSpeed-LLM also has first_k_dense_replace.
 std::string layers_with_experts(const MegatronArgs& args) {
   const auto value = args.find("moe_layer_freq");
   if (value && !value->is(PickleKind::kInt)) return layer_text(args, "moe_layer_freq", 1);
@@ -173,12 +174,12 @@ std::string layers_with_experts(const MegatronArgs& args) {
   return list + "]";
 }
 
-// Members of latent attention that Megatron has under its own names for scaled rotary embeddings; in MindSpeed-LLM's
-// they are those of take_rope_scaling.
+// RoPE scaling of latent attention, for which Megatron has separate names; MindSpeed-LLM uses the members of
+// take_rope_scaling.
 void take_latent_rope(const MegatronArgs& args, core::TransformerConfig& model) {
   if (!model.multi_latent_attention || model.rope_scaling_type != "none") return;
-  // Megatron's latent attention scales unless told otherwise (MLATransformerConfig); MindSpeed-LLM's, whose args have
-  // a type of their own, does not. By a factor of 1, which Megatron's flag has, nothing is scaled.
+  // Megatron's latent attention scales by default (MLATransformerConfig); MindSpeed-LLM's, whose args have their own
+  // type member, does not. A factor of 1, the default of Megatron's flag, scales nothing.
   const bool is_mindspeed = args.members().contains("rope_scaling_type");
   const auto said = args.text("rope_type");
   if (said.value_or(is_mindspeed ? "rope" : "yarn") != "yarn") return;
@@ -196,7 +197,7 @@ void take_latent_rope(const MegatronArgs& args, core::TransformerConfig& model) 
 
 namespace {
 
-// Which of the layers that are some have experts: as the model has it, whose layers count no-op layers too.
+// Removes no-op layers from the list of layers with experts: args count them as layers, the model does not.
 void leave_out_noop_layers(std::span<const int64_t> noop_layers, core::TransformerConfig& model) {
   if (noop_layers.empty()) return;
   if (noop_layers.back() >= model.num_layers || static_cast<int64_t>(noop_layers.size()) >= model.num_layers) {
@@ -265,7 +266,7 @@ bool is_layer_list(std::string_view name) {
   return name == "moe_layer_freq" || name == "no_rope_freq" || name == "window_attn_skip_freq";
 }
 
-// Fields that Megatron has no member for; left out of args where they say nothing.
+// Fields that Megatron has no member for; left out of args if they have their default.
 constexpr std::string_view kOwnFields[] = {"pre_norm",          "parallel_residual",    "qk_layernorm_all_heads",
                                            "rotary_base_local", "embedding_multiplier", "residual_multiplier",
                                            "logits_scaling"};
@@ -308,7 +309,7 @@ core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const
     int64_t& size = model.moe_shared_expert_intermediate_size;
     if (__builtin_mul_overflow(args.integer("n_shared_experts").value_or(0),
                                args.integer("moe_ffn_hidden_size").value_or(model.ffn_hidden_size), &size)) {
-      size = INT64_MAX;  // for validate() to refuse
+      size = INT64_MAX;  // so that validate() refuses it
     }
   }
   model.vocab_size = 1;
@@ -317,7 +318,7 @@ core::TransformerConfig megatron_model(const MegatronArgs& args, std::span<const
   if (model.has_learned_positions() && args.integer("add_position_embedding").value_or(1) == 0) {
     model.position_embedding_type = "none";
   }
-  if (args.flag("openai_gelu")) model.bias_gelu_fusion = true;  // the same approximation by tanh
+  if (args.flag("openai_gelu")) model.bias_gelu_fusion = true;  // the same tanh approximation
   if (!model.group_query_attention) model.num_query_groups = 1;
   take_rope_scaling(args, model);
   take_latent_rope(args, model);
@@ -351,7 +352,7 @@ bool megatron_knows_rope_scaling(const core::TransformerConfig& model) {
 
 namespace {
 
-// Members whose None says that there is no such thing, where ours is 0; the factor's is 1.
+// Members that use None where our field is 0 (the factor: 1).
 bool is_none(const core::TransformerConfig& model, std::string_view name, const MegatronArg& value) {
   if (name == "moe_router_topk_scaling_factor") return value == MegatronArg(1.0);
   if (name == "softmax_scale") return value == MegatronArg(0.0);
@@ -366,7 +367,7 @@ bool is_none(const core::TransformerConfig& model, std::string_view name, const 
   return false;
 }
 
-// A number, or of each layer whether it has experts, no rotary embedding, a window.
+// A number, or a list with one entry per layer: has experts, no RoPE, has a window.
 MegatronArg layer_frequency(const core::TransformerConfig& model, std::string_view name) {
   std::vector<int64_t> list;
   if (name == "no_rope_freq") {
@@ -382,7 +383,7 @@ MegatronArg layer_frequency(const core::TransformerConfig& model, std::string_vi
   return list;
 }
 
-// What latent attention's rotary embedding is, by the names of megatron-core's MLATransformerConfig.
+// RoPE scaling of latent attention under the names of megatron-core's MLATransformerConfig.
 void add_latent_rope(const core::TransformerConfig& model, MegatronArgList& args) {
   const bool yarn = model.rope_scaling_type == "yarn";
   args.emplace_back("rope_type", yarn ? "yarn" : "rope");
@@ -419,10 +420,10 @@ MegatronArgList megatron_args(const core::TransformerConfig& model) {
 
 namespace {
 
-// What args say, without a word for it if that is not so.
+// Returns the vocabulary size in args; nullopt if it cannot be the true one.
 std::optional<int64_t> said_vocab_size(const MegatronArgs& args, int64_t padded_rows, int tp) {
   const int64_t said = args.integer("vocab_size").value_or(0);
-  // megatron/training/tokenizer: the null tokenizer has a token for the end of a document besides.
+  // megatron/training/tokenizer: the null tokenizer adds an end-of-document token.
   const int64_t more = args.text("tokenizer_type").value_or("") == "NullTokenizer" ? 1 : 0;
   const int64_t multiple =
       std::max<int64_t>(1, std::min(args.integer("make_vocab_size_divisible_by").value_or(1), padded_rows)) * tp;

@@ -13,7 +13,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// Of each chunk; empty if all have as many.
+// Layers of each chunk; empty if all chunks have the same number.
 std::vector<int64_t> layers_of_chunks(const MegatronArgs& args, int64_t num_layers, int pp, int vpp) {
   if (args.is_set("pipeline_model_parallel_layout")) {
     throw Error(ErrorCode::kUnsupported,

@@ -1,4 +1,4 @@
-// How args say that a model is cut: for checkpoints whose files do not tell it, as those of a tree do.
+// Derives from args how a model is cut, for checkpoints whose files do not show it. (The files of a tree do.)
 #pragma once
 
 #include "ckpt/layout.h"
@@ -8,9 +8,9 @@
 
 namespace ms::convert {
 
-// Without chunks; latent attention's projections down are cut as the layers cut them whose naming is said.
-// padded_rows: of the vocabulary. Throws kCorruptData for sizes that the model cannot have, kUnsupported for pipelines
-// that are not dealt evenly, by the first and last stage, or with embedding and loss counted as layers.
+// Returns the model without chunks. naming determines how latent attention's down projections are cut. padded_rows:
+// rows of the stored vocabulary. Throws kCorruptData for sizes that do not fit the model; kUnsupported for pipelines
+// that are not split evenly, by the sizes of the first and last stage, or with embedding and loss counted as layers.
 // Source: megatron/core/transformer/transformer_block.py (get_num_layers_to_build).
 MegatronModel megatron_model_of_args(const MegatronArgs& args, const core::TransformerConfig& config,
                                      int64_t padded_rows, MegatronNaming naming);

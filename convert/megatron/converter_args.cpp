@@ -36,10 +36,10 @@ bool are_converter_args(const MegatronArgs& args) {
 HfConfig read_converter_args(const MegatronArgs& args, std::span<const int64_t> noop_layers,
                              const std::string& hf_cfg_dir, std::vector<std::string>& decisions) {
   json members = members_json(args);
-  members["num_hidden_layers"] =  // fewer were converted than the folder has, with --num-layers
+  members["num_hidden_layers"] =  // --num-layers converted fewer layers than the folder has
       args.integer("num_layers").value_or(0) - static_cast<int64_t>(noop_layers.size());
   const Family& family = find_family(*args.text("model_type"));
-  for (const ConfigKey& key : family.keys) {  // None is left out as nested members are
+  for (const ConfigKey& key : family.keys) {  // None is left out, as nested members are
     if (key.null_is_none && !members.contains(key.hf)) members[std::string(key.hf)] = nullptr;
   }
   json given;

@@ -1,6 +1,6 @@
-// The args of a tree that MindSpeed-LLM's convert_ckpt_v2.py made of a Hugging Face folder. They are no args of
-// Megatron's but the members of that folder's config.json, so far as those are numbers, texts or lists of such, beside
-// the converter's own.
+// Reads the args of a tree that MindSpeed-LLM's convert_ckpt_v2.py made from a Hugging Face folder. They are not
+// Megatron's args: they are the config.json members that are numbers, strings or lists of these, and the converter's
+// own flags.
 //
 // Source: mindspeed_llm/tasks/checkpoint/{convert_hf2mg,model_builder}.py.
 #pragma once
@@ -16,10 +16,9 @@ namespace ms::convert {
 
 bool are_converter_args(const MegatronArgs& args);
 
-// hf_cfg_dir: the folder with the whole config.json, of which args lack what is nested (rope_scaling,
-// rope_parameters); empty: none. The result's original is that file, or what a config.json of this model would be.
-// Throws kUnsupported if args do not say rope_theta, and nothing else does; kInvalidArgument if hf_cfg_dir is of
-// another model; what parse_hf_config throws.
+// hf_cfg_dir: the folder with the complete config.json, since args lack nested members (rope_scaling, rope_parameters);
+// empty: none. The result's `original` is that file, or an equivalent config.json. Throws kUnsupported if neither args
+// nor the file has rope_theta; kInvalidArgument if hf_cfg_dir describes another model; and what parse_hf_config throws.
 HfConfig read_converter_args(const MegatronArgs& args, std::span<const int64_t> noop_layers,
                              const std::string& hf_cfg_dir, std::vector<std::string>& decisions);
 

@@ -26,7 +26,7 @@ constexpr int64_t kProofElements = 4096;  // at each end of a parameter
 
 using Chunks = std::vector<const DcpReader::Chunk*>;
 
-// A bucket, by kind as kOptimizerKinds.
+// The payloads of a bucket, in the order of kOptimizerKinds.
 struct Bucket {
   std::array<const std::string*, 3> keys{};
   std::array<const DcpReader::Tensor*, 3> tensors{};
@@ -38,10 +38,10 @@ class BucketReader {
                const BucketWeights& weights)
       : reader_(reader), model_(model), spelling_(spelling), weights_(weights) {}
 
-  // False if the buckets are not those of such layers; why() says what does not fit.
+  // Returns false if the buckets do not fit these layers; why() has the reason.
   bool read();
   const std::string& why() const { return why_; }
-  size_t fitted() const { return fitted_; }  // parameters
+  size_t fitted() const { return fitted_; }  // number of parameters that fit
   std::vector<BucketPart> take_parts() { return std::move(parts_); }
 
  private:
@@ -104,7 +104,7 @@ void BucketReader::for_each_run(const DcpReader::Tensor& tensor, const std::stri
   }
 }
 
-// A model whose experts have an optimizer of their own has both only on stages with experts.
+// If experts have their own optimizer, there are two optimizers, but only on stages with experts.
 std::vector<Bucket> BucketReader::find_buckets(OptimizerPart part, int64_t group, int64_t buffer) const {
   const auto& all = reader_.tensors();
   const std::string own = cat(kDistributed, "dp_group_idx_", group, ".gbuf_idx_", buffer, ".dtype_(");
@@ -148,7 +148,7 @@ std::vector<Bucket> BucketReader::find_buckets(OptimizerPart part, int64_t group
   }
 }
 
-// At both ends, which no other place of a contiguous range would pass.
+// Compares both ends of the parameter: any other contiguous range would fail.
 bool BucketReader::rounds_to_weight(const ckpt::ParameterSpec& spec, const MegatronModel::Cut& cut,
                                     const Bucket& bucket, int64_t first, int64_t elements) const {
   const DcpReader::Tensor& master = *bucket.tensors[0];
@@ -163,7 +163,7 @@ bool BucketReader::rounds_to_weight(const ckpt::ParameterSpec& spec, const Megat
                    reader_.peek(master, chunk, {at}, {here}, to);
                    to += bytes_of(here, from);
                  });
-    size_t compared = 0;  // of padding of the vocabulary there is no weight
+    size_t compared = 0;  // vocabulary padding has no weights
     for (const ckpt::Box& box :
          ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, begin, begin + count)) {
       weights_.read(spec, box, wanted.data() + compared);
@@ -265,9 +265,9 @@ DistBuckets read_dist_buckets(const DcpReader& reader, const MegatronArgs& args,
                                              " is set: optimizer state that is kept by bucket is not supported of such "
                                              "a model; --drop-optimizer leaves it out"));
   }
-  // Whose layers they were, args may say; their order, the weights prove.
+  // args may name the layer implementation; the weights prove the order of its parameters.
   const bool own = args.text("transformer_impl").value_or("") == "local";
-  std::string why;  // of the layers whose buckets fit best
+  std::string why;  // for the layer implementation that fits best
   size_t fitted = 0;
   for (const MegatronNaming naming : {own ? MegatronNaming::kLocal : MegatronNaming::kTransformerEngine,
                                       own ? MegatronNaming::kTransformerEngine : MegatronNaming::kLocal}) {

@@ -1,12 +1,13 @@
-// Optimizer state of a torch_dist checkpoint that lies as the distributed optimizer has it in memory, bucket by bucket:
-// the kind dp_reshardable, which is Megatron's default since megatron-core 0.14, and was fully_sharded_bucket_space.
+// Reads optimizer state that a torch_dist checkpoint stores bucket by bucket, as the distributed optimizer has it in
+// memory: the kind dp_reshardable, Megatron's default since megatron-core 0.14, earlier called
+// fully_sharded_bucket_space.
 //
 //   [chained_K.]optimizer.distributed.dp_group_idx_I.gbuf_idx_G.dtype_(torch.bfloat16, torch.float32).bucket_idx_B.KIND
 //
-// KIND is param, exp_avg or exp_avg_sq. K is 1 of experts that have an optimizer of their own, and 0 beside those. I
-// counts what data-parallel ranks share: tp fastest, then pp; of experts etp, ep, pp. G and B count the buffers of a
-// rank and the buckets of a buffer. Nothing has a name: where a parameter lies follows from the order in which Megatron
-// registers them (stage_plan.h) and the lengths of the buckets, and is proved as in optimizer.h.
+// KIND is param, exp_avg or exp_avg_sq. K is 1 for experts with an optimizer of their own, and 0 for the other
+// parameters. I counts the groups of data-parallel ranks: tp fastest, then pp; for experts etp, ep, pp. G counts the
+// buffers of a rank, B the buckets of a buffer. Parameters have no names: the position of each follows from the order
+// in which Megatron registers them (stage_plan.h) and the lengths of the buckets, and is proved as in optimizer.h.
 // Source: megatron/core/optimizer/distrib_optimizer.py (sharded_param_state_dp_reshardable).
 #pragma once
 
@@ -22,10 +23,10 @@
 
 namespace ms::convert {
 
-// True of the key of such a tensor, or of what is kept beside them.
+// Returns true for the key of such a tensor, and of the objects stored with them.
 bool is_bucket_key(std::string_view key);
 
-// What a payload holds of a rank's part of a parameter.
+// A range of a payload that contains part of a rank's share of a parameter.
 struct BucketPart {
   ckpt::ParameterSpec spec;
   MegatronModel::Cut cut;
@@ -33,24 +34,25 @@ struct BucketPart {
   const std::string* key = nullptr;  // of the bucket
   const DcpReader::Tensor* tensor = nullptr;
   const DcpReader::Chunk* chunk = nullptr;
-  int64_t first = 0;           // element of the chunk
-  int64_t begin = 0, end = 0;  // of the rank's part (ckpt::local_shape), flat
+  int64_t first = 0;           // first element in the chunk
+  int64_t begin = 0, end = 0;  // range in the rank's part (ckpt::local_shape), flattened
 };
 
 struct BucketWeights {
-  std::function<core::DType(const std::string& key)> dtype;  // of a canonical parameter's weights
-  // Its elements in a box, dense.
+  std::function<core::DType(const std::string& key)> dtype;  // dtype of a canonical parameter's weights
+  // Reads a box of the weights, dense.
   std::function<void(const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out)> read;
 };
 
 struct DistBuckets {
-  std::vector<BucketPart> parts;  // of each parameter once, though several ranks keep it
+  std::vector<BucketPart> parts;  // each parameter once, even if several ranks hold it
   core::TransformerConfig padded;
 };
 
-// Masters and moments of all parameters. config: of the model, with the true vocabulary, which is stored as padded_rows
-// rows. Throws kCorruptData if they are not the state of these weights as args say that they are cut, kUnsupported for
-// another optimizer than Adam and for experts in one tensor as before Transformer Engine.
+// Returns the master weights and moments of all parameters. config: the model with its true vocabulary, which is stored
+// as padded_rows rows. Throws kCorruptData if the state does not match the weights under the layout in args;
+// kUnsupported for another optimizer than Adam, and for experts grouped in one tensor by megatron-core's own
+// (pre-Transformer Engine) layers.
 DistBuckets read_dist_buckets(const DcpReader& reader, const MegatronArgs& args, const core::TransformerConfig& config,
                               int64_t padded_rows, const BucketWeights& weights);
 

@@ -13,7 +13,7 @@ using core::cat;
 constexpr std::string_view kLayers = "decoder.layers.";
 constexpr std::string_view kExperts = "mlp.experts.experts.", kLocalExperts = "mlp.experts.local_experts.";
 
-// "decoder.layers.3.mlp.linear_fc1.weight" without the layer; other keys as they are.
+// "decoder.layers.3.mlp.linear_fc1.weight" without the layer index; other keys unchanged.
 std::string without_layer(const std::string& key) {
   if (!key.starts_with(kLayers)) return key;
   return cat(kLayers, key.substr(key.find('.', kLayers.size()) + 1));
@@ -21,8 +21,8 @@ std::string without_layer(const std::string& key) {
 
 bool begins_with_digit(std::string_view text) { return !text.empty() && text[0] >= '0' && text[0] <= '9'; }
 
-// Of megatron-core's own layers: those of latent attention keep their names, of the others the norm in front of an MLP
-// is called as Transformer Engine's, whatever the MLP is.
+// Keys of megatron-core's own layers: norms of latent attention keep their names; the norm before an MLP, dense or not,
+// has Transformer Engine's name.
 std::string own_key(const std::string& key, const core::TransformerConfig& model) {
   if (model.multi_latent_attention) {
     const MegatronName name = parse_canonical_name(key);
@@ -38,7 +38,7 @@ std::string own_key(const std::string& key, const core::TransformerConfig& model
 
 DistKey dist_key(const ckpt::ParameterSpec& spec, const core::TransformerConfig& model, MegatronNaming naming) {
   DistKey key{naming == MegatronNaming::kLocal ? own_key(spec.key, model) : spec.key, {}, {}};
-  // Layers are alike where each has experts, or none: else each has its index.
+  // Layers are alike if all or none have experts; otherwise keys contain the layer's index.
   const bool alike = !model.has_experts() || model.moe_layer_freq == "1";
   if (alike && key.key.starts_with(kLayers)) {
     key.key = without_layer(key.key);
@@ -81,7 +81,7 @@ StoredDistKey parse_dist_key(const std::string& key) {
   if (begins_with_digit(behind)) {
     const char* end = behind.data() + behind.size();
     const auto [after, error] = std::from_chars(behind.data(), end, stored.expert);
-    if (error != std::errc() || after == end || *after != '.') return {key};  // no name of any parameter
+    if (error != std::errc() || after == end || *after != '.') return {key};  // not a parameter name
     behind.erase(0, static_cast<size_t>(after - behind.data()) + 1);
   } else {
     stored.stacks_experts = true;

@@ -37,11 +37,11 @@ constexpr std::string_view kOptimizer = "optimizer.", kState = "optimizer.state.
                            kDistributedMaster = "optimizer.state.param.", kFlatMaster = "optimizer.state.fp32_param.";
 
 struct Name {
-  std::string key;  // without what tells the role
+  std::string key;  // without the part that names the role
   TensorRole role = TensorRole::kParam;
 };
 
-// Without the number that optimizer state has where experts have an optimizer of their own.
+// Removes the number that optimizer keys have if experts have their own optimizer.
 std::string_view without_chain(std::string_view key) {
   const size_t dot = key.find('.');
   const bool chained = key.starts_with(kChained) && dot != std::string_view::npos;
@@ -49,7 +49,7 @@ std::string_view without_chain(std::string_view key) {
 }
 bool is_optimizer_key(std::string_view key) { return without_chain(key).starts_with(kOptimizer); }
 
-// Nothing for optimizer state that is not kept by parameter.
+// Returns nullopt for optimizer state that is not stored by parameter.
 std::optional<Name> parse_name(std::string_view stored) {
   const std::string_view key = without_chain(stored);
   if (!key.starts_with(kOptimizer)) return Name{std::string(key), TensorRole::kParam};
@@ -68,7 +68,7 @@ core::Dims without_first(const core::Dims& dims, size_t axes) {
   return core::Dims(dims.begin() + static_cast<std::ptrdiff_t>(axes), dims.end());
 }
 
-// Written last, so that it says that all is there.
+// Megatron writes it last: its presence means that the checkpoint is complete.
 constexpr const char* kCommitMark = "metadata.json";
 
 bool is_whole(const fs::path& folder) { return is_dcp(folder.string()) && fs::exists(folder / kCommitMark); }
@@ -86,7 +86,7 @@ fs::path choose_folder(const std::string& path) {
                   kCommitMark, whole.empty() ? "" : cat("; the newest that is: ", whole[0].string())));
 }
 
-// The sizes of the run that saved, as far as args give them. Nothing in the files is cut by them.
+// The parallel sizes of the run that saved, if args have them. The files do not depend on them.
 nlohmann::json layout_of_args(const MegatronArgs& args) {
   nlohmann::json layout = nlohmann::json::object();
   for (const auto& [key, member] : {std::pair("tp", "tensor_model_parallel_size"),
@@ -118,11 +118,11 @@ class DistSource final : public ckpt::Source {
       const std::string key = spec.key;
       specs_.emplace(key, std::move(spec));
     }
-    // The distributed optimizer's masters of an fp32 model are its weights.
+    // In an fp32 model the distributed optimizer's master weights are the weights themselves.
     const bool all_fp32 = std::all_of(reader_.tensors().begin(), reader_.tensors().end(), [](const auto& entry) {
       return is_optimizer_key(entry.first) || entry.second.dtype == SafetensorsDType::kF32;
     });
-    Held again;  // such masters
+    Held again;  // master weights that repeat the weights
     bool dropped = false, same = false, in_buckets = false;
     for (const auto& [key, tensor] : reader_.tensors()) {
       const bool drop = options.drop_optimizer && is_optimizer_key(key);
@@ -139,7 +139,7 @@ class DistSource final : public ckpt::Source {
     if (dropped) decisions.push_back("optimizer state is left out");
     if (same) decisions.push_back("master weights of fp32 weights are these themselves, and left out");
     check_all_there();
-    if (!args.is_set("fp8_param_gather")) {  // such weights are rounded to fewer bits than they are stored in
+    if (!args.is_set("fp8_param_gather")) {  // fp8 weights are rounded to fewer bits than their storage dtype has
       for (const Held* masters : {&held_, &again}) check_masters(*masters, weights);
     }
     note_objects(options.drop_optimizer, decisions);
@@ -155,7 +155,7 @@ class DistSource final : public ckpt::Source {
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override {
     try {
       read_shard(held_, static_cast<size_t>(shard), offset, extent, out, &DcpReader::read);
-    } catch (const Error& error) {  // the reader knows its payload's bytes only
+    } catch (const Error& error) {  // the reader's message names only the payload's bytes
       const int32_t tensor = held_.shards.tensor_of(static_cast<size_t>(shard));
       throw error.within(cat(core::role_name(held_.shards.role(tensor)), " of ", held_.shards.key(tensor)));
     }
@@ -170,8 +170,8 @@ class DistSource final : public ckpt::Source {
     const std::string* key = nullptr;  // in the checkpoint
     const DcpReader::Tensor* tensor = nullptr;
     const DcpReader::Chunk* chunk = nullptr;
-    int64_t layer = -1, expert = -1;  // of stacks of such: which of the chunk's
-    int64_t first = -1;               // of what lies flat: the element where the shard begins
+    int64_t layer = -1, expert = -1;  // for stacked parameters: index in the chunk
+    int64_t first = -1;               // for flat parameters: element where the shard begins
   };
 
   struct Held {
@@ -193,7 +193,7 @@ class DistSource final : public ckpt::Source {
     (reader_.*how)(*place.tensor, *place.chunk, at, size, out);
   }
 
-  // A shard that lies dense in the last axis of its chunk, whose others have one place each.
+  // Reads from a shard that is dense along the last axis of its chunk; the chunk's other axes have length one.
   void read_flat(const Placement& place, const core::ShardedTensor& shard, const core::Dims& offset,
                  const core::Dims& extent, std::byte* out, Read how) const {
     const int64_t item = core::size_of(shard.dtype);
@@ -210,7 +210,7 @@ class DistSource final : public ckpt::Source {
     return cat(reader_.describe(place.chunk->payload), ": ", printable(*place.key));
   }
 
-  // Looks at weights in places that other things are to be proved by.
+  // Reads weights at a few places, to prove other tensors by them.
   class WeightReader {
    public:
     explicit WeightReader(const DistSource& source) : source_(source) {
@@ -224,7 +224,7 @@ class DistSource final : public ckpt::Source {
       const auto found = shards_of_.find(key);
       return found == shards_of_.end() ? core::DType::kFp32 : source_.held_.shards.dtype_of(found->second[0]);
     }
-    // Of the box what is stored, dense.
+    // Reads the stored part of a box, dense.
     void read(const std::string& key, const ckpt::Box& box, std::byte* out) const {
       const auto found = shards_of_.find(key);
       if (found == shards_of_.end()) return;
@@ -250,9 +250,9 @@ class DistSource final : public ckpt::Source {
     std::map<std::string, std::vector<size_t>, std::less<>> shards_of_;
   };
 
-  // That masters round to the weights, at both ends of each shard: megatron-core 0.16 saves others' elements for them
-  // where it has filled up a buffer's buckets in memory (get_parameter_state_dp_zero leaves that out,
-  // sharded_param_state_fully_reshardable counts it).
+  // Checks that master weights round to the weights, at both ends of each shard. megatron-core 0.16 saves elements of
+  // other parameters where it pads buckets in memory (get_parameter_state_dp_zero skips the padding,
+  // sharded_param_state_fully_reshardable does not).
   void check_masters(const Held& held, const WeightReader& weights) const {
     for (size_t s = 0; s < held.shards.size(); ++s) {
       if (held.shards.role(held.shards.tensor_of(s)) != TensorRole::kMaster) continue;
@@ -278,7 +278,7 @@ class DistSource final : public ckpt::Source {
     }
   }
 
-  // What is not sharded: a file of its own, or an object beside the tensors.
+  // The unsharded state: a separate file, or an object stored with the tensors.
   TorchFile open_common(const std::string& path) const {
     const fs::path file = fs::path(path) / "common.pt";
     if (fs::exists(file)) return TorchFile(file.string());
@@ -361,16 +361,16 @@ class DistSource final : public ckpt::Source {
     }
   }
 
-  // Of the kind fully_sharded_model_space: a rank's box of x, y elements of X, Y flat, and so a tensor of shape
-  // [X / x, Y / y, x y], cut along its last axis. Source: megatron-core 0.12's
-  // megatron/core/dist_checkpointing/strategies/resharding.py.
+  // Kind fully_sharded_model_space: a rank's box of x, y of X, Y elements is flattened, so the stored tensor has shape
+  // [X / x, Y / y, x y] and is cut along its last axis.
+  // Source: megatron-core 0.12's megatron/core/dist_checkpointing/strategies/resharding.py.
   bool is_flattened(const Name& name, const StoredDistKey& key, const DcpReader::Tensor& tensor) const {
     if (name.role == TensorRole::kParam) return false;
     const ckpt::ParameterSpec* spec = find_parameter(key, 0, 0);
     return spec != nullptr && !spec->is_buffer && tensor.shape.size() == key.axes() + spec->global_shape.size() + 1;
   }
 
-  // The weights of an fp32 model once more.
+  // True for master weights that repeat the weights of an fp32 model.
   bool is_distributed_master(std::string_view stored, const DcpReader::Tensor& tensor) const {
     const std::string_view key = without_chain(stored);
     if (key.starts_with(kDistributedMaster)) return true;
@@ -387,7 +387,7 @@ class DistSource final : public ckpt::Source {
     core::Dims whole = find_parameter(key, 0, 0)->global_shape;
     if (find_parameter(key, 0, 0)->rule == ckpt::TpRule::kVocabRows) whole[0] = padded_rows_;
     if (key.half >= 0) whole[0] /= 2;
-    core::Dims box;  // of a rank
+    core::Dims box;  // of one rank
     bool fits = dtype.has_value() && (!key.stacks_layers || tensor.shape[0] == model.num_layers) &&
                 (!key.stacks_experts || tensor.shape[axes - 1] == model.num_experts);
     for (size_t axis = 0; axis < whole.size(); ++axis) {
@@ -422,7 +422,7 @@ class DistSource final : public ckpt::Source {
     }
   }
 
-  // Behind the weights, which prove what lies where.
+  // Call after the weights are added: they prove the position of each parameter.
   void add_buckets(const MegatronArgs& args, bool all_fp32, const WeightReader& weights) {
     const BucketWeights proof = {[&](const std::string& key) { return weights.dtype(key); },
                                  [&](const ckpt::ParameterSpec& spec, const ckpt::Box& box, std::byte* out) {
@@ -444,7 +444,7 @@ class DistSource final : public ckpt::Source {
     }
   }
 
-  // What an optimizer of torch.optim, which counts beside the moments, has made; chained ones all as many.
+  // Returns the step that a torch.optim optimizer stores besides the moments; chained optimizers have the same.
   static std::optional<int64_t> common_step(const TorchFile& common) {
     auto optimizer = common.root().find("optimizer");
     for (int depth = 0; optimizer && depth < 4; ++depth) {
@@ -461,7 +461,7 @@ class DistSource final : public ckpt::Source {
     return std::nullopt;
   }
 
-  // Of the first rank, beside its buckets: an object.
+  // Reads the settings from the object stored with the first rank's buckets.
   void add_settings_of_buckets(const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs) {
     for (const auto& [key, payload] : reader_.objects()) {
       if (!is_bucket_key(key) || key.find(".optimizer/") == std::string::npos) continue;
@@ -473,7 +473,7 @@ class DistSource final : public ckpt::Source {
     return spec.is_buffer ? TensorRole::kBuffer : stored;
   }
 
-  // The parameter at a place of a tensor's stacks; null if there is none.
+  // Returns the parameter at these stack indices; null if there is none.
   const ckpt::ParameterSpec* find_parameter(const StoredDistKey& key, int64_t layer, int64_t expert) const {
     const std::string canonical = key.canonical(layer, expert);
     auto found = specs_.find(canonical);
@@ -509,7 +509,7 @@ class DistSource final : public ckpt::Source {
                                  : cat(reader_.describe(tensor.chunks[0].payload), ": tensor ", printable(stored));
   }
 
-  // All parameters, in every role that there is, whole.
+  // Checks that every parameter is complete, in every role that occurs.
   void check_all_there() const {
     std::set<TensorRole> roles = {TensorRole::kParam, TensorRole::kBuffer};
     for (const auto& [role, key] : seen_) roles.insert(role);
@@ -538,7 +538,8 @@ class DistSource final : public ckpt::Source {
                           ": optimizer state of the kind dp_zero_gather_scatter is not supported; --drop-optimizer "
                           "leaves it out"));
         }
-        if (name == "optimizer" || name.starts_with("per_bucket_numel")) continue;  // read, or said by the tensors
+        // Already read, or contained in the tensors.
+        if (name == "optimizer" || name.starts_with("per_bucket_numel")) continue;
       }
       if (name != "common_state") left_out.insert(std::move(name));
     }

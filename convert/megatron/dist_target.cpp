@@ -27,7 +27,7 @@ using core::TensorRole;
 constexpr const char* kCommitMark = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
                                     R"("common_backend": "torch", "common_backend_version": 1})";
 
-// What each optimizer keeps, and as what: Float16OptimizerWithFloat16Params, FP32Optimizer, and
+// Keys of each optimizer's state: Float16OptimizerWithFloat16Params, FP32Optimizer, and
 // DistributedOptimizer.sharded_param_state_fully_reshardable.
 std::string key_of(TensorRole role, bool distributed, const std::string& key) {
   switch (role) {
@@ -42,7 +42,7 @@ std::string key_of(TensorRole role, bool distributed, const std::string& key) {
   }
 }
 
-// parts: of the optimizers; of several each has its number. The n-th storage is the n-th one's step.
+// parts: one per optimizer; several are numbered. The n-th storage is the n-th optimizer's step.
 std::string common_pickle(const MegatronTargetState& state, std::span<const OptimizerPart> parts, bool is_fp32) {
   const bool distributed = state.optimizer == MegatronOptimizerForm::kDistributed;
   return make_pickle([&](PickleWriter& pickle) {
@@ -96,7 +96,7 @@ std::string common_pickle(const MegatronTargetState& state, std::span<const Opti
   });
 }
 
-// "3.1"; where nothing is stacked an axis of one.
+// "3.1"; `of_none` is the length of the axis used if nothing is stacked.
 std::string place_text(const Dims& numbers, int64_t of_none) {
   if (numbers.empty()) return std::to_string(of_none);
   std::string text;
@@ -107,7 +107,7 @@ std::string place_text(const Dims& numbers, int64_t of_none) {
 // "decoder.layers.3.mlp.linear_fc1."
 std::string module_of(const std::string& key) { return key.substr(0, key.rfind('.') + 1); }
 
-// What megatron-core's own layers call it, whose norms are modules whatever the key.
+// The name in megatron-core's own layers, where norms are modules whatever the key.
 std::string own_name(const std::string& key) {
   const MegatronName name = parse_canonical_name(key);
   return megatron_name(name, {MegatronNaming::kLocal}).key(name.layer, name.expert);
@@ -143,12 +143,13 @@ class DistPlanner {
   size_t tensor_of(const ckpt::ParameterSpec& spec, const DistKey& key, TensorRole role, DType dtype);
   void add_extra_states();
   void add_common(const MegatronTargetState& state, ArchiveSinkOptions& sink) const;
-  // Global rank; in_stage: tensor-parallel ranks are next to each other, and so are those that share an expert.
+  // Numbers files by global rank. in_stage: the tensor-parallel ranks of a stage are consecutive, and so are ranks that
+  // share an expert.
   int32_t file_of(int in_stage, int pp) {
     const ckpt::ModelLayout& layout = model_.layout;
     return layout_.file_of_rank(pp * layout.tensor_model_parallel_size * layout.data_parallel_size + in_stage);
   }
-  // The part of the parameter that is written by a rank, the first that has it.
+  // Returns the part of the parameter that this rank writes; the first rank that has a part writes it.
   std::optional<MegatronModel::Cut> part_of_rank(const ckpt::ParameterSpec& spec, int in_stage) const;
 
   const ckpt::Source& source_;
@@ -157,7 +158,7 @@ class DistPlanner {
   MegatronModel model_;
   bool distributed_ = false;
   DcpLayout layout_;
-  std::map<std::string, size_t> tensors_;  // by key: index in layout_
+  std::map<std::string, size_t> tensors_;  // key -> index in layout_
   ckpt::ShardTable shards_;
   std::vector<ArchivePlace> places_;  // of shards_
 };
@@ -238,7 +239,7 @@ void DistPlanner::add_parameter(const ckpt::ParameterSpec& spec, TensorRole role
   };
   std::vector<ckpt::Box> boxes =
       ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, core::num_elements(local));
-  if (spec.rule == ckpt::TpRule::kVocabRows) {  // padding belongs to the chunk, and to no box
+  if (spec.rule == ckpt::TpRule::kVocabRows) {  // padding belongs to the chunk, but to no box
     Dims offset(local.size(), 0);
     offset[0] = cut.rank * local[0];
     const ArchivePlace place = add_chunk(std::move(offset), local);

@@ -44,7 +44,7 @@ std::optional<std::vector<BucketPlace>> places_in_buckets(std::span<const FlatPa
   std::vector<BucketPlace> places(parameters.size());
   size_t bucket = 0;
   int64_t at = 0;
-  const auto close = [&](bool before_shared) {  // the bucket, whose parameters end at `at`
+  const auto close = [&](bool before_shared) {  // closes the bucket, whose last parameter ends at `at`
     const int64_t rest = lengths[bucket] - at;
     ++bucket;
     at = 0;
@@ -72,7 +72,7 @@ std::vector<FlatLayout> possible_flat_layouts(std::span<const FlatParameter> par
                                               int64_t bucket_size, int64_t dp) {
   std::vector<FlatLayout> layouts;
   for (const bool aligned : {true, false}) {
-    // megatron/core/distributed/distributed_data_parallel.py: what a bucket has by default.
+    // Default bucket sizes: megatron/core/distributed/distributed_data_parallel.py.
     for (const int64_t size : {int64_t{0}, bucket_size, std::max<int64_t>(40'000'000, 1'000'000 * dp)}) {
       for (const int64_t multiple : {int64_t{0}, std::lcm(dp, kBucketAlignment)}) {
         FlatLayout layout = flat_layout(parameters, {aligned, size, multiple});

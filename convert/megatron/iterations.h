@@ -1,4 +1,5 @@
-// The root of a Megatron run's checkpoints: a folder for each iteration, and a tracker that names the newest.
+// Finds iterations below the root of a Megatron run's checkpoints: a folder for each iteration, and a tracker file that
+// names the newest.
 //
 //   ROOT/latest_checkpointed_iteration.txt      an iteration, or "release"
 //   ROOT/iter_0000100/, ROOT/release/
@@ -16,16 +17,16 @@ namespace ms::convert {
 
 inline constexpr const char* kMegatronTracker = "latest_checkpointed_iteration.txt";
 
-// "iter_0000100".
+// Returns, for example, "iter_0000100".
 std::string megatron_iteration_folder(int64_t iteration);
-inline constexpr const char* kMegatronRelease = "release";  // of weights without an iteration
+inline constexpr const char* kMegatronRelease = "release";  // folder of weights without an iteration
 
-// The folders of iterations below a root that `holds` says hold what is looked for, the newest first; "release" last.
+// Returns the iteration folders below a root for which `holds` returns true, newest first; "release" is last.
 std::vector<std::filesystem::path> megatron_iterations(const std::filesystem::path& root,
                                                        const std::function<bool(const std::filesystem::path&)>& holds);
 
-// The folder that the tracker names, whatever is in it; without a tracker the newest, said in the log. Throws kNotFound
-// if there is neither, kCorruptData for a tracker that holds something else.
+// Returns the folder that the tracker names, whatever it contains; without a tracker the newest folder, which is
+// logged. Throws kNotFound if there is neither, kCorruptData for a tracker with other content.
 std::filesystem::path choose_megatron_iteration(const std::filesystem::path& root,
                                                 const std::function<bool(const std::filesystem::path&)>& holds);
 

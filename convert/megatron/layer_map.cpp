@@ -14,7 +14,7 @@ template <class... Parts>
   throw core::Error(core::ErrorCode::kInvalidArgument, cat(parts...));
 }
 
-// Slots of each chunk, in the order in which a token meets them.
+// Number of slots per chunk, in the order in which a token passes them.
 std::vector<int64_t> slots_of_chunks(int64_t slots, const ckpt::ModelLayout& layout, const PipelineExtras& extras) {
   if (!layout.num_layer_list.empty()) {
     if (extras.any()) refuse("--num-layer-list goes neither with --noop-layers nor with --schedules-method dualpipev");

@@ -1,9 +1,10 @@
-// Where the layers of a model stand in the stages of a Megatron checkpoint: Megatron's pipelines, even, uneven and
-// virtual, and MindSpeed-LLM's --noop-layers and --schedules-method dualpipev.
+// Maps the layers of a model to the stages of a Megatron checkpoint, for Megatron's pipelines (even, uneven and
+// virtual) and for MindSpeed-LLM's --noop-layers and --schedules-method dualpipev.
 //
-// A stage has chunks, and a chunk slots; in the names of a slot is its index within the chunk. It holds a layer, or
-// nothing: a no-op layer. Slots are counted as a token meets them, chunk after chunk: those of stages 0, 1, .. and then
-// their second ones, in a V from the last stage back, so that the first one ends the model too.
+// A stage has chunks, and a chunk has slots; names contain the index of a slot in its chunk. A slot holds a layer, or
+// nothing (a no-op layer). Slots are counted in the order in which a token passes them: the first chunks of stages 0,
+// 1, .., then their second chunks. With dualpipev the second chunks run from the last stage back to the first, which
+// therefore ends the model too.
 // Sources: megatron/core/transformer/transformer_layer.py (get_transformer_layer_offset),
 // mindspeed_llm/tasks/checkpoint/convert_hf2mg.py (get_vpprank_hf_layeridxs).
 #pragma once
@@ -16,10 +17,10 @@
 
 namespace ms::convert {
 
-// What MindSpeed-LLM's pipelines have of their own.
+// Pipeline options that only MindSpeed-LLM has.
 struct PipelineExtras {
   std::vector<int64_t> noop_layers;  // slots without a layer, counted over all stages, ascending
-  bool dualpipev = false;            // two chunks a stage, in a V
+  bool dualpipev = false;            // two chunks per stage, arranged in a V
 
   bool any() const { return dualpipev || !noop_layers.empty(); }
   bool operator==(const PipelineExtras&) const = default;
@@ -34,11 +35,11 @@ class MegatronLayerMap {
   };
 
   MegatronLayerMap() = default;
-  // layout: stages, chunks of each, and how many layers those have, where they are uneven. Throws kInvalidArgument,
-  // naming the flags, if the layers and no-op layers do not go into such stages.
+  // layout: stages, chunks per stage, and the number of layers of each if they differ. Throws kInvalidArgument, naming
+  // the flags, if layers and no-op layers do not fill such stages.
   MegatronLayerMap(int64_t num_layers, const ckpt::ModelLayout& layout, const PipelineExtras& extras);
 
-  // Of each slot of a chunk its layer, or kNoLayer.
+  // Returns the layer in each slot of a chunk, or kNoLayer.
   std::span<const int64_t> slots(int pp, int chunk) const { return chunks_[index_of(pp, chunk)]; }
   const Place& place_of(int64_t layer) const { return places_.at(static_cast<size_t>(layer)); }
   int64_t num_slots() const;
@@ -55,7 +56,7 @@ class MegatronLayerMap {
   int pp_ = 1, vpp_ = 1;
   PipelineExtras extras_;
   std::vector<std::vector<int64_t>> chunks_;
-  std::vector<Place> places_;  // of layers
+  std::vector<Place> places_;  // one per layer
 };
 
 }  // namespace ms::convert

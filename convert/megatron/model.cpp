@@ -19,7 +19,7 @@ using core::ErrorCode;
 using detail::printable;
 
 constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
-constexpr int kMaxDepth = 8;  // of dictionaries in dictionaries
+constexpr int kMaxDepth = 8;  // nesting depth of dictionaries
 
 struct FoundTensor {
   std::string name;
@@ -40,7 +40,7 @@ class ChunkReader {
  public:
   explicit ChunkReader(const TorchFile& file) : file_(file) {}
 
-  // Appends the tensors of a dictionary, also of those in it.
+  // Appends the tensors of a dictionary and of the dictionaries in it.
   void read(PickleValue dictionary, const std::string& prefix, int depth, FoundChunk& chunk) {
     if (depth > kMaxDepth)
       throw Error(ErrorCode::kCorruptData, cat(file_.where(), ": too many dictionaries in one another"));
@@ -104,7 +104,7 @@ int64_t layers_in(const FoundChunk& chunk) {
   return last + 1;
 }
 
-// How many layers each chunk has, by its keys; the ranks of a stage agree.
+// Counts the layers of each chunk by its keys; the ranks of a stage must agree.
 std::vector<int64_t> layer_list(const MegatronTree& tree, const std::vector<std::vector<FoundChunk>>& found,
                                 int64_t num_layers) {
   std::vector<int64_t> list;
@@ -134,7 +134,7 @@ std::vector<int64_t> layer_list(const MegatronTree& tree, const std::vector<std:
   return list;
 }
 
-// That so many layers are there as args ask for, before anything is made of that number.
+// Checks that the files have as many layers as args claim, before any allocation of that size.
 void check_layers_with_noops(const MegatronTree& tree, const std::vector<std::vector<FoundChunk>>& found,
                              int64_t num_layers) {
   int64_t sum = 0;
@@ -151,7 +151,7 @@ void check_layers_with_noops(const MegatronTree& tree, const std::vector<std::ve
                   tree.extras.noop_layers.size(), " no-op layers is ", num_layers));
 }
 
-// Rows of the word embeddings on all ranks.
+// Rows of the word embeddings over all ranks.
 int64_t padded_rows(const MegatronTree& tree, const std::vector<std::vector<FoundChunk>>& found) {
   const MegatronRank& rank = tree.ranks[0];
   const FoundChunk& chunk = found[0][0];
@@ -170,7 +170,7 @@ int64_t padded_rows(const MegatronTree& tree, const std::vector<std::vector<Foun
   return rows;
 }
 
-// Grouped experts of a rank, each as its own: views of a tensor whose memory is experts x inputs x outputs.
+// Splits the grouped experts of a rank into views of the tensor, which is laid out as experts x inputs x outputs.
 // Source: megatron/core/transformer/moe/experts.py (GroupedMLP).
 void split_grouped_experts(const MegatronRank& rank, int64_t experts, FoundChunk& chunk) {
   FoundChunk all;
@@ -203,8 +203,9 @@ void split_grouped_experts(const MegatronRank& rank, int64_t experts, FoundChunk
   chunk = std::move(all);
 }
 
-// MindSpeed-LLM's latent attention has one linear_qkv, whole on every tensor-parallel rank, for what makes queries of
-// the hidden state, or their vector, and what makes the keys' and values': views of their rows. True if there was such.
+// MindSpeed-LLM's latent attention has one linear_qkv, replicated over tensor-parallel ranks, that joins the
+// projections of the hidden state to the queries (or their low-rank vector) and to keys and values. Splits it into
+// views of its rows; returns true if there was one.
 // Source: mindspeed_llm/tasks/checkpoint/convert_hf2mg.py (qkv_type pack_mla).
 bool split_joined_projections(const MegatronRank& rank, const core::TransformerConfig& model, FoundChunk& chunk) {
   constexpr std::string_view kJoined = "self_attention.linear_qkv.weight", kOf = "linear_qkv.weight";
@@ -241,8 +242,8 @@ bool split_joined_projections(const MegatronRank& rank, const core::TransformerC
   return found_any;
 }
 
-// With --mla-mm-split MindSpeed-LLM's latent attention has four projections up: of each head what rotary embeddings do
-// not turn and what they do, and keys and values.
+// With --mla-mm-split MindSpeed-LLM's latent attention has four up projections: the parts of each query head without
+// and with RoPE, keys, and values.
 // Source: mindspeed_llm/tasks/checkpoint/convert_hf2mg.py (mla_mm_split).
 void name_split_projections(const core::TransformerConfig& model, FoundChunk& chunk) {
   const int64_t plain = model.qk_head_dim, turned = model.qk_pos_emb_head_dim, values = model.v_head_dim;
@@ -265,8 +266,8 @@ void name_split_projections(const core::TransformerConfig& model, FoundChunk& ch
   }
 }
 
-// megatron-core's own layers cut latent attention's projections down to low rank by rows, Transformer Engine's do not:
-// shapes say which these are.
+// megatron-core's own layers cut latent attention's down projections by rows, Transformer Engine's do not: the shapes
+// show which ones these are.
 void take_down_projections(const std::vector<std::vector<FoundChunk>>& found, MegatronModel& model) {
   if (!model.config.multi_latent_attention) return;
   const int tp = model.layout.tensor_model_parallel_size;
@@ -334,10 +335,10 @@ class ChunkMatcher {
   }
 
  private:
-  // Of a parameter, what its tensors have of every block of rows.
+  // Collects the rows of each block that a parameter's tensors have.
   class Rows {
    public:
-    // False if another tensor has them.
+    // Returns false if another tensor has the same rows.
     bool add(const RowsOfBlocks& rows) {
       if (firsts_.size() >= kMost || std::find(firsts_.begin(), firsts_.end(), rows.first) != firsts_.end())
         return false;
@@ -346,7 +347,7 @@ class ChunkMatcher {
       return true;
     }
     bool all() const { return !firsts_.empty() && missing_ == 0; }
-    int64_t missing() const { return missing_; }  // of each block, where some are there
+    int64_t missing() const { return missing_; }  // rows missing per block, if some were found
 
    private:
     static constexpr size_t kMost = 2;
@@ -354,7 +355,7 @@ class ChunkMatcher {
     int64_t missing_ = 0;
   };
 
-  // kNoLayer of what is in none.
+  // Returns kNoLayer for a tensor outside the layers.
   static int64_t layer_in_slot(const MegatronRank& rank, std::span<const int64_t> slots, const FoundTensor& found) {
     const int64_t slot = found.parsed.layer;
     if (slot < 0) return MegatronLayerMap::kNoLayer;
@@ -381,7 +382,7 @@ class ChunkMatcher {
     }
   }
 
-  // That the chunk holds what it must, and nothing of another.
+  // Checks that the chunk holds all of its parameters, and none of another chunk.
   void check_stage(const MegatronRank& rank, int chunk, const std::vector<Rows>& seen) const {
     for (size_t s = 0; s < seen.size(); ++s) {
       const ckpt::ParameterSpec& spec = model_.specs[s];
@@ -430,7 +431,7 @@ bool MegatronModel::rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) 
 
 size_t MegatronModel::spec_on_rank(size_t spec, int tp, int ep) const {
   if (specs[spec].expert < 0) return spec;
-  constexpr int64_t kSpecsOfExpert = 2;  // ckpt::parameter_specs lists fc1 and fc2 of each
+  constexpr int64_t kSpecsOfExpert = 2;  // ckpt::parameter_specs lists fc1 and fc2 of each expert
   const int64_t experts_each = specs[spec].num_experts / experts.blocks();
   return spec + static_cast<size_t>(experts.block_of(tp, ep) * experts_each * kSpecsOfExpert);
 }
@@ -442,7 +443,7 @@ MegatronModel::Cut MegatronModel::cut_of(const ckpt::ParameterSpec& spec, int tp
 
 namespace {
 
-// The model that args describe, in either of their kinds, but for how its vocabulary is padded.
+// Reads the model from args of either kind; the vocabulary's padding is not known yet.
 void read_args(const MegatronArgs& args, const PipelineExtras& extras, const MegatronOptions& options,
                MegatronModel& model, std::vector<std::string>& decisions) {
   if (!are_converter_args(args)) {
@@ -454,12 +455,12 @@ void read_args(const MegatronArgs& args, const PipelineExtras& extras, const Meg
   model.hf_config = std::move(config.original);
 }
 
-// Throws kCorruptData for stages that the model cannot be cut into.
+// Throws kCorruptData if the model cannot be cut into these stages.
 void place_layers(const MegatronTree& tree, MegatronModel& model) {
   try {
     model.config.validate();
     ckpt::ModelLayout matrices = model.layout;
-    if (tree.extras.any()) {  // then the map alone says how layers are dealt
+    if (tree.extras.any()) {  // only the map knows how layers are distributed
       matrices.pipeline_model_parallel_size = matrices.virtual_pipeline_model_parallel_size = 1;
     }
     ckpt::validate_layout(matrices, model.config);

@@ -1,5 +1,5 @@
-// The weights of a Megatron tree: which tensor of which file is which parameter, by the layout algebra of
-// ckpt/layout.h.
+// Reads the weights of a Megatron tree: matches the tensors of its files with the parameters of the model, using the
+// layout rules of ckpt/layout.h.
 #pragma once
 
 #include <cstdint>
@@ -16,62 +16,63 @@
 
 namespace ms::convert {
 
-// Of a parameter that lies in several tensors: of every block of `each` rows, a head's, the tensor has `count` from
-// `first` on. each 0: it has all.
+// For a parameter split over several tensors: the rows that a tensor has of every block of `each` rows (a head), which
+// are `count` rows from `first` on. each 0: all rows.
 struct RowsOfBlocks {
   int64_t each = 0, first = 0, count = 0;
 };
 
 struct MegatronParameter {
   size_t spec = 0;            // index into MegatronModel::specs
-  std::string name;           // in the file
-  TorchTensor tensor;         // of a tree to be written: its type and shape
-  bool is_tied_copy = false;  // of the word embeddings, on the last stage
-  bool is_grouped = false;    // of experts that lie in one tensor, turned (names.h, is_grouped_experts)
-  int64_t in_tensor = 1;      // how many lie in its tensor; 0: not the first of these, which they follow
-  RowsOfBlocks rows;          // of the rank's part, that are in its tensor
+  std::string name;           // tensor name in the file
+  TorchTensor tensor;         // for a tree to be written: dtype and shape only
+  bool is_tied_copy = false;  // copy of the word embeddings on the last stage
+  bool is_grouped = false;    // one of several experts stored transposed in one tensor (names.h, is_grouped_experts)
+  int64_t in_tensor = 1;      // number of parameters in its tensor; 0: not the first of them. They are consecutive
+  RowsOfBlocks rows;          // the rows of the rank's part that its tensor has
 };
 
-// Of the first parameter of a tensor: what is stored of it, experts x inputs x outputs seen as a matrix where it is one
-// of several experts, the rows of all where it is one of joined projections. Source:
-// megatron/core/transformer/moe/experts.py (GroupedMLP).
+// Returns the stored shape, for the first parameter of a tensor. Grouped experts (experts x inputs x outputs) are
+// viewed as a matrix; joined projections have the rows of all.
+// Source: megatron/core/transformer/moe/experts.py (GroupedMLP).
 std::vector<uint64_t> stored_shape(const MegatronParameter& parameter);
-// All that lie in its tensor.
+// Returns all parameters of its tensor.
 inline std::span<const MegatronParameter> all_in_tensor(const MegatronParameter& first) {
   return {&first, static_cast<size_t>(first.in_tensor)};
 }
 
-// A virtual pipeline stage, in the order of the file, which is the one in which Megatron registers parameters.
+// A virtual pipeline stage, in the order of the file, in which Megatron registers parameters.
 using MegatronChunk = std::vector<MegatronParameter>;
 
 struct MegatronModel {
   core::TransformerConfig config;
-  core::TransformerConfig padded;  // the same, but padded_vocab_size(tp) is what the tree holds
-  ckpt::ModelLayout layout;        // of few data-parallel ranks; how many layers a chunk has is told by its keys
+  core::TransformerConfig padded;  // the same with padded_vocab_size(tp), the size that the tree stores
+  ckpt::ModelLayout layout;        // with the fewest data-parallel ranks; the layers per chunk follow from the keys
   MegatronLayerMap layers;
   ExpertGrid experts;
   std::vector<ckpt::ParameterSpec> specs;
-  nlohmann::json hf_config;             // of a tree that MindSpeed-LLM's converter wrote (converter_args.h); else null
-  bool has_joined_projections = false;  // latent attention is MindSpeed-LLM's, with one linear_qkv for two projections
+  nlohmann::json hf_config;  // from a tree written by MindSpeed-LLM's converter (converter_args.h); else null
+  bool has_joined_projections = false;  // MindSpeed-LLM's latent attention: one linear_qkv for two projections
 
-  // Whether chunk `chunk` of stage `pp` has the parameter; of tied embeddings the first, not the copy's.
+  // Whether chunk `chunk` of stage `pp` has the parameter; for tied embeddings the original, not the copy.
   bool chunk_holds(const ckpt::ParameterSpec& spec, int pp, int chunk) const;
-  // Whether a rank of the stage has this expert; of what is no expert's, every rank has it.
+  // Whether a rank of the stage has this expert; true for parameters that do not belong to an expert.
   bool rank_holds(const ckpt::ParameterSpec& spec, int tp, int ep) const;
-  // The spec of a parameter of the plan that all ranks share (stage_plan.h): of an expert, that of the rank's own.
+  // Maps a parameter of the plan that all ranks share (stage_plan.h) to the rank's own: for an expert, the rank's
+  // expert.
   size_t spec_on_rank(size_t spec, int tp, int ep) const;
-  // Into how many parts the parameter is cut, and which of them the rank has.
+  // The number of parts the parameter is cut into, and the index of the rank's part.
   struct Cut {
     int size = 1, rank = 0;
   };
   Cut cut_of(const ckpt::ParameterSpec& spec, int tp) const;
 
-  std::vector<std::vector<MegatronChunk>> chunks;  // of each rank of the tree
+  std::vector<std::vector<MegatronChunk>> chunks;  // per rank of the tree
 };
 
-// Appends to `decisions` what was not simply taken over, one sentence each. Every rank holds exactly the parameters
-// that its stage has, each of the shape that args say. Throws kCorruptData if not, naming file and tensor; kUnsupported
-// for a checkpoint_version below 2 and for a tensor that no model of ours has.
+// Appends to `decisions` one sentence for each thing that was not copied as it is. Checks that every rank holds exactly
+// the parameters of its stage, with the shapes that args imply. Throws kCorruptData otherwise, with file and tensor;
+// kUnsupported for a checkpoint_version below 2 and for a tensor that is not part of a supported model.
 MegatronModel read_megatron_model(const MegatronTree& tree, const MegatronOptions& options,
                                   std::vector<std::string>& decisions);
 

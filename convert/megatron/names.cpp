@@ -12,10 +12,10 @@
 namespace ms::convert {
 namespace {
 
-// Of a name of theirs: who says so today.
+// Who uses a Megatron name today.
 enum class Spelling : uint8_t { kOld, kLocal, kLocalLatent, kEverybody };
 
-// A name that begins with `theirs` begins with `ours`; the first that fits.
+// Replaces the prefix `theirs` by `ours`; the first match applies.
 struct Renaming {
   std::string_view theirs, ours;
   Spelling spelling = Spelling::kOld;
@@ -30,7 +30,7 @@ constexpr Renaming kOutside[] = {
     {"language_model.encoder.layers.", "decoder.layers."},
     {"language_model.transformer.layers.", "decoder.layers."},
     {"word_embeddings_for_head.", "output_layer."},
-    {"final_layernorm.", "decoder.final_layernorm."},  // MindSpeed-LLM's, of models that predict further tokens
+    {"final_layernorm.", "decoder.final_layernorm."},  // MindSpeed-LLM's, in models with multi-token prediction
 };
 
 constexpr Renaming kInLayer[] = {
@@ -53,7 +53,7 @@ constexpr Renaming kInLayer[] = {
 template <size_t N>
 std::string renamed(std::string_view name, const Renaming (&table)[N]) {
   for (const Renaming& renaming : table) {
-    if (renaming.spelling == Spelling::kLocalLatent) continue;  // norms of heads are called so too
+    if (renaming.spelling == Spelling::kLocalLatent) continue;  // ambiguous: norms of q and k heads have these names
     if (name.starts_with(renaming.theirs)) return core::cat(renaming.ours, name.substr(renaming.theirs.size()));
   }
   return std::string(name);
@@ -65,7 +65,7 @@ constexpr int64_t kBehindLayers = int64_t{1} << 40;
 constexpr std::string_view kMtpInner = "transformer_layer.";
 constexpr std::string_view kLocalExperts = "mlp.experts.local_experts.";
 
-// The number at the beginning, which ends with the text or at a dot, and where it ends.
+// Parses the number at the start of `text`, which must end at a dot or the end of the text; returns it and its length.
 std::optional<std::pair<int64_t, size_t>> leading_number(std::string_view text) {
   int64_t number = -1;
   const auto [after, wrong] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -74,7 +74,7 @@ std::optional<std::pair<int64_t, size_t>> leading_number(std::string_view text) 
   return std::pair(number, length);
 }
 
-// How long the beginning "mtp.layers.K." of a name is; 0 if it has none.
+// Length of the prefix "mtp.layers.K." of a name; 0 if it has none.
 size_t mtp_prefix(std::string_view name) {
   if (!name.starts_with(kMtpLayers)) return 0;
   const auto number = leading_number(name.substr(kMtpLayers.size()));
@@ -82,7 +82,7 @@ size_t mtp_prefix(std::string_view name) {
   return kMtpLayers.size() + number->second + 1;
 }
 
-// Of experts one by one, "mlp.experts.local_experts.3.linear_fc1.weight", or grouped as Transformer Engine does it,
+// Parses experts stored one by one, "mlp.experts.local_experts.3.linear_fc1.weight", or grouped by Transformer Engine,
 // "mlp.experts.linear_fc1.weight3".
 MegatronName within_layer(std::string_view rest, bool is_canonical) {
   MegatronName name{-1, is_canonical ? std::string(rest) : renamed(rest, kInLayer)};
@@ -105,8 +105,9 @@ MegatronName within_layer(std::string_view rest, bool is_canonical) {
   return name;
 }
 
-// The modules of a layer as their constructors register them: megatron/core/transformer/{transformer_layer,attention,
-// mlp,multi_latent_attention,moe/moe_layer}.py, and behind those MindSpeed-LLM's TransformerLayerWithPostNorm.
+// The modules of a layer in the order in which constructors register them:
+// megatron/core/transformer/{transformer_layer, attention,mlp,multi_latent_attention,moe/moe_layer}.py, then
+// MindSpeed-LLM's TransformerLayerWithPostNorm.
 constexpr std::string_view kRegistration[] = {"input_layernorm.",
                                               "self_attention.linear_proj.",
                                               "self_attention.linear_qkv.",
@@ -169,7 +170,8 @@ MegatronName parse(const std::string& name, bool is_canonical) {
   return {-1, name};
 }
 
-// Where in rest the name within a layer begins, also one behind the model; npos if it is in none.
+// Returns where in `rest` the name within a layer begins, also for names with a prefix before the layer; npos if the
+// name is outside the layers.
 size_t begin_in_layer(const MegatronName& name) {
   if (name.layer >= 0) return 0;
   const size_t prefix = mtp_prefix(name.rest);

@@ -30,15 +30,15 @@ constexpr uint64_t kProofElements = 4096;  // at each end of a parameter
 
 bool is_fp32(const MegatronParameter& parameter) { return parameter.tensor.dtype == SafetensorsDType::kF32; }
 
-// A parameter, and where its part of a tensor of optimizer state begins.
+// A parameter, and where its part begins in a tensor of optimizer state.
 struct StatePart {
   const MegatronParameter* parameter = nullptr;
   TorchTensor tensor;
   uint64_t first = 0;
 };
 
-// The parameters of a tensor of optimizer state, or of its range from `first` on: joined projections one behind the
-// other, experts in one tensor each as a view.
+// Lists the parameters of a tensor of optimizer state, or of its range from `first` on: joined projections one after
+// the other, grouped experts as views.
 std::vector<StatePart> parts_of(const MegatronParameter& parameter, const TorchTensor& tensor, uint64_t first) {
   std::vector<StatePart> parts;
   if (!parameter.is_grouped) {
@@ -59,7 +59,7 @@ std::vector<StatePart> parts_of(const MegatronParameter& parameter, const TorchT
   return parts;
 }
 
-// One rank's state.
+// Reads the state of one rank.
 class RankState {
  public:
   RankState(const MegatronModel& model, const MegatronRank& rank, const std::vector<MegatronChunk>& chunks)
@@ -112,7 +112,7 @@ bool RankState::rounds_to_weights(const MegatronParameter& parameter, const Torc
   return std::all_of(parts.begin(), parts.end(), [&](const StatePart& part) { return rounds_to_weight(file, part); });
 }
 
-// At both ends, which no other place of a contiguous range would pass.
+// Compares both ends of the parameter: any other contiguous range would fail.
 bool RankState::rounds_to_weight(const TorchFile& file, const StatePart& master) const {
   const MegatronParameter& parameter = *master.parameter;
   const core::DType weight = *to_core_dtype(parameter.tensor.dtype), from = *to_core_dtype(master.tensor.dtype);
@@ -127,7 +127,7 @@ bool RankState::rounds_to_weight(const TorchFile& file, const StatePart& master)
   return true;
 }
 
-// inner: {state: {i: {exp_avg, ..}}, param_groups: [{params: [i, ..]}]}. masters: a list of tensors for each group, of
+// inner: {state: {i: {exp_avg, ..}}, param_groups: [{params: [i, ..]}]}. masters: for each group, a list of tensors of
 // the parameters that are not fp32.
 std::vector<MegatronState> RankState::by_position(PickleValue inner, std::optional<PickleValue> masters,
                                                   OptimizerPart part) {
@@ -142,9 +142,9 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     if (index.is(PickleKind::kInt)) state_of.emplace(index.integer(), value);
   }
   struct Group {
-    std::vector<std::array<TorchTensor, 2>> moments;  // of each parameter
+    std::vector<std::array<TorchTensor, 2>> moments;  // one per parameter
     std::vector<std::array<std::string, 2>> names;
-    std::vector<TorchTensor> masters;  // of those that are not fp32
+    std::vector<TorchTensor> masters;  // of the parameters that are not fp32
   };
   std::vector<Group> stored;
   const std::vector<PickleValue> lists = masters ? masters->items() : std::vector<PickleValue>();
@@ -182,7 +182,7 @@ std::vector<MegatronState> RankState::by_position(PickleValue inner, std::option
     }
     if (!group.moments.empty()) stored.push_back(std::move(group));
   }
-  // By what rule was grouped? Shapes say so, and which group is which.
+  // Find the grouping rule and which group is which, by comparing shapes.
   const auto is_of = [](const MegatronParameter& parameter, const TorchTensor& tensor) {
     return tensor.shape == stored_shape(parameter) && (!parameter.is_grouped || tensor.is_dense());
   };
@@ -283,7 +283,7 @@ FlatLayout RankState::choose_layout(const MegatronParameters& parameters, const 
 }
 
 std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
-  // A dictionary, or a list of them where optimizers are chained; in each, one entry for a buffer of a chunk.
+  // A dictionary, or a list of them for chained optimizers; each has one entry per buffer of a chunk.
   std::vector<PickleValue> parts = {file.root()};
   if (file.root().is(PickleKind::kList)) parts = file.root().items();
   if (parts.size() == 1 && parts[0].is(PickleKind::kDict) && !parts[0].find("buckets_coalesced")) {
@@ -321,10 +321,11 @@ std::vector<MegatronState> RankState::by_offset(const TorchFile& file) {
   return states;
 }
 
-// Before February 2024: of each chunk {torch.float32: {"param": tensors, ..}}, one for each bucket, or before buckets
-// one tensor for all, in which parameters lie without gaps, behind them what fills it up to a multiple of the
-// data-parallel size. Sources: megatron/optimizer/distrib_optimizer.py (save_parameter_state) and
-// megatron/core/distributed/grad_buffer.py of megatron-core 0.3 to 0.5.
+// The format before February 2024: for each chunk {torch.float32: {"param": tensors, ..}} with one tensor per bucket
+// or, before there were buckets, one for all. Parameters are stored without gaps, followed by padding to a multiple of
+// the data-parallel size.
+// Sources: megatron/optimizer/distrib_optimizer.py (save_parameter_state) and megatron/core/distributed/grad_buffer.py
+// of megatron-core 0.3 to 0.5.
 std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) const {
   if (has_expert_optimizer(model_)) unsupported(file, "of before 2024, and of experts: that is not supported");
   const auto chunks = file.root().pairs();
@@ -361,7 +362,8 @@ std::vector<MegatronState> RankState::in_old_buckets(const TorchFile& file) cons
       }
     }
     std::vector<FlatParameter> flat = flat_parameters(model_, buffers[0]);
-    for (FlatParameter& parameter : flat) parameter.is_shared_embedding = false;  // which has no bucket of its own yet
+    // A shared embedding has no bucket of its own in this format.
+    for (FlatParameter& parameter : flat) parameter.is_shared_embedding = false;
     const auto places = places_in_buckets(flat, lengths, false, dp - 1);
     if (!places) corrupt(file, cat("chunk ", c, ": buckets ", lengths, " do not hold the weights beside it"));
     for (size_t p = 0; p < flat.size(); ++p) {
@@ -423,7 +425,7 @@ void RankState::add_buffers(const TorchFile& file, const std::vector<Buffer>& bu
   if (next != buffers.size()) corrupt(file, cat("holds ", buffers.size(), " buffers, but the weights need ", next));
 }
 
-// Of the first parameter.
+// Reads the step of the first parameter.
 std::optional<int64_t> find_step(const TorchFile& file, PickleValue inner) {
   const auto state = inner.find("state");
   if (state && state->is(PickleKind::kDict)) {
@@ -455,7 +457,7 @@ MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const Megatr
     const MegatronRank& rank = tree.ranks[r];
     std::optional<PickleValue> value = rank.find("optimizer");
     if (!value) corrupt(*rank.file, "distrib_optim.pt is beside it, but nothing in it");
-    std::vector<PickleValue> parts = {*value};  // of several where optimizers are chained
+    std::vector<PickleValue> parts = {*value};  // several for chained optimizers
     if (value->is(PickleKind::kList) && !value->items().empty()) parts = value->items();
     const PickleValue inner = parts[0].find("optimizer").value_or(parts[0]);
     if (!optimizer.step) optimizer.step = find_step(*rank.file, inner);

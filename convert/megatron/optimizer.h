@@ -1,9 +1,9 @@
-// The optimizer state of a Megatron tree: where the fp32 master weights and the moments of each parameter lie.
+// Reads the optimizer state of a Megatron tree: finds the fp32 master weights and the moments of each parameter.
 //
-// Megatron's mixed-precision optimizer names parameters by position in its groups, the distributed one by offset in
-// flat buffers (distrib_optim.pt). Neither stores names, so what is found is proved: shapes agree, and a master weight
-// rounds to the weight, at both ends of every parameter.
-// Sources: megatron/core/optimizer/{__init__,optimizer,distrib_optimizer}.py.
+// Megatron's mixed-precision optimizer identifies parameters by position in its groups, the distributed one by offset
+// in flat buffers (distrib_optim.pt). Neither stores names, so the result is proved: shapes agree, and a master weight
+// rounds to the weight, at both ends of every parameter. Sources:
+// megatron/core/optimizer/{__init__,optimizer,distrib_optimizer}.py.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@
 namespace ms::convert {
 
 struct MegatronState {
-  const MegatronParameter* parameter = nullptr;  // of MegatronModel::chunks
+  const MegatronParameter* parameter = nullptr;  // in MegatronModel::chunks
   core::TensorRole role = core::TensorRole::kMaster;
   const TorchFile* file = nullptr;
   TorchTensor tensor;
   std::string name;
-  uint64_t first = 0;  // element of the tensor, where the rank's part of the parameter begins
+  uint64_t first = 0;  // first element of the rank's part in the tensor
 };
 
 struct MegatronOptimizer {
   std::vector<std::unique_ptr<TorchFile>> files;   // distrib_optim.pt of each rank
-  std::vector<std::vector<MegatronState>> states;  // of each rank of the tree; empty: none is stored
-  std::optional<int64_t> step;                     // as parameters have it; groups may say it instead (progress.h)
+  std::vector<std::vector<MegatronState>> states;  // per rank of the tree; empty: none is stored
+  std::optional<int64_t> step;  // from the parameters' state; the groups may have it instead (progress.h)
 };
 
-// Three states for each parameter (two in an fp32 model, whose weights are their own masters), also for the tied copy.
-// Throws kCorruptData, if the state does not fit the weights, kUnsupported for another optimizer than Adam.
+// Returns three states per parameter (two in an fp32 model, whose weights are their own masters), also for the tied
+// copy. Throws kCorruptData if the state does not fit the weights, kUnsupported for another optimizer than Adam.
 MegatronOptimizer read_megatron_optimizer(const MegatronTree& tree, const MegatronModel& model,
                                           std::vector<std::string>& decisions);
 

@@ -1,6 +1,6 @@
-// The order in which Megatron's optimizers keep the state of a rank's parameters, none of which they store by name:
-// groups of parameters, in which those of the mixed-precision optimizer are counted, and buffers of the distributed
-// one. What reads a tree and what writes one go by the same rules.
+// Defines the order in which Megatron's optimizers store the state of a rank's parameters, since they store no names:
+// groups of parameters, in which the mixed-precision optimizer counts them, and buffers of the distributed optimizer.
+// Both the reader and the writer of trees use it.
 //
 // Sources: megatron/core/optimizer/__init__.py (_get_param_groups), megatron/core/distributed/
 // {distributed_data_parallel,param_and_grad_buffer}.py.
@@ -17,7 +17,7 @@ namespace ms::convert {
 
 using MegatronParameters = std::vector<const MegatronParameter*>;
 
-// What is kept of a parameter, as PyTorch's Adam and distrib_optim.pt call it.
+// A state per parameter, with its key in PyTorch's Adam and in distrib_optim.pt.
 struct OptimizerKind {
   const char* key;
   core::TensorRole role;
@@ -29,29 +29,29 @@ inline constexpr std::span<const OptimizerKind, 2> kMoments = std::span(kOptimiz
 
 struct GroupRule {
   bool qk_norms_decay = false;  // --apply-wd-to-qk-layernorm
-  bool decoupled_lr = false;    // --decoupled-lr: word embeddings and output layer have groups of their own
+  bool decoupled_lr = false;    // --decoupled-lr: word embeddings and output layer have their own groups
 };
 
-// Whether weight decay applies to the parameter: to no vector and no bias.
+// Whether weight decay applies to the parameter; it does not for vectors and biases.
 bool is_decayed(const ckpt::ParameterSpec& spec, const GroupRule& rule);
 bool is_embedding_or_output(const ckpt::ParameterSpec& spec);
 
-// Megatron has an optimizer of their own for experts that are spread over expert-parallel ranks.
+// Megatron has a separate optimizer for experts that are spread over expert-parallel ranks.
 enum class OptimizerPart : uint8_t { kAll, kDense, kExperts };
 
-// Whether it has such experts, somewhere in the model.
+// Whether the model has such experts anywhere.
 bool has_expert_optimizer(const MegatronModel& model);
 
-// Of groups that Megatron has on every rank, also without parameters: with weight decay and without; of experts, which
-// are matrices all, with it.
+// Number of groups that Megatron has on every rank, even without parameters: one with weight decay and one without; for
+// experts, which have only matrices, just the one with decay.
 inline size_t num_optimizer_groups(OptimizerPart part) { return part == OptimizerPart::kExperts ? 1 : 2; }
 
-// First those whose weights decay, then those whose do not; each in the order of registration, over all chunks. Groups
-// without parameters are left out. Of several parameters in one tensor the first stands for all, here and below.
+// Returns the parameters with weight decay, then those without, each in registration order over all chunks. Groups
+// without parameters are left out. If a tensor holds several parameters, only the first is listed, here and below.
 std::vector<MegatronParameters> optimizer_groups(const MegatronModel& model, std::span<const MegatronChunk> chunks,
                                                  const GroupRule& rule, OptimizerPart part);
 
-// The buffers of a chunk: by type of weight, in the order in which the types appear.
+// Returns the buffers of a chunk: one per weight dtype, in the order in which the dtypes first occur.
 std::vector<MegatronParameters> optimizer_buffers(const MegatronModel& model, const MegatronChunk& chunk,
                                                   OptimizerPart part);
 

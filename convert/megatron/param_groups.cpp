@@ -12,9 +12,9 @@ namespace {
 
 using core::cat;
 
-constexpr int kMaxDepth = 4;  // of optimizers in one another
+constexpr int kMaxDepth = 4;  // of nested optimizers
 
-// An optimizer may hold another, or several, listed or numbered.
+// An optimizer may contain another one, or several in a list or numbered dictionary.
 void collect_groups(PickleValue optimizer, int depth, std::vector<PickleValue>& groups) {
   if (const auto found = optimizer.find("param_groups"); found && found->is(PickleKind::kList)) {
     for (const PickleValue group : found->items()) groups.push_back(group);
@@ -63,12 +63,12 @@ void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::Parameter
   for (const PickleValue group : stored) {
     ckpt::OptimizerGroup settings = read_adam_group(nullptr, group);
     if (!settings.wd_mult) settings.wd_mult = wd_mult_of(group);
-    if (settings.wd_mult == 0.0) settings.weight_decay = 0.0;  // what the scheduler sets before the first step
+    if (settings.wd_mult == 0.0) settings.weight_decay = 0.0;  // as the scheduler sets it before the first step
     settings.options.erase("bias_correction");                 // Megatron's name for what torch's Adam always does
     const Kind kind{settings.wd_mult != 0.0, is_true(group, "is_expert_parallel"), is_true(group, "is_decoupled_lr")};
     experts = experts || kind.expert;
     decoupled = decoupled || kind.decoupled;
-    // Every rank and every chained optimizer has its own.
+    // Every rank and every chained optimizer repeats it.
     if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
     groups.push_back(std::move(settings));
     kinds.push_back(kind);
@@ -83,7 +83,7 @@ void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::Parameter
     if (found == kinds.end()) found = kinds.begin();
     groups[static_cast<size_t>(found - kinds.begin())].params.push_back(spec.key);
   }
-  std::vector<ckpt::OptimizerGroup> made;  // without those of equal settings, as experts' mostly are
+  std::vector<ckpt::OptimizerGroup> made;  // groups of equal settings are merged, as experts' mostly are
   for (ckpt::OptimizerGroup& group : groups) {
     if (!specs.empty() && group.params.empty()) continue;
     const auto same =

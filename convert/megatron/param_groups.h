@@ -1,5 +1,5 @@
-// Megatron's groups of parameters and ours (ckpt/optimizer_settings.h). A Megatron run decides by shape and name which
-// parameter is in which of its groups; a checkpoint's groups are told apart by wd_mult, is_expert_parallel and
+// Converts between Megatron's parameter groups and ours (ckpt/optimizer_settings.h). A Megatron run assigns parameters
+// to groups by shape and name; in a checkpoint the groups are identified by wd_mult, is_expert_parallel and
 // is_decoupled_lr.
 //
 // Sources: megatron/core/optimizer/__init__.py (_get_param_groups), optimizer.py (_filter_and_reorder_param_groups).
@@ -18,19 +18,19 @@
 
 namespace ms::convert {
 
-// Sets the groups that an optimizer's dictionary states, or several chained ones', in common["optimizer"]. specs: of
-// the whole model; empty: which parameters are in which group is left open, and only the first group is taken.
+// Sets common["optimizer"] to the groups of an optimizer's dictionary, or of several chained ones. specs: of the whole
+// model; empty: the groups' parameters are not listed, and only the first group is used.
 void read_megatron_groups(PickleValue optimizer, std::span<const ckpt::ParameterSpec> specs, const GroupRule& rule,
                           nlohmann::json& common);
 
-// What the two groups of a Megatron run get.
+// The settings of the two groups of a Megatron run.
 struct MegatronGroups {
-  ckpt::OptimizerGroup decayed, other;  // matrices; vectors and biases. Without params
-  std::vector<std::string> dropped;     // what the source's groups say that these cannot, one sentence each
+  ckpt::OptimizerGroup decayed, other;  // matrices; vectors and biases. `params` is empty
+  std::vector<std::string> dropped;     // settings of the source that two groups cannot express, one sentence each
 };
 
-// groups: of the source, not empty. Where the parameters of a Megatron group are in several of the source's, that of
-// most of them counts, and the others are named in `dropped`.
+// groups: of the source, not empty. If the parameters of a Megatron group are in several source groups, the group with
+// most of them is used, and the others are listed in `dropped`.
 MegatronGroups megatron_groups(std::span<const ckpt::OptimizerGroup> groups,
                                std::span<const ckpt::ParameterSpec> specs);
 

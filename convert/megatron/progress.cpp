@@ -13,14 +13,14 @@ namespace {
 
 using nlohmann::json;
 
-// Members of args that are carried along, and where mstrain has them in its config: its names are Megatron's.
+// Members of args that are copied, and their place in mstrain's config, which uses Megatron's names.
 struct Setting {
   const char *group, *name;
 };
 constexpr Setting kSettings[] = {{"training", "seq_length"},  {"data", "tokenizer_type"},  {"data", "tokenizer_model"},
                                  {"optimizer", "adam_beta1"}, {"optimizer", "adam_beta2"}, {"optimizer", "adam_eps"}};
 
-// What OptimizerParamScheduler.load_state_dict asks for, and what it takes besides, if start_wd is there.
+// Members that OptimizerParamScheduler.load_state_dict requires, and those that it reads if start_wd is present.
 constexpr const char* kSchedule[] = {"max_lr",         "min_lr",         "lr_warmup_steps",
                                      "lr_decay_steps", "lr_decay_style", "num_steps"};
 constexpr const char* kDecaySchedule[] = {"start_wd", "end_wd", "wd_incr_steps", "wd_incr_style"};
@@ -33,7 +33,7 @@ MegatronArg to_arg(const json& value) {
   return std::monostate();
 }
 
-// Null if there is no such thing.
+// Returns null if the config lacks it.
 json config_value(const ckpt::CheckpointInfo& info, const Setting& setting) {
   json found = info.common;
   for (const char* key : {"config", setting.group, setting.name}) {
@@ -49,7 +49,7 @@ nlohmann::json plain_json(PickleValue value) {
   if (value.is(PickleKind::kInt)) return value.integer();
   if (value.is(PickleKind::kFloat)) return value.real();
   if (!value.is(PickleKind::kString)) return nullptr;
-  // A pickle may hold a text that is no UTF-8, JSON may not: what changes when it is cleaned is left out.
+  // A pickled string may be invalid UTF-8, which JSON cannot hold; a string that changes when sanitized is left out.
   json text = std::string(value.text());
   const std::string clean = text.dump(-1, ' ', false, json::error_handler_t::ignore);
   return json::parse(clean) == text ? text : json();
@@ -100,7 +100,7 @@ json megatron_scheduler(const ckpt::CheckpointInfo& info) {
     const json& value = found.at(key);
     const bool is_style = std::string_view(key).ends_with("_style");
     if (is_style != value.is_string() || !(is_style || value.is_number())) return false;
-    // Counts may be fractions of ours, and then are whole nevertheless.
+    // Our step counts may be fractional numbers; whole values are written as integers.
     const bool is_whole = value.is_number_float() && value.get<double>() == std::floor(value.get<double>());
     const bool is_count = std::string_view(key).ends_with("_steps");
     scheduler[key] = is_count && is_whole ? json(std::llround(value.get<double>())) : value;

@@ -1,4 +1,4 @@
-// How far training had come, and by what settings, as a Megatron checkpoint says it beside its tensors.
+// Reads and writes the training progress and settings that a Megatron checkpoint stores besides tensors.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,23 +11,23 @@
 
 namespace ms::convert {
 
-// A truth value, a number or a text; null for anything else.
+// Converts a boolean, number or string to JSON; null for anything else.
 nlohmann::json plain_json(PickleValue value);
 
-// state: the dictionary of model_optim_rng.pt, or of what torch_dist keeps unsharded. specs: of info.model, or none
-// (param_groups.h). Sets iteration, and of `common` what is there of consumed_train_samples, opt_param_scheduler, step
-// (the optimizer's), the optimizer's groups, and in `config`, where mstrain has its own, of the sequence length, the
-// tokenizer and Adam's settings.
+// state: the dictionary of model_optim_rng.pt, or the unsharded state of torch_dist. specs: of info.model, or empty
+// (param_groups.h). Sets iteration; in `common`, where present, consumed_train_samples, opt_param_scheduler, step (the
+// optimizer's) and the optimizer's groups; and in `config`, under mstrain's names, sequence length, tokenizer and
+// Adam's settings.
 void add_megatron_progress(PickleValue state, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
                            ckpt::CheckpointInfo& info);
 
-// What an optimizer's dictionary says of its steps and settings, where it is kept apart from that of the state.
+// Adds steps and settings from an optimizer's dictionary that is stored separately.
 void add_megatron_optimizer(PickleValue optimizer, const MegatronArgs& args, std::span<const ckpt::ParameterSpec> specs,
                             ckpt::CheckpointInfo& info);
 
-// The other way round. Members of args that are no part of the model; None for those that the checkpoint does not say.
+// The inverse: the args members that are not part of the model; None for those that the checkpoint does not have.
 MegatronArgList megatron_progress_args(const ckpt::CheckpointInfo& info);
-// opt_param_scheduler; null if the checkpoint does not have all that Megatron wants to find in it.
+// Returns opt_param_scheduler; null if the checkpoint lacks any member that Megatron requires.
 nlohmann::json megatron_scheduler(const ckpt::CheckpointInfo& info);
 
 }  // namespace ms::convert

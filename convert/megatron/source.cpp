@@ -20,11 +20,11 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// Elements of a stored tensor, from `first` on: a shard, dense.
+// Where a shard is stored: elements of a tensor from `first` on, dense.
 struct Placement {
   const TorchFile* file = nullptr;
   TorchTensor tensor;
-  std::string name;  // of the tensor in the file
+  std::string name;  // tensor name in the file
   uint64_t first = 0;
 };
 
@@ -42,7 +42,7 @@ bool same_range(const MegatronState& a, const MegatronState& b, uint64_t begin, 
   return true;
 }
 
-// Weights are compared whole, optimizer state at both ends.
+// Compares weights in full, optimizer state at both ends.
 bool same_bits(const MegatronState& a, const MegatronState& b) {
   if (a.tensor.dtype != b.tensor.dtype || a.parameter->tensor.shape != b.parameter->tensor.shape) return false;
   const uint64_t elements = a.parameter->tensor.elements();
@@ -88,7 +88,8 @@ class MegatronSource final : public ckpt::Source {
     add_megatron_progress(tree_.ranks[0].file->root(), *tree_.ranks[0].args, model_.specs, info_);
     if (!model_.hf_config.is_null()) {
       info_.model_extra["hf_config"] = std::move(model_.hf_config);
-      for (const char* key : {"config", "optimizer"}) info_.common.erase(key);  // the converter's, not of a run
+      // They belong to the converter, not to a run.
+      for (const char* key : {"config", "optimizer"}) info_.common.erase(key);
     }
     if (optimizer_.step) ckpt::set_missing_steps(info_.common, *optimizer_.step);
   }
@@ -155,7 +156,7 @@ class MegatronSource final : public ckpt::Source {
   std::vector<Placement> placements_;  // of shards_
 };
 
-// of: null where the other rank has none.
+// of: null if the other rank has none.
 void check_copy(const MegatronState& copy, const MegatronState* of, const char* why) {
   if (of != nullptr && same_bits(copy, *of)) return;
   throw Error(
@@ -165,12 +166,13 @@ void check_copy(const MegatronState& copy, const MegatronState* of, const char* 
           ", but ", why));
 }
 
-// The states of this role, but for copies, which must be alike. True if there is a copy of tied embeddings.
+// Adds the states of this role. Copies are compared with their original and skipped. Returns true if there is a copy of
+// tied embeddings.
 bool MegatronSource::add_tensors(core::TensorRole role, const std::vector<std::vector<MegatronState>>& of_rank) {
   const auto tp_size = static_cast<size_t>(tree_.tp);
-  using Held = std::pair<size_t, int64_t>;  // a parameter by tp, and its first row of blocks
+  using Held = std::pair<size_t, int64_t>;  // (parameter and tp rank, its first row of blocks)
   std::map<Held, const MegatronState*> holders;
-  std::vector<std::pair<const MegatronState*, Held>> tied_copies;  // and whose copy it is, in holders
+  std::vector<std::pair<const MegatronState*, Held>> tied_copies;  // the copy, and the key of its original in holders
   for (size_t r = 0; r < of_rank.size(); ++r) {
     const MegatronRank& rank = tree_.ranks[r];
     for (const MegatronState& state : of_rank[r]) {

@@ -7,7 +7,7 @@
 namespace ms::convert {
 namespace {
 
-// Names to tensors.
+// Writes a dictionary from names to tensors.
 void write_chunk(PickleWriter& pickle, const std::vector<StagePlan::Entry>& chunk, MegatronNaming naming,
                  bool has_output) {
   const auto module_of = [](std::string_view name) { return name.substr(0, name.rfind('.') + 1); };
@@ -24,7 +24,7 @@ void write_chunk(PickleWriter& pickle, const std::vector<StagePlan::Entry>& chun
                                   .storage_elements = core::num_elements(entry.shape),
                                   .shape = entry.shape});
       const std::string_view module = module_of(entry.name);
-      if (module == module_of(kMegatronOutput)) continue;  // below, since it may have no parameters
+      if (module == module_of(kMegatronOutput)) continue;  // written below, since the module may have no parameters
       if (e + 1 == chunk.size() || module_of(chunk[e + 1].name) != module) extra_state(module);
     }
     if (has_output) extra_state(module_of(kMegatronOutput));
@@ -40,7 +40,7 @@ void write_state_tensor(PickleWriter& pickle, const MegatronParameter& parameter
                               .shape = shape});
 }
 
-// What PyTorch's optimizer says of itself: state and param_groups.
+// Writes state and param_groups, the state_dict of a PyTorch optimizer.
 void write_inner_optimizer(PickleWriter& pickle, const MegatronTargetState& state,
                            const StagePlan::Optimizer& optimizer) {
   pickle.dict([&] {
@@ -90,7 +90,7 @@ void write_one_optimizer(PickleWriter& pickle, const MegatronTargetState& state,
   });
 }
 
-// One, or a list of those that are chained.
+// Writes one optimizer, or a list of chained ones.
 void write_optimizer(PickleWriter& pickle, const MegatronTargetState& state, const StagePlan& plan) {
   const auto write = [&](const StagePlan::Optimizer& one) { write_one_optimizer(pickle, state, one, plan.is_fp32); };
   pickle.text("optimizer");
@@ -100,7 +100,7 @@ void write_optimizer(PickleWriter& pickle, const MegatronTargetState& state, con
   });
 }
 
-// first_storage: of those of this optimizer in the file.
+// first_storage: index of this optimizer's first storage in the file.
 void write_buffers(PickleWriter& pickle, const StagePlan::Optimizer& optimizer, size_t first_storage) {
   pickle.dict([&] {
     pickle_entry(pickle, "buckets_coalesced", true);
@@ -108,7 +108,7 @@ void write_buffers(PickleWriter& pickle, const StagePlan::Optimizer& optimizer, 
       const StagePlan::BufferState& buffer = optimizer.buffers[b];
       pickle.integer(static_cast<int64_t>(b));
       pickle.dict([&] {
-        pickle.tuple([&] {  // types of weights and of gradients; Megatron accumulates those of fp16 in fp16
+        pickle.tuple([&] {  // dtypes of weights and of gradients; Megatron accumulates fp16 gradients in fp16
           write_torch_dtype(pickle, buffer.dtype);
           write_torch_dtype(pickle, buffer.dtype == SafetensorsDType::kF16 ? buffer.dtype : SafetensorsDType::kF32);
         });

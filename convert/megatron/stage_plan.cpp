@@ -10,7 +10,7 @@ namespace {
 using core::DType;
 using core::TensorRole;
 
-// The parameters of a chunk, in the order of registration; of experts those of the first of the ranks that share them.
+// Lists the parameters of a chunk in registration order; of the experts, those of the first rank of each sharing group.
 MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const MegatronSpelling& spelling,
                          const std::function<DType(const std::string&)>& dtype) {
   struct Placed {
@@ -43,7 +43,7 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.place < b.place; });
   MegatronChunk planned;
   for (Placed& each : placed) planned.push_back(std::move(each.parameter));
-  for (size_t p = 0, behind = 0; p < planned.size(); p = behind) {  // those of one tensor
+  for (size_t p = 0, behind = 0; p < planned.size(); p = behind) {  // parameters of one tensor
     for (behind = p + 1; behind < planned.size() && planned[behind].name == planned[p].name; ++behind) {
       planned[behind].in_tensor = 0;
     }
@@ -53,7 +53,7 @@ MegatronChunk plan_chunk(const MegatronModel& model, int pp, int chunk, const Me
   return planned;
 }
 
-// Of the whole tensor.
+// Elements of the whole tensor.
 int64_t elements_of(const MegatronParameter& parameter) {
   return static_cast<int64_t>(parameter.tensor.elements()) * parameter.in_tensor;
 }
@@ -63,7 +63,7 @@ size_t add_storage(StageFile& file, int64_t elements, DType dtype) {
   return file.storage_bytes.size() - 1;
 }
 
-// The parameters of a tensor that begins at element `first` of the storage.
+// Adds the parameters of a tensor that begins at element `first` of the storage.
 void add_parts(StageFile& file, const MegatronParameter& parameter, TensorRole role, DType dtype, size_t storage,
                int64_t first) {
   if (!parameter.is_grouped) return file.tensors.push_back({&parameter, role, dtype, storage, first});
@@ -73,14 +73,14 @@ void add_parts(StageFile& file, const MegatronParameter& parameter, TensorRole r
   }
 }
 
-// A tensor with a storage of its own.
+// Adds a tensor with a storage of its own.
 size_t add_tensor(StageFile& file, const MegatronParameter& parameter, TensorRole role, DType dtype) {
   const size_t storage = add_storage(file, elements_of(parameter), dtype);
   add_parts(file, parameter, role, dtype, storage, 0);
   return storage;
 }
 
-// The weights of a chunk.
+// Plans the weights of a chunk.
 std::vector<StagePlan::Entry> plan_entries(const MegatronModel& model, const MegatronChunk& chunk, StageFile& file) {
   std::vector<StagePlan::Entry> entries;
   for (const MegatronParameter& parameter : chunk) {
@@ -104,7 +104,7 @@ void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan)
         }
         state.exp_avg = add_tensor(plan.model, *parameter, TensorRole::kExpAvg, DType::kFp32);
         state.exp_avg_sq = add_tensor(plan.model, *parameter, TensorRole::kExpAvgSq, DType::kFp32);
-        // One for each: PyTorch's Adam counts in it in place.
+        // One storage per parameter: PyTorch's Adam increments the step in place.
         const auto steps = static_cast<float>(step);
         state.step = add_storage(plan.model, 1, DType::kFp32);
         plan.model.contents.emplace_back(state.step, std::string(reinterpret_cast<const char*>(&steps), sizeof steps));
@@ -115,7 +115,7 @@ void plan_by_position(const MegatronModel& model, int64_t step, StagePlan& plan)
   }
 }
 
-// One bucket, as without --overlap-grad-reduce, in the layout of megatron-core since 0.13.
+// Plans one bucket, as without --overlap-grad-reduce, in the layout of megatron-core since 0.13.
 void plan_distributed(const MegatronModel& model, StagePlan& plan) {
   for (StagePlan::Optimizer& optimizer : plan.optimizers) {
     for (const MegatronChunk& chunk : plan.chunks) {

@@ -1,9 +1,9 @@
-// What the ranks of one pipeline stage hold in a Megatron tree that is to be written: parameters by Megatron's names,
-// in the order in which it registers them, and where each one's weight and optimizer state lie in the rank's files.
+// Plans what the ranks of one pipeline stage hold in a Megatron tree to be written: parameters under Megatron's names,
+// in registration order, and the position of each one's weight and optimizer state in the rank's files.
 //
-// The ranks of a stage differ in their elements only, and in which experts they have (MegatronModel::spec_on_rank), so
-// one plan serves them all. Sources: as tree.h and optimizer_order.h; megatron/core/optimizer/{optimizer,
-// distrib_optimizer}.py for what is stored.
+// The ranks of a stage differ only in their elements and their experts (MegatronModel::spec_on_rank), so they share one
+// plan. Sources: as tree.h and optimizer_order.h; for what is stored, megatron/core/optimizer/{optimizer,
+// distrib_optimizer}.py.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@
 
 namespace ms::convert {
 
-// How the optimizer state is kept.
+// Where the optimizer state is stored.
 enum class MegatronOptimizerForm : uint8_t {
   kNone,
-  kByPosition,   // of the mixed-precision (or fp32) optimizer: in model_optim_rng.pt
+  kByPosition,   // mixed-precision (or fp32) optimizer: in model_optim_rng.pt
   kDistributed,  // in distrib_optim.pt
 };
 
-// The rank's part of a parameter (its boxes by ckpt/layout.h, back to back) fills elements of a storage.
+// The rank's part of a parameter (its boxes by ckpt/layout.h, concatenated) fills elements of a storage.
 struct StageTensor {
   const MegatronParameter* parameter = nullptr;
   core::TensorRole role = core::TensorRole::kParam;
   core::DType dtype = core::DType::kFp32;
   size_t storage = 0;
   int64_t first = 0;
-  int64_t transposed_columns = 0;  // of the stored matrix, whose columns are the part's rows; 0: not transposed
+  int64_t transposed_columns = 0;  // columns of the stored matrix, which holds the part transposed; 0: not transposed
 };
 
 struct StageFile {
@@ -45,7 +45,7 @@ struct StageFile {
 };
 
 struct StagePlan {
-  // Of a chunk's dictionary; it has a storage of its own.
+  // An entry of a chunk's dictionary, with a storage of its own.
   struct Entry {
     std::string name;
     SafetensorsDType dtype = SafetensorsDType::kF32;
@@ -55,10 +55,10 @@ struct StagePlan {
   // By position: storages in the model's file.
   struct PositionState {
     const MegatronParameter* parameter = nullptr;
-    std::optional<size_t> master;  // nothing: its weight is fp32, and its own master
+    std::optional<size_t> master;  // nullopt: the weight is fp32, and its own master
     size_t exp_avg = 0, exp_avg_sq = 0, step = 0;
   };
-  // Distributed: storages in Optimizer::file, by kind as kOptimizerKinds.
+  // Distributed: storages in Optimizer::file, in the order of kOptimizerKinds.
   struct BufferState {
     SafetensorsDType dtype = SafetensorsDType::kF32;  // of the weights
     int64_t elements = 0;
@@ -72,13 +72,13 @@ struct StagePlan {
   };
 
   std::vector<MegatronChunk> chunks;
-  std::vector<std::vector<Entry>> entries;  // of the chunks
-  std::vector<Optimizer> optimizers;        // none, one, or two: of experts their own
-  bool is_fp32 = true;                      // all that is trained: such weights are their own masters
+  std::vector<std::vector<Entry>> entries;  // per chunk
+  std::vector<Optimizer> optimizers;        // none, one, or two (experts have their own)
+  bool is_fp32 = true;                      // all trained weights are fp32, and so their own masters
   StageFile model;
 };
 
-// model: without chunks. dtype: of a canonical parameter. step: updates that the optimizer has made.
+// model: without chunks. dtype: of a canonical parameter. step: updates made by the optimizer.
 StagePlan plan_stage(const MegatronModel& model, int pp, const MegatronSpelling& spelling,
                      MegatronOptimizerForm optimizer, int64_t step,
                      const std::function<core::DType(const std::string& key)>& dtype);

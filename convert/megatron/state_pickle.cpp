@@ -66,7 +66,7 @@ void write_param_groups(PickleWriter& pickle, const MegatronTargetState& state, 
   int64_t index = 0;  // of a parameter
   pickle.text("param_groups");
   pickle.list([&] {
-    for (size_t group = 0; group < groups; ++group) {  // with weight decay, and without
+    for (size_t group = 0; group < groups; ++group) {  // with weight decay, then without
       const ckpt::OptimizerGroup& settings = group == 0 ? state.decayed : state.other;
       const auto decoupled = settings.options.find("decoupled_weight_decay");
       pickle.dict([&] {

@@ -94,8 +94,8 @@ void StatePlanner::plan_groups() {
   state_.other = std::move(made.other);
 }
 
-// A group's max_lr and min_lr count for Megatron before those of the schedule: they are written where the source has
-// them, so that a run that overrides the schedule follows its own.
+// In Megatron a group's max_lr and min_lr take precedence over the schedule's. They are written only if the source has
+// them, so that a run that overrides the schedule uses its own.
 void StatePlanner::plan_schedule() {
   if (!state_.scheduler.is_null()) return;
   const nlohmann::json& common = source_.info().common;
@@ -138,7 +138,7 @@ void StatePlanner::add_args() {
   MegatronArgList& args = state_.args;
   args = megatron_args(model_.padded);
   for (auto& argument : megatron_progress_args(source_.info())) args.push_back(std::move(argument));
-  // megatron/training/tokenizer: this one has a token for the end of a document besides.
+  // megatron/training/tokenizer: the null tokenizer adds an end-of-document token.
   const bool null_tokenizer = std::any_of(args.begin(), args.end(), [](const auto& argument) {
     return argument.first == "tokenizer_type" && argument.second == MegatronArg("NullTokenizer");
   });
@@ -165,7 +165,8 @@ void StatePlanner::add_args() {
       {"bf16", weights == DType::kBf16},
       {"fp16", weights == DType::kFp16},
       {"params_dtype", from_core_dtype(weights)},
-      {"num_key_value_heads", model_.config.query_groups()},  // MindSpeed-LLM's way to Hugging Face goes by it alone
+      {"num_key_value_heads", model_.config.query_groups()},  // MindSpeed-LLM's converter to Hugging Face relies on it
+                                                              // alone
       {"transformer_impl", options_.naming == MegatronNaming::kLocal ? "local" : "transformer_engine"},
       {"optimizer", "adam"},
       {"use_distributed_optimizer", state_.optimizer == MegatronOptimizerForm::kDistributed},
@@ -178,7 +179,7 @@ void StatePlanner::add_args() {
   add_pipeline_extras();
 }
 
-// As MindSpeed-LLM has them: no-op layers are counted among the layers, and have no experts.
+// As in MindSpeed-LLM: no-op layers count as layers, and have no experts.
 void StatePlanner::add_pipeline_extras() {
   const PipelineExtras& extras = model_.layers.extras();
   if (extras.dualpipev) state_.args.emplace_back("schedules_method", "dualpipev");
@@ -238,7 +239,7 @@ MegatronModel megatron_target_model(const ckpt::Source& source, const MegatronTa
   }
   model.layout = options.layout;
   ckpt::ModelLayout matrices = model.layout;
-  if (options.extras.any()) {  // then the map alone says how layers are dealt
+  if (options.extras.any()) {  // only the map knows how layers are distributed
     matrices.pipeline_model_parallel_size = matrices.virtual_pipeline_model_parallel_size = 1;
     matrices.num_layer_list.clear();
   }
@@ -275,7 +276,7 @@ TensorRole filled_from(const ckpt::Source& source, bool with_optimizer, const st
   return role;
 }
 
-// Megatron has no iteration 0: what was not trained is a release.
+// Megatron has no iteration 0: untrained weights are a release.
 void place_iteration(const MegatronTargetOptions& options, int64_t iteration, ArchiveSinkOptions& sink) {
   sink.root = options.root;
   sink.folder = iteration == 0 ? kMegatronRelease : megatron_iteration_folder(iteration);

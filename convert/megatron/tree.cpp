@@ -20,7 +20,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// The second is of 2022, when the distributed optimizer had files of its own for each data-parallel rank.
+// The second name is from 2022, when the distributed optimizer had separate files for each data-parallel rank.
 constexpr const char* kModelFiles[] = {kMegatronModelFile, "model_rng.pt"};
 
 bool holds_ranks(const fs::path& folder) {
@@ -59,7 +59,7 @@ MegatronRank open_rank(const fs::path& folder, int tp, int pp, int ep) {
   return rank;
 }
 
-// What was asked for goes where args say nothing.
+// `asked` applies if args have no value.
 PipelineExtras extras_of(const MegatronArgs& args, const PipelineExtras& asked) {
   PipelineExtras extras = pipeline_extras(args);
   const auto& layers = extras.noop_layers;
@@ -72,7 +72,7 @@ PipelineExtras extras_of(const MegatronArgs& args, const PipelineExtras& asked) 
   return extras;
 }
 
-// MindSpeed-LLM's converter says only how many layers a chunk has.
+// MindSpeed-LLM's converter stores only the number of layers per chunk.
 int chunks_of_stage(const MegatronArgs& args, int pp, const PipelineExtras& extras) {
   if (extras.dualpipev) return 2;
   const int64_t each = args.integer("num_layers_per_virtual_pipeline_stage").value_or(0);
@@ -164,14 +164,15 @@ std::string megatron_rank_folder(int tp, int pp, int pp_size, int ep, int ep_siz
 
 bool ExpertGrid::keeps_optimizer(int tp_rank, int ep_rank, bool of_experts) const {
   if (tp_extends_ep) return of_experts || ep_rank == 0;
-  int64_t rank = tp_rank;  // of the stage, as in ranks()
+  int64_t rank = tp_rank;  // in the stage, counted as in ranks()
   while (rank / etp % ep != ep_rank) rank += tp;
   return rank < (of_experts ? int64_t{etp} * ep : tp);
 }
 
 std::vector<std::pair<int, int>> ExpertGrid::ranks() const {
-  std::set<std::pair<int, int>> places;  // ep, tp
-  // megatron/core/parallel_state.py: tp is fastest among the ranks of a stage; etp, then ep, in the experts' own grid.
+  std::set<std::pair<int, int>> places;  // (ep, tp)
+  // megatron/core/parallel_state.py: tp varies fastest among the ranks of a stage; in the experts' own grid etp, then
+  // ep.
   const int64_t all = tp_extends_ep ? int64_t{tp} * ep : std::lcm(int64_t{tp}, int64_t{etp} * ep);
   for (int64_t rank = 0; rank < all; ++rank) {
     places.emplace(tp_extends_ep ? rank / tp : rank / etp % ep, rank % tp);
@@ -218,7 +219,7 @@ MegatronTree open_megatron_tree(const fs::path& path, const PipelineExtras& aske
       if (other.filename() == whole.filename()) continue;
       try {
         open_iteration(other, asked);
-      } catch (const Error&) {  // no help either
+      } catch (const Error&) {  // cannot be read either
         continue;
       }
       throw Error(error.code(), cat(why, ". The newest complete one is ", other.string(), ": give that"));

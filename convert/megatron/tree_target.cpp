@@ -63,7 +63,7 @@ class TreePlanner {
  private:
   void check() const;
   void describe(const MegatronTargetState& state, std::vector<std::string>& decisions) const;
-  // first_storage: where those of `file` begin in the archive.
+  // first_storage: index of the first storage of `file` in the archive.
   void add_targets(const StageFile& file, int tp, int ep, size_t first_storage, int32_t index, ckpt::ShardTable& shards,
                    std::vector<ArchivePlace>& places) const;
 
@@ -129,7 +129,7 @@ void TreePlanner::add_targets(const StageFile& file, int tp, int ep, size_t firs
     for (ckpt::Box& box : ckpt::boxes_of_local_range(spec, model_.padded, cut.size, cut.rank, 0, elements)) {
       places.push_back({index, 0, static_cast<int32_t>(first_storage + tensor.storage),
                         first * core::size_of(tensor.dtype), tensor.transposed_columns});
-      // Of a transposed part the next box's rows are the next columns.
+      // In a transposed part the next box's rows are the next columns.
       first += tensor.transposed_columns > 0 ? box.extent[0] : core::num_elements(box.extent);
       shards.push_back({spec.key, role, tensor.dtype, spec.global_shape, std::move(box.offset), std::move(box.extent)});
     }

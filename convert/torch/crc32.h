@@ -13,8 +13,8 @@ uint32_t crc32(uint32_t before, std::span<const std::byte> bytes);
 
 // Combines the CRCs of parts. A CRC is linear over bits: it is the sum of each part's own contribution, multiplied by a
 // power of x for the bytes that follow it. Parts are therefore added by offset, by any thread; bytes that are never
-// added count as zeros, as in a hole of a file. Source: Ross Williams, A Painless Guide to CRC Error Detection
-// Algorithms (1993), for the polynomial arithmetic.
+// added count as zeros, as in a hole of a file.
+// Source: Ross Williams, A Painless Guide to CRC Error Detection Algorithms (1993), for the polynomial arithmetic.
 class Crc32OfParts {
  public:
   explicit Crc32OfParts(int64_t size_bytes) : size_bytes_(size_bytes) {}

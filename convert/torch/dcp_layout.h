@@ -1,8 +1,8 @@
 // Plans a torch.distributed.checkpoint (DCP) to be written: assigns each box of each tensor to an archive in a .distcp
 // file, and makes the .metadata file that lists them. dcp_reader.h reads such checkpoints.
 //
-// Sizes are known in advance, so an entry gets its place when it is added; archive_sink.h fills the files. Sources: see
-// dcp_reader.h.
+// Sizes are known in advance, so an entry gets its place when it is added; archive_sink.h fills the files.
+// Sources: see dcp_reader.h.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,8 @@
 //
 // Everything is checked before use: boxes lie inside their tensor and have as many elements as it (ckpt::check_coverage
 // checks that they tile it), each box has one payload, and payloads lie inside their files without overlap. Nothing is
-// executed (pickle.h). Sources: PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py (in 1.13 under
+// executed (pickle.h).
+// Sources: PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py (in 1.13 under
 // torch/distributed/_shard/checkpoint), Megatron's megatron/core/dist_checkpointing/strategies/torch.py.
 #pragma once
 

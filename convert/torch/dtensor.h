@@ -1,9 +1,10 @@
 // Reads DTensors as torch.save pickles them on one rank: the rank's local tensor, with the mesh and placements that
 // determine which part of the global tensor it is.
 //
-// Nothing is executed (pickle.h). Sources: PyTorch's torch/distributed/tensor/_api.py (__tensor_flatten__),
-// torch/_utils.py (_rebuild_wrapper_subclass), torch/distributed/device_mesh.py (DeviceMesh: `mesh` or, since 2.9, a
-// layout over a map of ranks), torch/distributed/tensor/placement_types.py (Shard: torch.chunk; _StridedShard).
+// Nothing is executed (pickle.h).
+// Sources: PyTorch's torch/distributed/tensor/_api.py (__tensor_flatten__), torch/_utils.py
+// (_rebuild_wrapper_subclass), torch/distributed/device_mesh.py (DeviceMesh: `mesh` or, since 2.9, a layout over a map
+// of ranks), torch/distributed/tensor/placement_types.py (Shard: torch.chunk; _StridedShard).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Writes pickles that PyTorch's weights_only loader accepts: protocol 2, with only the opcodes that torch.save uses.
 //
 // The object is described by a function that calls the writer. It is called twice: the first call counts, so that only
-// strings and symbols that repeat are stored in the memo (BINPUT) and fetched from it (BINGET). Source: the opcodes as
-// documented in CPython's Lib/pickletools.py.
+// strings and symbols that repeat are stored in the memo (BINPUT) and fetched from it (BINGET).
+// Source: the opcodes as documented in CPython's Lib/pickletools.py.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // The sizes of the storages are known in advance, so the archive is laid out before any data arrives, and storages are
 // written by position, in any order, by any number of threads, without being buffered or read back. The same pickle and
-// storages give the same bytes. An archive may be a part of a larger file (a DCP payload). Source: PyTorch's
-// torch/serialization.py (_save) and torch/_utils.py (_rebuild_tensor_v2, _rebuild_tensor_v3).
+// storages give the same bytes. An archive may be a part of a larger file (a DCP payload).
+// Source: PyTorch's torch/serialization.py (_save) and torch/_utils.py (_rebuild_tensor_v2, _rebuild_tensor_v3).
 #pragma once
 
 #include <cstddef>

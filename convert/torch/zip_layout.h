@@ -3,7 +3,8 @@
 // Records are stored uncompressed. Each follows a local header with its actual size and CRC. Records start at multiples
 // of 64 bytes, large ones at multiples of 4096, padded with the extra field that PyTorch uses; ZIP64 fields are written
 // only where 32 bits are too few. Only the CRCs depend on the data, so records can be written by position, in any
-// order. Sources: APPNOTE.TXT 6.3 (4.3, 4.5.3), PyTorch's caffe2/serialize/inline_container.cc (padding).
+// order.
+// Sources: APPNOTE.TXT 6.3 (4.3, 4.5.3), PyTorch's caffe2/serialize/inline_container.cc (padding).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // Reads the ZIP container of torch.save: uncompressed entries, found through the central directory.
 //
 // Everything is checked before use: every range lies inside the file, entries do not overlap, names are unique and do
-// not lead upwards (".."). Sources: APPNOTE.TXT 6.3 (4.3, the records; 4.5.3, ZIP64), and what PyTorch writes
+// not lead upwards ("..").
+// Sources: APPNOTE.TXT 6.3 (4.3, the records; 4.5.3, ZIP64), and what PyTorch writes
 // (caffe2/serialize/inline_container.cc): sizes and CRC only in the central directory, an extra field that aligns data
 // to multiples of 64.
 #pragma once
