@@ -1,7 +1,7 @@
-// Boxes of elements: what every layout in this module is made of.
+// Boxes of elements: the unit in which every layout of this module is described.
 //
-// A box is an offset and an extent within an n-d tensor (elements, outermost axis first). A flat range is [first,
-// first + count) of the elements of a dense row-major box; it is the union of at most 2n - 1 boxes.
+// A box is an offset and an extent within an n-d tensor (elements, outermost axis first). A flat range is [first, first
+// + count) of the elements of a dense row-major box; it is the union of at most 2n - 1 boxes.
 #pragma once
 
 #include <algorithm>
@@ -24,17 +24,17 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// The common part of two boxes of one tensor; nothing when they do not meet. The ranks must be equal.
+// The intersection of two boxes of one tensor; nullopt if it is empty. Both boxes must have the same number of axes.
 std::optional<Box> intersect(const core::Dims& a_offset, const core::Dims& a_extent, const core::Dims& b_offset,
                              const core::Dims& b_extent);
 
-// Calls emit(box, first) for boxes that are together the elements [first, first + count) of a dense row-major tensor of
-// this shape, in that order; the second argument is the flat index of the box's first element. Each emitted box is
+// Calls emit(box, first) for boxes that together cover the elements [first, first + count) of a dense row-major tensor
+// of this shape, in that order; the second argument is the flat index of the box's first element. Each emitted box is
 // contiguous in the flat order. A scalar (no axes) is emitted as a box with no axes.
 void for_each_box_of_range(const core::Dims& shape, int64_t first, int64_t count,
                            const std::function<void(const Box&, int64_t first)>& emit);
 
-// The same without a Box for each: emit(offset, extent, first), shape.size() numbers at each pointer.
+// As for_each_box_of_range, but allocates no Box: emit(offset, extent, first), shape.size() numbers at each pointer.
 template <class Emit>
 void for_each_piece_of_range(std::span<const int64_t> shape, int64_t first, int64_t count, const Emit& emit) {
   if (count <= 0) return;
@@ -45,7 +45,7 @@ void for_each_piece_of_range(std::span<const int64_t> shape, int64_t first, int6
   for (size_t axis = axes - 1; axis > 0; --axis) stride[axis - 1] = stride[axis] * shape[axis];
   const int64_t end = first + count;
   while (first < end) {
-    // The outermost axis along which a whole slice begins here and fits.
+    // The outermost axis along which at least one whole slice starts at `first` and fits.
     size_t axis = 0;
     while (axis + 1 < axes && (first % stride[axis] != 0 || end - first < stride[axis])) ++axis;
     int64_t rest = first;
@@ -70,7 +70,7 @@ void copy_box(const std::byte* source, const core::Dims& source_shape, const cor
               std::byte* target, const core::Dims& target_shape, const core::Dims& target_offset,
               const core::Dims& extent, int64_t item_size);
 
-// Bytes of a shard's own elements.
+// Bytes of the shard's local elements.
 inline int64_t bytes_of(const core::ShardedTensor& shard) {
   return core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
 }

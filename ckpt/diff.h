@@ -1,4 +1,4 @@
-// Do two checkpoints hold the same tensors with the same values, whatever their formats and layouts?
+// Compares two checkpoints of any format and layout: do they hold the same tensors with the same values?
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct Difference {
 std::string difference_text(const ValueDifference& values);
 
 struct DiffOptions {
-  bool weights_only = false;  // optimizer state is not looked at
-  // Do not read tensors for which both sides record the same logical hash, as checkpoints of ours do. Fast, and blind
-  // to data that was damaged after it had been written.
+  bool weights_only = false;  // ignore optimizer state
+  // Skip tensors for which both sides record the same logical hash, as native checkpoints do. Fast, but does not see
+  // data that was damaged after it had been written.
   bool by_recorded_hashes = false;
   int threads = 1;
   std::function<bool()> stopped;                              // throws kIo "interrupted" when true; may be empty
@@ -31,15 +31,15 @@ struct DiffOptions {
 
 struct DiffReport {
   std::vector<Difference> differences;  // empty: the same tensors with the same values
-  int64_t compared = 0;                 // tensors whose data of both sides was read
-  int64_t by_hash = 0;                  // tensors of which only recorded hashes were compared
+  int64_t compared = 0;                 // tensors whose data was read from both sides
+  int64_t by_hash = 0;                  // tensors compared by their recorded hashes only
 };
 
-// ", 12 tensors by their recorded hashes only, without reading their data", or nothing.
+// ", 12 tensors by their recorded hashes only, without reading their data"; empty if there are none.
 std::string recorded_hashes_text(const DiffReport& report);
 
-// Reads both checkpoints once and compares every element, checking stored checksums on the way. Throws kCorruptData,
-// naming tensor, file and bytes, where data is damaged. Memory: about 32 MiB a thread.
+// Reads both checkpoints once, compares every element and checks stored checksums on the way. Throws kCorruptData,
+// naming tensor, file and bytes, if data is damaged. Memory: about 32 MiB per thread.
 DiffReport diff_checkpoints(Source& a, Source& b, const DiffOptions& options = {});
 
 }  // namespace ms::ckpt

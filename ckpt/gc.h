@@ -1,5 +1,6 @@
-// Gives back the room of what a root no longer needs: what dead writers left, and generations that a rule gives up; of
-// a folder in another format, which may be absent yet, what dead conversions left beside it (core/io/result_folder.h).
+// Garbage collection in a checkpoint root: removes what dead writers left behind, and generations that the retention
+// rule no longer keeps. For a folder in another format (which need not exist yet), removes what dead conversions left
+// beside it (core/io/result_folder.h).
 #pragma once
 
 #include <cstdint>
@@ -12,29 +13,29 @@
 namespace ms::ckpt {
 
 struct GcOptions {
-  Retention retention;   // of generations; keeps_all(): only what dead writers left goes
-  bool dry_run = false;  // only says what would go
+  Retention retention;   // of generations; keeps_all(): remove only what dead writers left
+  bool dry_run = false;  // only list what would be removed
 };
 
 struct GcItem {
   std::filesystem::path path;
   std::string reason;       // "unfinished", "on its way out", "superseded"
   int64_t bytes = 0;        // of its files
-  int64_t bytes_freed = 0;  // without those of files that generations which stay hold too, by hard links
+  int64_t bytes_freed = 0;  // excludes files that remaining generations share by hard links
 };
 
 struct GcReport {
-  bool native = false;           // the root is one of ours; else only conversions have left something
-  std::filesystem::path newest;  // stays whatever the rule says; empty if no generation is whole
+  bool native = false;           // a native root; false: only conversions left something
+  std::filesystem::path newest;  // always kept; empty if no generation is complete
   std::vector<GcItem> items;     // unfinished ones first, then the oldest
   std::vector<std::string> notes;
 };
 
-// Takes the lock of a root of ours, so that no saver is at work. The newest generation whose manifest, files and sizes
-// hold stays, and so does every one that is newer and damaged: it may be mended by hand. Each directory is renamed to
-// .trash-*, the root synced, then its files go: a kill at any moment leaves nothing that looks whole and is not. Throws
-// kIo if another process saves there, or if something cannot be removed; kNotFound if root is absent and so is any
-// attempt at it.
+// Takes the lock of a native root, so that no saver can be running. Keeps the newest generation whose manifest, files
+// and sizes are right, and every newer, damaged one: it may be repaired by hand. Each directory is renamed to .trash-*,
+// the root is synced, then the files are removed: a kill at any moment leaves nothing that looks complete and is not.
+// Throws kIo if another process saves there or something cannot be removed; kNotFound if neither root nor any attempt
+// at it exists.
 GcReport collect_garbage(const std::filesystem::path& root, const GcOptions& options);
 
 }  // namespace ms::ckpt

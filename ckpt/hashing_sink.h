@@ -1,4 +1,5 @@
-// A sink that hashes on the way: logical hashes of all that a conversion writes, without reading it again.
+// A sink that computes logical hashes of everything a conversion writes while it is written, so that nothing is read
+// again.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,15 @@ struct WrittenTensor {
   core::TensorRole role = core::TensorRole::kParam;
   core::DType dtype = core::DType::kFp32;
   core::Dims shape;
-  // Nothing where a part of it was not written by this process, as one that an earlier attempt had finished, or where
-  // the target stores it several times.
+  // nullopt if this process did not write all of it (an earlier attempt had finished a part), or if the target stores
+  // the tensor several times.
   std::optional<uint64_t> logical_xxh3;
 };
 
 class HashingSink final : public Sink {
  public:
-  // `sink` is not owned. Memory: what cuts cells within a row (logical_hash.h) is held until the tensor is whole, up to
-  // max_cut_bytes in all; tensors beyond that get no hash.
+  // `sink` is not owned. Memory: pieces of cells that a cut splits (logical_hash.h) are held until the tensor is
+  // complete, up to max_cut_bytes in all; tensors beyond that get no hash.
   explicit HashingSink(Sink& sink, int64_t max_cut_bytes = int64_t{16} << 20)
       : sink_(sink), max_cut_bytes_(max_cut_bytes) {}
 
@@ -44,26 +45,26 @@ class HashingSink final : public Sink {
   size_t files_at_once() const override { return sink_.files_at_once(); }
   int64_t chunk_elements(const core::ShardedTensor& target) const override { return sink_.chunk_elements(target); }
 
-  // After the writing: every tensor of the targets, in their order.
+  // Call after the writing. Returns every tensor of the targets, in their order.
   std::vector<WrittenTensor> tensors() const;
 
  private:
   struct State {
     int64_t missing = 0;  // elements
-    bool hashed = true;   // still
+    bool hashed = true;   // false: max_cut_bytes was exceeded or the tensor is stored several times
     LogicalPartial partial;
     std::optional<uint64_t> hash;
   };
 
-  // Nothing if these elements do not count: of a replica, or of another type than the tensor's.
+  // nullopt if these elements do not count: they belong to a replica, or their dtype is not the tensor's.
   std::optional<LogicalPartial> partial_of(int32_t target, int64_t first, int64_t count, const std::byte* data) const;
   void add(int32_t target, int64_t count, const LogicalPartial& partial);
 
   Sink& sink_;
   const int64_t max_cut_bytes_;
   const ShardTable* targets_ = nullptr;
-  std::vector<State> states_;  // of each tensor
-  int64_t cut_bytes_ = 0;      // held
+  std::vector<State> states_;  // one per tensor
+  int64_t cut_bytes_ = 0;      // held now
   mutable std::mutex mutex_;
 };
 

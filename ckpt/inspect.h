@@ -15,11 +15,11 @@ inline constexpr const char* kJsonSchema = "msckpt/1";
 // "shape","bytes","shards","logical_xxh3"}]}
 nlohmann::json inspect_json(const Source& source, const std::string& path);
 
-// A summary, and with `tensors` a line for every tensor.
+// A summary; with `tensors` also one line per tensor.
 std::string inspect_text(const Source& source, const std::string& path, bool tensors);
 
-// {"name","role","dtype","shape","elements","nan","inf","zeros","min","max","mean","std","histogram":{"from","to",
-// "counts"}}, and the same as text.
+// {"name","role","dtype","shape","elements","nan","inf","zeros","min","max","mean","std","histogram":{"from","to","counts"}},
+// as JSON and as text.
 nlohmann::json statistics_json(const ShardTable& table, int32_t tensor, const TensorStatistics& statistics);
 std::string statistics_text(const ShardTable& table, int32_t tensor, const TensorStatistics& statistics);
 

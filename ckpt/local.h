@@ -1,20 +1,20 @@
-// The node-local tier: between persistent checkpoints each rank keeps its newest state in a folder of its own node, and
-// other ranks keep replicas of it (Megatron's --non-persistent-ckpt-type local, --replication).
+// Node-local checkpoints: between persistent checkpoints each rank keeps its newest state in a folder of its own node,
+// and other ranks keep replicas of it (Megatron's --non-persistent-ckpt-type local, --replication).
 //
-//   <root>/rank_00003/iter_0000100/   the part of rank 3: a native checkpoint of its own, whole and hashed
+//   <root>/rank_00003/iter_0000100/   the part of rank 3: a complete native checkpoint with hashes
 //
-// A part has every shard that its rank needs, each as a whole tensor (own_tensors): also what other ranks hold alike,
-// so that a rank restores from its part alone, whichever of the others are lost. Writing is a Saver's (writer.h) over
-// that rank alone; when it has committed, a thread of this object exchanges parts with the ranks of its clique (r, r +
-// jump,
-// .., in groups of factor, as nvidia-resiliency-ext's CliqueReplicationStrategy), over a transport of its own.
+// A part contains every shard that its rank needs, each as a whole tensor (own_tensors), including data that other
+// ranks hold too. So a rank restores from its part alone, whichever other ranks are lost. A Saver (writer.h) over that
+// one rank writes the part; after its commit, a thread of this object exchanges parts with the ranks of its clique (r,
+// r + jump, .., in groups of factor, as nvidia-resiliency-ext's CliqueReplicationStrategy) over its own transport.
 //
-// A save is whole when every rank has committed its part and all replicas: until the ranks know that (confirm()), the
-// one before is kept. Then nothing else is. So a kill at any moment leaves one iteration that all ranks have.
+// A save is complete when every rank has committed its part and all replicas. Until the ranks know that (confirm()),
+// the previous one is kept; after it, only the newest. So a kill at any moment leaves one iteration that all ranks
+// have.
 //
 //   LocalTier tier(comm, options);
 //   if (auto found = tier.find(layout, shards, persistent_iteration)) load from found->source, shards as own_tensors
-//   each interval: tier.save(request); later, when no rank's status() says unfinished or failed: tier.confirm()
+//   each interval: tier.save(request); later, when no rank's status() is unfinished or failed: tier.confirm()
 //   at the end: tier.finish()
 #pragma once
 
@@ -34,27 +34,27 @@
 
 namespace ms::ckpt {
 
-// The same boxes as whole tensors: global_shape is local_shape, and the second and further boxes of a tensor have keys
-// of their own, NAME@1, ... Boxes that compare equal but for what is replaced, in the same order, have the same names.
+// The boxes as whole tensors: global_shape becomes local_shape, and the second and further boxes of a tensor get their
+// own keys, NAME@1, ... Two lists that differ only in what is replaced here get the same names.
 std::vector<core::ShardedTensor> own_tensors(std::span<const core::ShardedTensor> boxes);
 
 class LocalTier {
  public:
   struct Options {
     std::filesystem::path root;  // of this node; ranks may share it
-    // How parts are written, and memory, threads and who it is. Its root, retention, full_every, gather and
-    // writer_command have no effect: a part is written whole, by a thread.
+    // How parts are written: memory, threads, producer. root, retention, full_every, gather and writer_command have no
+    // effect: a thread writes each part in full.
     Saver::Options writing;
     int replication_jump = 1;
-    int replication_factor = 1;                       // ranks that have a part, its own among them; 1: no replicas
-    int64_t slice_bytes = int64_t{40} << 20;          // of one message; a rank holds two
+    int replication_factor = 1;                       // ranks that store a part, including its owner; 1: no replicas
+    int64_t slice_bytes = int64_t{40} << 20;          // per message; a rank holds two
     GatherProgress progress = GatherProgress::kAuto;  // who moves the messages
-    std::function<bool()> stopped;  // asked while parts are checked; when true, find() throws kIo. May be empty
+    std::function<bool()> stopped;  // polled while parts are checked; if true, find() throws kIo. May be empty
   };
 
-  // comm: over all ranks, for this object's use only; not owned. Collective. Throws (on all ranks) as Saver.
+  // comm: over all ranks, used only by this object; not owned. Collective. Throws (on all ranks) as Saver.
   LocalTier(core::Communicator& comm, Options options);
-  // Waits for this rank's thread, as Saver's. Never throws.
+  // Waits for this rank's thread, as ~Saver. Never throws.
   ~LocalTier();
   LocalTier(const LocalTier&) = delete;
   LocalTier& operator=(const LocalTier&) = delete;
@@ -62,24 +62,26 @@ class LocalTier {
   struct Found {
     int64_t iteration = 0;
     std::unique_ptr<Source> source;  // this rank's part
-    int fetched = 0;                 // parts that came from other ranks, of all ranks
+    int fetched = 0;                 // parts that came from other ranks, summed over all ranks
   };
-  // The newest checkpoint beyond newer_than that was saved with this layout, of these shards of this rank, and of which
-  // every rank's part is whole in some rank's folder; ranks that lack theirs have got it. All of its hashes have been
-  // checked; what is damaged counts as absent. The log says what is passed over, and why. Collective; throws on all
-  // ranks.
+  // The newest checkpoint with an iteration above newer_than that was saved with this layout and these shards of this
+  // rank, and for which some rank's folder has an intact part of every rank. Ranks that lack their part have received
+  // it. All hashes of the parts have been checked; a damaged part counts as absent. The log says which checkpoints are
+  // skipped, and why. Collective; throws on all ranks.
   std::optional<Found> find(const nlohmann::json& layout, std::span<const core::ShardedTensor> shards,
                             int64_t newer_than);
 
-  // As Saver's. shards: all that this rank needs; replica_id does not count. No rank's save before may be unfinished.
+  // As Saver's. shards: all that this rank needs; replica_id is ignored. The previous save must be finished on all
+  // ranks.
   void reserve(std::span<const ShardData> shards);
   void save(const SaveRequest& request);
   void before_update();
   Saver::Status status() const;  // unfinished: the part is not committed, or not replicated
-  // Every rank's status() since the last save() said that it is finished and has not failed: what is older may go. In
+  // Call it when every rank's status() since the last save() is finished and not failed: removes older checkpoints in
   // the background.
   void confirm();
-  // Collective: when no rank's save is unfinished; then confirms it. Throws, the same on all ranks, why one has failed.
+  // Collective; call it when no rank's save is unfinished. Confirms the save, or throws, the same on all ranks, why one
+  // failed.
   void finish();
 
   double last_blocking_seconds() const;  // of the last save()

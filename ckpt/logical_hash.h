@@ -1,10 +1,10 @@
-// The logical hash: a checksum of a global tensor's values that does not depend on how it is cut.
+// The logical hash: a checksum of a global tensor's values that does not depend on how the tensor is sharded.
 //
 // The last axis is cut into cells of 64 elements (the last cell of a row is shorter). With h = XXH3-64 of a cell's
 // bytes and i its index in row-major order of cells,
 //   m = h ^ (i * 0x9E3779B97F4A7C15);  m ^= m >> 32;  m *= 0xD6E8FEB86659FD93;  m ^= m >> 32
-// and the hash is (sum of all m mod 2^64) ^ XXH3-64("dtype|d0,d1,..") (checkpoints.md 12.2). Any shard adds its whole
-// cells in any order; a cell that a boundary cuts is kept in pieces until they meet.
+// and the hash is (sum of all m mod 2^64) ^ XXH3-64("dtype|d0,d1,..") (FORMAT.md section 5). Shards add their whole
+// cells in any order; a cell that a shard boundary splits is kept in pieces until it is complete.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace ms::ckpt {
 
-inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // what one stored checksum is of, at most
+inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // bytes that one stored checksum covers, at most
 inline constexpr int64_t kLogicalCell = 64;               // elements
 
-// What some part of a tensor contributes. Parts are merged in any order.
+// The contribution of a part of a tensor. Parts are merged in any order.
 struct LogicalPartial {
   struct Piece {
     uint64_t cell = 0;
@@ -27,7 +27,7 @@ struct LogicalPartial {
   };
   uint64_t sum = 0;
   std::vector<Piece> pieces;
-  std::vector<std::byte> bytes;  // of the pieces, one after the other
+  std::vector<std::byte> bytes;  // of the pieces, concatenated
 
   void merge(const LogicalPartial& other);
 };
@@ -36,11 +36,11 @@ struct LogicalPartial {
 void add_logical(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                  LogicalPartial& partial);
 
-// Both hashes of a chunk, in one pass over the memory: adds the elements, and returns the XXH3 of their bytes.
+// Both hashes of a chunk in one pass over the memory: adds the elements to partial and returns the XXH3 of their bytes.
 uint64_t hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                     LogicalPartial& partial);
 
-// The same while copying the chunk, past the caches: what memory has to give for both is read from it once.
+// The same while copying the chunk with non-temporal stores: the source is read from memory once for both.
 uint64_t copy_and_hash_chunk(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                              std::byte* to, LogicalPartial& partial);
 
@@ -50,10 +50,11 @@ struct ShardHashes {
   LogicalPartial logical;
 };
 
-// Whether no boundary of the shard cuts a cell: its partial then has no pieces, but two for each chunk at most.
+// True if no boundary of the shard splits a cell: its partial then has at most two pieces per chunk.
 bool has_whole_cells(const core::ShardedTensor& shard);
 
-// The hash of the whole tensor. Throws kInternal if pieces do not make whole cells: a part is missing or came twice.
+// The hash of the whole tensor. Throws kInternal if the pieces do not form whole cells: a part is missing or was added
+// twice.
 uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const LogicalPartial& partial);
 
 }  // namespace ms::ckpt

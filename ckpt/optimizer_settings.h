@@ -1,9 +1,9 @@
-// What steers an optimizer from outside its tensors, in one form for all formats: the groups of parameters with their
-// learning rate, betas, epsilon, weight decay and step, and the schedule of the learning rate.
+// Optimizer settings outside the tensors, in one form for all formats: parameter groups with their learning rate,
+// betas, epsilon, weight decay and step, and the learning rate schedule.
 //
-// CheckpointInfo::common holds it (FORMAT.md section 6): `optimizer.groups` as a converted checkpoint has it, or, as
-// mstrain writes it, `config.optimizer`, `opt_param_scheduler` and `step`, of which the groups are derived. A value
-// that nobody stated is absent, never a default.
+// CheckpointInfo::common holds them (FORMAT.md section 6): either `optimizer.groups`, as converted checkpoints have it,
+// or `config.optimizer`, `opt_param_scheduler` and `step`, as mstrain writes them; the groups are derived from these. A
+// value that the checkpoint does not state is absent, never a default.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ namespace ms::ckpt {
 
 struct OptimizerGroup {
   std::optional<double> lr, weight_decay, beta1, beta2, eps;
-  std::optional<int64_t> step;       // updates that the group's moments hold
-  std::optional<double> initial_lr;  // of a scheduler of torch.optim: what it multiplies
-  // Megatron's: bounds of the schedule for this group, factors of weight decay and learning rate.
+  std::optional<int64_t> step;       // number of updates in the group's moments
+  std::optional<double> initial_lr;  // base rate that a scheduler of torch.optim multiplies
+  // Megatron's: bounds of the schedule for this group, multipliers of weight decay and learning rate.
   std::optional<double> max_lr, min_lr, wd_mult, lr_mult;
-  // Further members of a group of torch.optim (amsgrad, foreach, ..) with plain values, null among them; an object.
+  // Other members of a torch.optim group (amsgrad, foreach, ..) with plain values, null included; an object.
   nlohmann::json options = nlohmann::json::object();
   std::vector<std::string> params;  // canonical keys; empty: all parameters that no other group lists
 };
@@ -46,24 +46,24 @@ void visit_settings(Visitor&& visit) {
   visit("lr_mult", &G::lr_mult);
 }
 
-// Whether all but params are equal.
+// True if all members but params are equal.
 bool same_settings(const OptimizerGroup& a, const OptimizerGroup& b);
-// "lr 0.0003, weight_decay 0.05, betas 0.8 and 0.97, eps 1e-08, step 5": what is stated of these.
+// "lr 0.0003, weight_decay 0.05, betas 0.8 and 0.97, eps 1e-08, step 5"; absent values are omitted.
 std::string settings_text(const OptimizerGroup& group);
 
-// Sets common["optimizer"]["groups"], and from the first group `step` and config.optimizer.adam_*, by which programs
-// that know no groups go. The largest group's params are left out if `complete`: the groups list every parameter of the
-// model. No groups: sets nothing.
+// Sets common["optimizer"]["groups"], and from the first group `step` and config.optimizer.adam_*, for programs that do
+// not read groups. If `complete` (the groups list every parameter of the model), the largest group's params are
+// omitted. With no groups, sets nothing.
 void set_optimizer_groups(nlohmann::json& common, std::vector<OptimizerGroup> groups, bool complete);
 
-// Sets the step where neither `common` nor a group of it states one: of a program that counts it beside the moments.
+// Sets the step if neither `common` nor one of its groups has one: some programs count it outside the optimizer state.
 void set_missing_steps(nlohmann::json& common, int64_t step);
 
-// The groups of a checkpoint with optimizer state; empty if nothing is stated. Derived groups are those of Megatron and
-// mstrain: weight decay for tensors of two and more axes, none for vectors. Throws kCorruptData for malformed `common`.
+// The groups of a checkpoint with optimizer state; empty if it states none. Derived groups follow Megatron and mstrain:
+// weight decay for tensors with two or more axes, none for vectors. Throws kCorruptData for malformed `common`.
 std::vector<OptimizerGroup> optimizer_groups(const Source& source);
 
-// The group that a parameter is in; null: in none.
+// The group that contains the parameter; null if there is none.
 const OptimizerGroup* group_of(std::span<const OptimizerGroup> groups, std::string_view key);
 
 }  // namespace ms::ckpt

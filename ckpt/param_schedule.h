@@ -1,5 +1,5 @@
-// Learning rate and weight decay as functions of the samples that updates were made with
-// (megatron/core/optimizer_param_scheduler.py). mstrain steps by it; conversions state and compare it.
+// Learning rate and weight decay as functions of the consumed samples (megatron/core/optimizer_param_scheduler.py).
+// mstrain uses it for every update; conversions store and compare it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace ms::ckpt {
 // The schedule of a run, with all lengths in samples. Names as in Megatron's state_dict.
 struct ParamSchedule {
   double init_lr = 0, max_lr = 0, min_lr = 0;
-  double lr_warmup_steps = 0;  // a fraction of lr_decay_steps need not be whole
+  double lr_warmup_steps = 0;  // a double: a fraction of lr_decay_steps need not be whole
   int64_t lr_decay_steps = 0;
   std::string lr_decay_style;
   int64_t wsd_decay_steps = 0;
@@ -39,18 +39,18 @@ struct ParamSchedule {
   }
 };
 
-// num_steps: samples of the updates done before this one (0 for the first, which with warm-up has init_lr).
-// Warm-up is linear from init_lr to max_lr. Then constant; or from max_lr at its end to min_lr at lr_decay_steps,
-// linear or as half a cosine; or max_lr * sqrt(warm-up / num_steps), at least min_lr, until lr_decay_steps; or WSD:
-// constant until wsd_decay_steps before the end, then by lr_wsd_decay_style.
+// num_steps: samples consumed before this update (0 for the first one, which with warm-up uses init_lr).
+// Warm-up is linear from init_lr to max_lr. After it, one of: constant; from max_lr down to min_lr at lr_decay_steps,
+// linear or half a cosine; max_lr * sqrt(warm-up / num_steps), at least min_lr, until lr_decay_steps; WSD, which is
+// constant until wsd_decay_steps before the end, then follows lr_wsd_decay_style.
 double learning_rate(const ParamSchedule& schedule, int64_t num_steps);
 // start_wd to end_wd over wd_incr_steps.
 double weight_decay(const ParamSchedule& schedule, int64_t num_steps);
 
-// An object of all fields: CheckpointInfo::common["opt_param_scheduler"], beside num_steps.
+// An object with all fields: CheckpointInfo::common["opt_param_scheduler"], which also contains num_steps.
 nlohmann::json schedule_to_json(const ParamSchedule& schedule);
-// The schedule that such an object states. Nothing if it is no object or lacks what a rate depends on (Megatron does
-// not save init_lr: 0). Throws kCorruptData for a field of another type.
+// Inverse of schedule_to_json. nullopt if json is not an object or lacks a field that the rate depends on (Megatron
+// does not save init_lr: 0). Throws kCorruptData for a field of another type.
 std::optional<ParamSchedule> schedule_from_json(const nlohmann::json& json);
 
 }  // namespace ms::ckpt

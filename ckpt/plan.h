@@ -1,8 +1,8 @@
-// The reshard plan: which elements of which source shard go where in which target shard.
+// The reshard plan: which elements of which source shard are copied to which target shard.
 //
-// Planning is pure: no files, no MPI; same input, same plan. `msckpt plan` prints it, execute.h carries it out. A
-// global tensor is an n-d box, a shard a sub-box (Megatron's ShardedTensor); a plan is the sequence of their non-empty
-// intersections. Offsets and extents are in elements, outermost axis first.
+// Planning is pure: no files, no MPI; the same input gives the same plan. `msckpt plan` prints it, execute.h executes
+// it. A global tensor is an n-d box, a shard a sub-box (Megatron's ShardedTensor); a plan is the sequence of their
+// non-empty intersections. Offsets and extents are in elements, outermost axis first.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct CopyRegion {
   core::Dims extent;         // > 0 on every axis
 };
 
-// Which shards belong to which tensor of a table: members(t) in the order of the table. 4 bytes a shard, nothing where
-// the shards come tensor by tensor.
+// The shards of each tensor of a table: members in the order of the table. 4 bytes per shard, or nothing if the table
+// is sorted by tensor.
 class ShardsOfTensors {
  public:
   explicit ShardsOfTensors(const ShardTable& table);
@@ -41,12 +41,12 @@ class ShardsOfTensors {
   std::vector<int32_t> members_;
 };
 
-// Answers which copies fill a target. A source tensor is checked and ordered when a target first asks for it.
+// Finds the copies that fill a target. A source tensor is checked and sorted when a target first needs it.
 //
 // sources, targets: shards of any number of global tensors, matched by (key, role); not owned. Source replicas
 //   (replica_id != 0) are not read; every target replica is filled. dtypes may differ: execute.h converts.
-// Cost: O(k log k) for the k shards of a tensor that is split along one axis or on a grid, once, and O(log k + copies)
-//   for a target; 24 bytes for each shard of a tensor that has more than a few, else none.
+// Cost: O(k log k), once, for the k shards of a tensor that is split along one axis or on a grid, and
+//   O(log k + copies) per target; 24 bytes per shard for tensors with more than a few shards.
 class Planner {
  public:
   Planner(const ShardTable& sources, const ShardTable& targets);
@@ -54,9 +54,10 @@ class Planner {
   Planner(const Planner&) = delete;
   Planner& operator=(const Planner&) = delete;
 
-  // Calls emit for the copies that fill every element of this target exactly once. The region is valid during the call.
+  // Calls emit for the copies that together fill every element of this target exactly once. The region is valid during
+  // the call.
   // Throws kInvalidArgument if global_shape of a key differs between the sides, kCorruptData if a target has no source,
-  //   or the sources leave a hole in, or overlap within, the tensor; nothing has been emitted then.
+  //   or if the source shards leave a hole in the tensor or overlap; nothing has been emitted then.
   void copies_of(int32_t target, const std::function<void(const CopyRegion&)>& emit);
 
  private:
@@ -64,13 +65,13 @@ class Planner {
   std::unique_ptr<Impl> impl_;
 };
 
-// All copies of all targets, target by target, in their order.
+// All copies of all targets, in the order of the targets.
 void plan_copies(const ShardTable& sources, const ShardTable& targets,
                  const std::function<void(const CopyRegion&)>& emit);
 
-// What is wrong with the way the table's shards (replicas left out) cover their tensors: one sentence per finding (a
-// box that sticks out, two that overlap, elements that none holds), at most `limit` for each tensor; empty when all are
-// tiled exactly. `finding` gets the tensor's index and the sentence.
+// Checks that the table's shards (replicas excluded) tile their tensors exactly. One sentence per finding (a box
+// outside the tensor, two that overlap, elements that no box holds), at most `limit` per tensor; `finding` gets the
+// tensor's index and the sentence. The second form returns the sentences.
 void check_coverage(const ShardTable& shards, int limit,
                     const std::function<void(int32_t tensor, std::string text)>& finding);
 std::vector<std::string> check_coverage(const ShardTable& shards, int limit = 16);

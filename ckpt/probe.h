@@ -1,4 +1,4 @@
-// How fast a checkpoint will be read and written, found out by a little of it.
+// Estimates how fast a checkpoint will be read and written, by reading and writing a small part of it.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ inline constexpr int64_t kProbeBytes = int64_t{64} << 20;
 
 struct ProbeOptions {
   int threads = 1;
-  bool compress = false;                      // what is read is compressed, as it will be to be written
-  std::optional<core::WritePath> write_path;  // nothing: the fastest that works there
+  bool compress = false;                      // compress what is read, as the real run will
+  std::optional<core::WritePath> write_path;  // nullopt: the fastest that works there
 };
 
 struct ProbeReport {
-  int64_t bytes_read = 0;        // of tensors, about kProbeBytes where there are as many
-  double read_bytes_per_s = 0;   // checked, and compressed if that is asked for
-  double write_bytes_per_s = 0;  // 0: not asked
-  // To read and write `bytes`: at the same time, so the slower of the two counts.
+  int64_t bytes_read = 0;        // tensor data: about kProbeBytes, less if the source is smaller
+  double read_bytes_per_s = 0;   // with checksums, and compression if requested
+  double write_bytes_per_s = 0;  // 0: not measured
+  // Time to read and write `bytes`: both run at the same time, so the slower one counts.
   double seconds_for(int64_t bytes) const;
 };
 
-// Reads kProbeBytes from all over the source, and writes as many to a file in `folder` or the nearest above that
-// exists, which is removed again; empty: writes nothing. Throws as Source::read, and kIo.
+// Reads kProbeBytes spread over the source, and writes as many to a temporary file in `folder` or its nearest existing
+// parent; an empty `folder`: writes nothing. Throws as Source::read, and kIo.
 ProbeReport probe(Source& source, const std::filesystem::path& folder, const ProbeOptions& options);
 
 }  // namespace ms::ckpt

@@ -1,4 +1,4 @@
-// Which rank holds each shard of a list that goes rank by rank: a few bytes for each rank, not for each shard.
+// Run-length encoded ranks: which rank holds each shard of a list that is ordered by rank, in a few bytes per rank.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace ms::ckpt {
 
-// As a vector of ranks, where most are equal to the one before.
+// Behaves as a vector of ranks. Compact if most elements equal the previous one.
 class RankRuns {
  public:
   void push_back(int32_t rank) {
@@ -26,7 +26,7 @@ class RankRuns {
 
  private:
   struct Run {
-    size_t end = 0;  // index behind its last shard
+    size_t end = 0;  // index after its last shard
     int32_t rank = 0;
   };
   std::vector<Run> runs_;

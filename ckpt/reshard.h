@@ -1,4 +1,4 @@
-// From one layout to another: which targets a checkpoint of the new layout consists of, and what had to be decided.
+// Plans a change of layout: the target shards of the new checkpoint, and the decisions that were made.
 #pragma once
 
 #include <optional>
@@ -19,21 +19,22 @@ struct ReshardPlan {
 };
 
 struct ReshardOptions {
-  bool drop_optimizer = false;              // leaves out master weights and moments
-  std::optional<core::DType> params_dtype;  // of parameters in the result; else as in the source
+  bool drop_optimizer = false;              // drops master weights and moments
+  std::optional<core::DType> params_dtype;  // dtype of parameters in the result; nullopt: as in the source
 };
 
-// Every tensor of the source, role by role, cut for `layout`: in model order, or for a model with parameters beyond
-// parameter_specs by layer, expert and name, so that the files do not depend on the layout they come from.
-// Throws kInvalidArgument if the model cannot be cut so; kCorruptData if the source lacks a tensor of its model,
-// kUnsupported if it holds one that the model does not have.
+// All tensors of the source, by role, sharded for `layout`. Ordered as the model, or, for a model with parameters
+// beyond parameter_specs, by layer, expert and name, so that the files do not depend on the source's layout.
+// Throws kInvalidArgument if the model cannot be sharded like this; kCorruptData if the source lacks a tensor of its
+// model, kUnsupported if it has one that the model lacks.
 ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const ReshardOptions& options);
 
-// 16 hex digits that stand for the plan and the values of the source: two reshards with the same one write the same
-// files. Empty for a source that has no logical hashes.
+// 16 hex digits derived from the plan and the values of the source: two reshards with the same digits write the same
+// files. Empty if the source has no logical hashes.
 std::string hash_of_plan(const Source& source, const ReshardPlan& plan, bool compress);
 
-// The logical hashes that a copy of the source must have, for tensors that keep their dtype. `source` is not owned.
+// The logical hashes that a copy of the source must have, for tensors whose dtype does not change. `source` is not
+// owned.
 ExpectedHash hashes_to_keep(const Source& source);
 
 }  // namespace ms::ckpt

@@ -1,4 +1,4 @@
-// Which generations a root keeps, and how one is removed without ever looking whole while it goes.
+// Retention: which generations a root keeps, and how one is removed without ever looking complete while it is deleted.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ struct Retention {
   bool keeps_all() const { return keep_last <= 0 && retain_interval <= 0; }
 };
 
-// Generations of root that the rule gives up now that `newest` is committed. Only those before it: what a root holds of
-// later iterations belongs to another run.
+// Generations of root to remove after `newest` was committed. Only older ones: generations of later iterations belong
+// to another run.
 std::vector<Generation> superseded(const std::filesystem::path& root, const Generation& newest,
                                    const Retention& retention);
 
-// Renames the directory to .trash-*, syncs root, then removes it: a crash in between leaves nothing that looks whole.
+// Renames the directory to .trash-*, syncs root, then removes it: a crash in between leaves nothing that looks
+// complete.
 // Throws kIo.
 void remove_generation(const std::filesystem::path& root, const Generation& generation);
 

@@ -1,4 +1,4 @@
-// A piece of a rank's memory that a checkpoint is made of.
+// A piece of a rank's memory to store in a checkpoint.
 #pragma once
 
 #include <cstddef>

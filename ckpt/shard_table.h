@@ -1,8 +1,8 @@
-// The shards of a checkpoint in little memory: 20 bytes for one of two axes, every name once.
+// The shards of a checkpoint in compact form: 20 bytes per shard of two axes, and each name once.
 //
-// What a vector of core::ShardedTensor says, for checkpoints of millions of boxes: a shard is its tensor's index and
-// its offset and extent in 32 bits each (64 for the whole table once a number needs them). operator[] and iteration
-// give core::ShardedTensor values; the planner uses the columns.
+// Replaces a vector of core::ShardedTensor for checkpoints with millions of boxes. A shard is stored as its tensor's
+// index, with offset and extent in 32 bits each (64 for the whole table once a number needs them). operator[] and
+// iteration return core::ShardedTensor values; the planner uses the columns.
 #pragma once
 
 #include <array>
@@ -23,19 +23,19 @@ namespace ms::ckpt {
 class ShardTable {
  public:
   ShardTable() = default;
-  ShardTable(std::span<const core::ShardedTensor> shards);     // as push_back of each; implicit
+  ShardTable(std::span<const core::ShardedTensor> shards);     // push_back of each; implicit
   ShardTable(const std::vector<core::ShardedTensor>& shards);  // implicit
   ShardTable(std::initializer_list<core::ShardedTensor> shards);
 
   void reserve(size_t shards);
-  // The index of the tensor, a new one if there is none of this name and role; dtype is then the one of its shards.
-  // Throws kCorruptData if the shape contradicts what was said before or has more than kMaxAxes axes.
+  // Returns the tensor's index; adds it if the table has none of this name and role. dtype is then that of its shards.
+  // Throws kCorruptData if the shape differs from that of an earlier call or has more than kMaxAxes axes.
   int32_t add_tensor(std::string_view key, core::TensorRole role, core::DType dtype,
                      std::span<const int64_t> global_shape);
-  // Appends a shard. offset and extent have as many axes as the tensor and may stick out of it (check_coverage says
-  // so). Throws kCorruptData for a negative number or another number of axes.
+  // Appends a shard. offset and extent have as many axes as the tensor and may exceed it (check_coverage reports that).
+  // Throws kCorruptData for a negative number or another number of axes.
   void add_shard(int32_t tensor, std::span<const int64_t> offset, std::span<const int64_t> extent, int replica_id = 0);
-  // A shard may have another dtype than its tensor: foreign files hold such.
+  // A shard may have another dtype than its tensor: foreign files contain such shards.
   void push_back(const core::ShardedTensor& shard);
 
   size_t size() const { return tensor_.size(); }
@@ -108,16 +108,16 @@ class ShardTable {
   uint32_t add_name(std::string_view key);
   void widen(size_t stride, bool wide);
 
-  std::string text_;                 // all names, end to end
+  std::string text_;                 // all names, concatenated
   std::vector<size_t> names_ = {0};  // begin of each name in text_, and the end of the last
-  std::vector<uint32_t> slots_;      // open addressing: name index + 1, 0: free; a power of two
+  std::vector<uint32_t> slots_;      // open addressing: name index + 1, 0: free; the size is a power of two
   std::vector<std::array<int32_t, core::kNumTensorRoles>> tensor_of_name_;  // by role; -1: none
   std::vector<Tensor> tensors_;
   std::vector<int64_t> shapes_;
-  std::vector<int32_t> tensor_;      // of each shard
-  std::vector<int32_t> replicas_;    // of each shard; empty while all are 0
-  std::vector<core::DType> dtypes_;  // of each shard; empty while all are their tensors'
-  size_t stride_ = 0;                // numbers per shard: offset and extent of each axis of the tensor with most
+  std::vector<int32_t> tensor_;      // per shard
+  std::vector<int32_t> replicas_;    // per shard; empty while all are 0
+  std::vector<core::DType> dtypes_;  // per shard; empty while all equal their tensors'
+  size_t stride_ = 0;                // numbers per shard: offset and extent for the largest number of axes
   bool wide_ = false;
   std::vector<uint32_t> dims_;
   std::vector<uint64_t> wide_dims_;

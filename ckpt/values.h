@@ -1,4 +1,4 @@
-// What tensors hold: statistics of one, and how two of the same shape differ. Streams, 8 MiB at a time.
+// Statistics of a tensor's values, and element-wise comparison of two tensors. Both stream, 8 MiB at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ struct TensorStatistics {
   int64_t elements = 0, nans = 0, infinities = 0, zeros = 0;
   // Of the finite elements, in double; 0 if there are none.
   double min = 0, max = 0, mean = 0, standard_deviation = 0;
-  // Finite elements in equal parts of [min, max], the last one closed.
+  // Counts of the finite elements in equal parts of [min, max]; the last part includes max.
   std::vector<int64_t> histogram;
 };
 
-// Reads the tensor (an index into source.shards()) twice: for the numbers, and for the histogram of so many bins.
-// Throws kUnsupported for a dtype that is no number, and as Source::read.
+// Reads the tensor (an index into source.shards()) twice: for the numbers, and for the histogram with `bins` parts.
+// Throws kUnsupported for a dtype that is not numeric, and as Source::read.
 TensorStatistics tensor_statistics(Source& source, int32_t tensor, int bins = 20);
 
 struct ValueDifference {
-  int64_t elements = 0, differing = 0;  // NaNs of equal bits do not differ, nor 0 and 0; -0 and 0 do
-  double max_abs = 0;                   // of a - b; infinity where only one is not finite
-  double relative_l2 = 0;               // |a - b| / |a|, over elements that are finite in both
-  core::Dims first;                     // the first element in row-major order that differs
+  int64_t elements = 0, differing = 0;  // NaNs with equal bits do not differ, nor do 0 and 0; -0 and 0 do
+  double max_abs = 0;                   // of a - b; infinity if only one is finite
+  double relative_l2 = 0;               // |a - b| / |a|, over elements that are finite on both sides
+  core::Dims first;                     // the first differing element in row-major order
   double first_a = 0, first_b = 0;
 };
 
 struct TensorPair {
-  int32_t a = 0, b = 0;  // tensors of two tables; same global shape
+  int32_t a = 0, b = 0;  // tensor indices of two tables; same global shape
 };
 
 struct CompareOptions {
@@ -41,8 +41,8 @@ struct CompareOptions {
   std::function<void(int64_t done, int64_t total)> progress;  // bytes of a; from one thread at a time; may be empty
 };
 
-// Compares tensors of the same shape and dtype element by element, each read once: for every pair what differs, nothing
-// where no bit does. Throws kInvalidArgument if a shape or a dtype differs, and as Source::read.
+// Compares tensors of the same shape and dtype element by element, reading each once. Returns the difference of each
+// pair, nullopt if all bits are equal. Throws kInvalidArgument if a shape or a dtype differs, and as Source::read.
 std::vector<std::optional<ValueDifference>> compare_values(Source& a, Source& b, std::span<const TensorPair> pairs,
                                                            const CompareOptions& options = {});
 

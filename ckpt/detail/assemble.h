@@ -1,4 +1,4 @@
-// From what the ranks wrote to one manifest.
+// Builds one manifest from the records of all rank files.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 namespace ms::ckpt {
 
 // Fills files and tensors of the manifest from the records of all rank files, in the order given (records without boxes
-// are left out). Files of cut cells in `directory` are read, and removed. Throws kInternal if the boxes of a tensor do
-// not tile it or contradict in shape or dtype: the saver was given wrong shards.
+// are skipped). Files of cut cells in `directory` are read and removed. Throws kInternal if the boxes of a tensor do
+// not tile it or differ in shape or dtype: the saver was given wrong shards.
 void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& records,
                       const std::filesystem::path& directory);
 
-// Records as bytes, for a rank's report to the coordinator.
+// Serialises records for a rank's report to the coordinator.
 std::string encode_records(const std::vector<RankFileRecord>& records);
 std::vector<RankFileRecord> decode_records(const std::string& bytes);
 

@@ -1,5 +1,4 @@
-// Chunks of source files in memory, each loaded once for all threads that want it, the least recently used ones given
-// up for others.
+// An LRU cache of chunks of source files; each chunk is loaded once for all threads that need it.
 #pragma once
 
 #include <condition_variable>
@@ -20,14 +19,14 @@ namespace ms::ckpt::detail {
 
 class ChunkCache {
  public:
-  // capacity: chunks held at most, of chunk_bytes each; more than there are threads that hold one.
+  // capacity: maximum number of chunks, of chunk_bytes each; must exceed the number of threads that hold one.
   ChunkCache(size_t capacity, size_t chunk_bytes) : capacity_(capacity), chunk_bytes_(chunk_bytes) {}
 
-  // A chunk that stays as it is while the pointer is held. A thread holds one at a time.
+  // A chunk that is not evicted while the pointer is held. A thread holds one at a time.
   using Chunk = std::shared_ptr<const std::byte>;
 
-  // The chunk `index`; load(out) fills chunk_bytes of it where it is not there. What load throws goes to this caller;
-  // others that wait for the same chunk load it themselves.
+  // Returns chunk `index`; calls load(out), which fills chunk_bytes, if it is not cached. This caller gets what load
+  // throws; others that wait for the same chunk load it themselves.
   Chunk get(uint32_t index, const std::function<void(std::byte* out)>& load);
   bool has(uint32_t index);
 
@@ -39,14 +38,14 @@ class ChunkCache {
     std::list<uint32_t>::iterator age;
   };
   Chunk pin(uint32_t index, Entry& entry);
-  // A buffer nobody uses, waiting for one if need be. `lock` is on mutex_.
+  // An unused buffer; waits for one if necessary. `lock` must hold mutex_.
   std::shared_ptr<core::AlignedBuffer> free_buffer(std::unique_lock<std::mutex>& lock);
 
   const size_t capacity_, chunk_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<uint32_t, Entry> entries_;
-  std::list<uint32_t> by_age_;  // the most recently used first
+  std::list<uint32_t> by_age_;  // most recently used first
   size_t buffers_ = 0;
   std::vector<std::shared_ptr<core::AlignedBuffer>> free_;
 };

@@ -1,9 +1,9 @@
-// A generation travels to another rank's folder: its files as one stream, in slices (slices.h) that both ends agree on,
-// read from one disk and written to the other. It appears there as any generation does: fsynced, checked against all of
-// its hashes, renamed.
+// Copies a generation to another rank's folder: its files as one stream, in slices (slices.h) that both ends derive
+// from the sizes, read from one disk and written to the other. It appears there as any generation does: fsynced,
+// checked against all its hashes, renamed.
 //
-//   sender -> receiver   its name, iteration, save and files (JSON), or an error_text: there is nothing
-//   receiver -> sender   "1", or "0": nothing is wanted, it lies here already
+//   sender -> receiver   its name, iteration, save and files (JSON), or an error_text: there is nothing to copy
+//   receiver -> sender   "1", or "0": not needed, the receiver has it already
 //   sender -> receiver   slices
 #pragma once
 
@@ -18,28 +18,28 @@
 namespace ms::ckpt {
 
 struct CopyOptions {
-  int64_t slice_bytes = 0;       // of a message; a rank holds one that goes and one that comes
-  double timeout_s = 600;        // for a peer's silence
+  int64_t slice_bytes = 0;       // of a message; a rank holds one outgoing and one incoming slice
+  double timeout_s = 600;        // limit for a silent peer
   core::Arena* arena = nullptr;  // not owned; slices are counted here, tag ckpt
 };
 
-// What goes to another rank, and what comes from one.
+// A copy to another rank, and one from another rank.
 struct OutgoingCopy {
   int peer = 0;
-  std::optional<LocalPart> part;  // nothing: the peer is told so
+  std::optional<LocalPart> part;  // nullopt: tells the peer that there is nothing
 };
 struct IncomingCopy {
   int peer = 0;
-  std::filesystem::path root;  // where the generation is to lie
+  std::filesystem::path root;  // the root to store the generation in
 };
 
 struct CopyResult {
-  std::optional<LocalPart> received;  // what lies in the root now; nothing: the peer had none
+  std::optional<LocalPart> received;  // what is in the root now; nullopt: the peer had nothing
   int64_t sent_bytes = 0, received_bytes = 0;
 };
 
-// Both at once, so that ranks may copy in a ring; the peers make the calls that match. Throws kPeerFailed, kIo, and
-// kCorruptData if what came is not what its manifest says; then nothing is left of it.
+// Sends and receives at the same time, so that ranks can copy in a ring; the peers must make the matching calls. Throws
+// kPeerFailed, kIo, and kCorruptData if the received data does not match its manifest; it is removed then.
 CopyResult copy_generations(Mailbox& mailbox, const CopyOptions& options, const std::optional<OutgoingCopy>& outgoing,
                             const std::optional<IncomingCopy>& incoming);
 

@@ -1,7 +1,8 @@
-// Pieces of the cells that the edges of one rank's boxes cut (logical_hash.h), in a file beside the rank's until the
-// pieces of all ranks meet: where rows are cut within a cell there is one for every row, more than memory should hold.
+// Stores pieces of cells that the boundaries of one rank's boxes split (logical_hash.h), in a file beside the rank
+// file, until the pieces of all ranks are merged. A layout that splits rows within a cell has at least one piece per
+// row, too many to keep in memory.
 //
-// In the file, one behind the other: a Segment, its pieces (LogicalPartial::Piece), their bytes.
+// The file is a sequence of: a Segment, its pieces (LogicalPartial::Piece), their bytes.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,13 @@ inline constexpr int64_t kCutCellsBytes = int64_t{512} << 10;
 
 class CutCellsWriter {
  public:
-  // path: made when there are more than memory_bytes of pieces.
+  // path: created once there are more than memory_bytes of pieces.
   CutCellsWriter(std::string path, int64_t memory_bytes) : path_(std::move(path)), memory_bytes_(memory_bytes) {}
 
-  // Takes the pieces out of what the box `box` has contributed. Throws kIo.
+  // Moves the pieces out of `partial`, the contribution of box `box`. Throws kIo.
   void take(int32_t box, LogicalPartial& partial);
-  // Once. True: there is a file, which has all pieces and is durable; false: they are few, and put back to their boxes.
+  // Call once. True: the file exists, has all pieces and is durable. False: there were few pieces; they are back in
+  // of_box.
   // Throws kIo.
   bool finish(std::vector<LogicalPartial>& of_box);
 
@@ -40,12 +42,12 @@ class CutCellsWriter {
 
 class CutCellsReader {
  public:
-  // Throws kNotFound, kIo, and kCorruptData if it is not such a file.
+  // Throws kNotFound, kIo, and kCorruptData if the file is invalid.
   explicit CutCellsReader(std::string path);
 
-  // Puts the pieces of the box `box` back. Throws kIo, kCorruptData.
+  // Adds the pieces of box `box` to `partial` again. Throws kIo, kCorruptData.
   void put_back(int32_t box, LogicalPartial& partial) const;
-  // Reads all. Throws as put_back.
+  // Reads and checks all pieces. Throws as put_back.
   void check() const;
 
  private:

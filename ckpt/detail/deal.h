@@ -1,4 +1,4 @@
-// Work for several processes.
+// Distributes work among several processes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ms::ckpt {
 
-// Which of `parts` gets each piece: longest first, each to the part that has the least. The same everywhere.
+// Assigns each piece to one of `parts`: longest first, each to the part with the fewest bytes. Deterministic.
 std::vector<int> deal(std::span<const int64_t> bytes, int parts);
 
 }  // namespace ms::ckpt

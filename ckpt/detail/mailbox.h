@@ -1,5 +1,5 @@
-// Messages between the writer threads of several ranks, over a transport of their own: every wait has a limit, looks
-// whether the peer lives and whether waiting has been given up, and names the peer when it fails.
+// Messages between the writer threads of several ranks, over their own transport. Every wait has a time limit, checks
+// whether the peer is alive and whether the save was given up, and names the peer in errors.
 #pragma once
 
 #include <condition_variable>
@@ -17,37 +17,37 @@
 
 namespace ms::ckpt {
 
-// Whether the trainer's thread is to move the messages, and not the one that posts them. Throws kUnsupported if that is
-// wanted and the transport does not allow it.
+// True if the trainer's thread must move the messages, not the thread that posts them. Throws kUnsupported if the
+// transport does not support the requested mode.
 bool trainer_moves_messages(GatherProgress wanted, const core::Endpoint& endpoint);
 
-// Waits for `done`, asked with the lock held, until `changed` or limit_s is over; messages that are the caller's to
-// move (endpoint not null) go on meanwhile. False: not within limit_s.
+// Waits until done() is true (called with the lock held), for at most limit_s; wakes up on `changed`. If endpoint is
+// not null, the caller moves messages meanwhile. Returns false on timeout.
 bool wait_moving(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, core::Endpoint* endpoint,
                  const std::function<bool()>& done, double limit_s);
 
-// Made and destroyed by the thread that the transport belongs to; used by one other.
+// Created and destroyed by the thread that owns the transport; used by one other thread.
 class Mailbox {
  public:
   class Transfer;
-  // give_up: asked while waiting; an error_text (save_job.h) ends the wait.
+  // give_up: polled while waiting; an error_text (save_job.h) ends the wait.
   Mailbox(std::unique_ptr<core::Transport> transport, std::function<std::string()> give_up);
   ~Mailbox();
 
   int rank() const { return transport_->rank(); }
-  // Messages of one round never match those of another; all members go through the same ones.
+  // Messages of one round never match those of another; all members must advance together.
   void next_round() { ++round_; }
 
-  // memory: kept until the transfer is complete, whatever becomes of the caller; may be null.
+  // memory: kept alive until the transfer is complete, even if the caller is gone; may be null.
   Transfer post_send(int peer, const std::byte* data, int64_t size_bytes, std::shared_ptr<const void> memory);
   Transfer post_receive(int peer, std::byte* data, int64_t size_bytes, std::shared_ptr<const void> memory);
-  // A text of any length, in two messages.
+  // Sends a text of any length as two messages.
   std::vector<Transfer> post_text(int peer, const std::string& text);
   void send_text(int peer, const std::string& text, double limit_s);
   std::string receive_text(int peer, double limit_s);
 
  private:
-  // Requests that were given up before they were complete, with the memory that they may still fill.
+  // Requests that were abandoned before they were complete, with the memory that they may still write to.
   struct Abandoned {
     std::shared_ptr<const void> memory;
     std::unique_ptr<core::TransferRequest> request;
@@ -58,7 +58,7 @@ class Mailbox {
   int32_t round_ = 0;
 };
 
-// One message under way. If it is dropped before it is complete its memory is kept with it.
+// One message in flight. If it is destroyed before it is complete, the mailbox keeps its memory.
 class Mailbox::Transfer {
  public:
   Transfer(Mailbox& mailbox, int peer, std::unique_ptr<core::TransferRequest> request,

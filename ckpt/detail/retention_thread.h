@@ -1,5 +1,5 @@
-// The retention of a coordinator, on a thread of its own: where a file system discards the blocks that it frees,
-// removing a generation takes as long as writing it, and the next save need not stand behind that.
+// The coordinator's retention on its own thread. On a file system that discards freed blocks, removing a generation
+// takes as long as writing it; the next save must not wait for that.
 #pragma once
 
 #include <condition_variable>
@@ -20,13 +20,13 @@ class RetentionThread {
   RetentionThread(const RetentionThread&) = delete;
   RetentionThread& operator=(const RetentionThread&) = delete;
 
-  // A generation was committed in root: removes those that it supersedes. Waits for the removal before, so that no more
-  // than one commit's worth of old generations is ever on its way out. What cannot be removed is a warning in the log.
-  // The thread has the niceness and the CPUs of the first caller.
+  // Call after a commit in root: removes the generations that it supersedes. Waits for the previous removal, so that at
+  // most one commit's worth of old generations is being removed. A failed removal is logged as a warning.
+  // The thread inherits niceness and CPUs of the first caller.
   void committed(const std::filesystem::path& root, const std::filesystem::path& generation,
                  const Retention& retention);
 
-  // Whether nothing is left to remove, within so many seconds.
+  // Waits for at most limit_s; true if nothing is left to remove.
   bool wait(double limit_s);
 
  private:
@@ -38,9 +38,9 @@ class RetentionThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Commit> commit_;  // being worked off
+  std::optional<Commit> commit_;  // being processed
   bool closing_ = false;
-  std::thread thread_;  // begun by the first commit that there is something to do for
+  std::thread thread_;  // started by the first commit that supersedes something
 };
 
 }  // namespace ms::ckpt

@@ -1,4 +1,4 @@
-// Hashes of the rows and columns of a matrix, gathered piece by piece in any order: they tell what has been moved where
+// Hashes of the rows and columns of a matrix, computed piece by piece in any order: they show which rows moved where
 // without holding the matrix.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace ms::ckpt::detail {
 
-// Of each part of a tensor: [rows, columns], where columns are all axes but the first.
+// One per part of a tensor: [rows, columns], where columns are all axes but the first.
 struct PartHashes {
   std::vector<uint64_t> rows;
   std::vector<uint64_t> columns;
-  std::vector<uint64_t> turned;  // rows of the same elements in the same order, seen as [columns, rows]
+  std::vector<uint64_t> turned;  // row hashes of the same elements in the same order, viewed as [columns, rows]
 };
 
 class RowHashes {

@@ -1,4 +1,5 @@
-// How boxes travel from one rank to another: as one stream, cut into messages that both ends agree on without a word.
+// Splits boxes into messages for a transfer between ranks: one stream of bytes, cut the same way on both ends without
+// negotiation.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +11,28 @@ namespace ms::ckpt {
 struct SlicePiece {
   size_t box = 0;
   int64_t begin = 0, size = 0;  // bytes of the box
-  int64_t at = 0;               // where they lie in the message
+  int64_t at = 0;               // offset in the message
 };
 
-// What one message carries: of one box, or of several in their order.
+// Content of one message: part of one box, or several boxes in order.
 using Slice = std::vector<SlicePiece>;
 
 inline int64_t bytes_of(const Slice& slice) { return slice.back().at + slice.back().size; }
 
 class Slices {
  public:
-  // box_bytes: size of each box; slice_bytes: of a message at most, > 0. Boxes that have a dataset of their own begin
-  // at multiples of core::kDirectAlignment in a message, as they do in a file.
+  // box_bytes: size of each box; slice_bytes: maximum size of a message, > 0. Boxes with their own dataset start at
+  // multiples of core::kDirectAlignment in a message, as in a file.
   Slices(std::vector<int64_t> box_bytes, int64_t slice_bytes);
-  // The next one; empty behind the last.
+  // The next slice; empty after the last one.
   Slice next();
-  int64_t largest() const;  // bytes that a message has at most
+  int64_t largest() const;  // maximum size of a message in bytes
 
  private:
   std::vector<int64_t> box_bytes_;
   int64_t slice_bytes_;
   size_t box_ = 0;
-  int64_t at_ = 0;  // in that box
+  int64_t at_ = 0;  // offset in that box
 };
 
 }  // namespace ms::ckpt

@@ -1,4 +1,4 @@
-// Elements of any type as doubles: what statistics and comparisons look at.
+// Converts elements of any type to double, for statistics and comparisons.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace ms::ckpt::detail {
 struct Complex64 {
   float real, imaginary;
 };
-// FP8 by its layout: bits of the exponent and its bias; E8M0 is an exponent alone.
+// FP8 by its layout: exponent bits and bias; E8M0 has only an exponent.
 template <int exponent_bits, int bias>
 struct Fp8 {
   uint8_t bits;
@@ -26,7 +26,7 @@ using E8M0 = Fp8<8, 127>;
 using E4M3Fnuz = Fp8<4, 8>;
 using E5M2Fnuz = Fp8<5, 16>;
 
-// Calls use(element type) for the dtype. Throws kUnsupported for one that is no number.
+// Calls use(element type) for the dtype. Throws kUnsupported for one that is not numeric.
 template <class Use>
 auto with_type(core::DType dtype, const Use& use) {
   using core::DType;
@@ -79,7 +79,7 @@ inline double to_double(Complex64 value) { return std::hypot(double{value.real},
 inline double to_double(E8M0 value) {
   return value.bits == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, int{value.bits} - 127);
 }
-// As the OCP's specification of 8-bit floating point has them; fnuz: without -0, whose code is NaN, and infinities.
+// As in the OCP 8-bit floating point specification; fnuz: no infinities and no -0, whose code is NaN.
 template <int exponent_bits, int bias>
 double to_double(Fp8<exponent_bits, bias> value) {
   constexpr int kMantissaBits = 7 - exponent_bits;
