@@ -1,6 +1,7 @@
 // The configuration of a training run: one plain struct per concern, named as in Megatron (megatron/training/config).
 //
-// TransformerConfig is in core, DataConfig in train/data. Default, then --config file.json, then flag (core/config.h).
+// TransformerConfig is in core, DataConfig in train/data. A value is its default, overridden by the --config file,
+// overridden by the flag (core/config.h).
 #pragma once
 
 #include <cstdint>

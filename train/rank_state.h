@@ -1,4 +1,4 @@
-// What all modules of one rank share: passed by reference, never global.
+// What all modules of one rank share. Passed by reference, never global.
 #pragma once
 
 #include "core/comm/process_groups.h"

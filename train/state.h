@@ -1,8 +1,8 @@
-// The training state of a rank as a checkpoint sees it: which boxes of which global tensors lie where in memory.
+// The training state of a rank as a checkpoint sees it: which boxes of which global tensors are at which address.
 //
-// Of what data-parallel ranks hold alike each writes an equal share, or rank 0 all (--no-ckpt-fully-parallel-save,
-// --ckpt-gather); the distributed optimizer's ranges are their owners' to write or to send. In an fp32 run the weights
-// are the master weights and are written once, as parameters.
+// Of state that data-parallel ranks hold alike, each writes an equal share, or rank 0 writes all of it
+// (--no-ckpt-fully-parallel-save, --ckpt-gather). Ranges of the distributed optimizer are written, or sent, by their
+// owners. In an fp32 run the weights are the master weights and are written once, as parameters.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

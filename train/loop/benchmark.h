@@ -1,9 +1,9 @@
-// mstrain --benchmark: what each operator of the configured model costs on this rank, and how far it is from what the
+// mstrain --benchmark: the time of each operator of the configured model on this rank, and its share of what the
 // machine can do.
 //
-// Real steps of the trainer's own modules are taken on random tokens and freshly drawn weights, and every operator that
-// they call is timed: so what is listed is what a step does, with its shapes, dtypes, chunks, recomputation and layout,
-// and nothing has to be kept in line with the model by hand. No data set or checkpoint is read, no file is written.
+// It runs real steps of the trainer's own modules on random tokens and freshly drawn weights, and times every operator
+// they call. The list is therefore what a step does, with its shapes, dtypes, chunks, recomputation and layout, and
+// needs no upkeep when the model changes. No data set or checkpoint is read, no file is written.
 #pragma once
 
 #include <nlohmann/json.hpp>

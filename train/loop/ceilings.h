@@ -1,4 +1,5 @@
-// What this rank's threads can do at best (kernels/yardstick.h): the ceilings of --benchmark.
+// What the threads of this rank reach at most, in FLOP/s and bytes/s (kernels/yardstick.h): the reference of
+// --benchmark.
 #pragma once
 
 #include "core/thread_pool.h"

@@ -1,4 +1,4 @@
-// Text from the model: the plain way, one whole forward per token, on any layout.
+// Generates text from a prompt. One whole forward pass per token, without a key/value cache; runs on any layout.
 #pragma once
 
 #include <functional>

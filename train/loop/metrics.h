@@ -1,4 +1,5 @@
-// The numbers of a step: one JSON line each under Megatron's names, and one log line for the steps of an interval.
+// The numbers of a step, written as one JSON line per step under Megatron's names, and as one log line per interval of
+// steps.
 #pragma once
 
 #include <array>

@@ -1,10 +1,10 @@
-// The FLOPs that a model needs, whatever a run computes: the numerator of MFU.
+// The FLOPs that a model needs for a sample, regardless of how a run computes it: the numerator of MFU.
 //
 // Source: PaLM, appendix B (Chowdhery et al. 2022): 6 FLOPs a token for each weight that multiplies it, and 12 x layers
-// x heads x head size x sequence for attention. Two things are as in Megatron (num_floating_point_operations,
-// megatron/training/training.py): an embedding is a lookup and counts nothing, and attention counts the half of the
-// scores that the causal mask leaves. Norms, softmax and recomputation count nothing; what a run does execute,
-// recomputation included, is ops::Context::flops, the numerator of HFU.
+// x heads x head size x sequence for attention. Two things follow Megatron (num_floating_point_operations,
+// megatron/training/training.py): an embedding is a lookup and counts nothing, and attention counts only the half of
+// the scores that the causal mask leaves. Norms, softmax and recomputation count nothing. The FLOPs that a run
+// executes, recomputation included, are in ops::Context::flops, the numerator of HFU.
 #pragma once
 
 #include <cstdint>

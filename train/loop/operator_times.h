@@ -1,4 +1,5 @@
-// What the operators of a rank's training steps cost: listens to train/ops and sums, call by call, what ran.
+// Adds up the time of each operator of a rank's training steps: an observer of train/ops that is notified of every
+// call.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// When a trace is recorded: the --profile* flags open the recorder of the chosen ranks for the iterations [start, end),
-// and whoever asks in a running job (SIGUSR2 to mstrain) opens and closes it as well. The clocks of all ranks are
-// measured at both ends (traces.md 7.3).
+// Opens and closes traces: for the iterations [start, end) of the --profile* flags, on the chosen ranks, and on request
+// in a running job (SIGUSR2 to mstrain). At both ends of a trace the clocks of all ranks are compared
+// (core/trace/clock.h), so that msprof can put them on one time axis.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What one rank can compute at best: the denominator of MFU and HFU.
+// The most FLOP/s that one rank can reach: the denominator of MFU and HFU.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Whether a checkpoint is of the model that is to be trained: another one would load where shapes agree, and train
+// Checks that a checkpoint belongs to the configured model. Another model would load wherever shapes agree, and train
 // wrongly.
 #pragma once
 

@@ -1,9 +1,9 @@
-// The checkpoints that a run writes, of both kinds: persistent ones (--save) and those of the node-local tier
-// (--non-persistent-ckpt-type local). When each is due, what becomes of one that is due while the one before is
-// unfinished (--ckpt-overlap), and of the run when one has failed (--ckpt-on-error).
+// Decides when a run writes checkpoints of both kinds, persistent (--save) and node-local (--non-persistent-ckpt-type
+// local), what happens to a save that is due while the previous one is unfinished (--ckpt-overlap), and to the run when
+// a save has failed (--ckpt-on-error).
 //
-// No message of a save goes between the ranks' trainers: after each step they tell each other how theirs go (told(),
-// hear()), with what else they tell each other then.
+// Saves need no messages of their own between the trainers of the ranks: the status of each rank's saves (told()) rides
+// on the per-step allreduce, and its sum over all ranks is given to hear().
 #pragma once
 
 #include <array>

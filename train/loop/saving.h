@@ -1,4 +1,4 @@
-// From the --ckpt-* and --save-* flags to what the saver takes.
+// Translates the --ckpt-*, --save-* and --non-persistent-* flags into the options of ckpt::Saver and ckpt::LocalTier.
 #pragma once
 
 #include "ckpt/local.h"

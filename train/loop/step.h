@@ -1,4 +1,5 @@
-// Runs one global batch through the pipeline: the executor of a schedule (train/parallel/schedule.h).
+// Runs forward and backward of one global batch on this pipeline stage: the executor of a schedule
+// (train/parallel/schedule.h).
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// A step as TensorBoard shows it, under the tags and flags of Megatron's training_log (megatron/training/training.py).
+// Writes the numbers of a step to TensorBoard, under the tags and flags of Megatron's training_log
+// (megatron/training/training.py).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Where the time of the steps went, for --timing-log-level: sums since the line before, and their line. Names, levels
-// and form are those of Megatron's timers (megatron/core/timers.py, "minmax").
+// Times of the parts of a step, for --timing-log-level: sums since the last log line, and the text of that line. Names,
+// levels and form are those of Megatron's timers (megatron/core/timers.py, "minmax").
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Scalars as TensorBoard reads them: TFRecord-framed Event messages in an events.out.tfevents.* file
-// (tensorflow/core/util/event.proto, tsl/lib/io/record_writer.h), under the tags that Megatron's training_log uses.
+// Writes scalars as TensorBoard reads them: TFRecord-framed Event messages in an events.out.tfevents.* file
+// (tensorflow/core/util/event.proto, tsl/lib/io/record_writer.h).
 #pragma once
 
 #include <chrono>

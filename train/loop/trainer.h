@@ -1,7 +1,7 @@
-// A training run of one rank, from configuration to the last checkpoint.
+// A training run of one rank: from the configuration to the last checkpoint.
 //
-// Runs on any endpoint: MPI ranks, one rank, or thread ranks in a test. Collective: every rank of the endpoint
-// constructs and runs one.
+// Works on any endpoint: MPI ranks, a single rank, or thread ranks in a test. Collective: every rank of the endpoint
+// constructs a Trainer and calls run().
 #pragma once
 
 #include <filesystem>

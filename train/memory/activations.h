@@ -1,8 +1,9 @@
-// The activations a layer keeps between forward and backward, as objects a policy can keep, drop, recompute or move.
+// What a layer stores between its forward and its backward, and which of it is dropped and recomputed.
 //
-// A layer's forward fills an activation object; its backward asks for it whole. What happens in between is the policy's
-// business: full recomputation drops everything but the input and fills the object again by running the forward once
-// more (megatron/core/tensor_parallel/random.py, CheckpointFunction). Bits do not change: the forward is deterministic.
+// A layer's forward fills an activation object; its backward requires a complete one. In between, a policy may keep,
+// drop or recompute parts. Full recomputation keeps only the layer's input, and runs the forward again before the
+// backward (megatron/core/tensor_parallel/random.py, CheckpointFunction). Results stay bitwise equal because the
+// forward is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,7 @@ struct LayerActivations {
 };
 
 // Outputs that a layer drops as soon as the product behind them has read them, and rebuilds for that product's weight
-// gradient from what it keeps anyway: one pass over memory for each (features.md 4.2, 4.7), or for the MLP as a whole
+// gradient from what it keeps anyway: one pass over memory for each, or for the MLP as a whole
 // one product of three.
 struct RebuiltOutputs {
   bool norms = false;       // of attention and MLP

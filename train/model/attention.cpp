@@ -126,7 +126,7 @@ core::Tensor Attention::backward(const core::TensorView& dy, const core::TensorV
   core::Tensor dpacked = backward_core(std::move(dcontext), saved, samples);
 
   norm_.rebuild(x, saved.normed);
-  core::Tensor gathered;  // only the sequence shard was saved: one more all-gather (features.md 2.6)
+  core::Tensor gathered;  // only the sequence shard was saved: one more all-gather
   const core::TensorView full = enter_column_parallel(state_, saved.normed, gathered);
   ops::linear_wgrad(ops, full, dpacked, qkv_.main_grad);
   gathered.reset();

@@ -1,6 +1,6 @@
-// Self-attention of one layer: norm, column-parallel QKV, (per-head norm), rotation, causal attention, row-parallel
-// projection, (norm behind) (megatron/core/transformer/attention.py). With TP each rank has heads / tp query heads and
-// groups / tp key/value heads.
+// Self-attention of one layer: norm, column-parallel QKV, norm per head (optional), rotary embedding, causal attention,
+// row-parallel projection, norm after it (optional) (megatron/core/transformer/attention.py). With TP each rank has
+// heads / tp query heads and groups / tp key/value heads.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// A place in the model where hidden states are dropped. Its masks depend on the run's seed, the place's name and the
-// sample, so on no layout (train/ops/dropout.h).
+// Dropout of hidden states at one place in the model. The mask depends on the run's seed, the name of the place and the
+// sample, but not on the layout (train/ops/dropout.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Vocabulary-parallel embedding: each TP rank looks up its rows, the sum over TP is the embedding
+// Vocabulary-parallel embedding: each TP rank looks up the tokens of its rows, and the sum over TP is the embedding
 // (megatron/core/tensor_parallel/layers.py, VocabParallelEmbedding); then learned positions and dropout
 // (megatron/core/models/common/embeddings/language_model_embedding.py).
 #pragma once

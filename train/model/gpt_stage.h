@@ -1,6 +1,6 @@
-// One pipeline stage of the model: its layers, in one chunk or, with virtual stages, in several, through which a
-// micro-batch passes at different times. The first chunk of the first stage has the embedding, the last chunk of the
-// last stage the loss.
+// One pipeline stage of the model: its layers, in one chunk or, with virtual stages, in several chunks, which a
+// micro-batch passes at different times. The first chunk of the first stage contains the embedding, the last chunk of
+// the last stage the loss.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,11 @@
-// The last stage's end: final norm, output layer and vocabulary-parallel cross entropy, without gathering logits
-// (megatron/core/tensor_parallel/cross_entropy.py): over TP only the row maximum, the sum of exponentials and the
-// target logit are reduced. Vocabulary padding is left out of the softmax, so the loss does not depend on it.
+// The end of the last stage: final norm, output layer and vocabulary-parallel cross entropy
+// (megatron/core/tensor_parallel/cross_entropy.py). Logits are not gathered: only the row maximum, the sum of
+// exponentials and the target logit are reduced over TP. Vocabulary padding is left out of the softmax, so the loss
+// does not depend on it.
 //
-// With --loss-chunk-size the sequence is taken in chunks, each forward and backward at once (MindSpeed's ChunkLoss):
-// the logits of one chunk are all that ever exist, and what waits for backward is the gradient of the normed hidden.
+// With --loss-chunk-size the sequence is processed in chunks, forward and backward of each at once (MindSpeed's
+// ChunkLoss): only one chunk's logits exist at a time, and what is kept for backward is the gradient of the normed
+// hidden states.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// The MLP of one layer: norm, column-parallel fc1, activation, row-parallel fc2, (norm behind)
-// (megatron/core/transformer/mlp.py). Gated: fc1 is [gate; up] and the activation act(gate) * up.
+// The MLP of one layer: norm, column-parallel fc1, activation, row-parallel fc2, norm after it (optional)
+// (megatron/core/transformer/mlp.py). If gated, fc1 is [gate; up] and the activation is act(gate) * up.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A norm of the model: RMSNorm or LayerNorm as the configuration says, with its parameters.
+// A norm layer of the model, RMSNorm or LayerNorm as configured, with its parameters.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// The parameters of a rank: its share of each tensor, in two flat buffers (weights in compute dtype, fp32 main
-// gradients) with equal layout, so that the optimizer and data parallelism see one contiguous range
+// The parameters of a rank: its shard of each tensor, in two flat buffers with the same layout (weights in compute
+// dtype, fp32 main gradients), so that the optimizer and data parallelism work on one contiguous range
 // (megatron/core/distributed/param_and_grad_buffer.py).
 #pragma once
 
@@ -49,7 +49,7 @@ class ParameterStore {
   int64_t size_elems() const { return weights_.size(); }
 
   // Normal weights (std init_method_std; output projections divided by sqrt(2 * num_layers)), norms the identity,
-  // biases 0; drawn in global index space, so that they do not depend on the layout (features.md G5). Calls
+  // biases 0; drawn in global index space, so that they do not depend on the layout. Calls
   // keep(parameter, values) with the fp32 values of each, from which the optimizer takes its master weights.
   void initialize(uint64_t seed, const std::function<void(const Parameter&, const core::TensorView& values)>& keep);
   // Must follow whatever writes to weights(), or to a parameter's weight: packed copies are made anew.

@@ -1,4 +1,5 @@
-// The rotary table of a model: plain frequencies, or stretched for contexts longer than the model was trained on.
+// Builds the rotary table of a model: plain frequencies, or scaled ones for contexts longer than the model was trained
+// on.
 #pragma once
 
 #include <cstdint>

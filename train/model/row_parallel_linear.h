@@ -1,4 +1,4 @@
-// The linear layers of a block: what its branch ends in, and what they share.
+// The row-parallel linear layer at the end of an attention or MLP block, with its communication, bias and residual.
 #pragma once
 
 #include "core/tensor.h"

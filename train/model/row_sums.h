@@ -1,5 +1,6 @@
-// Sums of gradients by row of an embedding, for the rows that a step has: a step has few of a vocabulary, and sums for
-// all of them are as much memory as the embedding's weight. They are memory between the first add and the fold only.
+// The gradient of an embedding as sums for only the rows that a step uses. A step uses few rows of a vocabulary, and a
+// dense gradient would take as much memory as the embedding's weight. The sums take memory only between the first add
+// and the fold into the dense gradient.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The factor that keeps fp16 gradients above the smallest number fp16 knows: the loss is multiplied by it, the
-// gradients are divided by it (megatron/core/optimizer/grad_scaler.py, DynamicGradScaler and ConstantGradScaler).
+// Loss scaling for fp16: the loss is multiplied by a factor that keeps small gradients above fp16's smallest number,
+// and the gradients are divided by it (megatron/core/optimizer/grad_scaler.py, DynamicGradScaler and
+// ConstantGradScaler).
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// AdamW over the flat buffers, with or without the distributed optimizer (ZeRO-1; features.md 2.5,
+// AdamW over a rank's flat buffers, with or without the distributed optimizer (ZeRO-1;
 // megatron/core/optimizer/distrib_optimizer.py).
 //
-// A step: gradients are made whole (tied embedding, partial norm gradients, data parallelism), their global norm is
-// taken, then the owned range is updated. Without ZeRO every data-parallel rank owns all; with it, rank r owns block r
-// of the buffer: gradients are reduce-scattered, weights all-gathered.
+// A step completes the gradients (tied embedding, partial gradients of norms, data parallelism), computes their global
+// norm, and updates the owned range. Without ZeRO-1 every data-parallel rank owns the whole buffer. With it, rank r
+// owns block r: gradients are reduce-scattered, weights all-gathered.
 //
-// The norm is summed per tensor and then in model order (features.md G4), so that it does not depend on the pipeline
+// The norm is summed per tensor and then in the order of the model, so that it does not depend on how the pipeline is
 // cut.
 #pragma once
 

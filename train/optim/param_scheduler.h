@@ -1,6 +1,6 @@
-// The schedule of learning rate and weight decay (ckpt/param_schedule.h) that a run follows: what its flags say, and
-// what a continued run takes over. Samples of updates are the one number that a run carries on; a skipped step does not
-// move it.
+// The schedule of learning rate and weight decay (ckpt/param_schedule.h) of a run, from its flags and, when it is
+// resumed, from the checkpoint. The only number carried from step to step is how many samples updates were made with; a
+// skipped step does not change it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

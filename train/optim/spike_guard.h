@@ -1,4 +1,4 @@
-// Recognises a step whose loss or gradient norm is far above what it was lately: such a step is not applied
+// Detects a step whose loss or gradient norm is far above its recent mean; such a step is not applied
 // (--spike-skip-factor).
 #pragma once
 

@@ -1,4 +1,4 @@
-// The communication of tensor and sequence parallelism around a pair of linear layers
+// The communication of tensor and sequence parallelism before and after a pair of linear layers
 // (megatron/core/tensor_parallel/mappings.py). Without TP every function returns its input.
 //
 // hidden is [seq, batch, hidden]; with sequence parallelism the regions outside the pair hold [seq / tp, batch,

@@ -1,7 +1,7 @@
-// What passes between pipeline stages: hidden states forward, their gradients back. The stages are a ring: with virtual
-// stages the last hands a chunk's output to the first, for its next chunk. Sends never block: a sent tensor is kept
-// until it has left, so no order of sends and receives can deadlock. Messages of one direction between two stages
-// arrive in the order of the schedule, which both follow.
+// Messages between pipeline stages: hidden states forward, their gradients backward. The stages form a ring: with
+// virtual stages the last one sends a chunk's output to the first, for its next chunk. Sends never block: a sent tensor
+// is kept until it has left, so no order of sends and receives can deadlock. Messages of one direction between two
+// stages arrive in the order of the schedule, which both stages follow.
 #pragma once
 
 #include <list>

@@ -1,5 +1,5 @@
 // Pipeline schedules as data: the order in which a stage runs the forwards and backwards of its micro-batches, each
-// through one of its model chunks. An executor (train/loop/step.h) runs any of them; a new schedule is a new list.
+// through one of its model chunks. One executor (train/loop/step.h) runs any of them; a new schedule is a new list.
 #pragma once
 
 #include <cstdint>
