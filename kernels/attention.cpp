@@ -3,9 +3,10 @@
 namespace ms::kernels {
 namespace {
 
-// Multiples of every register tile, rows and columns (impl/micro_tile.inl). Scores and their gradients, 300 KB, stay in
-// L2, while a block's strips of K, V and dO pass through L1. Against 48 x 192: level up to 4096 positions, 10 to 20 %
-// faster backward from 16384 on or with heads of 128, where K, V and their gradients come from L3 (Cascade Lake).
+// Multiples of every register tile, in rows and columns (impl/micro_tile.inl). Scores and their gradients, 300 KB, stay
+// in L2 while the strips of K, V and dO of a block pass through L1. Compared with 48 x 192 on Cascade Lake: equal up to
+// 4096 positions; backward 10 to 20 % faster from 16384 positions, or with heads of 128, where K, V and their gradients
+// come from L3.
 constexpr int64_t kQueryBlock = 192;
 constexpr int64_t kKeyBlock = 192;
 constexpr int64_t kHeadPadding = 32;
@@ -13,7 +14,7 @@ constexpr int64_t kHeadPadding = 32;
 int64_t padded_head(int64_t d) { return (d + kHeadPadding - 1) / kHeadPadding * kHeadPadding; }
 int64_t padded_keys(int64_t keys) { return (keys + kKeyBlock - 1) / kKeyBlock * kKeyBlock; }
 
-// pack may write that much beyond what it packs; a whole cache line, so that what follows stays aligned.
+// Floats that pack may write beyond its result; a whole cache line, which keeps the next operand aligned.
 constexpr int64_t kPackSlack = 16;
 int64_t operand_floats(const AttentionShape& shape) {
   return padded_keys(shape.keys) * padded_head(shape.d) + kPackSlack;

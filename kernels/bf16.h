@@ -22,7 +22,7 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-// Load and store as fp32, for code that is written once for both storage types.
+// Load and store as fp32, for code that is written once for all storage types.
 inline float to_float(float value) { return value; }
 inline float to_float(bf16 value) { return static_cast<float>(value); }
 inline void store(float& target, float value) { target = value; }

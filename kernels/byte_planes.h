@@ -1,5 +1,5 @@
-// The byte shuffle of HDF5 and Blosc: element by element in, byte plane by byte plane out. Weights compress in the
-// plane of their exponents alone, so that plane has to lie by itself (checkpoints.md 12.3).
+// The byte shuffle of HDF5 and Blosc: reads element by element, writes byte plane by byte plane. Almost only the
+// exponent bytes of weights compress, so they are stored in a plane of their own.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace ms::kernels {
 
-// Byte b of element i goes to planes[b][i]. item: bytes of an element, 1 to 16. in: n * item bytes; planes: item
-// pointers to n bytes each, none within in.
+// Byte b of element i goes to planes[b][i]. item: bytes per element, 1 to 16. in: n * item bytes; planes: `item`
+// pointers to n bytes each, none overlapping in.
 void split_planes(const std::byte* in, int64_t n, int item, std::byte* const* planes);
 
-// The inverse.
+// The inverse of split_planes.
 void join_planes(const std::byte* const* planes, int64_t n, int item, std::byte* out);
 
 }  // namespace ms::kernels

@@ -1,6 +1,6 @@
 #include "kernels/checksum.h"
 
-#define XXH_STATIC_LINKING_ONLY  // what its state is made of
+#define XXH_STATIC_LINKING_ONLY  // declares the layout of XXH3_state_t
 #include <xxhash.h>
 
 #include <array>

@@ -1,14 +1,14 @@
-// A row on its way into the residual stream: scaled, dropped and added, and its gradients. T: float, bf16 or fp16;
-// Z: T or float; arithmetic in fp32. Factors may be null, which is 1 everywhere, and the residual too, which is 0.
+// Adds a row to the residual stream: scale, dropout and add, and the gradients. T: float, bf16 or fp16; Z: T or float;
+// arithmetic in fp32. A null factor array means 1 everywhere, a null residual 0.
 #pragma once
 
 #include <cstdint>
 
 namespace ms::kernels {
 
-// z[i] = x[i] * rowscale * layerscale[i] * factors[i] + residual[i], rounded once. factors: of kernels/dropout.h.
-// z may be residual. past_caches: receives z as well, by streaming stores (kernels/stores.h), while it is read: where z
-// is wanted again at once and is too large to stay; may be null.
+// z[i] = x[i] * rowscale * layerscale[i] * factors[i] + residual[i], rounded once. factors: see kernels/dropout.h. z
+// may be residual. past_caches: also receives z, by streaming stores (kernels/stores.h); z itself is stored through the
+// caches, for when it is read at once but a result as large would not stay cached. May be null.
 template <class T, class Z>
 void dropout_add(const T* x, float rowscale, const float* layerscale, const float* factors, const Z* residual,
                  int64_t h, Z* z, Z* past_caches = nullptr);

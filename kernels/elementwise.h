@@ -1,4 +1,4 @@
-// Sums and scalings of n elements. T: float, bf16 or fp16; arithmetic in fp32.
+// Sum and scaling of n elements. T: float, bf16 or fp16; arithmetic in fp32.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// IEEE binary16: 5 bits of exponent, 10 of mantissa. Rounds to nearest even; values from 65520 on become inf,
-// subnormals are kept, NaN stays NaN (quiet bit set).
+// IEEE binary16: 5 exponent bits, 10 mantissa bits. Rounds to nearest even; magnitudes from 65520 become inf;
+// subnormals are kept; NaN stays NaN (quiet bit set).
 #pragma once
 
 #include <bit>

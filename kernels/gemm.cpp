@@ -20,7 +20,7 @@ constexpr const GemmImplementation* kImplementations[] = {
     &kGemmTiles,      &kGemmEigen, &kGemmNaive,
 };
 
-// Of sums without terms.
+// Writes the result of k = 0: the epilogue applied to zeros.
 void finish_zeros(const GemmProblem& problem) {
   const std::vector<float> zeros(static_cast<size_t>(problem.n));
   finish_gemm(problem, 0, problem.m, zeros.data(), GemmType::kFp32, 0);

@@ -1,25 +1,25 @@
-// C = op(A) * op(B), or C += it: the product behind every linear layer, row-major, fp32, bf16 or fp16 storage, fp32
-// sums.
+// C = op(A) * op(B), or C += op(A) * op(B): the product behind every linear layer. Row-major; fp32, bf16 or fp16
+// storage; fp32 sums.
 //
-// Several implementations form an ordered list that ends in the portable one; each may decline a problem with a reason
-// (gemm_implementations, for --log-level debug). gemm starts no thread: callers give each thread a range of C's rows or
-// columns (train/ops/linear.h does).
+// Several implementations form an ordered list that ends in the portable one. Each may decline a problem and returns
+// the reason (gemm_implementations, for --log-level debug). gemm starts no thread: callers give each thread a range of
+// C's rows or columns (as train/ops/linear.h does).
 //
-//   amx          ours, bf16 x bf16 by AMX tiles, where C has 16 rows or more: packed panels. Denormal numbers count as
-//                0, in operands and in sums, whatever the thread's mode
-//   dots         the same by AVX512_BF16's dot products, where those are measured to be faster than fp32 (yardstick.h)
-//   onednn_bf16  few rows of bf16 x bf16 where one of these takes more; each shape's primitive kept by the thread
-//   thin         ours: 16 to 64 rows, as an expert's tokens are, or 8 where B is stored [k, n]; B is read as it lies,
-//                since packing it would cost as much as multiplying with it
-//   onednn       fp32, dnnl_sgemm: fewer than 8 rows, and all where our own code has no vectors. Takes a block from the
-//                heap at each call: 72 KiB, or 1 to 10 MiB where it packs an operand
+//   amx          ours: bf16 x bf16 on AMX tiles, packed panels, for C with 16 rows or more. Denormal operands and sums
+//                count as 0, whatever the thread's mode
+//   dots         ours: bf16 x bf16 by AVX512_BF16 dot products, if measured to be faster than fp32 (yardstick.h)
+//   onednn_bf16  oneDNN: bf16 x bf16 with few rows, under the same conditions; each thread keeps a primitive per shape
+//   thin         ours: 16 to 64 rows (such as one expert's tokens), or 8 to 64 if B is stored [k, n]; B is read in
+//                place because packing it would cost as much as the product
+//   onednn       oneDNN: fp32 dnnl_sgemm for fewer than 8 rows, and for all where our code has no vectors. Each call
+//                allocates 72 KiB, or 1 to 10 MiB if it packs an operand
 //   tiles        ours: packed panels, register tiles; 16-bit types are converted while packing
-//   eigen        fp32, 16-bit types through a converted copy
+//   eigen        fp32; 16-bit types through a converted copy
 //   naive        three loops
 //
-// amx, dots, thin, tiles and naive sum every element of C in one fixed order, whatever part of C a call computes:
-// splitting C over more or fewer threads changes no bit, and thin and tiles have the same. The others choose their
-// blocks by shape, and take no problem that asks for it.
+// amx, dots, thin, tiles and naive sum every element of C in one fixed order, whatever part of C a call computes, so
+// splitting C over more or fewer threads changes no bit; thin and tiles share the same order. The others choose blocks
+// by shape, and decline problems that require this.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +36,12 @@ constexpr int64_t gemm_type_bytes(GemmType type) { return type == GemmType::kFp3
 
 struct PackedOperand;  // kernels/packed_operand.h
 
-// What becomes of whole sums: c = act(sum + bias) + residual, in fp32 and rounded once; onednn_bf16 rounds the sum to
-// C's type before. A gated activation is none of these: it takes two columns of C for one.
+// Applied to complete sums: c = act(sum + bias) + residual, in fp32 and rounded once (onednn_bf16 first rounds the sum
+// to C's type). Gated activations are not supported: they combine two columns of C into one.
 struct GemmEpilogue {
-  const void* bias = nullptr;  // [n], of C's type
+  const void* bias = nullptr;  // [n], in C's type
   std::optional<Activation> activation;
-  const void* residual = nullptr;  // [m, n], of C's type; apart from C
+  const void* residual = nullptr;  // [m, n], in C's type; must not overlap C
   int64_t ld_residual = 0;
   bool there() const { return bias != nullptr || activation || residual != nullptr; }
 };
@@ -56,10 +56,10 @@ struct GemmProblem {
   const void* b = nullptr;
   GemmType b_type = GemmType::kFp32;
   int64_t ldb = 0;
-  const PackedOperand* packed_b = nullptr;  // B once more, for those that can read it; not owned
-  int64_t packed_column = 0;                // of packed_b, at which B begins; a multiple of 32
-  bool accumulate = false;                  // C += instead of C =; with an fp32 C only
-  bool any_split = false;                   // the bits of C may not depend on how callers split it
+  const PackedOperand* packed_b = nullptr;  // B in packed form, for implementations that read it; not owned
+  int64_t packed_column = 0;                // column of packed_b where B begins; a multiple of 32
+  bool accumulate = false;                  // C += instead of C =; requires an fp32 C
+  bool any_split = false;                   // the bits of C must not depend on how callers split it
   void* c = nullptr;
   GemmType c_type = GemmType::kFp32;
   int64_t ldc = 0;
@@ -68,25 +68,25 @@ struct GemmProblem {
 
 struct GemmImplementation {
   std::string_view name;
-  // Why this one does not take the problem; empty when it does.
+  // Why this implementation declines the problem; empty if it takes it.
   std::string_view (*declines)(const GemmProblem& problem);
-  // Only for problems it does not decline.
+  // Call only for problems it does not decline.
   void (*run)(const GemmProblem& problem);
 };
 
-// In order of preference. The last takes every valid problem.
+// In order of preference. The last one takes every valid problem.
 std::span<const GemmImplementation* const> gemm_implementations();
 
-// The first that does not decline.
+// The first implementation that does not decline.
 const GemmImplementation& choose_gemm(const GemmProblem& problem);
 
-// Computes C with choose_gemm. m, n or k may be 0 (k = 0 gives the epilogue of zeros, or leaves C with accumulate).
-// Keeps packing buffers per thread, up to 4 MiB (plus 12 MiB of sums for a 16-bit C; m * n * 4 of few rows; amx 24
-// MiB). Throws std::invalid_argument if accumulate is asked of a 16-bit C or with an epilogue, or bf16 is mixed with
-// fp16.
+// Computes C with choose_gemm. m, n or k may be 0; with k = 0, C is the epilogue of zeros, or unchanged with
+// accumulate. Each thread keeps packing buffers: up to 4 MiB (plus 12 MiB of sums for a 16-bit C; m * n * 4 bytes for
+// few rows; 24 MiB with amx). Throws std::invalid_argument if accumulate is combined with a 16-bit C or an epilogue, or
+// bf16 with fp16.
 void gemm(const GemmProblem& problem);
 
-// How many primitives of a library gemm has created in this process: one for each shape and thread, at its first call.
+// Library primitives that gemm has created in this process: one per shape and thread, at the first call.
 int64_t gemm_primitives_created();
 
 }  // namespace ms::kernels

@@ -9,13 +9,13 @@
 namespace ms::kernels {
 namespace {
 
-// Of fewer rows packing B takes more than oneDNN, which reads it as it lies, needs in all. Zen 4, layers of 768 and
-// 4096, weights in memory: of oneDNN's speed dots has 0.71 to 1.49 for 8 rows, 1.0 in the median for 16 to 96, 0.78 at
-// the least (forward products of 4096 x 4096); 21 products of 1024 tokens 0.93 to 1.19, 1.02 in the median.
+// With fewer rows, packing B takes longer than the whole oneDNN product, which reads B in place. Speed of dots relative
+// to oneDNN on Zen 4, layers of 768 and 4096, weights in memory: 8 rows 0.71 to 1.49; 16 to 96 rows 1.0 median, 0.78
+// minimum (forward products of 4096 x 4096); 21 products of 1024 tokens 0.93 to 1.19, median 1.02.
 constexpr int64_t kFewRows = 16;
 
 #if defined(__x86_64__)
-// Why oneDNN's bf16 products are the better choice.
+// Why oneDNN's bf16 product is preferred; empty if it is not.
 std::string_view leaves_to_onednn(const GemmProblem& problem) {
 #if MS_WITH_ONEDNN
   if (problem.m < kFewRows && problem.packed_b == nullptr) return "its rows are fewer than 16";

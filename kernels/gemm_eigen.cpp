@@ -1,5 +1,5 @@
-// Eigen at the compiler's baseline (SSE2 on x86-64, NEON on AArch64): what runs where our vector code does not.
-// No -mavx2 here: Eigen's and the library's inline functions would reach older CPUs through the linker.
+// Eigen at the compiler's baseline (SSE2 on x86-64, NEON on AArch64): used where our vector code does not run. Not
+// compiled with -mavx2: the linker could pick inline functions compiled here for code that runs on older CPUs.
 #include <Eigen/Core>
 
 #include "kernels/detail/gemm_backends.h"
@@ -13,7 +13,7 @@ using Stride = Eigen::OuterStride<>;
 using ConstMap = Eigen::Map<const Matrix, Eigen::Unaligned, Stride>;
 using Map = Eigen::Map<Matrix, Eigen::Unaligned, Stride>;
 
-// The operand as fp32: itself, or a dense copy of a 16-bit one in `copy`.
+// The operand as fp32: the data itself, or a dense fp32 copy of 16-bit data in `copy`.
 ConstMap operand(const void* data, GemmType type, int64_t rows, int64_t columns, int64_t ld, ScratchBuffer& copy) {
   if (type == GemmType::kFp32) return {static_cast<const float*>(data), rows, columns, Stride(ld)};
   float* converted = copy.floats(rows * columns);

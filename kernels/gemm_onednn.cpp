@@ -1,4 +1,4 @@
-// oneDNN, one thread a call: its OpenMP is held at one in every thread that comes here, and only here.
+// oneDNN with one thread per call: each thread that calls it sets its own OpenMP thread count to one, only here.
 #include <dnnl.h>
 
 #include <array>
@@ -14,7 +14,7 @@
 #include "kernels/isa.h"
 #include "kernels/yardstick.h"
 
-// libdnnl brings libgomp where it was built with it (Debian's is), and we must not bring it where it was not.
+// Weak: a libdnnl that was built with OpenMP (Debian's is) brings libgomp, and we must not link it to one that was not.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));
 
 namespace ms::kernels {
@@ -32,12 +32,12 @@ bool is_bf16(const GemmProblem& problem) {
   return problem.a_type == GemmType::kBf16 && problem.b_type == GemmType::kBf16;
 }
 
-// The epilogue behind a product, over what is still in the caches of it.
+// Applies the epilogue after a product, while part of C is still in the caches.
 void finish_in_place(const GemmProblem& problem) {
   if (problem.epilogue.there()) finish_gemm(problem, 0, problem.m, problem.c, problem.c_type, problem.ldc);
 }
 
-// Of fewer rows packing B takes longer than the product.
+// With fewer rows, packing B takes longer than the product.
 constexpr int64_t kFewRows = 8;
 
 std::string_view declines_sgemm(const GemmProblem& problem) {
@@ -46,7 +46,7 @@ std::string_view declines_sgemm(const GemmProblem& problem) {
   if (problem.a_type != GemmType::kFp32 || problem.b_type != GemmType::kFp32 || problem.c_type != GemmType::kFp32) {
     return "fp32 only";
   }
-  // Zen 4, 21 products of 1024 tokens on one thread: of oneDNN's speed tiles has 0.94 to 1.03, 1.00 in the median;
+  // Speed of tiles relative to oneDNN on Zen 4, 21 products of 1024 tokens on one thread: 0.94 to 1.03, median 1.00;
   // whole steps of 124 million parameters 0.97 to 1.02.
   if (problem.m >= kFewRows && active_isa() != Isa::kScalar) return "tiles is as fast, and takes nothing from the heap";
   return {};
@@ -62,14 +62,14 @@ void run_sgemm(const GemmProblem& problem) {
   finish_in_place(problem);
 }
 
-// Whether bf16 products are worth it: oneDNN's own view of the CPU, which honours ONEDNN_MAX_CPU_ISA, and for
-// AVX512_BF16 a measurement.
+// Whether bf16 products are faster than fp32: by oneDNN's view of the CPU, which honours ONEDNN_MAX_CPU_ISA, and for
+// AVX512_BF16 by measurement.
 bool multiplies_bf16() {
   static const bool yes = [] {
     if (active_isa() < Isa::kAvx512) return false;
     switch (dnnl::get_effective_cpu_isa()) {
       case dnnl::cpu_isa::avx512_core_amx:
-        return active_isa() == Isa::kAmx;  // else it would use what is not asked for
+        return active_isa() == Isa::kAmx;  // otherwise it would use an ISA that was not selected
       case dnnl::cpu_isa::avx512_core_bf16:
         return bf16_dot_products_are_faster();
       default:
@@ -99,8 +99,8 @@ const dnnl::engine& engine() {
 
 std::atomic<int64_t> primitives_created{0};
 
-// A primitive and what it is called with, made once: a creation is 0.5 ms, or microseconds from oneDNN's own cache,
-// and several allocations.
+// A primitive and its arguments, created once: creation takes 0.5 ms, or microseconds from oneDNN's own cache, and
+// several allocations.
 class Matmul {
  public:
   explicit Matmul(const GemmProblem& problem) {
@@ -144,7 +144,7 @@ class Matmul {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-// What a primitive depends on.
+// Everything that a primitive depends on.
 using MatmulKey = std::array<int64_t, 10>;
 MatmulKey key_of(const GemmProblem& p) {
   return {p.m,   p.n,           p.k,           p.lda,        p.ldb,
@@ -152,7 +152,7 @@ MatmulKey key_of(const GemmProblem& p) {
 }
 
 void run_bf16(const GemmProblem& problem) {
-  constexpr size_t kMostKept = 512;  // a run whose shapes never repeat must not keep them all
+  constexpr size_t kMostKept = 512;  // bounds memory in a run whose shapes never repeat
   hold_at_one_thread();
   thread_local dnnl::stream stream(engine());
   thread_local ScratchBuffer scratch;

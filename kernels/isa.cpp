@@ -13,11 +13,11 @@
 namespace ms::kernels {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kScalar};  // the best first
+constexpr Isa kAll[] = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kScalar};  // best first
 
 #if defined(__x86_64__)
-// AMX's flags by hand: Clang 14 does not know them. A process may not use tiles, which take 8 KiB of each thread's
-// state, before Linux has let it.
+// Tests AMX's CPUID bits directly, because Clang 14 does not know their names. Linux must grant a process permission to
+// use tiles, which add 8 KiB to each thread's state.
 bool lets_us_use_amx() {
   constexpr unsigned kBf16 = 1U << 22, kTile = 1U << 24, kTileStates = 3U << 17;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -25,7 +25,7 @@ bool lets_us_use_amx() {
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if ((low & kTileStates) != kTileStates) return false;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // Linux: asm/prctl.h, and its state components
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // Linux: asm/prctl.h and its state components
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
@@ -58,8 +58,8 @@ std::optional<Isa> parse_isa(std::string_view name) {
 bool cpu_supports(Isa isa) {
   if (isa == Isa::kScalar) return true;
 #if defined(__x86_64__)
-  __builtin_cpu_init();  // asks XGETBV too: a feature whose registers the system does not save is not reported
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;  // F16C by hand: Clang 14 does not know the word
+  __builtin_cpu_init();  // also checks XGETBV: a feature whose registers the system does not save is not reported
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;  // F16C by hand: Clang 14 does not know the name
   const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
   if (isa == Isa::kAvx2) return avx2;

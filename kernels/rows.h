@@ -1,5 +1,5 @@
-// Rows that are gathered, weighted and summed: what tokens go through on their way to experts and back
-// (train/ops/token_permute.h). T: float, bf16 or fp16; arithmetic in fp32.
+// Gathers, weights and sums rows: the kernels that route tokens to experts and back (train/ops/token_permute.h). T:
+// float, bf16 or fp16; arithmetic in fp32.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace ms::kernels {
 
-// target = row, both of so many bytes; they do not overlap.
+// Copies `bytes` bytes from row to target, which must not overlap.
 void copy_row(const void* row, int64_t bytes, void* target, Stores stores = Stores::kCached);
 
-// The same past the caches for one of many pieces, which other threads see once this one has called settle_pieces(): a
-// fence behind each would wait for memory each time.
+// Copies one of many pieces past the caches. Other threads see it after this thread has called settle_pieces(); a fence
+// per piece would wait for memory each time.
 void copy_piece(const void* piece, int64_t bytes, void* target);
 void settle_pieces();
 
 // y[i] = sum over r of weights[r] * rows[r][i] for i in [0, h), in the order of r, rounded once; 0 when count is 0.
-// rows: `count` pointers to h elements, none of them y. weights: `count` factors; null: all 1. ahead: as many rows that
-// are asked for meanwhile, those of the next sum; null: none. Past the caches other threads see y as of copy_piece.
+// rows: `count` pointers to h elements, none overlapping y. weights: `count` factors; null: all 1. ahead: `count` rows
+// of the next sum, to prefetch; null: none. With kPastCaches, other threads see y after settle_pieces().
 template <class T>
 void weighted_row_sum(const T* const* rows, const float* weights, int64_t count, int64_t h, T* y,
                       Stores stores = Stores::kCached, const T* const* ahead = nullptr);
 
-// Of one row of that sum: drow[i] = weight * dy[i]; returns the weight's gradient, the sum of dy[i] * row[i].
+// Backward for one row of that sum: drow[i] = weight * dy[i]; returns the weight's gradient, sum of dy[i] * row[i].
 template <class T>
 float weighted_row_sum_backward(const T* dy, const T* row, float weight, int64_t h, T* drow,
                                 Stores stores = Stores::kCached);

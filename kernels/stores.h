@@ -1,4 +1,4 @@
-// Where what a kernel writes goes. Only speed differs, never a bit.
+// Where a kernel stores its results. Affects speed only, never a bit.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 namespace ms::kernels {
 
 enum class Stores : uint8_t {
-  kCached,      // through the caches: who reads it next finds it there
-  kPastCaches,  // streaming, for results that caches do not hold: memory is not read before it is written
+  kCached,      // through the caches, for results that are read soon
+  kPastCaches,  // streaming stores, for results too large for the caches: memory is not read before it is written
 };
 
 }  // namespace ms::kernels

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kChains = 12;
 
-// Makes the compiler compute what nobody reads.
+// Keeps the compiler from removing an unused computation.
 template <class T>
 void keep(const T& value) {
   asm volatile("" : : "g"(&value) : "memory");
@@ -107,7 +107,7 @@ void move_scalar(const Streams& s, int64_t begin, int64_t end) {
 template <int kReads, int kWrites>
 MoveStreams choose(bool past_caches) {
 #if defined(__x86_64__)
-  if (cpu_supports(Isa::kAvx2)) {  // memory is as fast whatever MS_FORCE_ISA says
+  if (cpu_supports(Isa::kAvx2)) {  // memory bandwidth does not depend on MS_FORCE_ISA
     return past_caches ? move_avx2<kReads, kWrites, true> : move_avx2<kReads, kWrites, false>;
   }
 #endif
@@ -136,7 +136,7 @@ double bf16_multiply_adds(int64_t steps) {
 bool bf16_dot_products_are_faster() {
   static const bool faster = [] {
     constexpr int kTurns = 8;
-    constexpr int64_t kSteps = 6000;  // 20 us: shorter than a time slice, so that few turns meet another process
+    constexpr int64_t kSteps = 6000;  // 20 us: shorter than a time slice, so few turns are interrupted
     const auto rate = [](double (*run)(int64_t)) {
       const auto start = std::chrono::steady_clock::now();
       const double flops = run(kSteps);

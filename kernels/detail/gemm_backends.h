@@ -1,4 +1,4 @@
-// The implementations behind gemm_implementations(); see kernels/gemm.h for what each is.
+// The implementations listed by gemm_implementations(); kernels/gemm.h describes each.
 #pragma once
 
 #include "kernels/bf16.h"
@@ -19,23 +19,23 @@ extern const GemmImplementation kGemmOnednnBf16;  // gemm_onednn.cpp
 int64_t onednn_primitives_created();              // in this process so far
 #endif
 
-// Why an implementation whose blocking follows the shape of C declines GemmProblem::any_split.
+// Reason to decline GemmProblem::any_split, for implementations whose blocking depends on the shape of C.
 inline constexpr std::string_view kDependsOnSplit = "its sums depend on how C is split over threads";
 
-// Why one that reads B as it lies, or packs it itself, leaves a product to tiles.
+// Reason to leave a product to tiles, for implementations that read B in place or pack it themselves.
 inline constexpr std::string_view kIsPacked = "its second operand is packed";
 
-// For packed_operand.h: whether dots takes bf16 operands; strips [begin, end) of problem's B into words.
+// For packed_operand.h: whether dots takes bf16 operands; packing of strips [begin, end) of problem's B into words.
 bool dots_takes_bf16(bool any_split);
 void pack_amx_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);    // gemm_amx.cpp
 void pack_dots_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);   // gemm_dots.cpp
 void pack_tiles_operand(const GemmProblem& problem, int64_t begin, int64_t end, float* words);  // gemm_tiles.cpp
 
-// The epilogue, and rounding, of rows [row, row + rows) of C, from their sums, `ld` elements apart (0: one row for
-// all), fp32 or of C's type; they may be C. In gemm_tiles.cpp.
+// Applies the epilogue and rounding to rows [row, row + rows) of C. sums: fp32 or C's type, rows `ld` elements apart
+// (0: one row for all); may be C itself. In gemm_tiles.cpp.
 void finish_gemm(const GemmProblem& problem, int64_t row, int64_t rows, const void* sums, GemmType type, int64_t ld);
 
-// Element `index` of an operand, for implementations that are written without its type.
+// Element `index` of an operand as fp32, for implementations that are not templates of its type.
 inline float gemm_element(const void* matrix, GemmType type, int64_t index) {
   switch (type) {
     case GemmType::kBf16:

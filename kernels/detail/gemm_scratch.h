@@ -1,4 +1,4 @@
-// What the packed implementations of kernels/gemm.h keep by the thread.
+// Per-thread buffers of the packed implementations in kernels/gemm.h.
 #pragma once
 
 #include "kernels/detail/scratch.h"

@@ -1,4 +1,4 @@
-// Memory a kernel needs inside one call, kept by the thread: grown when a call needs more, never shared, never zeroed.
+// Per-thread scratch memory for the duration of a kernel call: grown on demand, never shared, never zeroed.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ class ScratchBuffer {
   ScratchBuffer(const ScratchBuffer&) = delete;
   ScratchBuffer& operator=(const ScratchBuffer&) = delete;
 
-  // Room for n floats, 64-byte aligned; what was in it may be lost. Throws std::bad_alloc.
+  // Room for n floats, 64-byte aligned; previous contents may be lost. Throws std::bad_alloc.
   float* floats(int64_t n) {
     const size_t bytes = (static_cast<size_t>(n) * sizeof(float) + 63) / 64 * 64;
     if (bytes > capacity_) {

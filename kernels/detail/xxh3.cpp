@@ -2,7 +2,7 @@
 
 #if defined(__x86_64__)
 
-// All that xxhash.h includes, outside the region: its inline code must not be compiled for this instruction set.
+// Everything that xxhash.h includes, before the target region: its inline code must not be compiled for AVX2.
 #include <immintrin.h>
 #include <limits.h>
 #include <stdint.h>
@@ -24,15 +24,15 @@ namespace ms::kernels::detail {
 uint64_t xxh3_avx2(const void* data, size_t size_bytes) { return XXH3_64bits(data, size_bytes); }
 namespace {
 
-// What comes is asked for a page ahead, which the hardware's prefetcher does not look beyond. Past the end it is only a
-// hint.
+// Prefetches a page ahead, which is beyond the reach of the hardware prefetcher. Past the end of the data it is
+// harmless.
 void ask_for_what_comes(const char* at, size_t bytes) {
   constexpr size_t kAhead = 4096, kLine = 64;
   for (size_t line = 0; line < bytes; line += kLine) _mm_prefetch(at + kAhead + line, _MM_HINT_T0);
 }
 
-// 64 fp32 elements, a cell of the logical hash. The library's steps for long inputs come down to four stripes here, in
-// registers: its loop for any size takes three times as long.
+// 64 fp32 elements, one cell of the logical hash. For this length the library's algorithm for long inputs reduces to
+// four stripes, kept in registers here; its generic loop takes three times as long.
 constexpr size_t kCell = 256, kStripe = 64;
 
 uint64_t xxh3_cell(const char* at) {

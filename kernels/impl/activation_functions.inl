@@ -1,13 +1,13 @@
-// The functions behind activation.h, lane by lane.
+// The activation functions of activation.h on vectors.
 
-// d times an activation's value and derivative.
+// An activation's value and derivative, each multiplied by d.
 struct Tangent {
   Vec value, slope;
 };
 
-// Activations at x, for results of type T.
+// Each activation at x, with the accuracy that a result of type T needs.
 struct Silu {
-  static MS_INLINE Vec minus_x(Vec x) { return broadcast(-1.44269504F) * x; }  // in powers of 2: / ln(2)
+  static MS_INLINE Vec minus_x(Vec x) { return broadcast(-1.44269504F) * x; }  // exponent of 2: x / ln(2)
   template <class T>
   static MS_INLINE Vec value(Vec x) {
     return x * logistic2<T>(minus_x(x));
@@ -20,9 +20,9 @@ struct Silu {
   }
 };
 
-// 0.5 (1 + tanh(u)) is 1 / (1 + e^(-2 u)), which keeps its digits where the sum would cancel.
+// 0.5 (1 + tanh(u)) = 1 / (1 + e^(-2 u)); this form has no cancellation.
 struct GeluTanh {
-  // In powers of 2: -2 / ln(2) sqrt(2 / pi) (x + 0.044715 x^3).
+  // As an exponent of 2: -2 / ln(2) sqrt(2 / pi) (x + 0.044715 x^3).
   static MS_INLINE Vec minus_2u(Vec x, Vec square) {
     return x * fma(broadcast(-0.10294324F), square, broadcast(-2.3022082F));
   }
@@ -35,7 +35,7 @@ struct GeluTanh {
     const Vec square = x * x;
     const Logistic s = logistic2_and_rest<T>(minus_2u(x, square));
     const Vec du = fma(broadcast(0.21406444F), square, broadcast(1.5957691F));
-    // s (1 - s) x du: far out s (1 - s) is 0 before x^3 overflows.
+    // s (1 - s) x du: for large |x|, s (1 - s) is 0 before x^3 overflows.
     const Vec ds = d * s.value;
     return {ds * x, fma(ds * s.rest * x, min(du, broadcast(1e30F)), ds)};
   }
@@ -58,7 +58,7 @@ struct FastGelu {
 struct Relu {
   template <class>
   static MS_INLINE Vec value(Vec x) {
-    return select_less(x, zero(), zero(), x);  // NaN stays
+    return select_less(x, zero(), zero(), x);  // NaN is kept
   }
   template <class>
   static MS_INLINE Tangent tangent(Vec d, Vec x) {
@@ -66,8 +66,8 @@ struct Relu {
   }
 };
 
-// Phi(-|x|) is e^(-x^2 / 2) times a smooth function (half of erfcx), here a polynomial in t = 1 / (1 + 0.35 |x|) whose
-// relative error is below 2e-7 as far out as the product is a normal number.
+// Phi(-|x|) is e^(-x^2 / 2) times a smooth function (half of erfcx), here a polynomial in t = 1 / (1 + 0.35 |x|) with
+// relative error below 2e-7 as long as the product is a normal number.
 struct Gelu {
   // density: e^(-x^2 / 2)
   static MS_INLINE Vec normal_cdf(Vec x, Vec density) {

@@ -1,5 +1,5 @@
-// Compiles MS_KERNEL_BODY once, in namespace amx of ms::kernels, for AVX-512 with BF16's instructions and AMX tiles of
-// bf16; on x86-64 only. The rules are foreach_isa.h's.
+// Compiles MS_KERNEL_BODY once, in namespace ms::kernels::amx, for AVX-512 with BF16 and AMX bf16 tiles; on x86-64
+// only. The rules of foreach_isa.h apply.
 #ifndef MS_KERNEL_BODY
 #error "define MS_KERNEL_BODY before including amx.h"
 #endif
@@ -23,7 +23,7 @@
 namespace ms::kernels::amx {
 #include "kernels/impl/amx_registers.inl"
 #include "kernels/impl/simd.inl"
-// The body comes last.
+// The body must come last.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::amx
 #if defined(__clang__)

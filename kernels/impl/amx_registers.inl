@@ -1,6 +1,6 @@
-// What AMX needs around its instructions.
+// Helpers for AMX instructions.
 
-// The tile registers, in use while this lives: after that the system has no tiles to save when threads change.
+// Holds the tile registers in use; after release the system need not save tiles on a context switch.
 class TilesInUse {
  public:
   TilesInUse() {
@@ -10,7 +10,7 @@ class TilesInUse {
       uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     };
     static constexpr Layout kLayout;
-    // Not _tile_loadconfig, whose operand GCC 12 takes to be shorter than 64 bytes.
+    // Not _tile_loadconfig: GCC 12 takes its operand to be shorter than 64 bytes.
     asm volatile("ldtilecfg %0" : : "m"(kLayout));
   }
   ~TilesInUse() { _tile_release(); }
@@ -18,5 +18,5 @@ class TilesInUse {
   TilesInUse& operator=(const TilesInUse&) = delete;
 };
 
-// GCC's tile loads and stores do not say what memory they touch: nothing may cross this.
+// GCC's tile loads and stores do not declare the memory they access, so no access may be moved across this.
 MS_INLINE void memory_barrier() { asm volatile("" : : : "memory"); }

@@ -1,9 +1,10 @@
 // Body of attention.h.
 //
-// Tiles of kQueryBlock x kKeyBlock scores. Both are whole numbers of register tiles either way round (scores are a left
-// operand too, plain and transposed), so no product has an edge: operands are copied to fp32 with padding, once per
-// head for K and V, once per block for Q and dO. Right operands lie in strips of kTileColumns, [strip][step][column].
-// What no query of a register tile sees is not computed: blocks may be large without waste along the diagonal.
+// Tiles of kQueryBlock x kKeyBlock scores. Both sizes are multiples of the register tile in rows and in columns (scores
+// are also a left operand, plain and transposed), so no product has an edge. Operands are copied to fp32 with padding,
+// once per head for K and V, once per block for Q and dO. Right operands are packed in strips of kTileColumns,
+// [strip][step][column]. Register tiles without a visible key are skipped, so large blocks waste nothing at the
+// diagonal.
 
 #include "kernels/impl/dropout.inl"
 #include "kernels/impl/micro_tile.inl"
@@ -16,27 +17,27 @@ struct Range {
   int64_t begin, end;
 };
 
-// Scores of the queries [0, rows) and the keys [0, keys) of two blocks; query i sees keys from i + first to i + last,
-// and those before prefix.
+// Scores of queries [0, rows) and keys [0, keys) of two blocks; query i sees keys from i + first to i + last, and keys
+// before prefix.
 struct ScoreBlock {
   int64_t rows, keys, first, last, prefix;
 };
 
-// The block of the queries from `query` on and the keys from `key` on.
+// The block that starts at `query` and `key`.
 MS_INLINE ScoreBlock block_of(const Visible& visible, int64_t rows, int64_t keys, int64_t query, int64_t key) {
   return {rows, keys, visible.first + query - key, visible.last + query - key, visible.prefix - key};
 }
 
 inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-// The keys that one of the queries [first, last] sees; empty ones stand where the next would be.
+// The keys that any of the queries [first, last] sees; an empty range starts where the next key would be.
 MS_INLINE Range keys_of(const ScoreBlock& block, int64_t first, int64_t last) {
   const int64_t after = last + block.last + 1;
   const int64_t end = clamp(after > block.prefix ? after : block.prefix, 0, block.keys);
   return {clamp(first + block.first, 0, end), end};
 }
 
-// The queries that see one of the keys [first, last].
+// The queries that see any of the keys [first, last].
 MS_INLINE Range queries_of(const ScoreBlock& block, int64_t first, int64_t last) {
   const int64_t begin = first < block.prefix ? 0 : clamp(first - block.last, 0, block.rows);
   return {begin, clamp(last - block.first + 1, begin, block.rows)};
@@ -47,7 +48,7 @@ MS_INLINE Range keys_of_tile(const ScoreBlock& block, int64_t row) {
   return keys_of(block, row, last - 1);
 }
 
-// c [kQueryBlock, kKeyBlock] = a b^T where a tile has a score that counts. a: rows of a_row; b: strips of keys.
+// c [kQueryBlock, kKeyBlock] = a b^T for tiles with a visible score. a: rows of a_row elements; b: strips of keys.
 MS_INLINE void score_product(const ScoreBlock& block, int64_t d, const float* a, int64_t a_row, const float* b,
                              float* c) {
   for (int64_t j = 0; j < block.keys; j += kTileColumns, b += d * kTileColumns) {
@@ -59,7 +60,7 @@ MS_INLINE void score_product(const ScoreBlock& block, int64_t d, const float* a,
   }
 }
 
-// c [rows, padded] += scores * b over the keys that count. b: strips of padded columns, b_strip apart.
+// c [rows, padded] += scores * b over the visible keys. b: strips of padded columns, b_strip apart.
 MS_INLINE void add_weighted_keys(const ScoreBlock& block, const float* scores, int64_t padded, const float* b,
                                  int64_t b_strip, float* c) {
   for (int64_t j = 0; j < padded; j += kTileColumns, b += b_strip) {
@@ -72,7 +73,7 @@ MS_INLINE void add_weighted_keys(const ScoreBlock& block, const float* scores, i
   }
 }
 
-// c [keys, padded] += scores^T * b over the queries that count. b: strips of padded columns, b_strip apart.
+// c [keys, padded] += scores^T * b over the queries that see them. b: strips of padded columns, b_strip apart.
 MS_INLINE void add_weighted_queries(const ScoreBlock& block, const float* scores, int64_t padded, const float* b,
                                     int64_t b_strip, float* c) {
   for (int64_t j = 0; j < padded; j += kTileColumns, b += b_strip) {
@@ -85,13 +86,13 @@ MS_INLINE void add_weighted_queries(const ScoreBlock& block, const float* scores
   }
 }
 
-// What a query sees, widened to whole vectors and to the fours of columns that dropout numbers by.
+// The visible range, widened to whole vectors and to the groups of four columns that share a dropout counter.
 MS_INLINE Range in_vectors(Range visible) {
   constexpr int64_t kStep = kLanes < 4 ? 4 : kLanes;
   return {visible.begin / kStep * kStep, (visible.end + kStep - 1) / kStep * kStep};
 }
 
-// Zeros before and after what a query sees, as far as register tiles and vectors reach.
+// Zeros before and after the visible range, as far as register tiles and vectors read.
 MS_INLINE void clear_around(Range visible, float* row) {
   constexpr int64_t kReach = kTileRows > kLanes ? kTileRows : kLanes < 4 ? 4 : kLanes;
   for (int64_t i = clamp(visible.begin - kReach, 0, kKeyBlock); i < visible.begin; ++i) row[i] = 0;
@@ -99,7 +100,7 @@ MS_INLINE void clear_around(Range visible, float* row) {
   for (int64_t i = visible.end; i < end; ++i) row[i] = 0;
 }
 
-// target [rows, padded] = source (rows of d, stride apart) * factor, columns from d on zero.
+// target [rows, padded] = source (rows of d, stride apart) * factor; columns from d on are 0.
 template <class T>
 void copy_rows(const T* source, int64_t stride, int64_t rows, int64_t d, int64_t padded, float factor, float* target) {
   const Vec f = broadcast(factor);
@@ -125,21 +126,21 @@ inline void fill(float* target, int64_t n, float value) {
   for (int64_t i = 0; i < n; ++i) target[i] = value;
 }
 
-// scores -> softcap * tanh(scores / softcap), in whole vectors.
+// scores -> softcap * tanh(scores / softcap), on whole vectors.
 MS_INLINE void cap_scores(float* scores, int64_t keys, float softcap) {
   const Vec cap = broadcast(softcap), inverse = broadcast(1.0F / softcap);
   for (int64_t i = 0; i < keys; i += kLanes) store(scores + i, cap * tanh(load(scores + i) * inverse));
 }
 
-// x *= the dropout factors of keys [first_key, first_key + keys) of a query.
+// x *= dropout factors of keys [first_key, first_key + keys) of one query.
 MS_INLINE void drop(const Dropout& dropout, int64_t sample, int64_t query, int64_t first_key, int64_t keys, float* x) {
   float factors[kKeyBlock];
   fill_dropout_factors(dropout, sample, query, first_key, keys, factors);
   for (int64_t i = 0; i < keys; i += kLanes) store(x + i, load(x + i) * load(factors + i));
 }
 
-// bias of one query for the keys [first_key, first_key + keys), in whole vectors: what is added to the visible scores,
-// -inf where the mask hides a key, 0 around them.
+// Bias of one query for keys [first_key, first_key + keys), on whole vectors: the value to add to visible scores, -inf
+// for masked keys, 0 outside the visible range.
 MS_INLINE void fill_bias(const ScoreBias& rule, int64_t query, int64_t first_key, Range visible, Range vectors,
                          float* bias) {
   const float* values = rule.values == nullptr ? nullptr : rule.values + query * rule.row_stride + first_key;
@@ -162,8 +163,8 @@ MS_INLINE void fill_bias(const ScoreBias& rule, int64_t query, int64_t first_key
   }
 }
 
-// One step of the online softmax over the visible scores, which become exp(score - new max), 0 around them; `max` and
-// `sum` move on. Returns the factor that earlier sums shrink by.
+// One step of the online softmax: visible scores become exp(score - new max), scores around them 0; updates `max_score`
+// and `sum`. Returns the factor to multiply earlier sums by.
 MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, float& sum) {
   const auto [begin, end] = in_vectors(visible);
   for (int64_t i = begin; i < visible.begin; ++i) scores[i] = -std::numeric_limits<float>::infinity();
@@ -172,7 +173,7 @@ MS_INLINE float softmax_step(float* scores, Range visible, float& max_score, flo
   for (int64_t i = begin + kLanes; i < end; i += kLanes) most = max(most, load(scores + i));
   const float block_max = reduce_max(most);
   const float next = block_max > max_score ? block_max : max_score;
-  const bool blind = next == -std::numeric_limits<float>::infinity();  // a mask has hidden all keys so far
+  const bool blind = next == -std::numeric_limits<float>::infinity();  // the mask has hidden all keys so far
   const Vec shift = broadcast(blind ? 0.0F : next);
   Vec total = zero();
   for (int64_t i = begin; i < end; i += kLanes) {
@@ -246,12 +247,12 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
   }
 }
 
-// scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Around `visible` both become 0; inside, with
-// p = exp(capped score + bias - lse) and f the dropout's factors: scores = p f (for dV), dp = p (dp f - delta) times
-// the softcap's slope 1 - (capped / softcap)^2 (for dQ and dK). Without that slope it is the gradient of a bias.
+// scores: scale * q k^T, dp: dO V^T, both kKeyBlock wide. Outside `visible` both become 0. Inside, with p = exp(capped
+// score + bias - lse) and dropout factors f: scores = p f (for dV), dp = p (dp f - delta) times the softcap's
+// derivative 1 - (capped / softcap)^2 (for dQ and dK). Without that derivative dp is the bias gradient.
 MS_INLINE void softmax_backward_row(const AttentionRule& rule, int64_t query, int64_t first_key, Range visible,
                                     float lse, float delta, float* scores, float* dp) {
-  const bool blind = lse == -std::numeric_limits<float>::infinity();  // sees no key: every p is 0
+  const bool blind = lse == -std::numeric_limits<float>::infinity();  // the query sees no key: every p is 0
   const Vec shift = broadcast(blind ? 0.0F : lse), mean = broadcast(delta), one = broadcast(1.0F);
   const auto [first, end] = in_vectors(visible);
   const bool drops = rule.dropout.probability > 0, biased = rule.bias.any();
@@ -290,14 +291,14 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
   const int64_t operand = operand_floats(shape), of_block = kQueryBlock * padded + kPackSlack;
   const float scale = rules->scale;
   const Visible& visible = rules->visible;
-  float* k_strips = workspace;            // of keys, for the scores
-  float* v_strips = k_strips + operand;   // of keys
-  float* k_columns = v_strips + operand;  // of columns, for dQ
+  float* k_strips = workspace;  // strips of keys, for the scores
+  float* v_strips = k_strips + operand;  // strips of keys
+  float* k_columns = v_strips + operand;  // strips of columns, for dQ
   float* dk_sums = k_columns + operand;
   float* dv_sums = dk_sums + keys_padded * padded;
   float* queries = dv_sums + keys_padded * padded;  // [kQueryBlock][d], times scale
   float* q_columns = queries + of_block;            // strips of columns, for dK
-  float* gradients = q_columns + of_block;          // dO, as Q
+  float* gradients = q_columns + of_block;  // dO, in the layout of queries
   float* g_columns = gradients + of_block;
   float* dq_sums = g_columns + of_block;
   float* scores = dq_sums + of_block;

@@ -1,6 +1,6 @@
-// Compiles MS_KERNEL_BODY once, in namespace avx512_bf16 of ms::kernels, for AVX-512 with BF16's instructions; on
-// x86-64 only. Included before foreach_isa.h, it gives MS_DISPATCH this body from Isa::kAvx512Bf16 on. The rules are
-// foreach_isa.h's.
+// Compiles MS_KERNEL_BODY once, in namespace ms::kernels::avx512_bf16, for AVX-512 with BF16; on x86-64 only. If
+// included before foreach_isa.h, MS_DISPATCH calls this body for Isa::kAvx512Bf16 and above. The rules of foreach_isa.h
+// apply.
 #ifndef MS_KERNEL_BODY
 #error "define MS_KERNEL_BODY before including avx512_bf16.h"
 #endif
@@ -23,7 +23,7 @@
 #endif
 namespace ms::kernels::avx512_bf16 {
 #include "kernels/impl/simd.inl"
-// The body comes second.
+// The body must come second.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::avx512_bf16
 #if defined(__clang__)

@@ -1,12 +1,12 @@
-// Body of kernels/byte_planes.h. 16 elements at a time: bytes are sorted within each vector, then the vectors' words
-// are transposed.
+// Body of kernels/byte_planes.h. Handles 16 elements at a time: sorts the bytes within each vector, then transposes the
+// 32-bit words of the vectors.
 
 #if MS_ISA > 0
 using Bytes = __m128i;
 MS_INLINE Bytes load_bytes(const std::byte* p) { return _mm_loadu_si128(reinterpret_cast<const Bytes*>(p)); }
 MS_INLINE void store_bytes(std::byte* p, Bytes v) { _mm_storeu_si128(reinterpret_cast<Bytes*>(p), v); }
 
-// Returns how many elements are done.
+// Returns the number of elements done.
 MS_INLINE int64_t split4(const std::byte* in, int64_t n, std::byte* const* planes) {
   const Bytes sort = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   int64_t i = 0;

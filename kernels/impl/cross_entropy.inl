@@ -15,7 +15,7 @@ inline float row_max(const float* logits, int64_t n) {
 
 inline float row_sum_exp(const float* logits, int64_t n, float max_logit) {
   const Vec shift = broadcast(max_logit);
-  // A vocabulary is long: sums of 4096 columns first, then their sum in double.
+  // A vocabulary is long: sum blocks of 4096 columns in fp32, then the blocks in double.
   constexpr int64_t kBlock = 4096;
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kBlock) {

@@ -1,6 +1,6 @@
-// dropout_factors of dropout.h, for the bodies that drop (dropout.cpp, attention.inl).
+// dropout_factors of dropout.h, shared by dropout.cpp and attention.inl.
 
-// Blocks of four columns at a time: Philox in lanes, as in kernels/philox.h.
+// Handles blocks of four columns, with Philox in lanes as in kernels/philox.h.
 inline void fill_dropout_factors(const Dropout& dropout, int64_t sample, int64_t row, int64_t first_column, int64_t n,
                                  float* factors) {
   constexpr int64_t kBlocks = 16;

@@ -1,6 +1,6 @@
 // Body of dropout_add.h.
 
-// So many floats of p, or 1 where p is null; the lanes beyond `count` are not defined.
+// `count` floats of p, or 1 if p is null; lanes beyond `count` are undefined.
 MS_INLINE Vec load_or_one(const float* p, int64_t i, int64_t count) {
   if (p == nullptr) return broadcast(1.0F);
   return count == kLanes ? load(p + i) : load_partial(p + i, count);
@@ -58,7 +58,7 @@ void dropout_add(const T* x, float rowscale, const float* layerscale, const floa
   finish(Stores::kPastCaches);
 }
 
-// Elements [i, i + count) of a row's gradients; returns their part of rowscale's, lane by lane, added to sum.
+// Gradients of elements [i, i + count) of a row. Returns sum plus their lane-wise contribution to rowscale's gradient.
 template <class T>
 MS_INLINE Vec dropout_add_backward_step(const float* dz, const T* x, Vec scale, const float* layerscale,
                                         const float* factors, int64_t i, int64_t count, Vec sum, T* dx,

@@ -1,10 +1,11 @@
-// Compiles MS_KERNEL_BODY once per instruction set, in namespace scalar, avx2 and avx512 of ms::kernels, each inside a
-// target region. A kernel's .cpp includes what the body needs, defines MS_KERNEL_BODY, includes this once, and then
-// chooses with MS_DISPATCH.
+// Compiles MS_KERNEL_BODY once per instruction set, in namespaces scalar, avx2 and avx512 of ms::kernels, each inside a
+// target region. A kernel's .cpp includes what the body needs, defines MS_KERNEL_BODY, includes this file once, and
+// then selects with MS_DISPATCH.
 //
-// Regions and not per-file -mavx512f, whose inline library code the linker may hand to an older CPU. Bodies include
-// nothing and use no lambda (GCC compiles a lambda's body for the file's target, not the region's).
-// Google Highway 1.0.3 (Debian 12) was considered: its conversion to bf16 truncates, where training needs rounding.
+// Target regions instead of per-file -mavx512f, because the linker may pick library inline functions compiled in such a
+// file for code that runs on older CPUs. Bodies include nothing and use no lambdas (GCC compiles a lambda's body for
+// the file's target, not the region's).
+// Google Highway 1.0.3 (Debian 12) was considered: its conversion to bf16 truncates, but training needs rounding.
 #ifndef MS_KERNEL_BODY
 #error "define MS_KERNEL_BODY before including foreach_isa.h"
 #endif
@@ -19,7 +20,7 @@
 #define MS_ISA 0
 namespace ms::kernels::scalar {
 #include "kernels/impl/simd.inl"
-// The body comes second: it is written in simd.inl's words.
+// The body must come after simd.inl, which it uses.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::scalar
 #undef MS_ISA
@@ -35,7 +36,7 @@ namespace ms::kernels::scalar {
 #endif
 namespace ms::kernels::avx2 {
 #include "kernels/impl/simd.inl"
-// The body comes second.
+// The body must come second.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::avx2
 #if defined(__clang__)
@@ -55,7 +56,7 @@ namespace ms::kernels::avx2 {
 #endif
 namespace ms::kernels::avx512 {
 #include "kernels/impl/simd.inl"
-// The body comes second.
+// The body must come second.
 #include MS_KERNEL_BODY
 }  // namespace ms::kernels::avx512
 #if defined(__clang__)
@@ -69,7 +70,7 @@ namespace ms::kernels::avx512 {
 #pragma GCC diagnostic pop
 #endif
 
-// Calls the active instruction set's `call`, for example MS_DISPATCH(rms_norm(x, gamma, rows)).
+// Calls `call` in the active instruction set's namespace, for example MS_DISPATCH(rms_norm(x, gamma, rows)).
 #ifndef MS_FOR_AVX512_BF16
 #define MS_FOR_AVX512_BF16(...) avx512::__VA_ARGS__
 #endif

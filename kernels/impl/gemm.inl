@@ -1,4 +1,5 @@
-// The "tiles" implementation of gemm.h, and the types of "thin": fp32 words, 16-bit types converted while packing.
+// The "tiles" implementation of gemm.h, and the type dispatch of "thin": fp32 words; 16-bit types are converted while
+// packing.
 
 #include "kernels/impl/gemm_blocks.inl"
 
@@ -35,7 +36,7 @@ struct Tiles {
 
 #include "kernels/impl/gemm_thin.inl"
 
-// Half: the 16-bit type of the problem. Operands are of it or fp32.
+// Half: the problem's 16-bit type. Each operand is Half or fp32.
 template <class How, class Half>
 void gemm_with_half(const GemmProblem& problem, GemmScratch& scratch) {
   if (problem.b_type == GemmType::kFp32) return How::template run<Half, float>(problem, scratch);
@@ -55,7 +56,7 @@ void gemm_with_types(const GemmProblem& problem, GemmScratch& scratch) {
 inline void gemm_tiles(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Tiles>(problem, scratch); }
 inline void gemm_thin(const GemmProblem& problem, GemmScratch& scratch) { gemm_with_types<Thin>(problem, scratch); }
 
-// sums: fp32, or of C's type.
+// sums: fp32, or C's type.
 template <class S>
 void finish_rows_of(const GemmProblem& problem, int64_t row, int64_t rows, const S* sums, int64_t ld) {
   for (int64_t i = 0; i < rows; ++i) {

@@ -1,24 +1,25 @@
-// The "amx" implementation of gemm.h. A tile register holds 16 rows of 64 bytes: of A 16 rows of 32 terms of k, of B 16
-// pairs of terms (pack_pairs.inl) of 16 columns, of C 16 x 16 sums (Intel's Software Developer's Manual, TDPBF16PS).
+// The "amx" implementation of gemm.h. A tile register holds 16 rows of 64 bytes: for A, 16 rows of 32 elements along k;
+// for B, 16 pairs of elements along k (pack_pairs.inl) of 16 columns; for C, 16 x 16 sums (Intel's Software Developer's
+// Manual, TDPBF16PS).
 //
-// Registers are _tile_loadd and its like, TilesInUse and memory_barrier, which stand before this body (amx.h).
+// amx.h includes the tile intrinsics, TilesInUse and memory_barrier before this body.
 //
-// Blocks, for 2 MiB of L2 and tiles that eat operands faster than L3 gives them (Sapphire Rapids: 80 % of the speed
-// with a strip of B in L1 and A in L2, 35 % with A in L3): a strip of B, 32 columns of a depth, stays in L1 while a
-// panel of A, packed, passes by; sums of several depths stay in L2.
+// Block sizes fit 2 MiB of L2, because tiles consume operands faster than L3 delivers them (Sapphire Rapids: 80 % of
+// peak with a strip of B in L1 and A in L2, 35 % with A in L3). A strip of B, 32 columns of one block of k, stays in L1
+// while a packed panel of A passes by; the sums of several blocks of k stay in L2.
 
 #include "kernels/impl/gemm_epilogue.inl"
 #include "kernels/impl/pack_amx.inl"
 
 constexpr int64_t kSquareSums = kSquare * kSquare;
-constexpr int64_t kPanelTerms = 4096;                // packed of A: 4 MiB
-constexpr int64_t kPanelRows = 512;                  // of a depth, 512 KiB of A
-constexpr int64_t kBlockColumns = 512;               // of a panel's rows, 1 MiB of sums
-constexpr int64_t kPackedAtOnce = 128;               // columns of B, where one panel of rows is all: 128 KiB
-constexpr int64_t kKeptElements = int64_t{8} << 20;  // else of B: 16 MiB
-constexpr int64_t kPanelColumns = 2048;              // of which sums are kept where k is longer than a panel
+constexpr int64_t kPanelTerms = 4096;  // k of a packed panel of A: 4 MiB
+constexpr int64_t kPanelRows = 512;  // 512 KiB of A per block of k
+constexpr int64_t kBlockColumns = 512;  // 1 MiB of sums for a panel's rows
+constexpr int64_t kPackedAtOnce = 128;  // columns of B packed at a time if one panel holds all rows: 128 KiB
+constexpr int64_t kKeptElements = int64_t{8} << 20;  // otherwise, elements of packed B that are kept: 16 MiB
+constexpr int64_t kPanelColumns = 2048;  // columns whose sums are kept if k is longer than a panel
 
-// Adds `steps` steps of packed A and B to the sums in tiles 0 to 3; of A's two tiles the second if there is one.
+// Adds `steps` steps of packed A and B to the sums in tiles 0 to 3; kBoth: A has two tiles, otherwise only the first.
 template <bool kBoth>
 MS_INLINE void multiply_steps(int64_t steps, const bf16*& a, const float*& b) {
   for (; steps > 0; --steps, a += kSquareStep, b += kSquareStep / 2) {
@@ -34,13 +35,13 @@ MS_INLINE void multiply_steps(int64_t steps, const bf16*& a, const float*& b) {
   }
 }
 
-// What comes into L1 while a square is multiplied, a row every step: C's rows, if they are read.
+// Cache lines to prefetch into L1 while a square is multiplied, one row per step: rows of C, if they are read.
 struct AskedLines {
   const char* at = nullptr;
   int64_t stride = 0, rows = 0;
 };
 
-// sums (+)= a strip of packed A times one of packed B.
+// sums (+)= a strip of packed A times a strip of packed B.
 template <bool kBoth>
 void square_sums(int64_t steps, const bf16* a, const float* b, AskedLines asked, bool add, float* sums) {
   memory_barrier();
@@ -80,7 +81,7 @@ MS_INLINE void add_row(const float* sums, int64_t n, float* c) {
   }
 }
 
-// Whole sums of a square at `row`, `column` into C.
+// Writes the complete sums of the square at `row`, `column` to C.
 inline void finish_square(const GemmProblem& problem, int64_t row, int64_t column, const float* sums) {
   const int64_t rows = at_most(problem.m - row, kSquare), columns = at_most(problem.n - column, kSquare);
   if (problem.accumulate) {
@@ -108,17 +109,17 @@ inline AskedLines lines_of_square(const GemmProblem& problem, int64_t row, int64
   return {static_cast<const char*>(problem.epilogue.residual) + (row * ld + column) * bytes, ld * bytes, rows};
 }
 
-// Rows of C from `row` on, of columns from `column` on; k from `first` to `last`.
+// Rows of C from `row`, columns from `column`; k from `first` to `last`.
 struct AmxPanel {
   int64_t row, rows, column, columns, first, last;
 };
 
-// One depth of a block: B by strips, past all of A. ready: what holds B, if anything. sums: of the block's first
-// square.
+// One block of k: strips of B, each multiplied with all of A. ready: the columns of B that are packed already, if any.
+// sums: those of the block's first square.
 inline void multiply_block(const GemmProblem& problem, const AmxPanel& block, const PackedColumns& ready,
                            const bf16* packed_a, float* packed_b, float* sums) {
   const int64_t term = block.first, terms = block.last - term, depth = round_up(terms, kTileTerms);
-  const bool last = block.last == problem.k, alone = term == 0 && last;  // one depth needs sums of one square
+  const bool last = block.last == problem.k, alone = term == 0 && last;  // then one square of sums
   const float* b = packed_b;
   for (int64_t j = 0; j < block.columns; j += kSquare, b += kSquare * depth / 2) {
     const int64_t column = block.column + j;
@@ -142,7 +143,8 @@ inline void multiply_block(const GemmProblem& problem, const AmxPanel& block, co
   }
 }
 
-// Packs the panel's A, depth after depth, and multiplies. sums: of the panel's first square, or of one.
+// Packs the panel's A, one block of k after another, and multiplies. sums: of the panel's first square, or of one
+// square.
 inline void multiply_panel(const GemmProblem& problem, const AmxPanel& panel, const PackedColumns& ready, int64_t most,
                            bf16* packed_a, float* packed_b, float* sums) {
   const auto* const a = static_cast<const bf16*>(problem.a);
@@ -156,7 +158,7 @@ inline void multiply_panel(const GemmProblem& problem, const AmxPanel& panel, co
       pack_rows(a + panel.row * problem.lda + term, problem.lda, panel.rows, terms, target);
     }
   }
-  const bool whole = panel.first == 0 && panel.last == k;  // then no block's sums are needed after it
+  const bool whole = panel.first == 0 && panel.last == k;  // no block's sums are needed afterwards
   for (int64_t column = 0; column < panel.columns; column += kBlockColumns) {
     AmxPanel block = panel;
     block.column = panel.column + column, block.columns = at_most(panel.columns - column, kBlockColumns);
@@ -175,7 +177,7 @@ inline void gemm_amx(const GemmProblem& problem, GemmScratch& scratch) {
   const int64_t most_rows = at_most(m, kPanelRows), rows = round_up(most_rows, kSquare);
   const bool one_panel = k <= most_terms;
   PackedColumns ready = given_columns(problem);
-  const bool keep = ready.words == nullptr && one_panel && m > most_rows;  // B, for all panels of rows
+  const bool keep = ready.words == nullptr && one_panel && m > most_rows;  // keep packed B for all panels of rows
   const int64_t most_columns = keep ? at_most(n, kKeptElements / most_terms / kBlockColumns * kBlockColumns)
                                     : at_most(n, one_panel ? n : kPanelColumns);
   const int64_t sums_columns = round_up(one_panel ? at_most(n, kBlockColumns) : most_columns, kSquare);

@@ -1,34 +1,36 @@
-// The loops of gemm.h's "tiles" and "dots": Goto & van de Geijn 2008 (as in BLIS). Words says how operands are packed:
+// The loops of gemm.h's "tiles" and "dots": Goto & van de Geijn 2008 (as in BLIS). Words defines how operands are
+// packed:
 //
-//   kFormat               of a packed operand that it reads
-//   kTerms                terms of k in a 32-bit word of a strip
-//   Add                   what a step of the register tile does (micro_tile.inl)
-//   pack_strips<kWidth>   as pack.inl's pack
-//   kPacksOnTheWay        whether what lies across k can be packed by the tiles that multiply with it first
+//   kFormat               format of a packed operand that it can read
+//   kTerms                elements along k in a 32-bit word of a strip
+//   Add                   what one step of the register tile does (micro_tile.inl)
+//   pack_strips<kWidth>   like pack.inl's pack
+//   kPacksOnTheWay        whether the first tile that uses a strip of B stored [k, n] can pack it while multiplying
 
 #include "kernels/impl/gemm_epilogue.inl"
 #include "kernels/impl/micro_tile.inl"
 #include "kernels/impl/pack.inl"
 
-// Panels: a strip of A (kTileRows x kSteps words) stays in L1 while the strips of a block of B (kSteps x kBlockColumns,
-// in L2) pass by; the panel of A (kPanelRows x kSteps) lies in L3. kSteps also fixes the order of summation: never make
-// it depend on the problem. 384 against 256 and 192, AVX2 on Zen 3, layers of 768: 3 to 6 % faster (fewer passes over
-// C).
+// Block sizes: a strip of A (kTileRows x kSteps words) stays in L1 while the strips of a block of B (kSteps x
+// kBlockColumns, in L2) pass by; the panel of A (kPanelRows x kSteps) is in L3. kSteps also fixes the summation order,
+// so it must never depend on the problem. 384 compared with 256 and 192 (AVX2 on Zen 3, layers of 768): 3 to 6 %
+// faster, with fewer passes over C.
 constexpr int64_t kSteps = 384;
 constexpr int64_t kBlockColumns = 384 / kTileColumns * kTileColumns;
 constexpr int64_t kPanelRows = 1536 / kTileRows * kTileRows;
-constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // where sums lie apart from C
+constexpr int64_t kPanelColumns = 2048 / kBlockColumns * kBlockColumns;  // if sums are stored apart from C
 
 template <class Words>
 constexpr int64_t kDepth = kSteps* Words::kTerms;
 
-// Lines of cache that a tile asks for while its sums run, a row every few steps: of C, and of what is read beside it.
-// Into L1, where the tile is stored, and not at once, which takes the buffers that B comes through: layers of 768 and
-// 4096 take 4 to 7 % less time than with either alone (Zen 4). The next strip of A besides: no gain.
+// Cache lines to prefetch while a tile accumulates, one row every few steps: rows of C, and of the residual. Into L1,
+// where the tile is stored, and spread out, because prefetching all at once takes the fill buffers that B needs. Layers
+// of 768 and 4096 take 4 to 7 % less time than with either alone (Zen 4). Also prefetching the next strip of A: no
+// gain.
 struct AskedRows {
   const char* c;
   int64_t stride;                // bytes between rows
-  const char* beside = nullptr;  // or null
+  const char* beside = nullptr;  // the residual; may be null
   int64_t beside_stride = 0;
 
   static MS_INLINE void ask_one(const char* row) {
@@ -43,13 +45,13 @@ struct AskedRows {
   }
 };
 
-// Sums of few terms are over before C arrives: then it is asked for two tiles earlier, past the end of a row of tiles
-// too, of which a narrow block has four. Weight gradients of 64 experts of 32 tokens take 74 to 84 % of the
-// ceiling, 1.37 to 1.75 times oneDNN's speed; one, three or four tiles earlier, or four into L2, are no better (one
-// thread of Zen 4).
+// With a k this short the sums are done before C arrives. C is then prefetched two tiles earlier, also across the end
+// of a row of tiles (a narrow block has four tiles per row). Weight gradients of 64 experts of 32 tokens reach 74 to 84
+// % of the roofline, 1.37 to 1.75 times oneDNN's speed; one, three or four tiles earlier, or four into L2, are no
+// better (one thread of Zen 4).
 constexpr int64_t kShortDepth = 128;
 
-// A strip of B as add_steps reads it.
+// A packed strip of B, read by add_steps.
 struct PackedStrip {
   const float* b;
 
@@ -60,9 +62,9 @@ struct PackedStrip {
   }
 };
 
-// sum[i] += sum over p of a[p * kTileRows + i] * b[p * ldb, :]; and beside(p, v, x) for each vector x of a row of B.
-// Asks for its rows, further apart than the processor prefetches, to come into L1, and for those at `ahead`, the strip
-// that follows, to come into L2, where both fit: 3 to 5 % of the time (64 experts of 32 tokens, one thread of Zen 4).
+// sum[i] += sum over p of a[p * kTileRows + i] * b[p * ldb, :], calling beside(p, v, x) for each vector x of a row of
+// B. Prefetches B's rows, which are too far apart for the hardware prefetcher, into L1, and those at `ahead`, the next
+// strip, into L2, where both fit. Saves 3 to 5 % of the time (64 experts of 32 tokens, one thread of Zen 4).
 template <int kRows, class T, class Beside>
 MS_INLINE void add_lying_steps(int64_t steps, const float* a, const T* b, int64_t ldb, const T* ahead,
                                const Beside& beside, TileSums<kRows>& sum) {
@@ -87,9 +89,9 @@ MS_INLINE void add_lying_steps(int64_t steps, const float* a, const T* b, int64_
   }
 }
 
-// A packed strip, whose tile asks for what the next one is packed from, kTileColumns lines along k, from `next` on:
-// forward products of 128 and 256 rows reach 1.04 and 0.97 of oneDNN's speed, not 0.96 and 0.91; those of 1024 the
-// same.
+// A packed strip whose tile also prefetches the source of the next strip: kTileColumns lines along k, starting at
+// `next`. Forward products of 128 and 256 rows reach 1.04 and 0.97 of oneDNN's speed instead of 0.96 and 0.91; 1024
+// rows: no change.
 template <class Words, class T>
 struct StripBeforeLines {
   const float* b;
@@ -110,8 +112,8 @@ struct PackRows {
   MS_INLINE void operator()(int64_t p, int v, Vec x) const { store(strip + p * kTileColumns + v * kLanes, x); }
 };
 
-// A strip of B that lies across k and is packed on the way: dgrad of 128 and 256 rows reaches 0.94 and 0.92 of oneDNN's
-// speed, not 0.82 and 0.87 (layers of 768, one thread of Zen 4).
+// A strip of B stored [k, n] that is packed while it is multiplied: dgrad of 128 and 256 rows reaches 0.94 and 0.92 of
+// oneDNN's speed instead of 0.82 and 0.87 (layers of 768, one thread of Zen 4).
 template <class T>
 struct LyingStrip {
   const T* b;
@@ -125,10 +127,10 @@ struct LyingStrip {
   }
 };
 
-// The sums of a strip of packed A times one of B.
+// The sums of a strip of packed A times a strip of B, with prefetches in between.
 template <class Add, class Strip>
 MS_INLINE void asking_sums(int64_t steps, const float* a, Strip b, AskedRows asked, TileSums<kTileRows>& sum) {
-  constexpr int64_t kMostSteps = 16;  // from 8 to 32 it is the same
+  constexpr int64_t kMostSteps = 16;  // 8 to 32 are equally fast
   clear_tile<kTileRows>(sum);
   const int64_t most = steps < kTileRows ? 1 : at_most(steps / kTileRows, kMostSteps);
   int64_t rows = 0;
@@ -138,7 +140,7 @@ MS_INLINE void asking_sums(int64_t steps, const float* a, Strip b, AskedRows ask
   }
 }
 
-// Where the tile two behind the one at column j of a row of tiles lies, from that row's beginning.
+// Offset, from the start of a row of tiles, of the tile two after the one at column j.
 inline int64_t two_tiles_on(int64_t j, int64_t width, int64_t ldc) {
   const int64_t end = (width + kTileColumns - 1) / kTileColumns * kTileColumns, column = j + 2 * kTileColumns;
   return column < end || end < 2 * kTileColumns ? column : kTileRows * ldc + column - end;
@@ -157,8 +159,8 @@ inline void store_edge(const float* edge, int64_t rows, int64_t columns, bool ac
   }
 }
 
-// One packed strip of A times one of B. rows <= kTileRows, columns <= kTileColumns: edges go through a buffer, so that
-// every element sees the same arithmetic.
+// One packed strip of A times one of B. rows <= kTileRows, columns <= kTileColumns; edges go through a buffer, so that
+// every element gets the same arithmetic.
 template <class Words, class Strip>
 void packed_tile(int64_t steps, const float* a, const Strip& b, int64_t rows, int64_t columns, bool accumulate,
                  float* c, int64_t ldc, const AskedRows& asked) {
@@ -170,7 +172,7 @@ void packed_tile(int64_t steps, const float* a, const Strip& b, int64_t rows, in
   store_edge(edge, rows, columns, accumulate, c, ldc);
 }
 
-// Of a tile at `row`, `column`: what is written, and read, behind the last terms.
+// Rows that the tile at `row`, `column` writes, and reads, after the last block of k.
 inline AskedRows rows_of_last_tile(const GemmProblem& problem, int64_t row, int64_t column) {
   const int64_t bytes = gemm_type_bytes(problem.c_type), stride = problem.ldc * bytes;
   const char* const c = static_cast<const char*>(problem.c) + row * stride + column * bytes;
@@ -180,8 +182,8 @@ inline AskedRows rows_of_last_tile(const GemmProblem& problem, int64_t row, int6
           beside_stride};
 }
 
-// The same of the last terms where sums lie apart from C: those of the terms before, if any, in `sums`; into C at
-// `row`, `column`.
+// packed_tile for the last block of k if sums are stored apart from C: adds the earlier sums, if any, from `sums` and
+// writes the result to C at `row`, `column`.
 template <class Words, class Strip>
 void last_tile(const GemmProblem& problem, int64_t steps, const float* a, const Strip& b, int64_t row, int64_t column,
                int64_t rows, int64_t columns, const float* sums, int64_t ld) {
@@ -200,22 +202,22 @@ void last_tile(const GemmProblem& problem, int64_t steps, const float* a, const 
   }
 }
 
-// A part of C whose sums are gathered depth by depth: in C itself, or apart from a 16-bit one.
+// A part of C whose sums accumulate over blocks of k: in C itself, or apart from a 16-bit C.
 struct GemmPanel {
   int64_t row, rows, column, columns;
-  bool finish;  // an epilogue follows, or rounding
-  float* sums;  // of the panel's first element; null where they are apart and one depth is all
+  bool finish;  // apply the epilogue or rounding at the end
+  float* sums;  // of the panel's first element; null if sums are apart from C and there is only one block of k
   int64_t ld;
 };
 
-// A packed operand holds depth after depth, and of each the strips of all columns. Where of one of n columns those from
-// `column` on lie, of the depth that begins at `term` and has `steps` words to a column.
+// A packed operand is stored by blocks of k, each with the strips of all columns. Returns the offset of the strips from
+// `column` (of n columns) on, in the block that begins at `term` and has `steps` words per column.
 template <class Words>
 int64_t packed_at(int64_t n, int64_t term, int64_t steps, int64_t column) {
   return term / Words::kTerms * packed_strips(n) * kPackedStrip + column * steps;
 }
 
-// Strips [begin, end) of B into a packed operand (packed_operand.h).
+// Packs strips [begin, end) of B into a packed operand (packed_operand.h).
 template <class Words, class B>
 void pack_whole_strips(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
   const auto* const b = static_cast<const B*>(problem.b);
@@ -228,7 +230,7 @@ void pack_whole_strips(const GemmProblem& problem, int64_t begin, int64_t end, f
   }
 }
 
-// Null where it has to pack B itself.
+// The packed B, or null if gemm must pack B itself.
 template <class Words>
 const PackedOperand* readable(const GemmProblem& problem) {
   const PackedOperand* const packed = problem.packed_b;
@@ -236,8 +238,8 @@ const PackedOperand* readable(const GemmProblem& problem) {
   return packed->k == problem.k && problem.packed_column % kTileColumns == 0 ? packed : nullptr;
 }
 
-// A tile of a panel: `depth` terms from `term` on, `row` and `block` + `j` its place in the panel, `width` that of the
-// block of columns.
+// Place of a tile in a panel: `depth` elements of k from `term` on, first row `row`, column `block` + `j`, in a block
+// of `width` columns.
 struct TilePlace {
   int64_t term, depth, steps, row, block, width, j;
 };
@@ -258,7 +260,7 @@ MS_INLINE void panel_tile(const GemmProblem& problem, const GemmPanel& panel, co
                      {reinterpret_cast<const char*>(sums + further), 4 * panel.ld});
 }
 
-// The first of a column of tiles, which packs its strip of B; b: of the block.
+// The first tile of a column of tiles, which packs the strip of B; b: start of the block.
 template <class Words, class B>
 MS_INLINE void first_tile(const GemmProblem& problem, const GemmPanel& panel, const TilePlace& at, const float* a,
                           const B* b, float* strip) {

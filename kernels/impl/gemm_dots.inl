@@ -1,4 +1,4 @@
-// The "dots" implementation of gemm.h: bf16 pairs.
+// The "dots" implementation of gemm.h: pairs of bf16 along k.
 
 #include "kernels/impl/gemm_blocks.inl"
 #include "kernels/impl/pack_pairs.inl"

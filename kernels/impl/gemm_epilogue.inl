@@ -1,4 +1,4 @@
-// What becomes of whole sums (gemm.h's GemmEpilogue): into C, a row or a part of one at a time.
+// Writes complete sums to C, applying gemm.h's GemmEpilogue, one row or part of a row at a time.
 
 #include "kernels/impl/activation_functions.inl"
 
@@ -9,7 +9,7 @@ struct NoActivation {
   }
 };
 
-// n sums, of fp32 or already rounded, and what stands beside them; bias and residual may be null.
+// Finishes n sums, fp32 or already rounded; bias and residual may be null.
 template <class Act, class S, class T>
 void finish_elements(const S* sums, const T* bias, const T* residual, int64_t n, T* target) {
   for (int64_t j = 0; j < n; j += kLanes) {
@@ -50,7 +50,7 @@ void finish_typed(const GemmProblem& problem, int64_t row, int64_t column, const
   }
 }
 
-// n whole sums of C's row `row`, from `column` on; they may lie in C.
+// Finishes n complete sums of C's row `row`, from `column` on; sums may be C itself.
 inline void finish_row(const GemmProblem& problem, int64_t row, int64_t column, const float* sums, int64_t n) {
   switch (problem.c_type) {
     case GemmType::kFp32:

@@ -1,23 +1,23 @@
-// The "thin" implementation of gemm.h: few rows of C, as an expert's tokens are. To pack B would cost as much as to
-// multiply with it: B is read as it lies. The order of every sum is that of "tiles", so that its bits are too.
+// The "thin" implementation of gemm.h: few rows of C, such as one expert's tokens. Packing B would cost as much as
+// multiplying with it, so B is read in place. Sums have the order of "tiles", and therefore the same bits.
 
-// Rows. Experts of 16 tokens: 1.0 to 1.4 times oneDNN's speed forward, where those of 12 have 0.6 to 0.9, and 1.7
-// to 2.2 with B stored [k, n], those of 8 there 2.8 to 3.0 (512 x 512 to 768 x 2048, one thread of Zen 4).
+// Rows of C. Experts of 16 tokens reach 1.0 to 1.4 times oneDNN's speed forward, those of 12 only 0.6 to 0.9; with B
+// stored [k, n], 16 reach 1.7 to 2.2 and 8 reach 2.8 to 3.0 (512 x 512 to 768 x 2048, one thread of Zen 4).
 constexpr int64_t kThinFewest = 8, kThinFewestAcross = 16, kThinMost = 64;
 
 #if MS_ISA == 2
-constexpr int kThinLines = 8;  // of B^T in a tile: 16 accumulators
+constexpr int kThinLines = 8;  // lines of B^T per tile: 16 accumulators
 #else
-constexpr int kThinLines = 4;  // 8
+constexpr int kThinLines = 4;  // 8 accumulators
 #endif
 
-// Asks for the rows of a tile of C, one after the other while its sums run, to come into L2: 2 to 5 % of the time, less
-// of it into L1, whose sets B's rows want too where they lie a power of two apart (64 experts of 32 tokens, one thread
+// Prefetches the rows of a tile of C into L2, one by one while its sums run: saves 2 to 5 % of the time. Into L1 it
+// saves less, because B's rows need the same sets if they are a power of two apart (64 experts of 32 tokens, one thread
 // of Zen 4).
 struct AskForRows {
   const float* c;
   int64_t ldc;
-  int64_t rate;  // rows a step, in 65536ths
+  int64_t rate;  // rows per step, in 65536ths
 
   MS_INLINE void operator()(int64_t p, int v, Vec) const { prefetch(c + (p * rate >> 16) * ldc + v * kLanes); }
 };
@@ -32,7 +32,7 @@ MS_INLINE void thin_tile_rows(int64_t k, const float* a, const T* b, int64_t ldb
   store_tile<kRows>(sum, accumulate, c, ldc);
 }
 
-// A strip of packed A times a strip of B. Rows are computed by thirds of a tile.
+// A strip of packed A times a strip of B. Rows are computed in thirds of a tile.
 template <class T>
 void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahead, int64_t rows, int64_t columns,
                bool accumulate, float* c, int64_t ldc) {
@@ -52,7 +52,7 @@ void thin_tile(int64_t k, const float* a, const T* b, int64_t ldb, const T* ahea
   if (!whole) store_edge(edge, rows, columns, accumulate, c, ldc);
 }
 
-// One depth of C = A * B, B stored [k, n].
+// One block of k of C = A * B, B stored [k, n].
 template <class A, class B>
 void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
                 int64_t ldc, GemmScratch& scratch) {
@@ -61,9 +61,9 @@ void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t dept
   pack<kTileRows>(a, problem.lda, !problem.transpose_a, m, depth, packed_a);
   const int64_t whole = n / kTileColumns * kTileColumns;
   for (int64_t j = 0; j < whole; j += kTileColumns) {
-    // Behind the last strip the rows below, of the next depth or of the next expert, which may have more of them: every
-    // tile asks for others. 3 to 6 % of the time. Keeping the strip packed for the other tiles instead: a quarter
-    // slower.
+    // After the last strip, prefetch the rows below: those of the next block of k, or of the next expert, which may
+    // have more of them; each tile prefetches different ones. Saves 3 to 6 % of the time. Packing the strip for the
+    // other tiles instead is a quarter slower.
     const bool is_last = j + kTileColumns >= whole;
     const B* ahead = is_last ? b + depth * problem.ldb : b + j + kTileColumns;
     for (int64_t i = 0; i < m; i += kTileRows) {
@@ -81,9 +81,9 @@ void thin_depth(const GemmProblem& problem, const A* a, const B* b, int64_t dept
   }
 }
 
-// across[l, :] = sum over p of lines[l * line + p * step] * rows[p * kTileColumns, :], for kThinLines lines. Asks for
-// the lines at `ahead`, ahead_line apart, as it goes: what is read next. 80 to 84 % of the ceiling with this, 64 to 72
-// % without (64 experts of 32 tokens, one thread of Zen 4).
+// across[l, :] = sum over p of lines[l * line + p * step] * rows[p * kTileColumns, :], for kThinLines lines. Prefetches
+// the lines at `ahead`, ahead_line apart, which are read next: 80 to 84 % of the roofline with it, 64 to 72 % without
+// (64 experts of 32 tokens, one thread of Zen 4).
 template <class T>
 void thin_lines(int64_t depth, const float* lines, int64_t line, int64_t step, const float* rows, const T* ahead,
                 int64_t ahead_line, float* across) {
@@ -117,8 +117,8 @@ void thin_lines(int64_t depth, const float* lines, int64_t line, int64_t step, c
 }
 
 #if MS_ISA == 2
-// target[p * stride + line] = source[line * ld + p], 8 x 8: by eights, whose rows are stored whole; by pack's fours
-// these products take 3 to 5 % more.
+// target[p * stride + line] = source[line * ld + p], 8 x 8, so that rows of 8 are stored whole; with pack's groups of
+// four these products take 3 to 5 % longer.
 MS_INLINE void transpose8(const float* source, int64_t ld, float* target, int64_t stride) {
   __m256 r[8], t[8];
 #pragma GCC unroll 8
@@ -165,7 +165,7 @@ inline void store_across(const float* across, int64_t rows, int64_t lines, bool 
   }
 }
 
-// One depth of C = A * B, B stored [n, k]: some of its lines times all rows of A, turned round when they are stored.
+// One block of k of C = A * B, B stored [n, k]: some lines of B times all rows of A, transposed when stored.
 template <class A, class B>
 void thin_depth_across(const GemmProblem& problem, const A* a, const B* b, int64_t depth, bool accumulate, float* c,
                        int64_t ldc, GemmScratch& scratch) {

@@ -1,4 +1,4 @@
-// Words of fp32_halves.h: a vector of numbers from and to its halves, and the sign of its mark.
+// Vector operations of fp32_halves.h: converts numbers to and from halves, and sets the sign of the mark.
 
 #if MS_ISA == 0
 MS_INLINE Vec without_sign(Vec v) { return std::bit_cast<float>(std::bit_cast<uint32_t>(v) & 0x7fffffffU); }
@@ -8,8 +8,8 @@ MS_INLINE Vec join_halves(const bf16* high, const uint16_t* low, Vec mark) {
   return std::bit_cast<float>(bits - 0x8000U + (std::bit_cast<uint32_t>(mark) >> 31));
 }
 
-// Returns the mark: the same number, and whether v is marked. What v holds of NaN beyond bf16 is dropped, for the sum
-// would carry.
+// Returns the mark: the same number, its sign set if v is a tie. The low bits of a NaN are dropped, because adding to
+// them would carry.
 MS_INLINE Vec split_halves(Vec v, Vec mark, bf16* high, uint16_t* low) {
   uint32_t bits = std::bit_cast<uint32_t>(v);
   if (v != v) bits = (bits | 0x400000U) & 0xffff0000U;
@@ -71,7 +71,7 @@ MS_INLINE Vec split_halves(Vec v, Vec mark, bf16* high, uint16_t* low) {
 }
 #endif
 
-// n < kLanes numbers that are treated as a whole vector, since what follows them is not ours to touch.
+// n < kLanes numbers handled as a whole vector, because the memory after them must not be touched.
 struct HalvesLanes {
   bf16 high[kLanes] = {};
   uint16_t low[kLanes] = {};

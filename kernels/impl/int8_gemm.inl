@@ -1,19 +1,19 @@
-// Body of int8_gemm.h, for instructions that multiply kDepth neighbours of k and add them into one 32-bit lane.
+// Body of int8_gemm.h, for instructions that multiply kDepth neighbours along k and add them into one 32-bit lane.
 // Included by int8_gemm.cpp only, within the namespace and target region of each.
 //
-// Columns are packed kColumns at a time, [k / kDepth][column][kDepth], zeros behind the last of either.
+// Columns are packed kColumns at a time, [k / kDepth][column][kDepth], padded with zeros in k and in columns.
 
 #if MS_VNNI
 using Int = __m512i;
 using Packed = int8_t;
 constexpr int64_t kLanes = 16, kDepth = 4;
-constexpr int kTileRows = 6;  // 24 sums, 4 of B, 1 of A of 32 registers
+constexpr int kTileRows = 6;  // registers, of 32: 24 for sums, 4 for B, 1 for A
 
 MS_INLINE Int load(const void* p) { return _mm512_loadu_si512(p); }
 MS_INLINE void store(int32_t* p, Int v) { _mm512_storeu_si512(p, v); }
 MS_INLINE Int dot(Int sum, Int a, Int b) { return _mm512_dpbusd_epi32(sum, a, b); }
-// The instruction wants one side unsigned: a + 128, which adds 128 times the column's sum; sums begin without it, and
-// wrap around to what is exact.
+// The instruction needs one unsigned operand: a + 128, which adds 128 times the column's sum. Sums start with minus
+// that amount, and wrap around to the exact result.
 MS_INLINE Int spread(const int8_t* a, int64_t count) {
   uint32_t bytes = 0;
   std::memcpy(&bytes, a, static_cast<size_t>(count));
@@ -39,7 +39,7 @@ MS_INLINE Int ones() { return _mm512_set1_epi8(1); }
 using Int = __m256i;
 using Packed = int16_t;
 constexpr int64_t kLanes = 8, kDepth = 2;
-constexpr int kTileRows = 2;  // 8 sums, 4 of B, 1 of A of 16 registers
+constexpr int kTileRows = 2;  // registers, of 16: 8 for sums, 4 for B, 1 for A
 
 MS_INLINE Int load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 MS_INLINE void store(int32_t* p, Int v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
@@ -63,7 +63,7 @@ MS_INLINE Int ones() { return _mm256_set1_epi16(1); }
 constexpr int kVecs = 4;
 constexpr int64_t kColumns = kVecs * kLanes;
 
-// A step with fewer than kDepth rows or kColumns columns.
+// Packs a step with fewer than kDepth rows or kColumns columns.
 inline void pack_edge(int64_t rows, int64_t columns, const int8_t* b, int64_t ldb, Packed* packed) {
   for (int64_t j = 0; j < kColumns; ++j) {
     for (int64_t p = 0; p < kDepth; ++p) {
@@ -72,7 +72,7 @@ inline void pack_edge(int64_t rows, int64_t columns, const int8_t* b, int64_t ld
   }
 }
 
-// starts: what the sums of each column begin with, -kOffset times the column's.
+// starts: receives the initial sum of each column, -kOffset times the column's sum.
 inline void pack(int64_t columns, int64_t k, const int8_t* b, int64_t ldb, Packed* packed, int32_t* starts) {
   Int sums[kVecs];
   for (int v = 0; v < kVecs; ++v) sums[v] = Int{};

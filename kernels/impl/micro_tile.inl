@@ -1,19 +1,19 @@
-// The register tile that gemm and attention are made of: kRows x kTileColumns of C in registers, one broadcast of A per
-// row and step of k, every sum in the order of k.
+// The register tile of gemm and attention: kRows x kTileColumns of C in registers, one broadcast of A per row and step
+// of k; every sum is in the order of k.
 
 #if MS_ISA == 0
 constexpr int kTileRows = 2;
 constexpr int kTileVecs = 8;
 #elif MS_ISA == 1
-constexpr int kTileRows = 6;  // 12 accumulators, 2 of B, 1 of A of 16 registers
+constexpr int kTileRows = 6;  // registers, of 16: 12 accumulators, 2 for B, 1 for A
 constexpr int kTileVecs = 2;
 #else
-constexpr int kTileRows = 12;  // 24 accumulators, 2 of B, 1 of A of 32 registers
+constexpr int kTileRows = 12;  // registers, of 32: 24 accumulators, 2 for B, 1 for A
 constexpr int kTileVecs = 2;
 #endif
 constexpr int64_t kTileColumns = kTileVecs * kLanes;
 
-// What a step does: a term of k to a lane. pack_pairs.inl has another.
+// What a step does: one element along k per lane. pack_pairs.inl has another.
 struct MultiplyAdd {
   static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return fma(a, b, sum); }
 };
@@ -39,8 +39,8 @@ MS_INLINE void add_steps(int64_t k, const float* a, int64_t a_row, int64_t a_ste
 #pragma GCC unroll 8
     for (int v = 0; v < kTileVecs; ++v) {
       row[v] = load(b + v * kLanes);
-      // B streams out of L2, and its strip, larger than L1, drives A out too: 97 % of the FMA ceiling with this, 89 %
-      // without (Cascade Lake, k 384); 16 steps ahead are no better.
+      // B streams from L2, and its strip, larger than L1, evicts A too: 97 % of the FMA roofline with this prefetch, 89
+      // % without (Cascade Lake, k 384); 16 steps ahead is no better.
       __builtin_prefetch(b + 8 * b_step + v * kLanes);
     }
 #pragma GCC unroll 16

@@ -1,7 +1,7 @@
 // Body of norm.h.
 //
-// A row of fp32 is passed over twice or three times, all but the first time out of L1. The last pass asks for the next
-// row meanwhile, so that memory does not rest.
+// A row of fp32 is passed over two or three times, all but the first time from L1. The last pass prefetches the next
+// row to keep memory busy.
 
 #include "kernels/impl/norm_gradient.inl"
 #include "kernels/impl/norm_halves.inl"
@@ -30,7 +30,7 @@ MS_INLINE float sum_of_powers(const float* x, int64_t h, float shift) {
   return sum;
 }
 
-// (x - shift) * factor * g + beta, or without shift and beta.
+// (x - shift) * factor * g + beta; without shift and beta unless kCentred.
 template <bool kCentred>
 MS_INLINE Vec norm_value(Vec x, Vec gamma, Vec beta, Vec shift, Vec factor, Vec offset) {
   const Vec hat = (kCentred ? x - shift : x) * factor, g = gamma + offset;

@@ -1,21 +1,21 @@
-// Gradients of norm.h: dx = rstd * g*dy - along * (x - mean) - across (+ dresidual), where sums over the row give
-// along = rstd^2 * mean(g*dy*xhat) and across = rstd * mean(g*dy). RMSNorm is the case without mean and across.
+// Gradients of norm.h: dx = rstd * g*dy - along * (x - mean) - across (+ dresidual), where
+// along = rstd^2 * mean(g*dy*xhat) and across = rstd * mean(g*dy). RMSNorm has neither mean nor across.
 //
-// So that memory is read and written all the time, one loop makes the gradients of a row, which the caches hold, and
-// the sums of the next one; and every second time what both rows give to dgamma and dbeta. Shares of the bandwidth (Zen
-// 4, one thread, idle; RMSNorm, and LayerNorm with dresidual):
+// To keep memory busy with reads and writes, one loop computes the gradients of a row, which is in cache, and the sums
+// of the next row; every second time also what both rows add to dgamma and dbeta. Share of the bandwidth (Zen 4, one
+// thread, idle machine; RMSNorm, and LayerNorm with dresidual):
 //   fp32  768: 93 and 98 %, 1600: 88 and 94 %, 4096: 88 and 94 %
 //   bf16  768: 90 and 93 %, 1600: 94 and 94 %, 4096: 91 and 89 %
-// One loop for fp32's sums and another, back through the row, for its gradients, each asking for half of the next row:
-// 87, 87 and 83 %, and 70, 78 and 68 %. Four rows at a time, whose gamma and weights' sums come and go less often, are
-// no better.
+// With one loop for fp32's sums and another, backwards through the row, for its gradients, each prefetching half of the
+// next row: 87, 87 and 83 %, and 70, 78 and 68 %. Four rows at a time, which load gamma and the sums of the weights
+// less often, are no better.
 
-// Over some columns of a row: of g*dy*(x - mean), and of g*dy.
+// Sums of g*dy*(x - mean) and of g*dy over some columns of a row.
 struct NormSums {
   Vec along, across;
 };
 
-// A row's statistics, in every lane.
+// A row's statistics, broadcast to every lane.
 struct NormRow {
   Vec mean, rstd, along, across;
 };
@@ -25,7 +25,7 @@ struct NormOperands {
   const T *dy, *x;
 };
 
-// What the loops read and write: the row here, and of the next one only what sums are made of.
+// What the loops read and write: the current row, and from the next row only what the sums need.
 template <class T>
 struct NormGradient {
   NormOperands<T> here, next;
@@ -38,13 +38,13 @@ struct NormGradient {
   bool past_caches;
 };
 
-// Columns [begin, end), whole lines. kHere: gradients of the row that `here` tells of. kNext: adds to the sums of the
-// one that `next` does. kWeights: adds to dgamma and dbeta what both give.
+// Columns [begin, end), whole lines. kHere: computes the gradients of row `here`. kNext: adds to the sums of row
+// `next`. kWeights: adds what both rows contribute to dgamma and dbeta.
 template <bool kCentred, bool kHere, bool kNext, bool kWeights, class T>
 MS_INLINE void norm_columns(const NormGradient<T>& at, int64_t begin, int64_t end, const NormRow& here,
                             const NormRow& next, NormSums& result) {
   constexpr int64_t kVecs = kLineVecs<T>;
-  NormSums sums = result;  // in registers, which what a reference leads to is not
+  NormSums sums = result;  // a local copy can stay in registers
   for (int64_t i = begin; i < end; i += kLineLanes<T>) {
     Line<T> g = load_line(at.gamma + i), dgamma, dbeta;
 #pragma GCC unroll 2
@@ -96,7 +96,7 @@ MS_INLINE void norm_columns(const NormGradient<T>& at, int64_t begin, int64_t en
   result = sums;
 }
 
-// The n < kLineLanes columns from `begin` on: as a line of their own, of which the rest is 0.
+// The n < kLineLanes columns from `begin` on, as a line of their own padded with 0.
 template <bool kCentred, bool kHere, bool kNext, bool kWeights, class T>
 MS_INLINE void norm_last_columns(const NormGradient<T>& at, int64_t begin, int64_t n, const NormRow& here,
                                  const NormRow& next, NormSums& sums) {

@@ -1,17 +1,17 @@
-// Norms of 16-bit numbers (norm.h): one loop scales some rows, which the caches hold, and makes the sums of the next
-// ones, so that memory is read and written all the time. Shares of a copy's bandwidth (Zen 4, one thread, rows of 768,
-// 1600 and 4096 numbers of bf16): RMSNorm 1.04, 0.99, 0.94, LayerNorm 0.85, 0.89, 0.92. Every pass in a loop of its
-// own: 0.77, 0.75 and 0.75, 0.51, 0.53 and 0.55. Rows of fp32 are better off with loops of their own.
+// Norms of 16-bit numbers (norm.h). To keep memory busy with reads and writes, one loop scales some rows, which are in
+// cache, and computes the sums of the next rows. Share of a copy's bandwidth (Zen 4, one thread, rows of 768, 1600 and
+// 4096 bf16 numbers): RMSNorm 1.04, 0.99, 0.94; LayerNorm 0.85, 0.89, 0.92. With a separate loop for every pass: 0.77,
+// 0.75, 0.75 and 0.51, 0.53, 0.55. For rows of fp32, separate loops are faster.
 //
-// A LayerNorm's sums are of differences d from the row's first number, whose distance from the mean is at most sqrt(h)
-// standard deviations: sum(d^2) - sum(d)^2 / h loses at most about h 2^-24 of itself, far below a 16-bit result's
-// rounding. For the same reason (x - mean) * rstd may be one multiply-add.
+// A LayerNorm sums the differences d from the row's first number, which is at most sqrt(h) standard deviations from the
+// mean. sum(d^2) - sum(d)^2 / h therefore has a relative error of at most about h 2^-24, far below the rounding of a
+// 16-bit result. For the same reason (x - mean) * rstd may be a single multiply-add.
 
 // Two rows at a time share the loads of gamma and beta.
 constexpr int64_t kHalfNormRows = 2;
 
-// How far ahead of its use memory is asked for. LayerNorm of 768: 0.89 and not 0.83; of 4096, whose second row the
-// first one would ask for in vain, 0.9 and not 0.6; of 1024 and 1600 either is as good.
+// Prefetch distance in bytes. LayerNorm of 768: 0.89 instead of 0.83; of 4096, where a short distance from the first
+// row would fall into the second: 0.9 instead of 0.6; 1024 and 1600: no difference.
 inline int64_t half_norm_ahead(int64_t row_bytes) { return row_bytes <= 4096 ? 8192 : 12288; }
 
 // y = (x * factor + term) * g + beta
@@ -19,12 +19,12 @@ struct HalfNormScale {
   Vec factor, term;
 };
 
-// Sums over a row of d and d^2, d = x - first; of even and of odd numbers.
+// Sums over a row of d and d^2, d = x - first, separately for even and odd elements.
 struct HalfNormSums {
   Vec first, sum[2], squares[2];
 };
 
-// Rows `here` are scaled, rows `next` are summed; they lie stride elements apart, y's as well.
+// Rows `here` are scaled, rows `next` are summed; rows are stride elements apart, also in y.
 template <class T>
 struct HalfNorm {
   const T *here, *next, *gamma, *beta;
@@ -39,7 +39,7 @@ template <bool kCentred, int64_t kRows, bool kHere, bool kNext, class T>
 MS_INLINE void half_norm_columns(const HalfNorm<T>& at, int64_t begin, int64_t end, const HalfNormScale* scales,
                                  HalfNormSums* results) {
   const int64_t ahead = half_norm_ahead(at.stride * static_cast<int64_t>(sizeof(T)));
-  HalfNormSums sums[kRows];  // in registers, which what a pointer leads to is not
+  HalfNormSums sums[kRows];  // a local copy can stay in registers
 #pragma GCC unroll 2
   for (int64_t row = 0; row < kRows; ++row) sums[row] = results[row];
   for (int64_t i = begin; i < end; i += kLineLanes<T>) {
@@ -75,7 +75,7 @@ MS_INLINE void half_norm_columns(const HalfNorm<T>& at, int64_t begin, int64_t e
   for (int64_t row = 0; row < kRows; ++row) results[row] = sums[row];
 }
 
-// The n < kLineLanes columns from `begin` on: as a line of their own, the rest of which adds nothing to the sums.
+// The n < kLineLanes columns from `begin` on, as a line of their own whose padding adds nothing to the sums.
 template <bool kCentred, int64_t kRows, bool kHere, bool kNext, class T>
 MS_INLINE void half_norm_last_columns(const HalfNorm<T>& at, int64_t begin, int64_t n, const HalfNormScale* scales,
                                       HalfNormSums* sums) {
@@ -112,7 +112,7 @@ MS_INLINE void half_norm_rows(const HalfNorm<T>& at, const HalfNormScale* scales
   }
 }
 
-// rows: a multiple of kRows. mean: of a LayerNorm only; mean and rstd may be null.
+// rows: a multiple of kRows. mean: for LayerNorm only; mean and rstd may be null.
 template <bool kCentred, int64_t kRows, class T>
 MS_INLINE void half_norm(HalfNorm<T> at, int64_t rows, float epsilon, float* mean, float* rstd) {
   if (rows == 0) return;
@@ -135,7 +135,7 @@ MS_INLINE void half_norm(HalfNorm<T> at, int64_t rows, float epsilon, float* mea
       if constexpr (kCentred) {
         const float sum = reduce_add(sums[k].sum[0] + sums[k].sum[1]);
         squares -= sum * (sum / h);
-        if (squares < 0) squares = 0;  // NaN stays
+        if (squares < 0) squares = 0;  // NaN is kept
         m = to_float(at.next[k * at.stride]) + sum / h;
       }
       const float r = 1.0F / std::sqrt(squares / h + epsilon);

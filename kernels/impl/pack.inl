@@ -1,6 +1,6 @@
-// Packing of matrix operands into strips of fp32; bf16 and fp16 are converted on the way. Memory is visited by whole
-// lines of cache, which lie where they drive each other out: 1.2 to 1.5 times as fast as by halves, and 1.3 to 2 times
-// as a strip at a time of what lies across k (Zen 4).
+// Packs matrix operands into strips of fp32, converting bf16 and fp16. Memory is read by whole cache lines, because
+// lines that are a power of two apart evict each other: 1.2 to 1.5 times as fast as by half lines, and for operands
+// stored across k 1.3 to 2 times as fast as one strip at a time (Zen 4).
 
 inline int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
@@ -21,7 +21,7 @@ MS_INLINE void store_quarters(const Vec (&steps)[4], float* target, int64_t stri
   for (int p = 0; p < 4; ++p) _mm_storeu_ps(target + (4 * i + p) * stride, quarter<i>(steps[p]));
 }
 
-// target[p * stride + line] = r[line][p], four lines of kLanes steps.
+// target[p * stride + line] = r[line][p]: transposes four lines of kLanes steps.
 MS_INLINE void store_turned(const Vec (&r)[4], float* target, int64_t stride) {
 #if MS_ISA == 2
   const Vec low01 = _mm512_unpacklo_ps(r[0], r[1]), high01 = _mm512_unpackhi_ps(r[0], r[1]);
@@ -42,7 +42,7 @@ MS_INLINE void store_turned(const Vec (&r)[4], float* target, int64_t stride) {
 #endif
 }
 
-// The first kCount lanes.
+// Stores the first kCount lanes.
 template <int64_t kCount>
 MS_INLINE void store_first(float* target, Vec v) {
 #if MS_ISA == 2
@@ -55,12 +55,13 @@ MS_INLINE void store_first(float* target, Vec v) {
 #endif
 }
 
-// Lines along k are read by fours: so many of a strip's kWidth lines and those behind them.
+// Lines along k are read in groups of four: the number of lines read for a strip of kWidth, including lines after it.
 template <int64_t kWidth>
 constexpr int64_t kReadLines = (kWidth + 3) / 4 * 4;
 
-// kLanes steps of `lines` lines that are contiguous in memory, the others of kReadLines being 0; of a whole strip those
-// behind it are read. The last four lines first: what they write beyond the strip's width belongs to the next step.
+// Packs kLanes steps of `lines` lines that are contiguous in memory; the other lines up to kReadLines are 0. For a
+// whole strip the lines after it are read too. Writes the last four lines first: their excess is overwritten by the
+// next step.
 template <int64_t kWidth, bool kWhole, class T>
 MS_INLINE void turn_lines(const T* source, int64_t ld, int64_t lines, float* target) {
   for (int64_t line = kReadLines<kWidth> - 4; line >= 0; line -= 4) {
@@ -75,7 +76,7 @@ MS_INLINE void turn_lines(const T* source, int64_t ld, int64_t lines, float* tar
   }
 }
 
-// The first steps of four lines from `line` on.
+// The first steps of four lines, from `line` on.
 template <int64_t kWidth>
 MS_INLINE void copy_turned(const Vec (&r)[4], int64_t line, int64_t steps, float* target) {
   float turned[4 * kLanes];
@@ -85,7 +86,7 @@ MS_INLINE void copy_turned(const Vec (&r)[4], int64_t line, int64_t steps, float
   }
 }
 
-// As turn_lines, of fewer steps.
+// turn_lines for fewer than kLanes steps.
 template <int64_t kWidth, class T>
 void turn_some(const T* source, int64_t ld, int64_t lines, int64_t steps, float* target) {
   for (int64_t line = 0; line < kWidth; line += 4) {
@@ -97,7 +98,7 @@ void turn_some(const T* source, int64_t ld, int64_t lines, int64_t steps, float*
   }
 }
 
-// A step of a whole strip that lies across k. Reads whole vectors.
+// One step of a whole strip stored across k. Reads whole vectors.
 template <int64_t kWidth, class T>
 MS_INLINE void copy_step(const T* source, float* target) {
   constexpr int64_t kWhole = kWidth / kLanes * kLanes;
@@ -106,7 +107,7 @@ MS_INLINE void copy_step(const T* source, float* target) {
   if constexpr (kWhole < kWidth) store_first<kWidth - kWhole>(target + kWhole, load(source + kWhole));
 }
 
-// Strips that lie across k, `strips` of them: four rows at a time, which the processor prefetches.
+// `strips` strips stored across k: four rows at a time, which the hardware prefetches.
 template <int64_t kWidth, class T>
 void copy_strips(const T* source, int64_t ld, int64_t strips, int64_t depth, float* target) {
   constexpr int64_t kRows = 4;
@@ -126,15 +127,15 @@ void copy_strips(const T* source, int64_t ld, int64_t strips, int64_t depth, flo
 }
 #endif
 
-// What pack needs: the last step of the last strip may be written with some floats beyond it.
+// Floats that pack needs: the last step of the last strip may be written with some floats beyond it.
 template <int64_t kWidth>
 constexpr int64_t packed_floats(int64_t lines, int64_t depth) {
   return (lines + kWidth - 1) / kWidth * kWidth * depth + 8;
 }
 
 // Packs `lines` rows of op(A), or columns of op(B), over `depth` steps of k into strips of kWidth lines:
-// target[strip][p * kWidth + line]. Lines beyond the last are 0.
-// along_k: a line is contiguous in memory (source[line * ld + p]); else a step is (source[p * ld + line]).
+// target[strip][p * kWidth + line], padded with lines of 0.
+// along_k: a line is contiguous in memory (source[line * ld + p]); otherwise a step is (source[p * ld + line]).
 template <int64_t kWidth, class T>
 void pack(const T* source, int64_t ld, bool along_k, int64_t lines, int64_t depth, float* target) {
   int64_t first = 0;

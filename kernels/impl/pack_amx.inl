@@ -1,24 +1,24 @@
-// Packing of bf16 operands into the tiles of gemm_amx.inl. A tile of A: 16 rows of 32 terms of k, 64 bytes each. A tile
-// of B: 16 pairs of terms (pack_pairs.inl) of 16 columns; two lie side by side in a strip.
+// Packs bf16 operands into the tiles of gemm_amx.inl. A tile of A: 16 rows of 32 elements along k, 64 bytes each. A
+// tile of B: 16 pairs along k (pack_pairs.inl) of 16 columns; two tiles are side by side in a strip.
 
 #include "kernels/impl/pack.inl"
 #include "kernels/impl/pack_pairs.inl"
 
-constexpr int64_t kTileTerms = 32;                     // of A, in a row
-constexpr int64_t kTileLines = 16;                     // rows of A, columns of B
-constexpr int64_t kSquare = 2 * kTileLines;            // of C, four registers: 2 x 2 tiles
-constexpr int64_t kSquareStep = kSquare * kTileTerms;  // elements of A, or of B, of a step of a square
-constexpr int64_t kMostDepth = 512;                    // terms: a strip of B is 32 KiB
+constexpr int64_t kTileTerms = 32;  // elements along k in a row of A
+constexpr int64_t kTileLines = 16;  // rows of A, columns of B
+constexpr int64_t kSquare = 2 * kTileLines;  // side of a square of C, four registers: 2 x 2 tiles
+constexpr int64_t kSquareStep = kSquare * kTileTerms;  // elements of A, or of B, in one step of a square
+constexpr int64_t kMostDepth = 512;  // along k: a strip of B is 32 KiB
 
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Terms of k that are multiplied at once. It fixes the layout of packed operands: it may depend on k alone.
+// Elements of k per block. It fixes the layout of packed operands, so it may depend on k only.
 inline int64_t depth_of(int64_t k) {
   const int64_t depths = (k + kMostDepth - 1) / kMostDepth;
   return round_up((k + depths - 1) / depths, kTileTerms);
 }
 
-// The first `terms` of a line of 32.
+// Mask of the first `terms` of 32 elements.
 MS_INLINE __mmask32 first_terms(int64_t terms) {
   if (terms >= kTileTerms) return ~__mmask32{0};
   return terms <= 0 ? 0 : (__mmask32{1} << terms) - 1;
@@ -28,13 +28,13 @@ MS_INLINE __m512i load_terms(const bf16* source, int64_t terms) {
   return _mm512_maskz_loadu_epi16(first_terms(terms), source);
 }
 
-// Where the tile of rows [row, row + 16) lies in packed A, of a depth that takes `depth` terms of a row.
+// Address of the tile of rows [row, row + 16) in packed A, for a block of k of `depth` elements.
 inline bf16* tile_of(bf16* packed, int64_t row, int64_t depth) {
   return packed + row / kSquare * kSquare * depth + row % kSquare * kTileTerms;
 }
 
-// Packs rows of A that are contiguous in memory: a square's rows after the other, of each step its two tiles. Behind
-// the last term and, within a tile, behind the last row stands 0.
+// Packs rows of A that are contiguous in memory: square by square, for each step its two tiles. k, and the rows of a
+// tile, are padded with 0.
 inline void pack_rows(const bf16* a, int64_t lda, int64_t rows, int64_t terms, bf16* packed) {
   const int64_t depth = round_up(terms, kTileTerms);
   for (int64_t row = 0; row < rows; row += kTileLines) {
@@ -51,7 +51,7 @@ inline void pack_rows(const bf16* a, int64_t lda, int64_t rows, int64_t terms, b
 
 MS_INLINE __m128i load_eight(const bf16* source) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source)); }
 
-// Quarter i of the result: 8 elements at source + 8 * i * ld.
+// Quarter i of the result holds 8 elements from source + 8 * i * ld.
 MS_INLINE __m512i load_quarters(const bf16* source, int64_t ld) {
   __m512i quarters = _mm512_castsi128_si512(load_eight(source));
   quarters = _mm512_inserti32x4(quarters, load_eight(source + 8 * ld), 1);
@@ -59,7 +59,8 @@ MS_INLINE __m512i load_quarters(const bf16* source, int64_t ld) {
   return _mm512_inserti32x4(quarters, load_eight(source + 24 * ld), 3);
 }
 
-// target[row * 32 + term] = source[term * ld + row], 32 of each: eight rows at a time, whose quarters hold eight terms.
+// target[row * 32 + term] = source[term * ld + row], 32 x 32: eight rows at a time; each quarter holds eight elements
+// of k.
 MS_INLINE void turn_square(const bf16* source, int64_t ld, bf16* target) {
   for (int64_t row = 0; row < kSquare; row += 8, source += 8, target += 8 * kTileTerms) {
     __m512i v[8], pairs[8], fours[8];
@@ -74,7 +75,7 @@ MS_INLINE void turn_square(const bf16* source, int64_t ld, bf16* target) {
     for (int64_t half = 0; half < 8; half += 4) {
 #pragma GCC unroll 2
       for (int64_t i = 0; i < 2; ++i) {
-        fours[half + i] = _mm512_unpacklo_epi32(pairs[half + 2 * i], pairs[half + 2 * i + 1]);  // of them 0 and 1
+        fours[half + i] = _mm512_unpacklo_epi32(pairs[half + 2 * i], pairs[half + 2 * i + 1]);  // rows 0 and 1
         fours[half + 2 + i] = _mm512_unpackhi_epi32(pairs[half + 2 * i], pairs[half + 2 * i + 1]);
       }
     }
@@ -86,8 +87,8 @@ MS_INLINE void turn_square(const bf16* source, int64_t ld, bf16* target) {
   }
 }
 
-// The same of A that is stored [k, m]: of 32 rows, which are a line of cache, at a time. Asking for lines ahead, and
-// copying a square before it is turned: no gain (Zen 4).
+// pack_rows for A stored [k, m]: 32 rows at a time, which are one cache line. Prefetching lines, and copying a square
+// before transposing it: no gain (Zen 4).
 inline void pack_rows_across(const bf16* a, int64_t lda, int64_t rows, int64_t terms, bf16* packed) {
   const int64_t depth = round_up(terms, kTileTerms);
   for (int64_t term = 0; term < terms; term += kTileTerms) {
@@ -108,18 +109,18 @@ inline void pack_rows_across(const bf16* a, int64_t lda, int64_t rows, int64_t t
   }
 }
 
-// Columns of a packed operand: depth after depth, of each all strips.
+// Columns of a packed operand, stored by blocks of k, each with all strips.
 struct PackedColumns {
   float* words = nullptr;
   int64_t n = 0;       // of the operand
-  int64_t column = 0;  // of it, at which the problem's begin
+  int64_t column = 0;  // of the operand, where the problem's columns begin
 
   float* strip(int64_t term, int64_t depth, int64_t of_problem) const {
     return words + term / 2 * packed_strips(n) * kPackedStrip + (column + of_problem) * (depth / 2);
   }
 };
 
-// Words of a strip of B: kRows rows of 32 columns, of which `terms` and `columns` are there.
+// Words of a strip of B: kRows rows of 32 columns, of which the first `terms` and `columns` exist.
 template <int64_t kRows, bool kWhole>
 MS_INLINE void interleave_rows(const bf16* rows, int64_t ld, int64_t terms, int64_t columns, float* words) {
   const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
@@ -134,7 +135,7 @@ MS_INLINE void interleave_rows(const bf16* rows, int64_t ld, int64_t terms, int6
   }
 }
 
-// Packs strips of B over `terms` of k from `term` on, one after the other.
+// Packs strips of B over `terms` elements of k from `term` on, one after another.
 inline void pack_strips(const GemmProblem& problem, int64_t column, int64_t columns, int64_t term, int64_t terms,
                         float* target) {
   const auto* const b = static_cast<const bf16*>(problem.b);
@@ -147,7 +148,7 @@ inline void pack_strips(const GemmProblem& problem, int64_t column, int64_t colu
     }
     return;
   }
-  // All strips at a time: a few rows are read on, which the processor prefetches.
+  // All strips for a few rows at a time: the hardware prefetcher follows these rows.
   constexpr int64_t kRows = 8;
   for (int64_t first = 0; first < depth; first += kRows) {
     const bf16* const rows = b + (term + first) * ld + column;
@@ -170,13 +171,13 @@ inline void pack_columns(const GemmProblem& problem, int64_t column, int64_t col
   }
 }
 
-// Strips [begin, end) of B into a packed operand (packed_operand.h).
+// Packs strips [begin, end) of B into a packed operand (packed_operand.h).
 inline void pack_for_amx(const GemmProblem& problem, int64_t begin, int64_t end, float* words) {
   const int64_t column = begin * kPackedStrip, columns = at_most(problem.n, end * kPackedStrip) - column;
   pack_columns(problem, column, columns, {words, problem.n, 0});
 }
 
-// None where B has to be packed.
+// The packed columns of problem.packed_b, or none if B must be packed.
 inline PackedColumns given_columns(const GemmProblem& problem) {
   const PackedOperand* const packed = problem.packed_b;
   if (packed == nullptr || packed->format != PackedFormat::kAmx) return {};

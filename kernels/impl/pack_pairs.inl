@@ -1,5 +1,5 @@
-// What pack.inl and micro_tile.inl are for fp32 words, for AVX512_BF16's dot products: a word of a packed strip holds
-// two terms of k, the earlier one below; behind an odd last one stands 0.
+// pack.inl and micro_tile.inl for AVX512_BF16's dot products: a word of a packed strip holds two elements along k, the
+// earlier one in the low half; an odd last one is paired with 0.
 
 struct DotProduct {
   static MS_INLINE Vec to(Vec sum, Vec a, Vec b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
@@ -7,7 +7,7 @@ struct DotProduct {
 
 MS_INLINE const float* words_of(const bf16* terms) { return reinterpret_cast<const float*>(terms); }
 
-// As turn_some: up to 32 terms.
+// turn_some for up to 32 elements of k.
 template <int64_t kWidth>
 void turn_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t terms, float* target) {
   const auto there = static_cast<__mmask32>((uint64_t{1} << terms) - 1);
@@ -20,7 +20,7 @@ void turn_some_words(const bf16* source, int64_t ld, int64_t lines, int64_t term
   }
 }
 
-// Of a strip whose lines are contiguous in memory (source[line * ld + term]), 32 terms of kWidth lines.
+// Packs 32 elements of k of kWidth lines that are contiguous in memory (source[line * ld + term]).
 template <int64_t kWidth>
 MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
   for (int64_t line = 0; line < kWidth; line += 4) {
@@ -35,9 +35,9 @@ MS_INLINE void turn_words(const bf16* source, int64_t ld, float* target) {
   }
 }
 
-constexpr int64_t kAhead = 24;  // terms
+constexpr int64_t kAhead = 24;  // elements of k
 
-// As pack: strips of kWidth lines over `depth` terms, of (depth + 1) / 2 words each.
+// Like pack: strips of kWidth lines over `depth` elements of k, (depth + 1) / 2 words each.
 template <int64_t kWidth>
 void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int64_t depth, float* target) {
   constexpr int64_t kRead = (kWidth + 15) / 16 * 16;
@@ -59,7 +59,7 @@ void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int
       const bool paired = term + 1 < depth;
       const bf16* const next = paired ? row + ld : row;
       float* const step = target + term / 2 * kWidth;
-      // Rows lie further apart than the processor prefetches.
+      // Rows are too far apart for the hardware prefetcher.
       __builtin_prefetch(row + kAhead * ld);
       __builtin_prefetch(row + (kAhead + 1) * ld);
 #pragma GCC unroll 2
@@ -70,7 +70,7 @@ void pack_pairs(const bf16* source, int64_t ld, bool along_k, int64_t lines, int
         const __m256i above = _mm256_maskz_loadu_epi16(paired ? there : __mmask16{0}, next + line);
         const __m512i pairs =
             _mm512_or_si512(_mm512_cvtepu16_epi32(below), _mm512_slli_epi32(_mm512_cvtepu16_epi32(above), 16));
-        _mm512_storeu_si512(step + line, pairs);  // in rising order: beyond the width lies the next step
+        _mm512_storeu_si512(step + line, pairs);  // in ascending order: beyond the width is the next step
       }
     }
   }

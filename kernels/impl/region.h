@@ -1,4 +1,4 @@
-// What kernel bodies need before a target region begins: they include nothing themselves.
+// Includes that kernel bodies need, before a target region begins: bodies include nothing themselves.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // Body of rope.h.
 
-// Head by head within a line's columns: cosines and sines stay in registers.
+// Loops over heads within a line of columns, so cosines and sines stay in registers.
 template <class T>
 void rope_halves(T* x, int64_t heads, int64_t d, int64_t dim, const float* cos, const float* sin, float direction) {
   const int64_t half = dim / 2;
@@ -36,7 +36,7 @@ void rope_halves(T* x, int64_t heads, int64_t d, int64_t dim, const float* cos, 
 }
 
 #if MS_ISA == 1
-// Lanes of the pairs that a vector holds: [a b ..] -> [a a b b ..], neighbours changed places, and -x, +x by turns.
+// Lanes of the pairs in a vector: [a b ..] -> [a a b b ..], swapped neighbours, and alternating -x, +x.
 MS_INLINE Vec load_doubled(const float* p) {
   return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
@@ -54,10 +54,10 @@ MS_INLINE Vec turn(Vec x, Vec cos, Vec sin) { return _mm512_fmaddsub_ps(x, cos, 
 template <class T>
 void rope_neighbours(T* x, int64_t heads, int64_t d, int64_t dim, const float* cos, const float* sin, float direction) {
   for (int64_t head = 0; head < heads; ++head, x += d) {
-    int64_t i = 0;  // pairs
+    int64_t i = 0;  // in pairs
 #if MS_ISA > 0
     const Vec sign = broadcast(direction);
-    if constexpr (std::is_same_v<T, bf16>) {  // whose lines are the first and the second of the pairs
+    if constexpr (std::is_same_v<T, bf16>) {  // whose lines hold the first and the second elements of the pairs
       for (; i + kLanes <= dim / 2; i += kLanes) {
         const Vec c = load(cos + i), s = load(sin + i) * sign;
         const Line<T> line = load_line(x + 2 * i);

@@ -1,7 +1,7 @@
-// The words kernel bodies are written in: Vec, kLanes floats wide. Included by foreach_isa.h only, once per region.
+// The vector layer of kernel bodies: Vec, kLanes floats wide. Included by foreach_isa.h only, once per region.
 //
-// load and store convert: a body written for T = float serves bf16 and fp16. Partial ones touch n < kLanes elements;
-// what a partial load does not read is 0.
+// load and store convert, so a body written for T = float also serves bf16 and fp16. Partial versions access n < kLanes
+// elements; a partial load fills the rest with 0.
 
 #if MS_ISA == 0
 using Vec = float;
@@ -15,7 +15,7 @@ MS_INLINE void store(float* p, Vec v) { *p = v; }
 MS_INLINE void store(bf16* p, Vec v) { *p = bf16(v); }
 MS_INLINE void store(fp16* p, Vec v) { *p = fp16(v); }
 MS_INLINE Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
-MS_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }  // b if either is NaN, as vmaxps
+MS_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }  // b if either is NaN, like vmaxps
 MS_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
 MS_INLINE Vec sqrt(Vec v) { return std::sqrt(v); }
 MS_INLINE Vec round(Vec v) { return std::nearbyint(v); }
@@ -35,7 +35,7 @@ MS_INLINE Vec load(const bf16* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 MS_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
-// Eight numbers' bits, the upper halves rounded to nearest even; the lower ones are of no use.
+// The bits of eight numbers, the upper halves rounded to nearest even; the lower halves are undefined.
 MS_INLINE __m256i bf16_bits(Vec v) {
   const __m256i bits = _mm256_castps_si256(v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -88,7 +88,7 @@ MS_INLINE Vec load(const bf16* p) {
 }
 MS_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 #ifndef MS_ROUNDS_TO_BF16
-// Sixteen numbers' bits, the upper halves rounded to nearest even; the lower ones are of no use.
+// The bits of sixteen numbers, the upper halves rounded to nearest even; the lower halves are undefined.
 MS_INLINE __m512i bf16_bits(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -120,7 +120,7 @@ MS_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
 
 MS_INLINE Vec zero() { return broadcast(0.0F); }
 
-// Whether a row that begins at p is streamed (kernels/stores.h): its vectors must be aligned.
+// Whether a row that begins at p is stored past the caches (kernels/stores.h): its vectors must be aligned.
 template <class T>
 MS_INLINE bool streams(Stores stores, const T* p) {
   return MS_ISA > 0 && stores == Stores::kPastCaches && reinterpret_cast<uintptr_t>(p) % (kLanes * sizeof(T)) == 0;
@@ -137,7 +137,7 @@ MS_INLINE void put(T* p, Vec v) {
   store(p, v);
 }
 
-// Behind the last put of a call: other threads see the rows once they see what is written after it.
+// Call after the last put: other threads that see a later write then also see the rows.
 MS_INLINE void finish(Stores stores) {
 #if MS_ISA > 0
   if (stores == Stores::kPastCaches) _mm_sfence();
@@ -146,8 +146,8 @@ MS_INLINE void finish(Stores stores) {
 #endif
 }
 
-// A vector's bytes of numbers: one Vec of fp32, two of a 16-bit type. bf16's are the even and the odd numbers, which
-// one instruction each unpacks, and half as many as for two Vecs in order pack; the others are in order.
+// Numbers in a vector's worth of bytes: one Vec for fp32, two for a 16-bit type. For bf16 they are the even and the odd
+// elements, which one instruction each unpacks, and packing takes half the instructions; the other types are in order.
 template <class T>
 constexpr int64_t kLineVecs = sizeof(float) / sizeof(T);
 template <class T>
@@ -173,7 +173,7 @@ MS_INLINE Line<bf16> load_line(const bf16* p) {
 #endif
 }
 
-// past_caches: as streams_lines() says.
+// past_caches: the result of streams_lines().
 MS_INLINE void put_line(float* p, const Line<float>& line, bool past_caches) {
   past_caches ? put<true>(p, line.vecs[0]) : store(p, line.vecs[0]);
 }
@@ -204,7 +204,7 @@ MS_INLINE void put_line(bf16* p, const Line<bf16>& line, bool past_caches) {
 #endif
 }
 
-// kLineLanes floats in the order of T's lines.
+// kLineLanes floats in the element order of T's lines.
 template <class T>
 MS_INLINE Line<T> load_for_line(const float* p) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -226,7 +226,7 @@ MS_INLINE Line<T> load_for_line(const float* p) {
   }
 }
 
-// p[i] += the line's numbers, in order.
+// Adds the line's numbers to p, in order.
 MS_INLINE void add_in_order(float* p, const Line<float>& line) { store(p, load(p) + line.vecs[0]); }
 MS_INLINE void add_in_order(float* p, const Line<fp16>& line) {
   store(p, load(p) + line.vecs[0]);
@@ -248,7 +248,7 @@ MS_INLINE void add_in_order(float* p, const Line<bf16>& line) {
   store(p + kLanes, load(p + kLanes) + second);
 }
 
-// Whether lines go past the caches in rows of h elements, the first of which begins at p: all must be aligned.
+// Whether to store lines past the caches for rows of h elements, the first at p: all rows must be aligned.
 template <class T>
 MS_INLINE bool streams_lines(Stores stores, const T* p, int64_t h) {
   constexpr uintptr_t kBytes = sizeof(Vec);
@@ -270,7 +270,8 @@ MS_INLINE void store_partial(T* p, Vec v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
-// For what is read a row from now: into L2, which has more lines under way than L1. LayerNorm's gradient 65 -> 72 %.
+// For data that is read a row later: into L2, which has more outstanding misses than L1. LayerNorm's gradient 65 -> 72
+// %.
 template <class T>
 MS_INLINE void prefetch(const T* p) {
 #if MS_ISA > 0
@@ -280,7 +281,7 @@ MS_INLINE void prefetch(const T* p) {
 #endif
 }
 
-// The same, into L1.
+// Prefetches into L1.
 template <class T>
 MS_INLINE void prefetch_near(const T* p) {
 #if MS_ISA > 0
@@ -290,9 +291,9 @@ MS_INLINE void prefetch_near(const T* p) {
 #endif
 }
 
-// A processor drops some of what it is asked for while many lines are under way, so loops over memory ask twice: for p,
-// and 4 KB later, when p has moved on, for the same place as asked_before(p). Gradients of norms 56 to 85 -> 87 to 98 %
-// of the bandwidth, SwiGLU 77 to 88 -> 83 to 94 %, GELU's tanh form 72 -> 82 % (Zen 4).
+// The processor drops some prefetches while many lines are outstanding, so loops over memory prefetch twice: p, and 4
+// KB later, when p has advanced, the same address as asked_before(p). Norm gradients 56 to 85 -> 87 to 98 % of the
+// bandwidth, SwiGLU 77 to 88 -> 83 to 94 %, tanh-GELU 72 -> 82 % (Zen 4).
 template <class T>
 MS_INLINE const char* asked_before(const T* p) {
   return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) - 4096);
@@ -304,24 +305,23 @@ MS_INLINE void prefetch_twice(const T* p) {
   prefetch(asked_before(p));
 }
 
-// For loops with an exponential to a vector: they fill the reorder buffer before the loads of the next lines are in it.
-// Asked for once, of the bandwidth: softmax gradient 68 -> 94 %, sums of exponentials 69 -> 76 %, tanh-GELU 79 -> 87 %,
-// its gradient 77 -> 94 % (Cascade Lake, 2 KB ahead, into L1). 8 KB ahead: sums of exponentials 63 -> 87 %, softmax
-// gradient 74 -> 96 % (Zen 4).
+// For loops with an exponential per vector, which fill the reorder buffer before the loads of the next lines are in it.
+// Prefetching once, in share of the bandwidth: softmax gradient 68 -> 94 %, sums of exponentials 69 -> 76 %, tanh-GELU
+// 79 -> 87 %, its gradient 77 -> 94 % (Cascade Lake, 2 KB ahead, into L1). 8 KB ahead: sums of exponentials 63 -> 87 %,
+// softmax gradient 74 -> 96 % (Zen 4).
 constexpr int64_t kAheadBytes = 8192;
 template <class T>
 MS_INLINE void prefetch_ahead(const T* p, int64_t bytes = kAheadBytes) {
   prefetch_twice(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes)));
 }
 
-// e^x, relative error below 2e-7 where the result is normal; 0 below it, inf above, NaN of NaN.
-// Cody-Waite reduction to |r| <= ln(2)/2, and the polynomial 1 + c1 r + .. of degree 5 whose relative error is least,
-// 9e-8.
+// e^x, relative error below 2e-7 where the result is normal; 0 if it is smaller, inf if larger, NaN for NaN. Cody-Waite
+// reduction to |r| <= ln(2)/2, and the minimax polynomial 1 + c1 r + .. of degree 5 (relative error 9e-8).
 MS_INLINE Vec exp(Vec x) {
   const Vec low = broadcast(-87.336544F);
 #if MS_ISA == 2
-  // Scaling saturates by itself above, and is masked below: half the instructions of the general form.
-  const Vec clamped = min(broadcast(90.0F), x);  // the order of arguments lets NaN through
+  // scalef saturates for large x, and small x is masked below: half the instructions of the general form.
+  const Vec clamped = min(broadcast(90.0F), x);  // this order of arguments keeps NaN
 #else
   const Vec high = broadcast(88.722839F), clamped = min(high, max(low, x));
 #endif
@@ -344,13 +344,13 @@ MS_INLINE Vec exp(Vec x) {
 #endif
 }
 
-// e^x of x <= 0, 0 where that is below the normal numbers; relative error below 3e-7 + 1e-7 |x|: what is small beside
-// the 1 of a softmax. 2^v of v = x / ln(2) + 1/2 by its parts: 8 instructions and not 12, since these loops wait for
-// them.
+// e^x for x <= 0, 0 where the result is subnormal; relative error below 3e-7 + 1e-7 |x|, enough where terms are small
+// compared with a softmax's 1. Computes 2^v, v = x / ln(2) + 1/2, from its integral and fractional parts in 8
+// instructions instead of 12, which these loops are bound by.
 MS_INLINE Vec exp_below_one(Vec x) {
 #if MS_ISA == 2
   const Vec v = fma(x, broadcast(1.44269504F), broadcast(0.5F));
-  const Vec h = _mm512_reduce_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // v - floor(v); 0 of -inf
+  const Vec h = _mm512_reduce_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // v - floor(v); 0 for -inf
   Vec p = broadcast(1.3276472454890609e-3F);
   p = fma(p, h, broadcast(6.356423255056143e-3F));
   p = fma(p, h, broadcast(3.947516903281212e-2F));
@@ -363,7 +363,7 @@ MS_INLINE Vec exp_below_one(Vec x) {
 #endif
 }
 
-// Relative error below 3e-7. Odd polynomial up to 0.625 (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond.
+// Relative error below 3e-7. Odd polynomial up to 0.625 (Cephes tanhf), 1 - 2 / (e^2x + 1) above.
 MS_INLINE Vec tanh(Vec x) {
   const Vec one = broadcast(1.0F), limit = broadcast(0.625F), square = x * x;
   Vec p = broadcast(-5.70498872745e-3F);
@@ -377,8 +377,8 @@ MS_INLINE Vec tanh(Vec x) {
 }
 
 #if MS_ISA == 2
-// 2^u, for a result of type T: relative error below 1.3e-7 + 6e-8 |u|, for bf16 below 7.6e-5. 0 below, inf above, NaN
-// of NaN. Both instructions round down by themselves.
+// 2^u, for a result of type T: relative error below 1.3e-7 + 6e-8 |u|, for bf16 below 7.6e-5. 0 on underflow, inf on
+// overflow, NaN for NaN. Both instructions round down by definition.
 template <class T>
 MS_INLINE Vec power2(Vec u) {
   const Vec f = _mm512_reduce_ps(u, 0x09);
@@ -398,8 +398,8 @@ MS_INLINE Vec power2(Vec u) {
 }
 #endif
 
-// 1 / (1 + 2^u) for a result of type T: relative error below 4e-7 + 1e-7 |u|, for bf16 on AVX-512 below 1.4e-4, a 28th
-// of its roundoff.
+// 1 / (1 + 2^u) for a result of type T: relative error below 4e-7 + 1e-7 |u|, for bf16 on AVX-512 below 1.4e-4, 1/28 of
+// its roundoff.
 template <class T>
 MS_INLINE Vec logistic2(Vec u) {
   const Vec one = broadcast(1.0F);
@@ -412,7 +412,7 @@ MS_INLINE Vec logistic2(Vec u) {
 #endif
 }
 
-// logistic2's s, and 1 - s: with an error of 6e-8, for bf16 on AVX-512 one relative, below 2.1e-4.
+// s of logistic2, and 1 - s with an absolute error of 6e-8; for bf16 on AVX-512 a relative error below 2.1e-4.
 struct Logistic {
   Vec value, rest;
 };
@@ -422,7 +422,7 @@ MS_INLINE Logistic logistic2_and_rest(Vec u) {
   const Vec one = broadcast(1.0F);
 #if MS_ISA == 2
   if constexpr (std::is_same_v<T, bf16>) {
-    const Vec power = min(broadcast(0x1p127F), power2<T>(u));  // which times its reciprocal is no NaN
+    const Vec power = min(broadcast(0x1p127F), power2<T>(u));  // finite: times its reciprocal it is no NaN
     const Vec s = _mm512_rcp14_ps(power + one);
     return {s, power * s};
   }
