@@ -15,7 +15,7 @@ namespace ms::core {
 RankCpus cpus_of_this_thread() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return {};  // more CPUs than the set has room for
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return {};  // more CPUs than cpu_set_t holds
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   kernels::Xxh3 place;

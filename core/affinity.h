@@ -1,5 +1,5 @@
-// The CPUs that a rank's threads may use: mpirun binds ranks to cores where it starts few of them, and a second thread
-// there halves the speed of the first (limits.md, trap 9).
+// The CPUs that a rank's threads may use. mpirun binds ranks to cores if it starts few of them; a second compute thread
+// on such a core only halves the speed of the first.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace ms::core {
 
-// Two numbers, so that all ranks' travel in one small all-gather.
+// Two integers, so that one small all-gather exchanges those of all ranks.
 struct RankCpus {
-  int64_t place = 0;  // a hash: the same for ranks of one host that may use the same CPUs
-  int64_t count = 0;  // of CPUs that its threads may use; 0 where the system does not say
+  int64_t place = 0;  // hash, equal for ranks of one host that may use the same CPUs
+  int64_t count = 0;  // CPUs that its threads may use; 0 if unknown
 };
 
-// Of the calling thread, and of every thread that it starts.
+// The CPUs of the calling thread and of every thread that it starts.
 RankCpus cpus_of_this_thread();
 
-// How many cores are each rank's: those it may use, divided by the ranks that may use the same. At least 1; 0 where the
-// system did not say.
+// Cores of each rank: the CPUs it may use, divided by the number of ranks that may use the same ones. At least 1; 0 if
+// unknown.
 std::vector<int> cores_of_ranks(std::span<const RankCpus> ranks);
 
-// "": each rank has a core for each of its threads, or one thread, or the system did not say. Else what is wrong, and
-// the cure. Both by rank.
+// Returns "" unless a rank with several threads has fewer cores than threads; otherwise the problem and the cure. Ranks
+// whose cores are unknown are skipped. cores, threads: one value per rank.
 std::string explain_shortage(std::span<const int> cores, std::span<const int> threads);
 
 }  // namespace ms::core

@@ -16,7 +16,7 @@ namespace ms::core {
 namespace {
 
 constexpr int64_t kGrowth = int64_t{2} << 20;     // a huge page
-constexpr int64_t kMostBytes = int64_t{1} << 47;  // of a block: the addresses of a process
+constexpr int64_t kMostBytes = int64_t{1} << 47;  // of a block: the address space of a process
 constexpr int64_t kFence = BlockHeap::kFenced ? 64 : 0;
 
 int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
@@ -39,7 +39,7 @@ int64_t BlockHeap::block_bytes(int64_t size_bytes) const {
   return std::max(granularity_, round_up(size_bytes + kFence, granularity_));
 }
 
-// Addresses without memory, from a whole huge page on; fewer where a limit (ulimit -v) forbids as many.
+// Reserves address space, aligned to a huge page, without memory; less if a limit (ulimit -v) forbids as much.
 bool BlockHeap::reserve() {
   const auto most = static_cast<int64_t>(most_ * machine_memory());
   for (int64_t size = round_up(most, kGrowth); base_ == nullptr && size > 0; size = size / 2 / kGrowth * kGrowth) {

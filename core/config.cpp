@@ -44,7 +44,7 @@ nlohmann::json to_json(const FieldTarget& target) {
       target);
 }
 
-// Parses the whole of `text` as T; throws kInvalidArgument naming `where`.
+// Parses all of `text` as T; throws kInvalidArgument naming `where`.
 template <class T>
 T parse_number(const std::string& text, std::string_view where) {
   T value{};
@@ -68,7 +68,7 @@ T parse_number(const std::string& text, std::string_view where) {
   return value;
 }
 
-// With '-' for '_' in the names of flags; values stay as they are.
+// Replaces '_' by '-' in the names of flags; values are unchanged.
 std::vector<std::string> with_dashes(const std::vector<std::string>& args) {
   std::vector<std::string> dashes;
   bool flags = true;
@@ -137,7 +137,7 @@ FlagSyntax ConfigFields::syntax() const {
   return syntax;
 }
 
-// Replaces flags that stand for others by them.
+// Replaces flags that were registered with stand_for by the flags they stand for.
 std::vector<std::string> ConfigFields::expand(const std::vector<std::string>& args) {
   std::vector<std::string> expanded;
   bool flags = true;
@@ -208,7 +208,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
   std::vector<std::string> rest;
   app.add_option("rest", rest);
   const auto add_value = [&](const std::string& flag, Field& field, bool list) {
-    // Values arrive as text, so that one parser serves flags and files alike.
+    // Values arrive as text, so that one parser serves both flags and files.
     auto* option =
         app.add_option_function<std::vector<std::string>>("--" + flag, [this, flag, &field](const auto& values) {
           std::visit(
@@ -276,7 +276,7 @@ std::vector<std::string> ConfigFields::parse_flags(const std::vector<std::string
   const std::vector<std::string> dashes = with_dashes(args);
   known.check(dashes);
   std::vector<std::string> normal = expand(dashes);
-  std::reverse(normal.begin(), normal.end());  // CLI11 takes its vector from the back
+  std::reverse(normal.begin(), normal.end());  // CLI11 consumes its vector from the back
   try {
     app.parse(normal);
   } catch (const CLI::ExtrasError& e) {

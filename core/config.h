@@ -1,13 +1,13 @@
-// Configuration: plain structs whose fields are listed once; flag, JSON key, help text and the printed table come from
-// that list. Default, then --config file, then flag.
+// Configuration: plain structs whose fields are listed once; flags, JSON keys, help texts and the printed table come
+// from that list. Precedence: flag, then --config file, then default.
 //
 //   core::ConfigFields fields;
 //   fields.add("model", transformer_config);           // every field: --num-layers N, {"num_layers": N}
 //   fields.alias("npu-deterministic", "deterministic", "true");
 //   fields.parse(args);
 //
-// '_' passes for '-' in flags. An unknown flag or key is an error; a known one without effect here is taken with one
-// notice (accept_with_notice), and one whose effect is not built is refused by name (refuse).
+// Flags may be written with '_' for '-'. An unknown flag or key is an error. A known one without effect here is
+// accepted with one notice (accept_with_notice); one whose effect is not implemented is refused by name (refuse).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace ms::core {
 
-// What a config field may be. Optional values are "not given" until set.
+// Types of a config field. Optional values count as not given until set.
 using FieldTarget = std::variant<bool*, int*, int64_t*, double*, std::string*, std::vector<std::string>*,
                                  std::vector<int64_t>*, std::optional<int64_t>*, std::optional<double>*>;
 
@@ -47,36 +47,37 @@ class ConfigFields {
     });
   }
 
-  // A flag of the program itself, --print-config: read with the others, but no part of the configuration (dump, table,
-  // help, hash, files). `target` must outlive this object.
+  // A flag of the program itself, such as --print-config: parsed with the others, but not part of the configuration
+  // (dump, table, help, hash, files). `target` must outlive this object.
   void program_flag(std::string flag, FieldTarget target);
-  // Added to what help() says of a field: "not built yet".
+  // Appends a remark such as "not built yet" to a field's help().
   void remark(std::string_view field, std::string_view text);
-  // --flag [VALUE] stands for --field VALUE (value empty: VALUE is read as the field wants) or --field value.
+  // --flag [VALUE] stands for --field VALUE (value empty: VALUE is parsed as the field requires) or --field value.
   void alias(std::string flag, std::string field, std::optional<std::string> value = std::nullopt);
-  // --flag stands for these flags and values, which may be overridden by what follows it; answered by one log line.
+  // --flag stands for these flags and values, which later flags may override; answered by one log line.
   void stand_for(std::string flag, std::vector<std::string> args);
-  // Known, without effect here: taken with its values and answered by one log line, however often it is given.
-  // num_values: kAnyNumber for all up to the next flag. only: the values that have no effect; others are refused
-  // (kUnsupported). Empty: any.
+  // Known, without effect here: accepted with its values and answered by one log line, however often it is given.
+  // num_values: kAnyNumber for all up to the next flag. only: the values that have no effect, other values are refused
+  // (kUnsupported); empty: any.
   static constexpr int kAnyNumber = -1;
   void accept_with_notice(std::string flag, int num_values, std::string notice, std::vector<std::string> only = {});
-  // Known, but what it asks for is not built: kUnsupported, "--flag: why".
+  // Known, but its effect is not implemented: kUnsupported, "--flag: why".
   void refuse(std::string flag, std::string why);
 
-  // Reads flags. Booleans: --x, --no-x, or --x=true|false. Lists: values up to the next flag, or comma-separated.
-  // Returns what is not a flag, in order. "--" ends flags. Throws kInvalidArgument: unknown flag (with the nearest
-  // known one), missing (core/flag_syntax.h) or unreadable value. A flag given twice: the last counts.
+  // Parses flags. Booleans: --x, --no-x, or --x=true|false. Lists: values up to the next flag, or comma-separated.
+  // Returns the arguments that are not flags, in order. "--" ends flags. If a flag is given twice, the last one counts.
+  // Throws kInvalidArgument for an unknown flag (with the nearest known one), or a value that is missing
+  // (core/flag_syntax.h) or malformed.
   std::vector<std::string> parse_flags(const std::vector<std::string>& args);
   // Sets fields from a JSON object; grouped objects ({"model": {...}}) and flat keys are both accepted. Fields already
-  // given by a flag are left alone. `where` names the file in errors.
+  // given by a flag keep their value. `where` names the file in errors.
   void load_json(const nlohmann::json& json, std::string_view where);
 
   nlohmann::json dump() const;              // {"model": {"num_layers": 2, ...}, ...}
   std::string table() const;                // as printed at start: one "  name ... value" line per field
-  std::string help() const;                 // every flag with its default and meaning, by group; refused ones by name
-  std::string hash() const;                 // 16 hex digits over dump(); ranks compare it first
-  bool given(std::string_view name) const;  // was this field set by the user?
+  std::string help() const;                 // every flag with default and meaning, by group; refused flags by name
+  std::string hash() const;                 // 16 hex digits over dump(); ranks compare it at start
+  bool given(std::string_view name) const;  // whether the user set this field
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:

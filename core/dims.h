@@ -1,5 +1,5 @@
-// Lengths of a tensor's axes, or a place in it: outermost axis first. A vector that holds what it has in place, so that
-// a shape takes nothing from the heap (a step is thousands of them).
+// Lengths of a tensor's axes, or a position in it: outermost axis first. A vector with inline storage, so that shapes
+// do not use the heap (a training step creates thousands).
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace ms::core {
 
 class Dims {
  public:
-  // Of a tensor. More, which only a file can ask for, throw kUnsupported.
+  // Axes of a tensor. More, which only a file can request, throw kUnsupported.
   static constexpr size_t kMostAxes = 8;
 
   using value_type = int64_t;

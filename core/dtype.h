@@ -21,7 +21,7 @@ enum class DType : uint8_t {
   kInt64,
   kUInt16,
   kBool,
-  // Carried from file to file, not computed with.
+  // Copied from file to file, not used in arithmetic.
   kUInt32,
   kUInt64,
   kComplex64,

@@ -46,7 +46,7 @@ std::string_view error_code_name(ErrorCode code) {
 Error Error::within(std::string_view context) const { return Error(code_, cat(context, ": ", text_)); }
 
 void fail_check(const char* file, int line, const char* condition, const std::string& text) {
-  // Where the sources lay on the machine that built the program helps nobody: names begin at the repository's root.
+  // Removes the build machine's source folder: names begin at the repository's root.
   constexpr std::string_view kThisFile = __FILE__, kName = "core/error.cpp";
   constexpr std::string_view kRoot = kThisFile.substr(0, kThisFile.size() - kName.size());
   std::string_view path = file;

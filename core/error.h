@@ -1,10 +1,10 @@
-// The one exception type of the suite: its code says who must act, its text what was being done, where, what was seen,
+// The suite's only exception type. Its code says who must act; its text says what was being done, where, what was seen,
 // what was expected, and the cure.
 //
 //   throw core::Error(core::ErrorCode::kCorruptData, core::cat(path, ": local_shape ", seen, " but the manifest says ",
 //   want));
 //
-// Catch to add context (`throw e.within("read manifest")`) or to decide, never to carry on quietly.
+// Catch it to add context (`throw e.within("read manifest")`) or to decide, never to ignore it silently.
 #pragma once
 
 #include <exception>
@@ -30,7 +30,7 @@ enum class ErrorCode {
 // Exit code when nothing failed and the answer is "no": msckpt diff, verify --against, msprof check.
 inline constexpr int kExitAnswerIsNo = 10;
 
-// Process exit code of an error, as the table above says.
+// Process exit code of an error, as in the comments of ErrorCode.
 int exit_code(ErrorCode code);
 std::string_view error_code_name(ErrorCode code);
 
@@ -81,7 +81,7 @@ std::string cat(const Args&... args) {
 
 }  // namespace ms::core
 
-// Our own invariants: throws kInternal with the source line. Never for user data.
+// Checks our own invariants: throws kInternal with the source line. Not for user data.
 #define MS_CHECK(condition, ...)                                                                            \
   do {                                                                                                      \
     if (!(condition)) ::ms::core::fail_check(__FILE__, __LINE__, #condition, ::ms::core::cat(__VA_ARGS__)); \

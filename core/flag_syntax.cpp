@@ -8,9 +8,9 @@
 namespace ms::core {
 namespace {
 
-constexpr size_t kMaxWord = 64;  // longer ones are no slip of the keyboard, and the comparison is quadratic
+constexpr size_t kMaxWord = 64;  // longer words are not typing errors, and the comparison is quadratic
 
-// Optimal string alignment: letters changed, added, left out, or exchanged with their neighbour.
+// Optimal string alignment distance: letters changed, inserted, deleted, or swapped with their neighbour.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> two_rows_up(b.size() + 1), row_above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -27,7 +27,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The whole token: -1, -.5, -1e-5. (argparse takes the last for a flag.)
+// Whether the whole token is a number such as -1, -.5 or -1e-5. (argparse takes the last one for a flag.)
 bool is_negative_number(std::string_view token) {
   double value = 0;
   const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
@@ -89,7 +89,7 @@ void FlagSyntax::check(std::span<const std::string> args) const {
 std::string FlagSyntax::nearest(std::string_view flag) const {
   std::vector<std::string> names;
   for (const auto& [name, values] : flags_) {
-    if (name.size() > 2) names.push_back(name.substr(2));  // one-letter flags are close to all of each other
+    if (name.size() > 2) names.push_back(name.substr(2));  // one-letter flags are all close to each other
   }
   if (flag.rfind("--", 0) != 0) return "";
   const std::string near = nearest_word(flag.substr(2, std::min(flag.find('='), flag.size()) - 2), names);

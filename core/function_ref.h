@@ -1,4 +1,4 @@
-// A callable that is looked at, not owned: two pointers, and no allocation where std::function would make one.
+// A non-owning reference to a callable: two pointers, and no allocation as std::function would need.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@ namespace ms::core {
 template <class Signature>
 class FunctionRef;
 
-// Made from anything callable, mostly a lambda in the argument list; it must outlive the reference.
+// Constructed from any callable, usually a lambda in the argument list, which must outlive the reference.
 template <class Result, class... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
   template <class Callable>
   requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef> &&
            std::is_invocable_r_v<Result, Callable&, Arguments...>)
-      FunctionRef(Callable&& callable)  // NOLINT: implicit, as std::function's
+      FunctionRef(Callable&& callable)  // implicit, like std::function's
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         call_([](void* object, Arguments... arguments) -> Result {
           return (*static_cast<std::remove_reference_t<Callable>*>(object))(std::forward<Arguments>(arguments)...);

@@ -19,7 +19,7 @@ struct Sink {
   std::atomic<LogLevel> level{LogLevel::kInfo};
   std::atomic<bool> all_ranks{false};
   bool progress_shown = false;
-  std::string line;  // what is written: keeps its room, so that a line takes nothing from the heap
+  std::string line;  // output buffer: keeps its capacity, so that a line does not allocate
 };
 
 Sink& sink() {
@@ -29,14 +29,14 @@ Sink& sink() {
 
 constexpr std::string_view kClearLine = "\r\033[K";
 
-// Thread ranks of one process each have their own; threads that a rank starts speak as rank 0 unless told.
+// Per thread, because tests run ranks as threads of one process; threads that a rank starts log as rank 0 unless set.
 thread_local int this_rank = 0;
 
 void write_all(const std::string& line) {
   size_t done = 0;
   while (done < line.size()) {
     const ssize_t n = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (n <= 0) return;  // a closed stderr must not stop the work
+    if (n <= 0) return;  // a closed stderr must not stop the program
     done += static_cast<size_t>(n);
   }
 }

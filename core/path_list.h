@@ -1,4 +1,4 @@
-// Paths on a command line, where "-" stands for the lines of stdin: what makes the tools chain.
+// Paths on a command line, where "-" stands for the lines of stdin, so that the tools can be piped together:
 //
 //   msdata preprocess ... | mstrain --data-path - ... | msckpt verify - | msckpt reshard --load-dir - ...
 #pragma once
@@ -9,11 +9,11 @@
 
 namespace ms::core {
 
-// `paths` with every "-" replaced by the lines of in that are not empty.
+// Returns `paths` with every "-" replaced by the non-empty lines of `in`.
 //
-// Empty only if `paths` is, or if in gave no line: the link before has failed and said why. There is nothing to do
-// then: a tool ends with exit code 0 and prints nothing, so that under `set -o pipefail` the code of the link that
-// failed is the one of the chain. Throws kInvalidArgument if "-" comes more than once, kIo if reading fails.
+// The result is empty only if `paths` is empty, or if `in` had no line: then the upstream command failed and printed
+// why. The tool should exit with code 0 and print nothing, so that under `set -o pipefail` the pipeline returns the
+// code of the command that failed. Throws kInvalidArgument if "-" appears more than once, kIo if reading fails.
 std::vector<std::string> expand_path_list(const std::vector<std::string>& paths, std::istream& in);
 
 }  // namespace ms::core

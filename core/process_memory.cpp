@@ -10,7 +10,7 @@
 
 namespace ms::core {
 
-// Not getrusage: its peak begins with that of the program that started this one.
+// Not getrusage: its peak starts at that of the program that started this one.
 int64_t peak_resident_bytes() {
   const int file = ::open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;

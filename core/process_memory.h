@@ -1,12 +1,12 @@
-// What the kernel counts of this process's memory.
+// Memory of this process, as counted by the kernel.
 #pragma once
 
 #include <cstdint>
 
 namespace ms::core {
 
-// The most that was ever resident at once, but for what the kernel has not counted yet: some pages on each core. 0
-// where /proc does not tell. Takes nothing from the heap.
+// Peak resident memory in bytes, except a few pages per core that the kernel has not counted yet. 0 if /proc does not
+// report it. Does not allocate.
 int64_t peak_resident_bytes();
 
 }  // namespace ms::core

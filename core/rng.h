@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox4x32-10 (kernels/philox.h).
 //
-// A number is a pure function of (seed, stream, index), so any rank can make any slice of a global tensor and the
-// result does not depend on the layout (features.md G5). There is no state to save but the seed.
+// A number is a pure function of (seed, stream, index). Any rank can generate any slice of a global tensor, and the
+// result does not depend on the parallel layout. The seed is the only state to save.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@ namespace ms::core {
 
 class Rng {
  public:
-  // stream: a name of what is drawn (a parameter's canonical name, "shuffle", ...), hashed.
+  // stream: names what is drawn (a parameter's canonical name, "shuffle", ...); hashed.
   Rng(uint64_t seed, std::string_view stream);
 
-  // A key of (seed, stream) for what counts by itself (kernels/dropout.h).
+  // A key derived from (seed, stream), for generators with their own counter (kernels/dropout.h).
   uint64_t key() const { return bits(~uint64_t{0}); }
 
   uint64_t bits(uint64_t index) const;   // uniform 64 bits

@@ -45,13 +45,13 @@ std::vector<int> parse_cpu_list(std::string_view text) {
 }
 
 void schedule_this_thread(int nice, const std::vector<int>& cpus) {
-  // A batch thread takes the same share of a core, but never from one that has just woken it.
+  // Batch scheduling gives the thread the same share of a core, but it never preempts a thread that woke it.
   const sched_param no_priority{};
   if (::sched_setscheduler(0, SCHED_BATCH, &no_priority) != 0) {
     log_debug("core.scheduling", cat("a thread cannot be scheduled as batch work: ", std::strerror(errno)));
   }
   if (nice != 0) {
-    // On Linux a thread has a niceness of its own.
+    // On Linux, niceness is per thread.
     const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
     errno = 0;
     const int now = ::getpriority(PRIO_PROCESS, thread);

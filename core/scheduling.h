@@ -1,4 +1,4 @@
-// Where and how eagerly a thread runs: for work beside the training.
+// CPU placement and priority of background threads that run beside the training.
 #pragma once
 
 #include <string_view>
@@ -6,12 +6,12 @@
 
 namespace ms::core {
 
-// "0-3,7": the CPUs of a list as taskset and numactl write it. Throws kInvalidArgument.
+// Parses a CPU list such as "0-3,7", as taskset and numactl write it. Throws kInvalidArgument.
 std::vector<int> parse_cpu_list(std::string_view text);
 
-// The calling thread alone, which becomes batch work where the system has that (sched(7)): what wakes it is not
-// preempted by it. nice: 0 to 19, added to the process's. cpus: empty leaves the thread where it is. What the system
-// refuses of these is a warning in the log: it changes the pace, not the result.
+// Applies to the calling thread only, which becomes batch work if the system supports that (sched(7)): it does not
+// preempt the threads that wake it. nice: 0 to 19, added to the process's. cpus: empty keeps the thread's CPUs. What
+// the system refuses is logged as a warning: it affects speed, not results.
 void schedule_this_thread(int nice, const std::vector<int>& cpus);
 
 }  // namespace ms::core

@@ -1,4 +1,4 @@
-// One rank's piece of a global tensor, described and not held: Megatron's ShardedTensor.
+// Describes one rank's piece of a global tensor without holding data: Megatron's ShardedTensor.
 //
 // A global tensor is an n-d box, a shard a sub-box. Offsets and extents are in elements, outermost axis first.
 #pragma once
@@ -14,7 +14,7 @@ namespace ms::core {
 
 int64_t num_elements(const Dims& dims);  // product; 1 for a scalar (no axes)
 
-// What part of the training state a tensor is.
+// Which part of the training state a tensor is.
 enum class TensorRole : uint8_t { kParam, kMaster, kExpAvg, kExpAvgSq, kBuffer };
 inline constexpr size_t kNumTensorRoles = 5;
 std::string_view role_name(TensorRole role);   // "param", "master", "exp_avg", "exp_avg_sq", "buffer"
@@ -27,7 +27,7 @@ struct ShardedTensor {
   Dims global_shape;
   Dims global_offset;
   Dims local_shape;
-  int replica_id = 0;  // 0: the one that is written; others hold the same values
+  int replica_id = 0;  // 0: the replica that is written; the others hold the same values
 
   bool operator==(const ShardedTensor&) const = default;
 };

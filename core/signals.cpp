@@ -13,10 +13,10 @@
 namespace ms::core {
 namespace {
 
-// timeout(1) sends a signal to the process and to its group, a launcher to its children that the terminal reaches too.
+// timeout(1) signals the process and its group; a launcher signals children that the terminal signals too.
 constexpr int64_t kSameSignalNs = 200'000'000;
 
-// A signal handler has no other way to tell: the one reason for these globals.
+// A signal handler can only report through globals, which is the one reason for these.
 std::atomic<int> first_signal{0};
 std::atomic<int64_t> signal_time_ns{0};
 std::atomic<int64_t> counted{0};
@@ -78,7 +78,7 @@ void count_signal(int signal) {
 
 SignalStack::SignalStack() {
   stack_t mine{};
-  mine.ss_size = static_cast<size_t>(::sysconf(_SC_SIGSTKSZ)) + 16384;  // the registers that are saved, and a handler
+  mine.ss_size = static_cast<size_t>(::sysconf(_SC_SIGSTKSZ)) + 16384;  // room for the saved registers and a handler
   memory_ = std::make_unique_for_overwrite<std::byte[]>(mine.ss_size);
   mine.ss_sp = memory_.get();
   MS_CHECK(::sigaltstack(&mine, &before_) == 0, "sigaltstack: ", std::strerror(errno));

@@ -1,5 +1,5 @@
-// Signals, as flags that work can look at where it is safe: SIGTERM, SIGINT and SIGHUP ask to end, another may ask for
-// something else.
+// Signals as flags that code checks where it is safe to act: SIGTERM, SIGINT and SIGHUP request termination; a program
+// can watch others.
 #pragma once
 
 #include <csignal>
@@ -10,27 +10,27 @@
 
 namespace ms::core {
 
-// Installs handlers that remember the first of SIGTERM, SIGINT, SIGHUP; a second SIGINT, more than 0.2 s behind it,
-// ends the process at once. Also ignores SIGPIPE: a closed stdout shows as a failed write.
+// Installs handlers that record the first SIGTERM, SIGINT or SIGHUP. A second SIGINT more than 0.2 s after it ends the
+// process at once. Also ignores SIGPIPE: a closed stdout is seen as a failed write.
 void install_termination_handlers();
 
-// Remembers this signal too.
+// Records this signal as a request to terminate too.
 void watch_termination_signal(int signal);
-// "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1" or "SIGUSR2" as a number; 0 for anything else.
+// The number of "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1" or "SIGUSR2"; 0 for anything else.
 int parse_signal(std::string_view name);
 
-// 0, or the signal that asked to end.
+// The signal that requested termination, or 0.
 int termination_signal();
-// Seconds since it came; 0 when none has.
+// Seconds since that signal came; 0 if none has.
 double seconds_since_termination();
 
-// Lets this signal be counted, no more. Of one signal in the program.
+// Only counts this signal. One signal per program.
 void count_signal(int signal);
 int64_t counted_signals();
 
-// While it lives, the handlers of this file run on a stack of their own when they interrupt this thread. Every thread
-// that runs kernels has one: oneDNN's generated products (2.6) keep pointers further below the stack pointer than the
-// kernel spares, and a handler's frame in their place made them write anywhere.
+// While it exists, signal handlers that interrupt this thread run on a stack of their own. Every thread that runs
+// kernels needs one: oneDNN's generated products (2.6) keep pointers further below the stack pointer than the kernel
+// preserves; a handler's frame there overwrote them and made the products write to arbitrary addresses.
 class SignalStack {
  public:
   SignalStack();

@@ -1,6 +1,7 @@
-// Tensor owns (a block of an arena), TensorView looks. Both are dense and row-major: the shape says everything.
+// Tensor owns a block of an arena; TensorView refers to one. Both are dense and row-major, described by shape and
+// dtype.
 //
-// Pass views, return tensors. A view must not outlive what it looks at.
+// Pass views, return tensors. A view must not outlive its tensor.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ class TensorView {
   bool defined() const { return data_ != nullptr; }
   std::byte* bytes() const { return data_; }
 
-  // The elements; throws kInternal if T is not the dtype.
+  // The elements; throws kInternal if T does not match the dtype.
   template <class T>
   T* data() const {
     MS_CHECK(dtype_of<T>() == dtype_, "tensor of ", dtype_name(dtype_), " read as ", dtype_name(dtype_of<T>()));
@@ -40,8 +41,8 @@ class TensorView {
     return {data<T>(), static_cast<size_t>(size_)};
   }
 
-  TensorView reshaped(Dims shape) const;              // same elements; sizes must agree
-  TensorView rows(int64_t begin, int64_t end) const;  // [begin, end) of the outermost axis
+  TensorView reshaped(Dims shape) const;              // same elements; the number of elements must agree
+  TensorView rows(int64_t begin, int64_t end) const;  // rows [begin, end) of the outermost axis
 
  private:
   std::byte* data_ = nullptr;
@@ -53,7 +54,7 @@ class TensorView {
 class Tensor {
  public:
   Tensor() = default;
-  // Content is unspecified; see zeros.
+  // Uninitialised; see zeros.
   Tensor(Arena& arena, DType dtype, Dims shape, MemoryTag tag);
   static Tensor zeros(Arena& arena, DType dtype, Dims shape, MemoryTag tag);
 
@@ -74,7 +75,7 @@ class Tensor {
   std::span<T> elements() const {
     return view_.elements<T>();
   }
-  void reset() { *this = Tensor(); }  // gives the memory back
+  void reset() { *this = Tensor(); }  // frees the memory
   void reshape(Dims shape) { view_ = view_.reshaped(std::move(shape)); }
 
  private:

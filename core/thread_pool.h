@@ -1,8 +1,8 @@
-// The one pool of compute threads of a rank. Kernels start no threads: the pool splits their rows.
+// The pool of compute threads, one per rank. Kernels start no threads: the pool splits their rows.
 //
-// The split is static and depends only on n, grain and the number of threads, so results do not depend on timing.
-// A thread that waits, for work or for the others, spins for some 50 microseconds before it sleeps: a step is hundreds
-// of regions, many as short as a wake-up by the kernel. No call allocates.
+// The split is static and depends only on n, grain and the number of threads, so results do not depend on timing. A
+// thread that waits for work or for other threads spins for about 50 microseconds before it sleeps: a step has hundreds
+// of parallel regions, many as short as a wake-up by the kernel. No call allocates.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace ms::core {
 
 class ThreadPool {
  public:
-  // num_threads counts the caller: 1 starts no thread at all.
+  // num_threads includes the caller: 1 starts no thread.
   explicit ThreadPool(int num_threads = 1);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -26,8 +26,8 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) on disjoint ranges that cover [0, n), at most one per thread, each a multiple of grain but
-  // the last. Returns when all are done. The first exception of a body is rethrown here. One caller at a time.
+  // Calls body(begin, end) on disjoint ranges that cover [0, n), at most one per thread, each a multiple of grain
+  // except the last. Returns when all are done. Rethrows the first exception of a body. One caller at a time.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> body);
 
   // Calls body(part) for part in [0, parts), part p on thread p % num_threads.
@@ -37,18 +37,18 @@ class ThreadPool {
   void work(int thread);
 
   std::vector<std::thread> workers_;
-  // Of the region, written by the caller before it raises generation_.
+  // The current region, written by the caller before it increments generation_.
   const FunctionRef<void(int)>* body_ = nullptr;
   int parts_ = 0;
   bool stop_ = false;
-  std::atomic<uint32_t> generation_{0};  // of regions; wraps
-  std::atomic<uint32_t> running_{0};     // workers that have not finished it
+  std::atomic<uint32_t> generation_{0};  // number of regions; wraps
+  std::atomic<uint32_t> running_{0};     // workers that have not finished the region
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };
 
-// Flushes denormals to zero in the calling thread (FTZ and DAZ): they cost 44x on fp32 arithmetic (limits.md, trap 8).
-// The pool does it in its threads; mains do it in theirs.
+// Flushes denormals to zero in the calling thread (FTZ and DAZ), because they make fp32 arithmetic 44 times slower. The
+// pool calls it in its threads; main functions call it in theirs.
 void flush_denormals_in_this_thread();
 
 }  // namespace ms::core

@@ -14,11 +14,11 @@
 namespace ms::core {
 namespace {
 
-constexpr int64_t kMostSize = INT32_MAX;              // of each size: products of two fit
-constexpr int64_t kMostLayers = 1 << 16;              // for which there are lists
+constexpr int64_t kMostSize = INT32_MAX;              // of each size: the product of two fits 64 bits
+constexpr int64_t kMostLayers = 1 << 16;              // there are lists with one entry per layer
 constexpr double kMostParameters = int64_t{1} << 53;  // exact in JSON, and counted in 64 bits
 
-// As num_parameters, but nothing wraps; without what does not matter beside a matrix.
+// num_parameters in double, which cannot wrap, without parameters that are negligible beside a matrix.
 double about_num_parameters(const TransformerConfig& c) {
   const auto hidden = static_cast<double>(c.hidden_size);
   const double heads = static_cast<double>(c.num_attention_heads) + static_cast<double>(c.query_groups());
@@ -34,7 +34,7 @@ double about_num_parameters(const TransformerConfig& c) {
          hidden * (2 * static_cast<double>(c.vocab_size) + static_cast<double>(c.max_position_embeddings));
 }
 
-// A list of zeros and ones as Python writes it, ([0]*3+[1]*58), of at most `most`: nothing if it is none.
+// Parses a list of zeros and ones in Python syntax, ([0]*3+[1]*58), of at most `most` entries; nullopt if malformed.
 class LayerList {
  public:
   LayerList(std::string_view text, size_t most) : rest_(text), most_(most) {}
@@ -116,7 +116,7 @@ std::string list_text(const std::vector<bool>& layers) {
   return text + ")";
 }
 
-// The one spelling of such a list.
+// The canonical spelling of such a list.
 std::string layer_freq_text(const std::vector<bool>& layers) {
   const auto num_layers = static_cast<int64_t>(layers.size());
   if (layers[0]) {
@@ -127,8 +127,8 @@ std::string layer_freq_text(const std::vector<bool>& layers) {
   return list_text(layers);
 }
 
-// True in the last of every `frequency` layers: Megatron's no_rope_freq as a number, and the layers that
-// window_attn_skip_freq leaves without a window. 0: in none.
+// True for the last of every `frequency` layers: Megatron's no_rope_freq as a number, and the layers without a window
+// under window_attn_skip_freq. 0: no layer.
 std::vector<bool> last_of_every(int64_t frequency, int64_t num_layers) {
   std::vector<bool> layers;
   for (int64_t layer = 0; layer < num_layers; ++layer) {
@@ -137,7 +137,7 @@ std::vector<bool> last_of_every(int64_t frequency, int64_t num_layers) {
   return layers;
 }
 
-// The one spelling of such layers.
+// The canonical spelling of such layers.
 std::string last_of_every_text(const std::vector<bool>& layers, bool as_list_is_inverted) {
   const auto num_layers = static_cast<int64_t>(layers.size());
   const auto first = std::find(layers.begin(), layers.end(), true);
@@ -149,7 +149,7 @@ std::string last_of_every_text(const std::vector<bool>& layers, bool as_list_is_
   return list_text(list);
 }
 
-// A number, or a list of zeros and ones; empty if it is neither. inverted: a one in the list is a layer without.
+// Parses a number, or a list of zeros and ones; empty if it is neither. inverted: a one in the list means false.
 std::vector<bool> read_last_of_every(const std::string& text, int64_t num_layers, bool inverted) {
   int64_t frequency = 0;
   const char* end = text.data() + text.size();
@@ -196,11 +196,11 @@ std::vector<bool> TransformerConfig::layers_with_experts() const {
 }
 
 void TransformerConfig::resolve(int64_t seq_length) {
-  if (hidden_size < 0 || hidden_size > kMostSize) return;  // for validate() to refuse
+  if (hidden_size < 0 || hidden_size > kMostSize) return;  // validate() refuses it
   if (kv_channels == 0 && num_attention_heads > 0 && hidden_size % num_attention_heads == 0) {
-    kv_channels = hidden_size / num_attention_heads;  // else validate() refuses, as Megatron
+    kv_channels = hidden_size / num_attention_heads;  // otherwise validate() refuses, like Megatron
   }
-  // Megatron's defaults (megatron/training/arguments.py, validate_args), which know no other gate than --swiglu.
+  // Megatron's defaults (megatron/training/arguments.py, validate_args), where --swiglu is the only gate.
   if (ffn_hidden_size == 0) ffn_hidden_size = swiglu ? hidden_size * 8 / 3 / 64 * 64 : 4 * hidden_size;
   if (max_position_embeddings == 0) max_position_embeddings = seq_length;
   if (rope_scaling_original_max_position_embeddings == 0 &&
@@ -228,7 +228,7 @@ void TransformerConfig::resolve(int64_t seq_length) {
     if (moe_ffn_hidden_size == 0) moe_ffn_hidden_size = ffn_hidden_size;
     if (const auto layers = layers_with_experts(); !layers.empty()) {
       moe_layer_freq = layer_freq_text(layers);
-      if (moe_layer_freq == "1") ffn_hidden_size = moe_ffn_hidden_size;  // no layer has the other
+      if (moe_layer_freq == "1") ffn_hidden_size = moe_ffn_hidden_size;  // no layer uses the dense width
     }
     if (moe_router_num_groups == 1) moe_router_num_groups = moe_router_group_topk = 0;
     if (moe_shared_expert_intermediate_size == 0) moe_shared_expert_gate = false;
@@ -252,7 +252,7 @@ void TransformerConfig::resolve(int64_t seq_length) {
   } else {
     q_lora_rank = kv_lora_rank = qk_head_dim = qk_pos_emb_head_dim = v_head_dim = 0;
   }
-  if (gated()) bias_gelu_fusion = true;  // it is about the GELU of an MLP without a gate: one value for one model
+  if (gated()) bias_gelu_fusion = true;  // concerns only ungated MLPs: one canonical value per model
 }
 
 int64_t TransformerConfig::padded_vocab_size(int tensor_model_parallel_size) const {
@@ -503,7 +503,7 @@ int64_t TransformerConfig::num_parameters(int tensor_model_parallel_size) const 
   int64_t layers = 0;
   const std::vector<bool> with_experts = layers_with_experts();
   for (const bool has : with_experts) layers += layer + (has ? experts : dense);
-  if (mtp_num_layers > 0) {  // the last layer's kind, and norms and a projection around it
+  if (mtp_num_layers > 0) {  // same kind as the last layer, with norms and a projection around it
     layers += mtp_num_layers *
               (layer + (with_experts.back() ? experts : dense) + hidden_size * (3 * per_norm + 2 * hidden_size));
   }

@@ -1,8 +1,7 @@
-// The shape of a decoder-only transformer, under Megatron's names (megatron/core/transformer/transformer_config.py).
+// The shape of a decoder-only transformer, with Megatron's names (megatron/core/transformer/transformer_config.py).
 //
-// In core because three modules read it: train builds the model, ckpt writes it into the manifest, convert maps it from
-// and to a Hugging Face config.json. All fields are listed once (fields()); flags, JSON keys and help come from that
-// list.
+// In core because three modules read it: train builds the model, ckpt writes it into the manifest, convert maps it to
+// and from a Hugging Face config.json. fields() lists all fields once; flags, JSON keys and help come from that list.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,8 @@ struct TransformerConfig {
   int64_t hidden_size = 0;
   int64_t ffn_hidden_size = 0;  // 0: 4 * hidden_size, with swiglu 8/3 of it rounded down to a multiple of 64
   int64_t num_attention_heads = 0;
-  bool group_query_attention = false;   // Megatron wants the switch beside the number
-  int64_t num_query_groups = 1;         // key/value heads when group_query_attention, else num_attention_heads
+  bool group_query_attention = false;   // Megatron requires the switch beside the number
+  int64_t num_query_groups = 1;         // key/value heads with group_query_attention, otherwise num_attention_heads
   int64_t kv_channels = 0;              // head size; 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 0;  // 0: the sequence length
   int64_t vocab_size = 0;               // true size; 0: the tokenizer's
@@ -34,7 +33,7 @@ struct TransformerConfig {
   double rotary_base = 10000.0;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;  // pairs are neighbours (GLM-4), not halves
-  double rotary_base_local = 0.0;   // of layers with a window, which are then not scaled (Gemma 3); 0: rotary_base
+  double rotary_base_local = 0.0;   // for layers with a window, not scaled (Gemma 3); 0: rotary_base
   std::string no_rope_freq = "0";   // layers without RoPE: the last of every N, or "([0]*3+[1])*2"; "0": none (SmolLM3)
   std::string rope_scaling_type = "none";
   double rope_scaling_factor = 1.0;
@@ -49,42 +48,42 @@ struct TransformerConfig {
   bool swiglu = false;
   bool geglu = false;
   bool gelu_tanh = false;
-  bool bias_gelu_fusion = true;  // without a gate: GELU by tanh, which Megatron's fused kernel computes, else by erf
+  bool bias_gelu_fusion = true;  // ungated: tanh GELU, like Megatron's fused kernel; off: erf GELU
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
-  double query_pre_attn_scalar = 0.0;  // scores are divided by its root; 0: the head size
-  double softmax_scale = 0.0;          // factor of the scores; 0: as query_pre_attn_scalar says
+  double query_pre_attn_scalar = 0.0;  // scores are divided by its square root; 0: the head size
+  double softmax_scale = 0.0;          // multiplies the scores; 0: derived from query_pre_attn_scalar
   double attn_logit_softcapping = 0.0;
   double output_logit_softcapping = 0.0;
   int64_t sliding_window = 0;
   int64_t interleave_sliding_window = 0;
   std::string window_attn_skip_freq = "0";  // layers with the window: all but the last of every N, or a list; "0": all
-  double embedding_multiplier = 1.0;        // of the embeddings
-  double residual_multiplier = 1.0;         // of what attention and MLP add to the residual stream
-  double logits_scaling = 1.0;              // logits are divided by it
+  double embedding_multiplier = 1.0;        // multiplies the embeddings
+  double residual_multiplier = 1.0;         // multiplies what attention and MLP add to the residual stream
+  double logits_scaling = 1.0;              // divides the logits
   bool input_embeds_norm = false;
   bool untie_embeddings_and_output_weights = false;
-  // Experts in place of the MLP of some layers.
-  int64_t num_experts = 0;           // 0: a dense model, and the next ones mean nothing
-  std::string moe_layer_freq = "1";  // the layers with experts: each N-th from the first on, or "([0]*3+[1]*58)"
+  // Experts instead of the MLP in some layers.
+  int64_t num_experts = 0;           // 0: a dense model; the fields below are ignored
+  std::string moe_layer_freq = "1";  // layers with experts: every N-th from the first on, or "([0]*3+[1]*58)"
   int64_t moe_ffn_hidden_size = 0;   // of an expert; 0: ffn_hidden_size
   int64_t moe_router_topk = 2;
   std::string moe_router_score_function = "softmax";
-  bool moe_router_pre_softmax = false;         // softmax of all scores, not of the chosen ones
-  bool moe_router_enable_expert_bias = false;  // of the choice only (DeepSeek-V3), an fp32 buffer
+  bool moe_router_pre_softmax = false;         // softmax over all scores, not over the chosen ones
+  bool moe_router_enable_expert_bias = false;  // used for the choice only (DeepSeek-V3); an fp32 buffer
   int64_t moe_router_num_groups = 0;           // 0: no groups
   int64_t moe_router_group_topk = 0;
   double moe_router_topk_scaling_factor = 1.0;
   int64_t moe_shared_expert_intermediate_size = 0;  // of all shared experts together; 0: none
   bool moe_shared_expert_gate = false;
-  // Latent attention: queries, keys and values from vectors of low rank.
+  // Latent attention: queries, keys and values from low-rank vectors.
   bool multi_latent_attention = false;
   int64_t q_lora_rank = 0;  // 0: queries come from the hidden state
   int64_t kv_lora_rank = 0;
   int64_t qk_head_dim = 0;          // elements of a head that are not rotated
-  int64_t qk_pos_emb_head_dim = 0;  // those that are
+  int64_t qk_pos_emb_head_dim = 0;  // elements that are rotated
   int64_t v_head_dim = 0;
-  int64_t mtp_num_layers = 0;  // layers behind the model that predict further tokens
+  int64_t mtp_num_layers = 0;  // layers after the model that predict further tokens (multi-token prediction)
   double init_method_std = 0.02;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -195,37 +194,38 @@ struct TransformerConfig {
   int64_t fc1_rows() const { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
   bool has_experts() const { return num_experts > 0; }
   int64_t expert_fc1_rows() const { return (gated() ? 2 : 1) * moe_ffn_hidden_size; }
-  // Rows of latent attention's projections of queries and of the keys' and values' vector; columns of linear_proj.
+  // Rows of latent attention's query projection and of its key and value projection; columns of linear_proj.
   int64_t latent_query_rows() const { return num_attention_heads * (qk_head_dim + qk_pos_emb_head_dim); }
   int64_t latent_key_value_rows() const { return num_attention_heads * (qk_head_dim + v_head_dim); }
   int64_t proj_columns() const { return num_attention_heads * (multi_latent_attention ? v_head_dim : kv_channels); }
   bool has_layer_norm() const { return normalization == "LayerNorm"; }
   bool has_learned_positions() const { return position_embedding_type == "learned_absolute"; }
   bool has_rotary_embedding() const { return position_embedding_type == "rope"; }
-  // Rotated elements of a head: of kv_channels, rotary_percent, made even.
+  // Rotated elements of a head: rotary_percent of kv_channels, rounded down to even.
   int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(kv_channels) * rotary_percent) / 2 * 2; }
-  // Elements of the weights of q's and k's norm.
+  // Number of weights in the norm of q, and in that of k.
   int64_t q_norm_size() const { return qk_layernorm_all_heads ? num_attention_heads * kv_channels : kv_channels; }
   int64_t k_norm_size() const { return qk_layernorm_all_heads ? query_groups() * kv_channels : kv_channels; }
   // Keys that a query of this layer (global index) sees; 0: all before it.
   int64_t window_of_layer(int64_t layer) const { return windows_of_layers().at(static_cast<size_t>(layer)); }
 
-  // The rotary frequencies depend on max_position_embeddings: they are another model's with another value.
+  // Whether the rotary frequencies depend on max_position_embeddings, so that changing it gives another model.
   bool frequencies_follow_max_position() const { return has_rotary_embedding() && rope_scaling_type == "dynamic"; }
 
-  // Of each layer, whether it has experts: what moe_layer_freq says. Empty if that is no such list.
+  // For each layer, whether it has experts, from moe_layer_freq. Empty if that is malformed.
   std::vector<bool> layers_with_experts() const;
-  // Of each layer, whether it has rotary embedding: what no_rope_freq says. Empty if that is no such list.
+  // For each layer, whether it has rotary embedding, from no_rope_freq. Empty if that is malformed.
   std::vector<bool> layers_with_rope() const;
-  // Of each layer, how many keys a query sees; 0: all before it. Empty if window_attn_skip_freq is no such list.
+  // For each layer, how many keys a query sees; 0: all before it. Empty if window_attn_skip_freq is malformed.
   std::vector<int64_t> windows_of_layers() const;
 
-  // Fills the fields that default to 0 from the others, and gives fields that mean nothing for this model one value.
-  // seq_length: tokens, for max_position_embeddings.
+  // Fills the fields that default to 0 from the others, and sets fields that do not apply to this model to one
+  // canonical value. seq_length: tokens, the default of max_position_embeddings.
   void resolve(int64_t seq_length);
-  // Vocabulary rows padded to make_vocab_size_divisible_by x tensor_model_parallel_size (checkpoints.md 7.5).
+  // Vocabulary rows, padded to a multiple of make_vocab_size_divisible_by x tensor_model_parallel_size as in Megatron.
   int64_t padded_vocab_size(int tensor_model_parallel_size) const;
-  // Cross-field rules; throws kInvalidArgument (contradictions) or kUnsupported (not built yet), naming the flags.
+  // Checks rules across fields; throws kInvalidArgument (contradictions) or kUnsupported (not implemented), naming
+  // flags.
   void validate() const;
   // Trainable parameters of the whole model, with the padded vocabulary of the given TP.
   int64_t num_parameters(int tensor_model_parallel_size) const;
