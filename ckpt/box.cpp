@@ -39,7 +39,7 @@ void copy_box(const std::byte* source, const core::Dims& source_shape, const cor
               std::byte* target, const core::Dims& target_shape, const core::Dims& target_offset,
               const core::Dims& extent, int64_t item_size) {
   const size_t axes = extent.size();
-  // `run`: elements that are contiguous on both sides; the loops go over the axes before `inner`.
+  // `run`: number of elements that are contiguous on both sides; the loops run over the axes before `inner`.
   int64_t run = 1;
   size_t inner = axes;
   while (inner > 0) {

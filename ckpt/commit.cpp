@@ -116,7 +116,7 @@ std::optional<int64_t> read_pointer(const fs::path& root) {
     text.erase(text.find_last_not_of(" \t\r\n") + 1);
     return parse_number(text);
   } catch (const Error&) {
-    return std::nullopt;  // advisory: as if it were not there
+    return std::nullopt;  // advisory: same as an absent pointer
   }
 }
 

@@ -33,7 +33,7 @@ using core::DType;
 using core::Error;
 using core::ErrorCode;
 
-// An infinity that was none before.
+// Throws if a finite value became infinite.
 template <class T>
 void refuse_overflow(const T* source, const kernels::fp16* half, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
@@ -44,12 +44,12 @@ void refuse_overflow(const T* source, const kernels::fp16* half, int64_t count) 
   }
 }
 
-// Reads a box of a source shard and converts it; the buffers are kept from call to call.
+// Reads a box of a source shard and converts it; reuses its buffers between calls.
 class BoxReader {
  public:
   explicit BoxReader(Source& source) : source_(source) {}
 
-  // Into `target`, a dense tensor of target_shape, at target_offset.
+  // Stores it in `target`, a dense tensor of target_shape, at target_offset.
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, DType to, std::byte* target,
             const core::Dims& target_shape, const core::Dims& target_offset) {
     const DType from = source_.shards().dtype_of(static_cast<size_t>(shard));
@@ -107,7 +107,7 @@ void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& re
   });
 }
 
-// A bounded queue between the planner and the workers; the first error stops both.
+// A bounded queue between the planner and the workers; the first error stops all of them.
 class Pipeline {
  public:
   Pipeline(Source& source, Sink& sink, const ShardTable& targets, const ExecuteOptions& options, int threads)
@@ -132,7 +132,7 @@ class Pipeline {
     changed_.notify_all();
   }
 
-  // Returns how many bytes of targets were kept.
+  // Returns the bytes of targets that were kept from an earlier attempt.
   int64_t finish() {
     join();
     if (error_ != nullptr) std::rethrow_exception(error_);
@@ -150,7 +150,7 @@ class Pipeline {
     workers_.clear();
   }
 
-  // Its memory: the chunk being made, and what a conversion needs.
+  // A worker's memory: the chunk that it assembles, and the buffers of a conversion.
   struct Worker {
     explicit Worker(Source& source)
         : reader(source), chunk(static_cast<size_t>(kChunkBytes + core::kDirectAlignment)) {}
@@ -216,8 +216,8 @@ class Pipeline {
   std::exception_ptr error_;
 };
 
-// The chunks of targets that are all of one tensor, in the order of their places in it: those that want the same source
-// bytes come close together, so that what the source holds of them serves all.
+// The chunks of targets of one tensor, ordered by position in the tensor: chunks that need the same source bytes are
+// close together, so that cached source data is used by all of them.
 std::vector<Job> jobs_of_tensor(std::span<const int32_t> of_tensor, const ShardTable& targets, Planner& planner,
                                 const Sink& sink, int64_t& copies) {
   std::vector<std::pair<int64_t, Job>> placed;  // by flat index of the first element in the tensor
@@ -240,7 +240,7 @@ std::vector<Job> jobs_of_tensor(std::span<const int32_t> of_tensor, const ShardT
     }
   }
   std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  // Each file has its own in the order that a sink is promised.
+  // Restore within each file the order that Sink::write requires.
   std::map<int32_t, std::deque<Job>> of_file;
   for (const auto& [place, job] : placed) of_file[sink.file_of(job.work->target)].push_back(job);
   for (auto& [file, jobs] : of_file) {
@@ -264,10 +264,10 @@ int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Divides what mem_bytes leaves besides the plan between the workers and the source; returns the number of workers.
+// Divides what mem_bytes leaves after the plan between workers and source; returns the number of workers.
 int share_memory(Source& source, const Sink& sink, const ShardTable& targets, const ExecuteOptions& options) {
-  constexpr int64_t kSinkBytes = int64_t{20} << 20;       // HDF5's and the writers' own
-  constexpr int64_t kPageOffsetBytes = int64_t{2} << 20;  // a chunk's buffer has a huge page more for it
+  constexpr int64_t kSinkBytes = int64_t{20} << 20;       // HDF5's and the writers' memory
+  constexpr int64_t kPageOffsetBytes = int64_t{2} << 20;  // up to one huge page more per chunk buffer, for alignment
   bool converts = false;
   std::vector<std::optional<DType>> from(targets.num_tensors());
   for (size_t t = 0; t < from.size(); ++t) {
@@ -279,11 +279,12 @@ int share_memory(Source& source, const Sink& sink, const ShardTable& targets, co
     const auto& dtype = from[static_cast<size_t>(targets.tensor_of(i))];
     converts = dtype && *dtype != targets.dtype_of(i);
   }
-  // A worker holds the chunk it makes; to convert it also what it reads, up to twice as much, and the result.
+  // A worker holds the chunk that it assembles; a conversion also needs the input, up to twice as large, and the
+  // result.
   const int64_t each =
       (converts ? 5 : 1) * kChunkBytes + kPageOffsetBytes + source.scratch_bytes() + sink.scratch_bytes();
   const int64_t pool = std::max(options.mem_bytes - resident_bytes() - kSinkBytes, each + 2 * kChunkBytes);
-  // More workers than cores: most of them wait for the disk.
+  // More workers than cores, because most of them wait for the disk.
   const auto carried = static_cast<int>((pool - kChunkBytes) / (each + kChunkBytes));
   const int workers = std::clamp(options.threads == 1 ? 1 : 2 * options.threads + 2, 1, std::max(1, carried));
   source.expect_stream(std::min(pool - workers * each, int64_t{64} * kChunkBytes), workers);
@@ -333,7 +334,7 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
     const int threads = share_memory(source, sink, targets, options);
     source.begin_one_pass();
     Pipeline pipeline(source, sink, targets, options, threads);
-    std::map<int32_t, size_t> wave_of_file;  // a few files are written at a time
+    std::map<int32_t, size_t> wave_of_file;  // number of the batch in which a file is written
     std::vector<int32_t> order;
     for (size_t i = 0; i < targets.size(); ++i) {
       const auto target = static_cast<int32_t>(i);
@@ -357,7 +358,7 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
       i = end;
     }
     report.kept_bytes = pipeline.finish();
-    // What an earlier attempt read and wrote, this one has not seen: its checksums are compared now.
+    // This process did not read the source data of chunks that an earlier attempt wrote: verify its checksums now.
     source.end_one_pass(report.kept_bytes > 0);
   });
   report.path = sink.commit();

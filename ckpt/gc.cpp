@@ -21,7 +21,7 @@ using core::ErrorCode;
 
 namespace {
 
-// Fills in bytes and bytes_freed: a file is freed when every name it has is in what goes.
+// Fills in bytes and bytes_freed: a file is freed if all its hard links are in `items`.
 void count_bytes(std::vector<GcItem>& items) {
   struct Content {
     int64_t bytes = 0;
@@ -55,7 +55,7 @@ void count_bytes(std::vector<GcItem>& items) {
 
 namespace {
 
-// Whether the root is one of ours: another's folder gets no lock file of ours.
+// True for a native root: a folder in another format must not get a lock file.
 bool is_native_root(const fs::path& root) {
   if (fs::exists(root / kLockName) || !list_abandoned(root).empty()) return true;
   const std::vector<Generation> generations = list_generations(root);
@@ -63,7 +63,7 @@ bool is_native_root(const fs::path& root) {
                      [](const Generation& generation) { return fs::exists(generation.path / kManifestName); });
 }
 
-// Lists the generations that go, oldest first.
+// Lists the generations to remove, oldest first.
 std::vector<Generation> list_native_garbage(const fs::path& root, const GcOptions& options, GcReport& report) {
   for (const fs::path& path : list_abandoned(root)) {
     const bool trash = path.filename().string().rfind(kTrashPrefix, 0) == 0;

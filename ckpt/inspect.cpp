@@ -23,7 +23,7 @@ struct Row {
   int64_t bytes() const { return core::num_elements(shape) * core::size_of(dtype); }
 };
 
-// One row a tensor, in the order of the table.
+// One row per tensor, in the order of the table.
 std::vector<Row> rows_of(const Source& source) {
   const ShardTable& shards = source.shards();
   std::vector<Row> rows;
@@ -103,7 +103,7 @@ std::string inspect_text(const Source& source, const std::string& path, bool ten
   }
   std::ostringstream out;
   const core::TransformerConfig& model = info.model;
-  std::string sizes;  // none in many formats
+  std::string sizes;  // empty for many formats
   for (const char* key : {"tp", "cp", "pp", "vpp", "ep", "dp", "zero"}) {
     const auto size = info.layout.find(key);
     if (size == info.layout.end() || (std::string_view(key) == "cp" && *size == 1)) continue;

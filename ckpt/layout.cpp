@@ -77,7 +77,7 @@ RankCoordinates coordinates_of_rank(const ModelLayout& layout, int rank) {
 
 namespace {
 
-// The parameters of a model, one after another.
+// Lists the parameters of a model in order.
 class SpecList {
  public:
   explicit SpecList(const core::TransformerConfig& config) : config_(config) {}
@@ -230,7 +230,7 @@ std::vector<ParameterSpec> parameter_specs(const core::TransformerConfig& config
 std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span<const int64_t> global_shape,
                                                const core::TransformerConfig& config) {
   struct Rule {
-    std::string_view name;  // behind the layer's prefix
+    std::string_view name;  // after the layer's prefix
     TpRule rule;
   };
   const TpRule fc1_rule = config.gated() ? TpRule::kGatedRows : TpRule::kRows;
@@ -269,7 +269,7 @@ std::optional<ParameterSpec> parameter_spec_of(const std::string& key, std::span
     if (has) rest.remove_prefix(prefix.size());
     return has;
   };
-  const auto take_number = [&]() -> int64_t {  // and the dot behind it; -1 if there is none
+  const auto take_number = [&]() -> int64_t {  // with the dot after it; -1 if there is none
     int64_t number = -1;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
     if (error != std::errc() || end == rest.data() + rest.size() || *end != '.' || number < 0) return -1;
@@ -389,7 +389,7 @@ std::vector<int64_t> uneven_layer_list(int64_t num_layers, int pp, int64_t first
 
 namespace {
 
-// local_shape into an array; returns the number of axes.
+// Writes local_shape to an array; returns the number of axes.
 size_t local_dims(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size, int64_t* shape) {
   std::copy(spec.global_shape.begin(), spec.global_shape.end(), shape);
   switch (spec.rule) {
@@ -409,18 +409,18 @@ size_t local_dims(const ParameterSpec& spec, const core::TransformerConfig& conf
   return spec.global_shape.size();
 }
 
-// boxes_of_local_range without a Box for each: emit(offset, extent).
+// As boxes_of_local_range, without allocating a Box per box: emit(offset, extent).
 template <class Emit>
 void for_each_local_box(const ParameterSpec& spec, const core::TransformerConfig& config, int tp_size, int tp_rank,
                         int64_t begin, int64_t end, const Emit& emit) {
-  // The local tensor is a stack of parts, each a box of the global tensor that starts at `start`.
+  // The local tensor is a stack of parts; each is a box of the global tensor at offset `start`.
   std::array<int64_t, kMaxAxes> local, start{}, offset;
   const size_t axes = local_dims(spec, config, tp_size, local.data());
   const bool gated = spec.rule == TpRule::kGatedRows;
   if (gated) local[0] /= 2;
   if (spec.rule == TpRule::kColumns) start[1] = tp_rank * local[1];
   if (gated || spec.rule == TpRule::kRows || spec.rule == TpRule::kVocabRows) start[0] = tp_rank * local[0];
-  if (spec.rule == TpRule::kVocabRows) {  // the true rows only
+  if (spec.rule == TpRule::kVocabRows) {  // only the true rows
     local[0] = std::clamp<int64_t>(spec.global_shape[0] - start[0], 0, local[0]);
   }
   int64_t size = 1, part_begin = 0;
@@ -428,7 +428,7 @@ void for_each_local_box(const ParameterSpec& spec, const core::TransformerConfig
   for (int part = 0; part < (gated ? 2 : 1); ++part) {
     const int64_t from = std::clamp<int64_t>(begin - part_begin, 0, size);
     const int64_t to = std::clamp<int64_t>(end - part_begin, 0, size);
-    if (from == 0 && to == size) {  // all of it: the common case, without the divisions
+    if (from == 0 && to == size) {  // the whole part: the common case, without divisions
       if (size > 0) emit(start.data(), local.data());
     } else {
       for_each_piece_of_range({local.data(), axes}, from, to - from,
@@ -448,7 +448,7 @@ bool is_spread(const ModelLayout& layout, core::TensorRole role) {
 }
 
 // The shards of one parameter and role on the rank at these coordinates, whose stage holds it: emit(offset, extent,
-// replica). With `primary`, only those of replica 0.
+// replica). With `primary`, only those with replica_id 0.
 template <class Emit>
 void for_each_shard(const ParameterSpec& spec, const core::TransformerConfig& config, const ModelLayout& layout,
                     const RankCoordinates& at, core::TensorRole role, bool primary, const Emit& emit) {
@@ -464,8 +464,8 @@ void for_each_shard(const ParameterSpec& spec, const core::TransformerConfig& co
     dp_size = layout.expert_data_parallel_size();
     dp_rank = in_stage / (etp * ep);
   }
-  // Copies are numbered: over tp where tensor parallelism does not cut, over dp where nothing is spread, and the tied
-  // embedding of the last stage after those of the first.
+  // Replicas are numbered over tp if tensor parallelism does not shard the parameter, over dp if the role is not
+  // sharded over dp; the tied embedding of the last stage comes after those of the first.
   const bool spread = is_spread(layout, role);
   const int tp_copy = spec.rule == TpRule::kReplicated ? tp_rank : 0;
   const int tp_copies = spec.rule == TpRule::kReplicated ? tp_size : 1;
@@ -509,7 +509,7 @@ FlatRange distributed_range(int64_t numel, int dp_size, int dp_rank) {
 
 int virtual_pipeline_size(const core::TransformerConfig& config, int pp, int64_t layers_per_chunk) {
   if (layers_per_chunk == 0) return 1;
-  // The product of a hostile pair overflows: it is computed only where it is at most num_layers.
+  // The product can overflow for hostile input: compute it only if it is at most num_layers.
   if (pp < 1 || layers_per_chunk < 0 || layers_per_chunk > config.num_layers / pp ||
       config.num_layers % (pp * layers_per_chunk) != 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -583,7 +583,7 @@ ShardList shards_of_checkpoint(const ModelLayout& layout, const core::Transforme
 
 namespace {
 
-// That every part of the parameter has the same size; the vocabulary is padded instead.
+// Throws unless all parts of the parameter have the same size; the vocabulary is padded instead.
 void validate_cut(const ParameterSpec& spec, const ModelLayout& layout) {
   const auto refuse = [&](int64_t size, const char* what, int64_t parts) {
     if (size % parts == 0) return;
@@ -620,7 +620,7 @@ class RankBoxes {
 
  private:
   std::vector<std::pair<size_t, size_t>> boxes_;  // index of the spec, axes
-  std::vector<int64_t> dims_;                     // offset and extent of each
+  std::vector<int64_t> dims_;                     // offset and extent of each box
 };
 
 }  // namespace
@@ -631,7 +631,7 @@ ShardList shards_of_checkpoint(
     const std::function<std::optional<core::DType>(size_t spec, core::TensorRole)>& dtype_of) {
   validate_layer_map(layout, config.num_layers);
   ShardList list;
-  std::vector<int32_t> tensors(specs.size() * roles.size(), -1);  // of each parameter and role
+  std::vector<int32_t> tensors(specs.size() * roles.size(), -1);  // per parameter and role
   for (size_t s = 0; s < specs.size(); ++s) {
     validate_cut(specs[s], layout);
     for (size_t r = 0; r < roles.size(); ++r) {
@@ -641,7 +641,7 @@ ShardList shards_of_checkpoint(
     }
   }
   const int tp = layout.tensor_model_parallel_size, dp = layout.data_parallel_size;
-  // At most so many boxes; memory that is not used costs nothing.
+  // Upper bound on the number of boxes; untouched memory costs nothing.
   size_t boxes = 0;
   for (const ParameterSpec& spec : specs) {
     const size_t ranks = spec.rule == TpRule::kReplicated ? 1 : static_cast<size_t>(tp);
@@ -650,7 +650,7 @@ ShardList shards_of_checkpoint(
   }
   list.shards.reserve(boxes);
   std::vector<size_t> held;
-  std::array<RankBoxes, 2> here;  // whole over the data-parallel ranks, spread over them
+  std::array<RankBoxes, 2> here;  // replicated over the data-parallel ranks, sharded over them
   for (int stage = 0; stage < layout.pipeline_model_parallel_size; ++stage) {
     held.clear();
     for (size_t s = 0; s < specs.size(); ++s) {
@@ -659,7 +659,7 @@ ShardList shards_of_checkpoint(
     for (int in_stage = 0; in_stage < tp * dp; ++in_stage) {
       const RankCoordinates at{in_stage % tp, in_stage / tp, stage};
       const int rank = stage * tp * dp + in_stage;
-      // Roles that are cut alike have the same boxes.
+      // Roles that are sharded in the same way have the same boxes.
       std::array<bool, 2> listed{};
       for (size_t r = 0; r < roles.size(); ++r) {
         const bool spread = is_spread(layout, roles[r]);

@@ -114,21 +114,21 @@ struct LocalTier::Impl {
   core::Arena own_arena;
   CopyOptions copying;
   core::Communicator alone;
-  std::string run_id;       // tells the saves of this run from those of others
-  std::vector<int> clique;  // ranks that have this rank's part, in rising order
+  std::string run_id;       // distinguishes the saves of this run from those of others
+  std::vector<int> clique;  // ranks that store this rank's part, in ascending order
   std::unique_ptr<Saver> saver;
-  std::map<int, std::unique_ptr<core::LockFile>> replicas;  // by owner: folders here that are this rank's to look after
-  std::unique_ptr<Mailbox> mailbox;                         // null: nothing has to travel
-  bool moves_messages = false;                              // this object's caller does
+  std::map<int, std::unique_ptr<core::LockFile>> replicas;  // by owner: folders here that this rank cleans up
+  std::unique_ptr<Mailbox> mailbox;                         // null: nothing has to be sent
+  bool moves_messages = false;                              // the thread that calls this object does
 
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;  // the first is under way
-  int unfinished = 0;                       // saves among them
+  std::deque<std::function<void()>> tasks;  // the first one is running
+  int unfinished = 0;                       // number of unfinished saves
   std::string failure;                      // the first error_text
   int64_t sent_bytes = 0;                   // by the last replication
   double sent_in_s = 0;
-  std::map<int, fs::path> newest;      // by owner: what the last save has left here
+  std::map<int, fs::path> newest;      // by owner: what the last save left here
   int64_t saved = -1, confirmed = -1;  // iterations
   int64_t saves = 0;                   // calls of save()
   bool closing = false;
@@ -186,7 +186,7 @@ void LocalTier::Impl::open_channel() {
                                       [this] { return give_up(); });
 }
 
-// A folder that its owner, or another job, has locked is not this rank's to clean.
+// A folder that its owner or another job has locked must not be cleaned by this rank.
 void LocalTier::Impl::lock_replicas() {
   core::collectively(comm, "open the replicas", [&] {
     for (const int owner : clique) {
@@ -231,7 +231,7 @@ void LocalTier::Impl::enqueue(std::function<void()> task) {
   changed.notify_all();
 }
 
-// For `done`, asked with the lock held; messages move meanwhile.
+// Waits for `done`, called with the lock held; moves messages meanwhile.
 bool LocalTier::Impl::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s) {
   return wait_moving(lock, changed, moves_messages ? &comm.endpoint() : nullptr, done, limit_s);
 }
@@ -257,7 +257,7 @@ void LocalTier::Impl::throw_failure() {
   if (!text.empty()) throw parse_error(text);
 }
 
-// On the thread: what is left of a save when the snapshot has been taken.
+// On the thread: finishes a save after the snapshot has been taken.
 void LocalTier::Impl::complete(int64_t iteration) {
   std::optional<LocalPart> own;
   const std::string written = outcome_of([&] {
@@ -279,7 +279,7 @@ void LocalTier::Impl::complete(int64_t iteration) {
   --unfinished;
 }
 
-// Round k: to the k-th next of the clique, from the k-th before.
+// Round k: send to the k-th next member of the clique, receive from the k-th previous one.
 void LocalTier::Impl::replicate(const std::optional<LocalPart>& own) {
   core::trace::Span span(options.writing.recorder, core::trace::Category::kUserAnnotation, "ckpt.replicate");
   const auto began = Clock::now();
@@ -287,7 +287,7 @@ void LocalTier::Impl::replicate(const std::optional<LocalPart>& own) {
   const auto at = static_cast<size_t>(std::find(clique.begin(), clique.end(), rank) - clique.begin());
   int64_t sent = 0;
   mailbox->next_round();
-  std::string failed;  // the rounds after it take place all the same: others wait for this rank
+  std::string failed;  // later rounds still take place: other ranks wait for this one
   for (size_t k = 1; k < size; ++k) {
     const int to = clique[(at + k) % size], from = clique[(at + size - k) % size];
     const std::string outcome = outcome_of([&] {
@@ -308,8 +308,8 @@ void LocalTier::Impl::replicate(const std::optional<LocalPart>& own) {
   sent_in_s = seconds_since(began);
 }
 
-// What is there besides what the last save has left, in the folders that are this rank's: also later iterations, which
-// a run has left that this one does not continue.
+// Generations other than the last save's in the folders that this rank cleans up, including later iterations: they
+// belong to a run that this one does not continue.
 std::vector<Generation> LocalTier::Impl::older() const {
   std::vector<Generation> older;
   std::lock_guard lock(mutex);
@@ -322,7 +322,7 @@ std::vector<Generation> LocalTier::Impl::older() const {
   return older;
 }
 
-// Those whose manifest and files' sizes hold.
+// Parts whose manifest and file sizes are right.
 std::vector<LocalPart> LocalTier::Impl::parts_here(std::vector<std::string>& notes) const {
   std::vector<LocalPart> parts;
   std::error_code error;
@@ -341,7 +341,7 @@ std::vector<LocalPart> LocalTier::Impl::parts_here(std::vector<std::string>& not
   return parts;
 }
 
-// Takes those parts out that this rank is to give to the choice and that are not what their hashes say.
+// Removes parts that this rank contributes to the choice and whose hashes are wrong.
 void LocalTier::Impl::check(std::vector<LocalPart>& parts, const LocalChoice& choice,
                             std::vector<std::string>& damage) const {
   VerifyOptions verify;
@@ -366,7 +366,7 @@ void LocalTier::Impl::check(std::vector<LocalPart>& parts, const LocalChoice& ch
   parts.erase(std::remove_if(parts.begin(), parts.end(), is_damaged), parts.end());
 }
 
-// Collective: parts go from their holders to their ranks, one after another.
+// Collective: sends parts from their holders to their ranks, one after another.
 void LocalTier::Impl::fetch(const LocalChoice& choice, const std::vector<LocalPart>& parts) {
   if (mailbox == nullptr) open_channel();
   enqueue([&] {
@@ -465,7 +465,7 @@ void LocalTier::save(const SaveRequest& request) {
     impl.saver->save(own);
     return std::string();
   });
-  if (is_error(outcome)) impl.fail(outcome);  // what the rank offers its clique then is nothing
+  if (is_error(outcome)) impl.fail(outcome);  // the rank then offers nothing to its clique
   impl.saved = request.info.iteration;
   {
     std::lock_guard lock(impl.mutex);
@@ -493,7 +493,7 @@ void LocalTier::confirm() {
                 " sent: ", impl.sent_bytes / 1000000, " MB in ", impl.sent_in_s * 1e3, " ms");
   }
   core::log_info("ckpt.local", line);
-  // Listed now, so that the next save's is not among them.
+  // Listed now, so that the next save is not among them.
   impl.enqueue([generations = impl.older()] {
     for (const Generation& generation : generations) {
       try {
@@ -507,7 +507,7 @@ void LocalTier::confirm() {
 
 void LocalTier::finish() {
   Impl& impl = *impl_;
-  // In pieces, so that the limit on a silent peer stays one on silence.
+  // Waits in short intervals, so that the timeout for a silent peer applies to each.
   for (int64_t unfinished = 1; unfinished > 0;) {
     std::unique_lock lock(impl.mutex);
     impl.wait(
@@ -516,7 +516,7 @@ void LocalTier::finish() {
     lock.unlock();
     unfinished = impl.comm.allreduce(unfinished);
   }
-  const int64_t confirmed = std::exchange(impl.confirmed, impl.saved);  // one that has failed never will be
+  const int64_t confirmed = std::exchange(impl.confirmed, impl.saved);  // a failed save is never confirmed
   core::collectively(impl.comm, "local save", [&] { impl.throw_failure(); });
   impl.confirmed = confirmed;
   confirm();

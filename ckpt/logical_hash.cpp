@@ -25,7 +25,7 @@ uint64_t mixed(uint64_t cell_xxh3, uint64_t index) {
 
 int64_t last_axis(const core::Dims& shape) { return shape.empty() ? 1 : shape.back(); }
 
-// So many whole cells of 64 elements of a row.
+// The sum over `cells` whole cells of 64 elements of a row.
 uint64_t sum_of_cells(const std::byte* data, size_t cell_bytes, size_t cells, uint64_t first_index) {
   std::array<uint64_t, kCellsAtOnce> hashes;
   kernels::xxh3_each(data, cell_bytes, cells, hashes.data());
@@ -34,7 +34,7 @@ uint64_t sum_of_cells(const std::byte* data, size_t cell_bytes, size_t cells, ui
   return sum;
 }
 
-// after: told the end of every cell, or run of them, or part of one, that has been added.
+// after: called with the end of every cell, run of cells or part of a cell that was added.
 template <class After>
 void add_cells(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                LogicalPartial& partial, const After& after) {
@@ -47,7 +47,7 @@ void add_cells(const core::ShardedTensor& shard, int64_t first, int64_t count, c
   core::Dims index(local_rows.size());
   uint64_t sum = 0;
   while (count > 0) {
-    // One row of the shard, or the part of it that is in the range.
+    // One row of the shard, or its part within the range.
     int64_t rest = first / local_width;
     for (size_t axis = local_rows.size(); axis-- > 0; rest /= local_rows[axis]) {
       index[axis] = shard.global_offset[axis] + rest % local_rows[axis];
@@ -69,7 +69,7 @@ void add_cells(const core::ShardedTensor& shard, int64_t first, int64_t count, c
       const auto size_bytes = static_cast<size_t>((stop - column) * item);
       if (whole > 0) {
         sum += sum_of_cells(data, static_cast<size_t>(kLogicalCell * item), static_cast<size_t>(whole), cell_index);
-      } else if (column == cell_begin && stop == cell_end) {  // the last of a row, shorter
+      } else if (column == cell_begin && stop == cell_end) {  // the last cell of a row, shorter
         sum += mixed(kernels::xxh3(data, size_bytes), cell_index);
       } else {
         partial.pieces.push_back(
@@ -86,7 +86,7 @@ void add_cells(const core::ShardedTensor& shard, int64_t first, int64_t count, c
   partial.sum += sum;
 }
 
-// also: given each piece of the chunk in order, as its begin and its bytes, while the first-level cache holds it.
+// also: called with each piece of the chunk in order, as begin and bytes, while it is in the L1 cache.
 template <class Also>
 uint64_t hash_both(const core::ShardedTensor& shard, int64_t first, int64_t count, const std::byte* data,
                    LogicalPartial& partial, const Also& also) {
@@ -139,7 +139,7 @@ uint64_t finish_logical(core::DType dtype, const core::Dims& global_shape, const
   const auto item = static_cast<size_t>(core::size_of(dtype));
   const int64_t width = last_axis(global_shape);
   const int64_t cells_per_row = (width + kLogicalCell - 1) / kLogicalCell;
-  std::vector<size_t> place(partial.pieces.size());  // of each piece's bytes
+  std::vector<size_t> place(partial.pieces.size());  // offset of each piece's bytes
   size_t at = 0;
   for (size_t i = 0; i < place.size(); ++i) {
     place[i] = at;

@@ -39,12 +39,12 @@ json model_to_json(const CheckpointInfo& info) {
 
 void model_from_json(const json& model, CheckpointInfo& info, std::string_view where) {
   info.model_extra = model;
-  info.model.hidden_dropout = info.model.attention_dropout = 0;  // of a file from before there was any
+  info.model.hidden_dropout = info.model.attention_dropout = 0;  // for a file from before dropout was stored
   core::TransformerConfig::fields([&](const char* name, auto member, const char*) {
     auto& field = info.model.*member;
     using T = std::decay_t<decltype(field)>;
     const auto found = model.find(name);
-    if (found == model.end()) return;  // a field newer than the file keeps its default
+    if (found == model.end()) return;  // a field newer than the file: keep its default
     const bool fits = std::is_same_v<T, bool>          ? found->is_boolean()
                       : std::is_same_v<T, std::string> ? found->is_string()
                       : std::is_same_v<T, int64_t>     ? found->is_number_integer()
@@ -55,7 +55,7 @@ void model_from_json(const json& model, CheckpointInfo& info, std::string_view w
   });
 }
 
-// A list of sizes whose product fits: checked before anything is allocated or multiplied.
+// A list of sizes whose product does not overflow: checked before anything is allocated or multiplied.
 core::Dims dims_from_json(const json& list, std::string_view where) {
   if (!list.is_array()) corrupt(where, "expected a list of sizes");
   if (list.size() > kMaxAxes) corrupt(where, cat(list.size(), " axes; a tensor has at most ", kMaxAxes));
@@ -90,7 +90,7 @@ bool is_compressed(const json& box, std::string_view where) {
   throw Error(ErrorCode::kUnsupported, cat(where, ": filter \"", filter, "\"; this program reads ", kFilter));
 }
 
-// One entry of "tensors" into the table.
+// Adds one entry of "tensors" to the table.
 void add_tensor_from_json(const json& item, Manifest& manifest, std::string_view where) {
   const std::string name = core::json_string(item, "name", where);
   const std::string place = cat(where, ": ", name);
@@ -119,7 +119,7 @@ void add_tensor_from_json(const json& item, Manifest& manifest, std::string_view
   }
 }
 
-// What every box says of its file.
+// Checks the file and offset of every box.
 void check_places(const Manifest& manifest, std::string_view where) {
   for (size_t i = 0; i < manifest.boxes.size(); ++i) {
     const BoxPlace& place = manifest.places[i];
@@ -256,8 +256,7 @@ std::string dump_manifest(const Manifest& manifest) {
                        {"logical_xxh3", core::hex16(manifest.logical_xxh3[t])},
                        {"boxes", std::move(boxes)}});
   }
-  // nlohmann's objects are sorted by key, so the text is a function of the content. self_xxh3 is put at the end by
-  // hand.
+  // nlohmann's objects are sorted by key, so the text depends only on the content. self_xxh3 is appended by hand.
   json document = {{"format_version", kFormatVersion},
                    {"producer", manifest.producer},
                    {"iteration", manifest.info.iteration},
@@ -281,7 +280,7 @@ std::string dump_manifest(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text, std::string_view where, const std::filesystem::path& directory) {
-  // First of all: what was damaged should not be explained by what the damage looks like.
+  // Check the hash first: damage should not be reported as some other error.
   std::optional<uint64_t> seen;
   if (const size_t key = text.rfind(kSelfKey); key != std::string::npos && key + kSelfKey.size() + 17 <= text.size()) {
     seen = manifest_self_hash(std::string(text), where);
@@ -292,7 +291,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where, const std
     }
   }
   Manifest manifest;
-  // Entries of "tensors" go to the table one by one and are dropped from the document, which so stays small.
+  // Entries of "tensors" are added to the table one by one and dropped from the document, which thus stays small.
   bool in_tensors = false, tensors_seen = false;
   const json document = core::parse_json(text, where, [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth == 1 && event == json::parse_event_t::key) {

@@ -40,8 +40,8 @@ class MergedSource final : public Source {
   const CheckpointInfo& info() const override { return sources_[0]->info(); }
   const ShardTable& shards() const override { return sources_[0]->shards(); }
   std::string describe(int32_t shard) const override { return sources_[0]->describe(shard) + ", merged"; }
-  // A source that streams holds a chunk for each thread and one more. If that is more than its share, none streams: a
-  // chunk is then read whole once, for its checksum, and what is wanted later comes from the page cache.
+  // A streaming source holds a chunk per thread and one more. If its share of the memory is smaller, no source streams:
+  // a chunk is then read once in full, for its checksum, and later reads come from the page cache.
   void expect_stream(int64_t cache_bytes, int threads) override {
     const auto share = cache_bytes / static_cast<int64_t>(sources_.size());
     if (share < (threads + 1) * kChunkBytes) return;
@@ -53,7 +53,7 @@ class MergedSource final : public Source {
   void end_one_pass(bool all) override {
     for (const auto& source : sources_) source->end_one_pass(all);
   }
-  // What read() holds, and the chunk that a source reads to check it.
+  // read()'s buffers, and the chunk that a source reads to verify it.
   int64_t scratch_bytes() const override {
     int64_t of_sources = 0;
     for (const auto& source : sources_) of_sources = std::max(of_sources, source->scratch_bytes());
@@ -120,7 +120,7 @@ class MergedSource final : public Source {
     }
   }
 
-  // The box of the first source's shard, of source i, as fp32.
+  // Reads the box of the first source's shard from source i, as fp32.
   void read_values(size_t i, int32_t shard, const Box& box, std::vector<std::byte>& bytes, std::vector<float>& values) {
     const size_t first_shard = static_cast<size_t>(shard);
     DType dtype = shards().dtype_of(first_shard);
@@ -153,9 +153,9 @@ class MergedSource final : public Source {
   }
 
   std::vector<std::unique_ptr<Source>> sources_;
-  std::vector<double> weights_;  // they add up to 1
+  std::vector<double> weights_;  // sum is 1
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Planner>> planners_;  // of all but the first, for the first's shards
+  std::vector<std::unique_ptr<Planner>> planners_;  // for all sources but the first, with its shards as targets
 };
 
 }  // namespace

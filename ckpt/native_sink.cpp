@@ -40,14 +40,14 @@ std::string note_name(int rank) {
   return name;
 }
 
-// What is known of a finished file, and the hash of that.
+// Stores the record of a finished file, and its hash.
 void leave_note(const std::filesystem::path& directory, int rank, const RankFileRecord& record) {
   std::string note = encode_records({record});
   note += core::hex16(kernels::xxh3(note.data(), note.size()));
   core::write_text_atomically((notes_of(directory) / note_name(rank)).string(), note);
 }
 
-// Nothing if the file is not there as the note says.
+// nullopt unless the file exists as the note describes it.
 std::optional<RankFileRecord> read_note(const std::filesystem::path& directory, int rank) {
   const std::filesystem::path path = notes_of(directory) / note_name(rank);
   std::error_code error;
@@ -94,7 +94,7 @@ class NativeSink final : public Sink {
   size_t files_at_once() const override { return options_.resume ? 2 : Sink::files_at_once(); }
 
  private:
-  // A rank file is created with its first write and finished with its last, so that few are open at a time.
+  // A rank file is created with its first write and finished with its last, so that few are open at the same time.
   struct Rank {
     std::vector<core::ShardedTensor> boxes;
     int64_t bytes = 0;
@@ -102,7 +102,7 @@ class NativeSink final : public Sink {
     std::unique_ptr<RankFile> file;
     std::once_flag created;
     std::atomic<int64_t> remaining{0};  // elements
-    RankFileRecord record;              // without plan_hash; else in the note
+    RankFileRecord record;              // only without plan_hash; otherwise in the note
   };
   struct Place {
     int32_t rank = 0;
@@ -118,17 +118,17 @@ class NativeSink final : public Sink {
   NativeSinkOptions options_;
   CheckpointInfo info_;
   core::WritePath write_path_ = core::WritePath::kBuffered;
-  std::unique_ptr<core::LockFile> lock_;                  // coordinator
-  std::unique_ptr<core::AtomicDirectory> own_directory_;  // coordinator
-  std::unique_ptr<core::AtomicDirectory> notes_;          // coordinator, with plan_hash; never committed
+  std::unique_ptr<core::LockFile> lock_;                  // coordinator only
+  std::unique_ptr<core::AtomicDirectory> own_directory_;  // coordinator only
+  std::unique_ptr<core::AtomicDirectory> notes_;          // coordinator only, with plan_hash; never committed
   std::filesystem::path directory_;
   bool committed_ = false;
-  std::stop_source stop_;  // of all files' writes
+  std::stop_source stop_;  // for the writes of all files
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Place> places_;
 };
 
-// Coordinator: locks the root and makes the temporary directory.
+// Coordinator: locks the root and creates the temporary directory.
 void NativeSink::open_directory(int64_t bytes) {
   core::make_directories_durably(options_.root);
   lock_ = std::make_unique<core::LockFile>((options_.root / kLockName).string());
@@ -137,12 +137,12 @@ void NativeSink::open_directory(int64_t bytes) {
   write_path_ = choice.path;
   directory_ = options_.root / (generation_name(info_.iteration, 0) +
                                 (options_.plan_hash.empty() ? core::temporary_suffix() : ".tmp-" + options_.plan_hash));
-  // What dead attempts left, for good: old notes must not come back to new files.
+  // Make the removal durable: notes of dead attempts must not reappear and match new files.
   if (!options_.resume && remove_abandoned(options_.root) > 0) core::fsync_directory(options_.root.string());
   own_directory_ = std::make_unique<core::AtomicDirectory>(directory_);
   if (!options_.plan_hash.empty()) notes_ = std::make_unique<core::AtomicDirectory>(notes_of(directory_));
   struct stat status {};
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {  // what an earlier process has written takes no more room
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {  // files of an earlier process need no more space
     if (::stat((directory_ / rank_file_name(static_cast<int>(rank))).c_str(), &status) == 0) {
       bytes -= int64_t{status.st_blocks} * 512;
     }
@@ -153,8 +153,8 @@ void NativeSink::open_directory(int64_t bytes) {
   }
 }
 
-// The ranks whose files are whole; what is not of them is removed, for good: a note must not come back to a file that
-// is being written anew.
+// The ranks whose files are complete. Removes all other files durably: a note must not reappear for a file that is
+// being written again.
 std::vector<int> NativeSink::take_finished() const {
   std::vector<int> finished;
   std::set<std::string> known;
@@ -174,7 +174,7 @@ std::vector<int> NativeSink::take_finished() const {
   return finished;
 }
 
-// Files that are not finished are dealt among the processes.
+// Distributes the unfinished files among the processes.
 void NativeSink::deal_files(const std::vector<int>& finished) {
   std::vector<int64_t> bytes;
   for (const auto& rank : ranks_) bytes.push_back(rank->bytes);

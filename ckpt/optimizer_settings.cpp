@@ -64,7 +64,7 @@ OptimizerGroup group_from_json(const json& stored) {
   return group;
 }
 
-// Of what mstrain and Megatron state: one rate, and weight decay for matrices alone.
+// Derived from what mstrain and Megatron store: one learning rate, and weight decay only for matrices.
 std::vector<OptimizerGroup> derived_groups(const Source& source) {
   const json& common = source.info().common;
   OptimizerGroup group;
@@ -152,7 +152,7 @@ std::vector<OptimizerGroup> optimizer_groups(const Source& source) {
   const json stored = member_of(member_of(source.info().common, "optimizer"), "groups");
   if (!stored.is_array() || stored.empty()) return derived_groups(source);
   std::vector<OptimizerGroup> groups;
-  size_t open = 0;  // groups of all other parameters
+  size_t open = 0;  // number of groups without params, which hold all other parameters
   std::set<std::string_view> seen;
   for (const json& one : stored) {
     groups.push_back(group_from_json(one));

@@ -14,7 +14,7 @@ namespace {
 
 double half_cosine(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
 
-// The share of max_lr - min_lr that is left after `ratio` of WSD's annealing phase.
+// The fraction of max_lr - min_lr that remains after `ratio` of WSD's annealing phase.
 double wsd_share(const std::string& style, double ratio) {
   if (style == "linear") return 1.0 - ratio;
   if (style == "cosine") return half_cosine(ratio);
@@ -65,7 +65,7 @@ nlohmann::json schedule_to_json(const ParamSchedule& schedule) {
 
 std::optional<ParamSchedule> schedule_from_json(const nlohmann::json& json) {
   if (!json.is_object()) return std::nullopt;
-  // Without these nothing is known of the rate; Megatron saves no others of it.
+  // Without these the rate is unknown; Megatron saves no other fields that it depends on.
   for (const char* key : {"max_lr", "min_lr", "lr_warmup_steps", "lr_decay_steps", "lr_decay_style"}) {
     if (!json.contains(key) || json.at(key).is_null()) return std::nullopt;
   }
@@ -81,7 +81,7 @@ std::optional<ParamSchedule> schedule_from_json(const nlohmann::json& json) {
                         core::cat("opt_param_scheduler in the checkpoint: ", name, " is ", found->dump()));
     }
     if constexpr (std::is_same_v<Value, int64_t>) {
-      // Counts of samples may come as floats, from a Megatron run by fractions.
+      // A Megatron run with fractional settings stores sample counts as floats.
       const double real = found->template get<double>();
       if (!(real >= 0 && real < 9e18)) {
         throw core::Error(core::ErrorCode::kCorruptData,

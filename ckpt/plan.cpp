@@ -18,7 +18,7 @@ using core::Dims;
 using core::Error;
 using core::ErrorCode;
 
-// Below this many boxes comparing each with each is faster than sorting them.
+// Up to this many boxes, comparing all pairs is faster than sorting.
 constexpr size_t kFewBoxes = 24;
 
 std::string name_of(const ShardTable& table, int32_t tensor) {
@@ -34,7 +34,7 @@ std::string box_text(const ShardTable& table, int32_t shard) {
   return cat("[", table.offsets(s), " .. ", end, ")");
 }
 
-// The boxes of one tensor, taken out of the table into 64-bit columns.
+// The boxes of one tensor, copied from the table into 64-bit columns.
 struct Boxes {
   const ShardTable* table = nullptr;
   size_t axes = 0;
@@ -52,7 +52,7 @@ struct Boxes {
   }
 };
 
-// Axes by number of distinct offsets, most first: the axis a tensor is cut along comes first.
+// Axes by number of distinct offsets, most first: the axis along which the tensor is split comes first.
 std::vector<size_t> axes_by_cuts(const Boxes& boxes) {
   std::vector<std::pair<size_t, size_t>> counted(boxes.axes);
   std::vector<int64_t> offsets(boxes.size());
@@ -68,8 +68,8 @@ std::vector<size_t> axes_by_cuts(const Boxes& boxes) {
   return order;
 }
 
-// Does any pair overlap? Sweeps along the most cut axis. Boxes that are open there at the same time are, as long as
-// none overlap, disjoint along the second axis if there are two, so that only neighbours need to be compared.
+// True if any pair overlaps. Sweeps along the axis with the most cuts. As long as none overlap, boxes that are open at
+// the same time are disjoint along the second axis if there are two, so that only neighbours need to be compared.
 bool any_overlap(const Boxes& boxes) {
   if (boxes.size() <= kFewBoxes) {
     for (size_t i = 0; i < boxes.size(); ++i) {
@@ -113,7 +113,7 @@ bool any_overlap(const Boxes& boxes) {
   return false;
 }
 
-// The first index, in row-major order, that none of these boxes holds. Only for messages: quadratic.
+// The first index, in row-major order, that no box holds. Only for messages: quadratic.
 std::optional<Dims> first_hole(const Boxes& boxes, const std::vector<size_t>& chosen, std::span<const int64_t> shape,
                                size_t axis) {
   if (axis == shape.size()) return chosen.empty() ? std::optional<Dims>(Dims{}) : std::nullopt;
@@ -138,7 +138,7 @@ std::optional<Dims> first_hole(const Boxes& boxes, const std::vector<size_t>& ch
   return std::nullopt;
 }
 
-// Fills `boxes` with the tensor's shards that have elements, and returns what is wrong with them.
+// Fills `boxes` with the tensor's shards that have elements; returns the errors found in them.
 std::vector<std::string> check_tensor(const ShardTable& table, const ShardsOfTensors& groups, int32_t tensor, int limit,
                                       Boxes& boxes) {
   std::vector<std::string> findings;
@@ -224,7 +224,7 @@ struct Planner::Impl {
     std::vector<int64_t> begins;
     std::vector<int64_t> reach;  // reach[i]: largest end along the axis among shards[0..i]
   };
-  // Of a source tensor: not looked at yet, whole and of few shards, or kSorted + an index into `sorted`.
+  // State of a source tensor: not checked yet, complete with few shards, or kSorted + an index into `sorted`.
   enum State : int32_t { kUnseen = -2, kFew = -1, kSorted = 0 };
 
   Impl(const ShardTable& source_table, const ShardTable& target_table)
@@ -262,7 +262,7 @@ struct Planner::Impl {
     sorted.push_back(std::move(order));
   }
 
-  // Emits the common part of a source shard and the target whose box is [begin, end); returns its elements.
+  // Emits the intersection of a source shard with the target box [begin, end); returns its number of elements.
   int64_t copy(int32_t shard, const int64_t* begin, const int64_t* end, size_t axes,
                const std::function<void(const CopyRegion&)>& emit) {
     const auto s = static_cast<size_t>(shard);
@@ -284,9 +284,9 @@ struct Planner::Impl {
 
   const ShardTable& sources;
   const ShardTable& targets;
-  ShardsOfTensors groups;          // of sources
+  ShardsOfTensors groups;          // of the sources
   std::vector<int32_t> source_of;  // source tensor of each target tensor; -1: none
-  std::vector<int32_t> state;      // of each source tensor
+  std::vector<int32_t> state;      // per source tensor
   std::vector<Sorted> sorted;
   Boxes boxes;        // scratch
   CopyRegion region;  // scratch
@@ -325,7 +325,7 @@ void Planner::copies_of(int32_t target, const std::function<void(const CopyRegio
   const int32_t state = impl.state[static_cast<size_t>(tensor)];
   int64_t left = impl.targets.elements(t);
   if (state == Impl::kFew) {
-    // All of them in turn until the target is full, from where it would lie if they were equal and in order.
+    // Try all of them until the target is full, starting at its likely index if they are equal and in order.
     const size_t count = impl.groups.count(tensor);
     double place = 0;
     for (size_t axis = 0; axis < axes; ++axis) {

@@ -27,11 +27,11 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 struct Piece {
   int32_t shard = 0;
-  core::Dims extent;  // from its begin
+  core::Dims extent;  // the box starts at index 0 of the shard
   int64_t bytes = 0;
 };
 
-// Leading rows, a chunk at most, of the largest shards, as far apart as they can be.
+// Leading rows, at most a chunk, of the largest shards, spaced evenly over the list.
 std::vector<Piece> pieces_of(const ShardTable& shards) {
   std::vector<int32_t> large;
   int64_t most = 0;

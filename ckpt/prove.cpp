@@ -27,7 +27,7 @@ using detail::with_type;
 
 std::string with_role(std::string_view key, TensorRole role) { return cat(key, " (", core::role_name(role), ")"); }
 
-// Sums of one piece, kept apart so that their order does not depend on the threads.
+// Sums of one piece; added up later in a fixed order, independent of the threads.
 struct Sums {
   double sum = 0, squares = 0;
 };
@@ -53,7 +53,7 @@ Sums add_statistics(const PairedPiece& piece, ProvedTensor& tensor, bool& starte
   return sums;
 }
 
-// Is y what x becomes if the bits that do not fit are cut off?
+// True if y is x truncated to Half instead of rounded.
 template <class Half>
 bool is_truncated(Half y, double x) {
   Half above = y;
@@ -62,7 +62,7 @@ bool is_truncated(Half y, double x) {
   return std::signbit(low) == std::signbit(x) && std::abs(low) <= std::abs(x) && std::abs(x) < std::abs(high);
 }
 
-// Elements of the piece that are not the source's, and how they came about.
+// Counts elements of the piece that differ from the source's, and classifies them.
 template <class T>
 void add_differences(const PairedPiece& piece, DType from, detail::WrongTensor& wrong) {
   T seen, expected;
@@ -95,7 +95,7 @@ void add_differences(const PairedPiece& piece, DType from, detail::WrongTensor& 
   }
 }
 
-// Pairs the tensors of both sides and says what has no partner.
+// Pairs the tensors of both sides, reports those without a partner, and compares the rest.
 class Prover {
  public:
   Prover(Source& source, Source& target, const ProveOptions& options)
@@ -142,7 +142,7 @@ class Prover {
     });
   }
 
-  // The source tensor that a target tensor is made of.
+  // The source tensor with which a target tensor must agree.
   std::optional<int32_t> origin_of(int32_t tensor) const {
     const std::string_view key = to_.key(tensor);
     const TensorRole role = to_.role(tensor);
@@ -156,8 +156,9 @@ class Prover {
 
   static bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
 
-  // Are fp32 weights of a target without master weights those of the source, or its master weights? The smallest
-  // tensors in which these differ tell; if none is either, a target with moments is taken to hold the masters.
+  // Decides whether fp32 weights of a target without master weights are the source's weights or its master weights.
+  // Compares the smallest tensors in which these differ; if neither matches, a target with moments is assumed to hold
+  // the masters.
   bool holds_masters() {
     if (target_roles_.contains(TensorRole::kMaster)) return false;
     struct Candidate {
@@ -254,7 +255,7 @@ class Prover {
     }
   }
 
-  // What the files hold besides.
+  // Reports content of the files that was not read.
   void report_leftovers() {
     for (const Leftover& leftover : source_.leftovers()) {
       report_.dropped.push_back(cat(leftover.name, ", ", leftover.why, " [", leftover.place, "]"));
@@ -367,7 +368,7 @@ class Prover {
     }
   }
 
-  // Equal to the source's, so no fault of the conversion, but it may be one of what came before.
+  // These equal the source's values, so the conversion is right, but an earlier step may have been wrong.
   void note_odd_statistics() {
     const auto medians = detail::sibling_medians(report_.tensors);
     for (const ProvedTensor& tensor : report_.tensors) {
@@ -392,8 +393,8 @@ class Prover {
   const ProveOptions& options_;
   const ShardTable &from_, &to_;
   std::set<TensorRole> target_roles_;
-  std::vector<bool> covered_;  // target tensors
-  std::vector<bool> used_;     // source tensors
+  std::vector<bool> covered_;  // per target tensor
+  std::vector<bool> used_;     // per source tensor
   bool masters_are_weights_ = false;
   std::vector<TensorPair> pairs_;   // target, source
   std::vector<uint64_t> expected_;  // logical hash of the source's values in the target's type, by pair

@@ -28,7 +28,7 @@ using core::ErrorCode;
 using detail::ChunkCache;
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxOpenFiles = 100;  // each is two descriptors
+constexpr size_t kMaxOpenFiles = 100;  // two descriptors each
 
 // Opens files on first use and keeps at most kMaxOpenFiles of them.
 class FileCache {
@@ -38,7 +38,7 @@ class FileCache {
     std::lock_guard lock(mutex_);
     if (files_[index] == nullptr) {
       if (open_.size() >= kMaxOpenFiles) {
-        files_[open_[next_]] = nullptr;  // whoever reads it now keeps it open until done
+        files_[open_[next_]] = nullptr;  // readers that still use it keep it open
         open_[next_] = index;
         next_ = (next_ + 1) % kMaxOpenFiles;
       } else {
@@ -83,7 +83,7 @@ class NativeSource final : public Source {
   void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
                  const core::Dims& out_shape, const core::Dims& out_offset) override;
 
-  int64_t scratch_bytes() const override {  // the reader's own; stored bytes and planes
+  int64_t scratch_bytes() const override {  // the reader's buffer; stored bytes and planes
     const auto& places = manifest_.places;
     const auto is_compressed = [](const BoxPlace& place) { return place.compressed; };
     return core::BulkReader::kBufferBytes +
@@ -106,10 +106,10 @@ class NativeSource final : public Source {
     return ++last;
   }
 
-  const int64_t id_ = next_id();  // of all sources of this process
+  const int64_t id_ = next_id();  // unique among the sources of this process
   fs::path directory_;
   Manifest manifest_;
-  std::unique_ptr<std::atomic<bool>[]> verified_;  // of each chunk of the manifest
+  std::unique_ptr<std::atomic<bool>[]> verified_;  // per chunk of the manifest
   FileCache files_;
   std::unique_ptr<ChunkCache> cache_;  // while streaming
 };
@@ -127,7 +127,7 @@ void NativeSource::verify_chunk(int32_t shard, size_t chunk, std::span<const std
   verified_[manifest_.first_chunk[box] + chunk].store(true, std::memory_order_relaxed);
 }
 
-// Reads the whole of a compressed chunk: up to kChunkBytes with what fills it up.
+// Reads and decodes a whole compressed chunk: up to kChunkBytes, padding included.
 void NativeSource::decode_chunk(int32_t shard, size_t chunk, std::byte* out) {
   static thread_local core::AlignedBuffer buffer;
   const auto box = static_cast<size_t>(shard);
@@ -143,7 +143,7 @@ void NativeSource::decode_chunk(int32_t shard, size_t chunk, std::byte* out) {
       decode_stored(stored, static_cast<int>(core::size_of(manifest_.boxes.dtype_of(box))), {out, full});
       verify_chunk(shard, chunk, {out, static_cast<size_t>(std::min(kChunkBytes, size - begin))});
     } catch (const Error&) {
-      check_stored(path_of(box), entry, stored);  // says more
+      check_stored(path_of(box), entry, stored);  // throws a more specific error
       throw;
     }
   } catch (const Error& e) {
@@ -151,7 +151,7 @@ void NativeSource::decode_chunk(int32_t shard, size_t chunk, std::byte* out) {
   }
 }
 
-// The same, kept until the thread's next call: boxes of one chunk are asked for one after another.
+// The same, cached until the thread's next call: boxes of one chunk are read one after another.
 const std::byte* NativeSource::last_decoded(int32_t shard, size_t chunk) {
   struct Decoded {
     int64_t source = 0;
@@ -180,8 +180,8 @@ void NativeSource::load_chunk(int32_t shard, size_t chunk, std::byte* out) {
   verify_chunk(shard, chunk, values);
 }
 
-// Goes through the shard's chunks that the box touches. A chunk is read whole and hashed the first time; later, only
-// what is wanted of it.
+// Iterates over the chunks of the shard that intersect the box. A chunk is read whole and hashed the first time; later,
+// only the part that is needed.
 void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
                              const core::Dims& out_shape, const core::Dims& out_offset) {
   const auto box_index = static_cast<size_t>(shard);
@@ -203,7 +203,7 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
 
   struct Part {
     Box common;     // in the shard
-    Box container;  // the run of whole slices it lies in, dense in the file
+    Box container;  // the run of whole slices that contains it, dense in the file
     int64_t first;  // flat index of the container's first element
   };
   static thread_local std::vector<std::byte> scratch;
@@ -220,13 +220,13 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
     if (parts.empty()) continue;
     core::Dims part_last(parts.back().common.offset);
     for (size_t axis = 0; axis < shape.size(); ++axis) part_last[axis] += parts.back().common.extent[axis] - 1;
-    int64_t begin = flat_index(shape, parts.front().common.offset);  // flat span of what is wanted
+    int64_t begin = flat_index(shape, parts.front().common.offset);  // flat range of the needed elements
     int64_t end = flat_index(shape, part_last) + 1;
     const uint32_t index = manifest_.first_chunk[box_index] + static_cast<uint32_t>(chunk);
     const bool verified = verified_[index].load(std::memory_order_relaxed);
     const bool a_little = verified && !place.compressed && 4 * (end - begin) < count;
     ChunkCache::Chunk held;
-    const std::byte* bytes = nullptr;  // of element `begin`
+    const std::byte* bytes = nullptr;  // address of element `begin`
     if (cache_ != nullptr && total * item >= kPackedBelow && (!a_little || cache_->has(index))) {
       held = cache_->get(index, [&](std::byte* to) { load_chunk(shard, static_cast<size_t>(chunk), to); });
       bytes = held.get() + (begin - chunk_first) * item;
@@ -237,7 +237,7 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
         begin = chunk_first;
         end = chunk_first + count;
       }
-      // Where the wanted elements follow one another both here and in `out`, read them straight into it.
+      // If the needed elements are contiguous both here and in `out`, read them directly into it.
       int64_t wanted = 0;
       for (const Part& part : parts) wanted += core::num_elements(part.common.extent);
       std::byte* direct = nullptr;
@@ -260,7 +260,7 @@ void NativeSource::read_into(int32_t shard, const core::Dims& offset, const core
         from[axis] -= part.container.offset[axis];
         to[axis] += out_offset[axis] - offset[axis];
       }
-      // `begin` may lie inside the container: the pointer is where its first element would be.
+      // `begin` may lie inside the container: the pointer is where the container's first element would be.
       copy_box(bytes + (part.first - begin) * item, part.container.extent, from, out, out_shape, to, part.common.extent,
                item);
     }

@@ -21,12 +21,12 @@ namespace {
 
 bool is_optimizer(TensorRole role) { return role != TensorRole::kParam && role != TensorRole::kBuffer; }
 
-// "decoder.layers.3." of an expert's parameter, whose experts are counted together.
+// "decoder.layers.3." of an expert's parameter, for counting the experts of a layer.
 std::string layer_of(const std::string& key) { return key.substr(0, key.find(".mlp.experts.")); }
 
 struct Parameters {
   std::vector<ParameterSpec> specs;
-  std::vector<std::array<int32_t, core::kNumTensorRoles>> tensors;  // of the source, by role; -1: it has none
+  std::vector<std::array<int32_t, core::kNumTensorRoles>> tensors;  // tensors of the source, by role; -1: none
 
   void add(ParameterSpec spec, const std::array<int32_t, core::kNumTensorRoles>& of_source) {
     specs.push_back(std::move(spec));
@@ -39,14 +39,15 @@ Parameters joined(Parameters first, Parameters second) {
   return first;
 }
 
-// The parameters of the checkpoint: those of its model, in model order, and others whose names say how they are cut.
+// The parameters of the checkpoint: those of its model, in model order, then others whose names determine how they are
+// sharded.
 Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig& model) {
   Parameters parameters;
   std::vector<std::string> missing;
   std::vector<bool> known(shards.num_tensors(), false);
   parameters.specs = parameter_specs(model);
   parameters.tensors.reserve(parameters.specs.size());
-  std::erase_if(parameters.specs, [&](const ParameterSpec& spec) {  // in place: of the largest models they are many
+  std::erase_if(parameters.specs, [&](const ParameterSpec& spec) {  // in place: the largest models have many
     bool found = false;
     const auto tensors = shards.find_roles(spec.key);
     for (const int32_t tensor : tensors) {
@@ -68,7 +69,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
   std::map<std::string, int64_t> num_experts;  // by layer
   std::map<std::string, bool> added;
   const size_t of_model = parameters.specs.size();
-  Parameters passing;  // through: behind the model's, in the order of the source
+  Parameters passing;  // passed through: after the model's, in the order of the source
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
     if (known[t]) continue;
     const auto tensor = static_cast<int32_t>(t);
@@ -91,7 +92,7 @@ Parameters parameters_of(const ShardTable& shards, const core::TransformerConfig
     }
     parameters.add(std::move(*spec), shards.find_roles(key));
   }
-  // A model with experts or latent attention has other parameters in place of these; all others must have them.
+  // A model with experts or latent attention has other parameters instead of these; any other model must have them.
   if (parameters.specs.size() == of_model) {
     if (missing.empty()) return joined(std::move(parameters), std::move(passing));
     throw Error(ErrorCode::kCorruptData, cat(missing.front(), ": the model has it, but the checkpoint does not"));
@@ -119,7 +120,7 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
   plan.layout = layout;
   const core::TransformerConfig& model = plan.info.model;
   const ShardTable& shards = source.shards();
-  // A model of more layers, or experts, than there are shards cannot be whole; this also bounds the list of its
+  // A model with more layers or experts than there are shards is incomplete; this also bounds the list of its
   // parameters.
   const auto most = static_cast<int64_t>(shards.size());
   const std::vector<bool> with_experts = model.layers_with_experts();
@@ -145,7 +146,7 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
   const auto [specs, tensors] = parameters_of(shards, model);
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto has = [of = tensors[i]](TensorRole role) { return of[static_cast<size_t>(role)] >= 0; };
-    // Optimizer state is all or nothing for what is trained, and nothing for a buffer.
+    // Each trained parameter must have all optimizer state or none; a buffer has none.
     if (has(TensorRole::kBuffer)) continue;
     for (const TensorRole role : kept) {
       if (role == TensorRole::kBuffer || has(role)) continue;
@@ -159,7 +160,7 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
         const int32_t tensor = of[spec][static_cast<size_t>(role)];
         if (tensor < 0) return std::nullopt;
         const core::DType dtype = shards.dtype(tensor);
-        // Routing is decided by the expert bias: it keeps its type.
+        // The expert bias decides the routing: keep its type.
         const bool changes = options.params_dtype && role == TensorRole::kParam &&
                              keys[spec].key.find(".expert_bias") == std::string::npos;
         return changes ? *options.params_dtype : dtype;
@@ -180,7 +181,7 @@ ReshardPlan plan_reshard(const Source& source, const ModelLayout& layout, const 
 }
 
 std::string hash_of_plan(const Source& source, const ReshardPlan& plan, bool compress) {
-  uint64_t hash = compress ? 3 : 2;  // 2: of the notes' form, too
+  uint64_t hash = compress ? 3 : 2;  // includes the version of the notes' format: 2
   const auto mix = [&hash](const auto& text) {
     hash = hash * 0x9E3779B97F4A7C15u + kernels::xxh3(text.data(), text.size() * sizeof(text[0]));
   };

@@ -20,9 +20,9 @@ using core::DType;
 using core::TensorRole;
 using nlohmann::json;
 
-constexpr size_t kMaxNamed = 3;  // differences that a text lists
+constexpr size_t kMaxNamed = 3;  // maximum number of differences in a text
 
-// Collects sentences, of which it says the first ones.
+// Collects sentences; text() has the first ones.
 class Sentences {
  public:
   void add(std::string sentence) {
@@ -38,7 +38,7 @@ class Sentences {
 
 bool is_weight(TensorRole role) { return role == TensorRole::kParam || role == TensorRole::kBuffer; }
 
-// The tensor that holds a parameter's fp32 values: its master, or itself.
+// The tensor that holds a parameter's fp32 values: its master weights, or the parameter itself.
 std::optional<int32_t> fp32_of(const ShardTable& table, std::string_view key) {
   if (const auto master = table.find(key, TensorRole::kMaster)) return master;
   const auto param = table.find(key, TensorRole::kParam);
@@ -54,13 +54,13 @@ std::optional<ParamSchedule> schedule_of(const Source& source) {
   return schedule_from_json(source.info().common.value("opt_param_scheduler", json()));
 }
 
-// Of a scheduler of torch.optim or DeepSpeed; null: none.
+// State of a torch.optim or DeepSpeed scheduler; null: none.
 json torch_state(const Source& source) {
   const json scheduler = source.info().common.value("lr_scheduler", json());
   return scheduler.is_object() ? scheduler.value("state", json()) : json();
 }
 
-// Rates and decays that the schedules give; a side without one keeps its groups' values.
+// Compares rates and decays that the schedules give; a side without a schedule uses its groups' values.
 void compare_schedules(const Source& a, const Source& b, bool both, std::vector<std::string>& found) {
   const auto of_a = schedule_of(a), of_b = schedule_of(b);
   if (of_a && of_b) {
@@ -96,11 +96,11 @@ void compare_schedules(const Source& a, const Source& b, bool both, std::vector<
   }
 }
 
-// both: only what both sides state counts.
+// both: compare only what both sides state.
 std::vector<std::string> compare_settings(const Source& a, const std::vector<OptimizerGroup>& groups_a, const Source& b,
                                           const std::vector<OptimizerGroup>& groups_b, bool both) {
   std::vector<std::string> found;
-  // Each pair of groups once, with a parameter that is in both.
+  // Each pair of groups once, with a parameter that both contain.
   std::map<std::pair<const OptimizerGroup*, const OptimizerGroup*>, std::string> pairs;
   const ShardTable& table = a.shards();
   for (size_t t = 0; t < table.num_tensors(); ++t) {
@@ -112,7 +112,7 @@ std::vector<std::string> compare_settings(const Source& a, const std::vector<Opt
   }
   for (const auto& [pair, key] : pairs) {
     visit_settings([&, &one = *pair.first, &other = *pair.second, &name = key](std::string_view field, auto member) {
-      // What an optimizer computes by; the rest is how a program arrives at it.
+      // Values that the optimizer uses; the other fields only determine how a program computes them.
       const bool counts = field == "lr" || field == "weight_decay" || field == "beta1" || field == "beta2" ||
                           field == "eps" || (field == "step" && both);
       if (!counts || one.*member == other.*member) return;
@@ -153,7 +153,7 @@ class ResumeDiff {
     report_.kinds.push_back({kind, finding.first, std::move(finding.second)});
   }
 
-  // Nothing if the values are the same.
+  // nullopt if the values are the same.
   std::optional<std::string> differ(int32_t tensor_a, int32_t tensor_b) {
     const ShardTable &a = a_.shards(), &b = b_.shards();
     if (!same_shape(a, tensor_a, b, tensor_b)) {
@@ -180,7 +180,7 @@ class ResumeDiff {
         found.add(cat(key, " is only in the first"));
         continue;
       }
-      if (a.dtype(*of_a) != b.dtype(*of_b)) {  // one of them keeps its fp32 values apart
+      if (a.dtype(*of_a) != b.dtype(*of_b)) {  // one side stores its fp32 values separately
         const auto wide_a = fp32_of(a, key), wide_b = fp32_of(b, key);
         if (wide_a && wide_b) {
           of_a = wide_a;
@@ -213,7 +213,7 @@ class ResumeDiff {
     return first.first == ResumeAnswer::kSame ? all : first;
   }
 
-  // Compares a tensor of each parameter of the first.
+  // Compares one tensor of each parameter of the first side.
   Finding pairs(const auto& tensor_of) {
     const ShardTable &a = a_.shards(), &b = b_.shards();
     Sentences found;
@@ -288,7 +288,7 @@ class ResumeDiff {
     return compare(of(a_), of(b_));
   }
 
-  // No samples and nothing stated are the same: formats that must state a count state 0.
+  // 0 samples and an absent count are the same: formats that must store a count store 0.
   Finding data_position() const {
     const auto of = [](const Source& source) {
       std::optional<int64_t> samples;

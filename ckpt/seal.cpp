@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSchema = "msckpt-seal/1";
 constexpr int64_t kMaxSealBytes = int64_t{1} << 30;
 
-// Without the folder in front: a seal must not depend on where it lies.
+// Removes the folder prefix: a seal must not depend on the folder's location.
 std::string relative_place(std::string place, const fs::path& folder) {
   for (const std::string& name : {folder.string(), fs::absolute(folder).lexically_normal().string()}) {
     for (const char* end : {"/", ":"}) {
@@ -41,10 +41,10 @@ std::string relative_place(std::string place, const fs::path& folder) {
   return place;
 }
 
-// Hashes of all tensors of a source, and what its reader has found damaged.
+// Hashes of all tensors of a source, and the damage that its reader found.
 struct TensorHashes {
   std::vector<SealedTensor> tensors;
-  std::vector<bool> damaged;  // of each tensor
+  std::vector<bool> damaged;  // per tensor
   std::vector<Finding> findings;
   int64_t bytes = 0;
 };
@@ -54,7 +54,7 @@ class HashPass {
   HashPass(Source& source, const fs::path& folder, const SealOptions& options)
       : source_(source), table_(source.shards()), folder_(folder), options_(options) {}
 
-  // keep_going: damage is a finding, else it is thrown.
+  // keep_going: report damage as findings instead of throwing.
   TensorHashes run(bool keep_going) {
     result_.damaged.resize(table_.num_tensors());
     check_coverage(table_, 4, [&](int32_t tensor, std::string text) {
@@ -150,7 +150,7 @@ class HashPass {
     SealedTensor& tensor = result_.tensors[t];
     if (!result_.damaged[t]) tensor.logical_xxh3 = finish_logical(tensor.dtype, tensor.shape, logical_[t]);
     logical_[t] = {};
-    for (auto& [place, pieces] : places_[t]) {  // a stored tensor may be many boxes of ours
+    for (auto& [place, pieces] : places_[t]) {  // a stored tensor may correspond to many boxes
       std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
         return std::lexicographical_compare(a.first.begin(), a.first.end(), b.first.begin(), b.first.end());
       });
@@ -168,13 +168,13 @@ class HashPass {
   TensorHashes result_;
   std::vector<int32_t> shards_;
   std::mutex mutex_;
-  std::vector<int64_t> missing_;  // shards of each tensor
+  std::vector<int64_t> missing_;  // shards of each tensor not yet hashed
   std::vector<LogicalPartial> logical_;
   std::vector<std::map<std::string, std::vector<std::pair<core::Dims, uint64_t>>>> places_;
   int64_t done_ = 0;
 };
 
-// Regular files below the folder, by name; not the seal's own.
+// Regular files below the folder, sorted by name, except the seal's own.
 std::vector<SealedFile> files_in(const fs::path& folder) {
   std::vector<SealedFile> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -186,7 +186,7 @@ std::vector<SealedFile> files_in(const fs::path& folder) {
   return files;
 }
 
-// Calls sum(file, its SHA-256) for the files, several at a time.
+// Computes the SHA-256 of the files, several at a time.
 void sum_files(const fs::path& folder, std::vector<SealedFile>& files, const SealOptions& options) {
   int64_t total = 0, done = 0;
   for (const SealedFile& file : files) total += file.bytes;
@@ -216,7 +216,7 @@ void sum_files(const fs::path& folder, std::vector<SealedFile>& files, const Sea
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-// A line of `sha256sum`: a name with a backslash or a newline is escaped, and the line begins with a backslash.
+// A line of `sha256sum`: if the name has a backslash or newline it is escaped, and the line starts with a backslash.
 std::string sum_line(const std::string& sha256, const std::string& name) {
   std::string escaped;
   for (const char c : name) {
@@ -243,7 +243,7 @@ bool is_inner_name(const std::string& name) {
          std::none_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".." || part == "."; });
 }
 
-// ", with 3 of 15 tensors (model.norm.weight, ..)": what is lost with a file; empty if the seal does not say.
+// ", with 3 of 15 tensors (model.norm.weight, ..)": the tensors lost with a file; empty if the seal lists none in it.
 std::string tensors_in_text(const Seal& seal, const std::string& file) {
   int64_t count = 0;
   std::string_view first;
@@ -284,7 +284,7 @@ std::string dump_seal(const Seal& seal) {
   for (const SealedFile& file : seal.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
   }
-  // An entry a line, so that two seals can be compared by diff.
+  // One entry per line, so that diff can compare two seals.
   std::string text = cat("{\"schema\": \"", kSchema, "\", \"format\": ", core::dump_json(seal.format),
                          ", \"iteration\": ", seal.iteration, ",\n\"tensors\": [");
   for (size_t i = 0; i < tensors.size(); ++i) text += cat(i == 0 ? "\n" : ",\n", core::dump_json(tensors[i]));
@@ -430,7 +430,7 @@ VerifyReport verify_source(Source& source, const fs::path& folder, const Seal* s
                                        core::dtype_name(sealed.dtype), sealed.shape)});
         continue;
       }
-      std::string place;  // of the pieces that are stored as they were sealed
+      std::string place;  // the pieces that are stored under the same place with another hash
       for (const auto& [stored, hash] : tensor.places) {
         const auto same = std::find_if(sealed.places.begin(), sealed.places.end(),
                                        [&, &where = stored](const auto& other) { return other.first == where; });

@@ -13,7 +13,7 @@ using core::ErrorCode;
 
 namespace {
 
-// The slot of a name in a table of open addressing, or the free one where it belongs.
+// The slot of a name in an open-addressing table, or the free slot for it.
 template <class Equal>
 size_t slot_of(const std::vector<uint32_t>& slots, std::string_view key, const Equal& equal) {
   const size_t mask = slots.size() - 1;
@@ -84,7 +84,7 @@ int32_t ShardTable::add_tensor(std::string_view key, core::TensorRole role, core
   return tensor;
 }
 
-// Lays the shards' numbers out anew: another stride, 64 bits instead of 32.
+// Rewrites the shards' numbers with another stride or with 64 bits instead of 32.
 void ShardTable::widen(size_t stride, bool wide) {
   std::vector<uint32_t> narrow_dims;
   std::vector<uint64_t> wide_dims;

@@ -28,7 +28,7 @@ void require_model(const CheckpointInfo& info, std::string_view what) {
 }
 
 bool is_one_run(const core::Dims& extent, const core::Dims& shape) {
-  int64_t outer = 1;  // elements along the axes before
+  int64_t outer = 1;  // elements along the preceding axes
   for (size_t axis = 0; axis < extent.size(); ++axis) {
     if (axis > 0 && extent[axis] != shape[axis] && outer != 1) return false;
     outer *= extent[axis];

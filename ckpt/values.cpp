@@ -25,7 +25,7 @@ using detail::with_type;
 
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
 
-// The tensor's shards that are not replicas, cut into boxes of at most kPieceBytes.
+// Calls `use` for boxes of at most kPieceBytes of the tensor's shards, except replicas.
 void for_each_piece(const ShardTable& table, int32_t tensor,
                     const std::function<void(int32_t shard, const Box&)>& use) {
   for (size_t i = 0; i < table.size(); ++i) {
@@ -38,7 +38,7 @@ void for_each_piece(const ShardTable& table, int32_t tensor,
   }
 }
 
-// Every element of the tensor as a double.
+// Calls `use` with every element of the tensor as a double.
 void for_each_value(Source& source, int32_t tensor, const std::function<void(double)>& use) {
   std::vector<std::byte> bytes;
   for_each_piece(source.shards(), tensor, [&](int32_t shard, const Box& box) {
@@ -89,8 +89,8 @@ TensorStatistics tensor_statistics(Source& source, int32_t tensor, int bins) {
 
 namespace {
 
-// What the pieces of a tensor add up to. Sums are kept by piece and added in order: the result does not depend on which
-// thread was first.
+// Sums over the pieces of a tensor. They are kept per piece and added in order: the result does not depend on the order
+// in which threads finish.
 struct Tally {
   ValueDifference difference;
   int64_t first = std::numeric_limits<int64_t>::max();  // flat index in the tensor

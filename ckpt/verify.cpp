@@ -81,12 +81,12 @@ class Verifier {
     check_structure();
   }
 
-  // What all processes of a team have seen alike is told by the first.
+  // Findings that all processes of a team have are reported by the first one.
   void keep_as_first() {
     if (options_.team != nullptr && options_.team->rank() != 0) report_.findings.clear();
   }
 
-  // Whole tensors, and the structure of whole files, go to one process each.
+  // Assigns whole tensors, and the structure of whole files, to one process each.
   void take_part() {
     const ShardTable& boxes = manifest_.boxes;
     my_tensors_.assign(boxes.num_tensors(), true);
@@ -108,7 +108,7 @@ class Verifier {
       mine.push_back({finding.file, finding.tensor, finding.begin, finding.end, finding.text});
     }
     report_.findings.clear();
-    const auto keep = nlohmann::json::error_handler_t::replace;  // names from a damaged file may be any bytes
+    const auto keep = nlohmann::json::error_handler_t::replace;  // names from a damaged file may contain any bytes
     for (const std::string& part : options_.team->allgather_strings(mine.dump(-1, ' ', false, keep))) {
       for (const auto& finding : nlohmann::json::parse(part)) {
         report_.findings.push_back({finding[0], finding[1], finding[2], finding[3], finding[4]});
@@ -153,7 +153,7 @@ class Verifier {
     });
     by_place_.resize(boxes.size());
     std::iota(by_place_.begin(), by_place_.end(), uint32_t{0});
-    std::sort(by_place_.begin(), by_place_.end(), [&](uint32_t a, uint32_t b) {  // files front to back
+    std::sort(by_place_.begin(), by_place_.end(), [&](uint32_t a, uint32_t b) {  // by file and offset
       const BoxPlace &x = manifest_.places[a], &y = manifest_.places[b];
       return std::pair(x.file, x.at) < std::pair(y.file, y.at);
     });
@@ -168,19 +168,20 @@ class Verifier {
     }
   }
 
-  // Are the parameters those of the model that the manifest describes?
+  // Checks that the parameters are those of the model that the manifest describes.
   void check_model() {
     const core::TransformerConfig& model = manifest_.info.model;
     const ShardTable& boxes = manifest_.boxes;
     const auto stored = static_cast<int64_t>(boxes.num_tensors());
-    if (model.num_layers <= 0) return;                    // it describes none
-    if (manifest_.info.common.contains("local")) return;  // one rank's boxes are its tensors
-    // Callers of the library may save a few tensors of a model. Every whole one has this in its first layer.
+    if (model.num_layers <= 0) return;                    // it describes no model
+    if (manifest_.info.common.contains("local")) return;  // local part: one rank's boxes are its tensors
+    // Callers of the library may save only some tensors of a model. Every complete model has this one in its first
+    // layer.
     if (!boxes.find("decoder.layers.0.self_attention.linear_proj.weight", core::TensorRole::kParam)) return;
     const auto add_text = [&](std::string tensor, std::string text) {
       add({kManifestName, std::move(tensor), -1, -1, std::move(text)});
     };
-    // Every layer and every expert has tensors of its own: more of them than tensors need not be listed.
+    // Every layer and every expert has its own tensors: a model with more of them than tensors need not be listed.
     const int64_t layers = model.num_layers + std::max<int64_t>(model.mtp_num_layers, 0);
     if (layers > stored || model.num_experts > stored || layers * model.num_experts > 64 * stored) {
       return add_text("", cat("the model has ", layers, " layers and ", model.num_experts, " experts, but only ",
@@ -222,7 +223,8 @@ class Verifier {
     }
   }
 
-  // Files front to back, but what cuts cells (logical_hash.h) tensor by tensor: their pieces are held until they meet.
+  // By file and offset, except boxes that split cells (logical_hash.h), which go tensor by tensor: their pieces are
+  // held until the tensor is complete.
   std::vector<uint32_t> reading_order() const {
     const ShardTable& boxes = manifest_.boxes;
     std::vector<bool> cut(boxes.num_tensors());
@@ -243,13 +245,13 @@ class Verifier {
     return order;
   }
 
-  // Every chunk against its hash, and on the way every tensor's logical hash.
+  // Verifies the hash of every chunk, and computes every tensor's logical hash from the same data.
   void check_data() {
     const ShardTable& boxes = manifest_.boxes;
     std::vector<LogicalPartial> logical(boxes.num_tensors());
     std::vector<uint64_t> seen(boxes.num_tensors());
     std::vector<bool> damaged(boxes.num_tensors());
-    std::vector<int32_t> missing(boxes.num_tensors());  // boxes
+    std::vector<int32_t> missing(boxes.num_tensors());  // boxes not yet read
     for (size_t b = 0; b < boxes.size(); ++b) ++missing[static_cast<size_t>(boxes.tensor_of(b))];
     const std::vector<uint32_t> order = reading_order();
     std::atomic<size_t> next{0};
@@ -294,7 +296,7 @@ class Verifier {
     }
   }
 
-  // True if all chunks hold.
+  // True if all chunks are intact.
   bool check_box(size_t b, std::vector<std::byte>& chunk, LogicalPartial& partial) {
     const BoxPlace& box = manifest_.places[b];
     const ManifestFile& entry = manifest_.file_of(b);
@@ -356,7 +358,8 @@ class Verifier {
     return good;
   }
 
-  // The bytes between the data; where they are as written, HDF5 can be trusted with the file, and must agree.
+  // Verifies the bytes between the data. If they are as written, the file is safe for HDF5 to parse, and must agree
+  // with the manifest.
   void check_structure() {
     size_t next = 0;  // into by_place_, which has the boxes of file 0 first
     for (size_t f = 0; f < manifest_.files.size(); ++f) {
@@ -374,16 +377,16 @@ class Verifier {
         numbers.push_back(box);
       }
       const ManifestFile& entry = manifest_.files[f];
-      if (!my_files_[f] || !readable_[f] || entry.linked) continue;  // of a linked file only these boxes count
+      if (!my_files_[f] || !readable_[f] || entry.linked) continue;  // a linked file may hold other boxes
       const core::File file = core::File::open_read(path_of(entry));
-      if (file.size_bytes() != entry.bytes) continue;  // already found
+      if (file.size_bytes() != entry.bytes) continue;  // already reported
       try {
         for (size_t i = 0; i < boxes.size(); ++i) {
           if (boxes[i].compressed) boxes[i].stored = read_chunk_index(file, manifest_, numbers[i]);
         }
       } catch (const Error& e) {
         if (e.code() != ErrorCode::kCorruptData) throw;
-        continue;  // already found
+        continue;  // already reported
       }
       const uint64_t seen = hash_structure(file, boxes);
       if (seen != entry.xxh3) {
@@ -474,7 +477,7 @@ class Verifier {
   VerifyReport report_;
   std::vector<bool> readable_;      // per file
   std::vector<bool> covered_;       // per tensor
-  std::vector<uint32_t> by_place_;  // boxes, files front to back
+  std::vector<uint32_t> by_place_;  // boxes by file and offset
   std::vector<bool> my_tensors_, my_files_;
   std::mutex mutex_;
   int64_t done_ = 0, total_ = 0;  // bytes that this process reads

@@ -46,7 +46,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// While a destructor waits: the others may be writing still, or dead.
+// In a destructor: the others may still be writing, or dead.
 constexpr double kClosingPatienceS = 5;
 
 constexpr double kForeverS = 1e9;
@@ -54,11 +54,11 @@ constexpr double kForeverS = 1e9;
 // One save of this rank, from snapshot to commit.
 struct Save {
   SaveJob job;
-  Staging* staging = nullptr;     // null: the caller's memory is written
-  int buffer = -1;                // of staging
-  std::vector<ShardData> shards;  // to copy; empty once that is done
-  std::string failed;             // an error_text from before there was anything to write
-  bool copied = false;            // the caller's memory may change
+  Staging* staging = nullptr;     // null: written from the caller's memory
+  int buffer = -1;                // index of staging
+  std::vector<ShardData> shards;  // to copy; empty after the copy
+  std::string failed;             // an error_text from before the writing started
+  bool copied = false;            // the caller's memory may now change
   int64_t bytes = 0;
   bool written = false;  // the staging buffer is free
 };
@@ -85,7 +85,7 @@ struct Saver::Impl {
     if (process != nullptr) let_process_go();
     if (gather != nullptr) {
       std::unique_lock lock(mutex);
-      wait(lock, [this] { return queue.empty(); });  // it may need this thread
+      wait(lock, [this] { return queue.empty(); });  // the thread may need this one to move messages
     }
     thread.join();
   }
@@ -107,28 +107,28 @@ struct Saver::Impl {
 
   core::Communicator& comm;
   Options options;
-  const bool speaks = core::log_enabled(core::LogLevel::kInfo);  // this rank: its writer thread does not know
+  const bool speaks = core::log_enabled(core::LogLevel::kInfo);  // this rank logs: the writer thread cannot find out
   core::Arena own_arena;
   std::unique_ptr<core::LockFile> lock_file;  // coordinator only
-  std::string suffix;                         // of temporary directories, the same on all ranks
+  std::string suffix;                         // of temporary directories; same on all ranks
   core::WritePath write_path = core::WritePath::kBuffered;
   std::vector<Staging> buffers;
   std::unique_ptr<WriterProcess> process;
-  Incremental incremental;         // of the writer thread
-  RetentionThread retention;       // the coordinator's, where no process is
-  std::vector<int> writers;        // ranks that leave reports
-  int most_gathered = 0;           // ranks that one of them writes for, without itself
-  std::unique_ptr<Gather> gather;  // null: every rank writes its own
-  bool moves_messages = false;     // of the gather: this thread does
+  Incremental incremental;         // used by the writer thread
+  RetentionThread retention;       // for the coordinator without a writer process
+  std::vector<int> writers;        // ranks that write reports
+  int most_gathered = 0;           // maximum number of other ranks that one rank writes for
+  std::unique_ptr<Gather> gather;  // null: every rank writes its own shards
+  bool moves_messages = false;     // this thread moves the messages of the gather
   int64_t saves = 0;
 
   // Between the caller and the writer thread.
   std::thread thread;
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::unique_ptr<Save>> queue;  // the first is the one the thread is at
-  std::string failure;                      // error_text of the first since finish(), of a commit or not reported
-  std::string told_to_stop;                 // error_text: what the coordinator waits for will not come
+  std::deque<std::unique_ptr<Save>> queue;  // the first is the one the thread is processing
+  std::string failure;                      // error_text of the first failed commit or unreported error since finish()
+  std::string told_to_stop;                 // error_text: a report that the coordinator waits for will not come
   bool closing = false;
   Clock::time_point closing_since;
   int64_t last_committed = -1;
@@ -138,7 +138,8 @@ struct Saver::Impl {
   int64_t last_bytes = 0;
 };
 
-// Collective: the coordinator makes and locks the root, finds the write path and names temporary directories.
+// Collective: the coordinator creates and locks the root, chooses the write path and the suffix of temporary
+// directories.
 void Saver::Impl::open_root() {
   std::string answer;
   if (coordinator()) {
@@ -160,7 +161,7 @@ void Saver::Impl::open_root() {
   suffix = answer.substr(2);
 }
 
-// Collective: who writes for whom, and over what.
+// Collective: determines which rank writes for which, and opens the transport.
 void Saver::Impl::open_gather() {
   const GatherOptions& wanted = *options.gather;
   core::Endpoint& endpoint = comm.endpoint();
@@ -210,7 +211,7 @@ void Saver::Impl::start_process() {
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].share(process->shared_memory(static_cast<int>(i)));
 }
 
-// It finishes on its own what the trainer cannot wait for.
+// The process finishes on its own what the trainer does not wait for.
 void Saver::Impl::let_process_go() {
   std::unique_lock lock(mutex);
   const double patience_s = core::termination_signal() != 0 ? 0 : kClosingPatienceS;
@@ -246,13 +247,13 @@ void Saver::Impl::enqueue(std::unique_ptr<Save> save) {
   changed.notify_all();
 }
 
-// For `done`, asked with the lock held; what the gather needs of this thread goes on meanwhile. False: not within
-// limit_s.
+// Waits for `done`, called with the lock held; moves the gather's messages meanwhile if this thread must. False on
+// timeout.
 bool Saver::Impl::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, double limit_s) {
   return wait_moving(lock, changed, moves_messages ? &comm.endpoint() : nullptr, done, limit_s);
 }
 
-// Copies what was not copied yet, into staging memory or not at all.
+// Copies the caller's memory to staging memory; an error is stored in save.failed.
 void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
   Span span(options.recorder, Category::kUserAnnotation, "ckpt.snapshot", -1, save.bytes);
   const std::string outcome = outcome_of([&] {
@@ -271,11 +272,11 @@ void Saver::Impl::copy(Save& save, core::ThreadPool* pool) {
   changed.notify_all();
 }
 
-// On the writer thread.
+// Runs on the writer thread.
 void Saver::Impl::carry_out(Save& save) {
   if (!save.copied) copy(save, nullptr);
   bool remote = process != nullptr && save.failed.empty();
-  // What the process says, or that it has ended.
+  // The process's outcome, or the error that it has ended.
   const auto ask_process = [&] {
     const std::string said = outcome_of([&] { return process->next_outcome(); });
     remote = !is_error(said);
@@ -290,7 +291,7 @@ void Saver::Impl::carry_out(Save& save) {
   } else if (outcome.empty()) {
     outcome = remote ? ask_process() : write_part(save.job, incremental, options.recorder);
   }
-  std::string lost;  // an error that the coordinator cannot read in the directory
+  std::string lost;  // an error that the coordinator cannot find in the directory
   if (!writes) {
     if (is_error(outcome)) lost = outcome;
   } else if (!coordinator() && (!remote || is_error(outcome))) {
@@ -328,7 +329,7 @@ void Saver::Impl::carry_out(Save& save) {
   }
 }
 
-// Coordinator, while reports are missing.
+// Polled by the coordinator while reports are missing.
 std::string Saver::Impl::give_up() {
   std::lock_guard lock(mutex);
   if (!told_to_stop.empty()) return told_to_stop;
@@ -337,8 +338,8 @@ std::string Saver::Impl::give_up() {
   return error_text(Error(ErrorCode::kPeerFailed, "the run has ended before all ranks had written"));
 }
 
-// Collective: until done() on all ranks, then true; false as soon as it is hopeless() on one. In pieces, so that the
-// limit on a silent peer stays one on silence.
+// Collective: returns true once done() on all ranks, false as soon as hopeless() on one. Waits in short intervals, so
+// that the timeout for a silent peer applies to each.
 bool Saver::Impl::wait_agreed(const std::function<bool()>& done, const std::function<bool()>& hopeless) {
   while (true) {
     int64_t missing = 0, hopeless_ranks = 0;
@@ -416,7 +417,7 @@ void Saver::save(const SaveRequest& request) {
     impl.last_blocking_s = seconds_since(start);
     return;
   }
-  // A failure here is this rank's report like any other.
+  // An error here is reported like any other error of this rank.
   const std::string reserved = outcome_of([&] {
     save->staging->reserve(save->shards, *options.arena, options.pool);
     return std::string();
@@ -453,8 +454,8 @@ void Saver::finish() {
   const auto all_written = [&] {
     return std::all_of(impl.queue.begin(), impl.queue.end(), [](const auto& save) { return save->written; });
   };
-  // What a rank could not leave in the directory the coordinator waits for in vain, and its later saves behind that.
-  // What the coordinator knows to have failed a sender may wait for in vain.
+  // The coordinator would wait forever for a report that a rank could not write to the directory, and for that rank's
+  // later saves; a sender would wait forever for a save that the coordinator knows to have failed.
   const auto report_lost = [&] {
     return !impl.failure.empty() && (!impl.coordinator() || (impl.gather != nullptr && impl.queue.empty()));
   };

@@ -20,7 +20,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
   manifest.first_chunk.clear();
   manifest.chunk_xxh3.clear();
   manifest.logical_xxh3.clear();
-  // The table wants its boxes tensor by tensor; the records have them rank by rank.
+  // The table is faster with boxes sorted by tensor; the records have them by rank.
   struct Entry {
     int32_t tensor, file;
     const RankFileRecord* record;
@@ -57,7 +57,7 @@ void assemble_tensors(Manifest& manifest, const std::vector<RankFileRecord>& rec
   }
   for (auto entry = entries.begin(); entry != entries.end();) {
     const int32_t tensor = entry->tensor;
-    LogicalPartial logical;  // of one tensor at a time
+    LogicalPartial logical;  // one tensor at a time
     for (; entry != entries.end() && entry->tensor == tensor; ++entry) {
       logical.merge(entry->record->logical[entry->box]);
       const auto cut = cut_cells.find(entry->record);

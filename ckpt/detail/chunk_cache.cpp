@@ -12,7 +12,7 @@ bool ChunkCache::has(uint32_t index) {
 ChunkCache::Chunk ChunkCache::pin(uint32_t index, Entry& entry) {
   ++entry.users;
   by_age_.splice(by_age_.begin(), by_age_, entry.age);
-  // The deleter gives the chunk back; the buffer lives on in the cache.
+  // The deleter unpins the chunk; the buffer stays in the cache.
   return {entry.buffer->data(), [this, index, held = entry.buffer](const std::byte*) {
             std::lock_guard lock(mutex_);
             --entries_.at(index).users;
@@ -54,7 +54,7 @@ ChunkCache::Chunk ChunkCache::get(uint32_t index, const std::function<void(std::
       continue;
     }
     auto buffer = free_buffer(lock);
-    if (entries_.count(index) != 0) {  // another thread began while this one waited
+    if (entries_.count(index) != 0) {  // another thread started loading it while this one waited
       free_.push_back(std::move(buffer));
       continue;
     }

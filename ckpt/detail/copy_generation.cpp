@@ -26,8 +26,7 @@ using core::ErrorCode;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// The first failure of several steps of which the later ones are gone through all the same, so that the peer is not
-// left waiting.
+// Remembers the first failure of a sequence of steps. Later steps still run, so that the peer does not wait for them.
 class FirstFailure {
  public:
   void unless_failed(const std::function<void()>& body) {
@@ -57,7 +56,7 @@ struct Stream {
   }
 };
 
-// The slices of files, one buffer for all of them.
+// The slices of a stream of files; one buffer for all of them.
 class Side {
  public:
   Side(const Stream& stream, const CopyOptions& options)
@@ -69,7 +68,7 @@ class Side {
   }
   std::byte* data() const { return memory_->data(); }
   const std::shared_ptr<core::Buffer>& memory() const { return memory_; }
-  // Calls use with the file's index, the offset in it and the bytes of each piece.
+  // Calls `use` with file index, offset in the file and bytes of each piece.
   void for_each_piece(const std::function<void(size_t, int64_t, std::span<std::byte>)>& use) const {
     for (const SlicePiece& piece : slice) {
       use(piece.box, piece.begin, {memory_->data() + piece.at, static_cast<size_t>(piece.size)});
@@ -95,7 +94,7 @@ std::string describe(const LocalPart& part, const Stream& stream) {
       .dump();
 }
 
-// The generation of root that is this save, if it is whole.
+// The generation of root that contains this save, if it is complete.
 std::optional<LocalPart> find_save(const fs::path& root, int64_t iteration, const std::string& save) {
   for (const Generation& generation : list_generations(root)) {
     if (generation.iteration != iteration) continue;
@@ -103,13 +102,13 @@ std::optional<LocalPart> find_save(const fs::path& root, int64_t iteration, cons
       auto part = local_part(check_generation(generation.path), generation.path);
       if (part && part->save == save) return part;
     } catch (const Error&) {
-      continue;  // damaged: it comes anew
+      continue;  // damaged: received again
     }
   }
   return std::nullopt;
 }
 
-// What arrives, until it is a generation.
+// Files being received, until they are committed as a generation.
 class Arrival {
  public:
   Arrival(const fs::path& root, int64_t iteration, const Stream& stream)
@@ -178,7 +177,7 @@ CopyResult copy_generations(Mailbox& mailbox, const CopyOptions& options, const 
       told.push_back(std::move(answer));
     }
   }
-  // In a ring nobody waits for a send before all receive.
+  // In a ring, all ranks must receive before any waits for its sends.
   if (outgoing) wanted_of_us = mailbox.receive_text(outgoing->peer, options.timeout_s) == "1";
   for (Mailbox::Transfer& transfer : told) transfer.wait(options.timeout_s);
   std::optional<Side> out, in;

@@ -16,7 +16,7 @@ using Piece = LogicalPartial::Piece;
 
 struct Segment {
   uint64_t box, pieces, bytes;
-  uint64_t xxh3;  // of what follows
+  uint64_t xxh3;  // of the pieces and bytes that follow
 };
 
 }  // namespace

@@ -18,13 +18,13 @@ namespace {
 using core::cat;
 using core::TensorRole;
 
-constexpr double kOddScale = 16;        // times the siblings' median, or a part of it
-constexpr size_t kMaxReadAgain = 256;   // wrong tensors that are looked into
-constexpr size_t kMaxCandidates = 512;  // other tensors that a part is compared with
+constexpr double kOddScale = 16;        // times the siblings' median, or the reciprocal
+constexpr size_t kMaxReadAgain = 256;   // maximum number of wrong tensors that are read again
+constexpr size_t kMaxCandidates = 512;  // maximum number of other tensors to compare a part with
 constexpr double kUncorrelated = 0.05;  // cosine
-constexpr int64_t kFewElements = 256;   // too few for a cosine to say anything
+constexpr int64_t kFewElements = 256;   // too few for a meaningful cosine
 
-// Layer and expert of a canonical name; -1: of none.
+// Layer and expert of a canonical name; -1: none.
 struct Numbers {
   int64_t layer = -1, expert = -1;
 };
@@ -49,7 +49,7 @@ bool same_shape(const ShardTable& a, int32_t x, const ShardTable& b, int32_t y) 
   return std::equal(left.begin(), left.end(), right.begin(), right.end());
 }
 
-// The rows and columns of both sides, and how they go together.
+// Row and column hashes of both sides, and their correlation.
 struct Comparison {
   Comparison(const TensorParts& parts, std::span<const int64_t> shape) : seen(parts, shape), expected(parts, shape) {}
   RowHashes seen, expected;
@@ -101,7 +101,7 @@ class Diagnosis {
                one.expected);
   }
 
-  // What the elements alone show.
+  // Faults that are visible from the element counts alone.
   Fault simple_fault(const WrongTensor& one) const {
     const ProvedTensor& tensor = report_.tensors[one.pair];
     const int64_t elements = core::num_elements(tensor.shape);
@@ -125,13 +125,13 @@ class Diagnosis {
     return fault;
   }
 
-  // The values of another tensor of the source, by their hash.
+  // Looks for another tensor of the source with these values, by hash.
   Fault whole_tensor(const WrongTensor& one) {
     Fault fault;
     const uint64_t seen = report_.tensors[one.pair].logical_xxh3;
     const auto [begin, end] = holders_.equal_range(seen);
     if (seen == 0 || begin == end) return fault;
-    // Of several the one whose own place has what is expected here, else the first.
+    // If there are several, prefer the one that holds the values expected here (a swap), else the first.
     size_t other = begin->second;
     for (auto at = begin; at != end; ++at) {
       other = std::min(other, at->second);
@@ -212,12 +212,12 @@ class Diagnosis {
   }
 
   struct Move {
-    TensorParts::Row to, from;  // where a row stands, and where it should
+    TensorParts::Row to, from;  // where a row is, and where it belongs
   };
 
-  // Rows of the tensor that stand in a wrong place of it.
+  // Finds rows that are in a wrong place within the tensor.
   Fault moved_rows(const WrongTensor& one, const TensorParts& parts, const Comparison& comparison) const {
-    std::unordered_map<uint64_t, std::optional<TensorParts::Row>> home;  // nothing: several rows are alike
+    std::unordered_map<uint64_t, std::optional<TensorParts::Row>> home;  // nullopt: several rows are equal
     for (size_t part = 0; part < parts.size(); ++part) {
       const auto& rows = comparison.expected.of(part).rows;
       for (size_t i = 0; i < rows.size(); ++i) {
@@ -285,7 +285,7 @@ class Diagnosis {
     return shape.empty() ? 1 : shape[0];
   }
 
-  // The hash of one row of a source tensor, in the target's type.
+  // The hash of one row of a source tensor, converted to the target's type.
   uint64_t row_hash(int32_t tensor, int64_t row, core::DType to) {
     const auto shape = from_.global_shape(tensor);
     const core::DType from = from_.dtype(tensor);
@@ -322,7 +322,7 @@ class Diagnosis {
     return hashes.of(0).rows[0];
   }
 
-  // Rows that are those of another layer, another expert or another role: a few rows of each candidate are read.
+  // Finds rows of another layer, expert or role; reads a few rows of each candidate.
   Fault part_of_another(const WrongTensor& one, const TensorParts& parts, const Comparison& comparison) {
     const ProvedTensor& tensor = report_.tensors[one.pair];
     Fault fault;
@@ -362,7 +362,7 @@ class Diagnosis {
     return found;
   }
 
-  // Nothing else has explained it.
+  // The last resort if no other check explains the fault.
   Fault from_statistics(const WrongTensor& one, double cosine, int64_t elements) {
     const ProvedTensor& tensor = report_.tensors[one.pair];
     Fault fault;
@@ -388,7 +388,7 @@ class Diagnosis {
     return fault;
   }
 
-  // Layers and experts of which many tensors hold another's.
+  // Adds layers and experts for which several tensors hold those of another one.
   void summarise() {
     std::map<std::pair<std::string, std::string>, int64_t> together;
     for (const auto& [pair, other] : holds_) {
@@ -411,9 +411,9 @@ class Diagnosis {
   ProofReport& report_;
   const std::vector<uint64_t>& expected_;
   const ProveOptions& options_;
-  std::unordered_multimap<uint64_t, size_t> holders_;  // pairs by the hash that they should have
+  std::unordered_multimap<uint64_t, size_t> holders_;  // pairs by their expected hash
   std::map<std::pair<std::string, TensorRole>, size_t> pair_of_;
-  std::vector<std::pair<size_t, size_t>> holds_;  // a pair, and the one whose values it holds
+  std::vector<std::pair<size_t, size_t>> holds_;  // a pair, and the pair whose values it holds
   const SiblingMedians medians_;
   const ShardsOfTensors shards_of_source_;
   std::vector<std::byte> row_, rounded_;

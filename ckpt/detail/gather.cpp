@@ -20,7 +20,7 @@ using core::ErrorCode;
 using core::trace::Category;
 using core::trace::Span;
 
-// What a sender offers: its boxes and their hashes.
+// A sender's offer: its boxes and their hashes.
 RankFileRecord describe(const SaveJob& job) {
   RankFileRecord record;
   for (size_t i = 0; i < job.boxes.size(); ++i) {
@@ -49,11 +49,11 @@ std::vector<int64_t> sizes_of(const std::vector<size_t>& boxes,
   return sizes;
 }
 
-// Boxes that are stored compressed come to the file in chunks, whatever they travelled in.
+// Reassembles chunks of compressed boxes from slices: the file needs whole chunks.
 class ChunkBuffer {
  public:
   explicit ChunkBuffer(core::Arena& arena) : arena_(arena) {}
-  // In the order of the box; its bytes are in the file when its last ones have been added.
+  // Call in the order of the box; its bytes are in the file once the last ones have been added.
   void add(RankFile& file, int32_t box, int64_t total, int64_t begin, std::span<const std::byte> bytes,
            RankFile::Batch& batch) {
     if (chunk_ == nullptr)
@@ -75,11 +75,11 @@ class ChunkBuffer {
 
 }  // namespace
 
-// What a sender has offered.
+// A sender's offer.
 struct Gather::Part {
   int rank = 0;
-  std::string error;  // an error_text: nothing is to be had
-  bool gone = false;  // it will not hear the answer
+  std::string error;  // an error_text: the sender has nothing to offer
+  bool gone = false;  // the sender will not receive the answer
   bool answered = false;
   RankFileRecord record;
 };
@@ -143,7 +143,7 @@ std::string Gather::write(const SaveJob& own, const std::string& failed, Increme
                                                         return write_file(all, parts, wanted);
                                                       }});
   }
-  // Of these nothing is wanted, or nothing any more.
+  // Tell senders from which nothing is needed, or nothing any more.
   for (Part& part : parts) {
     if (part.answered || part.gone || !part.error.empty()) continue;
     const std::string told = outcome_of([&] {
@@ -165,7 +165,7 @@ RankFileRecord Gather::write_file(const SaveJob& all, std::vector<Part>& parts, 
   require_room(all, total);
   Span span(options_.recorder, Category::kUserAnnotation, "ckpt.write", -1, total);
   RankFile file(all.temporary.string(), all.rank, std::move(boxes), file_options(all));
-  size_t next = 0;  // in wanted, and so in the file
+  size_t next = 0;  // index into wanted, which is the order in the file
   size_t offered = all.boxes.size();
   for (const Part& part : parts) offered -= part.record.boxes.size();
   std::vector<const std::byte*> own;
@@ -202,7 +202,7 @@ void Gather::receive_boxes(const Part& part, const std::vector<size_t>& boxes, i
                 options_.slice_bytes);
   std::vector<Slot> slots(options_.members.size() + 1);
   ChunkBuffer chunks(*options_.arena);
-  std::exception_ptr failure;  // of the disk: the rest is taken all the same, so that the sender is not left with it
+  std::exception_ptr failure;  // of the disk: receive the rest all the same, so that the sender does not wait
   const auto unless_failed = [&](const std::function<void()>& body) {
     if (failure) return;
     try {

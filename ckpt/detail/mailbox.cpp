@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPollsBeforeSleep = 64;
 constexpr auto kSleep = std::chrono::microseconds(50);
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);  // at whether waiting makes sense
-constexpr int32_t kTags = 1 << 15;                              // MPI promises no more
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);  // between checks of the peer and of give_up
+constexpr int32_t kTags = 1 << 15;                              // MPI guarantees no more (MPI_TAG_UB)
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 
 constexpr double kMovingEveryS = 1e-4;

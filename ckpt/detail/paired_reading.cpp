@@ -40,7 +40,7 @@ PairedReading::PairedReading(Source& a, Source& b, std::span<const TensorPair> p
   const ShardsOfTensors shards(table);
   for (size_t p = 0; p < pairs_.size(); ++p) {
     const int32_t tensor = pairs_[p].a;
-    const std::string partner(b.shards().key(pairs_[p].b));  // the plan matches names and roles
+    const std::string partner(b.shards().key(pairs_[p].b));  // the plan matches by name and role
     for (size_t i = 0; i < shards.count(tensor); ++i) {
       const int32_t shard = shards.member(tensor, i);
       const auto index = static_cast<size_t>(shard);
@@ -78,7 +78,7 @@ void PairedReading::read_b(const std::vector<CopyRegion>& copies, const core::Sh
                    copy.target_offset);
       continue;
     }
-    // A foreign tensor may come in parts of several types; the widest holds them all.
+    // A foreign tensor may have parts of several types; the widest type represents all of them.
     const int64_t count = core::num_elements(copy.extent);
     buffers.part.resize(static_cast<size_t>(count * core::size_of(stored)));
     b_.read(copy.source_shard, copy.source_offset, copy.extent, buffers.part.data());

@@ -92,7 +92,7 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
   hashed_.resize(record_.boxes.size());
   lay_out();
   file_ = core::File::open_write(path_);
-  int64_t most = file_.size_bytes();  // if no chunk shrinks; what is too much goes when HDF5 closes the file
+  int64_t most = file_.size_bytes();  // upper bound, if no chunk shrinks; HDF5 truncates the file when it closes it
   for (const ChunkPlace& chunk : chunks_) {
     const int64_t full = full_chunk_bytes(bytes_of(record_.boxes[chunk.box].tensor));
     most += (full + core::kDirectAlignment - 1) / core::kDirectAlignment * core::kDirectAlignment;
@@ -101,7 +101,7 @@ RankFile::RankFile(const std::string& directory, int rank, std::vector<core::Sha
   try {
     writer_.emplace(file_, options.write_path, options.bytes_per_second);
   } catch (const core::Error& e) {
-    // It worked when it was tried: what has run out (rings, locked memory) costs speed, not the save.
+    // This path worked when it was probed. If rings or locked memory have run out, the save continues at lower speed.
     core::log_warning("ckpt.write", core::cat(path_, " is written through the page cache: ", e.what()));
     writer_.emplace(file_, core::WritePath::kBuffered, options.bytes_per_second);
   }
@@ -164,7 +164,7 @@ void RankFile::lay_out() {
       const int64_t begin = (end + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
       end = begin + bytes_of(tensor);
       record_.boxes[i].dataset = dataset;
-      record_.boxes[i].at = begin;  // within the dataset, so far
+      record_.boxes[i].at = begin;  // offset within the dataset for now
       index.push_back({{"name", tensor.key},
                        {"dtype", core::dtype_name(tensor.dtype)},
                        {"global_shape", tensor.global_shape},
@@ -244,20 +244,20 @@ void RankFile::write_piece(int32_t box_index, int64_t begin, std::span<const std
   if (box.stored.empty()) return writer_->submit(bytes, box.at + begin, batch);
   MS_CHECK(begin % kChunkBytes == 0 && size == std::min(kChunkBytes, total - begin), box.tensor.key, ": bytes ", begin,
            " + ", size, " are not a chunk");
-  Batch own(*writer_);  // the next chunk takes the memory of this one
+  Batch own(*writer_);  // the next chunk reuses this one's memory
   store(first_chunk_[static_cast<size_t>(box_index)] + static_cast<size_t>(begin / kChunkBytes), encode(box, bytes),
         own);
   writer_->wait(own);
 }
 
-// Of this thread, until its next call.
+// The result is owned by this thread and valid until its next call.
 core::ChunkEncoder::Stored RankFile::encode(const BoxRecord& box, std::span<const std::byte> values) {
   thread_local core::ChunkEncoder encoder;
   return encoder.encode(values, static_cast<size_t>(full_chunk_bytes(bytes_of(box.tensor))),
                         static_cast<int>(core::size_of(box.tensor.dtype)));
 }
 
-// Waits for its turn, then begins to write.
+// Waits for its turn, then starts writing.
 void RankFile::store(size_t place, const core::ChunkEncoder::Stored& stored, core::BulkWriter::Batch& batch) {
   const auto [box_index, index] = chunks_[place];
   BoxRecord& box = record_.boxes[box_index];
@@ -293,7 +293,7 @@ void RankFile::write_all(std::span<const std::byte* const> data, int threads) {
   write_compressed(data, threads);
 }
 
-// More threads than may compress at a time: the others wait for their turn, and for the disk.
+// Starts more threads than may compress at the same time: the others wait for their turn, or for the disk.
 void RankFile::write_compressed(std::span<const std::byte* const> data, int threads) {
   const auto last =
       std::find_if(chunks_.begin(), chunks_.end(), [&](const ChunkPlace& c) { return c.box >= data.size(); });

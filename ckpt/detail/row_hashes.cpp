@@ -5,7 +5,7 @@
 namespace ms::ckpt::detail {
 namespace {
 
-// Of an element and where it stands; sums of them depend on the places, not on the order of adding.
+// Mixes an element with its index; sums of these depend on the positions, not on the order of addition.
 uint64_t mixed(uint64_t bits, int64_t index) {
   uint64_t m = (bits + 1) * 0x9E3779B97F4A7C15u ^ static_cast<uint64_t>(index + 1) * 0xD6E8FEB86659FD93u;
   m ^= m >> 32;

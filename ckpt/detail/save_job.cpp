@@ -52,13 +52,13 @@ RankFileRecord write_boxes(const SaveJob& job, const std::vector<size_t>& wanted
 
 constexpr int64_t kMaxReportBytes = int64_t{1} << 30;
 
-// The reports of job.writers in order; sleeps between looks, longer and longer.
+// The reports of job.writers in order; polls with increasing intervals.
 std::vector<std::string> collect_reports(const SaveJob& job, const std::string& own,
                                          const std::function<std::string()>& give_up) {
   std::vector<std::string> reports(job.writers.size());
   reports[0] = own;
   size_t missing = reports.size() - 1;
-  const double patience_s = job.timeout_s * (1 + job.gathered);  // a writer that waits for a silent rank names it first
+  const double patience_s = job.timeout_s * (1 + job.gathered);  // a writer names its silent rank first
   auto heard = Clock::now();
   auto pause = std::chrono::milliseconds(1);
   while (missing > 0) {
@@ -112,7 +112,7 @@ std::filesystem::path commit(const SaveJob& job, const std::vector<std::string>&
   return commit_generation(job.root, directory, std::move(manifest));
 }
 
-// Generations that are being removed, by this job's coordinator or by anyone.
+// True while generations are being removed, by this job's coordinator or by another process.
 bool something_goes(const std::filesystem::path& root) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
@@ -166,12 +166,12 @@ std::vector<uint64_t> hashes_of(const SaveJob& job, size_t i) {
 
 RankFile::Options file_options(const SaveJob& job) {
   RankFile::Options options = job.file;
-  if (job.full_every > 0) options.cut_cells_bytes = INT64_MAX;  // later saves link the boxes, and want their pieces
+  if (job.full_every > 0) options.cut_cells_bytes = INT64_MAX;  // later saves link the boxes and need their pieces
   return options;
 }
 
 void require_room(const SaveJob& job, int64_t bytes) {
-  // What is on its way out makes room; the other ranks want some as well.
+  // Removals that are running will free space; the other ranks need space too.
   const auto give_up_at = Clock::now() + std::chrono::duration<double>(job.timeout_s);
   const auto writers = static_cast<int64_t>(job.writers.size());
   while (core::available_bytes(job.temporary.string()) / writers < bytes && something_goes(job.root) &&
@@ -232,7 +232,7 @@ bool all_have_begun(const SaveJob& job) {
 }
 
 void leave_report(const SaveJob& job, const std::string& outcome) {
-  // Not synced: after a crash of the machine there is nobody to read it.
+  // Not synced: after a machine crash nobody reads it.
   const std::string path = report_path(job, job.rank), temporary = path + ".tmp";
   core::File file = core::File::create(temporary);
   file.pwrite(std::as_bytes(std::span(outcome)), 0);
@@ -243,7 +243,7 @@ void leave_report(const SaveJob& job, const std::string& outcome) {
 std::string commit_reported(const SaveJob& job, const std::string& own, const std::function<std::string()>& give_up,
                             core::trace::Recorder* recorder) {
   const std::string outcome = outcome_of([&] {
-    core::AtomicDirectory directory(job.temporary);  // removed again if anything below throws
+    core::AtomicDirectory directory(job.temporary);  // removed if anything below throws
     const std::vector<std::string> reports = collect_reports(job, own, give_up);
     Span span(recorder, Category::kUserAnnotation, "ckpt.commit");
     return commit(job, reports, directory).string();

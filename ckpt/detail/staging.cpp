@@ -18,7 +18,7 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Begin of each shard's copy, and the end of the last.
+// Offset of each shard's copy, and the end of the last one.
 std::vector<int64_t> offsets_of(std::span<const ShardData> shards) {
   std::vector<int64_t> offsets;
   int64_t end = 0;
@@ -110,7 +110,7 @@ std::vector<ShardHashes> copy_shards(std::span<const ShardData> shards, std::spa
                                      core::ThreadPool* pool, const std::atomic<int64_t>* version) {
   struct Chunk {
     size_t shard;
-    int64_t begin, size;  // bytes of it
+    int64_t begin, size;  // bytes of the shard
     uint64_t xxh3 = 0;
     LogicalPartial logical;
   };
@@ -128,7 +128,7 @@ std::vector<ShardHashes> copy_shards(std::span<const ShardData> shards, std::spa
       const core::ShardedTensor& shard = shards[chunk.shard].meta;
       const std::byte* from = shards[chunk.shard].data + chunk.begin;
       std::byte* to = places[chunk.shard] + chunk.begin;
-      // Past the caches: half the time, and what training has in them stays there.
+      // Non-temporal stores: they take half the time, and keep the training's data in the caches.
       if (has_whole_cells(shard)) {
         const int64_t item = core::size_of(shard.dtype);
         chunk.xxh3 = copy_and_hash_chunk(shard, chunk.begin / item, chunk.size / item, from, to, chunk.logical);

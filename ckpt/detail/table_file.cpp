@@ -38,12 +38,12 @@ static_assert(sizeof(FileHeader) == 32 && sizeof(TensorHeader) == 24);
 
 struct BoxHeader {
   uint64_t at = 0;
-  int32_t file = 0, copy = 0;  // file: with kCompressed
+  int32_t file = 0, copy = 0;  // file: with the kCompressed bit
 };
 constexpr int32_t kCompressed = BoxPlace::kMostFiles;
 static_assert(sizeof(BoxHeader) == 16);
 
-// The hash of a whole file: what hash_structure is for a file without boxes.
+// The hash of a whole file, equal to hash_structure of a file without boxes.
 uint64_t hash_of_pieces(const std::vector<uint64_t>& pieces, int64_t size_bytes) {
   std::vector<uint64_t> words = {0, static_cast<uint64_t>(size_bytes)};
   words.insert(words.end(), pieces.begin(), pieces.end());

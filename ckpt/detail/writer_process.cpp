@@ -36,14 +36,14 @@ using core::ErrorCode;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// Between the trainer's end and the last moment at which a rank's writer, which has its snapshot, begins its file.
+// Maximum time from the end of the trainer until the writer of a rank that has its snapshot creates its file.
 constexpr double kOrphanPatienceS = 5;
 
 [[noreturn]] void fail(const char* what) {
   throw Error(ErrorCode::kIo, cat("writer process: ", what, ": ", std::strerror(errno)));
 }
 
-// Messages on the socket: u64 length, then so many bytes.
+// Messages on the socket: u64 length, then that many bytes.
 void send_message(int socket, const std::string& text) {
   const uint64_t length = text.size();
   std::string message(reinterpret_cast<const char*>(&length), sizeof length);
@@ -66,7 +66,7 @@ bool receive(int socket, void* data, size_t size) {
   return true;
 }
 
-// False at the end of the stream.
+// Returns false at the end of the stream.
 bool receive_message(int socket, std::string& text) {
   uint64_t length = 0;
   if (!receive(socket, &length, sizeof length)) return false;
@@ -156,7 +156,7 @@ std::unique_ptr<ReceivedJob> decode_job(const std::string& text, const std::vect
   return received;
 }
 
-// Descriptors of the job that came along (pipes of mpirun, sockets of MPI) would keep it from ending.
+// Inherited descriptors (pipes of mpirun, sockets of MPI) would keep the job from ending.
 void close_all_but(const std::vector<int>& kept) {
   std::vector<int> open;
   if (DIR* directory = ::opendir("/proc/self/fd")) {
@@ -170,7 +170,7 @@ void close_all_but(const std::vector<int>& kept) {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) ::dup2(null, descriptor);
 }
 
-// Reads jobs as they come, so that the trainer never waits for a full socket, and does them in order.
+// Receives jobs as they arrive, so that the trainer never waits for a full socket, and executes them in order.
 class Server {
  public:
   Server(int socket, std::vector<int> memory) : socket_(socket), memory_(std::move(memory)) {}
@@ -185,7 +185,7 @@ class Server {
           leave_report(job->job, outcome);
           return std::string();
         });
-        if (is_error(left)) told = left;  // the trainer has to say it
+        if (is_error(left)) told = left;  // the trainer must report it
       }
       tell(told);
       if (job->job.coordinator()) {
@@ -228,7 +228,8 @@ class Server {
     return job;
   }
 
-  // Without a trainer, a rank that has not begun by now had no snapshot when it died; one that has is waited for.
+  // After the trainer's end: a rank that has not started by now had no snapshot when it died; a rank that has is waited
+  // for.
   std::string give_up(const SaveJob& job) {
     {
       std::lock_guard lock(mutex_);
@@ -242,7 +243,7 @@ class Server {
   void tell(const std::string& outcome) {
     try {
       send_message(socket_, outcome);
-    } catch (const Error&) {  // the trainer is gone: the work counts, not the word
+    } catch (const Error&) {  // the trainer is gone; finish the job without it
     }
   }
 

@@ -75,7 +75,7 @@ std::vector<std::string> input_paths(const std::vector<std::string>& given) {
 }
 
 std::string single_path(const Process& process, const std::string& given, const char* flag) {
-  if (given.empty()) {  // a shell variable that is not set: exit 0 would look like success
+  if (given.empty()) {  // an unset shell variable: exit 0 would look like success
     throw Error(ErrorCode::kInvalidArgument, cat(flag, " is empty: name a file or folder, or - for stdin"));
   }
   const auto paths = agreed_list(process, [&] { return input_paths({given}); });

@@ -1,4 +1,4 @@
-// What the verbs of msckpt share: paths from flags and stdin, flags with the same meaning everywhere, JSON output and
+// Shared by the verbs of msckpt: paths from flags and stdin, flags with the same meaning everywhere, JSON output and
 // the progress line.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace ms::tools::msckpt {
 
-// Adds the subcommand with the flag --json, which every verb has.
+// Adds the subcommand and the flag --json, which every verb has.
 CLI::App* add_command(CLI::App& app, const char* name, const char* help, bool& as_json);
 
 void add_paths(CLI::App& verb, std::vector<std::string>& paths, const char* help);
@@ -24,27 +24,27 @@ void add_drop_optimizer(CLI::App& verb, bool& drop_optimizer);
 
 void add_by_recorded_hashes(CLI::App& verb, bool& by_recorded_hashes);
 
-// --threads, of all processes of a machine.
+// --threads: of all processes of a machine together.
 int default_threads();
 void add_threads(CLI::App& verb, int& threads);
 
-// Runs `body`; under a team, what fails on one process throws on all (core/comm/agree.h).
+// Runs `body`; with a team, an error on one process is thrown on all (core/comm/agree.h).
 void agree(const Process& process, const std::function<void()>& body);
 
-// The list that `list` returns on the first process, on all. For what one process knows (stdin) or what may change
-// between two looks (folders).
+// Returns on all processes the list that `list` returns on the first one. For input that only one process has (stdin)
+// or that may change between two reads (folders).
 std::vector<std::string> agreed_list(const Process& process, const std::function<std::vector<std::string>()>& list);
 
-// The paths of positional arguments; "-" stands for the lines of stdin.
+// Expands positional arguments: "-" stands for the lines of stdin.
 std::vector<std::string> input_paths(const std::vector<std::string>& given);
-// The one path of a flag that may be "-". Empty if stdin is empty: the upstream command failed and printed why.
+// The path given by a flag that may be "-". Empty if stdin is empty: the upstream command failed and printed why.
 // Throws kInvalidArgument if stdin has several lines.
 std::string single_path(const Process& process, const std::string& given, const char* flag);
 
 void print_json(const nlohmann::json& document);
 nlohmann::json differences_json(const std::vector<ckpt::Difference>& differences);
 
-// True once a signal has asked the program to end.
+// True once a signal has requested the program's end.
 bool interrupted();
 
 // A progress line with rate and time left, redrawn at most ten times a second: for ExecuteOptions::progress and

@@ -24,14 +24,14 @@ using core::Error;
 using core::ErrorCode;
 
 struct ConvertFlags {
-  convert::ConvertOptions options;  // what needs no reading beyond CLI11's
+  convert::ConvertOptions options;  // set directly by CLI11
   bool json = false;
   std::string load_model_type, save_model_type, dtype, max_shard_size, target_norm_naming, mg_args;
   LayoutFlags layout;
   WriteFlags write;
 };
 
-// Flags of the converters that users come from: of the same meaning as one of ours, or of none.
+// Flags of other converters' scripts: each has the meaning of one of ours, or none.
 void add_script_flags(CLI::App& verb, ConvertFlags& flags) {
   const char* group = "Flags of MindSpeed-LLM's and Megatron's script lines";
   const std::map<std::string, std::string> impls = {{"local", "local"}, {"transformer_engine", "te"}};
@@ -125,7 +125,7 @@ void add_hugging_face_flags(CLI::App& verb, convert::ConvertOptions& options, st
                   "config.json is split, else 5GB)");
 }
 
-// Of sources without a family, or with --as-named.
+// For sources without a family, or with --as-named.
 void add_name_flags(CLI::App& verb, convert::ConvertOptions& options) {
   verb.add_flag(
       "--as-named", options.as_named,
@@ -217,7 +217,7 @@ convert::ConvertOptions convert_options(const ConvertFlags& flags, const Process
   return options;
 }
 
-// The flags that were given, a line each.
+// The flags that were given, one line each.
 std::vector<std::string> given_flags(const CLI::App& verb) {
   std::vector<std::string> given;
   for (const CLI::Option* option : verb.get_options()) {

@@ -1,4 +1,4 @@
-// msckpt convert: brings a checkpoint from one format into another (convert/convert.h).
+// msckpt convert: converts a checkpoint from one format to another (convert/convert.h).
 #pragma once
 
 #include "tools/msckpt/verb.h"

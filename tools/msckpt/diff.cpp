@@ -28,7 +28,7 @@ struct DiffFlags {
   convert::OpenOptions source;
 };
 
-// Whether a run that loads the second continues as one that loads the first.
+// Checks whether a run that loads the second checkpoint continues as one that loads the first.
 int run_resume(const DiffFlags& flags, const std::vector<std::string>& paths, ckpt::Source& a, ckpt::Source& b) {
   const ckpt::ResumeReport report = ckpt::diff_resume(a, b);
   if (flags.json) {

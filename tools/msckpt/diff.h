@@ -1,5 +1,5 @@
-// msckpt diff: which tensors and optimizer settings of two checkpoints differ, by how much, where first; and whether a
-// run continues from both alike.
+// msckpt diff: lists the tensors and optimizer settings in which two checkpoints differ, by how much and where first;
+// or compares how a run would continue from them.
 #pragma once
 
 #include "tools/msckpt/verb.h"

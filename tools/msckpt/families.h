@@ -1,4 +1,4 @@
-// msckpt families: the families of Hugging Face models that convert knows.
+// msckpt families: lists the Hugging Face model families that convert supports.
 #pragma once
 
 #include "tools/msckpt/verb.h"

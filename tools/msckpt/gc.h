@@ -1,4 +1,4 @@
-// msckpt gc: removes what dead writers left, and generations that a rule gives up.
+// msckpt gc: removes what dead writers left behind, and generations that the retention rule no longer keeps.
 #pragma once
 
 #include "tools/msckpt/verb.h"

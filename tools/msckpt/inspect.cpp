@@ -27,7 +27,7 @@ struct InspectFlags {
   convert::OpenOptions source;
 };
 
-// One tensor's statistics, in every role it has.
+// Prints the statistics of one tensor, in every role it has.
 void print_statistics(ckpt::Source& source, const std::string& path, const InspectFlags& flags) {
   const auto tensors = source.shards().find_roles(flags.tensor);
   json list = json::array();

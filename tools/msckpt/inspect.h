@@ -1,4 +1,4 @@
-// msckpt inspect: what a checkpoint holds: layout, model, tensors, statistics of one tensor.
+// msckpt inspect: shows layout, model and tensors of a checkpoint, and the statistics of one tensor.
 #pragma once
 
 #include "tools/msckpt/verb.h"

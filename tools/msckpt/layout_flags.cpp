@@ -70,7 +70,7 @@ ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& so
                 "--num-layer-list says how many layers each stage has, and so does "
                 "--num-layers-per-virtual-pipeline-stage: give one of them");
   }
-  // MindSpeed-LLM's default: as many ranks share an expert as share a dense layer.
+  // MindSpeed-LLM's default: the expert-tensor-parallel size is the tensor-parallel size.
   layout.expert_tensor_parallel_size = flags.expert_tensor_parallel_size.value_or(
       flags.target.expert_model_parallel_size > 1 ? layout.tensor_model_parallel_size
                                                   : layout.expert_tensor_parallel_size);

@@ -1,4 +1,4 @@
-// The flags that say how a result of ours is cut over ranks: of reshard, plan, merge and convert.
+// The flags for the parallel layout of a native result: of reshard, plan, merge and convert.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,18 +11,18 @@
 namespace ms::tools::msckpt {
 
 struct LayoutFlags {
-  ckpt::ModelLayout target;  // sizes; its layers follow from the next three
+  ckpt::ModelLayout target;  // parallel sizes; its layers are derived from the next three members
   int64_t num_layers_per_virtual_pipeline_stage = 0, first_num_layers = 0, last_num_layers = 0;
   std::optional<int> expert_tensor_parallel_size;
 };
 
 // Adds every layout flag.
 void add_layout_flags(CLI::App& verb, LayoutFlags& flags);
-// Adds those that every verb with a layout has, and convert too: TP, PP, virtual stages, EP, expert TP, and the list of
-// layers. `of`: what the sizes are of, for the help texts.
+// Adds the layout flags that convert has too: TP, PP, virtual stages, EP, expert TP, and the list of layers. `of`: the
+// object of the sizes in the help texts.
 void add_common_layout_flags(CLI::App& verb, LayoutFlags& flags, const char* of);
 
-// The layout that the flags ask for, of the source's model. Throws kInvalidArgument, naming the flags.
+// The layout that the flags describe, for the source's model. Throws kInvalidArgument, naming the flags.
 ckpt::ModelLayout target_layout(const LayoutFlags& flags, const ckpt::Source& source);
 
 }  // namespace ms::tools::msckpt

@@ -36,7 +36,7 @@ struct MergeFlags {
   NamedResultFlags named;
 };
 
-// Parameters alone: moments have no average.
+// Merges only parameters: moments have no average.
 int run_merge(const MergeFlags& flags, const Process& process) {
   const auto paths = input_paths(flags.paths);
   if (paths.empty()) return 0;

@@ -1,4 +1,4 @@
-// What merge and reshard write of sets of named tensors: the formats that keep names.
+// Results of merge and reshard for sets of named tensors: formats that keep the names.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,14 @@ struct NamedResultFlags {
 
 void add_named_result_flags(CLI::App& verb, NamedResultFlags& flags);
 
-// Throws kInvalidArgument if they are given and the source has a family: then the result is of ours.
+// Throws kInvalidArgument if these flags are given and the source has a family: the result is then native.
 void refuse_named_result_flags(const NamedResultFlags& flags, const std::string& load_dir);
 
-// Throws kUnsupported, for a source without a family, if the flags ask for more than ranks of FSDP.
+// For a source without a family: throws kUnsupported if the flags request more than a number of FSDP ranks.
 void require_plain_layout(const LayoutFlags& flags, const ckpt::Source& source);
 
-// Writes the source. load_dir: whose config.json and small files go along; default_format: of the result, if
-// --save-model-type does not say it and it can be written.
+// Writes the source. load_dir: its config.json and small files are copied; default_format: the result's format if
+// --save-model-type is not given and the format can be written.
 convert::ConvertReport write_named_result(std::unique_ptr<ckpt::Source> source, const std::string& load_dir,
                                           convert::Format default_format, const NamedResultFlags& flags,
                                           const ReshardFlags& reshard, const WriteFlags& write, const Process& process,

@@ -34,7 +34,7 @@ struct Targets {
   std::function<int(size_t shard)> rank_of;
 };
 
-// What a reshard would write: by the layout of a known model; of named tensors by rows, as FSDP cuts them.
+// The targets of a reshard: for a known model by its layout, for named tensors by rows, as FSDP shards them.
 Targets targets_of(const PlanFlags& flags, const ckpt::Source& source) {
   if (source.info().has_model) {
     ckpt::ReshardPlan plan =

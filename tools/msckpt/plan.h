@@ -1,4 +1,4 @@
-// msckpt plan: prints the copies that a reshard would make, one a line.
+// msckpt plan: prints the copies that a reshard would make, one per line.
 #pragma once
 
 #include "tools/msckpt/verb.h"

@@ -1,4 +1,4 @@
-// How verbs print a proof (ckpt/prove.h).
+// Logs a proof (ckpt/prove.h).
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace ms::tools::msckpt {
 
-// Logs what was proved about the checkpoint at `path`: faults as errors, then what was dropped, what looks odd, and the
-// statistics of its tensors.
+// Logs a proof about the checkpoint at `path`: faults as errors, then dropped tensors, unusual statistics, and the
+// statistics of all tensors.
 void log_proof(const std::string& path, const ckpt::ProofReport& report);
 
 }  // namespace ms::tools::msckpt

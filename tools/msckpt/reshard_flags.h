@@ -1,4 +1,4 @@
-// The flags that say what a reshard makes: of reshard, plan and merge.
+// The flags that determine a reshard: of reshard, plan and merge.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,7 +12,7 @@ namespace ms::tools::msckpt {
 struct ReshardFlags {
   LayoutFlags layout;
   std::string params_dtype;
-  bool drop_optimizer = false;  // merge drops it always, and has no such flag
+  bool drop_optimizer = false;  // merge always drops it and has no such flag
 };
 
 void add_reshard_flags(CLI::App& verb, ReshardFlags& flags);

@@ -1,4 +1,4 @@
-// msckpt seal: writes checksums for a checkpoint of any format beside its data (ckpt/seal.h).
+// msckpt seal: writes checksums of a checkpoint of any format beside its data (ckpt/seal.h).
 #pragma once
 
 #include "tools/msckpt/verb.h"

@@ -1,4 +1,4 @@
-// The flags that say how a checkpoint of a foreign format is read: of inspect, diff, plan, verify, merge and reshard.
+// The flags for reading a checkpoint of a foreign format: of inspect, diff, plan, verify, merge and reshard.
 #pragma once
 
 #include "convert/detect.h"

@@ -1,4 +1,5 @@
-// What a verb of msckpt is to its main (tools/msckpt.cpp): a subcommand with flags of its own, and the code that runs.
+// A verb of msckpt as its main program (tools/msckpt.cpp) sees it: a subcommand with its flags, and the function that
+// runs.
 //
 // Each verb is a pair of files, tools/msckpt/<verb>.h and .cpp, with one function that adds it.
 #pragma once
@@ -12,12 +13,12 @@ namespace ms::tools::msckpt {
 
 // The process that runs a verb: alone, or one of several that a launcher (mpirun) started.
 struct Process {
-  core::Communicator* team = nullptr;  // null: alone. Not owned
+  core::Communicator* team = nullptr;  // null: this process alone. Not owned
   int local_size = 1;                  // processes on this machine
 
-  // Whether this process prints the result: the first of the team does.
+  // True for the process that prints the result: the first of the team.
   bool prints() const { return team == nullptr || team->rank() == 0; }
-  // This process's part of the threads that --threads allows on a machine, at least 1.
+  // This process's share of --threads, which is per machine; at least 1.
   int threads(int per_machine) const { return per_machine / local_size > 1 ? per_machine / local_size : 1; }
 };
 

@@ -33,7 +33,7 @@ struct VerifyFlags {
   int threads = default_threads();
 };
 
-// A root stands for its newest generation, whole or not: falling back would hide the damage.
+// For a root, the newest generation, complete or not: falling back to an older one would hide the damage.
 std::vector<std::filesystem::path> generations_to_verify(const std::string& path, bool all) {
   if (std::filesystem::exists(std::filesystem::path(path) / ckpt::kManifestName)) return {path};
   const auto generations = ckpt::list_generations(path);
@@ -108,7 +108,7 @@ int run_verify(const VerifyFlags& flags, const Process& process) {
     return damaged ? core::exit_code(ErrorCode::kCorruptData) : differs ? core::kExitAnswerIsNo : 0;
   }
   for (const std::string& given : agreed_list(process, [&] { return input_paths(flags.paths); })) {
-    bool by_seal = false, holds = true;  // by the first process alone
+    bool by_seal = false, holds = true;  // determined by the first process
     agree(process, [&] {
       if (!process.prints()) return;
       by_seal = !flags.seal.empty() || is_foreign(given);

@@ -1,4 +1,4 @@
-// msckpt verify: is a checkpoint whole, or does it hold the same as another one?
+// msckpt verify: checks that a checkpoint is intact, or that it holds the same as another one.
 #pragma once
 
 #include "tools/msckpt/verb.h"

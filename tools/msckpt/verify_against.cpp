@@ -39,7 +39,7 @@ ckpt::ProofReport proof_of(const AgainstFlags& flags, const std::string& path, s
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCorruptData && error.code() != ErrorCode::kUnsupported) throw;
-    return ckpt::refused_target(error);  // something is missing, twice, or contradicts itself
+    return ckpt::refused_target(error);  // a tensor is missing, duplicated or contradictory
   }
   return ckpt::prove(*source, *target, options);
 }

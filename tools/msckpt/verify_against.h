@@ -13,8 +13,8 @@ struct AgainstFlags {
   convert::OpenOptions source;
 };
 
-// Prints the result for one path and returns the exit code: 0 if it holds the same, 10 if it does not, 3 if --prove
-// finds that its format's reader refuses it. Throws kCorruptData for data that fail their checksums.
+// Prints the result for one path and returns the exit code: 0 if both hold the same, 10 if not, 3 if with --prove the
+// format's reader refuses the path. Throws kCorruptData for data that fail their checksums.
 int verify_against(const AgainstFlags& flags, const std::string& path, int threads, bool as_json);
 
 }  // namespace ms::tools::msckpt

@@ -22,7 +22,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// What was looked at, and what that cannot show.
+// Describes which checks were made, and what they cannot detect.
 std::string checks_text(const std::string& format, const SealFlags& flags, bool sealed) {
   if (sealed && flags.seal.empty()) return "the SHA-256 of every sealed file";
   if (sealed) return "the sealed logical hash of every tensor";
@@ -67,7 +67,7 @@ bool is_foreign(const std::string& path) {
   try {
     return convert::detect_format(path).format != convert::Format::kNative;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kIo && ckpt::find_seal(path)) return true;  // which says what is missing
+    if (error.code() != ErrorCode::kIo && ckpt::find_seal(path)) return true;  // the seal says what is missing
     if (error.code() == ErrorCode::kNotFound && !ckpt::list_generations(path).empty()) return false;
     throw;
   }
@@ -87,7 +87,7 @@ bool verify_by_seal(const SealFlags& flags, const std::string& path, int threads
   const auto missing = std::count_if(of_files.begin(), of_files.end(), [&](const ckpt::Finding& finding) {
     return !std::filesystem::exists(std::filesystem::path(path) / finding.file);
   });
-  const bool same_bytes = own_seal && missing == std::ssize(of_files);  // in the files that are there
+  const bool same_bytes = own_seal && missing == std::ssize(of_files);  // in the files that exist
   options.partial = missing > 0;
   std::string format = seal ? seal->format : "";
   if (own_seal && options.partial && same_bytes) {
@@ -104,7 +104,7 @@ bool verify_by_seal(const SealFlags& flags, const std::string& path, int threads
       }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kCorruptData && of_files.empty()) throw;
-      // Without some of its files the format's reader refuses the rest; the seal says which are missing.
+      // The format's reader refuses the checkpoint if some files are missing; the seal already names those.
       if (!options.partial) report.findings.push_back({"", "", -1, -1, error.what()});
     }
   }

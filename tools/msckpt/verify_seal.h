@@ -1,4 +1,4 @@
-// msckpt verify of formats without hashes of their own: what the format allows to check, and seals (ckpt/seal.h).
+// msckpt verify for formats without hashes: checks what the format allows, and seals (ckpt/seal.h).
 #pragma once
 
 #include <string>
@@ -10,10 +10,11 @@ struct SealFlags {
   bool fast = false;
 };
 
-// Is it a checkpoint of another format than ours? False too for what only `verify` of ours can say more about.
+// True for a checkpoint of another format. False for native ones, and for damaged ones on which only the native verify
+// can report.
 bool is_foreign(const std::string& path);
 
-// Prints the result for one path. False if something is wrong.
+// Prints the result for one path. Returns false if something is wrong.
 bool verify_by_seal(const SealFlags& flags, const std::string& path, int threads, bool as_json);
 
 }  // namespace ms::tools::msckpt

@@ -81,7 +81,7 @@ void print_dry_run(const WriteFlags& flags, bool json, const char* verb, ckpt::S
     bytes_of_rank[static_cast<size_t>(plan.targets.ranks[i])] += bytes;
     total += bytes;
   }
-  constexpr int64_t kProbeMiB = 48;  // of memory, a thread
+  constexpr int64_t kProbeMiB = 48;  // memory per thread
   const int threads = static_cast<int>(std::clamp<int64_t>(flags.mem_mib / kProbeMiB, 1, flags.threads));
   const ckpt::ProbeReport rates =
       ckpt::probe(source, flags.save_dir, {threads, flags.compress, core::parse_write_path(flags.write_path)});
