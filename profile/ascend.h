@@ -1,4 +1,4 @@
-// What an Ascend profile holds beside its events (traces.md 5): the vendor's tables, summed up while they are read.
+// The vendor's tables of an Ascend profile, summed while they are read; part of a RankTrace.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct AscendSum {
 
 struct AscendKernels {  // kernel_details.csv
   int64_t rows = 0, columns = 0, wait_ns = 0;
-  int64_t union_without_hccl_ns = 0;  // of what is no collective
+  int64_t union_without_hccl_ns = 0;  // kernels outside collectives
   std::map<std::string, AscendSum> by_core, by_type;
 };
 
@@ -31,13 +31,13 @@ struct AscendOperatorMemory {  // operator_memory.csv
   std::optional<double> peak_allocated_mb;
 };
 
-struct AscendStep {  // step_trace_time: a row as the vendor names its columns; ns
+struct AscendStep {  // step_trace_time: one row, named as the vendor's columns; ns
   std::string step;
   int64_t computing = 0, communication_not_overlapped = 0, overlapped = 0, communication = 0, free = 0, stage = 0,
           bubble = 0, preparing = 0;
 };
 
-struct AscendLink {  // communication_matrix.json: the sums of one operator kind, ranks of the group
+struct AscendLink {  // communication_matrix.json: sums of one operator kind, by ranks of the group
   std::string source_destination, transport;
   double size_mb = 0, time_ms = 0;
 };
@@ -46,9 +46,9 @@ struct AscendTables {
   std::optional<AscendKernels> kernels;
   std::map<std::string, AscendPeaks> memory;  // by component
   std::optional<AscendOperatorMemory> operator_memory;
-  std::vector<AscendStep> steps;  // the vendor's, from its CSV
+  std::vector<AscendStep> steps;  // from the vendor's CSV
   std::vector<AscendLink> links;
-  std::map<std::string, int64_t> task_types;  // of the hardware's tasks
+  std::map<std::string, int64_t> task_types;  // count of hardware tasks by type
 };
 
 }  // namespace ms::profile

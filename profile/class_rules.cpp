@@ -15,7 +15,7 @@ using core::Error;
 using core::ErrorCode;
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
-constexpr size_t kMaxName = 1024;  // matching is recursive; what tells a class stands near a name's beginning
+constexpr size_t kMaxName = 1024;  // matching is recursive; a name's class shows near its beginning
 
 DeviceClass class_of_word(const std::string& word, const std::string& where) {
   for (int i = 0; i < kNumDeviceClasses; ++i) {

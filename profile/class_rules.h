@@ -1,9 +1,9 @@
-// A user's own rules for the class of a kernel (--class-rules), before ours (traces.md 4.4): libraries rename their
+// User rules for the class of a kernel (--class-rules), applied before the built-in ones. Libraries rename their
 // kernels, and a breakdown that does not know the new names counts communication as computing.
 //
 //   [{"name": "^mycomm_", "class": "COMMUNICATION"}, {"name": "stage_copy", "class": "MEMORY"}]
 //
-// The first rule whose expression (expression.h, case-insensitive) is found in a name counts.
+// The first rule whose expression (expression.h, case-insensitive) matches a part of the name applies.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ std::string_view device_class_name(DeviceClass device_class);  // "COMPUTATION",
 
 class ClassRules {
  public:
-  // Throws kNotFound, kIo, kCorruptData for what is no such list.
+  // Throws kNotFound, kIo, or kCorruptData if the file is not such a list.
   explicit ClassRules(const std::string& path);
-  std::optional<DeviceClass> find(std::string_view name) const;  // nothing: no rule speaks of it
+  std::optional<DeviceClass> find(std::string_view name) const;  // nullopt: no rule matches
 
  private:
   std::vector<std::pair<std::regex, DeviceClass>> rules_;

@@ -1,4 +1,4 @@
-// One clock for several ranks, from the clock tables in their files (traces.md 7.3, 10.1).
+// Maps the clock of one rank to the common clock, by the clock table in its file.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace ms::profile {
 
 class ClockLine {
  public:
-  // points: sorted by `at`; none: offset 0; one: a constant; more: the line through the first and the last.
+  // points: sorted by `at`. None: offset 0; one: a constant offset; more: the line through the first and the last.
   explicit ClockLine(const std::vector<ClockPoint>& points);
 
-  // Own time -> time of rank 0's clock.
+  // Converts a time of the rank's clock to rank 0's clock.
   int64_t to_reference(int64_t ts) const { return ts - offset_at(ts); }
   int64_t offset_at(int64_t ts) const;
-  int64_t error_ns() const { return error_; }  // of the worse end; -1 when there is no measurement
+  int64_t error_ns() const { return error_; }  // the larger error of both ends; -1 if nothing was measured
   double drift_ppm() const;
 
  private:

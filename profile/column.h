@@ -1,7 +1,7 @@
-// A growing array of one column of the store, for values that can be copied as bytes.
+// A growing array for one column of the store, for trivially copyable values.
 //
-// Large ones live in pages of their own and grow in place (mremap), so that growing never holds two copies and unused
-// capacity costs no memory: a store of n events takes n times the size of a row, not up to three times it.
+// Large arrays are mapped separately and grow in place (mremap), so that growing never holds two copies and unused
+// capacity costs no memory: a store of n events takes n times the size of a row, not up to three times as much.
 #pragma once
 
 #include <sys/mman.h>
@@ -64,7 +64,7 @@ class Column {
     if (n > 0) std::memcpy(static_cast<void*>(data_ + size_), values, n * sizeof(T));
     size_ += n;
   }
-  // values[i] for each i of `order`.
+  // Appends values[i] for each i of `order`.
   template <class Order>
   void append_from(const Column& values, const Order& order) {
     reserve(size_ + order.size());

@@ -15,7 +15,7 @@ namespace {
 
 struct Form {
   ExportFormat format;
-  std::string_view name, short_name;  // as the name of a file ends
+  std::string_view name, short_name;  // short_name: extension of a file
   Compression compression;
 };
 constexpr Form kForms[] = {{ExportFormat::kJson, "json", {}, Compression::kNone},

@@ -8,7 +8,7 @@ std::regex user_expression(const std::string& text, bool ignore_case, core::Erro
     throw core::Error(code, core::cat(where, ": an expression of ", text.size(), " bytes: at most ", kMaxBytes));
   }
   try {
-    // libstdc++'s other matcher takes exponential time for some.
+    // libstdc++'s other matcher takes exponential time for some expressions.
     const auto syntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
     return std::regex(text, ignore_case ? syntax | std::regex::icase : syntax);
   } catch (const std::regex_error& e) {

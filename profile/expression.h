@@ -1,4 +1,4 @@
-// Regular expressions that users bring: on the command line, in a file of rules.
+// Regular expressions from users: command line options and rule files.
 #pragma once
 
 #include <regex>
@@ -8,9 +8,9 @@
 
 namespace ms::profile {
 
-// ECMAScript's, without references back to a group: so matching takes time by the length of the text, for any
-// expression.
-// Throws `code`, after `where`, for what is none, or longer than 1024 bytes: each parenthesis takes stack.
+// ECMAScript syntax without back references, so that matching takes time linear in the text for any expression. Throws
+// `code`, with `where` in front, for an invalid expression, or one longer than 1024 bytes (each parenthesis takes
+// stack).
 std::regex user_expression(const std::string& text, bool ignore_case, core::ErrorCode code, const std::string& where);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// Arithmetic of sets of time: unions of half-open intervals [start, end), exact in int64 nanoseconds.
+// Sets of time for the analyses: unions of half-open intervals [start, end), exact in int64 nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Interval {
 class IntervalSet {
  public:
   IntervalSet() = default;
-  // The union of any intervals, in any order; empty ones vanish. O(n log n), O(n) when sorted by start.
+  // The union of any intervals, in any order; empty ones are dropped. O(n log n), O(n) if sorted by start.
   explicit IntervalSet(std::vector<Interval> intervals) : intervals_(std::move(intervals)) {
     const auto by_start = [](const Interval& a, const Interval& b) { return a.start < b.start; };
     if (!std::is_sorted(intervals_.begin(), intervals_.end(), by_start)) {
@@ -43,7 +43,7 @@ class IntervalSet {
     return sum;
   }
 
-  // Of the part within `range`. O(log n + intervals in it).
+  // Length of the part within `range`. O(log n + intervals in it).
   int64_t length_within(const Interval& range) const {
     auto at = std::upper_bound(intervals_.begin(), intervals_.end(), range.start,
                                [](int64_t start, const Interval& interval) { return start < interval.end; });

@@ -1,5 +1,5 @@
-// The words of Perfetto's trace format that are written and read here: a trace is a sequence of TracePacket messages in
-// protobuf's wire format, these are numbers of their fields (perfetto_trace.proto of Perfetto; traces.md 6).
+// Field numbers and constants of Perfetto's trace format, for reader and writer: a trace is a sequence of TracePacket
+// messages in protobuf's wire format (perfetto_trace.proto of Perfetto).
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,27 @@
 
 namespace ms::profile::perfetto {
 
-inline constexpr uint32_t kTracePacket = 1;  // of Trace
+inline constexpr uint32_t kTracePacket = 1;  // field of Trace
 
 namespace packet {
 inline constexpr uint32_t kClockSnapshot = 6, kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kInternedData = 12,
                           kSequenceFlags = 13, kStateCleared = 41, kPreviousPacketDropped = 42, kPackedPackets = 50,
                           kZstdPackets = 133, kTimestampClock = 58, kDefaults = 59, kTrackDescriptor = 60;
 }
-inline constexpr uint64_t kStateCleared = 1, kNeedsState = 2;  // of kSequenceFlags
+inline constexpr uint64_t kStateCleared = 1, kNeedsState = 2;  // bits of kSequenceFlags
 
 namespace clock_snapshot {
 inline constexpr uint32_t kClocks = 1, kPrimaryClock = 2;
-inline constexpr uint32_t kClockId = 1, kTimestamp = 2, kIsIncremental = 3, kUnitMultiplier = 4;  // of a clock
+inline constexpr uint32_t kClockId = 1, kTimestamp = 2, kIsIncremental = 3, kUnitMultiplier = 4;  // fields of a clock
 }  // namespace clock_snapshot
-// Ids of clocks; those from kFirstSequenceClock on are of one sequence.
+// Clock ids; those from kFirstSequenceClock on belong to one sequence of packets.
 inline constexpr uint32_t kRealtimeClock = 1, kBoottimeClock = 6, kFirstSequenceClock = 64, kLastSequenceClock = 127;
 
 namespace packet_defaults {
 inline constexpr uint32_t kTrackEvent = 11, kTimestampClock = 58;
 }
 
-// Of interned_data; the rows of each are {iid 1, text 2}.
+// Fields of interned_data; each row is {iid 1, text 2}.
 namespace interned {
 inline constexpr uint32_t kCategories = 1, kNames = 2, kAnnotationNames = 3, kStrings = 29;
 inline constexpr uint32_t kIid = 1, kText = 2;
@@ -36,16 +36,16 @@ inline constexpr uint32_t kIid = 1, kText = 2;
 namespace track_descriptor {
 inline constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kThread = 4, kParent = 5, kCounter = 8, kStaticName = 10,
                           kChildOrdering = 11, kSiblingOrder = 12;
-inline constexpr uint64_t kExplicitOrder = 3;                                     // of kChildOrdering
-inline constexpr uint32_t kProcessPid = 1, kProcessName = 6, kProcessLabels = 8;  // of a process
-inline constexpr uint32_t kThreadPid = 1, kThreadTid = 2, kThreadName = 5;        // of a thread
-inline constexpr uint32_t kCounterMultiplier = 4, kCounterIncremental = 5;        // of a counter
+inline constexpr uint64_t kExplicitOrder = 3;                                     // value of kChildOrdering
+inline constexpr uint32_t kProcessPid = 1, kProcessName = 6, kProcessLabels = 8;  // fields of a process
+inline constexpr uint32_t kThreadPid = 1, kThreadTid = 2, kThreadName = 5;        // fields of a thread
+inline constexpr uint32_t kCounterMultiplier = 4, kCounterIncremental = 5;        // fields of a counter
 }  // namespace track_descriptor
 
 namespace track_event {
 inline constexpr uint32_t kCategoryIids = 3, kAnnotations = 4, kType = 9, kNameIid = 10, kTrack = 11, kCategories = 22,
                           kName = 23, kCounterValue = 30, kDoubleCounterValue = 44, kFlows = 47, kLastFlows = 48;
-inline constexpr uint64_t kSliceBegin = 1, kSliceEnd = 2, kInstant = 3, kCounter = 4;  // of kType
+inline constexpr uint64_t kSliceBegin = 1, kSliceEnd = 2, kInstant = 3, kCounter = 4;  // values of kType
 }  // namespace track_event
 
 namespace annotation {
@@ -53,9 +53,9 @@ inline constexpr uint32_t kNameIid = 1, kBool = 2, kUnsigned = 3, kInteger = 4, 
                           kName = 10, kArray = 12, kStringIid = 17;
 }
 
-// The arguments that the store keeps, with Kineto's names (traces.md 4.3) where it has one.
+// Arguments that the store keeps, with Kineto's names where it has one.
 enum class Key : uint8_t {
-  kNone,  // any other
+  kNone,  // any other argument
   kDevice,
   kStream,
   kCorrelation,
@@ -86,7 +86,7 @@ enum class Key : uint8_t {
   kTotalAllocated,
   kTotalReserved,
   kTag,
-  // What no category says, and what goes along with a trace of one rank.
+  // Arguments that Kineto does not have: the side of an event, and facts about the trace of a rank.
   kSide,
   kRank,
   kWorldSize,
@@ -139,7 +139,7 @@ inline constexpr std::string_view kKeyNames[] = {
 };
 static_assert(std::size(kKeyNames) == static_cast<size_t>(Key::kCount));
 
-// The instant that carries what is said of a whole trace: its name and its category.
+// Name and category of the instant event that carries facts about the whole trace.
 inline constexpr std::string_view kTraceInstant = "msuite";
 
 }  // namespace ms::profile::perfetto

@@ -12,12 +12,12 @@
 namespace ms::profile::sections {
 namespace {
 
-// An analysis of one rank that only wants the trace and its device events.
+// Adapts an analysis of one rank that needs only the trace and its device events.
 template <auto analysis>
 void of_devices(const RankInput& in, RankResults& out) {
   out.set(analysis(in.trace, in.view));
 }
-// Nothing is kept of an empty optional.
+// The same for an optional result; an empty one is not stored.
 template <auto analysis>
 void if_any(const RankInput& in, RankResults& out) {
   if (auto result = analysis(in.trace, in.view)) out.set(std::move(*result));

@@ -1,10 +1,10 @@
 // The sections of the analysis, one row each: how it is computed, which tables show it, how it is written as JSON.
 //
-// A new section is a file in analysis/ that computes a type of its own, its tables and JSON in report/, and a row here.
-// Results hold, of each rank: Facts, Breakdown (none without device events), PerStep, vectors of KernelType, KernelRow,
-// OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (none without pairs), IdleReasons, MemoryUse,
-// RankSteps, a vector of AscendStep; of the job: KernelSpread, ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop
-// (where there are), Imbalance, JobTime, Findings.
+// A new section is a file in analysis/ with a result type, its tables and JSON in report/, and a row here. Results
+// hold, per rank: Facts, Breakdown (absent without device events), PerStep, vectors of KernelType, KernelRow,
+// OperatorRow, QueueLength, StreamIdle and TensorboardStep, LaunchStats (absent without pairs), IdleReasons, MemoryUse,
+// RankSteps, a vector of AscendStep; for the job: KernelSpread, ClusterSteps, MatchedComms, CrossRank, Pipeline and Pop
+// (where they exist), Imbalance, JobTime, Findings.
 #pragma once
 
 #include "profile/analysis/ascend_steps.h"
@@ -23,14 +23,14 @@ namespace ms::profile::sections {
 
 extern const Section kFacts, kBreakdown, kPerStep, kKernelTypes, kKernels, kOperators, kLaunches, kQueues, kIdle,
     kIdleCauses, kMemory, kSteps;
-extern const Section kTensorboardSteps;  // on demand only
-extern const Section kCrossRank;         // what ranks and links are computed from
-extern const Section kKernelSpread;      // how kernels differ between ranks
+extern const Section kTensorboardSteps;  // only on request
+extern const Section kCrossRank;         // input of the sections about ranks and links
+extern const Section kKernelSpread;      // differences of kernels between ranks
 extern const Section kRanks, kLinks, kPipeline, kPop, kFindings;
 
-// In the order in which they are shown, without those on demand.
+// All sections in the order in which they are shown, except those on request.
 const Sections& every();
-// What check_thresholds reads.
+// The sections that check_thresholds needs.
 const Sections& for_check();
 
 }  // namespace ms::profile::sections

@@ -17,7 +17,7 @@ void keep(Column<T>& column, const std::vector<bool>& wanted) {
   column.swap(kept);
 }
 
-// within(start, end): whether an event of these times is wanted.
+// within(start, end): whether to keep an event with these times.
 template <class Within>
 void keep_within(RankTrace& trace, const Within& within) {
   Events& events = trace.events;
@@ -25,7 +25,7 @@ void keep_within(RankTrace& trace, const Within& within) {
   for (size_t i = 0; i < events.size(); ++i) wanted[i] = within(events.ts[i], events.end(i));
   const DeviceView view = view_devices(trace);
   for (const DeviceEvent& device : view.devices) {
-    // With a launch, that decides: a kernel belongs to the step that submitted it.
+    // The launch decides if there is one: a kernel belongs to the step that submitted it.
     if (device.launch != kNoLaunch) wanted[device.event] = wanted[device.launch];
   }
   keep(events.ts, wanted);

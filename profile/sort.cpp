@@ -6,8 +6,7 @@
 namespace ms::profile {
 namespace {
 
-// std::merge of two runs that are not empty; what comes before all of the second, or behind all of the first, is only
-// copied.
+// std::merge of two non-empty runs, with plain copies of the parts that do not interleave.
 template <class Less>
 void merge(const uint32_t* first, const uint32_t* second, const uint32_t* end, uint32_t* out, const Less& less) {
   const uint32_t* begin = std::upper_bound(first, second, *second, less);
@@ -24,7 +23,7 @@ Column<uint32_t> order_by_start(const Column<int64_t>& ts, const Column<int64_t>
   Column<uint32_t> order, merged;
   order.reserve(n);
   for (uint32_t i = 0; i < n; ++i) order.push_back(i);
-  std::vector<uint32_t> runs{0};  // where each begins, and the end of the last
+  std::vector<uint32_t> runs{0};  // begin of each run, and the end of the last
   for (uint32_t i = 1; i < n; ++i) {
     if (starts_before(ts, dur, i, i - 1)) runs.push_back(i);
   }
@@ -38,7 +37,7 @@ Column<uint32_t> order_by_start(const Column<int64_t>& ts, const Column<int64_t>
             merged.begin() + runs[run], [&](uint32_t a, uint32_t b) { return starts_before(ts, dur, a, b); });
       longer.push_back(runs[run + 2]);
     }
-    if (run + 1 < runs.size()) {  // an odd one out
+    if (run + 1 < runs.size()) {  // an odd number of runs
       std::copy(order.begin() + runs[run], order.end(), merged.begin() + runs[run]);
       longer.push_back(runs.back());
     }

@@ -1,7 +1,7 @@
-// The store: one rank's trace as a structure of arrays (traces.md 8). Readers in ingest/ fill it, analysis/ reads it.
+// The store: the trace of one rank as a structure of arrays. Readers in ingest/ fill it, analysis/ reads it.
 //
 // Times are int64 nanoseconds of the rank's own clock. Slices (events with a duration) are in `events`, sorted by
-// start; memory changes and counters have tables of their own. Arguments are kept as typed rows only for events that
+// start; memory changes and counters have separate tables. Arguments are stored as typed rows, only for events that
 // have them.
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace ms::profile {
 
-// What the events of a category are (traces.md 4.2). Host: operators, annotations, Python functions, launches (what
-// submits device work) and the rest. Device work counts in breakdowns; what only lies on a device lane does not
-// (gpu_user_annotation, cuda_sync). Pseudo events of the profiler are neither, and extend no span.
+// What the events of a category are. Host: operators, annotations, Python functions, launches (calls that submit device
+// work) and the rest. Device work counts in breakdowns; annotations and synchronisation on a device lane
+// (gpu_user_annotation, cuda_sync) do not. Pseudo events of the profiler are neither, and do not extend the span.
 enum class Side : uint8_t {
   kHost,
   kOperator,
@@ -43,10 +43,10 @@ struct Category {
   NameId name = 0;
   Side side = Side::kHost;
   int64_t events = 0;          // of every phase, in the file
-  int64_t complete_flows = 0;  // arrows of which both ends were seen
+  int64_t complete_flows = 0;  // flows with both ends
 };
 
-// Threads and processes may be named by texts instead of numbers: their ids are this and the text's NameId.
+// Threads and processes may have texts instead of numbers as ids: their id is this plus the text's NameId.
 inline constexpr int64_t kTextLaneId = int64_t{1} << 61;
 
 struct Lane {
@@ -60,21 +60,21 @@ struct Lane {
 struct CommArgs {
   NameId op = 0, group = 0, ranks = 0, dtype = 0;  // ranks as text: "[0, 1]"
   int64_t sequence = -1, in_elements = 0, out_elements = 0;
-  uint64_t comms_id = 0;                  // one number for one operation on all its ranks; 0: unknown
-  int32_t source = -1, destination = -1;  // world ranks, of point-to-point
+  uint64_t comms_id = 0;                  // the same number for one operation on all its ranks; 0: unknown
+  int32_t source = -1, destination = -1;  // world ranks, of point-to-point operations
   bool async = false;
 };
 
 struct Details {
   int64_t flops = -1, bytes = -1;  // -1: unknown
-  double gb_per_s = 0;             // of a copy, as its file says it, who knew its length better; 0: nothing said
+  double gb_per_s = 0;             // of a copy, as in the file, whose duration is more precise; 0: not there
   uint32_t stack = 0;              // index of RankTrace::stacks
   NameId dims = 0, types = 0;      // JSON text
-  int32_t wait_stream = -1;        // of a stream wait event: the stream that waits
+  int32_t wait_stream = -1;        // of a stream wait event: the waiting stream
   uint32_t wait_correlation = 0;   // of an event synchronisation: the cudaEventRecord it waits for
   uint8_t sync_kind = 0;           // SyncKind
   bool unsigned_stream = false;    // of a synchronisation of all streams: written as 2^32 - 1 instead of -1
-  bool names_stream = false;       // of a Triton operator, on a thread: its arguments name a stream nevertheless
+  bool names_stream = false;       // of a Triton operator on a host thread whose arguments name a stream
 };
 
 enum class SyncKind : uint8_t { kNone, kContext, kStream, kEvent, kStreamWaitEvent };
@@ -85,10 +85,10 @@ struct Events {
   Column<uint8_t> category;      // index of RankTrace::categories
   Column<uint16_t> lane;         // index of RankTrace::lanes
   Column<uint32_t> correlation;  // 0: none
-  Column<uint32_t> external;     // Kineto's "External id" of a device event and of what communicates, 0: none
+  Column<uint32_t> external;     // Kineto's "External id" of device and communication events, 0: none
   Column<uint32_t> comm;         // index of RankTrace::comms, 0: none
   Column<uint32_t> details;      // index of RankTrace::details, 0: none
-  Column<uint32_t> file_order;   // its place among the events of its file; empty unless RankTrace::keep_file_order
+  Column<uint32_t> file_order;   // position among the events of the file; empty unless RankTrace::keep_file_order
 
   size_t size() const { return ts.size(); }
   int64_t end(size_t i) const { return ts[i] + dur[i]; }
@@ -100,13 +100,13 @@ struct StackFrame {
 };
 
 struct MemoryChange {
-  int64_t ts = 0, address = 0, bytes = 0, total = 0, reserved = 0;  // total, reserved: after it, -1 unknown
+  int64_t ts = 0, address = 0, bytes = 0, total = 0, reserved = 0;  // total, reserved: after the change, -1: unknown
   NameId tag = 0;
   uint16_t lane = 0;
   int16_t device_type = 0, device = -1;  // Kineto: type 0 CPU, 1 CUDA
 };
 
-// One end of an arrow between slices, kept only where it is what joins host and device (Ascend).
+// One end of a flow between slices, kept only where flows link host and device (Ascend).
 struct FlowPoint {
   int64_t ts = 0;
   uint64_t id = 0;
@@ -122,7 +122,7 @@ struct CounterSample {
   uint16_t lane = 0;
 };
 
-// own clock - rank 0's clock, measured at own time `at` (traces.md 7.3).
+// Own clock minus rank 0's clock, measured at own time `at`.
 struct ClockPoint {
   int64_t at = 0, offset = 0, error = 0;
 };
@@ -130,7 +130,7 @@ struct ClockPoint {
 struct FileInfo {
   std::string path, format;
   int rank = 0;
-  int64_t bytes = 0, json_bytes = -1, events = 0;  // json_bytes: after decompression, -1: no JSON
+  int64_t bytes = 0, json_bytes = -1, events = 0;  // json_bytes: after decompression, -1: not JSON
   bool truncated = false;
 };
 
@@ -138,11 +138,11 @@ class ClassRules;
 
 struct RankTrace {
   int rank = -1;        // -1: not known yet
-  int file_rank = -1;   // what the file itself says, -1: nothing
+  int file_rank = -1;   // the rank stored in the file, -1: none
   int world_size = -1;  // -1: unknown
   int64_t pid = 0;
   int64_t base_unix_ns = 0;  // unix time = base + ts
-  bool has_base = false;     // false: ts is unix time itself, or nothing is known
+  bool has_base = false;     // false: ts is unix time, or its origin is unknown
   std::string level;         // of recording; empty: unknown
   std::string backend, display_time_unit;
   int schema_version = -1;
@@ -161,32 +161,32 @@ struct RankTrace {
   std::unique_ptr<AscendTables> ascend;  // null: a trace of another kind
 
   std::array<int64_t, 128> by_phase{};            // events of every phase, by its letter
-  int64_t flow_ids = 0, flow_pairs_complete = 0;  // distinct (cat, name, id); those with a start and an end
+  int64_t flow_ids = 0, flow_pairs_complete = 0;  // distinct (cat, name, id); those with both ends
   int64_t negative_dur = 0;
   int64_t json_bytes = -1;
 
   int64_t first_ts = 0, last_end = 0;             // of events; set by find_bounds
-  std::string meta;                               // of our recorder (FORMAT.md), JSON text; empty: recorded by another
-  std::shared_ptr<const ClassRules> class_rules;  // of the user (class_rules.h); null: none
-  std::shared_ptr<const std::regex> step_annotation;  // of the user: which annotations are steps; null: ours
-  bool keep_file_order = false;                       // fill Events::file_order, for who sorts less stably than we
-  bool begins_with_slice = false;                     // the first event of its JSON is in `events`
+  std::string meta;                               // mstrain's metadata (FORMAT.md) as JSON text; empty: other recorder
+  std::shared_ptr<const ClassRules> class_rules;  // the user's rules (class_rules.h); null: none
+  std::shared_ptr<const std::regex> step_annotation;  // the user's expression for step annotations; null: default
+  bool keep_file_order = false;                       // fill Events::file_order
+  bool begins_with_slice = false;                     // the first event of its JSON file is in `events`
 
   Side side(size_t event) const { return categories[events.category[event]].side; }
-  // The index of a category, added if it is new. At most 256: further ones share the last.
+  // Index of a category, added if it is new. The limit is 256 categories: further ones share the last.
   uint8_t category(std::string_view name, Side side);
 };
 
-// The first time of an event, memory change or counter of a finished trace, if there is any: zero of what is exported.
+// The earliest time of an event, memory change or counter of a finished trace, if any: time zero of exports.
 std::optional<int64_t> first_time(const RankTrace& trace);
 
-// Sorts events by start, longer first, else stably (sort.h), and finds the bounds. Readers call it last. Memory: 16
-// bytes an event while it sorts.
+// Sorts events by start, longer first, else stably (sort.h), and sets the bounds. Readers call it last. Memory: 16
+// bytes per event during the sort.
 void finish_trace(RankTrace& trace);
-// Sets first_ts and last_end by the events, which are in order of their starts.
+// Sets first_ts and last_end from the events, which must be sorted by start.
 void find_bounds(RankTrace& trace);
 
-// Everything that was given to msprof, by rank.
+// All loaded traces, by rank.
 struct Store {
   std::vector<std::unique_ptr<RankTrace>> ranks;  // ascending by rank
   std::vector<FileInfo> files;

@@ -8,7 +8,7 @@
 namespace ms::profile {
 namespace {
 
-constexpr int64_t kRounding = 2000;  // ns: traces in whole microseconds round starts and durations apart
+constexpr int64_t kRounding = 2000;  // ns; traces in whole microseconds round starts and durations independently
 
 class Builder {
  public:
@@ -52,12 +52,12 @@ class Builder {
 
  private:
   int64_t common(int64_t ts) const { return clock_.to_reference(unix_time(trace_, ts)); }
-  // Both ends by the clock: with a drift, events that touch in the file touch here too.
+  // Convert both ends: under drift, events that touch in the file must touch here too.
   Interval interval_of(uint32_t event) const {
     return {common(trace_.events.ts[event]), common(trace_.events.end(event))};
   }
 
-  // What has no partner in the traces waits for nobody that is known.
+  // Operations without a partner in the traces wait for no known rank.
   void add_unmatched() {
     std::set<uint32_t> matched;
     for (const CommSpan& comm : out_.comms) matched.insert(comm.event);
@@ -92,7 +92,7 @@ class Builder {
     }
   }
 
-  // Of the open operations, the one that holds the rank up at t: computing goes on at `resumes`.
+  // The open operation that delays the rank at t; computing continues at `resumes`.
   uint32_t waited_for(const std::set<std::pair<int64_t, uint32_t>>& open, int64_t t, int64_t resumes) const {
     uint32_t chosen = open.begin()->second;
     int64_t latest = t;
@@ -115,7 +115,7 @@ class Builder {
 
 namespace {
 
-// What the messages between two ranks have in common.
+// Properties shared by the messages between two ranks.
 class Links {
  public:
   Links(const std::vector<CommInstance>& messages, const CrossRank& cross) {
@@ -132,7 +132,7 @@ class Links {
       const auto [best, added] = link.transfers.try_emplace(message.bytes, transfer);
       if (!added) best->second = std::min(best->second, transfer);
     }
-    for (auto& [ends, link] : links_) {  // more bytes do not take less time
+    for (auto& [ends, link] : links_) {  // more bytes cannot take less time
       int64_t best = INT64_MAX;
       for (auto size = link.transfers.rbegin(); size != link.transfers.rend(); ++size) {
         best = size->second = std::min(best, size->second);
@@ -140,14 +140,14 @@ class Links {
     }
   }
 
-  // Whether senders wait for their receivers: of the sends whose receiver came later almost none returned before it
-  // came; without any such, all ended together with their receivers. A start may be written late on a busy machine.
+  // Whether sends are synchronous: of those whose receiver came later, almost none returned before it came; if there
+  // are none, all ended together with their receives. "Almost": a start may be recorded late on a busy machine.
   bool synchronous(const CommInstance& message) const {
     const Link& link = of(message);
     if (link.waited + link.returned_before > 0) return link.waited > 4 * link.returned_before;
     return !link.apart;
   }
-  // The shortest time in which the link carried as many bytes.
+  // The shortest time in which the link carried at least as many bytes.
   int64_t best_transfer(const CommInstance& message) const { return of(message).transfers.at(message.bytes); }
 
  private:
@@ -195,7 +195,7 @@ std::vector<RankActivities> activities(const std::vector<RankDevices>& ranks, co
     for (const CommPart& part : instance.parts) {
       if (start_of(part) > start_of(*last)) last = &part;
     }
-    if (instance.kind == CommKind::kRooted) {  // only towards the root, or from it
+    if (instance.kind == CommKind::kRooted) {  // data moves only towards the root, or from it
       const bool outward = instance.type == "broadcast" || instance.type == "scatter";
       for (const CommPart& part : instance.parts) {
         const bool root = static_cast<int>(part.rank) == instance.root;

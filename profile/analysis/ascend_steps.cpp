@@ -12,8 +12,8 @@ struct Window {
   bool has_host = false;
 };
 
-// From the first device task that the step's first launch leads to, to the later of its last device task and the
-// host's end.
+// From the first device task submitted by the step's first launch, to the end of its last device task or of the host's
+// annotation, whichever is later.
 std::vector<Window> windows_of(const RankTrace& trace, const DeviceView& view) {
   if (view.steps.empty()) return {Window{}};
   struct Arrow {
@@ -55,7 +55,7 @@ std::vector<Window> windows_of(const RankTrace& trace, const DeviceView& view) {
 
 enum class Part : uint8_t { kNone, kComputing, kCommunication, kFree };
 
-// What a lane contributes: the vendor's overlap lanes where they are, else tasks and collectives.
+// What a lane contributes: the vendor's overlap lanes if they exist, else tasks and collectives.
 Part part_of(const RankTrace& trace, DeviceClasses& classes, size_t event, bool has_overlap) {
   const Lane& lane = trace.lanes[trace.events.lane[event]];
   if (has_overlap) {
@@ -78,7 +78,7 @@ std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& v
   const bool has_overlap = std::any_of(trace.lanes.begin(), trace.lanes.end(), [&](const Lane& lane) {
     return trace.names[lane.process_name] == "Overlap Analysis";
   });
-  // Tables of tasks do not say where steps begin; the vendor's table of steps does.
+  // Task tables do not contain the starts of steps; the vendor's step table does.
   const bool told = !has_overlap && view.steps.empty() && !trace.ascend->steps.empty();
   if (told || (!has_overlap && view.devices.empty())) return trace.ascend->steps;
   std::vector<AscendStep> out;

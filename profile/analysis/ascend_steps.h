@@ -1,4 +1,4 @@
-// The step table of an Ascend profile from its own overlap lanes, exactly (traces.md 5.4).
+// The step table of an Ascend profile, computed exactly from the vendor's overlap lanes.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace ms::profile {
 
-// One row a step of the host. Without any, and without overlap lanes, the rows of the vendor's own table; else the
-// whole trace as one, with an empty number. Empty for a trace of another kind.
+// One row per step of the host. Without steps and overlap lanes, the rows of the vendor's own table; else one row for
+// the whole trace, with an empty number. Empty if the trace is not Ascend's.
 std::vector<AscendStep> ascend_steps(const RankTrace& trace, const DeviceView& view);
 
 }  // namespace ms::profile

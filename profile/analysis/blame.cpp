@@ -24,12 +24,12 @@ uint32_t largest_of(const Sums& sums) {
   return std::max_element(sums.begin(), sums.end(), by_ns)->first;
 }
 
-// Exposed communication of all ranks by what caused it.
+// Exposed communication of all ranks by cause.
 struct Causes {
   Sums waiting, bubble, data, saving;                   // by the rank that was waited for
-  Sums computing;                                       // of waiting: for what computes
-  std::map<std::pair<uint32_t, uint32_t>, Sums> links;  // by the rank that stood still
-  Sums charged;                                         // of each rank's exposed communication: all but transfers
+  Sums computing;                                       // of waiting: while that rank computes
+  std::map<std::pair<uint32_t, uint32_t>, Sums> links;  // by the waiting rank
+  Sums charged;                                         // by rank: its exposed communication, except transfers
   Sums exposed;
 };
 
@@ -53,14 +53,14 @@ class Follower {
   void follow_comm(uint32_t rank, uint32_t index, int64_t start, int64_t end, size_t hops) {
     const CommSpan& comm = activities_[rank].comms[index];
     const int64_t ready = std::clamp(comm.ready, start, end);
-    // Without a fault in the clocks no chain comes back: each hop is to an operation that began earlier.
+    // With correct clocks the chain has no cycle: each hop leads to an operation that began earlier.
     if (ready > start && comm.waits_for != rank && hops < 2 * activities_.size()) {
       follow(comm.waits_for, start, ready, hops + 1);
     }
     if (comm.message) causes_.links[{comm.source, comm.destination}][waiting_] += end - ready;
   }
 
-  // What `rank` did in [start, end) while waiting_ waited for it.
+  // Charges [start, end) to what `rank` did while waiting_ waited for it.
   void follow(uint32_t rank, int64_t start, int64_t end, size_t hops) {
     const std::vector<Activity>& all = activities_[rank].activities;
     for (size_t i = activities_[rank].at(start); i < all.size() && all[i].start < end; ++i) {
@@ -93,7 +93,7 @@ class Follower {
   }
 
   const std::vector<RankActivities>& activities_;
-  const std::vector<int64_t> stages_;  // of each rank; all the same without a pipeline
+  const std::vector<int64_t> stages_;  // pipeline stage of each rank; all equal without a pipeline
   uint32_t waiting_ = 0;
   Causes causes_;
 };
@@ -129,7 +129,7 @@ std::string why_late(const std::vector<RankDevices>& ranks, const CrossRank& cro
   for (const SlowRank& slow : cross.slow_ranks) {
     if (slow.rank == cross.ranks[index]) return why(slow);
   }
-  // Not last often at collectives, but late to messages, or late for long?
+  // Not last often at collectives: either late to messages, or late for long.
   constexpr int64_t kOneIn = 3;
   const int64_t blame = causes.waiting.at(index);
   if (kOneIn * blame < sum_of(causes.waiting)) return "no rank is late more often than by chance";
@@ -204,7 +204,7 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
                static_cast<int64_t>(100 * slow.of_median), " % of the median link"));
     }
   }
-  // Those who wait for a rank that loads or saves lose as much as itself.
+  // Ranks that wait for one that loads or saves lose as much time as that rank itself.
   for (const auto& [kind, sums] :
        {std::pair(FindingKind::kDataLoading, &causes.data), std::pair(FindingKind::kCheckpoint, &causes.saving)}) {
     if (sum_of(*sums) <= 0) continue;
@@ -219,7 +219,7 @@ void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& co
   }
   exposed->share = per_ns * static_cast<double>(left);
   exposed->lost_ns = left;
-  // What is left of each rank's, so that the worst is no more than all.
+  // Use the remaining time of each rank, so that the worst is not more than the total.
   exposed->worst_ns = 0;
   for (const auto& [rank, ns] : causes.exposed) {
     const int64_t own = std::min(left, ns - charged[rank]);

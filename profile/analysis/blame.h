@@ -1,9 +1,9 @@
-// Findings told by who caused them.
+// Attributes lost time to the ranks that caused it.
 //
-// Exposed communication is followed to its causes: while a rank waits for another to begin its part of an operation,
-// what that one does in the meantime is the reason, and if it waits itself, what the rank does that it waits for. So a
-// loader that starves one rank is found though all others are seen to wait in a collective, and a slow link though the
-// stages behind it wait for a sender that is late. Only what remains is what communication itself costs.
+// Exposed communication is followed to its cause: while a rank waits for another to start its part of an operation, the
+// cause is what that rank does in the meantime, and if it waits too, what the rank does that it waits for. This finds a
+// loader that starves one rank although all others appear to wait in a collective, and a slow link although the stages
+// after it wait for a late sender. Only the rest is the cost of communication itself.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,10 @@
 
 namespace ms::profile {
 
-// Splits the exposed communication among `findings` and sorts them by lost time again. The parts never exceed it: what
-// computing hides is not lost. Of a slow link, what exceeds the median link is charged. Imbalance is left out then: it
-// says the same. pipeline: null without one. Nothing changes where the matching of the ranks is not reliable.
+// Splits the exposed communication among `findings` and sorts them again by lost time. The parts never exceed it: time
+// hidden by computing is not lost. A slow link is charged with what exceeds the median link. Imbalance is then removed,
+// because it would count the same time again. pipeline: null if there is none. Changes nothing if the matching of the
+// ranks is not reliable.
 void blame_waiting(const std::vector<RankDevices>& ranks, const MatchedComms& comms, const CrossRank& cross,
                    const Pipeline* pipeline, Findings& findings);
 

@@ -1,5 +1,5 @@
-// Where device time goes (traces.md 9.2, 9.3): computing, communication and memory traffic that computing does not
-// hide, and idle. busy = computing + exposed communication + exposed memory, and span = busy + idle, always.
+// Splits device time into computing, exposed communication and memory traffic (not hidden by computing), and idle time.
+// busy = computing + exposed communication + exposed memory, and span = busy + idle, always.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct Breakdown {  // all in ns
 
 struct StepBreakdown {
   Step step;
-  std::optional<Breakdown> devices;  // none: no device event belongs to it
+  std::optional<Breakdown> devices;  // nullopt: the step has no device events
 };
 
-// Of all device events; nothing without any.
+// Over all device events; nullopt if there are none.
 std::optional<Breakdown> breakdown(const RankTrace& trace, const DeviceView& view);
-// Of the device events of each step. Spans of steps may overlap: they are not forced to tile.
+// Over the device events of each step. Spans of steps may overlap: they need not tile the time.
 std::vector<StepBreakdown> breakdown_per_step(const RankTrace& trace, const DeviceView& view);
 int64_t devices_outside_steps(const DeviceView& view);
 struct PerStep {
@@ -32,8 +32,8 @@ struct PerStep {
   int64_t devices_outside_steps = 0;
 };
 
-// Time during which exactly one set of classes is active, for each set that occurs: "COMPUTATION",
-// "COMPUTATION overlapping COMMUNICATION", ... in a fixed order. The times add up to busy.
+// Time during which exactly this set of classes is active, for each set that occurs: "COMPUTATION", "COMPUTATION
+// overlapping COMMUNICATION", ... in a fixed order. The times add up to busy.
 struct KernelType {
   std::string classes;
   int64_t ns = 0;

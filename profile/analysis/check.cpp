@@ -30,7 +30,7 @@ class Checker {
  public:
   explicit Checker(const Results& results) : results_(results) {}
 
-  // The worst rank's share of its span; the least where more is better.
+  // Checks the share of the worst rank: the largest, or the smallest if more is better.
   void share(const std::optional<double>& limit, const char* what, int64_t Breakdown::*part, int64_t Breakdown::*whole,
              bool at_least) {
     if (!limit) return;

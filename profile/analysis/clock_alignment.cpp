@@ -23,7 +23,7 @@ int64_t median(std::vector<int64_t> values) {
 }
 
 struct Sample {
-  int64_t at = 0, difference = 0;  // at: the reference's end
+  int64_t at = 0, difference = 0;  // at: end in the reference's time
 };
 
 int64_t residual(const std::vector<Sample>& samples, const RankClock& clock) {
@@ -45,7 +45,7 @@ RankClock by_offset(const std::vector<Sample>& samples) {
   return clock;
 }
 
-// Least squares, relative to the middle and to the median, so that doubles hold what is fitted.
+// Least squares, relative to the middle time and the median, so that doubles are precise enough.
 RankClock by_line(const std::vector<Sample>& samples, const RankClock& offset) {
   RankClock clock = offset;
   int64_t first = INT64_MAX, last = INT64_MIN;
@@ -70,7 +70,7 @@ RankClock by_line(const std::vector<Sample>& samples, const RankClock& offset) {
   return clock;
 }
 
-// The operations that each rank took part in, so that a job of thousands of ranks is searched once.
+// The operations of each rank, so that a job of thousands of ranks is searched once.
 class SharedOperations {
  public:
   SharedOperations(size_t ranks, const MatchedComms& comms) : collectives_(ranks), messages_(ranks) {
@@ -83,8 +83,8 @@ class SharedOperations {
     }
   }
 
-  // Differences between the ends of a rank and of those that have their place, in the reference's time, over what both
-  // took part in. Messages count between ranks that no collective joins.
+  // Differences between the end times of a rank and of placed ranks, in the reference's time, over their common
+  // operations. Messages are used only between ranks that no collective joins.
   std::vector<Sample> samples_against(uint32_t rank, const std::vector<bool>& placed,
                                       const std::vector<RankClock>& clocks) const {
     std::vector<Sample> out;
@@ -109,13 +109,13 @@ class SharedOperations {
 };
 
 struct Placement {
-  std::vector<std::vector<Sample>> samples;  // what each rank was placed by; none: it could not be
-  std::vector<size_t> checks;                // operations that each shares with any other rank that was placed
+  std::vector<std::vector<Sample>> samples;  // samples each rank was placed by; empty: it could not be placed
+  std::vector<size_t> checks;                // operations each shares with any other placed rank
 };
 
-// Sets the offset of each rank. The reference's own samples decide where there are two; then the rank that shares most
-// with all that have their place comes next, by all these samples. One sample is enough to place a rank: what it shares
-// with ranks that are placed later closes a cycle, whose residual is the rank's.
+// Sets the offset of each rank. Ranks with at least two common operations with the reference are placed by these. Then
+// the rank that shares most operations with placed ranks is placed next, by all these samples. One sample is enough to
+// place a rank: its operations with ranks placed later close a cycle, whose residual becomes the rank's.
 Placement place_ranks(size_t ranks, const MatchedComms& comms, std::vector<RankClock>& clocks) {
   Placement out{std::vector<std::vector<Sample>>(ranks), std::vector<size_t>(ranks)};
   const SharedOperations shared(ranks, comms);
@@ -156,8 +156,8 @@ Placement place_ranks(size_t ranks, const MatchedComms& comms, std::vector<RankC
   return out;
 }
 
-// Whether the files' own clocks contradict next to nothing: nothing is received before it is sent, and no part of a
-// collective ends before the last has begun.
+// Whether the files' own clocks are causal almost everywhere: nothing is received before it is sent, and no part of a
+// collective ends before the last one has begun.
 bool causal_as_written(const std::vector<RankDevices>& ranks, const MatchedComms& comms, int64_t slack) {
   const auto based = [](const RankDevices& rank) { return rank.trace->has_base && rank.trace->base_unix_ns != 0; };
   if (!std::all_of(ranks.begin(), ranks.end(), based)) return false;
@@ -174,7 +174,7 @@ bool causal_as_written(const std::vector<RankDevices>& ranks, const MatchedComms
     }
     return last_start <= first_end + slack;
   };
-  // A busy machine writes a start late now and then.
+  // A busy machine sometimes records a start late.
   constexpr int64_t kOneIn = 20;
   const auto contradicting = std::count_if(comms.collectives.begin(), comms.collectives.end(), std::not_fn(holds)) +
                              std::count_if(comms.messages.begin(), comms.messages.end(), std::not_fn(holds));
@@ -207,14 +207,14 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
     return out;
   }
   if (mode == AlignMode::kAuto && has_tables(ranks)) {
-    // Measured by the job itself: its offsets are against rank 0's monotonic clock.
+    // Measured by the job itself: offsets are relative to rank 0's monotonic clock.
     const RankTrace& reference = *ranks[0].trace;
     for (size_t r = 0; r < ranks.size(); ++r) {
       const RankTrace& trace = *ranks[r].trace;
       const ClockLine line(trace.clocks), base(reference.clocks);
       const int64_t own_middle = trace.first_ts + (trace.last_end - trace.first_ts) / 2;
-      // unix = ts + base; rank 0's clock = ts - line(ts), in the reference's unix time that clock + its base + its own
-      // offset to rank 0.
+      // unix = ts + base; rank 0's clock = ts - line(ts). In the reference's unix time that is this clock + the
+      // reference's base + the reference's own offset to rank 0.
       RankClock& clock = out.ranks[r];
       clock.middle = unix_time(trace, own_middle);
       const int64_t in_zero = line.to_reference(own_middle);
@@ -269,7 +269,7 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
                   : mode == AlignMode::kNone || (mode == AlignMode::kAuto && small) ? Alignment::kNone
                                                                                     : Alignment::kOffset;
   for (RankClock& clock : out.ranks) clock.applied = out.alignment != Alignment::kNone;
-  if (mode == AlignMode::kNone) {  // the user says that the clocks agree
+  if (mode == AlignMode::kNone) {  // the user states that the clocks agree
     out.reliable = true;
     out.why.clear();
     return out;
@@ -280,7 +280,7 @@ ClockAlignment align_clocks(const std::vector<RankDevices>& ranks, const Matched
     out.why = cat("the ends of what was matched differ by ", out.ranks[r].residual / 1000, " us on rank ",
                   ranks[r].trace->rank, ": the traces are thinned or cut");
   }
-  // Ends differ where programs ask late for what has completed: one clock may have written all files.
+  // Ends differ if programs ask late for completed operations; the files may still share one clock.
   if (!out.reliable && mode == AlignMode::kAuto && causal_as_written(ranks, comms, limit)) {
     for (RankClock& clock : out.ranks) clock.applied = false;
     out.alignment = Alignment::kNone;

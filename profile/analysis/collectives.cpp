@@ -24,7 +24,7 @@ CommKind kind_of(std::string_view type) {
   return type.empty() ? CommKind::kUnknown : CommKind::kSynchronising;
 }
 
-// "hcom_allReduce__586_0_1": group 586, operation 0 of it.
+// "hcom_allReduce__586_0_1": group 586, operation 0 in it.
 struct AscendName {
   std::string_view group;
   int64_t number = 0;
@@ -49,7 +49,7 @@ struct Found {
   int source = -1, destination = -1;
 };
 
-// "[[64, 256]]" and "[\"float\"]": bytes of all tensors; -1: not known.
+// "[[64, 256]]" and "[\"float\"]": bytes of all tensors; -1: unknown.
 int64_t bytes_of_inputs(const RankTrace& trace, const Details& details) {
   if (details.dims == 0 || details.types == 0) return -1;
   const std::optional<std::vector<Dims>> dims = parse_dims(trace.names[details.dims]);
@@ -69,7 +69,7 @@ int64_t bytes_of_inputs(const RankTrace& trace, const Details& details) {
 
 // gloo:send does not name its peer; the operator that called it does (c10d::send, on the same thread, just before).
 // PyTorch posts the message first and begins gloo:send afterwards, on a busy machine long afterwards, so the operator
-// also says from when on the message can have been under way.
+// also gives the earliest time at which the message can be in flight.
 class HostPeers {
  public:
   HostPeers(const RankTrace& trace, const DeviceView& view) : trace_(trace) {
@@ -80,8 +80,8 @@ class HostPeers {
     }
   }
   struct Peer {
-    int32_t rank = -1;   // -1: not known
-    int64_t called = 0;  // start of the operator; of known ranks
+    int32_t rank = -1;   // -1: unknown
+    int64_t called = 0;  // start of the operator, if the rank is known
   };
   // type: "send" or "recv".
   Peer of(uint32_t event, const std::string& type) const {
@@ -98,12 +98,12 @@ class HostPeers {
 
  private:
   const RankTrace& trace_;
-  std::map<std::pair<uint16_t, std::string>, std::vector<size_t>> calls_;  // by lane and type, in order of time
+  std::map<std::pair<uint16_t, std::string>, std::vector<size_t>> calls_;  // by lane and type, sorted by time
 };
 
 std::vector<Found> communication_of(const RankTrace& trace, const DeviceView& view, uint32_t rank) {
   std::vector<Found> out;
-  std::unordered_map<NameId, std::string> types;  // by name of the event
+  std::unordered_map<NameId, std::string> types;  // by event name
   const HostPeers peers(trace, view);
   for (const DeviceEvent& device : view.devices) {
     if (device.device_class != DeviceClass::kCommunication) continue;
@@ -172,7 +172,7 @@ bool unique_ids(const std::vector<std::vector<Found>>& ranks) {
 }  // namespace
 
 int64_t unix_time(const RankTrace& trace, int64_t ts) {
-  // Sums of what files say may wrap; odd times, but no overflow.
+  // Sums of untrusted times wrap: odd times, but no overflow.
   return static_cast<int64_t>(static_cast<uint64_t>(ts) +
                               static_cast<uint64_t>(trace.has_base ? trace.base_unix_ns : 0));
 }
@@ -227,7 +227,7 @@ MatchedComms match_comms(const std::vector<RankDevices>& ranks) {
 
   std::map<std::string, CommInstance> collectives, messages;
   for (const std::vector<Found>& rank : all) {
-    std::map<std::string, int64_t> occurrences;  // of this rank
+    std::map<std::string, int64_t> occurrences;  // on this rank
     for (const Found& found : rank) {
       const bool message = found.kind == CommKind::kSend || found.kind == CommKind::kReceive;
       std::string key;

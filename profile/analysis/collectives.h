@@ -1,4 +1,4 @@
-// The communication of several ranks put together (traces.md 10.2): which device events are one operation.
+// Matches the communication events of several ranks: which of them are one operation.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@ namespace ms::profile {
 
 enum class CommKind : uint8_t { kSynchronising, kRooted, kSend, kReceive, kUnknown };
 
-// One rank's part in an operation. Times are of the rank's own clock, from unix time 0 where the file says so.
+// One rank's part in an operation. Times are on the rank's own clock, relative to unix time 0 if the file contains it.
 struct CommPart {
-  uint32_t rank = 0;  // index of the ranks given
+  uint32_t rank = 0;  // index in the given ranks
   uint32_t event = 0;
   int64_t start = 0, end = 0;
 };
 
 struct CommInstance {
   std::string type;   // allreduce, allgather, reduce_scatter, alltoall, broadcast, ..., send for point-to-point
-  std::string group;  // as the traces name it
+  std::string group;  // name in the traces
   std::string key;    // what it was matched by
   CommKind kind = CommKind::kUnknown;
   int64_t bytes = -1;           // of one rank's input; -1: unknown
-  int64_t group_size = -1;      // as the traces say, -1: unknown
-  int root = -1;                // of a rooted operation, index of the ranks; -1: unknown
-  std::vector<CommPart> parts;  // by rank; of point-to-point: the sender, the receiver
+  int64_t group_size = -1;      // from the traces, -1: unknown
+  int root = -1;                // of a rooted operation, index in the ranks; -1: unknown
+  std::vector<CommPart> parts;  // by rank; of point-to-point: sender, receiver
 };
 
 struct MatchedComms {
   std::vector<CommInstance> collectives;  // at least two traced members, by start
   std::vector<CommInstance> messages;     // both sides traced, by start
   int64_t alone = 0;                      // events without a partner
-  bool groups_incomplete = false;         // members of some group have no trace
+  bool groups_incomplete = false;         // some groups have members without a trace
 };
 
-// The key of an operation is the first that its members have: "Comms Id"; (group, type, Seq); Ascend's (group, op, n);
-// (group, type, bytes, k-th in order); (group, type, k-th).
+// An operation is matched by the first of these keys that its members have: "Comms Id"; (group, type, Seq); Ascend's
+// (group, op, n); (group, type, bytes, k-th in order); (group, type, k-th).
 MatchedComms match_comms(const std::vector<RankDevices>& ranks);
 
-// One call of a communicator, as its own trace tells it.
+// One communicator call, as recorded in its own trace.
 struct CommCall {
   uint32_t event = 0;
   std::string type, group;
@@ -48,9 +48,10 @@ struct CommCall {
 };
 std::vector<CommCall> communication_calls(const RankTrace& trace, const DeviceView& view);
 
-// allreduce for "_allreduce_base", "AllReduce", "hcom_allReduce__586_0_1", ...; empty if the text tells nothing.
+// Returns "allreduce" for "_allreduce_base", "AllReduce", "hcom_allReduce__586_0_1", ...; empty if the text contains no
+// known operation.
 std::string comm_type(std::string_view text);
-// Bytes of an element by Kineto's or our name of the type; 0: unknown.
+// Bytes per element, by Kineto's or msuite's name of the type; 0: unknown.
 int64_t element_bytes(std::string_view dtype);
 // base + ts.
 int64_t unix_time(const RankTrace& trace, int64_t ts);

@@ -29,7 +29,7 @@ std::string largest_communication(const std::vector<RankDevices>& ranks, const C
   for (const WaitRow& row : cross.rows) {
     for (const WaitRow::Member& member : row.members) waits[{member.rank, member.event}] = member.wait;
   }
-  using Key = std::tuple<std::string, std::string, int64_t>;  // type, group, bytes of a call
+  using Key = std::tuple<std::string, std::string, int64_t>;  // type, group, bytes per call
   std::map<Key, Calls> calls;
   for (const RankDevices& rank : ranks) {
     for (const CommCall& call : communication_calls(*rank.trace, *rank.view)) {

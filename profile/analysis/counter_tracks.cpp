@@ -57,7 +57,7 @@ void add_counter_tracks(RankTrace& trace, const DeviceView& view) {
     int64_t running = 0;
     for (size_t i = 0; i < copies.changes.size(); ++i) {
       running += copies.changes[i].second > 0 ? 1 : -1;
-      sum = running == 0 ? 0 : sum + copies.changes[i].second;  // what rounding leaves over is not carried on
+      sum = running == 0 ? 0 : sum + copies.changes[i].second;  // drop the rounding error when nothing runs
       const bool last_here = i + 1 == copies.changes.size() || copies.changes[i + 1].first != copies.changes[i].first;
       if (last_here) trace.counters.push_back({copies.changes[i].first, sum, name, copies.lane});
     }

@@ -21,13 +21,13 @@ using core::ErrorCode;
 constexpr uint32_t kNoEvent = UINT32_MAX;
 constexpr int64_t kLongestKernelDelay = 1'500'000;  // ns; a longer gap between kernels has another cause
 constexpr int64_t kRounding = 1'000;                // ns: traces in whole microseconds
-constexpr size_t kMaxName = 1024;                   // of what is matched: matching is recursive
+constexpr size_t kMaxName = 1024;                   // of names that are matched: matching is recursive
 
 struct Edge {
   uint32_t from = 0, to = 0;
   int64_t weight = 0;
   PathEdge type = PathEdge::kOperator;
-  uint32_t event = kNoEvent;  // that the weight is attributed to
+  uint32_t event = kNoEvent;  // event that the weight is attributed to
 };
 
 // Nodes 2 i and 2 i + 1 are the start and the end of the i-th event of `events`.
@@ -140,7 +140,7 @@ class Builder {
     return call == "cudaLaunchKernel" || call == "cudaHostAlloc" || call == "cudaMemcpyAsync";
   }
 
-  // Operators, launches and data loading of the window, by thread, in the order of their nesting.
+  // Collects operators, launches and data loading in the window, by thread, in nesting order.
   void collect() {
     std::vector<bool> loads(trace_.names.size()), step(trace_.names.size());
     const std::string data_load =
@@ -164,7 +164,7 @@ class Builder {
         if (text.find("forward") != std::string::npos) forward.insert(lane);
         const Side side = trace_.side(i);
         const bool work = side == Side::kLaunch || (side == Side::kOperator && !step[events_.name[i]]);
-        if (options_.hta && trace_.details[events_.details[i]].names_stream) return true;  // it takes it for a kernel
+        if (options_.hta && trace_.details[events_.details[i]].names_stream) return true;  // HTA treats it as a kernel
         return !work && !loads[events_.name[i]];
       });
       for (const uint32_t i : lanes[lane]) {
@@ -172,7 +172,7 @@ class Builder {
         if (loads[events_.name[i]]) loading_.insert(i);
       }
     }
-    // The thread of autograd runs when the thread of the forward pass waits for it: one thread of work.
+    // The autograd thread runs while the forward thread waits for it: treat both as one thread.
     if (forward.size() == 1 && backward.size() == 1 && *forward.begin() != *backward.begin()) {
       std::vector<uint32_t>& main = lanes[*forward.begin()];
       std::vector<uint32_t>& other = lanes[*backward.begin()];
@@ -199,7 +199,7 @@ class Builder {
     return true;
   }
 
-  // Nodes of one thread in order of time, an edge between each two.
+  // Links the nodes of one thread in time order, with an edge between consecutive ones.
   void walk(const std::vector<uint32_t>& thread) {
     constexpr uint32_t kNone = UINT32_MAX;
     uint32_t last = kNone, last_top = kNone;
@@ -207,8 +207,8 @@ class Builder {
     const auto leave = [&] {
       const uint32_t event = open.back(), node = graph_.end(event);
       open.pop_back();
-      // From its own start, or behind its last child: its own work. What only takes the lock of the runtime does not
-      // wait.
+      // From its own start, or after its last child, this is the event's own work. A call that only takes the runtime's
+      // lock does not wait.
       const bool only_locks = takes_lock(event) && last == graph_.start(event);
       link(last, node, event, is_blocking(event) && !only_locks);
       last = node;
@@ -236,7 +236,7 @@ class Builder {
     graph_.add_edge({from, to, weight, PathEdge::kOperator, owner});
   }
 
-  // Calls that take the runtime's lock and overlap across threads: the order of their ends is the order of the lock.
+  // Calls that take the runtime's lock and overlap across threads: they held the lock in the order of their ends.
   void lock_runtime() {
     struct Call {
       uint32_t event;
@@ -279,13 +279,13 @@ class Builder {
     uint16_t thread = 0;
   };
 
-  // Of a graph of kernels that one call launches, HTA knows the last in the file.
+  // Of the kernels that one graph launch starts, HTA sees only the last in the file.
   bool is_known(const DeviceEvent& device) const {
     if (device.launch == kNoLaunch || last_of_launch_.empty()) return device.launch != kNoLaunch;
     return last_of_launch_.at(device.launch) == events_.file_order[device.event];
   }
 
-  // Length of each stream's queue behind a launch and behind the start of its kernel.
+  // Computes the length of each stream's queue after a launch and after the start of its kernel.
   void count_queues() {
     struct Change {
       int64_t ts;
@@ -317,7 +317,7 @@ class Builder {
     }
   }
 
-  // The call with a correlation, by name.
+  // The call with this correlation and name.
   uint32_t call_with(uint32_t correlation) const {
     const auto found = calls_.find(correlation);
     return found == calls_.end() ? kNoEvent : found->second;
@@ -330,7 +330,7 @@ class Builder {
     }
     return UINT16_MAX;
   }
-  // The last kernel launched on a stream before a time; the first launched by a thread on a stream from a time on.
+  // The last kernel launched on a stream before a time; the first one launched by a thread on a stream from a time on.
   uint32_t launched_before(uint16_t stream, int64_t ts) {
     const std::vector<Launch>& launches = launches_[stream];
     const auto from = first_launch(launches, ts);
@@ -453,7 +453,7 @@ class Builder {
     } else {
       if (previous != kNoEvent && (source == kNoEvent || events_.end(source) < events_.end(previous))) {
         const int64_t gap = events_.ts[event] - events_.end(previous);
-        if (gap < -kRounding && !options_.hta) {  // it did not wait for the end: both run, as dependent launches do
+        if (gap < -kRounding && !options_.hta) {  // did not wait for the end; both ran, as dependent launches do
           graph_.add_edge(
               {graph_.start(previous), start, events_.ts[event] - events_.ts[previous], PathEdge::kOperator, previous});
         } else if (gap < kLongestKernelDelay) {
@@ -480,7 +480,8 @@ class Builder {
     out_.problem = graph_.problem();
     if (!out_.problem.empty()) return std::move(out_);
 
-    // One topological pass, ready nodes by time: heaviest distance to each node; of equals the first predecessor.
+    // One topological pass, ready nodes in time order: the largest distance to each node; among equals the first
+    // predecessor.
     std::vector<uint32_t> first_out(n + 1), waiting(n), by_source(edges.size());
     for (const Edge& edge : edges) {
       ++first_out[edge.from + 1];
@@ -566,11 +567,11 @@ class Builder {
   CriticalPath out_;
   std::vector<std::vector<uint32_t>> threads_;
   std::set<uint32_t> loading_;
-  std::map<uint16_t, std::vector<Launch>> launches_;  // by stream, then time
+  std::map<uint16_t, std::vector<Launch>> launches_;  // by stream, sorted by time
   std::vector<int64_t> at_launch_, at_start_;
-  std::unordered_map<uint32_t, uint32_t> last_of_launch_;  // by launch: the place in the file of its last device event
+  std::unordered_map<uint32_t, uint32_t> last_of_launch_;  // by launch: file position of its last device event
   std::unordered_map<uint32_t, uint32_t> calls_;           // by correlation
-  std::map<uint16_t, uint32_t> last_on_stream_;            // kernels, as the walk over time goes on
+  std::map<uint16_t, uint32_t> last_on_stream_;            // last kernel so far in the pass over time
   std::unordered_map<uint32_t, uint32_t> waits_for_;       // kernel -> kernel on another stream
 };
 

@@ -1,8 +1,9 @@
-// The critical path of one rank (traces.md 9.10, after Holistic Trace Analysis): the longest chain of dependent work in
-// a window. What lies on it is worth speeding up; what does not is not.
+// The critical path of one rank, after Holistic Trace Analysis: the longest chain of dependent work in a window. Only
+// work on this path shortens the window when it gets faster.
 //
-// A directed acyclic graph. Nodes are starts and ends of host operators, launches, data loading and device events;
-// edges carry ns. Gaps of the host between operators are free, so the length of the path is not the window's wall time.
+// A directed acyclic graph: nodes are starts and ends of host operators, launches, data loading and device events;
+// edges have a weight in ns. Gaps of the host between operators weigh nothing, so the path is shorter than the wall
+// time.
 #pragma once
 
 #include <array>
@@ -33,33 +34,32 @@ inline constexpr int kNumPathBounds = 8;
 const char* path_bound_name(PathBound bound);  // "", "cpu_bound", "data_loading", "gpu_compute_bound", ...
 
 struct PathOptions {
-  std::string annotation;       // part of the names of the annotations; empty: the whole trace
-  int64_t first = 0, last = 0;  // which of them, by start, from 0
-  // Regular expression of what loads data; without one PyTorch's loaders, for HTA nothing.
+  std::string annotation;       // substring of the annotations' names; empty: the whole trace
+  int64_t first = 0, last = 0;  // indices of the matching annotations, by start, from 0
+  // Regular expression for data loading events; nullopt: PyTorch's loaders, or none with hta.
   std::optional<std::string> data_load;
-  // As HTA: only CUDA's calls block, memory counts as computing, of the kernels of a graph only the last is there,
-  // calls that it does not know for launches make no queue, and what must end before another starts and does not counts
-  // 0.
+  // Count as HTA: only CUDA's calls block, memory counts as computing, only the last kernel of a graph exists, calls
+  // that it does not list as launches do not enter a queue, and violated dependencies weigh 0.
   bool hta = false;
 };
 
 struct PathEvent {
   uint32_t event = 0;
-  int64_t on_path = 0;  // ns of the path's length that it carries
+  int64_t on_path = 0;  // ns of the path's length attributed to it
 };
 
 struct CriticalPath {
   bool success = false;
-  std::string problem;                                   // when it is not
+  std::string problem;                                   // reason, if no path was found
   int64_t window_start = 0, window_end = 0, length = 0;  // ns
   int64_t nodes = 0, edges = 0, path_nodes = 0, path_edges = 0;
-  int64_t path_events = 0;  // events with a node on it
+  int64_t path_events = 0;  // events with a node on the path
   std::array<int64_t, kNumPathEdges> edges_by_type{};
   std::array<int64_t, kNumPathBounds> bound_ns{};
-  std::vector<PathEvent> events;  // on the path, or around what is, by start
+  std::vector<PathEvent> events;  // on the path, or enclosing such events, by start
 };
 
-// Throws kNotFound if no annotation holds the text, or the instance does not exist; kInvalidArgument for a bad
+// Throws kNotFound if no annotation contains the text, or the instance does not exist; kInvalidArgument for an invalid
 // expression. O(n log n).
 CriticalPath critical_path(const RankTrace& trace, const DeviceView& view, const PathOptions& options);
 

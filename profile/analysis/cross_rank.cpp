@@ -10,7 +10,7 @@
 namespace ms::profile {
 namespace {
 
-// P(X >= k) of n draws with probability p, summed in logarithms.
+// P(X >= k) for n draws with probability p, summed in logarithms.
 double binomial_tail(int64_t k, int64_t n, double p) {
   if (k <= 0) return 1;
   if (p <= 0 || p >= 1) return p >= 1 ? 1 : 0;
@@ -24,11 +24,11 @@ double binomial_tail(int64_t k, int64_t n, double p) {
   return std::min(sum, 1.0);
 }
 
-// Whether the smallest of sorted values is an outlier: Dixon's test at 0.995 (msprof-analyze's table), 3 sigma above
-// 100 values.
+// Whether the smallest of the sorted values is an outlier: Dixon's test at 0.995 (msprof-analyze's table), 3 sigma for
+// more than 100 values.
 bool smallest_is_outlier(const std::vector<double>& sorted) {
   constexpr double kCritical[] = {.994, .92,  .823, .744, .68,  .723, .676,
-                                  .638, .707, .675, .649, .672, .649, .629};  // 3 to 16
+                                  .638, .707, .675, .649, .672, .649, .629};  // for 3 to 16 values
   const size_t n = sorted.size();
   if (n < 3) return false;
   if (n > 100) {
@@ -65,7 +65,7 @@ void explain_computing(const std::vector<RankDevices>& ranks, const RankDevices&
   }
   int64_t most = 0;
   for (const auto& [name, sum] : sums(mine)) {
-    std::vector<int64_t> theirs;  // 0 where a rank has no such kernel
+    std::vector<int64_t> theirs;  // 0 if a rank has no such kernel
     for (const auto& other : others) {
       const auto found = other.find(name);
       theirs.push_back(found == other.end() ? 0 : found->second);
@@ -193,7 +193,7 @@ class Analysis {
     out_.rows.push_back(std::move(row));
   }
 
-  // Late broadcast and scatter: receivers wait for the root. Early reduce and gather: the root waits for the last.
+  // Late broadcast and scatter: receivers wait for the root. Early reduce and gather: the root waits for the last rank.
   void add_rooted(const CommInstance& instance) {
     const auto root = std::find_if(instance.parts.begin(), instance.parts.end(),
                                    [&](const CommPart& part) { return static_cast<int>(part.rank) == instance.root; });
@@ -234,7 +234,7 @@ class Analysis {
   void find_slow_ranks() {
     constexpr double kChance = 0.01, kShare = 0.3;
     int64_t all_blame = 0;
-    std::map<int, double> chance;  // mean of 1 / members over the rank's instances
+    std::map<int, double> chance;  // mean of 1 / members over the rank's operations
     for (const WaitRow& row : out_.rows) {
       std::vector<double> durations;
       const WaitRow::Member* shortest = &row.members[0];

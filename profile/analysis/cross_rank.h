@@ -1,4 +1,4 @@
-// Waiting and blame across ranks (traces.md 10.3 to 10.5): who was late, who waited, which rank and which link is slow.
+// Waiting and blame across ranks: who was late, who waited, which rank and which link is slow.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ms::profile {
 
-// One collective. Times in the reference's clock. wait(r) = clamp(last arrival - own start, 0, own duration).
+// One collective. Times on the reference's clock. wait(r) = clamp(last arrival - own start, 0, own duration).
 struct WaitRow {
   std::string key, type, group;
   int last_arriver = 0;  // rank
@@ -26,10 +26,10 @@ struct WaitRow {
 
 struct RankWaits {
   int64_t wait = 0, blame = 0, times_last = 0, instances = 0;
-  int64_t late_sender = 0, late_receiver = 0;  // waits at this rank as receiver, as sender
+  int64_t late_sender = 0, late_receiver = 0;  // time this rank waited as receiver, as sender
 };
 
-// Why a slow rank is late, against the median of the others.
+// Why a slow rank is late, compared with the median of the others.
 enum class SlowCause : uint8_t { kComputing, kHostWait, kOwnWaiting, kUnknown };
 std::string_view slow_cause_name(SlowCause cause);
 
@@ -38,9 +38,9 @@ struct SlowRank {
   int64_t times_last = 0, instances = 0, blame = 0;
   double p_value = 1, blame_share = 0;
   SlowCause cause = SlowCause::kUnknown;
-  int64_t more_ns = 0;      // than the median rank, of what the cause names
-  std::string kernel;       // computing: the kernel that adds most
-  double kernel_ratio = 0;  // its time by the median of the others; 0: they have no such kernel
+  int64_t more_ns = 0;      // excess over the median rank, of what the cause names
+  std::string kernel;       // for kComputing: the kernel that adds most
+  double kernel_ratio = 0;  // its time / median of the others; 0: they do not run it
   int64_t kernel_more_ns = 0;
 };
 
@@ -65,7 +65,7 @@ struct CrossRank {
   std::vector<int> ranks;
   int64_t instances = 0, instances_in_all_ranks = 0, messages = 0;
   bool groups_incomplete = false;
-  // Only when the matching is reliable:
+  // Set only if the matching is reliable:
   std::vector<WaitRow> rows;  // by time
   std::map<int, RankWaits> by_rank;
   std::vector<SlowRank> slow_ranks;  // by blame
@@ -75,7 +75,7 @@ struct CrossRank {
   std::vector<CollectiveRate> rates;
 };
 
-// Why `rank` is late, compared with the median of the others: cause, more_ns and the kernel of the result.
+// Compares `rank` with the median of the others: sets cause, more_ns and kernel of the result.
 SlowRank explain_late(const std::vector<RankDevices>& ranks, const CrossRank& cross, int rank);
 
 CrossRank cross_rank(const std::vector<RankDevices>& ranks, const MatchedComms& comms, AlignMode mode);

@@ -17,7 +17,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Launches by correlation: dense ids are an array, others a hash. Of several launches with one id the first counts.
+// Launches by correlation: an array for dense ids, a hash for others. Of several launches with one id the first counts.
 class LaunchIndex {
  public:
   explicit LaunchIndex(const RankTrace& trace) {
@@ -57,8 +57,8 @@ class LaunchIndex {
   std::unordered_map<uint32_t, uint32_t> sparse_;
 };
 
-// The step that holds an instant; should steps overlap, the one that started last. Steps of one thread do not nest, so
-// looking a few back is enough.
+// The step that contains an instant; if steps overlap, the one that started last. Steps of one thread do not nest, so a
+// short search backwards is enough.
 int32_t step_at(const std::vector<Step>& steps, int64_t ts) {
   auto next = std::upper_bound(steps.begin(), steps.end(), ts, [](int64_t t, const Step& s) { return t < s.start; });
   for (int back = 0; back < 4 && next != steps.begin(); ++back) {
@@ -77,7 +77,7 @@ std::vector<Step> find_steps(const RankTrace& trace) {
     const NameId name = trace.events.name[i];
     if (!names[name]) continue;
     const Side side = trace.side(i);
-    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called steps operators
+    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto recorded steps as operators
     const int64_t nth = static_cast<int64_t>(steps.size());
     steps.push_back({step_number(trace, name).value_or(nth), trace.events.ts[i], trace.events.end(i)});
   }
@@ -91,10 +91,10 @@ DeviceClass class_of_name(std::string_view name) {
   if (starts("nccl") || starts("rccl") || starts("hccl") || starts("hcom_") || holds("ncclkernel") ||
       holds("nccldevkernel") || holds("cross_device_reduce") || holds("one_shot_all_reduce") ||
       holds("two_shot_all_reduce") || holds("oneshotallreduce") || holds("twoshotallreduce") ||
-      // symmetric memory of PyTorch, NVSHMEM, DeepEP, fused all-reduces of TensorRT-LLM and FlashInfer, QuickReduce
+      // PyTorch's symmetric memory, NVSHMEM, DeepEP, fused all-reduces of TensorRT-LLM and FlashInfer, QuickReduce
       holds("multimem_") || holds("nvshmem") || holds("deep_ep::") || holds("allreduce_fusion") ||
       holds("quickreduce::") || holds("all_reduce_kernel") ||
-      // operations of XLA
+      // XLA operations
       starts("all-reduce") || starts("all-gather") || starts("reduce-scatter") || starts("all-to-all") ||
       starts("collective-permute") || starts("collective-broadcast")) {
     return DeviceClass::kCommunication;

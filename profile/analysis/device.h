@@ -1,6 +1,6 @@
-// The device events of a rank, their classes (traces.md 4.4), their steps, and the host events that launched them.
+// The device events of a rank, their classes, their steps, and the host events that launched them.
 //
-// Every analysis of device time starts here, so that all agree on what counts.
+// Every analysis of device time starts here, so that all count the same events.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 
 namespace ms::profile {
 
-// The class of a device event: copies by their category, what the user's rules say, calls of a communicator, and the
-// rest by name (traces.md 4.4). Each name is looked at once.
+// Classifies device events: copies by category, then the user's rules, then communicator calls, and the rest by name.
+// Each name is examined once.
 class DeviceClasses {
  public:
   explicit DeviceClasses(const RankTrace& trace) : trace_(trace) {}  // not owned
@@ -45,7 +45,7 @@ inline constexpr uint32_t kNoLaunch = UINT32_MAX;
 
 struct DeviceEvent {
   uint32_t event = 0;           // index of RankTrace::events
-  uint32_t launch = kNoLaunch;  // the host event with its correlation
+  uint32_t launch = kNoLaunch;  // host event with the same correlation
   int32_t step = kNoStep;       // index of DeviceView::steps
   DeviceClass device_class = DeviceClass::kComputation;
 };
@@ -53,18 +53,18 @@ struct DeviceEvent {
 struct DeviceView {
   std::vector<Step> steps;           // by start
   std::vector<DeviceEvent> devices;  // by start
-  bool on_host = false;              // the trace has no device events: these are events of the host (host_devices.h)
+  bool on_host = false;              // no device events: these are host events (host_devices.h)
 };
 
-// By start.
+// Sorted by start.
 std::vector<Step> find_steps(const RankTrace& trace);
 
-// Steps and device events of a trace. A device event belongs to the step that holds the start of its launch, or its own
-// start if it has none. A CPU-only trace is seen by its operators and calls of a communicator. step_numbers: keep only
-// these steps and their events; empty: everything. O(n log n).
+// Steps and device events of a trace. A device event belongs to the step that contains the start of its launch, or its
+// own start if it has no launch. In a CPU-only trace, operators and communicator calls take the place of device events.
+// step_numbers: keep only these steps and their events; empty: all. O(n log n).
 DeviceView view_devices(const RankTrace& trace, std::span<const int64_t> step_numbers = {});
 
-// Union of the intervals of one class; of one step, or of all events.
+// Union of the intervals of one class, in one step or in total.
 IntervalSet time_of(const RankTrace& trace, const DeviceView& view, DeviceClass device_class,
                     std::optional<int32_t> step = std::nullopt);
 

@@ -44,7 +44,8 @@ DiffSide side_of(const Amounts& amounts) {
   return out;
 }
 
-// The 97.5 % quantile of Student's t, by Hill's expansion from the normal's: exact to three digits from 2 degrees on.
+// The 97.5 % quantile of Student's t, by Hill's expansion of the normal quantile: exact to three digits from 2 degrees
+// on.
 double t_quantile(double degrees) {
   constexpr double z = 1.959963984540054;
   const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;

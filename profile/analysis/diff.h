@@ -1,4 +1,4 @@
-// Two runs side by side (traces.md 11): what was added, removed, called more often, or takes longer.
+// Compares two runs: what was added, removed, called more often, or takes longer.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,12 @@ struct DiffRow {
 
 struct DiffSide {
   std::vector<DiffRow> rows;                                                    // by |delta| descending, then name
-  int64_t added = 0, deleted = 0, increased = 0, decreased = 0, unchanged = 0;  // names, by their count
+  int64_t added = 0, deleted = 0, increased = 0, decreased = 0, unchanged = 0;  // names, by change of count
   int64_t base_ns = 0, test_ns = 0;
-  size_t explaining = 0;  // the first rows that cover 80 % of the sum of |delta|
+  size_t explaining = 0;  // number of first rows that cover 80 % of the sum of |delta|
 };
 
-// Means of what a step takes, and the 95 % interval of the difference of the means (Welch's t), with at least 3 steps
-// on both sides.
+// Mean step times, and the 95 % interval of their difference (Welch's t), with at least 3 steps on both sides.
 struct StepDiff {
   int64_t base_steps = 0, test_steps = 0;
   double base_mean_ns = 0, test_mean_ns = 0;
@@ -37,7 +36,7 @@ struct Diff {
   std::vector<DiffRow> communication;  // by type and size: only those whose count differs
 };
 
-// Sums over all ranks of each side. short_names: without template arguments and parameter lists.
+// Compares sums over all ranks of each side. short_names: without template arguments and parameter lists.
 Diff diff_runs(const Store& base, const Store& test, const std::vector<int64_t>& steps, bool short_names);
 
 // "void at::native::add<float>(int)" -> "at::native::add".

@@ -1,4 +1,4 @@
-// What is in a rank's trace (traces.md 9.1): counts, times, steps. No interpretation.
+// Contents of a rank's trace: counts, times, steps, without interpretation.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Facts {
   int64_t distinct_slice_names = 0;
   int64_t device_events = 0, device_events_with_launch = 0;
   std::array<int64_t, kNumDeviceClasses> device_events_by_class{};
-  std::vector<int64_t> steps;          // numbers in time order
+  std::vector<int64_t> steps;          // sorted by time
   int64_t first_ts = 0, last_end = 0;  // of slices, file time
   int64_t comm_bytes = 0;              // in elements times the size of dtype, of all communicator calls
 };

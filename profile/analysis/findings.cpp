@@ -10,7 +10,7 @@
 namespace ms::profile {
 namespace {
 
-// PyTorch wraps each batch that the training loop asks for, on the thread of the loop.
+// PyTorch wraps each batch that the training loop requests, on the loop's thread.
 bool is_torch_loader(std::string_view name) {
   return name.starts_with("enumerate(DataLoader)#") || name.starts_with("enumerate(DataPipe)#");
 }
@@ -21,7 +21,7 @@ bool is_data(std::string_view name) {
 
 bool is_checkpoint(std::string_view name) { return name == "save" || name.starts_with("ckpt."); }
 
-// Of the events of one class: the name whose intervals cover most of `time`.
+// Among the events of one class, the name whose intervals cover most of `time`.
 std::string largest_in(const RankTrace& trace, const DeviceView& view, DeviceClass device_class,
                        const IntervalSet& time) {
   std::map<NameId, std::vector<Interval>> by_name;
@@ -81,7 +81,7 @@ HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
   std::set<uint16_t> lanes;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const Side side = trace.side(i);
-    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto called annotations operators
+    if (side != Side::kAnnotation && side != Side::kOperator) continue;  // old Kineto recorded annotations as operators
     if (step_name[trace.events.name[i]]) lanes.insert(trace.events.lane[i]);
   }
   std::vector<Interval> intervals;
@@ -91,7 +91,7 @@ HostPhases host_phases(const RankTrace& trace, HostPhase phase) {
     if (!wanted_name[name]) continue;
     const bool loader = is_torch_loader(trace.names[name]);
     if (trace.side(i) != Side::kAnnotation && !(trace.side(i) == Side::kOperator && loader)) continue;
-    // Without steps the loop's thread is not known, but a loader is asked by it.
+    // Without steps the loop's thread is unknown, but loader calls are on it.
     if (lanes.count(trace.events.lane[i]) == 0 && !(lanes.empty() && loader)) continue;
     intervals.push_back({trace.events.ts[i], trace.events.end(i)});
     by_name[name] += trace.events.dur[i];
@@ -119,7 +119,7 @@ struct RankLosses {
   std::vector<Loss> losses;
 };
 
-// Idle time in the order of what takes it first; what is left comes last.
+// Idle time, in order of precedence; the rest comes last.
 struct IdleSplit {
   HostPhases data, checkpoint;
   IntervalSet loading, saving, rest;

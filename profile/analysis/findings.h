@@ -1,9 +1,9 @@
-// The headlines of `msprof analyze`: where time is lost, largest first.
+// The findings of `msprof analyze`: where time is lost, largest first.
 //
-// The time of a rank is that of its steps, or without steps from its first device event to its last. What is idle in it
-// is split without overlap: data loading, checkpoint stalls (each by the host phases of the thread that runs the
-// steps), and the rest by what the host did meanwhile (idle_causes.h), a finding each. Imbalance is the part of waiting
-// that equal work would remove, so it lies within exposed communication (and idle) and is not added to them.
+// The time of a rank is that of its steps, or without steps from its first device event to its last. Its idle time is
+// split without overlap into data loading, checkpoint stalls (both by the host phases of the thread that runs the
+// steps), and the rest by what the host did meanwhile (idle_causes.h), one finding each. Imbalance is the part of
+// waiting that equal work would remove; it lies within exposed communication (and idle time) and is not added to them.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +23,27 @@ enum class FindingKind : uint8_t {
   kCheckpoint,
   kExposedMemory,
   kIdle,            // one for each cause
-  kWaiting,         // for ranks that arrive late at collectives; worst: the rank that is blamed most
+  kWaiting,         // for ranks that arrive late at collectives; worst: the rank blamed most
   kPipelineBubble,  // for other stages; worst: the rank that computes longest
-  kSlowLink,        // transfers beyond what the median link would take; worst: the sender
+  kSlowLink,        // transfer time above that of the median link; worst: the sender
 };
 std::string_view finding_name(FindingKind kind);  // "exposed_communication", ...
 
 struct Finding {
   FindingKind kind = FindingKind::kIdle;
   int64_t lost_ns = 0;  // over all ranks
-  double share = 0;     // of the ranks' time together
-  int worst_rank = 0;   // that lost most; for imbalance the one that others wait for
+  double share = 0;     // of the summed time of all ranks
+  int worst_rank = 0;   // rank that lost most; for imbalance the one that others wait for
   int64_t worst_ns = 0;
-  std::string detail;                     // the kernel or host phase that holds most of it; may be empty
+  std::string detail;                     // kernel or host phase that contributes most; may be empty
   IdleCause cause = IdleCause::kUnknown;  // of kIdle
-  std::string where;                      // of kIdle: the place that holds most of it (idle_causes.h); may be empty
+  std::string where;                      // of kIdle: place that contributes most (idle_causes.h); may be empty
 };
 
 using Findings = std::vector<Finding>;
 
-// Host phases of the threads that run the steps (a writer thread stalls nobody): union of their time, in the rank's own
-// clock, and the name that takes longest.
+// Host phases of the threads that run the steps (a writer thread stalls nothing): union of their time, on the rank's
+// own clock, and the name that takes longest.
 enum class HostPhase : uint8_t { kData, kCheckpoint };
 struct HostPhases {
   IntervalSet time;
@@ -56,18 +56,18 @@ struct RankDevices {
   const DeviceView* view = nullptr;
 };
 
-// How evenly the ranks compute. load_balance = average computing / largest computing.
+// Balance of computing across ranks. load_balance = average computing / largest computing.
 struct Imbalance {
-  std::vector<std::pair<int, int64_t>> computing_ns;  // rank, |C|
+  std::vector<std::pair<int, int64_t>> computing_ns;  // rank, total computing time
   double load_balance = 1;
   int slowest_rank = 0;
 };
 Imbalance imbalance(const std::vector<RankDevices>& ranks, core::ThreadPool& pool);
 
-// The gaps of a rank's device that are neither data loading nor checkpoints, by cause.
+// The causes of a rank's device gaps, without data loading and checkpoints.
 IdleReasons rank_idle_reasons(const RankTrace& trace, const DeviceView& view);
 
-// The time of all ranks together, and how much of it was computing.
+// The summed time of all ranks, and the part spent computing.
 struct JobTime {
   int64_t wall_ns = 0, computing_ns = 0;
 };

@@ -20,7 +20,7 @@ bool hands_over(std::string_view name) {
          starts_with_any(name, {"c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::"});
 }
 
-// By name, each looked at once.
+// Role of an event, computed once per name.
 enum class Role : uint8_t { kUnknown, kComputes, kCommunicates, kHandsOver };
 
 class HostDevices {
@@ -32,7 +32,7 @@ class HostDevices {
     loading_ = host_phases(trace_, HostPhase::kData).time;
     for (const std::vector<uint32_t>& lane : nested_events(trace_, Nesting::kOperators)) add_operators(lane);
     std::stable_sort(out_.begin(), out_.end(), [](const DeviceEvent& a, const DeviceEvent& b) {
-      return a.event < b.event;  // events are in order of their starts
+      return a.event < b.event;  // events are sorted by start
     });
     return std::move(out_);
   }
@@ -64,7 +64,7 @@ class HostDevices {
     uint32_t event;
     size_t parent;
     int64_t children = 0;       // time of direct children
-    bool communicates = false;  // itself, or below
+    bool communicates = false;  // itself or a descendant
   };
 
   void add_operators(const std::vector<uint32_t>& lane) {
@@ -86,7 +86,7 @@ class HostDevices {
     for (size_t n = nodes.size(); n-- > 0;) {
       if (nodes[n].communicates && nodes[n].parent != kNone) nodes[nodes[n].parent].communicates = true;
     }
-    std::vector<bool> counted(nodes.size());  // itself or one above it, or nothing below counts
+    std::vector<bool> counted(nodes.size());  // itself or an ancestor is counted, or nothing in it counts
     for (size_t n = 0; n < nodes.size(); ++n) {
       const Node& node = nodes[n];
       counted[n] = node.parent != kNone && counted[node.parent];
@@ -99,7 +99,7 @@ class HostDevices {
     }
   }
 
-  // On the communicator's own thread, or in a data loader.
+  // Whether the event is on a communicator's own thread, or in a data loader.
   bool of_others(uint32_t event) const {
     if (communicator_lanes_.count(trace_.events.lane[event]) != 0) return true;
     const int64_t ts = trace_.events.ts[event];
@@ -110,7 +110,7 @@ class HostDevices {
 
   const RankTrace& trace_;
   std::vector<Role> roles_;
-  std::set<uint16_t> communicator_lanes_;  // that carry calls, and nothing that asks for them
+  std::set<uint16_t> communicator_lanes_;  // with communicator calls and no operators that submit them
   IntervalSet loading_;
   std::vector<DeviceEvent> out_;
 };

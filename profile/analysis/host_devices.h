@@ -1,9 +1,9 @@
-// What takes the place of device events in a trace without any: a CPU is the device.
+// Device events of a CPU-only trace: the CPU is the device.
 //
-// Calls of a communicator (gloo:*, mpi:*) are communication. Computing are operators: of each chain of nested ones the
-// outermost whose children cover less than half of it, so that names say what is computed and no time counts twice on
-// one thread. Operators that hand work to the communicator or wait for it (c10d::*, _c10d_functional::*) are neither,
-// nor is what a communicator's own thread does, nor what a data loader calls. Threads are lanes.
+// Communicator calls (gloo:*, mpi:*) are communication. Operators are computing: of each chain of nested ones, the
+// outermost whose children cover less than half of it, so that names say what is computed and no time counts twice on a
+// thread. Excluded are operators that pass work to the communicator or wait for it (c10d::*, _c10d_functional::*), all
+// events on a communicator's own thread, and what a data loader calls. Threads are lanes.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace ms::profile {
 
-// By start; without steps. O(n log n).
+// Sorted by start; step indices are not set. O(n log n).
 std::vector<DeviceEvent> host_devices(const RankTrace& trace);
 
 }  // namespace ms::profile

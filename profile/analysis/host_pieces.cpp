@@ -8,7 +8,7 @@
 namespace ms::profile {
 namespace {
 
-// The first part of a standard library frame's file name, as the profiler prints it: "threading.py(1032): ...".
+// Beginnings of file names of standard library frames, as the profiler prints them: "threading.py(1032): ...".
 constexpr std::string_view kStandardLibrary[] = {"<",
                                                  "abc.py",
                                                  "ast.py",
@@ -91,12 +91,12 @@ class Cutter {
  private:
   static constexpr uint8_t kNotAsked = UINT8_MAX;
 
-  // An open event, and what is known of those around it.
+  // An open event, and what is known about its ancestors.
   struct Open {
     uint32_t event;
-    uint32_t inner_operator = kNoEvent;  // the nearest operator, itself included
+    uint32_t inner_operator = kNoEvent;  // nearest operator, including itself
     uint32_t outer_operator = kNoEvent;
-    uint32_t place = kNoEvent;  // the nearest module, frame of the user's or annotation, itself included
+    uint32_t place = kNoEvent;  // nearest module, user frame or annotation, including itself
     bool launch = false;
   };
 
@@ -123,7 +123,7 @@ class Cutter {
     return known == 1;
   }
 
-  // Adds the open events of a lane until `time`, innermost first.
+  // Adds pieces for the open events of a lane until `time`, innermost first.
   void advance(uint16_t lane, int64_t time, int64_t& done) {
     std::vector<Open>& stack = open_[lane];
     while (!stack.empty() && done < time) {
@@ -158,7 +158,7 @@ HostPieces::HostPieces(const RankTrace& trace, const DeviceView& view) : pieces_
   const std::vector<bool> step = step_names(trace);
   Cutter(trace, pieces_).run(step);
 
-  // Launches of device events, else calls: which threads give the device work.
+  // Count launches of device events and other calls, to find the threads that submit work.
   std::vector<int64_t> launches(trace.lanes.size()), calls(trace.lanes.size());
   uint16_t main_lane = kNoLane;
   for (const DeviceEvent& device : view.devices) {

@@ -1,7 +1,7 @@
-// The host threads of a rank cut into pieces: the innermost event of each thread at every moment.
+// Cuts the host threads of a rank into pieces: the innermost event of each thread at every moment.
 //
-// For what asks "what did the host do then" (idle_causes.h). Steps are left out: they say nothing about what is done in
-// them. Operators, API calls, annotations and Python frames nest on their thread.
+// idle_causes.h uses this to find what the host did at a time. Steps are excluded, because they do not say what is done
+// inside them. Operators, API calls, annotations and Python frames nest on their thread.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace ms::profile {
 inline constexpr uint32_t kNoEvent = UINT32_MAX;
 inline constexpr uint16_t kNoLane = UINT16_MAX;
 
-// [start, end) in ns of the rank's own clock; event, named, place: indices of RankTrace::events, or kNoEvent.
+// [start, end) in ns on the rank's own clock; event, named, place: indices of RankTrace::events, or kNoEvent.
 struct HostPiece {
   int64_t start = 0, end = 0;
   uint32_t event = 0;         // the innermost event
-  uint32_t named = 0;         // the event to name: of a launch call, the nearest operator around it; else `event`
-  uint32_t place = kNoEvent;  // where in the program: the nearest module, frame of the user's code or annotation around
-                              // it (or itself), else the outermost operator around it
+  uint32_t named = 0;         // event to report: for a launch call, the nearest operator around it; else `event`
+  uint32_t place = kNoEvent;  // place in the program: nearest module, user frame or annotation around it
+                              // (including itself), else the outermost operator around it
 };
 
 class HostPieces {
@@ -28,9 +28,9 @@ class HostPieces {
   HostPieces(const RankTrace& trace, const DeviceView& view);  // O(n log n)
 
   const std::vector<HostPiece>& of_lane(uint16_t lane) const { return pieces_[lane]; }  // by time, not overlapping
-  const HostPiece* at(uint16_t lane, int64_t time) const;                               // null: the thread is silent
-  const HostPiece* after(uint16_t lane, int64_t time) const;  // the first that starts at `time` or later, or null
-  // The thread that runs the steps (without steps, the one that launches or calls most), then the others that launch
+  const HostPiece* at(uint16_t lane, int64_t time) const;                               // null: no event
+  const HostPiece* after(uint16_t lane, int64_t time) const;  // first piece that starts at `time` or later, or null
+  // The thread that runs the steps (without steps, the one with most launches or calls), then the others that launch
   // device work or run the backward pass.
   const std::vector<uint16_t>& work_lanes() const { return work_lanes_; }
 
@@ -39,7 +39,7 @@ class HostPieces {
   std::vector<uint16_t> work_lanes_;
 };
 
-// Whether a Python frame is of the user's program: not a builtin, PyTorch's, or the standard library's.
+// Whether a Python frame belongs to the user's program: not a builtin, PyTorch or standard library frame.
 bool is_user_frame(std::string_view name);
 
 }  // namespace ms::profile

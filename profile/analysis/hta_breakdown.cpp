@@ -10,7 +10,7 @@
 namespace ms::profile {
 namespace {
 
-// Its merge_kernel_intervals: unlike a union it keeps intervals that end before they begin. events: by start.
+// HTA's merge_kernel_intervals: unlike a union it keeps intervals that end before they begin. events: by start.
 std::vector<Interval> merge(const std::vector<Interval>& events) {
   std::vector<Interval> groups;
   int64_t latest = INT64_MIN;

@@ -16,7 +16,7 @@ bool begins_with_any(std::string_view name, std::initializer_list<std::string_vi
   return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return name.starts_with(word); });
 }
 
-// Which side of a launch HTA takes an event for. Synchronisation of the device needs no stream for it.
+// Whether HTA takes the event for the launched side of a pair. Device synchronisation counts without a stream.
 bool is_launched(const HtaFrame& frame, uint32_t event) {
   if (frame.on_stream(event) && frame.trace->events.correlation[event] != 0) return true;
   const std::string_view name = frame.name(event);
@@ -31,7 +31,7 @@ std::vector<uint32_t> order_of_file(const RankTrace& trace) {
     if (pseudo && trace.names[trace.categories[trace.events.category[i]].name] == "Trace") continue;
     rows.push_back(i);
   }
-  // Of ours HTA reads the JSON, which is in the order of the store.
+  // HTA reads JSON exported from native traces, which has the order of the store.
   const Column<uint32_t>& place = trace.events.file_order;
   if (!place.empty() && trace.meta.empty())
     std::sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) { return place[a] < place[b]; });
@@ -54,7 +54,7 @@ std::vector<uint32_t> partners_of(const HtaFrame& frame) {
   return out;
 }
 
-// Leaves what the steps leave. A rank that has none of them counts its host events as one.
+// Keeps the rows that HTA's step filter keeps. If a rank has no steps, its host events count as one.
 void keep_steps(HtaFrame& frame, bool keep_last_step) {
   const Events& events = frame.trace->events;
   std::vector<uint32_t> host, launched;
@@ -75,13 +75,13 @@ void keep_steps(HtaFrame& frame, bool keep_last_step) {
   std::erase_if(host, [&](uint32_t event) {
     return keep_last_step ? events.ts[event] > last_end : events.ts[event] >= last_start;
   });
-  std::unordered_map<uint32_t, int> launches;  // by correlation; 0, of events without one, is one as well
+  std::unordered_map<uint32_t, int> launches;  // by correlation; 0, of events without one, counts as one
   for (const uint32_t event : host) ++launches[events.correlation[event]];
   frame.rows.clear();
   for (const uint32_t event : launched) {
     const auto found = launches.find(events.correlation[event]);
     if (found == launches.end()) continue;
-    // Of events without a correlation, which are on no stream, one says all.
+    // Events without a correlation, which are on no stream, are kept once.
     frame.rows.insert(frame.rows.end(), events.correlation[event] == 0 ? 1 : static_cast<size_t>(found->second), event);
   }
   frame.rows.insert(frame.rows.end(), host.begin(), host.end());

@@ -1,4 +1,4 @@
-// All that --compat hta counts, of every rank (traces.md 14), ready to be printed by hta_tables.h and json_hta.h.
+// All results of --compat hta, for every rank; printed by hta_tables.h and json_hta.h.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct HtaResults {
   std::vector<int> stragglers;
 };
 
-// Rounds the traces of the store.
+// Rounds the traces of the store in place.
 HtaResults hta_results(Store& store, bool keep_last_step, int64_t consecutive_delay = kConsecutiveKernelDelay);
 
 }  // namespace ms::profile

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kMicrosecond = 1000;
 
-// The double that a JSON parser makes of the microseconds: of times since the epoch it holds quarters of one.
+// The double that a JSON parser returns for the microseconds; for times since the epoch its resolution is a quarter.
 double as_double(int64_t ns) { return static_cast<double>(static_cast<long double>(ns) / kMicrosecond); }
 
 }  // namespace
@@ -24,7 +24,7 @@ void round_as_hta(RankTrace& trace) {
     events.ts[i] = static_cast<int64_t>(std::ceil(ts)) * kMicrosecond;
     events.dur[i] = static_cast<int64_t>(std::floor(end)) * kMicrosecond - events.ts[i];
   }
-  find_bounds(trace);  // and no new order: events that now start together stay as their file has them
+  find_bounds(trace);  // without sorting again: events that now start together keep the order of the file
 }
 
 }  // namespace ms::profile

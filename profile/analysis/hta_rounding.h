@@ -1,13 +1,13 @@
-// What Holistic Trace Analysis makes of a trace before it analyses it, for --compat hta (traces.md 14).
+// Rounds a trace as Holistic Trace Analysis does before its analyses, for --compat hta.
 #pragma once
 
 #include "profile/store.h"
 
 namespace ms::profile {
 
-// Starts up and ends down to whole microseconds, if the trace has any time that is none: then every duration is the
-// difference of the two, and may vanish. Our own traces as the JSON that HTA reads has them: times count from the first
-// and have decimals, so they are always rounded.
+// If any time is not a whole microsecond, rounds all starts up and all ends down; each duration becomes the difference
+// and may be 0. Native traces are rounded as in the JSON that HTA reads: their times count from the first and have
+// decimals, so they are always rounded.
 void round_as_hta(RankTrace& trace);
 
 }  // namespace ms::profile

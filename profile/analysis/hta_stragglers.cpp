@@ -15,7 +15,7 @@
 namespace ms::profile {
 namespace {
 
-// Of each event the step that holds it, of one with a stream that of its launch; -1: none.
+// The step that contains each event; for stream events that of their launch; -1: none.
 class StepOf {
  public:
   explicit StepOf(const HtaFrame& frame) : frame_(frame) {
@@ -54,7 +54,7 @@ using Place = std::pair<int64_t, std::string_view>;              // stream, name
 using OfRanks = std::map<int, Kernel>;                           // by rank
 using Candidates = std::map<Place, std::map<int64_t, OfRanks>>;  // by step
 
-// The last long communication of each rank, stream, step and name.
+// The last long communication kernel of each rank, stream, step and name.
 Candidates last_long_kernels(const std::vector<HtaFrame>& frames, const std::set<int64_t>& steps) {
   struct Row {
     int rank = 0;
@@ -89,7 +89,7 @@ Candidates last_long_kernels(const std::vector<HtaFrame>& frames, const std::set
   return out;
 }
 
-// How much the durations of ranks differ, in the mean of the steps where two have it.
+// Standard deviation of durations across ranks, averaged over the steps that two ranks have.
 std::optional<double> spread(const std::map<int64_t, OfRanks>& steps) {
   double sum = 0;
   int count = 0;
@@ -130,7 +130,7 @@ std::vector<int> hta_stragglers(const std::vector<HtaFrame>& frames, size_t cand
     chosen = &steps;
   }
   if (chosen == nullptr) return {};
-  std::map<int, int> suspected;  // how often, by rank
+  std::map<int, int> suspected;  // number of times, by rank
   for (const auto& [step, ranks] : *chosen) {
     std::vector<int64_t> starts;
     for (const auto& [rank, kernel] : ranks) starts.push_back(kernel.start);

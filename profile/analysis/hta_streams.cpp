@@ -79,7 +79,7 @@ std::vector<HtaStreamIdle> hta_idle(const HtaFrame& frame, int64_t consecutive_d
     if (previous_end[at]) {
       gap = events.ts[event] - *previous_end[at];
       uint32_t launch = frame.partners[event];
-      // A correlation that nothing else has is a link to the first event of the file.
+      // A correlation without a partner links to the first event of the file.
       if (launch == kNoPartner && events.correlation[event] != 0) launch = frame.first;
       if (launch != kNoPartner && frame.present[launch] && events.ts[launch] > *previous_end[at]) {
         kind = IdleKind::kHostWait;
@@ -145,7 +145,7 @@ std::map<std::string, HtaSummary> hta_bandwidths(const HtaFrame& frame) {
   }
   changes.insert(changes.end(), ends.begin(), ends.end());
   sort_by_time(changes);
-  std::map<std::string, std::pair<double, std::vector<double>>> kinds;  // the running sum, and where it is above 0
+  std::map<std::string, std::pair<double, std::vector<double>>> kinds;  // the running sum, and its values above 0
   for (const Change& change : changes) {
     auto& [sum, points] = kinds[kind_of_copy(frame.name(change.event))];
     sum += change.gb_per_s;

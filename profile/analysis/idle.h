@@ -1,8 +1,8 @@
-// Why a stream waits (traces.md 9.4). Every gap between the events of a stream is one of three kinds:
+// Classifies why a stream waits. Every gap between the events of a stream is one of three kinds:
 //
-//   host_wait    the host had not yet submitted the kernel: its launch starts behind the end of what ran before
-//   kernel_wait  it had, and the gap is shorter than `consecutive_delay`: the ordinary back-to-back delay
-//   other        another stream, an event, a transfer; the critical path tells which
+//   host_wait    the host had not submitted the kernel: its launch starts after the end of the previous event
+//   kernel_wait  it had, and the gap is shorter than `consecutive_delay`: the usual delay between kernels
+//   other        another stream, an event or a transfer; see the critical path
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct StreamIdle {
   std::array<int64_t, kNumIdleKinds> ns{}, gaps{};
 };
 
-constexpr int64_t kConsecutiveKernelDelay = 30'000;  // ns, as HTA's acts
+constexpr int64_t kConsecutiveKernelDelay = 30'000;  // ns, the default of HTA
 
 std::vector<StreamIdle> stream_idle(const RankTrace& trace, const DeviceView& view,
                                     int64_t consecutive_delay = kConsecutiveKernelDelay);

@@ -36,7 +36,7 @@ bool loads_code(std::string_view name) {
 
 bool launches_graph(std::string_view name) { return holds_any(name, {"GraphLaunch"}); }
 
-// What a name says about a call. Bits, computed once a name: gaps are many, and so are the words to look for.
+// Properties of a call by its name. Computed once per name: there are many gaps, and many words to search for.
 enum NameUse : uint8_t { kKnown = 1, kSynchronises = 2, kLoadsCode = 4, kCopies = 8, kAllocates = 16, kGraph = 32 };
 
 uint8_t uses_of(std::string_view name) {
@@ -123,7 +123,7 @@ class Reasons {
     add(cause, events.name[next->event], where, left);
   }
 
-  // By the innermost events of the lane; where it has none, of the other lanes that give the device work.
+  // By the innermost events of the lane; if it has none, of the other lanes that submit device work.
   void explain_host(uint16_t lane, const Interval& gap) {
     std::vector<uint16_t> lanes;
     if (lane != kNoLane) lanes.push_back(lane);
@@ -164,7 +164,7 @@ class Reasons {
         uncovered(to, piece->event);
         continue;
       }
-      // Many calls launch work, and the operator says which; a call that waits or allocates says it itself.
+      // Many calls launch work, so the operator is more specific; a call that waits or allocates is specific itself.
       const uint32_t named = cause == IdleCause::kHostWork ? piece->named : piece->event;
       add(cause, name_of(named), name_of(piece->place), to - gap.start);
       gap.start = to;
@@ -215,7 +215,7 @@ class Reasons {
   const RankTrace& trace_;
   const DeviceView& view_;
   const HostPieces pieces_;
-  std::vector<uint8_t> uses_;  // NameUse, by name; 0: not computed yet
+  std::vector<uint8_t> uses_;  // NameUse, by name; 0: not yet computed
   std::map<std::pair<IdleCause, NameId>, Sum> sums_;
 };
 

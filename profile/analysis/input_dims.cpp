@@ -8,7 +8,7 @@ std::optional<std::vector<Dims>> parse_dims(std::string_view text) {
   constexpr int64_t kMost = int64_t{1} << 31;
   std::vector<Dims> out;
   int depth = 0;
-  bool closed = false;  // the outer list: only white space may follow
+  bool closed = false;  // of the outer list: only white space may follow
   for (const char *p = text.data(), *end = p + text.size(); p < end;) {
     const bool space = *p == ' ' || *p == '\n' || *p == '\r' || *p == '\t';  // files may be indented
     if (closed && !space) return std::nullopt;

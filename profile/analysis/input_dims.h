@@ -1,4 +1,4 @@
-// Kineto's "Input Dims": the shapes of an operator's inputs, as JSON text.
+// Parses Kineto's "Input Dims": the shapes of an operator's inputs, as JSON text.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace ms::profile {
 
 using Dims = std::vector<int64_t>;
 
-// "[[32, 64], [64, 8], [], []]" as lists, whatever white space stands between. Nothing if it is anything else, as lists
-// of tensors and unbalanced brackets are, or if a size is above 2^31.
+// Parses "[[32, 64], [64, 8], [], []]" with any white space. Nullopt for anything else, such as lists of tensors or
+// unbalanced brackets, and for sizes above 2^31.
 std::optional<std::vector<Dims>> parse_dims(std::string_view text);
 
 }  // namespace ms::profile

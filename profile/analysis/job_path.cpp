@@ -12,7 +12,7 @@ namespace {
 using core::cat;
 
 constexpr size_t kTriedKernels = 5;
-constexpr int64_t kFasterBy = 10;  // a tenth
+constexpr int64_t kFasterBy = 10;  // one tenth
 
 class Job {
  public:
@@ -28,7 +28,7 @@ class Job {
   }
 
  private:
-  // Backwards, from the rank that ends last.
+  // Walks backwards from the rank that ends last.
   void walk() {
     uint32_t rank = 0;
     int64_t t = INT64_MIN, first = INT64_MAX;
@@ -39,7 +39,7 @@ class Job {
       t = activities_[r].activities.back().end;
       rank = r;
     }
-    size_t hops = 0;  // without getting earlier: more than ranks only if the clocks are wrong
+    size_t hops = 0;  // hops without progress in time: more than the number of ranks only if the clocks are wrong
     while (t > first) {
       const std::vector<Activity>& own = activities_[rank].activities;
       const size_t i = activities_[rank].at(t - 1);
@@ -135,7 +135,7 @@ class Job {
         {std::move(change), runtime, 1 - static_cast<double>(runtime) / static_cast<double>(out_.runtime_ns)});
   }
 
-  // ns * part / whole, rounded: what-if answers are exact where the lengths are.
+  // ns * part / whole, rounded: what-if results are exact where the lengths are.
   static int64_t scaled(int64_t ns, int64_t part, int64_t whole) {
     return static_cast<int64_t>((static_cast<__int128>(ns) * part + whole / 2) / whole);
   }

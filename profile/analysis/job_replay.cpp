@@ -6,24 +6,25 @@
 namespace ms::profile {
 namespace {
 
-// Traces in whole microseconds round starts and durations apart: what follows an operation may begin before its end.
+// Traces in whole microseconds round starts and durations independently: what follows an operation may begin before its
+// end.
 constexpr int64_t kRounding = 2000;  // ns
 constexpr size_t kNone = SIZE_MAX;
 
-// The begins of the awaited parts of one operation.
+// The start times of the awaited parts of one operation.
 struct Operation {
   int64_t was = INT64_MIN, is = INT64_MIN;  // the last one: in the trace, in the replay
-  int64_t missing = 0;                      // parts that have not begun yet
-  std::vector<uint32_t> blocked;            // ranks that cannot go on before they have
+  int64_t missing = 0;                      // parts that have not started
+  std::vector<uint32_t> blocked;            // ranks that wait for them
 };
 
 struct RankState {
-  std::vector<Activity> pieces;  // activities; what is not communication is cut where an operation begins
-  std::vector<size_t> by_end;    // comms
-  std::vector<size_t> previous;  // of each comm: the one before it on its lane that had ended, or kNone
-  std::vector<int64_t> begins;   // of each comm, in the replay
+  std::vector<Activity> pieces;  // activities; all but communication is cut where an operation begins
+  std::vector<size_t> by_end;    // comms, sorted by end
+  std::vector<size_t> previous;  // for each comm: the previous one on its lane that had ended, or kNone
+  std::vector<int64_t> begins;   // for each comm, in the replay
   size_t next_piece = 0, next_comm = 0;
-  int64_t earlier = 0;  // by how much the rank is ahead of the trace
+  int64_t earlier = 0;  // how far the rank is ahead of the trace
 
   int64_t next_time(const RankActivities& rank) const {
     int64_t time = INT64_MAX;
@@ -87,7 +88,8 @@ class Replay {
                      [&](size_t a, size_t b) { return rank.comms[a].end < rank.comms[b].end; });
   }
 
-  // What the rank does next: an operation begins, or a piece ends. False: nothing is left, or it must wait for others.
+  // Takes the rank's next step: an operation begins, or a piece ends. Returns false if nothing is left, or it must wait
+  // for others.
   bool advance(uint32_t rank, bool forced) {
     RankState& state = states_[rank];
     const std::vector<CommSpan>& comms = ranks_[rank].comms;
@@ -99,7 +101,7 @@ class Replay {
     return piece && end(rank, forced);
   }
 
-  // Whether all that the operations wait for has begun; else the rank is called again when it has.
+  // Whether all that the operations wait for has begun; if not, the rank is called again when it has.
   bool known(uint32_t rank, const std::vector<size_t>& comms, bool forced) {
     for (const size_t index : comms) {
       const CommSpan& comm = ranks_[rank].comms[index];
@@ -112,7 +114,7 @@ class Replay {
     return true;
   }
 
-  // From when on data moved: in the trace (at most until `end`), and in the replay.
+  // When data started to move: in the trace (at most at `end`), and in the replay.
   struct Go {
     int64_t was = INT64_MIN, is = INT64_MIN;
   };
@@ -126,25 +128,26 @@ class Replay {
     return {std::max(own.was, was), std::max(own.is, operation.is + (was - operation.was))};
   }
 
-  // When the rank goes on after `a`, at whose end the operations `ends` completed; `start` is that of `a` in the
-  // replay. held: the rank is held up by another operation, whose partner comes at `held_until`, and completes later.
+  // The time at which the rank continues after `a`, at whose end the operations `ends` completed; `start` is that of
+  // `a` in the replay. held: another operation, whose partner comes at `held_until`, delays the rank and completes
+  // later.
   int64_t completed(uint32_t rank, const Activity& a, const std::vector<size_t>& ends, int64_t start, bool held = false,
                     int64_t held_until = 0) {
     int64_t end = start;
-    Go all;  // what completes in one MPI_Waitall goes on with the last partner
+    Go all;  // operations of one MPI_Waitall complete after the last partner
     for (const size_t index : ends) {
       const CommSpan& comm = ranks_[rank].comms[index];
       const Go one = go(rank, index, a.end);
       const bool there = held ? comm.done <= held_until : comm.start < a.start && comm.done <= a.start;
-      if (there) {  // its data was, before the program asked
+      if (there) {  // its data was complete before the program asked
         end = std::max(end, one.is + (comm.done - std::min(one.was, comm.done)));
       } else {
         all = {std::max(all.was, one.was), std::max(all.is, one.is)};
       }
     }
     if (all.is != INT64_MIN) return std::max(end, all.is + new_length_(rank, a, a.end - all.was));
-    if (held) return end;                             // the time until the other completes is no work
-    return std::max(end, start + (a.end - a.start));  // what went on without waiting keeps its length
+    if (held) return end;                             // the time until the other operation completes is not work
+    return std::max(end, start + (a.end - a.start));  // without waiting, it keeps its length
   }
 
   bool begin(uint32_t rank, bool forced) {
@@ -205,7 +208,7 @@ class Replay {
     return out;
   }
 
-  // Clocks that are wrong may make ranks wait for each other in a circle: then the earliest of them waits no longer.
+  // Wrong clocks may make ranks wait for each other in a cycle: release the earliest of them.
   bool force_one() {
     size_t earliest = ranks_.size();
     int64_t time = INT64_MAX;

@@ -1,4 +1,4 @@
-// Which kernels take the time (traces.md 9.3).
+// Time by kernel, with rates where the trace has FLOPs or bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct KernelRow {
   DeviceClass device_class = DeviceClass::kComputation;
   int64_t count = 0;
   int64_t sum_ns = 0, min_ns = 0, max_ns = 0;
-  double mean_ns = 0, std_ns = 0;      // sample deviation (n - 1); 0 for one
-  int64_t flops = -1, bytes = -1;      // sums; -1 if no event of the row carries them
-  int64_t flops_ns = 0, bytes_ns = 0;  // durations of the events that carry them, for rates
+  double mean_ns = 0, std_ns = 0;      // sample deviation (n - 1); 0 for one event
+  int64_t flops = -1, bytes = -1;      // sums; -1 if no event of the row has them
+  int64_t flops_ns = 0, bytes_ns = 0;  // durations of the events that have them, for rates
 };
 
 // Grouped by name and class, by sum descending, then by name.

@@ -6,7 +6,7 @@
 namespace ms::profile {
 namespace {
 
-// The value at `share` of the way through a sorted list, between neighbours in proportion.
+// The value at `share` of a sorted list, interpolated between neighbours.
 double percentile(const std::vector<int64_t>& sorted, double share) {
   const double at = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(at);

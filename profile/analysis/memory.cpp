@@ -75,7 +75,7 @@ std::map<std::pair<int, int>, MemoryTimeline> memory_timelines(const RankTrace& 
       timeline.peak_at = change.ts;
     }
   }
-  // Again, with the blocks themselves: what lived at the peak is known only now.
+  // Second pass, with the blocks: only now is the time of the peak known.
   OperatorCursor operators(trace);
   std::map<std::pair<int, int>, Blocks> blocks;
   for (const MemoryChange& change : trace.memory) {

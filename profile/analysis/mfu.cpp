@@ -10,7 +10,7 @@
 namespace ms::profile {
 namespace {
 
-// factor times all the sizes; nothing beyond 2^62.
+// factor times all the sizes; nullopt above 2^62.
 std::optional<int64_t> product(int64_t factor, std::initializer_list<const int64_t*> begins,
                                std::initializer_list<size_t> counts) {
   __int128 all = factor;
@@ -45,7 +45,7 @@ std::optional<int64_t> flops_of_operator(std::string_view name, std::string_view
   }
   if (name.starts_with("aten::_scaled_dot_product") || name == "aten::scaled_dot_product_attention") {
     const bool backward = name.ends_with("_backward");
-    const size_t q = backward ? 1 : 0;  // behind the gradient of the output
+    const size_t q = backward ? 1 : 0;  // after the gradient of the output
     if (!fits(q + 2) || in[q].size() != 4 || in[q + 1].size() != 4 || in[q][3] != in[q + 1][3]) return std::nullopt;
     return product(backward ? 10 : 4, {in[q].data(), &in[q + 1][2]}, {4, 1});
   }
@@ -54,7 +54,7 @@ std::optional<int64_t> flops_of_operator(std::string_view name, std::string_view
 
 namespace {
 
-// FLOPs that the kernels carry themselves.
+// Uses the FLOPs recorded with the kernels.
 void take_recorded(const RankTrace& trace, const DeviceView& view, Mfu& out) {
   std::map<NameId, FlopsRow> rows;
   for (const DeviceEvent& device : view.devices) {
@@ -72,11 +72,11 @@ void take_recorded(const RankTrace& trace, const DeviceView& view, Mfu& out) {
   }
 }
 
-// From shapes: an operator counts unless one below it does (linear calls addmm); its kernels are those launched below
-// it.
+// Estimates from shapes: an operator counts unless a descendant does (linear calls addmm); its kernels are those
+// launched below it.
 void estimate(const RankTrace& trace, const DeviceView& view, Mfu& out) {
   const Events& events = trace.events;
-  std::unordered_map<uint32_t, int64_t> device_ns;  // computing, by launch
+  std::unordered_map<uint32_t, int64_t> device_ns;  // computing time, by launch
   for (const DeviceEvent& device : view.devices) {
     if (device.launch == kNoLaunch || device.device_class != DeviceClass::kComputation) continue;
     device_ns[device.launch] += events.dur[device.event];

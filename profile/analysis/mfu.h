@@ -1,5 +1,5 @@
-// How much of the machine's peak is used (traces.md 12): FLOPs as the trace carries them, else estimated from the
-// shapes of matrix products and attention. What is covered is said; nothing is extrapolated.
+// Model FLOPs utilisation: FLOPs from the trace, else estimated from the shapes of matrix products and attention. The
+// covered share of the time is reported; nothing is extrapolated.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace ms::profile {
 
-// FLOPs of one call of an operator by its name and the "Input Dims" that Kineto writes, as JSON text: 2mnk of a
-// product, 4 B H Sq Sk D of attention (forward; 2.5 times that of its backward). Nothing for other operators, and for
-// shapes that do not fit; convolutions too, since their output is not among the arguments.
+// FLOPs of one call of an operator, by its name and Kineto's "Input Dims" (JSON text): 2mnk for a matrix product, 4 B H
+// Sq Sk D for attention (forward; 2.5 times as much for its backward). Nullopt for other operators, for shapes that do
+// not fit, and for convolutions, whose output is not among the arguments.
 std::optional<int64_t> flops_of_operator(std::string_view name, std::string_view dims);
 
 struct FlopsRow {
-  std::string name;  // of the kernel, or of the operator whose shapes told
+  std::string name;  // of the kernel, or of the operator with known shapes
   int64_t count = 0;
   int64_t flops = 0, bytes = -1;  // sums; bytes -1: unknown
-  int64_t device_ns = 0;          // of the kernels that did it
+  int64_t device_ns = 0;          // of its kernels
 };
 
 struct Mfu {
   int rank = 0;
-  bool recorded = false;       // FLOPs are the trace's own, not estimated
-  int64_t steps = 0;           // 0: none in the trace, which counts as one then
-  int64_t step_ns = 0;         // mean; of the span of device time without steps
-  int64_t flops = 0;           // of all steps
-  int64_t computing_ns = 0;    // durations of the kernels that compute
+  bool recorded = false;       // FLOPs come from the trace, not estimated
+  int64_t steps = 0;           // 0: the trace has no steps, and counts as one
+  int64_t step_ns = 0;         // mean; without steps, the span of device time
+  int64_t flops = 0;           // in all steps
+  int64_t computing_ns = 0;    // durations of computing kernels
   int64_t covered_ns = 0;      // of those whose FLOPs are known
-  int64_t unread_shapes = 0;   // calls of operators whose "Input Dims" are no lists of sizes
-  std::vector<FlopsRow> rows;  // most FLOPs first
+  int64_t unread_shapes = 0;   // calls of operators whose "Input Dims" are not lists of sizes
+  std::vector<FlopsRow> rows;  // by FLOPs, descending
 
-  // FLOP/s while a step lasts.
+  // FLOP/s over the time of the steps.
   double flops_per_second() const;
 };
-// Nothing for a rank without device events. O(n log n).
+// Nullopt for a rank without device events. O(n log n).
 std::optional<Mfu> mfu(const RankTrace& trace, const DeviceView& view);
 
 }  // namespace ms::profile

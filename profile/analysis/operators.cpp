@@ -14,7 +14,7 @@ bool nests(Side side, Nesting which) {
   return which == Nesting::kAll && (side == Side::kAnnotation || side == Side::kPython);
 }
 
-// Device time by the launch that submitted it; an array over events, since most launches have some.
+// Device time by launch; an array over events, since most launches have some.
 std::unordered_map<uint32_t, int64_t> device_ns_by_launch(const RankTrace& trace, const DeviceView& view) {
   std::unordered_map<uint32_t, int64_t> out;
   out.reserve(view.devices.size());
@@ -50,7 +50,7 @@ std::vector<OperatorRow> operator_rows(const RankTrace& trace, const DeviceView&
   struct Open {
     uint32_t event;
     int64_t end, self, device_self = 0, device_total = 0;
-    bool is_operator, topmost;  // topmost: no operator of its name around it
+    bool is_operator, topmost;  // topmost: not inside another operator of the same name
   };
   std::vector<Open> open;
   std::unordered_map<NameId, int> open_names;
@@ -115,7 +115,7 @@ NameId OperatorCursor::innermost(uint16_t lane, int64_t ts) {
     const uint32_t i = thread.events[thread.next++];
     if (trace_.side(i) == Side::kOperator) thread.open.push_back(i);
   }
-  // An operator that has ended is of no use to later questions either.
+  // An operator that has ended cannot answer later queries either.
   while (!thread.open.empty() && trace_.events.end(thread.open.back()) <= ts) thread.open.pop_back();
   return thread.open.empty() ? 0 : trace_.events.name[thread.open.back()];
 }
@@ -127,7 +127,7 @@ std::vector<std::string> collapsed_stacks(const RankTrace& trace, const DeviceVi
     if (device.launch != kNoLaunch) kernels[device.launch].push_back(device.event);
   }
   std::vector<std::vector<uint32_t>> lanes = nested_events(trace, Nesting::kAll);
-  // The thread of the steps, and for an autograd thread what surrounds it there.
+  // The thread of the steps, and for an autograd thread its enclosing events there.
   std::vector<uint32_t> around;
   size_t main_lane = SIZE_MAX;
   for (size_t lane = 0; lane < lanes.size(); ++lane) {

@@ -1,4 +1,4 @@
-// Host operators and the device time below them (traces.md 9.7).
+// Host operators and the device time that they launched.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace ms::profile {
 
-// The events of one host thread that nest: operators and launches, and, where asked for, annotations and Python
-// functions. Sorted by start, later end first, operators before launches.
+// The nesting events of one host thread: operators and launches, and with kAll also annotations and Python functions.
+// Sorted by start, later end first, operators before launches.
 enum class Nesting : uint8_t { kOperators, kAll };
 std::vector<std::vector<uint32_t>> nested_events(const RankTrace& trace, Nesting which);  // by lane
 
@@ -18,12 +18,12 @@ struct OperatorRow {
   std::string name;
   int64_t calls = 0;
   int64_t host_self = 0, host_total = 0;      // ns; self: without direct children
-  int64_t device_self = 0, device_total = 0;  // ns; launched with no operator between, launched anywhere below
+  int64_t device_self = 0, device_total = 0;  // ns; self: launched with no operator between; total: anywhere below
 };
-// By host_self descending, then name. An operator below another of its name adds to self alone.
+// By host_self descending, then name. An operator inside another of the same name adds to self only.
 std::vector<OperatorRow> operator_rows(const RankTrace& trace, const DeviceView& view);
 
-// The innermost operator of a thread at an instant; for each thread, ask in order of time.
+// Finds the innermost operator of a thread at an instant; queries of a thread must be in time order.
 class OperatorCursor {
  public:
   explicit OperatorCursor(const RankTrace& trace) : trace_(trace) {}
@@ -38,8 +38,9 @@ class OperatorCursor {
   std::vector<Thread> threads_;
 };
 
-// Call stacks of the host with the device time below them, as collapsed lines of flame graphs: "outer;inner;kernel ns".
-// Autograd threads hang below "## backward ##", else below the step, of the thread that runs the steps.
+// Call stacks of the host with the device time below them, as collapsed lines for flame graphs: "outer;inner;kernel
+// ns". Stacks of autograd threads are attached to "## backward ##", else to the step, on the thread that runs the
+// steps.
 std::vector<std::string> collapsed_stacks(const RankTrace& trace, const DeviceView& view);
 
 }  // namespace ms::profile

@@ -8,11 +8,11 @@
 namespace ms::profile {
 namespace {
 
-// Who sends to whom, and when first.
+// Who sends to whom, and the first send of each rank.
 struct Neighbours {
-  std::map<uint32_t, std::set<uint32_t>> of;  // either direction: activations forward, gradients back
+  std::map<uint32_t, std::set<uint32_t>> of;  // both directions: activations forward, gradients backward
   std::map<uint32_t, int64_t> first_receive;
-  std::map<uint32_t, std::pair<int64_t, uint32_t>> first_send;  // when, to whom
+  std::map<uint32_t, std::pair<int64_t, uint32_t>> first_send;  // time, receiver
 
   explicit Neighbours(const MatchedComms& comms) {
     for (const CommInstance& message : comms.messages) {
@@ -46,7 +46,7 @@ std::vector<uint32_t> connected_to(const Neighbours& neighbours, uint32_t rank) 
 }
 
 // Position of each rank in its pipeline. Ranks that exchange with neighbours (halos, rings) all send first or all
-// receive first: they are no pipeline and have no position.
+// receive first; they form no pipeline and have no position.
 std::map<uint32_t, int64_t> stages_of(const MatchedComms& comms) {
   const Neighbours neighbours(comms);
   std::map<uint32_t, int64_t> stages;
@@ -61,7 +61,7 @@ std::map<uint32_t, int64_t> stages_of(const MatchedComms& comms) {
     if (heads.size() != 1) continue;
     const bool closed = std::all_of(members.begin(), members.end(),
                                     [&](uint32_t member) { return neighbours.of.at(member).size() == 2; });
-    if (closed) {  // interleaved: the last stage sends to the first, whose first send says which way round
+    if (closed) {  // interleaved: the last stage sends to the first, whose first send gives the direction
       uint32_t next = heads[0];
       for (int64_t stage = 0; stages.try_emplace(next, stage).second; ++stage) {
         const auto sent = neighbours.first_send.find(next);

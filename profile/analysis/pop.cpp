@@ -6,14 +6,13 @@ namespace ms::profile {
 namespace {
 
 struct RankTime {
-  Interval span{INT64_MAX, INT64_MIN};  // of device work, on the clock of the reference
-  IntervalSet busy;                     // any device, on that clock
-  IntervalSet computing;                // on the rank's own
+  Interval span{INT64_MAX, INT64_MIN};  // of device work, on the reference's clock
+  IntervalSet busy;                     // any device event, on that clock
+  IntervalSet computing;                // on the rank's own clock
 };
 
-// The runtime of the replay without transfers. What a rank gains at an operation moves all that follows on it; it
-// cannot gain more than the part of the operation that no computing hides, or than what is left of it after the last
-// arrival.
+// The runtime of the replay without transfers. A gain of a rank at an operation shifts everything after it; it cannot
+// exceed the part of the operation that computing does not hide, or the part after the last arrival.
 int64_t ideal_runtime(const std::vector<RankDevices>& ranks, const std::vector<RankTime>& times,
                       const MatchedComms& comms, const CrossRank& cross, int64_t first) {
   const std::vector<RankClock>& clocks = cross.clocks.ranks;
@@ -39,7 +38,7 @@ int64_t ideal_runtime(const std::vector<RankDevices>& ranks, const std::vector<R
     const bool message = step.instance->kind == CommKind::kSend;
     for (size_t i = 0; i < step.instance->parts.size(); ++i) {
       const CommPart& part = step.instance->parts[i];
-      if (message && i == 1) continue;  // the receiver does not hold the sender up
+      if (message && i == 1) continue;  // the receiver does not delay the sender
       ideal_end = std::max(ideal_end, clocks[part.rank].to_reference(part.start) - gain[part.rank]);
     }
     for (const CommPart& part : step.instance->parts) {

@@ -1,4 +1,4 @@
-// POP efficiencies (traces.md 10.7): how much of the ranks' time is useful computing, and what takes the rest.
+// POP efficiencies: which part of the ranks' time is useful computing, and where the rest goes.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace ms::profile {
 
-// PE = LB * CommE, CommE = SerE * TE. Useful is |C|; the runtime is from the first start to the last end of device
-// work, in one clock.
+// PE = LB * CommE, CommE = SerE * TE. Useful time is computing; the runtime is from the first start to the last end of
+// device work, on one clock.
 struct Pop {
   int64_t runtime = 0;
   std::vector<std::pair<int, int64_t>> useful;  // by rank
   double load_balance = 0, communication_efficiency = 0, parallel_efficiency = 0;
-  // Of a replay without transfer: every collective ends at its last arrival, local work and gaps keep their length.
-  // Only when the matching is reliable.
+  // From a replay without transfers: every collective ends at its last arrival, local work and gaps keep their length.
+  // Set only if the matching is reliable.
   std::optional<double> serialization_efficiency, transfer_efficiency;
-  int64_t offload_idle = 0;  // time with no rank's device busy
+  int64_t offload_idle = 0;  // time in which no rank's device is busy
 };
 std::optional<Pop> pop_efficiencies(const std::vector<RankDevices>& ranks, const MatchedComms& comms,
                                     const CrossRank& cross, core::ThreadPool& pool);

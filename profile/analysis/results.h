@@ -1,7 +1,8 @@
-// Sections of the analysis, and what they computed: report/ computes nothing.
+// Runs the sections of the analysis and holds their results, for all output in report/, which computes nothing.
 //
 // A section is one row of the table in profile/sections.h: how it is computed, for each rank and for the job, which
-// tables show it, and how it is written as JSON. A verb names sections; analyze() computes these and what they need.
+// tables show it, and how it is written as JSON. A verb names sections; analyze() computes these and the ones they
+// need.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,14 @@ struct Results;
 struct RankResults;
 
 struct AnalysisOptions {
-  std::vector<int64_t> steps;  // restricts everything to these steps; empty: all
+  std::vector<int64_t> steps;  // analyse only these steps; empty: all
   AlignMode align = AlignMode::kAuto;
   int64_t consecutive_kernel_delay = kConsecutiveKernelDelay;  // ns
   int64_t queue_limit = kQueueLimit;
-  int threads = 1;  // that analyse ranks at the same time; the results do not depend on it
+  int threads = 1;  // ranks analysed at the same time; the results do not depend on it
 };
 
-// One rank, analysed while others are.
+// Input for one rank; ranks are analysed concurrently.
 struct RankInput {
   const RankTrace& trace;
   const DeviceView& view;
@@ -49,15 +50,15 @@ struct JobInput {
 
 struct Section {
   const char* name;
-  std::vector<const Section*> needs;  // computed before it, shown only if asked for
+  std::vector<const Section*> needs;  // computed first; shown only on request
   void (*analyse_rank)(const RankInput&, RankResults&) = nullptr;
   void (*analyse_job)(const JobInput&, Results&) = nullptr;
-  // In text and reports, and with top 0 as CSV; empty ones are left out. top: rows of each long list; 0: all.
+  // Shown in text and reports, and with top 0 in CSV; empty tables are omitted. top: rows of each long list; 0: all.
   std::vector<DataTable (*)(const Store&, const Results&, int64_t top)> tables = {};
-  // Key and value into the open object of the rank, or of the result.
+  // Write keys and values into the open object of the rank, or of the result.
   void (*write_rank)(JsonWriter&, const RankTrace&, const RankResults&, int64_t top) = nullptr;
   void (*write_job)(JsonWriter&, const Results&) = nullptr;
-  // A file beside those of the tables, in columns of its own.
+  // An additional CSV file with its own columns.
   const char* csv_name = nullptr;
   std::string (*csv)(const Results&) = nullptr;
 };
@@ -69,7 +70,7 @@ struct RankResults : Values {
 };
 
 struct Results : Values {
-  Sections sections;  // that were asked for
+  Sections sections;  // the requested sections
   std::vector<DeviceView> views;
   std::vector<RankResults> ranks;
   std::vector<std::string> warnings;  // for the user: "rank 3 has no device events: ..."
@@ -78,10 +79,10 @@ struct Results : Values {
 // Throws kNotFound for a step that no rank has.
 Results analyze(const Store& store, const Sections& sections, const AnalysisOptions& options = {});
 
-// The critical path across the ranks of the store. Throws likewise.
+// The critical path across the ranks of the store. Throws as analyze().
 JobPath analyze_job_path(const Store& store, const AnalysisOptions& options = {});
 
-// FLOPs of each rank that has device events. Throws likewise.
+// FLOPs of each rank that has device events. Throws as analyze().
 std::vector<Mfu> analyze_mfu(const Store& store, const AnalysisOptions& options = {});
 
 }  // namespace ms::profile

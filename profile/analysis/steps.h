@@ -1,4 +1,4 @@
-// The step table (traces.md 10.8, columns of 5.4): what users of the Ascend cluster tool read, for every kind of trace.
+// The step table: the columns of the Ascend cluster tool, for every kind of trace.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct StepTimes {
   int64_t stage = 0, bubble = 0, communication_not_overlapped_exclude_receive = 0, preparing = 0;
 };
 inline constexpr int kNumStepTimes = 9;
-// The columns in the vendor's order, by the vendor's names and by ours in JSON (with _us).
+// The columns in the vendor's order, with the vendor's name and the key in JSON (which adds _us).
 struct StepColumn {
   const char* vendor;
   const char* json;
@@ -29,15 +29,15 @@ struct StepRow {
   StepTimes times;
 };
 
-// One row for each step of a rank, in time order. With C the computing and N the communication time of the step's
-// device events (device.h), START the first start among them and END the later of the last end and the annotation's:
+// One row per step of a rank, in time order. With C the computing and N the communication time of the step's device
+// events (device.h), START their first start, and END the later of their last end and the annotation's:
 //   computing |C|, communication |N|, overlapped |C n N|, communication_not_overlapped |N \ C|,
-//   free = END - START - |C u N|, bubble = sum of receives, stage = END - START - bubble, preparing = START -
-//   annotation
+//   free = END - START - |C u N|, bubble = sum of receives, stage = END - START - bubble,
+//   preparing = START - start of the annotation
 std::vector<StepRow> step_rows(const RankTrace& trace, const DeviceView& view);
 
-// Where a rank stands in the layout, as far as its communication tells: positions in the groups named tp, pp and dp
-// (0 in a group that never communicated).
+// The rank's position in the layout, derived from its communication: its indices in the groups named tp, pp and dp (0
+// in a group that never communicated).
 struct LayoutIndex {
   int64_t tp = 0, pp = 0, dp = 0;
 };
@@ -49,14 +49,14 @@ struct StageRow {
   std::vector<int> ranks;
   StepTimes times;
 };
-// For each step: (max - min) / mean over ranks; a share above 0.05 names a slow rank. -1: mean is 0.
+// Per step: (max - min) / mean over ranks; above 0.05 a slow rank is reported. -1: mean is 0.
 struct StepSpread {
   int64_t step = 0;
   double computing = -1, communication_not_overlapped = -1, free = -1;
 };
 struct ClusterSteps {
   std::vector<StageRow> stages;
-  std::vector<StepSpread> spread;  // with two ranks or more
+  std::vector<StepSpread> spread;  // with two or more ranks
 };
 struct RankSteps {
   int rank = 0;

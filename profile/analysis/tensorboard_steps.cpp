@@ -16,7 +16,7 @@ bool is_set(const RankTrace& trace, uint32_t event) {
   return category.ends_with("memset") || category.ends_with("Memset");
 }
 
-// Roles of all events of the trace, as sets of time.
+// The time of each role over all events of the trace.
 std::array<IntervalSet, kNumStepRoles> roles_of(const RankTrace& trace, const DeviceView& view) {
   const Events& events = trace.events;
   std::array<std::vector<Interval>, kNumStepRoles> intervals;
@@ -66,7 +66,7 @@ const char* step_role_name(StepRole role) {
 std::vector<TensorboardStep> tensorboard_steps(const RankTrace& trace, const DeviceView& view) {
   const Events& events = trace.events;
   if (view.steps.empty()) return {};
-  // Device work of each step by the start of its launch; what was launched before all steps holds the first one up.
+  // Device work belongs to the step of its launch; work launched before all steps delays the first one.
   std::vector<int64_t> device_end(view.steps.size(), INT64_MIN);
   std::vector<int64_t> devices(view.steps.size());
   int64_t before_all = INT64_MIN;
@@ -83,7 +83,7 @@ std::vector<TensorboardStep> tensorboard_steps(const RankTrace& trace, const Dev
   }
   size_t steps = view.steps.size();
   if (!view.devices.empty()) {
-    // The profiler stopped in the last steps: no kernels, or clearly fewer than in the step before.
+    // The profiler stopped in the last steps: they have no kernels, or clearly fewer than the step before.
     while (steps > 0 && devices[steps - 1] == 0) --steps;
     if (steps >= 2 && 5 * devices[steps - 1] < 4 * devices[steps - 2]) --steps;
   }

@@ -1,5 +1,5 @@
-// Steps as the TensorBoard plugin of PyTorch's profiler shows them (traces.md 9.9): each instant of a step goes to the
-// first role that is active then.
+// Step times as PyTorch's TensorBoard plugin shows them: each instant of a step counts for the first role that is
+// active.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct TensorboardStep {
   std::array<int64_t, kNumStepRoles> ns{};
 };
 
-// Steps are extended to the device; those at the tail that the profiler stopped in are left out.
+// Steps are extended to their device work; trailing steps in which the profiler stopped are omitted.
 std::vector<TensorboardStep> tensorboard_steps(const RankTrace& trace, const DeviceView& view);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// Results by their type: what a section of the analysis computed, one value of each type.
+// A container for the results of analysis sections: one value per type.
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@ class Values {
     by_type_[typeid(T)] = std::move(stored);
     return out;
   }
-  // Null if nothing computed it, or there was nothing to compute it from.
+  // Null if no section computed it, or its input was missing.
   template <class T>
   const T* get() const {
     const auto found = by_type_.find(typeid(T));
     return found == by_type_.end() ? nullptr : static_cast<const T*>(found->second.get());
   }
-  // What a section that was asked for always computes.
+  // The value of a section that always produces one.
   template <class T>
   const T& at() const {
     const T* value = get<T>();

@@ -17,11 +17,11 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// What a cell of a virtual table is.
+// Sets the result of a virtual table's cell.
 void put(sqlite3_context* out, int64_t value) { sqlite3_result_int64(out, value); }
 void put(sqlite3_context* out, double value) { sqlite3_result_double(out, value); }
 void put(sqlite3_context* out, const std::string& text) {
-  sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);  // lives as long as the store
+  sqlite3_result_text(out, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);  // owned by the store
 }
 void put_known(sqlite3_context* out, int64_t value) {
   if (value >= 0) put(out, value);  // else NULL
@@ -30,7 +30,7 @@ void put_known(sqlite3_context* out, int64_t value) {
 struct Rank {
   const RankTrace* trace = nullptr;
   DeviceView view;
-  std::vector<uint32_t> device;  // by event: index of view.devices + 1, 0 for what is no device work
+  std::vector<uint32_t> device;  // by event: index of view.devices + 1, 0 for events that are not device work
   int32_t step(size_t event) const {
     if (const uint32_t d = device[event]; d != 0) return view.devices[d - 1].step;
     const int64_t ts = trace->events.ts[event];
@@ -41,7 +41,7 @@ struct Rank {
   }
 };
 
-// The tables: what they are declared with, and what query_tables() says.
+// The tables' columns, for their declaration and for query_tables().
 constexpr const char* kEventColumns =
     "rank, step, ts, dur, name, cat, class, device, stream, pid, tid, correlation, external_id, bytes, flops, "
     "collective, process_group, dtype, in_elements, seq, source, destination";
@@ -50,7 +50,7 @@ constexpr const char* kMemoryColumns = "rank, ts, address, bytes, allocated, res
 constexpr const char* kStepColumns = "rank, step, start, end";
 constexpr const char* kRankColumns = "rank, world_size, events, first_ts, last_end";
 
-// A table is a number of rows for each rank and a way to give a cell.
+// A table: a number of rows for each rank, and a function that returns a cell.
 struct Source {
   const char* columns;
   std::function<size_t(const Rank&)> rows;
@@ -151,7 +151,7 @@ void rank_cell(const Rank& rank, size_t, int column, sqlite3_context* out) {
   put(out, cells[column]);
 }
 
-// SQLite's interface of virtual tables, read only, without an index: a scan of columns is fast enough.
+// SQLite's virtual tables, read-only and without an index: a scan of the columns is fast enough.
 struct Table {
   sqlite3_vtab base{};
   const Source* source = nullptr;
@@ -268,7 +268,7 @@ DataTable query(const Store& store, const std::string& sql) {
   if (sqlite3_open(":memory:", &opened) != SQLITE_OK) throw std::bad_alloc();
   const std::unique_ptr<sqlite3, int (*)(sqlite3*)> database(opened, sqlite3_close);
   for (const auto& [name, source] : sources) {
-    // A module whose xCreate is its xConnect is a table of its own name, too.
+    // A module whose xCreate equals its xConnect is eponymous: its own name would be a table, too.
     sqlite3_create_module(opened, cat("msprof_", name).c_str(), &module(), const_cast<Source*>(&source));
     sqlite3_exec(opened, cat("CREATE VIRTUAL TABLE ", name, " USING msprof_", name).c_str(), nullptr, nullptr, nullptr);
   }

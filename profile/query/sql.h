@@ -1,4 +1,4 @@
-// Questions in SQL over a store, through SQLite: the columns are read where they lie, nothing is copied.
+// Runs SQL queries over a store, through SQLite's virtual tables: the columns are read in place, nothing is copied.
 //
 //   events     rank, step, ts, dur, name, cat, class, device, stream, pid, tid, correlation, external_id, bytes, flops,
 //              collective, process_group, dtype, in_elements, seq, source, destination  (ts, dur in ns; class of device
@@ -14,15 +14,15 @@
 
 namespace ms::profile {
 
-// The rows of one SELECT (or WITH, EXPLAIN, VALUES). Throws kInvalidArgument with SQLite's words for anything else, and
-// for what it does not understand.
+// Returns the rows of one SELECT (or WITH, EXPLAIN, VALUES). Throws kInvalidArgument with SQLite's message for any
+// other statement and for syntax errors.
 DataTable query(const Store& store, const std::string& sql);
 
-// The tables with their columns, one a line, for help.
+// The tables with their columns, one per line, for the help text.
 std::string query_tables();
 
-// The question that `msprof events` asks. where: conditions joined by commas, each a column, =, !=, <, > or ~ (holds
-// the text), and a value; columns: joined by commas, empty for a useful choice. Throws kInvalidArgument.
+// Builds the query of `msprof events`. where: conditions joined by commas, each a column, an operator (= != < >, or ~
+// for "contains the text") and a value; columns: joined by commas, empty for a default choice. Throws kInvalidArgument.
 std::string events_query(const std::string& where, const std::string& columns);
 
 }  // namespace ms::profile

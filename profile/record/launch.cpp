@@ -71,7 +71,7 @@ RecordedCommand recorded_command(const RecordOptions& options, const std::filesy
                      {kLevelVariable, options.level.empty() ? "level1" : options.level}};
   if (!is_launcher_of_open_mpi(out.words.front())) return out;
   const auto variables = std::exchange(out.environment, {});  // the launcher itself is not recorded
-  // Open MPI refuses -x where this list is used already.
+  // Open MPI refuses -x if this list is already in use.
   constexpr const char* kList = "OMPI_MCA_mca_base_env_list";
   if (const char* const given = std::getenv(kList)) {
     std::string list = given;
@@ -105,7 +105,7 @@ int run_recorded(const RecordedCommand& command) {
     throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
                 cat("cannot start ", command.words.front(), ": ", std::strerror(error)));
   }
-  constexpr int kLookMs = 50;  // a signal does not end waitpid, which is restarted
+  constexpr int kLookMs = 50;  // waitpid is restarted after signals, so poll
   int status = 0;
   bool passed_on = false;
   for (pid_t ended = 0; ended != child;) {

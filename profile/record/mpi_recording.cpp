@@ -18,22 +18,23 @@ using core::cat;
 using core::DType;
 using core::trace::now_ns;
 
-constexpr int kClockRounds = 64;  // traces.md 7.3
-// Messages of one sender and receiver are matched by their order, which MPI keeps within a tag: each tag is a group of
-// its own, but programs that count tags upwards do not get a lane for each.
+constexpr int kClockRounds = 64;  // ping-pongs per peer; the fastest gives the offset
+// Messages of one sender and receiver are matched by their order, which MPI preserves within a tag, so each tag is a
+// separate group. Tags are folded into kTagGroups groups: programs that count tags upwards must not create a lane for
+// each.
 constexpr int kTagGroups = 64;
 
-thread_local bool inside_mpi = false;  // a call of the program is under way
-thread_local int64_t left_mpi_ns = 0;  // when the last one returned; 0: not the thread that called MPI_Init
+thread_local bool inside_mpi = false;  // inside an MPI call of the program
+thread_local int64_t left_mpi_ns = 0;  // when the last call returned; 0: not the thread that called MPI_Init
 
 struct Polling {
-  const char* name = nullptr;  // none
+  const char* name = nullptr;  // null: not polling
   int64_t start_ns = 0, end_ns = 0;
 };
-thread_local Polling polling;  // calls in a row that found nothing
+thread_local Polling polling;  // consecutive calls that found nothing
 constexpr int64_t kPollGapNs = 1000;
 
-// The element type as the trace names it, else bytes.
+// The trace's name of the element type, or bytes.
 DType dtype_of(MPI_Datatype type) {
   static const std::pair<MPI_Datatype, DType> kTypes[] = {
       {MPI_FLOAT, DType::kFp32},       {MPI_DOUBLE, DType::kFp64},
@@ -122,7 +123,7 @@ void MpiRecording::end() {
   }
 }
 
-// As core/trace/clock.h, which needs a communicator of ours.
+// As core/trace/clock.h, which needs a core::Communicator.
 void MpiRecording::measure_clock() {
   int rank = 0, size = 1;
   MPI_Comm own = MPI_COMM_NULL;
@@ -178,7 +179,7 @@ void MpiRecording::add_communicator(MPI_Comm parent, MPI_Comm made) {
   const std::lock_guard lock(mutex_);
   Group& from = group_of(parent);
   const int64_t nth = ++from.children;
-  const std::string name = from.name;  // group_of may move it
+  const std::string name = from.name;  // copied: group_of may move it
   if (made == MPI_COMM_NULL) return;
   groups_.erase(made);
   Group& group = group_of(made);
@@ -245,7 +246,7 @@ void MpiRecording::add_operation(const MpiOperation& operation, int64_t start_ns
     event.group = message ? message_group(group, tag) : group.name;
     if (peer >= 0 && static_cast<size_t>(peer) < group.peers.size())
       event.peer = group.peers[static_cast<size_t>(peer)];
-    event.ranks = &group.members;  // stays where it is: of a map of nodes, and no call uses a freed communicator
+    event.ranks = &group.members;  // stays valid: a map node, and no call uses a freed communicator
   }
   event.op = operation.op;
   event.sequence = operation.sequence;

@@ -1,14 +1,14 @@
-// What the library that msprof record puts in front of an MPI program (preload.cpp) knows and writes: one native trace
-// a rank. MPI itself is called by its profiling names (PMPI_*, MPI-3.1 chapter 14), which the program's calls do not
-// use.
+// State of the preload library of `msprof record` (preload.h) in an MPI program: records calls and writes one native
+// trace per rank. MPI itself is called by its profiling names (PMPI_*, MPI-3.1 chapter 14), which the program's calls
+// do not use.
 //
 //   collective, message      communication of its group, from the call to its completion (a request: to the call that
 //                            saw it complete)
-//   time outside MPI         a kernel of that name, of the thread that called MPI_Init
+//   time outside MPI         a kernel named "outside MPI", on the thread that called MPI_Init
 //   every call by its name   a host span, at level1
 //
-// Where and what, the environment says (variables.h). What goes wrong here is one warning and never the program's
-// failure.
+// Environment variables choose folder, ranks and level (variables.h). An error here is one warning and never fails the
+// program.
 #pragma once
 
 #include <mpi.h>
@@ -24,41 +24,41 @@
 
 namespace ms::profile {
 
-// One operation as the program asked for it. Counts are elements of `type`; root and peer are ranks of `comm`, where
-// MPI_PROC_NULL is no operation.
+// One operation as the program called it. Counts are elements of `type`; root and peer are ranks of `comm`, where
+// MPI_PROC_NULL means no operation.
 struct MpiOperation {
-  const char* op = "";  // "allreduce", "send", ..; empty: a call that moves nothing
+  const char* op = "";  // "allreduce", "send", ..; empty: a call that moves no data
   MPI_Comm comm = MPI_COMM_NULL;
   int64_t in_count = 0, out_count = 0;
   MPI_Datatype type = MPI_BYTE;
-  int peer = MPI_ANY_SOURCE;  // of a message, and the root of a rooted collective
+  int peer = MPI_ANY_SOURCE;  // of a message; the root of a rooted collective
   int tag = MPI_ANY_TAG;      // of a message
-  int64_t sequence = 0;       // of a collective: how many came before it; MpiRecording::number
+  int64_t sequence = 0;       // of a collective: number of earlier ones on the communicator (number())
 };
 
 class MpiRecording {
  public:
   static MpiRecording& instance();
 
-  // After MPI is initialised and before it is finalised, by all ranks: opens and closes the trace, and measures the
+  // Called by all ranks after MPI is initialised and before it is finalised: open and close the trace, and measure the
   // clocks against rank 0's.
   void begin();
   void end();
   bool active() const { return recorder_.active(); }
 
-  // A new communicator, made by a call on `parent`. Its name is the same on all its members: parent's, how many were
-  // made of it before, and its first world rank.
+  // A new communicator, created by a call on `parent`. Its name is the same on all members: parent's name, the number
+  // of communicators made from it before, and its first world rank.
   void add_communicator(MPI_Comm parent, MPI_Comm made);
   void forget_communicator(MPI_Comm comm);
 
-  // Gives a collective its place among those of its communicator. When it is called: its members agree on that order.
+  // Sets the sequence number of a collective. Must be called when the collective starts: members agree on that order.
   void number(MpiOperation& operation);
-  // start_ns, end_ns: core::trace::now_ns(). status: of a completed receive, else null.
-  // fruitless: a poll that found nothing. Of many in a row one span is made, and no time between them.
+  // start_ns, end_ns: core::trace::now_ns(). status: of a completed receive, else null. fruitless: a poll that found
+  // nothing; consecutive ones become one span without the time between them.
   void add_call(const char* name, int64_t start_ns, int64_t end_ns, bool fruitless);
   void add_operation(const MpiOperation& operation, int64_t start_ns, int64_t end_ns, const MPI_Status* status,
                      bool blocking);
-  // A request that was made at start_ns and completes later; persistent: it has not begun, and may do so many times.
+  // A request created at start_ns that completes later; persistent: not started yet, and may be started many times.
   void post(MPI_Request request, const MpiOperation& operation, int64_t start_ns, bool persistent);
   void start(MPI_Request request, int64_t start_ns);
   // request: its value before the call that completed it.
@@ -69,18 +69,18 @@ class MpiRecording {
   struct Group {
     std::string name;
     std::vector<int> members;  // world ranks
-    std::vector<int> peers;    // world ranks that messages go to: the members, or those of the other side
+    std::vector<int> peers;    // world ranks that messages go to: members, or the remote group
     int64_t sequence = 0, children = 0;
-    std::unordered_map<int, std::string> of_tags;  // names of the groups of its messages, by group of tags
+    std::unordered_map<int, std::string> of_tags;  // group names of messages, by group of tags
   };
   struct Posted {
     MpiOperation operation;
-    int64_t start_ns = 0;  // 0: a persistent one that has not begun
+    int64_t start_ns = 0;  // 0: a persistent request that was not started
     bool persistent = false;
   };
 
   MpiRecording() = default;
-  Group& group_of(MPI_Comm comm);  // with mutex_
+  Group& group_of(MPI_Comm comm);  // requires mutex_
   const std::string& message_group(Group& group, int tag);
   void measure_clock();
   void end_polling();
@@ -89,11 +89,11 @@ class MpiRecording {
   bool calls_ = false;  // level1
   std::mutex mutex_;
   std::unordered_map<MPI_Comm, Group> groups_;
-  // Of one handle the oldest comes first: Open MPI gives every request that is complete when it is made the same one.
+  // FIFO per handle: Open MPI returns the same handle for all requests that complete immediately.
   std::unordered_map<MPI_Request, std::deque<Posted>> requests_;
 };
 
-// A call of the program, from construction to destruction. Calls that MPI makes of itself meanwhile are not recorded.
+// An MPI call of the program, from construction to destruction. Nested calls by MPI itself are not recorded.
 class MpiCall {
  public:
   explicit MpiCall(const char* name) : MpiCall(name, {}) {}

@@ -1,14 +1,15 @@
-// The MPI functions that the library of msprof record defines in front of the real ones: what their definitions share.
+// Macros and helpers for the definitions of MPI functions in the preload library of `msprof record`, which replace the
+// real ones.
 #pragma once
 
 #include <mpi.h>
 
 #include "profile/record/mpi_recording.h"
 
-// The definition of a function of MPI.
+// Begins the definition of an MPI function.
 #define MS_MPI extern "C" __attribute__((visibility("default"))) int
 
-// One that moves no data by itself: its name and its time.
+// A function that moves no data by itself: records its name and time.
 #define MS_MPI_CALL(name, parameters, arguments)                                \
   MS_MPI name parameters {                                                      \
     return ms::profile::recorded(#name, {}, [&] { return P##name arguments; }); \
@@ -22,7 +23,7 @@ int recorded(const char* name, const MpiOperation& operation, Body body) {
   return body();
 }
 
-// The same of one that leaves a request. persistent: which does not begin before MPI_Start.
+// The same for a call that creates a request. persistent: it does not start before MPI_Start.
 template <class Body>
 int posted(const char* name, MpiOperation operation, MPI_Request* request, Body body, bool persistent = false) {
   const MpiCall call(name);

@@ -1,4 +1,4 @@
-// Start and end of MPI, communicators, one-sided communication and files (MPI-3.1 chapters 6 to 8, 11, 13).
+// Initialisation, communicators, one-sided communication and files (MPI-3.1 chapters 6 to 8, 11, 13).
 #include <cstdlib>
 
 #include "core/log.h"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace ms::profile;
 
-// Open MPI's Fortran functions call the profiling names themselves, so that none of ours runs.
+// Open MPI's Fortran functions call the profiling names directly, so that none of the functions here runs.
 struct UnseenProgram {
   ~UnseenProgram() {
     int initialised = 0;
@@ -26,7 +26,7 @@ void begin() {
   MpiRecording::instance().begin();
 }
 
-// A call on `parent` that makes a communicator, for all its members.
+// A call on `parent` that creates a communicator, by all its members.
 template <class Body>
 int made_by(const char* name, MPI_Comm parent, MPI_Comm* made, Body body) {
   const MpiCall call(name, {"communicator", parent});
@@ -50,7 +50,7 @@ MS_MPI MPI_Init_thread(int* count, char*** values, int wanted, int* given) {
 }
 
 MS_MPI MPI_Finalize() {
-  { const MpiCall last("MPI_Finalize"); }  // the time before it
+  { const MpiCall last("MPI_Finalize"); }  // ends the time before it
   MpiRecording::instance().end();
   return PMPI_Finalize();
 }

@@ -1,4 +1,4 @@
-// Collective operations (MPI-3.1 chapter 5), each with and without waiting, and those of neighbours (chapter 7).
+// Collective operations (MPI-3.1 chapter 5), blocking and non-blocking, and neighbourhood collectives (chapter 7).
 #include <cstdint>
 
 #include "profile/record/preload.h"
@@ -29,7 +29,7 @@ int64_t own(const int* counts, MPI_Comm comm) {
   return counts[rank];
 }
 
-// Counts of all members are the root's only.
+// Counts of all members are significant only at the root.
 bool is_root(int root, MPI_Comm comm) {
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);
@@ -39,8 +39,8 @@ bool is_root(int root, MPI_Comm comm) {
 }  // namespace
 
 #define MS_LIST(...) __VA_ARGS__
-// MPI_##op, and MPI_##immediate that leaves a request; the communicator comes behind `parameters`. facts: the members
-// of an MpiOperation, made of the parameters.
+// Defines MPI_##op, and the non-blocking MPI_##immediate; the communicator follows `parameters`. facts: the members of
+// an MpiOperation, computed from the parameters.
 #define MS_MPI_COLLECTIVE(op, immediate, parameters, arguments, facts)                                \
   MS_MPI MPI_##op(MS_LIST parameters, MPI_Comm comm) {                                                \
     return recorded("MPI_" #op, {MS_LIST facts}, [&] { return PMPI_##op(MS_LIST arguments, comm); }); \
@@ -74,7 +74,7 @@ MS_MPI_COLLECTIVE(Scan, Iscan, (const void* in, void* out, int count, MPI_Dataty
                   (in, out, count, type, how), ("scan", comm, count, count, type))
 MS_MPI_COLLECTIVE(Exscan, Iexscan, (const void* in, void* out, int count, MPI_Datatype type, MPI_Op how),
                   (in, out, count, type, how), ("scan", comm, count, count, type))
-// Where a buffer is MPI_IN_PLACE, its count and type mean nothing.
+// Count and type of an MPI_IN_PLACE buffer are ignored by MPI.
 MS_MPI_COLLECTIVE(Allgather, Iallgather,
                   (const void* in, int in_count, MPI_Datatype in_type, void* out, int count, MPI_Datatype type),
                   (in, in_count, in_type, out, count, type), ("allgather", comm, count, count* members_of(comm), type))
@@ -124,7 +124,7 @@ MS_MPI_COLLECTIVE(Alltoallw, Ialltoallw,
                    in == MPI_IN_PLACE ? sum_bytes(counts, types, comm) : sum_bytes(in_counts, in_types, comm),
                    sum_bytes(counts, types, comm), MPI_BYTE))
 
-// Neighbours wait for each other, not all for all: of no type that is matched across ranks.
+// Neighbours wait for each other, not all for all, so these have no type that is matched across ranks.
 MS_MPI_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather,
                   (const void* in, int in_count, MPI_Datatype in_type, void* out, int count, MPI_Datatype type),
                   (in, in_count, in_type, out, count, type), ("neighbor_exchange", comm, in_count, count, in_type))

@@ -16,8 +16,8 @@ MpiOperation receive_of(int count, MPI_Datatype type, int peer, int tag, MPI_Com
   return {"recv", comm, count, count, type, peer, tag};
 }
 
-// A call that completes some of these requests. Its status arrays are the caller's, or our own where he wants none: who
-// sent a message, and how much, is said there only.
+// A call that completes some of these requests. Statuses are written to the caller's array, or to our own if he passes
+// MPI_STATUS(ES)_IGNORE: only the status holds the sender and size of a message.
 class Completing {
  public:
   Completing(const char* name, int count, const MPI_Request* requests, MPI_Status* statuses)
@@ -31,7 +31,7 @@ class Completing {
   }
   MPI_Status* statuses() { return statuses_; }
   void set_fruitless() { call_.set_fruitless(true); }
-  // status: index of it; request: of the array given.
+  // status: index of the status; request: index in the given array.
   void complete(int request, int status) const {
     if (!call_.records() || request == MPI_UNDEFINED) return;
     MpiRecording::instance().complete(before_[static_cast<size_t>(request)], statuses_ + status, now_ns());
@@ -93,7 +93,7 @@ MS_MPI MPI_Recv_init(void* data, int count, MPI_Datatype type, int peer, int tag
 
 namespace {
 
-// Both sides of it last as long as the call.
+// Send and receive in one call: both last as long as the call.
 template <class Body>
 int exchanged(const char* name, const MpiOperation& send, const MpiOperation& receive, MPI_Status* status, Body body) {
   MPI_Status own;
