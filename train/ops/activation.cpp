@@ -11,7 +11,7 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 
-// The operator's name in a trace: forward, backward, and gated.
+// Names of the operator in a trace: forward, backward, and their gated forms.
 struct Names {
   std::string_view plain, plain_backward, gated, gated_backward;
 };

@@ -1,5 +1,5 @@
 // Activation functions: y = act(x) on the output of linear_fc1, or y = act(gate) * up on its halves (Shazeer 2020:
-// SwiGLU, GEGLU). Only x is kept for backward. fp32, bf16 or fp16.
+// SwiGLU, GEGLU), and their gradients. Only x is kept for backward. fp32, bf16 or fp16.
 #pragma once
 
 #include "core/tensor.h"
@@ -20,7 +20,7 @@ core::Tensor gated_activation(Context& context, Activation kind, const core::Ten
 // dy: [.., f] -> dx [.., 2f], in the memory of x: dgate = dy * up * act'(gate), dup = dy * act(gate).
 core::Tensor gated_activation_backward(Context& context, Activation kind, const core::TensorView& dy, core::Tensor x);
 
-// x (fp32) becomes cap * tanh(x / cap): the soft cap of logits (Gemma 2).
+// x (fp32) becomes cap * tanh(x / cap): soft-capping of logits (Gemma 2).
 void softcap_inplace(Context& context, const core::TensorView& x, double cap);
 // dy (fp32) *= 1 - (y / cap)^2. y: the capped values.
 void softcap_backward_inplace(Context& context, const core::TensorView& dy, const core::TensorView& y, double cap);

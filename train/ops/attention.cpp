@@ -18,7 +18,7 @@ using core::TensorView;
 struct Sizes {
   int64_t seq, batch, heads, groups, d;
   int64_t per_group() const { return heads / groups; }
-  // Products of the causal half of seq x seq scores with d.
+  // FLOPs of a product of the causal half of the seq x seq scores with d.
   int64_t product_flops() const { return seq * seq * d * batch * heads; }
 };
 
@@ -40,7 +40,7 @@ kernels::AttentionShape kernel_shape(const Sizes& sizes) {
           sizes.d};
 }
 
-// The kernel's rule for a head of a sample. batch: index in the micro-batch, head: of this rank.
+// The kernel's rule for one head of one sample. batch: index in the micro-batch, head: index on this rank.
 kernels::AttentionRule kernel_rule(const AttentionRule& rule, int64_t batch, int64_t head) {
   kernels::AttentionRule result;
   result.scale = static_cast<float>(rule.scale);
@@ -55,7 +55,7 @@ kernels::AttentionRule kernel_rule(const AttentionRule& rule, int64_t batch, int
   return result;
 }
 
-// The rules of all heads, [batch, heads], in memory of the arena.
+// The rules of all heads, [batch, heads], allocated from the arena.
 class HeadRules {
  public:
   HeadRules(Context& context, const Sizes& sizes, const AttentionRule& rule)
@@ -72,7 +72,7 @@ class HeadRules {
   core::Buffer memory_;
 };
 
-// Where one (position, batch, group) lies in the packed tensor, and its parts.
+// Copies between the packed tensor and its parts for one (position, batch, group).
 enum class PackDirection { kSplit, kMerge };
 
 void move_qkv(Context& context, const Sizes& sizes, PackDirection direction, const TensorView& packed,
@@ -86,7 +86,7 @@ void move_qkv(Context& context, const Sizes& sizes, PackDirection direction, con
       std::memcpy(packed_part, part, static_cast<size_t>(bytes));
     }
   };
-  // [seq, batch, group] has the same order in all four.
+  // [seq, batch, group] has the same order in all four tensors.
   context.pool.parallel_for(sizes.seq * row, detail::row_grain((sizes.per_group() + 2) * sizes.d),
                             [&](int64_t begin, int64_t end) {
                               for (int64_t i = begin; i < end; ++i) {
@@ -142,7 +142,7 @@ AttentionResult causal_attention(Context& context, const TensorView& q, const Te
   detail::with_type(q.dtype(), [&]<class T>() {
     context.pool.parallel_for(sizes.batch * sizes.heads, 1, [&](int64_t begin, int64_t end) {
       float* const workspace = workspaces.take();
-      for (int64_t head = begin; head < end; ++head) {  // [batch, heads], as within a position
+      for (int64_t head = begin; head < end; ++head) {  // [batch, heads], the order within a position
         const int64_t group = head / sizes.per_group();
         kernels::attention(shape, q.data<T>() + head * sizes.d, k.data<T>() + group * sizes.d,
                            v.data<T>() + group * sizes.d, kernel_rule(rule, head / sizes.heads, head % sizes.heads),

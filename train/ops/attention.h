@@ -1,8 +1,8 @@
-// Causal self-attention in tiles (Dao et al. 2022, 2023): exact softmax, O(seq) memory, grouped-query without copies of
-// K and V, and the packing of Q, K, V as Megatron's linear_qkv writes them.
+// Causal self-attention in tiles (Dao et al. 2022, 2023): exact softmax, O(seq) memory, grouped queries without copies
+// of K and V; and the conversion from and to the packed Q, K, V that Megatron's linear_qkv writes.
 //
-// seq s, batch b, heads nh, groups (K/V heads) ng, head dimension d; all tensors fp32, bf16 or fp16, arithmetic in
-// fp32. Work is split over (batch, group), results do not depend on the number of threads.
+// seq s, batch b, heads nh, groups (K/V heads) ng, head dimension d. Tensors are fp32, bf16 or fp16, arithmetic is
+// fp32. Work is split over (batch, group); results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct QkvTensors {
   core::Tensor v;  // [s, b, ng, d]
 };
 
-// packed: [s, b, ng * (nh/ng + 2) * d], each group its queries, then its key, then its value.
+// packed: [s, b, ng * (nh/ng + 2) * d]; each group stores its queries, then its key, then its value.
 QkvTensors split_qkv(Context& context, const core::TensorView& packed, int64_t num_heads, int64_t num_groups,
                      int64_t head_dim);
 
@@ -28,14 +28,14 @@ QkvTensors split_qkv(Context& context, const core::TensorView& packed, int64_t n
 core::Tensor merge_qkv(Context& context, const core::TensorView& dq, const core::TensorView& dk,
                        const core::TensorView& dv);
 
-// What happens between q k^T and the product with v.
+// What is applied between q k^T and the product with v.
 struct AttentionRule {
-  double scale = 1;          // of q k^T
+  double scale = 1;          // factor of q k^T
   double softcap = 0;        // s -> softcap * tanh(s / softcap) (Gemma 2); 0: none
   int64_t window = 0;        // keys that a query sees, itself included (Mistral's sliding_window); 0: all before it
-  kernels::Dropout dropout;  // of the probabilities; each head its own key, counted from head 0 of the model
-  int64_t first_head = 0;    // of this rank, in the model: for dropout
-  std::span<const int64_t> samples;  // [batch], the samples' numbers in the run: for dropout
+  kernels::Dropout dropout;  // of the probabilities; each head has its own key, counted from head 0 of the model
+  int64_t first_head = 0;    // index in the model of this rank's first head, for dropout
+  std::span<const int64_t> samples;  // [batch], the samples' numbers in the run, for dropout
 };
 
 struct AttentionResult {
@@ -51,10 +51,10 @@ struct QkvGradients {
   core::Tensor dq, dk, dv;  // shapes and dtypes of q, k, v
 };
 
-// out, lse: what forward gave for the same rule. P is recomputed tile by tile, dropout's factors F with it:
-// dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds the flops
-// of those four products to context.flops (causal: half, whatever the window), not of the recomputed scores: forward
-// and backward count what the model needs (12 s^2 d a head, halved).
+// out, lse: the results of forward for the same rule. P is recomputed tile by tile, and with it the dropout factors F:
+// dV = (P F)^T dO, dS = P * (F dO V^T - rowsum(dO * O)) * softcap', dQ = scale dS K, dK = scale dS^T Q. Adds the FLOPs
+// of those four products to context.flops (causal: half, whatever the window), not those of the recomputed scores, so
+// that forward and backward count what the model needs (12 s^2 d per head, halved).
 QkvGradients causal_attention_backward(Context& context, const core::TensorView& dout, const core::TensorView& q,
                                        const core::TensorView& k, const core::TensorView& v,
                                        const core::TensorView& out, const core::TensorView& lse,

@@ -1,4 +1,5 @@
-// What every operator needs besides its tensors. Owned by the rank's state, passed by reference, never global.
+// What every operator needs besides its tensors: threads, memory, trace. Owned by the rank's state, passed by
+// reference, never global.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace ms::ops {
 
-// Is told of every operator that has run, on the thread that called it.
+// Notified of every operator that has run, on the thread that called it.
 class OperatorObserver {
  public:
   virtual ~OperatorObserver() = default;
@@ -25,8 +26,8 @@ struct Context {
   core::ThreadPool& pool;
   core::Arena& arena;
   core::trace::Recorder* recorder = nullptr;  // may be null
-  int64_t flops = 0;                          // 2*m*n*k of every GEMM executed, forward and backward (features.md 9.3)
-  bool any_threads = false;                   // no bit of a result may depend on the number of threads
+  int64_t flops = 0;                          // 2*m*n*k of every GEMM executed, forward and backward
+  bool any_threads = false;                   // results must not depend on the number of threads (--deterministic)
   OperatorObserver* observer = nullptr;       // may be null; not owned
 };
 

@@ -19,7 +19,7 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 
-// A row as fp32: itself, or converted into the buffer.
+// A row as fp32: the row itself, or converted into the buffer.
 template <class T>
 const float* as_fp32(const T* row, int64_t h, std::vector<float>& buffer) {
   if constexpr (std::is_same_v<T, float>) {
@@ -30,7 +30,7 @@ const float* as_fp32(const T* row, int64_t h, std::vector<float>& buffer) {
   }
 }
 
-// A parameter as fp32, or nothing.
+// A parameter as fp32; empty if it is null.
 std::vector<float> parameter(const TensorView* x) {
   if (x == nullptr) return {};
   std::vector<float> values(static_cast<size_t>(x->size()));
@@ -41,10 +41,10 @@ std::vector<float> parameter(const TensorView* x) {
 }
 const float* or_null(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
 
-// Of z, read twice while it is in L1 or L2.
+// Elements of z per pass, so that z is still in L1 or L2 when it is read again.
 constexpr int64_t kElementsAtOnce = 4096;
 
-// What every row of a call shares, checked.
+// What all rows of a call share, with checked shapes.
 struct Call {
   int64_t rows, batch, h;
   core::DType z_dtype;
@@ -91,7 +91,7 @@ Call check(const DropoutAddNormInputs& inputs, const DropoutAddNormRule& rule) {
           parameter(inputs.layerscale)};
 }
 
-// Dropout's factors of a row, or null.
+// The dropout factors of a row, or null without dropout.
 const float* factors_of(const Call& call, const DropoutAddNormRule& rule, int64_t row, std::vector<float>& buffer) {
   if (rule.dropout.probability == 0) return nullptr;
   kernels::dropout_factors(rule.dropout, rule.samples[static_cast<size_t>(row % call.batch)],
@@ -99,7 +99,7 @@ const float* factors_of(const Call& call, const DropoutAddNormRule& rule, int64_
   return buffer.data();
 }
 
-// Calls body<T, Z>.
+// Calls body<T, Z> for the dtypes of x0 and z.
 template <class Body>
 void with_types(core::DType x, core::DType z, const Body& body) {
   detail::with_type(x, [&]<class T>() {
@@ -137,7 +137,7 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
   const auto kernel = scope.kernel(-1, read + result.y.size_bytes() + result.z.size_bytes());
   const kernels::Stores stores = detail::stores_of(result.y.size_bytes() + result.z.size_bytes());
   const auto offset = static_cast<float>(rule.norm.gamma_offset), epsilon = static_cast<float>(rule.norm.epsilon);
-  // Of rows [first, first + count), of one type throughout; bias is a LayerNorm's.
+  // The norm of rows [first, first + count), all of one type; bias is for LayerNorm only.
   const auto norm = [&]<class V>(const V* z, const V* weight, const V* bias, int64_t first, int64_t count, V* y,
                                  kernels::Stores stores_of_y) {
     float* rstd = result.statistics.rstd.data<float>() + first;
@@ -155,7 +155,7 @@ DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInpu
     const T* bias = inputs.bias != nullptr ? inputs.bias->data<T>() : no_bias.data();
     const float* wide_bias = inputs.bias != nullptr ? call.bias.data() : no_wide_bias.data();
     context.pool.parallel_for(rows, detail::row_grain(h), [&](int64_t begin, int64_t end) {
-      // A few rows at a time, whose z is read again out of the nearest caches.
+      // A few rows at a time, so that z is read again from the nearest caches.
       const bool streams = stores == kernels::Stores::kPastCaches;
       const int64_t some = std::clamp<int64_t>(kElementsAtOnce / std::max<int64_t>(h, 1), 1, 64);
       const auto room = static_cast<size_t>(some * h);
@@ -220,7 +220,7 @@ DropoutAddNormGradients dropout_add_norm_backward(Context& context, const Tensor
   DropoutAddNormGradients result{make(x0.dtype(), x0.shape()), {}, {}};
   if (inputs.residual != nullptr) result.dresidual = make(call.z_dtype, x0.shape());
   if (inputs.rowscale != nullptr) result.drowscale = make(core::DType::kFp32, inputs.rowscale->shape());
-  // What nobody wants is summed all the same, into a place of its own.
+  // Gradients that are not requested are summed into a scratch tensor.
   const Tensor unwanted = Tensor::zeros(context.arena, core::DType::kFp32, {h}, core::MemoryTag::kTmp);
   const auto target = [&](const TensorView* sum, const char* what) {
     if (sum == nullptr) return &unwanted.view();

@@ -1,12 +1,11 @@
-// Dropout, residual add and norm in one pass (features.md 10, item 1; MindSpeed's npu_dropout_add_layer_norm and
-// npu_dropout_add_rms_norm):
+// Dropout, residual add and norm in one pass (MindSpeed's npu_dropout_add_layer_norm and npu_dropout_add_rms_norm):
 //
 //   z = drop(x0 * rowscale * layerscale) + residual,  y = norm(z) * weight + bias
 //
-// x0 is [s, b, h] (or [b, s, h]: only `samples` knows), fp32, bf16 or fp16; weight, bias, rowscale and layerscale have
-// its dtype. z is what the residual stream carries on: of the residual's dtype (x0's, or fp32), or without one of x0's,
-// or fp32 with residual_in_fp32. It is rounded before the norm, so that without dropout and scales y and z are bit for
-// bit what add and then rms_norm or layer_norm give. Statistics are fp32.
+// x0 is [s, b, h] (or [b, s, h]: only `samples` depends on it), fp32, bf16 or fp16; weight, bias, rowscale and
+// layerscale have its dtype. z is the new residual stream; it has the residual's dtype (x0's, or fp32), or without a
+// residual x0's, or fp32 with residual_in_fp32. It is rounded before the norm, so that without dropout and scales y and
+// z are bitwise equal to add followed by rms_norm or layer_norm. Statistics are fp32.
 #pragma once
 
 #include <cstdint>
@@ -34,24 +33,24 @@ struct DropoutAddNormRule {
   NormKind kind = NormKind::kLayerNorm;
   NormRule norm;
   Dropout dropout;
-  std::span<const int64_t> samples;  // of the second axis: what masks follow (train/ops/dropout.h); for dropout alone
-  int64_t first_position = 0;        // of the first axis, for dropout
-  bool residual_in_fp32 = false;     // without a residual
+  std::span<const int64_t> samples;  // of the second axis, for dropout masks (train/ops/dropout.h)
+  int64_t first_position = 0;        // position of row 0 of the first axis, for dropout
+  bool residual_in_fp32 = false;     // only without a residual
   bool return_dropout_mask = false;
 };
 
 struct DropoutAddNormResult {
   core::Tensor y;             // shape and dtype of x0
   core::Tensor z;             // MindSpeed's prenorm output, and what backward needs
-  core::Tensor mask;          // uint8, shape of x0, 1: kept; with return_dropout_mask
+  core::Tensor mask;          // uint8, shape of x0, 1: kept; only with return_dropout_mask
   NormStatistics statistics;  // of z
 };
 
-// Throws kInvalidArgument for a residual with residual_in_fp32 that is not fp32.
+// Throws kInvalidArgument if residual_in_fp32 is set and the residual is not fp32.
 DropoutAddNormResult dropout_add_norm(Context& context, const DropoutAddNormInputs& inputs,
                                       const DropoutAddNormRule& rule);
 
-// Where gradients of parameters are added, fp32 [h]; null: not wanted.
+// Tensors to which the gradients of the parameters are added, fp32 [h]; null: not computed.
 struct DropoutAddNormSums {
   const core::TensorView* dweight = nullptr;
   const core::TensorView* dbias = nullptr;
@@ -64,8 +63,9 @@ struct DropoutAddNormGradients {
   core::Tensor drowscale;  // fp32 [s, b]; undefined without a rowscale
 };
 
-// dz = norm's gradient of dy (+ dz_prenorm, what arrives past the norm, dtype of z; may be null); dresidual = dz,
-// dx0 = dz * mask / (1 - p) * scales. inputs, rule: as forward had them; the mask is made again, not kept.
+// dz = norm's gradient of dy (+ dz_prenorm, the gradient of the residual stream past the norm, dtype of z; may be
+// null); dresidual = dz, dx0 = dz * mask / (1 - p) * scales. inputs, rule: the same as in forward; the mask is computed
+// again, not stored.
 DropoutAddNormGradients dropout_add_norm_backward(Context& context, const core::TensorView& dy,
                                                   const core::TensorView* dz_prenorm,
                                                   const DropoutAddNormInputs& inputs,

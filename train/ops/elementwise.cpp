@@ -22,7 +22,7 @@ void for_elements(Context& context, int64_t n, const Body& body) {
 void add_to(Context& context, const TensorView& a, const TensorView& b, const TensorView& out) {
   detail::check_size(b, a.size(), "add: b");
   detail::check_dtype(b, a.dtype(), "add: b");
-  // In place a line is in the cache when it is written.
+  // In place, a line is already in the cache when it is written.
   const kernels::Stores stores =
       out.bytes() == a.bytes() ? kernels::Stores::kCached : detail::stores_of(out.size_bytes());
   detail::with_type(a.dtype(), [&]<class T>() {

@@ -1,4 +1,5 @@
-// Sums, copies and conversions. fp32 or bf16 unless said; arithmetic in fp32; operands of one call have equal sizes.
+// Sums, copies and conversions. fp32 or bf16 unless stated otherwise; arithmetic in fp32. All operands of a call have
+// the same size.
 #pragma once
 
 #include "core/tensor.h"
@@ -6,12 +7,12 @@
 
 namespace ms::ops {
 
-// Returns a + b, of one dtype.
+// Returns a + b; both have the same dtype.
 core::Tensor add(Context& context, const core::TensorView& a, const core::TensorView& b);
-// a += b, of one dtype.
+// a += b; both have the same dtype.
 void add_inplace(Context& context, const core::TensorView& a, const core::TensorView& b);
 
-// Returns x as dtype; a plain copy when it is that already. bf16 rounds to nearest even. fp32, bf16, fp16.
+// Returns x converted to dtype (a copy if it has that dtype already). bf16 rounds to nearest even. fp32, bf16, fp16.
 core::Tensor cast(Context& context, const core::TensorView& x, core::DType dtype);
 void cast_into(Context& context, const core::TensorView& x, const core::TensorView& out);
 
@@ -19,7 +20,7 @@ void cast_into(Context& context, const core::TensorView& x, const core::TensorVi
 void accumulate_fp32(Context& context, const core::TensorView& sum, const core::TensorView& x);
 // x *= factor.
 void scale_inplace(Context& context, const core::TensorView& x, float factor);
-// All bits to zero; any dtype.
+// Sets all bytes to zero; any dtype.
 void fill_zero(Context& context, const core::TensorView& x);
 
 }  // namespace ms::ops

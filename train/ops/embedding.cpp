@@ -39,7 +39,7 @@ void embedding_backward(Context& context, std::span<const int32_t> ids, const Te
   detail::check_shape(dy, {n, h}, "embedding_backward: dy");
   const auto kernel = scope.kernel(-1, dy.size_bytes());
   detail::with_type(dy.dtype(), [&]<class T>() {
-    // Threads take columns: ids may repeat, and each sum must run in the order of ids.
+    // Threads are split over columns: ids may repeat, and each sum must be made in the order of ids.
     context.pool.parallel_for(h, 64, [&](int64_t begin, int64_t end) {
       for (int64_t i = 0; i < n; ++i) {
         const int64_t row = ids[static_cast<size_t>(i)] - first_id;

@@ -23,8 +23,8 @@ void check_widths(const TensorView& w1, const TensorView& w2, const FfnActivatio
            "ffn: w1 is ", core::cat(w1.shape()), ", w2 ", core::cat(w2.shape()), activation.gated ? ", gated" : "");
 }
 
-// What a product can do besides: a gated activation takes two columns of it for one, which lie too far apart for a
-// register tile.
+// The activation that can be fused into the product. A gated activation cannot: it combines two columns, which are too
+// far apart for a register tile.
 std::optional<kernels::Activation> with_product(const FfnActivation& activation) {
   return activation.gated ? std::nullopt : std::optional(activation.kind);
 }
@@ -34,7 +34,7 @@ Tensor activate(Context& context, const FfnActivation& activation, const TensorV
                           : ops::activation(context, activation.kind, x);
 }
 
-// What each group, or each of its k columns, has of its own.
+// Values of which each group, or each of its k columns, has its own.
 class OfGroups {
  public:
   OfGroups(const TensorView* values, int64_t groups, int64_t k, float otherwise, const char* what)
@@ -59,7 +59,7 @@ class OfGroups {
   bool of_columns_ = false;
 };
 
-// x [m, k] as int8: v * scale + offset of its row's group.
+// x [m, k] quantized to int8: v * scale + offset of the row's group.
 Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t> ends, const TensorView& scale,
                  const TensorView* offset) {
   const detail::OpScope scope(context, "ms::quantize", x);
@@ -70,7 +70,7 @@ Tensor quantized(Context& context, const TensorView& x, std::span<const int64_t>
   const auto kernel = scope.kernel(-1, x.size_bytes() + y.size_bytes());
   context.pool.parallel_for(x.dim(0), detail::row_grain(k), [&](int64_t begin, int64_t end) {
     std::vector<float> scales(static_cast<size_t>(k)), offsets(scales);
-    int64_t filled = -1;  // the group whose scale and offset these are
+    int64_t filled = -1;  // the group that scale and offset are filled for
     detail::for_rows(ends, begin, end, [&](int64_t row, int64_t group) {
       if (group != filled) {
         scale_of.copy(group, scales);

@@ -22,13 +22,13 @@ void require(bool holds, const Parts&... parts) {
   if (!holds) throw core::Error(core::ErrorCode::kInvalidArgument, core::cat("fusion_attention: ", parts...));
 }
 
-// Where the elements of a tensor lie.
+// The strides of a tensor.
 struct Placement {
   int64_t batch = 0, seq = 0, heads = 0, d = 0;
   int64_t batch_stride = 0, seq_stride = 0, head_stride = 0;
 };
 
-// d: of a head, where the layout does not say it.
+// d: head dimension, for layouts that do not contain it.
 Placement place(const TensorView& x, AttentionLayout layout, int64_t d) {
   const size_t axes = layout == AttentionLayout::kBsnd || layout == AttentionLayout::kBnsd ? 4 : 3;
   require(x.shape().size() == axes, "a tensor is ", core::cat(x.shape()), ", and its layout has ", axes, " axes");
@@ -61,14 +61,14 @@ Placement place(const TensorView& x, AttentionLayout layout, int64_t d) {
   return p;
 }
 
-// One sequence's queries and keys, as rows from the start of its batch.
+// The queries and keys of one sequence, as rows from the start of its batch.
 struct Sequence {
-  int64_t batch = 0;  // of Placement
+  int64_t batch = 0;  // index for Placement
   int64_t first_query = 0, queries = 0, first_key = 0, keys = 0;
   Visible visible{};
 };
 
-// A call's shapes, checked.
+// The shapes of a call, checked.
 struct Problem {
   Placement q, kv;
   std::vector<Sequence> sequences;
@@ -113,7 +113,7 @@ Visible visible_of(const FusionAttentionRule& rule, SparseMode mode, const Seque
   return {.last = right_down};
 }
 
-// The mode of one sequence of several that were cut.
+// The mode of one sequence, for the modes of sequences that were cut over ranks.
 SparseMode mode_of(const FusionAttentionRule& rule, const std::vector<Sequence>& sequences, size_t index) {
   const auto holds_queries = [](const Sequence& s) { return s.queries > 0; };
   if (rule.sparse_mode == SparseMode::kRightDownCausalBand) {
@@ -229,7 +229,7 @@ Problem check(const TensorView& q, const TensorView& k, const TensorView& v, con
   return problem;
 }
 
-// The kernel's rule for a head of a sequence. dpse: of pse's shape; may be null.
+// The kernel's rule for one head of one sequence. dpse: shape of pse; may be null.
 kernels::AttentionRule kernel_rule(const Problem& problem, const FusionAttentionRule& rule, size_t sequence,
                                    int64_t head, float* dpse = nullptr) {
   const int64_t heads = problem.q.heads, batch = static_cast<int64_t>(sequence);
@@ -264,7 +264,7 @@ kernels::AttentionRule kernel_rule(const Problem& problem, const FusionAttention
   return result;
 }
 
-// 2 d for every score that is seen, over all heads.
+// 2 d for every visible score, over all heads.
 int64_t product_flops(const Problem& problem) {
   int64_t pairs = 0;
   for (const Sequence& s : problem.sequences) {
@@ -276,7 +276,7 @@ int64_t product_flops(const Problem& problem) {
   return 2 * problem.q.d * problem.q.heads * pairs;
 }
 
-// Rows of statistics as they lie: [b, n, s], or [t, n].
+// Rows of statistics in memory order: [b, n, s], or [t, n].
 struct StatisticRows {
   int64_t first, stride;
 };
@@ -355,7 +355,7 @@ QkvGradients fusion_attention_backward(Context& context, const TensorView& dout,
   const int64_t flops = 4 * product_flops(problem), groups = problem.kv.heads, per_group = problem.per_group();
   context.flops += flops;
   const auto kernel = scope.kernel(flops, 4 * q.size_bytes() + 4 * k.size_bytes());
-  // A task is a group of heads, in one sequence, or where those share the gradient of a bias in one after the other.
+  // A task is a group of heads in one sequence, or, if sequences share the gradient of a bias, in all of them in order.
   const auto sequences = static_cast<int64_t>(problem.sequences.size());
   const int64_t in_turn = dpse != nullptr && dpse->dim(0) == 1 ? sequences : 1;
   const int64_t tasks = sequences * groups / std::max<int64_t>(in_turn, 1);

@@ -13,7 +13,7 @@ using core::Tensor;
 using core::TensorView;
 using kernels::GemmProblem;
 
-// Pieces of a product along C's longer side, as linear splits it; all pieces of a product take about as long.
+// A product divided along C's longer side, as in linear.cpp; pieces of all products take about the same time.
 struct Pieces {
   explicit Pieces(const GemmProblem& problem)
       : by_rows(problem.m >= problem.n),
@@ -31,7 +31,7 @@ struct Pieces {
   int64_t length, grain, count, flops_of_one;
 };
 
-// Each thread computes the pieces that begin within its share of the work, laid end to end.
+// Each thread computes the pieces that begin within its share of the total work.
 void run_all(Context& context, const detail::OpScope& scope, const std::vector<GemmProblem>& problems, int64_t bytes) {
   int64_t flops = 0, work = 0;
   for (const GemmProblem& problem : problems) {
@@ -44,7 +44,7 @@ void run_all(Context& context, const detail::OpScope& scope, const std::vector<G
   const int threads = context.pool.num_threads();
   context.pool.run_parts(threads, [&](int thread) {
     const int64_t begin = work / threads * thread, end = thread + 1 == threads ? work : work / threads * (thread + 1);
-    int64_t before = 0;  // work of the products so far
+    int64_t before = 0;  // work of the products before this one
     for (const GemmProblem& problem : problems) {
       const Pieces pieces(problem);
       const auto first_from = [&](int64_t share) {
@@ -61,7 +61,7 @@ void run_all(Context& context, const detail::OpScope& scope, const std::vector<G
   });
 }
 
-// A group's rows of a matrix.
+// Address of an element, for the rows of a group.
 const void* at(const TensorView& x, int64_t elements) { return x.bytes() + elements * core::size_of(x.dtype()); }
 
 struct Sizes {
@@ -74,7 +74,7 @@ Sizes sizes_of(const TensorView& weight, GroupedWeight layout) {
   return {weight.dim(0), weight.dim(in_out ? 1 : 2), weight.dim(in_out ? 2 : 1)};
 }
 
-// dW of every group, or of those that have rows, into c.
+// Problems for dW of every group, or only of those that have rows, into c.
 std::vector<GemmProblem> weight_gradients(const TensorView& x, const TensorView& dy, std::span<const int64_t> ends,
                                           const TensorView& c, GroupedWeight layout, bool accumulate) {
   const bool in_out = layout == GroupedWeight::kInOut;

@@ -1,12 +1,13 @@
-// One product for each group of rows, all in one call: the linear layers of a rank's experts (features.md 5.9, 7.2 and
-// 10, items 7 and 13; MindSpeed's npu_gmm, npu_gmm_v2 and npu_groupmatmul_add_fp32).
+// One matrix product per group of rows, all in one call: the linear layers of a rank's experts (MindSpeed's npu_gmm,
+// npu_gmm_v2 and npu_groupmatmul_add_fp32).
 //
-// Group i of x [m, k] is the rows [ends[i - 1], ends[i]); groups may be empty. weight holds a matrix for each group,
-// all of one shape. x, weight and dy are fp32, bf16 or fp16 alike; products are summed in fp32. The pool shares all
-// groups' products as one amount of work, so small and uneven groups keep every thread busy. Every call adds its 2 m n
-// k to context.flops. With context.any_threads no bit depends on the number of threads.
+// Group i of x [m, k] is the rows [ends[i - 1], ends[i]); groups may be empty. weight holds one matrix per group, all
+// of the same shape. x, weight and dy have one dtype: fp32, bf16 or fp16; products are summed in fp32. The pool divides
+// the products of all groups as one amount of work, so small and uneven groups keep every thread busy. Every call adds
+// its 2 m n k to context.flops. With context.any_threads no bit depends on the number of threads.
 //
-// Every function throws kInvalidArgument unless ends are as many as the weight's matrices, do not fall, and end at m.
+// Every function throws kInvalidArgument unless there are as many ends as matrices in weight, and they do not decrease
+// and end at m.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,12 @@
 namespace ms::ops {
 
 enum class GroupedWeight : uint8_t {
-  kInOut,  // [groups, k, n]: y = x W, MindSpeed's
+  kInOut,  // [groups, k, n]: y = x W, as in MindSpeed
   kOutIn,  // [groups, n, k]: y = x W^T, as train/ops/linear.h stores a weight
 };
 
-// Ends of groups of these sizes: MindSpeed's two forms of group_list, of npu_gmm and of npu_gmm_v2. Throws
-// kInvalidArgument for a negative size.
+// The ends of groups of these sizes. MindSpeed passes ends to npu_gmm and sizes to npu_gmm_v2 (both as group_list).
+// Throws kInvalidArgument for a negative size.
 std::vector<int64_t> group_ends(std::span<const int64_t> sizes);
 
 // y [m, n] in x's dtype: y[rows of i] = act(x[rows of i] W_i + bias[i]), rounded once. bias: [groups, n] in x's dtype,
@@ -39,12 +40,12 @@ core::Tensor grouped_matmul(Context& context, const core::TensorView& x, const c
 core::Tensor grouped_matmul_dgrad(Context& context, const core::TensorView& dy, const core::TensorView& weight,
                                   std::span<const int64_t> ends, GroupedWeight layout);
 
-// dW_i = x[rows of i]^T dy[rows of i], in x's dtype and the weight's layout; zeros where a group is empty.
+// dW_i = x[rows of i]^T dy[rows of i], in x's dtype and the weight's layout; zeros for an empty group.
 core::Tensor grouped_matmul_wgrad(Context& context, const core::TensorView& x, const core::TensorView& dy,
                                   std::span<const int64_t> ends, GroupedWeight layout);
 
 // main_grad_i += x[rows of i]^T dy[rows of i], fused into the products; matrices of empty groups are not touched.
-// main_grad: fp32, the weight's shape and layout. x and dy may differ in dtype if one of them is fp32.
+// main_grad: fp32, shape and layout of the weight. x and dy may differ in dtype if one of them is fp32.
 void grouped_matmul_add_fp32(Context& context, const core::TensorView& x, const core::TensorView& dy,
                              std::span<const int64_t> ends, const core::TensorView& main_grad, GroupedWeight layout);
 

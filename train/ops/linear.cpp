@@ -13,7 +13,7 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 
-// Splits C's longer side over the pool: each thread then packs the least of the other operand.
+// Divides C's longer side over the pool, so that each thread packs as little as possible of the other operand.
 void parallel_gemm(Context& context, const detail::OpScope& scope, kernels::GemmProblem problem, int64_t bytes) {
   problem.any_split = context.any_threads;
   const int64_t flops = 2 * problem.m * problem.n * problem.k;
@@ -144,7 +144,7 @@ void bias_grad(Context& context, const TensorView& dy, const TensorView& main_gr
   detail::check_size(main_grad, out, "bias_grad: main_grad");
   const auto kernel = scope.kernel(-1, dy.size_bytes());
   detail::with_type(dy.dtype(), [&]<class T>() {
-    // Threads take columns: every sum runs over the rows in order.
+    // Threads are split over columns: every sum runs over the rows in order.
     context.pool.parallel_for(out, 64, [&](int64_t begin, int64_t end) {
       for (int64_t row = 0; row < rows; ++row) {
         kernels::accumulate(main_grad.data<float>() + begin, dy.data<T>() + row * out + begin, end - begin);

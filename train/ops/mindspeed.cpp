@@ -161,8 +161,8 @@ FfnActivation ffn_activation(std::string_view name) {
   refuse("ffn: no activation ", name);
 }
 
-// An option as the operators take it: with the axis of the experts, which is left out where there are none.
-// one_for_all: a single number is of the whole matrix.
+// An optional argument with the experts' axis that our operators require; MindSpeed omits it when there are no experts.
+// one_for_all: a single number applies to the whole matrix.
 class OfExperts {
  public:
   OfExperts(const TensorView* given, bool has_axis, bool one_for_all) : given_(given != nullptr) {

@@ -24,7 +24,7 @@ void check_gradients(const TensorView& dy, const TensorView& x, const TensorView
   detail::check_dtype(*dresidual, x.dtype(), "norm backward: dresidual");
 }
 
-// fp32 [rows], where it is wanted.
+// Allocates fp32 [rows] if the statistic is requested.
 float* make_statistic(Context& context, int64_t rows, Tensor* statistic) {
   if (statistic == nullptr) return nullptr;
   *statistic = Tensor(context.arena, core::DType::kFp32, {rows}, core::MemoryTag::kAct);

@@ -1,11 +1,11 @@
-// RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) over the last axis.
+// RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) over the last axis, and their gradients.
 //
 //   RMSNorm    y = x * r * g             r = 1 / sqrt(mean(x^2) + epsilon)
 //   LayerNorm  y = (x - m) * r * g + b   m = mean(x), r = 1 / sqrt(mean((x - m)^2) + epsilon)
 //
-// with g = gamma, or 1 + gamma where weights are centred on zero (gamma_offset 1; Megatron's --apply-layernorm-1p).
-// Rows are split over the pool; sums are fp32 (x and weights fp32, bf16 or fp16, all the same). Sums over rows are made
-// in an order that does not depend on the number of threads.
+// with g = gamma, or 1 + gamma if weights are centred on zero (gamma_offset 1; Megatron's --apply-layernorm-1p).
+// x and weights have one dtype, fp32, bf16 or fp16; sums are fp32. Rows are split over the pool. Sums over rows are
+// made in an order that does not depend on the number of threads.
 #pragma once
 
 #include "core/tensor.h"
@@ -13,7 +13,7 @@
 
 namespace ms::ops {
 
-// What backward needs of forward besides the input: fp32 [rows] each.
+// What backward needs from forward besides the input: fp32 [rows] each.
 struct NormStatistics {
   core::Tensor mean;  // LayerNorm only
   core::Tensor rstd;
@@ -30,8 +30,8 @@ core::Tensor rms_norm(Context& context, const core::TensorView& x, const core::T
                       core::Tensor* rstd);
 
 // Returns dx [.., h] = r * (g*dy - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = x * r, in x's dtype.
-// rstd: what forward gave. dgamma: fp32 [h], += sum over rows of dy * xhat. dresidual: shape and dtype of x, the
-// gradient that arrives past the norm; may be null.
+// rstd: from forward. dgamma: fp32 [h], += sum over rows of dy * xhat. dresidual: shape and dtype of x, the gradient of
+// the residual path that bypasses the norm; may be null.
 core::Tensor rms_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
                                const core::TensorView& gamma, const NormRule& rule, const core::TensorView& rstd,
                                const core::TensorView& dgamma, const core::TensorView* dresidual = nullptr);
@@ -41,7 +41,7 @@ core::Tensor layer_norm(Context& context, const core::TensorView& x, const core:
                         const core::TensorView& beta, const NormRule& rule, NormStatistics* statistics);
 
 // Returns dx [.., h] = r * (g*dy - mean(g*dy) - xhat * mean(g*dy*xhat)) [+ dresidual], with xhat = (x - m) * r.
-// dgamma, dbeta: fp32 [h], += sums over rows of dy * xhat and of dy. dresidual: as above.
+// dgamma, dbeta: fp32 [h], += sums over rows of dy * xhat and of dy. dresidual: as in rms_norm_backward.
 core::Tensor layer_norm_backward(Context& context, const core::TensorView& dy, const core::TensorView& x,
                                  const core::TensorView& gamma, const NormRule& rule, const NormStatistics& statistics,
                                  const core::TensorView& dgamma, const core::TensorView& dbeta,

@@ -1,4 +1,4 @@
-// The optimizer's arithmetic on flat fp32 buffers: AdamW and the sum of squares that clipping needs.
+// The arithmetic of the optimizer on flat fp32 buffers: AdamW, and the sum of squares for gradient clipping.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace ms::ops {
 
 struct AdamwParameters {
-  // Doubles: 1 - beta2 of an fp32 0.999 is off by 1.3e-5. Each factor is rounded to fp32 once, as PyTorch does.
+  // Doubles, because 1 - beta2 for an fp32 0.999 is off by 1.3e-5. Each factor is rounded to fp32 once, as in PyTorch.
   double lr = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -21,34 +21,35 @@ struct AdamwParameters {
   double ema_decay = 0.9999;
 };
 
-// One step of AdamW (Loshchilov & Hutter 2019) as apex's FusedAdam with adam_w_mode=1, which Megatron uses:
+// One step of AdamW (Loshchilov & Hutter 2019), as in apex's FusedAdam with adam_w_mode=1, which Megatron uses:
 //   g = grad * grad_scale, m = beta1*m + (1-beta1)*g, v = beta2*v + (1-beta2)*g^2,
 //   p -= lr * (m / (1-beta1^step) / (sqrt(v / (1-beta2^step)) + eps) + weight_decay * p)
-// grad becomes 0. param_bf16: receives master rounded to nearest even; may be empty. ema: in the same pass, the moving
-// average of what master becomes, ema = ema_decay*ema + (1-ema_decay)*p (MindSpeed's fused_ema_adamw); may be empty.
-// All other spans have one size.
+// grad becomes 0. param_bf16: receives master rounded to nearest even; may be empty. ema: the moving average of the new
+// master, computed in the same pass, ema = ema_decay*ema + (1-ema_decay)*p (MindSpeed's fused_ema_adamw); may be empty.
+// All other spans have the same size.
 void adamw(Context& context, std::span<float> master, std::span<float> grad, std::span<float> exp_avg,
            std::span<float> exp_avg_sq, const AdamwParameters& parameters, std::span<kernels::bf16> param_bf16,
            std::span<float> ema = {});
 
-// Master weights of which the bf16 weights are one half (kernels/fp32_halves.h): together 4 bytes a parameter.
+// fp32 master weights split into the bf16 weights and the remaining 16 bits (kernels/fp32_halves.h): 4 bytes per
+// parameter for both.
 struct SharedMaster {
   std::span<kernels::bf16> weights;  // the master weights, rounded to nearest even
-  std::span<uint16_t> rest;          // what is left of them
+  std::span<uint16_t> rest;          // the remaining bits
 };
 
-// The same step. exp_avg_sq, which has no signs of its own, lends them to the master weights: a sign says nothing of
-// the moment.
+// The same step on split master weights. They use the sign bits of exp_avg_sq, which is never negative, as one extra
+// bit per parameter; the moment's value is unaffected.
 void adamw(Context& context, const SharedMaster& master, std::span<float> grad, std::span<float> exp_avg,
            std::span<float> exp_avg_sq, const AdamwParameters& parameters);
 
-// All spans of one size. split_master: fp32 master weights -> shared ones; join_master: the inverse, to the bit, after
-// which exp_avg_sq has its own signs.
+// All spans have one size. split_master splits fp32 master weights; join_master is its exact inverse, after which the
+// sign bits of exp_avg_sq are clear again.
 void split_master(Context& context, std::span<const float> master, const SharedMaster& shared,
                   std::span<float> exp_avg_sq);
 void join_master(Context& context, const SharedMaster& shared, std::span<float> exp_avg_sq, std::span<float> master);
 
-// Sum of squares in double, in blocks of 4096 elements added in order: the same bits for any number of threads.
+// Sum of squares in double, over blocks of 4096 elements added in order: the same bits for any number of threads.
 double sum_of_squares(Context& context, std::span<const float> values);
 
 }  // namespace ms::ops

@@ -34,14 +34,14 @@ Sizes check(const TensorView& x, const TensorView& weight, std::span<const int64
   return {x.dim(0), x.dim(1), weight.dim(2) * packed_weights(weight.dtype()), weight.dim(0)};
 }
 
-// In fp32, whatever it is stored in; `holder` owns what had to be made.
+// x as fp32; `holder` owns the copy if one had to be made.
 TensorView as_fp32(Context& context, const TensorView& x, Tensor& holder) {
   if (x.dtype() == DType::kFp32) return x;
   holder = cast(context, x, DType::kFp32);
   return holder;
 }
 
-// Makes real rows of the integer weights of a group.
+// Converts the integer weights of a group to real rows.
 class RealRows {
  public:
   RealRows(Context& context, const TensorView& weight, const Antiquant& antiquant, const Sizes& sizes)
@@ -61,7 +61,7 @@ class RealRows {
     slices_ = shape.size() == 3 ? shape[1] : 1;
   }
 
-  // Weights [begin, end) of k of a group become real numbers, rows of n.
+  // Converts rows [begin, end) of k of a group to real rows of n.
   void make(int64_t group, int64_t begin, int64_t end, float* target) const {
     const int64_t n = sizes_.n, row_bytes = weight_.dim(2) * core::size_of(weight_.dtype());
     const bool packed = packed_weights(weight_.dtype()) > 1;
@@ -90,10 +90,10 @@ class RealRows {
   TensorView weight_;
   Tensor scale_holder_, offset_holder_;
   TensorView scale_, offset_;
-  int64_t slices_;  // of k, each with a scale of its own
+  int64_t slices_;  // of k, each with its own scale
 };
 
-// Stores a row of reals in the output's dtype.
+// Stores a row of fp32 values in the output's dtype.
 void store_row(const float* row, int64_t n, const TensorView& y, int64_t at) {
   switch (y.dtype()) {
     case DType::kInt8:
@@ -141,7 +141,7 @@ Tensor quant_gmm(Context& context, const TensorView& x, const TensorView& weight
   const int64_t flops = 2 * m * n * k;
   context.flops += flops;
   const auto kernel = scope.kernel(flops, x.size_bytes() + weight.size_bytes() + y.size_bytes());
-  // Threads take columns of every group: they have the same to do whatever the groups' sizes.
+  // Threads are split over the columns of every group, so that they have equal work whatever the groups' sizes.
   context.pool.parallel_for(n, 64, [&](int64_t begin, int64_t end) {
     detail::for_groups(ends, [&](int64_t group, int64_t first, int64_t rows) {
       kernels::int8_gemm(rows, end - begin, k, bytes_of(x) + first * k, k, bytes_of(weight) + group * k * n + begin, n,

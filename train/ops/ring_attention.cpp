@@ -15,8 +15,8 @@ using core::TensorView;
 
 struct Sizes {
   int64_t rows, heads, d;  // rows: positions times batch
-  int64_t batch;           // of SBH; 0: TND
-  // Where the statistics of a row and head lie.
+  int64_t batch;           // in kSbh; 0: kTnd
+  // Index of the statistics of a row and head.
   int64_t statistic(int64_t row, int64_t head) const {
     return batch == 0 ? row * heads + head : (row % batch * heads + head) * (rows / batch) + row / batch;
   }

@@ -9,7 +9,7 @@ namespace {
 
 using core::TensorView;
 
-// position_of(s): the position of row s.
+// position_of(s) returns the position of row s.
 template <class PositionOf>
 void rotate(Context& context, const TensorView& x, const RopeTable& table, bool inverse, PositionOf position_of) {
   const detail::OpScope scope(context, inverse ? "ms::rope_backward" : "ms::rope", x);

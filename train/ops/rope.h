@@ -1,4 +1,4 @@
-// Rotary position embedding, Su et al. 2021: pairs of a head's elements, turned by an angle that grows with position.
+// Rotary position embedding (Su et al. 2021): rotates pairs of a head's elements by an angle that grows with position.
 //
 //   y1 = x1*cos - x2*sin,  y2 = x2*cos + x1*sin,  angle = position * inverse_frequency[i]
 //
@@ -17,12 +17,12 @@ namespace ms::ops {
 
 using kernels::RopePairs;
 
-// cos and sin of every (position, pair), computed in fp32 step by step as Hugging Face transformers does, so that
-// losses agree with it. One per rank; shared by all layers.
+// cos and sin of every (position, pair), computed in fp32 with the same sequence of operations as Hugging Face
+// transformers, so that losses agree. One table per rank, shared by all layers.
 class RopeTable {
  public:
-  // inverse_frequencies: [dim / 2], one per pair, so half of the rotated elements of a head. factor: multiplies cosines
-  // and sines (YaRN's attention factor). Throws kInvalidArgument if there is no pair.
+  // inverse_frequencies: [dim / 2], one per pair, where dim is the number of rotated elements of a head. factor:
+  // multiplies cosines and sines (YaRN's attention factor). Throws kInvalidArgument if there is no pair.
   RopeTable(core::Arena& arena, int64_t positions, std::span<const float> inverse_frequencies,
             RopePairs pairs = RopePairs::kHalves, double factor = 1);
 
@@ -38,17 +38,17 @@ class RopeTable {
   core::Tensor cos_, sin_;
 };
 
-// base^(-2i/dim) for i in [0, dim / 2), every step rounded to fp32 as transformers does: 1.0 / base ** (2i / dim).
+// base^(-2i/dim) for i in [0, dim / 2), with each step rounded to fp32 as in transformers: 1.0 / base ** (2i / dim).
 // Throws kInvalidArgument if dim is odd or not positive.
 std::vector<float> rope_inverse_frequencies(int64_t dim, double base);
 
-// Rotates x [seq, batch, heads, d] in place, row s by position first_position + s; d >= table.dim(), what is beyond
-// passes. inverse turns back: the gradient (and, with factor 1, the inverse). Throws kInvalidArgument past the table's
-// end.
+// Rotates x [seq, batch, heads, d] in place, row s by position first_position + s. d >= table.dim(); elements beyond
+// dim are not changed. inverse rotates back, which is the gradient (and, with factor 1, the inverse). Throws
+// kInvalidArgument for a position past the end of the table.
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table, int64_t first_position,
                   bool inverse);
 
-// The same with positions[s] (context-parallel slices, packed documents); positions.size() == seq.
+// Same, with position positions[s] for row s (context-parallel slices, packed documents); positions.size() == seq.
 void rope_inplace(Context& context, const core::TensorView& x, const RopeTable& table,
                   std::span<const int32_t> positions, bool inverse);
 

@@ -12,7 +12,8 @@ namespace {
 using core::Tensor;
 using core::TensorView;
 
-// Three axes of rows, x's and the tables', and how far apart the tables' rows are along x's axes: 0 where they are 1.
+// The first three axes of x and of the tables, and the strides of the tables' rows along x's axes: 0 for axes of length
+// 1.
 struct Rows {
   std::array<int64_t, 3> of_x, of_table, stride;
   int64_t d;
@@ -22,7 +23,7 @@ struct Rows {
   int64_t table_of(int64_t row) const {
     return row / (of_x[1] * of_x[2]) * stride[0] + row / of_x[2] % of_x[1] * stride[1] + row % of_x[2] * stride[2];
   }
-  // Calls visit(row) for the rows of x that a row of the tables turns, in order.
+  // Calls visit(row) in order for the rows of x that use this row of the tables.
   template <class Visit>
   void of_table_row(int64_t table, const Visit& visit) const {
     const std::array<int64_t, 3> at = {table / (of_table[1] * of_table[2]), table / of_table[2] % of_table[1],

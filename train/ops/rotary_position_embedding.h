@@ -1,10 +1,11 @@
-// Rotary embedding by tables of any angle (features.md 10, item 2; MindSpeed's npu_rotary_position_embedding):
+// Rotary embedding with tables of arbitrary angles (MindSpeed's npu_rotary_position_embedding):
 //
 //   y = x * cos + R(x) * sin     R(x) = [-x2; x1] of the halves of a head, or of neighbouring pairs
 //
-// where train/ops/rope.h turns by positions, in place, by one table for pairs. Tables have an angle for every element,
-// and gradients of their own. x: [b, n, s, d] or [b, s, n, d] or [s, b, n, d], as `tables` says by its shape: each of
-// its first three axes is x's, or 1. d is even. x and tables are fp32, bf16 or fp16 alike; arithmetic is fp32.
+// Unlike train/ops/rope.h, which rotates in place with one angle per position and pair, tables have an angle for every
+// element, and gradients. x: [b, n, s, d] or [b, s, n, d] or [s, b, n, d]; the shape of the tables decides which: each
+// of their first three axes has x's length, or 1. d is even. x and tables have one dtype, fp32, bf16 or fp16;
+// arithmetic is fp32.
 #pragma once
 
 #include "core/tensor.h"
@@ -13,7 +14,7 @@
 
 namespace ms::ops {
 
-// pairs: MindSpeed's mode 0 is kHalves, mode 1 kNeighbours. Returns y, shape and dtype of x. cos, sin: [.., d].
+// pairs: kHalves is MindSpeed's mode 0, kNeighbours its mode 1. Returns y, shape and dtype of x. cos, sin: [.., d].
 // Throws kInvalidArgument for tables that do not fit.
 core::Tensor npu_rotary_position_embedding(Context& context, const core::TensorView& x, const core::TensorView& cos,
                                            const core::TensorView& sin,
@@ -21,11 +22,11 @@ core::Tensor npu_rotary_position_embedding(Context& context, const core::TensorV
 
 struct RotaryGradients {
   core::Tensor dx;          // shape and dtype of x
-  core::Tensor dcos, dsin;  // shape and dtype of cos; undefined where not wanted
+  core::Tensor dcos, dsin;  // shape and dtype of cos; undefined unless requested
 };
 
 // dx = dy * cos - R(dy * sin). with_tables: also dcos = sum of dy * x and dsin = sum of dy * R(x) over the axes in
-// which the tables are 1, summed in fp32 in the order of x, rounded once.
+// which the tables have length 1, summed in fp32 in the order of x and rounded once.
 RotaryGradients npu_rotary_position_embedding_backward(Context& context, const core::TensorView& dy,
                                                        const core::TensorView& x, const core::TensorView& cos,
                                                        const core::TensorView& sin, kernels::RopePairs pairs,

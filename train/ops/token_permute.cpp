@@ -25,7 +25,7 @@ void check_indices(std::span<const int32_t> indices, int64_t end, const char* wh
   }
 }
 
-// Of each slot the place in a stable sort by expert.
+// Computes the place of each slot in a stable sort by expert.
 void sort_slots(std::span<const int32_t> experts, std::span<int32_t> places) {
   check_indices(experts, kMostExperts, "expert");
   const int32_t last = experts.empty() ? 0 : *std::max_element(experts.begin(), experts.end());
@@ -35,7 +35,7 @@ void sort_slots(std::span<const int32_t> experts, std::span<int32_t> places) {
   for (size_t slot = 0; slot < experts.size(); ++slot) places[slot] = next[static_cast<size_t>(experts[slot])]++;
 }
 
-// Which slots are a token's, and which row is a slot's.
+// Which slots belong to a token, and which row belongs to a slot.
 class Slots {
  public:
   Slots(const TensorView& sorted_indices, int64_t num_tokens, int64_t rows, bool padded_mode)
@@ -56,7 +56,7 @@ class Slots {
   int64_t size() const { return static_cast<int64_t>(indices_.size()); }
   int64_t most_per_token() const { return padded_ ? most_ : per_token_; }
 
-  // Calls visit(slot, row) for the slots of a token that have a row, in order.
+  // Calls visit(slot, row) in order for the slots of a token that have a row.
   template <class Visit>
   void of_token(int64_t token, const Visit& visit) const {
     if (padded_) {
@@ -71,7 +71,7 @@ class Slots {
     }
   }
 
-  // Of one slot: may lie behind the rows when it was dropped.
+  // Row of a slot; at or past the end of the rows if it was dropped.
   int64_t row_of(int64_t slot) const { return padded_ ? slot : indices_[static_cast<size_t>(slot)]; }
   int64_t token_of(int64_t slot) const { return padded_ ? indices_[static_cast<size_t>(slot)] : slot / per_token_; }
 
@@ -92,7 +92,7 @@ class Slots {
   std::span<const int32_t> indices_;
   int64_t rows_;
   bool padded_;
-  int64_t per_token_ = 0;       // not padded
+  int64_t per_token_ = 0;       // slots per token; not in padded mode
   std::vector<int32_t> first_;  // padded: [tokens + 1], where a token's slots begin in by_token_
   std::vector<int32_t> by_token_;
   int64_t most_ = 0;
@@ -108,7 +108,7 @@ void check_probs(const TensorView* probs, const TensorView& sorted_indices) {
   detail::check_dtype(*probs, core::DType::kFp32, "token_unpermute: probs");
 }
 
-// The rows of a token, and their weights.
+// The rows of a token and their weights.
 template <class T>
 struct Terms {
   explicit Terms(int64_t most) : rows(static_cast<size_t>(most)), weights(rows.size()) {}
@@ -181,7 +181,7 @@ PermutedTokens token_permute(Context& context, const TensorView& tokens, const T
   }
   sort_slots(indices.elements<int32_t>(), sorted);
   const Slots order(result.sorted_indices, num_tokens, rows, false);
-  // By token: each is read once, however many rows it goes to.
+  // Split by token: each is read once, however many rows it is copied to.
   context.pool.parallel_for(num_tokens, detail::row_grain(tokens.dim(1)), [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) {
       order.of_token(token, [&](int64_t, int64_t row) { copy(token, row); });

@@ -1,4 +1,4 @@
-// Tensors as operands of kernels/gemm.h, and the parts of a product that threads share.
+// Tensors as operands of kernels/gemm.h, and the division of a product into parts for threads.
 #pragma once
 
 #include "core/tensor.h"

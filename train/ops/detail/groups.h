@@ -1,4 +1,4 @@
-// Groups of consecutive rows, as operators over experts take them.
+// Checks of, and loops over, groups of consecutive rows, for the operators over experts.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace ms::ops::detail {
 
-// Throws kInvalidArgument unless ends are those of so many groups of so many rows.
+// Throws kInvalidArgument unless ends describe that many groups of that many rows.
 inline void check_ends(std::span<const int64_t> ends, int64_t groups, int64_t rows) {
   int64_t before = 0;
   bool rises = true;

@@ -1,5 +1,5 @@
-// What every operator records: one cpu_op span with its inputs (--profile-with-cpu) and a kernel span around the work,
-// of which the context's observer is told too.
+// What every operator records: a cpu_op span with its inputs (--profile-with-cpu), and a kernel span around the work,
+// which is also reported to the context's observer.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace ms::ops::detail {
 
 class OpScope {
  public:
-  // The work, until this goes out of scope.
+  // The work; it ends when this goes out of scope.
   class Kernel {
    public:
     Kernel(const OpScope& scope, int64_t flops, int64_t bytes)

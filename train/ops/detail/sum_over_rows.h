@@ -1,4 +1,4 @@
-// Sums over rows that are the same for any number of threads.
+// Sums over rows whose result does not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,10 @@
 
 namespace ms::ops::detail {
 
-// Adds to `sums` (each fp32 [h]): over blocks of rows, then over blocks, both in an order that knows no threads.
-// work(first_row, rows, partials): adds a block's part, partials[0, h) for the first sum, [h, 2h) for the second, ..
+// Adds to `sums` (each fp32 [h]), first over blocks of rows, then over blocks; the order is the same for any number of
+// threads.
+// work(first_row, rows, partials): adds the part of a block, to partials[0, h) for the first sum, [h, 2h) for the
+// second, ..
 template <class Work>
 void sum_over_rows(Context& context, int64_t rows, int64_t h, std::initializer_list<const core::TensorView*> sums,
                    const Work& work) {

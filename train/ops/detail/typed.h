@@ -1,4 +1,4 @@
-// Choice of the storage type, and the checks and sizes that operators share.
+// Dispatch on the storage type, and the checks and sizes that operators share.
 #pragma once
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ constexpr DType dtype_of<kernels::fp16>() {
 
 namespace ms::ops::detail {
 
-// Calls body.template operator()<T>() with T the type of dtype; only the storage types of activations.
+// Calls body.template operator()<T>(), where T is the type of dtype; only for the storage types of activations.
 template <class Body>
 decltype(auto) with_type(core::DType dtype, const Body& body) {
   if (dtype == core::DType::kBf16) return body.template operator()<kernels::bf16>();
@@ -51,10 +51,10 @@ inline void check_size(const core::TensorView& x, int64_t size, const char* what
   MS_CHECK(x.size() == size, what, " has ", x.size(), " elements, expected ", size);
 }
 
-// Elements that one thread takes at least, for work that moves memory: below it waking a thread costs more.
+// Fewest elements per thread for work that moves memory: with less, waking a thread costs more than it saves.
 inline constexpr int64_t kGrainElements = 16384;
-// Where results of so many bytes go: those that fill half of the last cache would drive out what they came from, and be
-// driven out before they are read.
+// How to store a result of so many bytes: one that fills half of the last-level cache would evict its own inputs, and
+// be evicted before it is read, so it is written past the caches.
 inline kernels::Stores stores_of(int64_t bytes) {
   static const int64_t cache_bytes = [] {
     const int64_t told = sysconf(_SC_LEVEL3_CACHE_SIZE);
