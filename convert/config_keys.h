@@ -1,7 +1,7 @@
-// Keys of config.json: typed access that remembers which were read, and what the others mean.
+// Typed access to the keys of config.json that records which keys were read, and checks the others.
 //
-// A key that nobody read is harmless (generation, tokens, how the file came to be), or changes what the model computes
-// and must then have the value that changes nothing, or is unknown and listed for the user to judge.
+// A key that nobody read is harmless (generation settings, token ids, file history), or changes what the model computes
+// and must have the value that changes nothing, or is unknown and listed for the user to judge.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace ms::convert {
 
-inline constexpr int64_t kMaxConfigSize = int64_t{1} << 30;  // of any one dimension: products of two do not overflow
-inline constexpr int64_t kMaxConfigCount = 1 << 16;          // of layers and heads, for which lists are made
+inline constexpr int64_t kMaxConfigSize = int64_t{1} << 30;  // any one dimension; the product of two does not overflow
+inline constexpr int64_t kMaxConfigCount = 1 << 16;  // number of layers and of heads, which lists are allocated for
 
-// null counts as absent. All throw kCorruptData naming the key for a value of another type or out of range.
+// null counts as absent. All members throw kCorruptData, naming the key, for a value of another type or out of range.
 class ConfigKeys {
  public:
-  // object, where (begins messages): outlive it.
+  // object and where (prepended to messages) must outlive this object.
   ConfigKeys(const nlohmann::json& object, std::string_view where) : object_(object), where_(where) {}
 
   const nlohmann::json* find(std::string_view key) const;
@@ -38,9 +38,9 @@ class ConfigKeys {
   [[noreturn]] void fail(core::ErrorCode code, std::string_view key, const std::string& what) const;
   [[noreturn]] void unsupported(std::string_view key) const;
 
-  // Keys that were not asked for, are not in `harmless` and not known to be: in the order of the file's keys. model:
-  // what the read ones say, resolved. Throws kUnsupported for a key that changes what the model computes into what
-  // `model` does not say: multipliers, biases, windows, layers without rotary embedding.
+  // Returns the keys that were not read, are not in `harmless` and are not known to be harmless, in the order of the
+  // file. model: the resolved result of the keys that were read. Throws kUnsupported for a key that gives the model
+  // something that `model` lacks: multipliers, biases, windows, layers without RoPE.
   std::vector<std::string> unused(const core::TransformerConfig& model,
                                   std::span<const std::string_view> harmless) const;
 
@@ -50,7 +50,7 @@ class ConfigKeys {
   mutable std::set<std::string, std::less<>> read_;
 };
 
-// "gelu_new" and the like, as one of ours: "silu", "gelu_tanh", "gelu"; empty if it is none.
+// Translates "gelu_new" and the like to "silu", "gelu_tanh" or "gelu"; returns an empty string for any other name.
 std::string_view activation_of(std::string_view name);
 
 }  // namespace ms::convert

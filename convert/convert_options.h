@@ -1,4 +1,4 @@
-// What `msckpt convert` is asked for, and how the values of its flags are read.
+// The options of `msckpt convert`, and parsers for the values of its flags.
 #pragma once
 
 #include <cstdint>
@@ -21,59 +21,60 @@ namespace ms::convert {
 struct ConvertOptions {
   std::string load_dir;
   std::string save_dir;
-  std::optional<Format> load_model_type;  // none: detected
-  std::optional<Format> save_model_type;  // none: hf of a native checkpoint, else ms
-  int target_tensor_parallel_size = 1;    // of a native or Megatron target (a tree, or torch_dist)
+  std::optional<Format> load_model_type;  // nullopt: detected
+  std::optional<Format> save_model_type;  // nullopt: hf for a native checkpoint, else ms
+  int target_tensor_parallel_size = 1;    // for a native or Megatron target (a tree, or torch_dist)
   int target_pipeline_parallel_size = 1;
-  int target_data_parallel_size = 1;                  // of a dcp target: ranks of FSDP
-  int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk a stage
-  std::vector<int64_t> num_layer_list;                // of each stage; empty: evenly
-  int target_expert_parallel_size = 1;                // of a model with experts, as the next
-  std::optional<int> expert_tensor_parallel_size;     // none: target_tensor_parallel_size
-  bool moe_tp_extend_ep = false;                      // experts are dealt to target_expert_parallel_size x TP ranks
-  std::optional<core::DType> dtype;                   // none: as the source has it. Casts round to nearest even
-  // Of a Hugging Face target; none: as the folder of its config.json is split, else 5 GB.
+  int target_data_parallel_size = 1;                  // for a dcp target: number of FSDP ranks
+  int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one chunk per stage
+  std::vector<int64_t> num_layer_list;                // layers per stage; empty: evenly
+  int target_expert_parallel_size = 1;                // this and the next two for models with experts
+  std::optional<int> expert_tensor_parallel_size;     // nullopt: target_tensor_parallel_size
+  bool moe_tp_extend_ep = false;                      // experts are spread over target_expert_parallel_size x TP ranks
+  std::optional<core::DType> dtype;                   // nullopt: as in the source. Casts round to nearest even
+  // For a Hugging Face target; nullopt: split like the folder of its config.json, else 5 GB.
   std::optional<int64_t> max_shard_size_bytes;
-  // Of a mg result; or else of a mg source, where its args do not say it. With dualpipev chunks follow from the layers.
+  // For a mg target; otherwise for a mg source whose args lack them. With dualpipev the chunks follow from the layers.
   PipelineExtras extras;
-  int64_t true_vocab_size = 0;                       // of a Megatron source; 0: as it says itself
-  std::optional<MegatronNaming> target_norm_naming;  // of a Megatron target, as the next four; none: local, of
-                                                     // torch_dist Transformer Engine's
-  bool moe_grouped_gemm = false;                     // experts under the names of grouped ones
-  std::optional<MegatronArgsForm> mg_args;           // none: a Namespace
-  bool use_distributed_optimizer = false;            // whose state is written
-  int64_t make_vocab_size_divisible_by = 0;          // x TP; 0: as the model says
-  // config.json and tokenizer files of a Hugging Face target; empty: the source's. What says the model of a DCP or
-  // DeepSpeed source, and the rest of it of a mg source that MindSpeed-LLM's converter wrote.
+  int64_t true_vocab_size = 0;                       // for a Megatron source; 0: from the source
+  std::optional<MegatronNaming> target_norm_naming;  // this and the next four for a Megatron target; nullopt: local,
+                                                     // for torch_dist Transformer Engine's
+  bool moe_grouped_gemm = false;                     // use the names of grouped experts
+  std::optional<MegatronArgsForm> mg_args;           // nullopt: a Namespace
+  bool use_distributed_optimizer = false;            // write that optimizer's state
+  int64_t make_vocab_size_divisible_by = 0;          // x TP; 0: from the model
+  // Folder with config.json and tokenizer files for a Hugging Face target; empty: the source's. For a DCP or DeepSpeed
+  // source it describes the model; for a mg source written by MindSpeed-LLM's converter it supplies what args lack.
   std::string hf_cfg_dir;
-  NameRules names;                            // --rename, --include, --exclude: of a source without a family
-  bool as_named = false;                      // its family is not looked at: tensors keep the names of the files
-  std::string name_map;                       // names of a Hugging Face source's or target's tensors (user_family.h)
-  std::string passthrough;                    // names of a hf source's tensors that pass through (passthrough.h)
-  bool drop_passthrough = false;              // leave out what passes through
-  std::string passthrough_from;               // folder whose tensors that pass through are added to the source's
-  bool allow_custom_model = false;            // a Megatron result of a model that Megatron itself cannot compute
-  bool compress = false;                      // a native target
-  std::optional<core::WritePath> write_path;  // none: the fastest that works
+  NameRules names;                            // --rename, --include, --exclude: for a source without a family
+  bool as_named = false;                      // ignore the family: tensors keep the names in the files
+  std::string name_map;                       // tensor names of a Hugging Face source or target (user_family.h)
+  std::string passthrough;                    // names of a hf source's tensors to copy unchanged (passthrough.h)
+  bool drop_passthrough = false;              // leave out passthrough tensors
+  std::string passthrough_from;               // folder whose passthrough tensors are added to the source
+  bool allow_custom_model = false;            // allow a Megatron target for a model that Megatron itself cannot compute
+  bool compress = false;                      // for a native target
+  std::optional<core::WritePath> write_path;  // nullopt: the fastest that works
   bool resume = false;                        // keep what an earlier attempt at the same conversion wrote
   bool drop_optimizer = false;
-  OptimizerFlags optimizer;  // settings of the optimizer's state, in place of the source's
-  std::string lora;          // folder of an adapter of PEFT that is merged into the weights; empty: none
-  bool q8_0 = false;         // matrices of a gguf target in blocks of 8 bits
+  OptimizerFlags optimizer;  // optimizer settings that replace the source's
+  std::string lora;          // folder of a PEFT adapter to merge into the weights; empty: none
+  bool q8_0 = false;         // store matrices of a gguf target in q8_0 (8-bit blocks)
   bool dry_run = false;
-  bool prove = false;                     // read the result again and compare it with the source (ckpt/prove.h)
-  std::vector<std::string> command;       // the flags that were given, for the report
-  ScriptClaims claims;                    // with model_type_hf a hf, dcp, ucp or gguf result is of that family
-  std::vector<std::string> script_flags;  // which of script_flags() were given
+  bool prove = false;                     // read the result back and compare it with the source (ckpt/prove.h)
+  std::vector<std::string> command;       // the flags as given, for the report
+  ScriptClaims claims;                    // with model_type_hf, a hf, dcp, ucp or gguf target has that family
+  std::vector<std::string> script_flags;  // those of script_flags() that were given
   ckpt::ExecuteOptions execute;
 };
 
-// "local" or "te"; "namespace", "dict" or "omit". Throw kInvalidArgument naming `flag`.
+// Parse "local" or "te", and "namespace", "dict" or "omit". Throw kInvalidArgument naming `flag`.
 MegatronNaming parse_norm_naming(const std::string& text, const std::string& flag);
 MegatronArgsForm parse_args_form(const std::string& text, const std::string& flag);
-// "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag` and the values; `also`: one more of the caller's.
+// Parses "fp32", "bf16" or "fp16"; throws kInvalidArgument naming `flag` and the accepted values. also: one more
+// accepted value, which the caller handles.
 core::DType parse_weight_dtype(const std::string& text, const std::string& flag, const std::string& also = "");
-// "5GB" (decimal), "500MB", "2GiB", "1000": bytes; throws kInvalidArgument naming `flag`.
+// Parses "5GB" (decimal), "500MB", "2GiB" or "1000" into bytes; throws kInvalidArgument naming `flag`.
 int64_t parse_size_bytes(const std::string& text, const std::string& flag);
 
 }  // namespace ms::convert

@@ -1,10 +1,9 @@
-// A plain checkpoint of torch.distributed.checkpoint (DCP), as FSDP users save it of a Hugging Face model: a
+// Opens a plain checkpoint of torch.distributed.checkpoint (DCP), as FSDP users save a Hugging Face model, as a
 // ckpt::Source of weights and AdamW's moments.
 //
-// Keys are what the program called things: {"model": model.state_dict(), "optim": ...} makes "model.model.norm.weight"
-// and "optim.state.model.norm.weight.exp_avg". What stands before the family's own names is found by looking for the
-// embedding, and what wrappers put into names (_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) is left
-// out.
+// Keys depend on the saving program: {"model": model.state_dict(), "optim": ...} makes "model.model.norm.weight" and
+// "optim.state.model.norm.weight.exp_avg". The prefix before the family's own names is found by looking for the
+// embedding. Parts that wrappers insert (_orig_mod., _fsdp_wrapped_module., _checkpoint_wrapped_module.) are removed.
 #pragma once
 
 #include <memory>
@@ -16,12 +15,12 @@
 
 namespace ms::convert {
 
-// "a .metadata of PyTorch DCP"; empty if `folder` is none, or Megatron's.
+// Returns "a .metadata of PyTorch DCP"; empty if `folder` is not such a checkpoint, or is Megatron's.
 std::string dcp_sign(const std::string& folder);
 
-// What was not simply taken over is appended to `decisions`, one sentence each. Throws kNotFound (no config.json),
-// kCorruptData (a tensor or a part of one is missing, damaged, or of another shape than config.json says; the embedding
-// under several names), kUnsupported (no tensor of this family; weights of a type we do not compute with).
+// Appends to `decisions` one sentence for each thing that was not simply copied. Throws kNotFound (no config.json),
+// kCorruptData (a tensor or a part of one is missing, damaged, or differs in shape from config.json; several candidates
+// for the embedding), kUnsupported (no tensor of this family; weights of a type that cannot be converted).
 std::unique_ptr<ckpt::Source> open_dcp(const std::string& folder, const HfNamedOptions& options,
                                        std::vector<std::string>& decisions);
 

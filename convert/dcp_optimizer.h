@@ -1,7 +1,8 @@
-// What a DCP checkpoint says of an optimizer beside moments: its param_groups, steps, and a scheduler of torch.optim.
+// Reads what a DCP checkpoint stores about an optimizer besides moments: param_groups, steps, and a torch.optim
+// scheduler.
 //
-// torch.distributed.checkpoint.state_dict writes groups by position, "optim.param_groups.0.lr" with the names of the
-// parameters in "optim.param_groups.0.params", or with flatten_optimizer_state_dict by name,
+// torch.distributed.checkpoint.state_dict writes groups by position, as "optim.param_groups.0.lr" with the parameter
+// names in "optim.param_groups.0.params", or with flatten_optimizer_state_dict by name, as
 // "optim.param_groups.model.norm.weight.lr".
 #pragma once
 
@@ -19,22 +20,24 @@
 namespace ms::convert {
 
 struct DcpOptimizer {
-  std::vector<NamedGroup> groups;  // by position; of groups by name, those of equal settings, in the order of `names`
-  std::set<std::string> used;      // keys of the checkpoint that they were read from
+  std::vector<NamedGroup> groups;  // by position; groups by name are merged if their settings are equal, in the order
+                                   // of `names`
+  std::set<std::string> used;      // keys of the checkpoint that were read
 };
 
-// optimizer: what stands before the names of weights in the optimizer's state, "optim.state."; names: of the family, in
-// the order of the model. Steps are those of the state where groups state none. Throws kUnsupported if parameters of
-// one group count other steps.
+// optimizer: the prefix before the names of weights in the optimizer's state, "optim.state."; names: the family's, in
+// model order. Steps come from the state if groups have none. Throws kUnsupported if parameters of one group have
+// different steps.
 DcpOptimizer read_dcp_optimizer(const DcpReader& reader, std::string_view optimizer,
                                 std::span<const std::string> names);
 
-// The state of a scheduler of torch.optim that was saved beside: {"key": "lr_scheduler", "state": {..}}. Nothing if
-// there is none, or if it holds what JSON cannot, which is said. The keys that were read are added to `used`.
+// Reads the state of a torch.optim scheduler saved in the same checkpoint: {"key": "lr_scheduler", "state": {..}}.
+// Returns nullopt if there is none, or if JSON cannot hold it, which is reported. Adds the keys that were read to
+// `used`.
 std::optional<nlohmann::json> read_dcp_scheduler(const DcpReader& reader, std::set<std::string>& used,
                                                  std::vector<std::string>& decisions);
 
-// The one element of a scalar tensor, if it is a number.
+// Returns the element of a scalar tensor, if it is a number.
 std::optional<double> read_dcp_scalar(const DcpReader& reader, const DcpReader::Tensor& tensor);
 
 }  // namespace ms::convert

@@ -1,4 +1,4 @@
-// Which format a folder has: decided by its content, never by a suffix alone. The log names the rule that decided.
+// Detects the format of a checkpoint by its content, never by a suffix alone. The log names the rule that matched.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,21 @@ struct Detection {
   std::string rule;  // "config.json and model.safetensors"
 };
 
-// Throws kNotFound if there is nothing at `path` or nothing we know, kCorruptData for a save that was cut short.
+// Throws kNotFound if `path` does not exist or has no known format, kCorruptData for a save that was cut short.
 Detection detect_format(const std::string& path);
 
 struct OpenOptions {
-  std::string hf_cfg_dir;  // of the config.json of a DCP, DeepSpeed or Meta source; empty: beside it
-  bool as_named = false;   // tensors under the files' own names (named.h), whatever family it is of
-  bool for_proof = false;  // as SourceRequest::for_proof
+  std::string hf_cfg_dir;  // folder of the config.json of a DCP, DeepSpeed or Meta source; empty: the checkpoint's
+  bool as_named = false;   // keep the files' own names (named.h) even if the family is known
+  bool for_proof = false;  // see SourceRequest::for_proof
 };
 
-// Opens a checkpoint of any format; logs a foreign format and the rule. Throws what detect_format
-// and the format's reader throw.
+// Opens a checkpoint of any format; logs a foreign format and the rule. Throws what detect_format and the format's
+// reader throw.
 std::unique_ptr<ckpt::Source> open_source(const std::string& path, const OpenOptions& options = {});
 
-// Two that are to be compared: where only one of them has a family, both under their own names. Throws kInvalidArgument
-// if that cannot be.
+// Opens two checkpoints for a comparison; if only one of them has a family, both are opened under their own names.
+// Throws kInvalidArgument if that is not possible.
 struct SourcePair {
   std::unique_ptr<ckpt::Source> first, second;
 };

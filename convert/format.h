@@ -1,4 +1,4 @@
-// The formats of checkpoints that convert reads or writes, by the names that flags and reports use.
+// The checkpoint formats that convert reads or writes, and their names in flags and reports.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ enum class Format : uint8_t {
   kUniversal,       // DeepSpeed's universal checkpoints
   kMeta,            // consolidated.NN.pth and params.json
   kGguf,            // llama.cpp
-  kHuggingFaceBin,  // pytorch_model.bin, as a result; read as kHuggingFace
+  kHuggingFaceBin,  // as a target: pytorch_model.bin; sources are kHuggingFace
   kFile,            // one .safetensors, .pt or .bin file
-  kRankFiles,       // model_world_size_N_rank_R.pt of FSDP's ranks
+  kRankFiles,       // model_world_size_N_rank_R.pt of FSDP ranks
 };
 
-// "ms", "hf", "mg", "dist", "dcp", "ds", "ucp", "meta", "gguf", "hf-bin", "file" or "fsdp": the value of
+// Returns "ms", "hf", "mg", "dist", "dcp", "ds", "ucp", "meta", "gguf", "hf-bin", "file" or "fsdp": the value of
 // --load-model-type.
 std::string_view format_name(Format format);
 
-// The inverse, of formats that are read and of those that are written. Throw kInvalidArgument, naming `flag` and the
-// formats there are.
+// The inverse, for formats that can be read and for those that can be written. Throw kInvalidArgument, naming `flag`
+// and the possible formats.
 Format parse_source_format(const std::string& text, const std::string& flag);
 Format parse_target_format(const std::string& text, const std::string& flag);
 

@@ -1,6 +1,6 @@
-// A GGUF file read again, to be proved: its tensors as boxes of the tensors of the checkpoint that it was made of.
+// Reads a GGUF file to prove it: its tensors as boxes of the tensors of the checkpoint that it was made from.
 //
-// The file itself does not say whose names its tensors had, so it is opened beside that checkpoint. Read are tensors of
+// The file does not name the family of its tensors, so it is opened together with that checkpoint. Supports tensors of
 // fp32, fp16, bf16 and q8_0.
 #pragma once
 
@@ -13,19 +13,19 @@
 
 namespace ms::convert {
 
-// True for a GGUF file, and for a folder that holds the model.gguf of a conversion.
+// Returns true for a GGUF file, and for a folder with the model.gguf of a conversion.
 bool is_gguf(const std::string& path);
 
-// Weights alone: `original` says model and family (unless `family`, of --name-map, does). Of a tensor of q8_0 the
-// values are those that its blocks stand for, fp32. What the file holds besides, and a second tensor of a name, are
-// leftovers. Throws kCorruptData for a file that contradicts itself or the model, kUnsupported for another element
-// type and a family that llama.cpp does not have.
+// Opens weights only. Model and family come from `original` (the family from `family`, of --name-map, if given). A q8_0
+// tensor is read as the fp32 values of its blocks. Other contents of the file, and further tensors of the same name,
+// are leftovers. Throws kCorruptData for a file that contradicts itself or the model, kUnsupported for another element
+// type and for a family that llama.cpp lacks.
 std::unique_ptr<ckpt::Source> open_gguf(const std::string& path, const ckpt::Source& original,
                                         const Family* family = nullptr);
 
-// Proves that a GGUF file was made of `source` (ckpt::prove), with the changes that the format asks for: rows of q and
-// k in another order, 1 added to norms centred on zero, matrices of q8_0. Of these every block of 32 must be what
-// ggml's rounding (quantize_row_q8_0_ref) makes of the source's values, which a note of the report says.
+// Proves that a GGUF file was made from `source` (ckpt::prove), allowing for what the format changes: the row order of
+// q and k, 1 added to norms centred on zero, matrices in q8_0. Each block of 32 of these must equal the result of
+// ggml's rounding (quantize_row_q8_0_ref) of the source's values; a note in the report says so.
 ckpt::ProofReport prove_gguf(ckpt::Source& source, const std::string& path, const Family* family,
                              const ckpt::ProveOptions& options);
 

@@ -1,4 +1,4 @@
-// A GGUF file to be written, for llama.cpp: weights and tokenizer in one.
+// Writes a GGUF file for llama.cpp, with weights and tokenizer.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@
 namespace ms::convert {
 
 struct GgufTargetOptions {
-  std::string folder;            // DIR/model.gguf is made; may not be there yet
-  nlohmann::json config;         // config.json: whose names the weights have
-  std::string tokenizer_folder;  // of tokenizer.json; empty: none
-  bool q8_0 = false;             // matrices in blocks of 32 int8 with a scale
+  std::string folder;            // receives DIR/model.gguf, which must not exist
+  nlohmann::json config;         // config.json, which determines the names of the weights
+  std::string tokenizer_folder;  // folder of tokenizer.json; empty: none
+  bool q8_0 = false;             // store matrices in blocks of 32 int8 values with a scale
   WriteOptions writing;
 };
 
@@ -27,9 +27,9 @@ struct GgufTarget {
   std::unique_ptr<ckpt::Sink> sink;
 };
 
-// dtype: of a canonical parameter's matrices. Vectors and learned positions are fp32, as llama.cpp wants them. Appends
-// to `decisions` what is not simply copied. Throws kInvalidArgument if there is such a file already, kUnsupported for a
-// model that llama.cpp cannot compute, and what reading the tokenizer throws.
+// dtype: of a canonical parameter's matrices. Vectors and learned positions are fp32, as llama.cpp requires. Appends to
+// `decisions` what is not simply copied. Throws kInvalidArgument if the file exists, kUnsupported for a model that
+// llama.cpp cannot compute, and what reading the tokenizer throws.
 GgufTarget make_gguf_target(const ckpt::Source& source, const GgufTargetOptions& options,
                             const std::function<core::DType(const std::string& key)>& dtype,
                             std::vector<std::string>& decisions);

@@ -1,7 +1,7 @@
-// A Megatron checkpoint of --ckpt-format torch_dist (.metadata and *.distcp) as a ckpt::Source.
+// Opens a Megatron checkpoint of --ckpt-format torch_dist (.metadata and *.distcp) as a ckpt::Source.
 //
-// Its keys are megatron-core's names, all layers of a kind stacked in one tensor, or each by its own index; its boxes
-// are boxes of canonical tensors. Source: megatron/core/dist_checkpointing,
+// Keys are megatron-core's names; a tensor holds one kind of parameter stacked over all layers, or each layer has its
+// own. Boxes of stored tensors are boxes of canonical tensors. Source: megatron/core/dist_checkpointing,
 // megatron/core/optimizer/distrib_optimizer.py.
 #pragma once
 
@@ -14,15 +14,15 @@
 
 namespace ms::convert {
 
-// What in a folder, or of an iteration in it, says that it is such a checkpoint and whole: "iter_0000100/.metadata and
-// metadata.json"; empty if nothing does.
+// Returns what identifies a complete checkpoint in the folder or in one of its iterations: "iter_0000100/.metadata and
+// metadata.json"; empty if there is none.
 std::string megatron_dist_sign(const std::string& folder);
 
-// path, options, decisions: as of open_megatron. Optimizer state is taken where it is kept by parameter, whole or flat
-// (fully_reshardable, fully_sharded_model_space, and that of the optimizer that is not distributed), and bucket by
-// bucket (megatron/dist_buckets.h). Throws kCorruptData (a file, tensor or part of one is
-// missing, damaged, of another shape than args say; an iteration without metadata.json), kUnsupported (what
-// TransformerConfig cannot say; optimizer state of another kind; no args, neither in common.pt nor beside the tensors).
+// path, options, decisions: as in open_megatron. Optimizer state is read if it is stored by parameter, whole or flat
+// (fully_reshardable, fully_sharded_model_space, and that of the non-distributed optimizer), or bucket by bucket
+// (megatron/dist_buckets.h). Throws kCorruptData (a file, tensor or part of one is missing, damaged, or differs in
+// shape from args; an iteration without metadata.json), kUnsupported (models that TransformerConfig cannot express;
+// optimizer state of another kind; args neither in common.pt nor stored with the tensors).
 std::unique_ptr<ckpt::Source> open_megatron_dist(const std::string& path, const MegatronOptions& options,
                                                  std::vector<std::string>& decisions);
 

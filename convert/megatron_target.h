@@ -1,9 +1,8 @@
-// A Megatron checkpoint as the target of a conversion: which parts of which tensors go where in which file, and the
-// ckpt::Sink that writes them.
+// Writes a Megatron checkpoint: plans which part of which tensor goes into which file, and makes the ckpt::Sink.
 //
-// A tree of --ckpt-format torch (megatron.h reads it): every rank's file holds all that Megatron expects there, also
-// what others hold the same: norms on every tensor-parallel rank, the copy of tied word embeddings on the last stage.
-// torch_dist (megatron_dist.h): every element once, in the file of the first rank that has it.
+// A tree of --ckpt-format torch (read by megatron.h): every rank's file contains all that Megatron expects in it,
+// including replicas: norms on every tensor-parallel rank, the copy of tied word embeddings on the last stage.
+// torch_dist (read by megatron_dist.h): every element once, in the file of the first rank that has it.
 #pragma once
 
 #include <functional>
@@ -22,17 +21,17 @@
 namespace ms::convert {
 
 struct MegatronTargetOptions {
-  std::string root;                          // iter_0000100, or release, is made in it, and then the tracker
-  ckpt::ModelLayout layout;                  // of as few data-parallel ranks as hold all experts
-  int64_t make_vocab_size_divisible_by = 0;  // 0: as the model says
+  std::string root;                          // receives iter_0000100 or release, and then the tracker
+  ckpt::ModelLayout layout;                  // with the fewest data-parallel ranks that hold all experts
+  int64_t make_vocab_size_divisible_by = 0;  // 0: from the model
   MegatronNaming naming = MegatronNaming::kLocal;
-  bool moe_grouped_gemm = false;  // experts are grouped (MegatronSpelling), which changes no key of torch_dist
-  bool moe_tp_extend_ep = false;  // the layout's expert-parallel ranks are MindSpeed's, EP x TP of them
-  PipelineExtras extras;          // of a tree
+  bool moe_grouped_gemm = false;  // experts are grouped (MegatronSpelling); does not change the keys of torch_dist
+  bool moe_tp_extend_ep = false;  // the layout's expert-parallel ranks are MindSpeed's EP x TP
+  PipelineExtras extras;          // for a tree
   MegatronArgsForm args = MegatronArgsForm::kNamespace;
   bool with_optimizer = false;
-  bool allow_custom_model = false;         // also one that Megatron itself cannot compute (megatron_cannot_say)
-  bool use_distributed_optimizer = false;  // its state, and not that of the mixed-precision one
+  bool allow_custom_model = false;         // even if Megatron itself cannot compute the model (megatron_cannot_say)
+  bool use_distributed_optimizer = false;  // write its state instead of the mixed-precision optimizer's
   WriteOptions writing;
 };
 
@@ -41,14 +40,14 @@ struct MegatronTarget {
   std::unique_ptr<ckpt::Sink> sink;
 };
 
-// dtype: of a canonical parameter's weights; optimizer state is fp32. Appends to `decisions` what is not simply copied,
-// one sentence each. Throws kInvalidArgument (a layout that the model cannot have; an iteration that is there already),
-// kUnsupported (optimizer state that is not Adam's, or not of all parameters).
+// dtype: of a canonical parameter's weights; optimizer state is fp32. Appends to `decisions` one sentence for each
+// thing that is not simply copied. Throws kInvalidArgument (a layout that the model cannot have; the iteration exists),
+// kUnsupported (optimizer state that is not Adam's, or does not cover all parameters).
 MegatronTarget make_megatron_tree_target(const ckpt::Source& source, const MegatronTargetOptions& options,
                                          const std::function<core::DType(const std::string& key)>& dtype,
                                          std::vector<std::string>& decisions);
-// The same of torch_dist. Keys are megatron-core's by default, the layers stacked; optimizer state is kept by
-// parameter. options.naming: which modules have an _extra_state, those of megatron-core's own layers or Transformer
+// The same for torch_dist. Keys are megatron-core's defaults, with stacked layers; optimizer state is stored by
+// parameter. options.naming: the modules that have an _extra_state, those of megatron-core's own layers or Transformer
 // Engine's too.
 MegatronTarget make_megatron_dist_target(const ckpt::Source& source, const MegatronTargetOptions& options,
                                          const std::function<core::DType(const std::string& key)>& dtype,

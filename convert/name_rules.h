@@ -1,6 +1,6 @@
-// Names changed and tensors left out while a set of named tensors is read: --rename, --include, --exclude.
+// Renames and selects tensors while a set of named tensors is read: --rename, --include, --exclude.
 //
-// Regular expressions are ECMAScript's (std::regex) and are searched for anywhere in a name.
+// Regular expressions are ECMAScript's (std::regex) and may match anywhere in a name.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,21 @@
 namespace ms::convert {
 
 struct NameRules {
-  // REGEX=TEMPLATE, split at the last '=': what the expression matches is replaced, wherever it does; $1, $2, .. are
-  // its groups, $& the whole match. Applied one after the other, each to what the one before made.
+  // REGEX=TEMPLATE, split at the last '='. Every match is replaced; $1, $2, .. are its groups, $& the whole match.
+  // Rules apply in order, each to the result of the one before.
   std::vector<std::string> rename;
-  std::vector<std::string> include;  // if there are any, only names that one of them is found in; before renaming
-  std::vector<std::string> exclude;  // not those that one of these is found in
+  std::vector<std::string> include;  // if not empty: only names that one of them matches, before renaming
+  std::vector<std::string> exclude;  // not names that one of these matches
 
   bool empty() const { return rename.empty() && include.empty() && exclude.empty(); }
 };
 
-// The same source under other names, without what is excluded. Rules are about the names of weights: optimizer state
-// goes with its weight. What happened is appended to `decisions`, also that a rule had no effect.
+// Returns the source with changed names and without excluded tensors. Rules apply to the names of weights; optimizer
+// state follows its weight. What was done is appended to `decisions`, including rules that had no effect.
 //
-// Throws kInvalidArgument: an expression that is none, two tensors renamed to one name, a name that becomes empty, no
-// tensor left; kUnsupported for names too long for expressions, and for a source whose tensors have canonical names.
+// Throws kInvalidArgument for an invalid expression, two tensors renamed to one name, a name that becomes empty, and if
+// no tensor is left; kUnsupported for names too long for std::regex, and for a source whose tensors have canonical
+// names.
 std::unique_ptr<ckpt::Source> with_names(std::unique_ptr<ckpt::Source> source, const NameRules& rules,
                                          std::vector<std::string>& decisions);
 

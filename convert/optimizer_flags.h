@@ -1,5 +1,5 @@
-// Settings of the optimizer that the command line gives: values that a target needs and the source does not state, or
-// that are to replace the source's.
+// Optimizer settings from the command line: values that a target needs and the source lacks, or that replace the
+// source's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ms::convert {
 
-// Megatron's names and meanings. Absent: as the source has it.
+// Megatron's names and meanings. nullopt: as in the source.
 struct OptimizerFlags {
   std::optional<double> lr, min_lr, weight_decay, adam_beta1, adam_beta2, adam_eps, lr_warmup_init;
   std::optional<std::string> lr_decay_style;  // constant, linear, cosine or inverse-square-root
@@ -41,10 +41,11 @@ struct OptimizerFlags {
   void validate() const;
 };
 
-// The source with these settings in its info: in every group of its optimizer, and in its schedule, which is begun if
-// one of --min-lr, --lr-decay-*, --lr-warmup-* is given. Each flag that replaces a value is appended to `decisions`,
-// and to `from_flags` ("lr", ..). No flags, or no optimizer state: the source itself. Throws kInvalidArgument for a
-// schedule that is not whole: without a rate, an end, or samples to count it by.
+// Returns the source with these settings in its info: in every group of its optimizer and in its schedule. A source
+// without a schedule gets one if any of --min-lr, --lr-decay-*, --lr-warmup-* is given. Each flag that replaces a value
+// is appended to `decisions` and to `from_flags` ("lr", ..). Without flags or without optimizer state returns the source
+// itself. Throws kInvalidArgument for an incomplete schedule: without a rate, an end, or a batch size to count samples
+// by.
 std::unique_ptr<ckpt::Source> with_optimizer_flags(std::unique_ptr<ckpt::Source> source, const OptimizerFlags& flags,
                                                    std::vector<std::string>& decisions,
                                                    std::vector<std::string>& from_flags);

@@ -1,9 +1,9 @@
-// Tensors that no family names and that are kept as they are: the vision part of a model that sees images, adapters and
-// heads beside a language model. They travel under their own names as buffers: whole, untrained, of their own type,
-// held by the first pipeline stage and replicated over tensor-parallel ranks.
+// Handles tensors outside the family that are copied unchanged: the vision part of a multimodal model, adapters and
+// heads next to a language model. They become buffers under their own names: whole, untrained, with their own dtype,
+// stored by the first pipeline stage and replicated over tensor-parallel ranks.
 //
-// Their names begin with none of our parameters' (embedding., decoder., output_layer., mtp.), which is how they are
-// told.
+// They are recognised by their names, which begin with none of our parameters' prefixes (embedding., decoder.,
+// output_layer., mtp.).
 #pragma once
 
 #include <functional>
@@ -19,30 +19,31 @@
 
 namespace ms::convert {
 
-// Whether a name is one of ours, which no tensor that passes through may have.
+// Whether a name is canonical; passthrough tensors may not have such names.
 bool is_canonical_name(std::string_view name);
 
-// Says of a name whether it passes. pattern: a regular expression found anywhere in it, "" for none; of_wrapper: those
-// of known wrappers pass too. Throws kInvalidArgument for what is no regular expression.
+// Returns a predicate on names. pattern: a regular expression that may match anywhere in a name, "" for none;
+// of_wrapper: also select tensors of known wrappers. Throws kInvalidArgument for an invalid regular expression.
 std::function<bool(std::string_view name)> passthrough_rule(const std::string& pattern, bool of_wrapper);
 
-// What passes through a source, whole, in its order.
+// Returns the passthrough tensors of a source, whole, in the source's order.
 std::vector<core::ShardedTensor> passthrough_tensors(const ckpt::Source& source);
 
-// The source without them: of a wrapper the language model alone, with a config.json of its own.
+// Returns the source without them; for a wrapper only the language model, with its own config.json.
 std::unique_ptr<ckpt::Source> drop_passthrough(std::unique_ptr<ckpt::Source> source);
 
-// The source with the tensors that pass through `original`, a folder of the model that it was trained from, and with
-// that model's config.json. Throws kInvalidArgument if the source holds such tensors itself, if `original` holds none,
-// or if its language model is another one; and as open_huggingface.
+// Adds the passthrough tensors of `original`, a folder of the model that the source was trained from, and that model's
+// config.json. Throws kInvalidArgument if the source has such tensors itself, if `original` has none, or if its
+// language model differs; and as open_huggingface.
 std::unique_ptr<ckpt::Source> with_passthrough_from(std::unique_ptr<ckpt::Source> source, const std::string& original);
 
-// passthrough.pt and passthrough.json in the folder of a Megatron iteration, which Megatron does not look at: the
-// tensors, as torch.save writes a dictionary, and what the way back to Hugging Face needs besides. Nothing is added
-// for a source without such tensors.
+// Adds passthrough.pt and passthrough.json to the folder of a Megatron iteration, where Megatron ignores them: the
+// tensors, as a torch.save dictionary, and what else a conversion back to Hugging Face needs. Adds nothing for a source
+// without such tensors.
 void add_passthrough_files(const ckpt::Source& source, ArchiveSinkOptions& sink, ckpt::ShardTable& targets);
 
-// The source of a Megatron iteration with what those files hold; itself if they are not there.
+// Returns the source of a Megatron iteration together with the tensors of those files; the source itself if there are
+// none.
 std::unique_ptr<ckpt::Source> with_passthrough_files(std::unique_ptr<ckpt::Source> source, const std::string& folder);
 
 }  // namespace ms::convert

@@ -1,9 +1,9 @@
-// The files of a result that is laid out beforehand: what the sinks of all foreign formats write through.
+// Writes the files of a result whose layout is known in advance; the sinks of all foreign formats use it.
 //
-// Files are filled by position, in any order, by several threads, past the page cache where the system allows it
-// (core/io/placed_file.h), in a staging directory beside the result (core/io/result_folder.h). Each file is created
-// with its first write and durable with its last, so that few are open at a time. What is written is noted with hashes
-// (core/io/write_notes.h): a later attempt at the same job keeps what still has its hash.
+// Files are written by position, in any order, by several threads, past the page cache where the system allows it
+// (core/io/placed_file.h), in a staging directory next to the result (core/io/result_folder.h). Each file is created by
+// its first write and made durable after its last, so few are open at a time. Writes are recorded with hashes
+// (core/io/write_notes.h), so that a later attempt at the same job keeps data that still has its hash.
 #pragma once
 
 #include <atomic>
@@ -30,12 +30,12 @@
 namespace ms::convert {
 
 struct WriteOptions {
-  std::optional<core::WritePath> write_path;  // none: the fastest that works there
-  std::string job;      // stands for the source and all that decides values; empty: no attempt is ever continued
-  bool resume = false;  // keep what an earlier attempt at the same job wrote; when stopped, leave what is written
+  std::optional<core::WritePath> write_path;  // nullopt: the fastest that works there
+  std::string job;      // identifies the source and all options that affect values; empty: attempts are never continued
+  bool resume = false;  // keep what an earlier attempt at the same job wrote; if interrupted, keep what was written
 };
 
-// What decides the bytes of a result besides the values of its source.
+// Hashes what determines the bytes of a result besides the values of its source.
 class LayoutHash {
  public:
   void add(std::string_view text);
@@ -50,36 +50,36 @@ class LayoutHash {
 class PlacedResult {
  public:
   struct FileSpec {
-    std::string path;  // in the result: "mp_rank_00/model_optim_rng.pt"
+    std::string path;  // relative to the result: "mp_rank_00/model_optim_rng.pt"
     int64_t size_bytes = 0;
-    int64_t parts = 0;  // in any unit: the file is finished when so many are done; 0: in commit()
+    int64_t parts = 0;  // in any unit: done() for all of them finishes the file; 0: commit() does
   };
 
   PlacedResult(std::filesystem::path folder, WriteOptions options);
   // Without commit() everything written is removed, unless it is to be resumed.
   ~PlacedResult();
 
-  // Takes the lock and makes the staging directory, with the folders that the files lie in. layout: of the sink,
-  // without the files. Throws kIo if another process fills the folder or there is not enough space, kUnsupported if the
-  // write path does not work there.
+  // Takes the lock and creates the staging directory and the folders of the files. layout: of the sink, without the
+  // files. Throws kIo if another process is writing the folder or space is insufficient, kUnsupported if the write path
+  // does not work there.
   void begin(std::vector<FileSpec> files, LayoutHash&& layout);
 
-  // Called with each file when it is opened, before anything else is written to it; may be empty.
+  // Called for each file when it is opened, before any other write; may be empty.
   std::function<void(size_t file, core::PlacedFile& placed)> opened;
 
-  // Thread-safe on disjoint ranges, as all that follows. Throws kIo.
+  // Thread-safe on disjoint ranges, like all members below. Throws kIo.
   void write(size_t file, std::span<const std::byte> bytes, int64_t offset);
-  // Whether an earlier attempt wrote `bytes.size()` bytes in one call at this offset and they are still there; then
-  // `bytes` holds them.
+  // Returns whether an earlier attempt wrote `bytes.size()` bytes in one call at this offset and the data is intact; if
+  // so, reads it into `bytes`.
   bool keep(size_t file, std::span<std::byte> bytes, int64_t offset);
   bool may_keep() const { return notes_ != nullptr && notes_->has_earlier(); }
-  // So many parts of the file are written; with the last one the file is made durable and closed.
+  // Reports that `parts` parts of the file are written; after the last one the file is made durable and closed.
   void done(size_t file, int64_t parts);
 
-  // A small file. Only between the last done() and commit().
+  // Writes a small file. Only between the last done() and commit().
   void write_text(const std::string& path, std::string_view text);
-  // Finishes the files without parts and moves all into the folder; `last`: entries of it that come last, in that
-  // order, where the folder was there before.
+  // Finishes the files without parts and moves everything into the folder. last: entries that are moved last, in this
+  // order, if the folder existed before.
   void commit(const std::vector<std::string>& last = {});
 
  private:

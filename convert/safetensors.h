@@ -1,12 +1,12 @@
-// safetensors files: a reader that believes nothing, and a writer whose bytes equal the reference writer's.
+// Reads safetensors files, checking everything, and lays them out so that their bytes equal the reference writer's.
 //
 //   0      u64  N, length of the header
 //   8      N bytes of JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...},
 //          optionally "__metadata__": {string: string}; may end in spaces
 //   8 + N  the data, to the end of the file; data_offsets count from here
 //
-// Source: the format's public description (huggingface/safetensors, README and safetensors/src/tensor.rs). We are
-// stricter in one point: a duplicate key is refused, since two readers could see two different files in it.
+// Source: the format's public description (huggingface/safetensors, README and safetensors/src/tensor.rs). One rule is
+// stricter: a duplicate key is refused, since two readers could see different files.
 #pragma once
 
 #include <cstddef>
@@ -53,16 +53,17 @@ enum class SafetensorsDType : uint8_t {
 uint64_t bits_of(SafetensorsDType dtype);
 std::string_view safetensors_dtype_name(SafetensorsDType dtype);  // "F32", ...
 std::optional<SafetensorsDType> parse_safetensors_dtype(std::string_view name);
-std::optional<core::DType> to_core_dtype(SafetensorsDType dtype);  // none: a type the suite does not compute with
-// Those too that are only carried from file to file; none: elements that are no whole bytes (F4, F6).
+std::optional<core::DType> to_core_dtype(SafetensorsDType dtype);  // nullopt: a type that the suite does not compute
+                                                                   // with
+// Also accepts types that are only copied; nullopt: elements of fractional bytes (F4, F6).
 std::optional<core::DType> to_stored_dtype(SafetensorsDType dtype);
 SafetensorsDType from_core_dtype(core::DType dtype);
 
-// The checked header of one file, in about 100 bytes a tensor.
+// The checked header of one file; takes about 100 bytes per tensor.
 class SafetensorsHeader {
  public:
   struct Tensor {
-    std::string_view name;  // data, never a path; may hold any characters
+    std::string_view name;  // only data, never a path; may contain any characters
     SafetensorsDType dtype;
     std::span<const uint64_t> shape;
     uint64_t begin = 0;  // bytes, from data_start()
@@ -96,15 +97,16 @@ class SafetensorsHeader {
   uint64_t data_start_ = 0;
 };
 
-// Fills `out` with the bytes at `offset`; the range lies inside the file.
+// Fills `out` with the bytes at `offset`; the range is inside the file.
 using ReadAt = std::function<void(uint64_t offset, std::span<std::byte> out)>;
 
 // Reads and checks a header, in this order: sizes, UTF-8 and JSON, duplicate and unknown keys, dtypes and shapes,
-// ranges, and that the ranges tile the data without hole, overlap or trailing bytes. Streams: the JSON is never held
-// whole. Throws kCorruptData, the text beginning with `where`; kUnsupported for a tensor of more than 64 axes.
+// ranges, and that the ranges tile the data without gaps, overlaps or trailing bytes. Streams: the JSON is never held
+// in memory as a whole. Throws kCorruptData, with `where` first in the message; kUnsupported for a tensor of more than
+// 64 axes.
 SafetensorsHeader parse_safetensors_header(uint64_t file_size_bytes, const ReadAt& read, std::string_view where);
 
-// An open file. read() is safe from several threads.
+// An open file. read() is thread-safe.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
@@ -117,7 +119,7 @@ class SafetensorsReader {
   SafetensorsHeader header_;
 };
 
-// What a written file will hold; the order of the tensors given does not matter.
+// A tensor of a file to be written; the order in which they are given does not matter.
 struct SafetensorsEntry {
   std::string name;
   SafetensorsDType dtype = SafetensorsDType::kF32;
@@ -125,15 +127,15 @@ struct SafetensorsEntry {
   uint64_t size_bytes() const;
 };
 
-// The bytes in front of the data, and where in the file each entry's data begins.
+// The bytes before the data, and the offset of each entry's data in the file.
 struct SafetensorsPreamble {
   std::string bytes;                   // u64 N and the padded header
-  std::vector<uint64_t> data_offsets;  // from the start of the file, as the entries were given
+  std::vector<uint64_t> data_offsets;  // from the start of the file, in the order of the given entries
   uint64_t file_size_bytes = 0;
 };
 
-// Lays a file out as the reference writer does: by descending dtype, then name; the header padded with spaces so that
-// the data begin 8-aligned. Throws kInvalidArgument on a duplicate name or "__metadata__" as one.
+// Lays a file out as the reference writer does: by descending dtype, then name; the header is padded with spaces to
+// align the data to 8 bytes. Throws kInvalidArgument for a duplicate name and for the name "__metadata__".
 SafetensorsPreamble make_safetensors_preamble(std::span<const SafetensorsEntry> entries,
                                               const std::map<std::string, std::string>& metadata);
 

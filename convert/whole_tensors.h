@@ -1,5 +1,5 @@
-// The tensors of a ckpt::Source, each put together from its shards, as one TensorFile: what lets a family read a source
-// whose tensors are cut (mapped_source.h).
+// Presents the tensors of a ckpt::Source, each merged from its shards, as one TensorFile, so that a family can read a
+// source whose tensors are cut (mapped_source.h).
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace ms::convert {
 
-// Tensor i of the file is tensor i of source->shards(), whatever its role; find() looks at weights only. Keeps the
-// source, whose shards must tile their tensors. Reading is as thread-safe as the source and needs no memory besides.
+// Tensor i of the file is tensor i of source->shards(), whatever its role; find() searches weights only. Keeps the
+// source, whose shards must tile their tensors. Reading is as thread-safe as the source and needs no additional memory.
 std::unique_ptr<TensorFile> open_whole_tensors(std::shared_ptr<ckpt::Source> source, std::string path);
 
 }  // namespace ms::convert

@@ -1,7 +1,7 @@
-// Models around a language model, such as those that see images: config.json has the language model's own in
-// text_config, and its tensors lie under a prefix among others that no family names.
+// Handles models around a language model, such as vision-language models: config.json contains the language model's
+// config in text_config, and its tensors have a prefix and are stored among others that no family names.
 //
-// The language model goes through its family, all other tensors pass through under their own names (passthrough.h).
+// The language model is read through its family; all other tensors are copied unchanged (passthrough.h).
 #pragma once
 
 #include <memory>
@@ -16,31 +16,32 @@
 
 namespace ms::convert {
 
-// What a language model's tensors are called inside a wrapper: what stands in place of the family's prefix, and its
-// output layer's whole name.
+// The names of a language model's tensors in a wrapper: the replacement for the family's prefix, and the full name of
+// the output layer.
 struct WrappedNames {
   std::string prefix, output;
   bool operator==(const WrappedNames&) const = default;
 };
 
-// Those of transformers 5 in memory, of what it writes and wrote before, in the order in which they are looked for.
+// Returns the names used by transformers 5 in memory, and those that it writes and wrote earlier, in search order.
 std::span<const WrappedNames> wrapped_names();
 
-// True if this config.json is of a wrapper that is known, by its model_type.
+// Returns true if this config.json belongs to a known wrapper, by its model_type.
 bool is_wrapper(const nlohmann::json& config);
 
-// The model_types of wrappers.
+// Returns the model_types of wrappers.
 std::vector<std::string_view> wrappers();
 
-// The language model's config: text_config with what a wrapper's leaves out since it is the default of its class, with
-// the family's model_type and the wrapper's tie_word_embeddings. A file of before text_config has these keys itself.
-// Throws kCorruptData if there is no such config, kUnsupported for a language model of no known family.
+// Returns the language model's config: text_config, completed by the class defaults that a wrapper's file leaves out,
+// with the family's model_type and the wrapper's tie_word_embeddings. A file from before text_config has these keys at
+// the top level. Throws kCorruptData if there is no such config, kUnsupported for a language model of an unknown
+// family.
 nlohmann::json text_config(const nlohmann::json& config, std::string_view where);
 
-// The family under other names.
+// Returns the family with other names.
 std::shared_ptr<const Family> wrapped_family(const Family& family, const WrappedNames& names);
 
-// Whether a tensor that is no part of the language model may pass through a known wrapper without being asked for.
+// Whether a tensor outside the language model may be copied through a known wrapper without a flag.
 bool is_wrapper_tensor(std::string_view name);
 
 }  // namespace ms::convert
