@@ -1,4 +1,4 @@
-// Compressed checkpoints: smaller, the same values, the same bytes whoever writes them, and damage found as elsewhere.
+// Compressed checkpoints: smaller, same values, same bytes for any writer, and damage is found.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 
-// Whole tensors in memory, of values such as a trained model has: 9 MiB of fp32 (two chunks), bf16, and noise.
+// Whole tensors in memory with values like those of a trained model: 9 MiB of fp32 (two chunks), bf16, and noise.
 class WeightsSource final : public Source {
  public:
   WeightsSource() {
@@ -82,7 +82,7 @@ TEST(Compression, IsSmallerAndHoldsTheSame) {
   const auto read = open_native(compressed.path());
   for (size_t i = 0; i < source.shards().size(); ++i) {
     const core::ShardedTensor tensor = source.shards()[i];
-    // Whole, and a block in the middle that lies in both chunks of the first tensor.
+    // The whole tensor, and a block in its middle that spans both chunks of the first tensor.
     std::vector<std::byte> whole(source.bytes(i).size());
     const auto shard = static_cast<int32_t>(i);
     read->read(shard, core::Dims(tensor.local_shape.size(), 0), tensor.local_shape, whole.data());
@@ -101,7 +101,7 @@ TEST(Compression, IsSmallerAndHoldsTheSame) {
   EXPECT_EQ(ms::test::read_file(b / "manifest.json"), ms::test::read_file(c / "manifest.json"));
 }
 
-// Writes wait for their turn in the file; one that never comes must end them.
+// Writes wait for their turn in the file; if one will never come, the others must end.
 TEST(Compression, AReadThatFailsEndsTheWritesBehindIt) {
   class FailingSource final : public Source {
    public:
@@ -139,7 +139,7 @@ TEST(Compression, EveryDamagedByteIsFoundAndNamed) {
   TemporaryFolder folder;
   const fs::path generation = write(source, folder.path(), true, 1), file = generation / "rank_00000.h5";
   const int64_t size = bytes_in(generation);
-  // A prime stride over the whole file, and every byte of its beginning, where HDF5's structure is.
+  // A prime stride over the whole file, finer at its start, where HDF5's structure is.
   for (int64_t at = 0; at < size; at += at < 4096 ? 131 : 400'009) {
     std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekg(at);

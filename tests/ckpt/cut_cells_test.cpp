@@ -16,7 +16,7 @@
 namespace ms::ckpt {
 namespace {
 
-// Rows of `width` elements cut into parts that end within cells: boxes 0, 1, .. of one file.
+// Rows of `width` elements, cut into parts whose ends split cells: boxes 0, 1, .. of one file.
 struct CutTensor {
   static constexpr int64_t kRows = 3000, kWidth = 200, kPart = 25;
   std::vector<float> values = test::RandomValues(3).make(kRows * kWidth);
@@ -49,7 +49,7 @@ TEST(CutCellsTest, GiveBackWhatTheyTook) {
   const CutTensor tensor;
   LogicalPartial merged;
   CutCellsWriter writer(path, kCutCellsBytes);
-  for (int64_t row = 0; row < CutTensor::kRows; row += 100) {  // the boxes take turns, as those of a reshard do
+  for (int64_t row = 0; row < CutTensor::kRows; row += 100) {  // the boxes alternate, as in a reshard
     for (int32_t box = 0; box < 8; ++box) {
       LogicalPartial partial = tensor.partial(box, row, 100);
       writer.take(box, partial);
@@ -103,7 +103,7 @@ TEST(CutCellsTest, AreNotBelievedWhenDamaged) {
     }
     return false;
   };
-  for (size_t at = 8; at < good.size(); at += 5) {  // which box it is the hash does not cover
+  for (size_t at = 8; at < good.size(); at += 5) {  // the hash does not cover the box number
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x10);
     EXPECT_TRUE(refuses(bad)) << at;

@@ -1,5 +1,6 @@
-// Every bit of a small checkpoint flipped, and every file cut at every byte: verify names the file and, in tensor data,
-// the tensor and its bytes; a load gives the true values or refuses. By default one bit of each byte, all in `nightly`.
+// Flips every bit of a small checkpoint, and truncates every file at every byte: verify names the file and, in tensor
+// data, the tensor and its bytes; a load gives the true values or fails. By default one bit of each byte, all in
+// `nightly`.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -30,7 +31,7 @@ class Damage : public ::testing::Test {
     manifest_ = read_manifest(path_);
   }
 
-  // True if it loads; then every value is the true one.
+  // True if it loads; checks that every value is right.
   bool loads() {
     try {
       const auto source = open_native(path_);
@@ -42,7 +43,7 @@ class Damage : public ::testing::Test {
     }
   }
 
-  // The tensor that owns a byte of a file; empty if none does.
+  // The tensor that a byte of a file belongs to; empty if there is none.
   std::string owner(const std::string& file, int64_t byte) const {
     for (size_t box = 0; box < manifest_.boxes.size(); ++box) {
       const int64_t at = manifest_.places[box].at;
@@ -55,7 +56,7 @@ class Damage : public ::testing::Test {
 
   static bool nightly() { return std::getenv("MS_NIGHTLY") != nullptr; }
 
-  // In memory where there is such a file system: a disk would see each of thousands of damaged files.
+  // Uses a file system in memory if there is one: the test writes thousands of damaged files.
   static int in_memory() {
     return fs::is_directory("/dev/shm") && std::getenv("TMPDIR") == nullptr ? ::setenv("TMPDIR", "/dev/shm", 1) : 0;
   }
@@ -108,14 +109,14 @@ TEST_F(Damage, EveryTruncationIsFoundAndRefused) {
       ASSERT_EQ(findings.front().file, file) << size;
       ASSERT_FALSE(loads()) << file << " of " << size;
     }
-    write_file(path_ / file, whole + "x");  // longer is damaged too
+    write_file(path_ / file, whole + "x");  // a longer file is damaged too
     ASSERT_FALSE(verify_generation(path_, {}).findings.empty()) << file;
     ASSERT_FALSE(loads());
     write_file(path_ / file, whole);
   }
 }
 
-// The pointer is advisory: whatever it says, the newest whole generation is loaded, and a difference is said.
+// The pointer is advisory: whatever it contains, the newest complete generation is loaded, and a mismatch is reported.
 TEST_F(Damage, EveryFlippedBitOfThePointerIsSaidAndNothingElse) {
   const std::string whole = read_file(folder_.path() / kPointerName);
   for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {

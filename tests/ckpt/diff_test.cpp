@@ -1,4 +1,4 @@
-// Comparing checkpoints: what differs is named, and damage on either side is found.
+// Comparing checkpoints: differences are named, and damage on either side is found.
 #include "ckpt/diff.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ class DiffOfFiles : public ::testing::Test {
     a_ = test::write_checkpoint(folder_.path() / "a", {2, 1, 1}, config_);
     b_ = test::write_checkpoint(folder_.path() / "b", {1, 2, 1}, config_);
   }
-  // Changes a bit of a tensor's data, in the middle of its first box.
+  // Flips a bit of a tensor's data, in the middle of its first box.
   std::string flip_a_bit(const std::filesystem::path& generation, size_t box) {
     const Manifest manifest = read_manifest(generation);
     std::fstream file(generation / manifest.file_of(box).name, std::ios::in | std::ios::out | std::ios::binary);
@@ -74,7 +74,7 @@ TEST_F(DiffOfFiles, DamageOnEitherSideIsCorruptDataNamingTensorAndBytes) {
     EXPECT_THAT(thrown.text, HasSubstr(tensor));
     EXPECT_THAT(thrown.text, HasSubstr("bytes"));
     const DiffReport by_hash = diff_checkpoints(*a, *b, {.by_recorded_hashes = true});
-    EXPECT_TRUE(by_hash.differences.empty());  // what it is documented not to find
+    EXPECT_TRUE(by_hash.differences.empty());  // as documented: not detected
     EXPECT_EQ(by_hash.compared, 0);
     EXPECT_EQ(by_hash.by_hash, static_cast<int64_t>(a->shards().num_tensors()));
   }

@@ -1,4 +1,4 @@
-// What execute() asks of source and sink around the copying.
+// The order in which execute() calls source and sink around the copying.
 #include "ckpt/execute.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ms::ckpt {
 namespace {
 
-// Of one tensor; notes how the pass over it went.
+// A source of one tensor; records begin_one_pass() and end_one_pass().
 class NotingSource final : public Source {
  public:
   NotingSource() { held_.set("a", core::TensorRole::kParam, {4, 8}, std::vector<float>(32, 1.0f)); }
@@ -33,7 +33,7 @@ class NotingSource final : public Source {
   test::MemorySource held_;
 };
 
-// Takes everything, or has it already.
+// Accepts every write, or keeps everything from an earlier attempt.
 class KeepingSink final : public Sink {
  public:
   explicit KeepingSink(const NotingSource& source, bool keeps) : source_(source), keeps_(keeps) {}

@@ -1,4 +1,4 @@
-// A source of one tensor in memory, whose values a test chooses.
+// A source with one tensor in memory, whose values the test chooses.
 #pragma once
 
 #include <cmath>

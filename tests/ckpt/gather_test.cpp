@@ -1,4 +1,4 @@
-// Gathered saves on thread ranks: what arrives, what it costs in memory and links, and what becomes of a failure.
+// Gathered saves on thread ranks: written files, memory and connections, and failures.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 using ms::test::run_thread_ranks;
 
-const ModelLayout kLayout{2, 1, 4, 1};  // tp 2, dp 4 with the optimizer distributed: ranks 0 and 1 write
+const ModelLayout kLayout{2, 1, 4, 1};  // tp 2, dp 4 with the distributed optimizer: ranks 0 and 1 write
 
 GatherOptions gather_of(const ModelLayout& layout, int64_t slice_bytes,
                         GatherProgress progress = GatherProgress::kAuto) {
@@ -41,7 +41,7 @@ GatherOptions gather_of(const ModelLayout& layout, int64_t slice_bytes,
 
 using Tweak = std::function<void(Saver::Options&)>;
 
-// Every rank saves once, iteration 100, and waits. Peak of the ckpt memory of rank 0 in *peak.
+// Every rank saves once, iteration 100, and waits. Stores the peak of rank 0's ckpt memory in *peak.
 fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::TransformerConfig& config,
                    const Tweak& tweak, int64_t* peak = nullptr) {
   fs::path path;
@@ -59,7 +59,7 @@ fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::
     Saver saver(comm, std::move(options));
     saver.save({make_info(layout, config), state.data()});
     saver.before_update();
-    if (async) {  // the snapshot is what is sent
+    if (async) {  // the snapshot must be sent, not the current state
       for (auto& bytes : state.bytes) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
     }
     saver.finish();
@@ -159,7 +159,7 @@ TEST(Gather, CompressesWhatArrives) {
   }
 }
 
-// Boxes of more than one chunk, which slices cut anywhere; half of each does not compress.
+// Boxes of more than one chunk, which slices cut at any place; half of each is incompressible.
 TEST(Gather, ChunksAreWholeWhateverCutsThem) {
   constexpr int64_t kWidth = 2'500'000;
   const auto config = small_model(17);
@@ -200,7 +200,7 @@ TEST(Gather, ChunksAreWholeWhateverCutsThem) {
   }
 }
 
-// Of a sender's boxes those that have changed travel; the others are links in the writer's directory.
+// Only the changed boxes of a sender are sent; the others are links in the writer's directory.
 TEST(Gather, IncrementalSavesFetchWhatHasChanged) {
   const auto config = small_model(127, false, 104);
   TemporaryFolder folder;
@@ -236,7 +236,7 @@ TEST(Gather, IncrementalSavesFetchWhatHasChanged) {
   EXPECT_EQ(diff_checkpoints(*first, *second).differences.size(), 1u);
 }
 
-// features.md 6.3: slice x (dp + 1) x 4 bytes beside the snapshot.
+// Memory bound of a gather: slice x (dp + 1) x 4 bytes, in addition to the snapshot.
 TEST(Gather, TheWriterHoldsASliceForEachRankAndOneMore) {
   const auto config = small_model(127, false, 104);
   for (const int64_t slice_elements : {500, 2000}) {
@@ -262,7 +262,7 @@ TEST(Gather, TheWriterHoldsASliceForEachRankAndOneMore) {
   }
 }
 
-// What goes over the saver's own transport: from whom to whom, and on which thread.
+// Traffic of the saver's own transport: pairs of ranks, and whether another thread used it.
 struct Links {
   std::mutex mutex;
   std::set<std::pair<int, int>> used;
@@ -334,7 +334,7 @@ TEST(Gather, SixtyFourRanksOpenALinkEachToTheirWriter) {
   expect_loads(*open_native(folder.path()), {1, 1, 1, 0}, config);
 }
 
-// With MPI_THREAD_MULTIPLE the trainer does not touch the transport at all; without, nobody else does.
+// With MPI_THREAD_MULTIPLE the trainer does not use the transport at all; without it, only the trainer does.
 TEST(Gather, IsCommittedWhileTheTrainerComputes) {
   const auto config = small_model(127, false, 104);
   for (const GatherProgress progress : {GatherProgress::kWriter, GatherProgress::kTrainer}) {
@@ -416,7 +416,7 @@ TEST(GatherErrors, ASenderWithoutASnapshotIsNamedAndTheNextSaveWorks) {
     options.gather = gather_of(kLayout, 1000);
     Saver saver(comm, options);
     auto broken = state.data();
-    if (endpoint.rank() == 5) broken.back().meta.local_shape = {int64_t{1} << 60};  // more than any memory
+    if (endpoint.rank() == 5) broken.back().meta.local_shape = {int64_t{1} << 60};  // more than any machine has
     saver.save({make_info(kLayout, config, 100), broken});
     const auto thrown = thrown_by([&] { saver.finish(); });
     EXPECT_EQ(thrown.code, core::ErrorCode::kOutOfMemory);
@@ -428,7 +428,7 @@ TEST(GatherErrors, ASenderWithoutASnapshotIsNamedAndTheNextSaveWorks) {
   EXPECT_EQ(list_generations(folder.path()).size(), 1u);
 }
 
-// Says nothing on its side channel; alive: whether the others are told that it has died.
+// Sends nothing on its side channel. alive: whether the others still see it as alive.
 class MuteTransport final : public core::Transport {
  public:
   MuteTransport(std::unique_ptr<core::Transport> inner, int mute, bool alive, bool side)
@@ -461,7 +461,7 @@ TEST(GatherErrors, ADeadAndASilentPeerAreNamed) {
   const auto config = small_model(17);
   for (const GatherProgress progress : {GatherProgress::kWriter, GatherProgress::kTrainer}) {
     for (const bool alive : {false, true}) {
-      if (alive && progress == GatherProgress::kTrainer) continue;  // the limit is not the transport's
+      if (alive && progress == GatherProgress::kTrainer) continue;  // the transport does not limit this wait
       TemporaryFolder folder;
       run_thread_ranks(
           kLayout.world_size(),
@@ -489,7 +489,7 @@ TEST(GatherErrors, ADeadAndASilentPeerAreNamed) {
   }
 }
 
-// The writer takes the rest off the wire: the senders are done, and the next save is like any other.
+// The writer receives the rest of the data: the senders finish, and the next save works.
 TEST(GatherErrors, AFullDiskLeavesTheSendersFree) {
   const auto config = small_model(127, false, 104);
   for (const int nth : {1, 20, 60}) {

@@ -1,4 +1,4 @@
-// What is removed, what stays, and that a dry run says the same.
+// What gc removes and keeps; a dry run lists the same.
 #include "ckpt/gc.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(Gc, KeepsTheLastAndTheMultiples) {
   EXPECT_EQ(find_latest(folder_.path())->generation.iteration, 400);
 }
 
-// The newest whole generation stays whatever is newer and damaged.
+// The newest complete generation is kept, and so are newer damaged ones.
 TEST_F(Gc, NeverRemovesTheNewestWholeOne) {
   fs::resize_file(folder_.path() / "iter_0000400/rank_00000.h5", 10);
   const GcReport report = collect_garbage(folder_.path(), {{.keep_last = 1}, false});

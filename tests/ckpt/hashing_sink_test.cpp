@@ -7,7 +7,7 @@
 namespace ms::ckpt {
 namespace {
 
-// Takes everything and keeps nothing.
+// Accepts everything and stores nothing.
 class NoSink final : public Sink {
  public:
   void begin(const CheckpointInfo&, const ShardTable&) override {}

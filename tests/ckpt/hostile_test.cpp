@@ -1,4 +1,4 @@
-// Damaged and hostile checkpoints: found and named, never a crash, and no value that differs is ever loaded.
+// Damaged and hostile checkpoints: the error names the place, nothing crashes, and a wrong value is never loaded.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ class Hostile : public ::testing::Test {
 
   std::vector<Finding> findings() { return verify_generation(path_, {}).findings; }
 
-  // Loads everything; true if it went through. It must then hold the true values.
+  // Loads everything; true if that succeeded. It checks that the values are right.
   bool loads() {
     try {
       const auto source = open_native(path_);
@@ -48,7 +48,7 @@ class Hostile : public ::testing::Test {
     }
   }
 
-  // Changes the manifest as a document, with a right self-hash.
+  // Edits the manifest's JSON and recomputes its self-hash.
   void edit_manifest(const std::function<void(json&)>& edit) {
     json document = json::parse(manifest_text_);
     edit(document);
@@ -143,7 +143,7 @@ TEST_F(Hostile, MissingFilesAndStrangers) {
   EXPECT_EQ(report.notes.size(), 1u);
 }
 
-// Attacks with a right self-hash: refused by the parser, or found by verify and refused by the load.
+// Attacks with a valid self-hash: refused by the parser, or found by verify and refused by the load.
 TEST_F(Hostile, ManifestAttacks) {
   const std::vector<std::pair<const char*, std::function<void(json&)>>> attacks = {
       {"path upwards", [](json& d) { d["files"][0]["name"] = "../rank_00000.h5"; }},
@@ -191,7 +191,7 @@ TEST_F(Hostile, ManifestAttacks) {
   }
 }
 
-// The same checkpoint with its table in a file of its own.
+// The same checkpoint with its table in a separate file.
 TEST_F(Hostile, APackedTableIsAsGoodAndAsWellGuarded) {
   Manifest manifest = read_manifest(path_);
   const auto wanted = std::vector<core::ShardedTensor>(manifest.boxes.begin(), manifest.boxes.end());
@@ -203,7 +203,7 @@ TEST_F(Hostile, APackedTableIsAsGoodAndAsWellGuarded) {
   EXPECT_TRUE(loads());
   const std::string document = read_file(path_ / kManifestName), table = read_file(path_ / kTableName);
   write_manifest(path_, manifest, 0);
-  EXPECT_EQ(read_file(path_ / kManifestName), document);  // the same again
+  EXPECT_EQ(read_file(path_ / kManifestName), document);  // same bytes
   for (size_t bit = 0; bit < 8 * table.size(); bit += 1 + random_() % 61) {
     std::string flipped = table;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
@@ -251,7 +251,7 @@ TEST_F(Hostile, NineAxesAreRefusedInOneLine) {
   refused(kManifestName);
   write_manifest(path_, manifest, 0);
   std::string table = read_file(path_ / kTableName);
-  constexpr size_t kAxes = 32 + 16;  // behind the file's head, within the first tensor's
+  constexpr size_t kAxes = 32 + 16;  // after the file's header, within the first tensor's
   ASSERT_LE(table[kAxes], 8);
   table[kAxes] = 9;
   write_file(path_ / kTableName, table);
@@ -269,7 +269,7 @@ TEST_F(Hostile, NewerFormatIsUnsupportedAndNotPassedOver) {
   EXPECT_EQ(thrown_by([&] { find_latest(folder_.path()); }).code, core::ErrorCode::kUnsupported);
 }
 
-// HDF5 attributes that lie, with every hash of the bytes made right again: verify compares them with the manifest.
+// HDF5 attributes with wrong values, while the hashes of all bytes are right: verify compares them with the manifest.
 TEST_F(Hostile, Hdf5ThatContradictsTheManifestIsFound) {
   {
     core::H5File h5 = core::H5File::open_write((path_ / "rank_00000.h5").string());
@@ -305,7 +305,7 @@ TEST_F(Hostile, RecoveryFallsBackAndSaysSo) {
   fs::resize_file(newer / "rank_00000.h5", 100);
   auto latest = find_latest(folder_.path());
   EXPECT_EQ(latest->generation.iteration, 100);
-  EXPECT_EQ(latest->notes.size(), 2u);  // passed over, and the pointer says otherwise
+  EXPECT_EQ(latest->notes.size(), 2u);  // a skipped generation, and the pointer that names it
   write_file(folder_.path() / kPointerName, "nonsense");
   EXPECT_EQ(find_latest(folder_.path())->generation.iteration, 100);
   fs::create_directory(folder_.path() / "iter_0000300.tmp-host-1-2");
@@ -346,7 +346,7 @@ TEST_F(Hostile, DiffNamesWhatDiffers) {
   const auto same = open_native(write_checkpoint(other.path(), {1, 1, 1, false}, config_, roles_));
   const auto here = open_native(path_);
   EXPECT_TRUE(diff_checkpoints(*here, *same).differences.empty());
-  MemorySource memory(same->shards(), same->info());  // no stored hashes: computed
+  MemorySource memory(same->shards(), same->info());  // has no stored hashes: they are computed
   EXPECT_TRUE(diff_checkpoints(*here, memory).differences.empty());
   std::vector<core::ShardedTensor> fewer(same->shards().begin(), same->shards().end());
   fewer.pop_back();
@@ -355,7 +355,7 @@ TEST_F(Hostile, DiffNamesWhatDiffers) {
   EXPECT_EQ(diff_checkpoints(*here, partial).differences[0].text, "only in the first");
   edit_manifest([](json& d) { d["tensors"][3]["logical_xxh3"] = std::string(16, '1'); });
   const auto changed = open_native(path_);
-  EXPECT_TRUE(diff_checkpoints(*changed, *same).differences.empty());  // verify finds that
+  EXPECT_TRUE(diff_checkpoints(*changed, *same).differences.empty());  // verify reports that
   const auto by_hash = diff_checkpoints(*changed, *same, {.by_recorded_hashes = true}).differences;
   ASSERT_EQ(by_hash.size(), 1u);
   EXPECT_EQ(by_hash[0].text, "the recorded logical hashes differ, but no value does");

@@ -97,7 +97,7 @@ with tempfile.TemporaryDirectory() as scratch:
               "--target-pipeline-parallel-size", "2")
     peers.run("msckpt", "reshard", "--load-dir", at("tp2"), "--save-dir", at("small"), "--compress")
     plain = restore(at("plain"))
-    # Some tensors whose canonical form is Hugging Face's, against the file itself.
+    # Tensors whose canonical form is that of Hugging Face are compared with the file.
     for ours, theirs in (("embedding.word_embeddings.weight", "model.embed_tokens.weight"),
                          ("decoder.layers.0.self_attention.linear_proj.weight", "model.layers.0.self_attn.o_proj.weight"),
                          ("decoder.layers.1.mlp.linear_fc2.weight", "model.layers.1.mlp.down_proj.weight")):

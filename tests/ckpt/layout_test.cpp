@@ -14,7 +14,7 @@ namespace {
 using test::mixed_roles;
 using test::small_model;
 
-// Which rank holds which element, from the definitions and not from boxes: the global index of element (row, column) of
+// Which rank holds which element, from the definitions instead of boxes: the global index of element (row, column) of
 // the tensor-parallel local tensor, -1 for vocabulary padding.
 int64_t naive_global(const ParameterSpec& spec, const core::TransformerConfig& config, int tp, int tp_rank, int64_t row,
                      int64_t column) {
@@ -135,7 +135,7 @@ TEST(Layout, VirtualStagesHoldChunksInTurn) {
     EXPECT_EQ(held, expected[static_cast<size_t>(stage)]);
     EXPECT_EQ(listed, held);
   }
-  // Among them two whose product with the stages is 0, and 2, in 64 bits.
+  // Two of them times the number of stages are 0 and 2 modulo 2^64.
   for (const int64_t layers : {int64_t{3}, int64_t{16}, int64_t{-1}, INT64_MAX, INT64_MIN, (int64_t{1} << 62) + 1}) {
     for (const int stages : {2, 4}) {
       EXPECT_EQ(test::thrown_by([&] { virtual_pipeline_size(config, stages, layers); }).code,
@@ -196,7 +196,7 @@ TEST(Layout, ExpertsAreDealtInBlocksOverTheirOwnGrid) {
       EXPECT_EQ(shards[half].local_shape, (core::Dims{4, 24}));
     }
   }
-  // TP 2, DP 4, EP 2, ETP 1: four replicas, of which ZeRO makes parts.
+  // TP 2, DP 4, EP 2, ETP 1: four replicas, which ZeRO shards.
   for (const int zero : {0, 3}) {
     ShardTable table;
     for (int rank = 0; rank < 8; ++rank) {
@@ -248,7 +248,8 @@ TEST(Layout, WhatPassesThroughIsWholeOnTheFirstStage) {
   }
 }
 
-// Experts, latent attention, shared experts and a layer behind the model: what the list says is what the config counts.
+// Experts, latent attention, shared experts and a multi-token prediction layer: the list has as many parameters as the
+// config counts.
 TEST(Layout, ParametersOfExpertsAddUpToWhatTheModelCounts) {
   core::TransformerConfig config = small_model(128);
   config.add_bias_linear = config.add_qkv_bias = false;
@@ -273,7 +274,7 @@ TEST(Layout, ParametersOfExpertsAddUpToWhatTheModelCounts) {
       (spec.is_buffer ? buffers : sum) += core::num_elements(spec.global_shape);
       EXPECT_EQ(spec.expert >= 0, spec.key.find("local_experts") != std::string::npos);
       const auto by_name = parameter_spec_of(spec.key, spec.global_shape, config);
-      if (!by_name) continue;  // those of a dense model
+      if (!by_name) continue;  // parameters of a dense model
       EXPECT_EQ(by_name->rule, spec.rule) << spec.key;
       EXPECT_EQ(by_name->layer, spec.layer) << spec.key;
       EXPECT_EQ(by_name->expert, spec.expert) << spec.key;

@@ -1,5 +1,5 @@
-// Local checkpoints on thread ranks with a folder for each node: what comes back after nodes are lost, ranks are killed
-// and files are damaged.
+// Local checkpoints on thread ranks with a folder per node: what is restored after nodes are lost, ranks are killed and
+// files are damaged.
 #include "ckpt/local.h"
 
 #include <gtest/gtest.h>
@@ -28,12 +28,12 @@ namespace fs = std::filesystem;
 using namespace test;  // NOLINT
 using ms::test::run_thread_ranks;
 
-const ModelLayout kLayout{2, 1, 2, 1};  // tp 2, dp 2 with the optimizer distributed
+const ModelLayout kLayout{2, 1, 2, 1};  // tp 2, dp 2 with the distributed optimizer
 constexpr int kRanksOfANode = 2;
 
 fs::path node_of(const fs::path& folder, int rank) { return folder / core::cat("node", rank / kRanksOfANode); }
 
-// A rank's state as it is after so many iterations.
+// A rank's state at this iteration.
 RankState state_at(const ModelLayout& layout, const core::TransformerConfig& config, int rank, int64_t iteration) {
   RankState state(layout, config, rank, mixed_roles());
   for (auto& bytes : state.bytes) {
@@ -69,7 +69,7 @@ struct Job {
     });
   }
 
-  // Saves these iterations, one after the other has become whole.
+  // Saves these iterations, each after the previous one is complete.
   void save(const fs::path& folder, const std::vector<int64_t>& iterations) const {
     on_ranks(folder, [&](core::Communicator& comm, LocalTier& tier) {
       for (const int64_t iteration : iterations) {
@@ -86,7 +86,7 @@ struct Job {
     int64_t iteration = -1;  // nothing was found
     int fetched = 0;
   };
-  // What every rank gets is compared with what it had saved.
+  // Restores all ranks and compares with what they had saved.
   Restored restore(const fs::path& folder, int64_t newer_than = 0) const {
     Restored restored;
     std::mutex mutex;
@@ -212,7 +212,7 @@ TEST(LocalTier, OnlyTheNewestIsKept) {
       EXPECT_EQ(iterations_in(folder.path(), node, rank), Iterations{30}) << node << ' ' << rank;
     }
   }
-  // Until it is known to be whole everywhere, with the one before.
+  // The previous one is kept until the new one is known to be complete on all ranks.
   job.on_ranks(folder.path(), [&](core::Communicator& comm, LocalTier& tier) {
     const RankState state = state_at(kLayout, job.config, comm.rank(), 40);
     tier.save({make_info(kLayout, job.config, 40), state.data()});
@@ -223,7 +223,7 @@ TEST(LocalTier, OnlyTheNewestIsKept) {
     tier.finish();
     EXPECT_EQ(iterations_in(folder.path(), comm.rank() / 2, comm.rank()), Iterations{40});
   });
-  // A run that goes on from before leaves nothing of what it does not continue.
+  // A run that continues from an earlier iteration removes later ones.
   job.save(folder.path(), {35});
   EXPECT_EQ(iterations_in(folder.path(), 0, 0), Iterations{35});
 }
@@ -235,7 +235,7 @@ TEST(LocalTier, ALostNodeComesBackFromReplicasOnly) {
     job.factor = 2;
     job.tweak = [&](LocalTier::Options& options) { options.progress = progress; };
     job.save(folder.path(), {10});
-    for (int rank = 0; rank < 4; ++rank) {  // the same on both nodes
+    for (int rank = 0; rank < 4; ++rank) {  // same on both nodes
       EXPECT_EQ(contents(part_of(folder.path(), 0, rank)), contents(part_of(folder.path(), 1, rank)));
     }
     fs::remove_all(folder / "node1");
@@ -244,7 +244,7 @@ TEST(LocalTier, ALostNodeComesBackFromReplicasOnly) {
     EXPECT_EQ(restored.fetched, 2);
     EXPECT_EQ(job.restore(folder.path()).fetched, 0) << "it is at home again";
     fs::remove_all(folder / "node0");
-    job.factor = 1;  // what is there is found whatever the replication is now
+    job.factor = 1;  // existing parts are found with any replication
     restored = job.restore(folder.path());
     EXPECT_EQ(restored.iteration, -1) << "node 1 had its own parts fetched, not those of node 0";
   }
@@ -330,12 +330,12 @@ TEST(LocalTier, AFailedSaveIsEveryRanksErrorAndTheOneBeforeStays) {
       comm.barrier();
       EXPECT_EQ(thrown_by([&] { save(20); }).code, core::ErrorCode::kIo);
       EXPECT_FALSE(tier.status().failed);
-      tier.confirm();  // of a save that has failed: nothing
+      tier.confirm();  // the save failed: removes nothing
       comm.barrier();
     }
   });
   EXPECT_EQ(job.restore(folder.path()).iteration, 10);
-  // A replica that cannot be written; the parts themselves are.
+  // A replica that cannot be written; the parts themselves can.
   job.on_ranks(folder.path(), [&](core::Communicator& comm, LocalTier& tier) {
     if (comm.rank() == 0) fs::remove_all(folder / "node1/rank_00000");
     comm.barrier();
@@ -348,7 +348,7 @@ TEST(LocalTier, AFailedSaveIsEveryRanksErrorAndTheOneBeforeStays) {
   EXPECT_EQ(job.restore(folder.path()).iteration, 30);
 }
 
-// A job that saves as fast as it can is killed at many moments, and a node of it is lost: what was whole is there.
+// A job that saves as fast as it can is killed at many moments, and loses a node: complete iterations survive.
 TEST(LocalTier, KilledAtAnyMomentTheLastCommonIterationIsThere) {
   const bool nightly = std::getenv("MS_NIGHTLY") != nullptr;
   const char* given = std::getenv("MS_TEST_SEED");
@@ -363,7 +363,7 @@ TEST(LocalTier, KilledAtAnyMomentTheLastCommonIterationIsThere) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
-    if (child == 0) {  // no gtest in here: only _exit
+    if (child == 0) {  // do not use gtest in the child: only _exit
       try {
         job.on_ranks(folder.path(), [&](core::Communicator& comm, LocalTier& tier) {
           for (int64_t i = whole + 1;; ++i) {

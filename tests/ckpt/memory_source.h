@@ -1,4 +1,4 @@
-// A source of whole fp32 tensors in memory, with what a checkpoint says besides them.
+// A source of fp32 tensors in memory, with editable CheckpointInfo.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace ms::ckpt::test {
 
 class MemorySource final : public Source {
  public:
-  // Replaces the tensor if it is there already.
+  // Replaces the tensor if it exists.
   void set(const std::string& key, core::TensorRole role, core::Dims shape, std::vector<float> values) {
     if (const auto found = shards_.find(key, role)) {
       values_[static_cast<size_t>(*found)] = std::move(values);

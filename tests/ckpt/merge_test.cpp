@@ -1,4 +1,4 @@
-// Weighted averages against plain loops, whatever the cut and the dtype.
+// Weighted averages compared with plain loops, for any sharding and dtype.
 #include "ckpt/merge.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Merge, IsTheWeightedAverageWhateverTheCut) {
     const size_t at = 4 * 50 + i;
     EXPECT_EQ(seen[i], static_cast<float>(0.25 * a[at] + 0.125 * b[at] + 0.625 * c[at])) << i;
   }
-  std::vector<float> column(40);  // of the second shard, not one run
+  std::vector<float> column(40);  // of the second shard, not contiguous
   merged->read(1, {0, 9}, {40, 1}, reinterpret_cast<std::byte*>(column.data()));
   for (size_t i = 0; i < column.size(); ++i) {
     const size_t at = (20 + i) * 50 + 9;
@@ -45,7 +45,7 @@ TEST(Merge, IsTheWeightedAverageWhateverTheCut) {
   }
 }
 
-// Larger than the pieces that are added at a time; with itself, a tensor stays as it is to the bit.
+// Larger than the pieces that are added at once; the average of a tensor with itself is bitwise equal to it.
 TEST(Merge, OfEqualValuesIsTheValue) {
   const auto values = some_values(1200 * 1000);
   const auto merged =

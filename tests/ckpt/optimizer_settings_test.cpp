@@ -1,4 +1,4 @@
-// Groups of an optimizer's parameters: stated, and derived from what mstrain and Megatron write.
+// Optimizer groups: stored ones, and those derived from what mstrain and Megatron write.
 #include "ckpt/optimizer_settings.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(OptimizerSettings, GroupsComeBackToTheBitAndTheLargestListsNoParams) {
   const std::vector<OptimizerGroup> written = {group(0.05, {"matrix", "other"}), group(0.0, {"vector"})};
   set_optimizer_groups(source.state().common, written, /*complete=*/true);
   EXPECT_FALSE(source.info().common["optimizer"]["groups"][0].contains("params"));
-  source.state().common = json::parse(source.info().common.dump());  // as through a manifest
+  source.state().common = json::parse(source.info().common.dump());  // as if read from a manifest
   const std::vector<OptimizerGroup> read = optimizer_groups(source);
   ASSERT_EQ(read.size(), 2U);
   EXPECT_TRUE(same_settings(read[0], written[0]));

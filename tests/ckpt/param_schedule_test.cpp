@@ -1,5 +1,5 @@
-// Schedules that checkpoints state, against Megatron's own OptimizerParamScheduler (tests/data/param_scheduler.json, by
-// make_scheduler_golden.py).
+// Schedules stored in checkpoints, compared with Megatron's own OptimizerParamScheduler
+// (tests/data/param_scheduler.json, by make_scheduler_golden.py).
 #include "ckpt/param_schedule.h"
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ ShardedTensor shard(const Dims& shape, const Dims& offset, const Dims& extent, c
   return {key, core::TensorRole::kParam, core::DType::kFp32, shape, offset, extent, 0};
 }
 
-// Cuts a box in two at random places, again and again: an irregular tiling.
+// Splits a box at random places recursively: an irregular tiling.
 void random_tiling(std::mt19937_64& random, const Dims& shape, const Dims& offset, const Dims& extent, int depth,
                    std::vector<ShardedTensor>& out) {
   const size_t axis = random() % shape.size();
@@ -62,7 +62,7 @@ TEST(Plan, RandomTilingsAreCopiedElementByElement) {
     random_tiling(random, shape, zero, shape, 5, sources);
     random_tiling(random, shape, zero, shape, 5, targets);
     std::shuffle(sources.begin(), sources.end(), random);
-    // owner[t][i]: the global element that the copies put at flat place i of target t.
+    // owner[t][i]: the global element that the copies write to flat index i of target t.
     std::vector<std::vector<int64_t>> owner;
     for (const auto& target : targets) owner.emplace_back(core::num_elements(target.local_shape), -1);
     int32_t last = 0;
@@ -108,7 +108,7 @@ TEST(Plan, FindsEveryHoleAndOverlapInRandomTilings) {
     auto doubled = shards;
     doubled.push_back(shards[victim]);
     EXPECT_FALSE(check_coverage(doubled).empty());
-    // A hole and an overlap of the same size: the areas agree, the tiling is wrong.
+    // A hole and an overlap of the same size: the total size is right, the tiling is wrong.
     for (size_t other = 0; other < shards.size(); ++other) {
       if (other == victim || shards[other].local_shape != shards[victim].local_shape) continue;
       auto moved = shards;

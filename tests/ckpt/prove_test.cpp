@@ -1,4 +1,4 @@
-// Proofs over checkpoints in memory: every kind of fault is found and named, and nothing else is.
+// Proofs of checkpoints in memory: every kind of fault is found and named, and nothing else is reported.
 #include "ckpt/prove.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class Prove : public ::testing::Test {
   static core::TransformerConfig model() {
     core::TransformerConfig config = test::small_model(31);
     config.num_layers = 4;
-    config.num_query_groups = 4;  // q and k of one size
+    config.num_query_groups = 4;  // q and k have the same size
     return config;
   }
   static std::string key(int64_t layer, const std::string& name) {
@@ -42,7 +42,7 @@ class Prove : public ::testing::Test {
     WholeSource source = test::cut(state_, config_, kOne, {}), target = test::cut(tampered_, config_, layout, {});
     return prove(source, target);
   }
-  // The only fault there is.
+  // The only fault of the proof.
   Fault fault() {
     const ProofReport report = proof();
     EXPECT_THAT(report.faults, SizeIs(1));
@@ -138,7 +138,7 @@ TEST_F(Prove, RandomValuesAreUninitialisedByScaleOrByHavingNothingInCommon) {
 }
 
 TEST_F(Prove, TransposedMatrixIsNamed) {
-  for (const std::string& name : {kProj, kFc2}) {  // square, and the same elements under the shape of the other order
+  for (const std::string& name : {kProj, kFc2}) {  // a square matrix, and one whose transpose has another shape
     tampered_ = state_;
     WholeTensor& matrix = tensor(key(1, name));
     const std::vector<std::byte> before = matrix.bytes;

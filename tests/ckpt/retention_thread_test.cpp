@@ -31,7 +31,7 @@ TEST(RetentionThread, RemovesWhatEveryCommitSupersedesBeforeItEnds) {
   EXPECT_EQ(kept, (std::vector<int64_t>{60, 50, 30}));
 }
 
-// More is wanted than the disk has, while something goes: it may be what makes the room.
+// There is not enough space, but something is being removed: it may free the space.
 TEST(RetentionThread, ASaveWithoutRoomWaitsForWhatIsOnItsWayOut) {
   const TemporaryFolder root;
   const fs::path trash = root / core::cat(kTrashPrefix, "iter_0000010");

@@ -1,4 +1,4 @@
-// Written in one layout, read in another, value by value.
+// Written in one layout, read in another, compared value by value.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -64,7 +64,7 @@ TEST(VirtualStages, EachNumberLoadsInEachOther) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, RoundTrip, ::testing::Values(17, 127));
 
 TEST(RoundTripLarge, VocabularyAcrossManyChunks) {
-  // 31123 x 200 fp32: three chunks, rows that chunk boundaries cut, padding that no rank stores.
+  // 31123 x 200 fp32: three chunks, rows split by chunk boundaries, padding that no rank stores.
   auto config = small_model(31123, false, 200);
   config.make_vocab_size_divisible_by = 128;
   const std::vector<RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kFp32}};
@@ -105,7 +105,7 @@ TEST(RoundTripLarge, HalfPrecisionRoundsToNearestEven) {
   convert_elements(reinterpret_cast<const std::byte*>(values.data()), core::DType::kFp32,
                    reinterpret_cast<std::byte*>(half.data()), core::DType::kFp16, static_cast<int64_t>(values.size()));
   EXPECT_EQ(half, expected);
-  for (uint32_t bits = 0; bits < 65536; ++bits) {  // every finite half survives fp32 and back
+  for (uint32_t bits = 0; bits < 65536; ++bits) {  // every finite half is unchanged after conversion to fp32 and back
     if ((bits & 0x7c00u) == 0x7c00u) continue;
     const auto from = static_cast<uint16_t>(bits);
     float wide;
@@ -129,7 +129,7 @@ TEST(RoundTripLarge, SameStateSameBytes) {
   const auto config = small_model(127, false, 200);  // some tensors packed, some not
   TemporaryFolder a, b;
   const auto first = write_checkpoint(a.path(), {2, 1, 2, true}, config);
-  ::usleep(1100000);  // a time in a file would show
+  ::usleep(1100000);  // a timestamp in a file would differ
   const auto second = write_checkpoint(b.path(), {2, 1, 2, true}, config, mixed_roles(), 100, 2);
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(first)) names.insert(entry.path().filename());
@@ -167,7 +167,7 @@ TEST(RoundTripLarge, ALoadStopsWhenTold) {
   EXPECT_EQ(thrown.text, "interrupted");
 }
 
-// One checkpoint to another layout; returns the new directory.
+// Reshards a checkpoint to another layout; returns the new directory.
 std::filesystem::path reshard(const std::filesystem::path& from, const std::filesystem::path& root,
                               const ModelLayout& layout, const ExecuteOptions& options = {}) {
   const auto source = open_native(from);
@@ -254,7 +254,7 @@ TEST(Reshard, AModelThatContradictsItsTensorsIsRefused) {
   const auto config = small_model(17);
   auto info = make_info({}, config);
   const auto shards = shards_of_checkpoint({}, config, mixed_roles()).shards;
-  info.model.num_layers = int64_t{1} << 60;  // must not become a list of that length
+  info.model.num_layers = int64_t{1} << 60;  // must not allocate a list of that length
   MemorySource absurd(shards, info);
   EXPECT_EQ(thrown_by([&] { plan_reshard(absurd, {}, {}); }).code, core::ErrorCode::kCorruptData);
   info.model.num_layers = 3;

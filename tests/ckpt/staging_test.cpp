@@ -1,4 +1,4 @@
-// What a snapshot copies, and the hashes that it takes on the way.
+// The bytes that a snapshot copies, and the hashes that it computes on the way.
 #include "ckpt/detail/staging.h"
 
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@ namespace {
 
 using core::DType;
 
-// A part of a tensor [global rows, global width], from (row, column) on.
+// A part of a tensor [global rows, global width], starting at (row, column).
 core::ShardedTensor part(DType dtype, core::Dims global, core::Dims offset, core::Dims local) {
   return {"w", core::TensorRole::kParam, dtype, std::move(global), std::move(offset), std::move(local), 0};
 }
 
 struct Case {
   core::ShardedTensor tensor;
-  bool hashed;  // on the way
+  bool hashed;  // hashed while copied
 };
 
 std::vector<Case> cases() {
@@ -35,8 +35,8 @@ std::vector<Case> cases() {
     cases.push_back({part(dtype, {77, 500}, {0, 448}, {77, 52}), true});  // up to the end of the row
     cases.push_back({part(dtype, {5}, {0}, {5}), true});
     cases.push_back({part(dtype, {}, {}, {}), true});
-    cases.push_back({part(dtype, {300, 200}, {0, 100}, {300, 100}), false});  // begins within a cell
-    cases.push_back({part(dtype, {300, 200}, {0, 64}, {300, 100}), false});   // ends within one
+    cases.push_back({part(dtype, {300, 200}, {0, 100}, {300, 100}), false});  // starts within a cell
+    cases.push_back({part(dtype, {300, 200}, {0, 64}, {300, 100}), false});   // ends within a cell
   }
   return cases;
 }
@@ -49,7 +49,7 @@ TEST(CopyShards, GivesTheBytesAndTheirHashes) {
     uint64_t seed = 0;
     for (const Case& each : all) {
       const auto floats = test::RandomValues(++seed).make(bytes_of(each.tensor) / 4 + 2);
-      // Where no vector is aligned: parameters lie in one buffer behind each other.
+      // Unaligned for vectors: parameters are contiguous in one buffer.
       std::vector<std::byte>& bytes = values.emplace_back(static_cast<size_t>(bytes_of(each.tensor)) + 2);
       std::memcpy(bytes.data(), floats.data(), bytes.size());
       shards.push_back({each.tensor, bytes.data() + 2});

@@ -1,4 +1,4 @@
-// A training state for tests whose every element says where it belongs: bits = mix(name, role, linear index).
+// A training state for tests in which every element identifies its position: bits = mix(name, role, linear index).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ inline uint64_t element_bits(uint64_t seed, int64_t linear_index) {
   return z ^ (z >> 31);
 }
 
-// The bytes a shard should hold.
+// The bytes that a shard must contain.
 inline std::vector<std::byte> shard_bytes(const core::ShardedTensor& shard) {
   const auto item = static_cast<size_t>(core::size_of(shard.dtype));
   const int64_t count = core::num_elements(shard.local_shape);
@@ -109,7 +109,7 @@ struct RankState {
   }
 };
 
-// A source in memory: the whole state of a layout, without files.
+// A source in memory: the complete state of a layout, without files.
 class MemorySource final : public Source {
  public:
   MemorySource(ShardTable shards, CheckpointInfo info) : shards_(std::move(shards)), info_(std::move(info)) {
@@ -179,7 +179,7 @@ inline void expect_loads(Source& source, const ModelLayout& layout, const core::
   }
 }
 
-// The communicator that a saver gets.
+// The communicator for a saver.
 inline core::Communicator world_of(core::Endpoint& endpoint) {
   std::vector<int> ranks;
   for (int r = 0; r < endpoint.size(); ++r) ranks.push_back(r);

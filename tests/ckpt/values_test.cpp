@@ -1,4 +1,4 @@
-// Statistics and comparisons against plain loops over all elements.
+// Statistics and comparisons, compared with plain loops over all elements.
 #include "ckpt/values.h"
 
 #include <gtest/gtest.h>

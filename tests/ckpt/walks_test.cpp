@@ -1,6 +1,6 @@
-// Random walks A -> B -> C -> A through the layouts come back byte for byte: dense models, and mixtures of experts with
-// latent attention, whose checkpoints are made here. 300 walks, 3,000 in `nightly`; every element says where it
-// belongs.
+// Random walks A -> B -> C -> A through the layouts give the original bytes: dense models, and mixtures of experts with
+// latent attention, whose checkpoints are generated here. 300 walks, 3,000 in `nightly`; every element identifies its
+// position.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ core::TransformerConfig walk_model(std::mt19937_64& random) {
   return config;
 }
 
-// The parameters of such a model, or of one with experts and latent attention in all layers but the first.
+// The parameters of a dense model, or of one with experts and latent attention in all layers but the first.
 std::vector<ParameterSpec> specs_of(const core::TransformerConfig& config, bool experts) {
   std::vector<ParameterSpec> specs;
   constexpr int64_t kExperts = 4;
@@ -40,7 +40,7 @@ std::vector<ParameterSpec> specs_of(const core::TransformerConfig& config, bool 
   for (ParameterSpec& spec : parameter_specs(config)) {
     if (!experts || spec.layer < 1 || spec.layer >= config.num_layers) {
       specs.push_back(std::move(spec));
-    } else if (spec.key.find("linear_qkv.layer_norm_weight") != std::string::npos) {  // once a layer
+    } else if (spec.key.find("linear_qkv.layer_norm_weight") != std::string::npos) {  // once per layer
       const std::string layer = core::cat("decoder.layers.", spec.layer, ".");
       const int64_t gates = config.gated() ? 2 : 1;
       add(layer + "input_layernorm.weight", {16});

@@ -1,4 +1,4 @@
-// A checkpoint in memory whose tensors are held whole, cut as a layout says, and can be tampered with.
+// A checkpoint in memory that holds unsharded tensors, shards them for a layout, and can be tampered with.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ using WholeTensors = std::map<std::pair<std::string, core::TensorRole>, WholeTen
 
 class WholeSource final : public Source {
  public:
-  // shards: of the tensors that are there.
+  // shards: of all tensors; those of missing tensors are ignored.
   WholeSource(WholeTensors tensors, const ShardTable& shards, CheckpointInfo info)
       : tensors_(std::move(tensors)), info_(std::move(info)) {
     for (const core::ShardedTensor& shard : shards) {
@@ -65,8 +65,8 @@ inline std::vector<std::byte> as_bytes(const std::vector<float>& values) {
   return bytes;
 }
 
-// A state as of a training run: weights about 0.02, norms about 1, first moments small, second ones positive. bf16: so
-// are the weights, and the masters hold more; else there are no masters.
+// A state like that of a training run: weights about 0.02, norms about 1, first moments small, second moments positive.
+// With bf16 the weights are bf16 and the master weights more precise; otherwise there are no masters.
 inline WholeTensors trained_state(const core::TransformerConfig& config, bool bf16, bool with_optimizer) {
   using core::TensorRole;
   WholeTensors tensors;
@@ -102,7 +102,7 @@ inline WholeTensors trained_state(const core::TransformerConfig& config, bool bf
   return tensors;
 }
 
-// As `tensors`, cut for the layout.
+// `tensors`, sharded for the layout.
 inline WholeSource cut(const WholeTensors& tensors, const core::TransformerConfig& config, const ModelLayout& layout,
                        CheckpointInfo info) {
   std::vector<RoleSpec> roles;

@@ -1,4 +1,4 @@
-// The asynchronous saver on thread ranks: agreement, isolation of the snapshot, and what a sick disk leaves.
+// The asynchronous saver on thread ranks: agreement, isolation of the snapshot, and disk faults.
 #include "ckpt/writer.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(Saver, FilesAreAFunctionOfTheState) {
   const auto first = contents(save_once(a.path(), layout, config, true, true));  // poisoned after the snapshot
   EXPECT_EQ(first.size(), 3u);
   EXPECT_EQ(first, contents(save_once(b.path(), layout, config, true, false)));
-  EXPECT_EQ(first, contents(save_once(c.path(), layout, config, false, false)));  // in the step
+  EXPECT_EQ(first, contents(save_once(c.path(), layout, config, false, false)));  // synchronous
 }
 
 TEST(Saver, SavesAreCommittedWithoutAWordBetweenRanks) {
@@ -107,12 +107,12 @@ TEST(Saver, SavesAreCommittedWithoutAWordBetweenRanks) {
     options.root = folder.path();
     Saver saver(comm, options);
     for (int64_t step = 1; step <= 60; ++step) {
-      training.allreduce(double(step));  // the training's own messages go on beside
+      training.allreduce(double(step));  // the training's own messages continue
       EXPECT_FALSE(saver.status().failed);
       if (step % 10 == 0) saver.save({make_info(layout, config, step), state.data()});
     }
     for (const auto op : {core::CommOp::kAllreduce, core::CommOp::kBcast, core::CommOp::kSend}) {
-      EXPECT_EQ(comm.counter(op).calls, op == core::CommOp::kBcast ? 2 : 0);  // of the beginning: a text and its length
+      EXPECT_EQ(comm.counter(op).calls, op == core::CommOp::kBcast ? 2 : 0);  // at start: a text and its length
     }
     saver.finish();
     EXPECT_FALSE(saver.status().unfinished);
@@ -149,7 +149,7 @@ TEST(Saver, SecondSaverIsRefusedOnAllRanks) {
   EXPECT_EQ(refused, 2);
 }
 
-// While it is closed, no fsync returns.
+// Blocks every fsync while it is closed.
 class GatedDisk final : public core::FileOps {
  public:
   GatedDisk() { core::set_file_ops_for_test(this); }
@@ -173,7 +173,7 @@ class GatedDisk final : public core::FileOps {
   bool closed_ = false;
 };
 
-// A slow disk: two snapshots are taken at once, the third has to wait for the first.
+// A slow disk: two snapshots are taken immediately, the third must wait for the first.
 TEST(Saver, TwoBuffersTakeTwoSnapshots) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder;
@@ -214,7 +214,8 @@ TEST(Saver, TwoBuffersTakeTwoSnapshots) {
   EXPECT_EQ(list_generations(folder.path()).size(), 4u);
 }
 
-// The hashes are of the training's memory, so that what memory does to a snapshot while it waits for the disk is found.
+// Hashes are computed from the training's memory, so that corruption of a snapshot while it waits for the disk is
+// found.
 TEST(Saver, ASnapshotThatChangesInMemoryIsFoundOut) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder;
@@ -241,7 +242,7 @@ TEST(Saver, ASnapshotThatChangesInMemoryIsFoundOut) {
     ASSERT_EQ(snapshots.buffers.size(), 2u);
     disk.close();
     saver.save({make_info({}, config, 1), state.data()});
-    saver.save({make_info({}, config, 2), state.data()});  // behind the first, which waits for the disk
+    saver.save({make_info({}, config, 2), state.data()});  // queued after the first, which waits for the disk
     snapshots.buffers[1][0] ^= std::byte{1};
     disk.open();
     saver.finish();
@@ -273,7 +274,7 @@ TEST(Saver, ALazySnapshotIsOfTheStateBeforeTheUpdate) {
     for (auto& bytes : state.bytes) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
     saver.finish();
     EXPECT_EQ(contents(saver.last_path()), expected);
-    // An update that did not wait is found out if it comes under the copy.
+    // An update that does not wait is detected if it happens during the copy.
     std::atomic<bool> done{false};
     std::thread careless([&] {
       while (!done) ++version;
@@ -297,7 +298,7 @@ TEST(Saver, ALazySnapshotIsOfTheStateBeforeTheUpdate) {
 TEST(Saver, RetentionKeepsTheNewestAndTheMultiples) {
   const auto config = small_model(17);
   TemporaryFolder folder;
-  save_once(folder.path(), {}, config, true, false, 5000);  // of another run, and later
+  save_once(folder.path(), {}, config, true, false, 5000);  // a later iteration of another run
   run_thread_ranks(1, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
     const RankState state({}, config, 0, mixed_roles());
@@ -315,7 +316,7 @@ TEST(Saver, RetentionKeepsTheNewestAndTheMultiples) {
   EXPECT_EQ(kept, (std::vector<int64_t>{5000, 80, 70, 60, 30}));
 }
 
-// What has not changed is linked, whatever becomes of the generation it came from.
+// Unchanged boxes are linked, even if the generation they came from is removed.
 TEST(Saver, AnIncrementalSaveWritesWhatHasChanged) {
   const auto config = small_model(127, false, 200);
   const ModelLayout layout{2, 1, 1, false};
@@ -349,7 +350,7 @@ TEST(Saver, AnIncrementalSaveWritesWhatHasChanged) {
   const fs::path second = folder.path() / "iter_0000002";
   EXPECT_TRUE(fs::equivalent(second / "iter_0000001.rank_00000.h5", folder.path() / "iter_0000001/rank_00000.h5"));
   EXPECT_LT(fs::file_size(second / "rank_00001.h5"), fs::file_size(second / "iter_0000001.rank_00001.h5") / 4);
-  // The first goes; what was linked stays.
+  // After the first generation is removed, its linked files remain.
   remove_generation(folder.path(), {folder.path() / "iter_0000001", 1, 0});
   for (const Generation& generation : list_generations(folder.path())) {
     EXPECT_TRUE(verify_generation(generation.path, {}).findings.empty()) << generation.path;
@@ -404,11 +405,11 @@ int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Neither memory nor descriptors grow from save to save, and staging memory is what was set aside.
+// Neither memory nor descriptors grow from save to save, and staging memory is exactly what was reserved.
 TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder;
-  // Synced 300 times: where there is one, on a disk of memory.
+  // Synced 300 times: use a file system in memory if there is one.
   const fs::path root =
       fs::exists("/dev/shm") ? fs::path(core::cat("/dev/shm/ms_saves_", ::getpid())) : fs::path(folder / "root");
   run_thread_ranks(1, [&](core::Endpoint& endpoint) {
@@ -435,7 +436,7 @@ TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
       if (iteration == 100) open = descriptors();
     }
 #if !defined(__SANITIZE_ADDRESS__)  // which keeps what is freed for a while
-    // A leak grows in both halves, the allocator's own ways in one.
+    // A leak grows in both halves; the allocator's own variation in one.
     EXPECT_LE(std::min(resident[200] - resident[100], resident[300] - resident[200]), 256 << 10);
 #endif
     EXPECT_LE(descriptors(), open);
@@ -445,14 +446,14 @@ TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
   if (root != folder / "root") fs::remove_all(root);
 }
 
-// The trainer is killed as soon as it has its snapshot: the writer's process commits it.
+// The trainer is killed as soon as it has its snapshot: the writer process commits it.
 TEST(SaverProcess, OutlivesTheTrainer) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder, other;
   const auto expected = contents(save_once(other.path(), {}, config, true, false, 7));
   const RankState state({}, config, 0, mixed_roles());
   const pid_t child = ::fork();
-  if (child == 0) {  // no gtest in here
+  if (child == 0) {  // do not use gtest in the child
     try {
       run_thread_ranks(1, [&](core::Endpoint& endpoint) {
         core::Communicator comm = world_of(endpoint);
@@ -471,7 +472,7 @@ TEST(SaverProcess, OutlivesTheTrainer) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  // It still holds the lock of the root: the next saver waits for it, and does not take its work for abandoned.
+  // The process still holds the lock of the root: the next saver waits for it and does not remove its files.
   run_thread_ranks(1, [&](core::Endpoint& endpoint) {
     core::Communicator comm = world_of(endpoint);
     Saver::Options options;
@@ -506,7 +507,7 @@ TEST(SaverProcess, WritesWhatAThreadWritesAndItsDeathIsAnError) {
     const RankState state(layout, config, endpoint.rank(), mixed_roles());
     Saver::Options options;
     options.root = folder.path();
-    // On rank 1 a program that ends at once.
+    // On rank 1, a program that exits at once.
     options.writer_command = {MS_BIN "/mstrain", "--checkpoint-writer-process"};
     if (endpoint.rank() == 1) options.writer_command = {"/bin/true"};
     Saver saver(comm, options);
@@ -519,10 +520,10 @@ TEST(SaverProcess, WritesWhatAThreadWritesAndItsDeathIsAnError) {
   EXPECT_EQ(list_generations(folder.path()).size(), 1u);
 }
 
-// Each way of writing, forced, on each kind of file system that the machine lets us have.
+// Each write path, forced, on each kind of file system that this machine has.
 enum class Place { kTemporary, kMemory, kOverlay };
 
-class OverlayMount {  // of `folder`/merged, over an empty lower folder
+class OverlayMount {  // mounted at `folder`/merged, over an empty lower folder
  public:
   explicit OverlayMount(const fs::path& folder) : merged_(folder / "merged") {
     for (const char* part : {"lower", "upper", "work", "merged"}) fs::create_directory(folder / part);
@@ -563,7 +564,7 @@ class SaverFaults : public ::testing::TestWithParam<std::tuple<core::WritePath, 
     try {
       EXPECT_EQ(core::choose_write_path(root_.string(), write_path).path, write_path);
     } catch (const core::Error& e) {
-      // The only word of it: a forced path that does not work is refused, never replaced.
+      // A forced path that does not work here is refused, never replaced.
       EXPECT_EQ(e.code(), core::ErrorCode::kUnsupported) << e.what();
       EXPECT_NE(write_path, core::WritePath::kBuffered) << e.what();
       GTEST_SKIP() << "SKIPPED: " << e.what();
@@ -574,7 +575,7 @@ class SaverFaults : public ::testing::TestWithParam<std::tuple<core::WritePath, 
     if (!memory_.empty()) fs::remove_all(memory_, ignored);
   }
 
-  // An empty root.
+  // A new, empty root.
   fs::path new_root() { return root_ / core::cat("root", roots_++); }
   static std::optional<core::WritePath> write_path() { return std::get<0>(GetParam()); }
 
@@ -596,7 +597,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, SaverFaults,
                          ::testing::Combine(::testing::ValuesIn(kWritePaths), ::testing::ValuesIn(kPlacesToWrite)),
                          fault_name);
 
-// Matrices above 64 KiB, so that the way of writing is used, and small tensors, which are packed.
+// Matrices above 64 KiB, which use the write path, and small tensors, which are packed.
 core::TransformerConfig fault_model() { return small_model(127, false, 160); }
 
 TEST_P(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
@@ -607,7 +608,7 @@ TEST_P(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
   EXPECT_GT(disk.calls(), 100);
 }
 
-// Each failing call fails the generation on every rank with the same text, and leaves the one before as it was.
+// Each failing call fails the generation on every rank with the same text, and leaves the previous one unchanged.
 TEST_P(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
   using Kind = SickDisk::Kind;
   const auto config = fault_model();
@@ -651,7 +652,7 @@ TEST_P(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
       ASSERT_TRUE(latest.has_value());
       EXPECT_EQ(contents(root / "iter_0000100"), before);
       EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
-      if (texts[0].empty()) {  // committed: the call did not matter, or only the pointer was lost
+      if (texts[0].empty()) {  // committed: the call was not essential, or only the pointer was lost
         EXPECT_EQ(latest->generation.iteration, 200);
       } else {
         ++failures;
@@ -661,11 +662,11 @@ TEST_P(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
         const bool is_temporary = entry.path().filename().string().find(".tmp-") != std::string::npos;
         EXPECT_FALSE(is_temporary && fs::is_directory(entry.path())) << entry.path();
       }
-      if (calls <= nth) break;  // the run made fewer calls: all have had their turn
+      if (calls <= nth) break;  // the run made fewer calls: all have failed once
       fs::remove_all(root);
       if (sampled && failures == 2 && std::get<1>(GetParam()) != Place::kTemporary) break;
       if (sampled) nth += kind == Kind::kWrite ? 23 : 4;
-      if (kind == Kind::kWrite && nth > 12) nth += 20;  // writes are many and alike
+      if (kind == Kind::kWrite && nth > 12) nth += 20;  // there are many similar writes
     }
     EXPECT_GT(failures, 0);
   }
@@ -694,7 +695,7 @@ TEST(SaverErrors, AFailedRankNamesItselfAndTheNextSaveWorks) {
   EXPECT_EQ(list_generations(folder.path()).size(), 1u);
 }
 
-// Its own save is not all that waits for the report: the save behind that one is on the same thread.
+// A lost report also concerns the next save, which is queued on the same thread.
 TEST(SaverErrors, ALostReportIsNotWaitedForByTheSavesBehindIt) {
   class NoReports final : public core::FileOps {
    public:
@@ -725,7 +726,7 @@ TEST(SaverErrors, ALostReportIsNotWaitedForByTheSavesBehindIt) {
   EXPECT_TRUE(list_generations(folder.path()).empty());
 }
 
-// A process that saves as fast as it can is killed at many moments: what is committed is always whole.
+// A process that saves as fast as it can is killed at many moments: every committed generation is complete.
 TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
   const auto config = small_model(127, false, 200);
   const fs::path root = new_root();
@@ -736,7 +737,7 @@ TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
-    if (child == 0) {  // no gtest in here: only _exit
+    if (child == 0) {  // do not use gtest in the child: only _exit
       try {
         run_thread_ranks(1, [&](core::Endpoint& endpoint) {
           core::Communicator comm = world_of(endpoint);
@@ -755,7 +756,7 @@ TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
       ::_exit(1);
     }
     ::close(ends[1]);
-    char committed = 0;  // in every other round a save has been committed before the clock starts
+    char committed = 0;  // in every other round a save is committed before the timer starts
     if (round % 2 == 0) {
       ASSERT_EQ(::read(ends[0], &committed, 1), 1);
     }
@@ -770,14 +771,14 @@ TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
     EXPECT_GE(latest->generation.iteration, iteration + (round % 2 == 0 ? 1 : 0));
     iteration = latest->generation.iteration;
     EXPECT_TRUE(verify_generation(latest->generation.path, {}).findings.empty());
-    for (const Generation& generation : list_generations(root)) {  // all that have the name are whole
+    for (const Generation& generation : list_generations(root)) {  // every generation with a committed name is complete
       EXPECT_NO_THROW(check_generation(generation.path));
     }
   }
   EXPECT_GT(iteration, 0);
   const auto source = open_native(root);
   expect_loads(*source, {2, 1, 1, false}, config);
-  // A new saver clears what the dead ones left.
+  // A new saver removes what the dead ones left.
   save_once(root, {}, config, true, false, iteration + 1);
   for (const auto& entry : fs::directory_iterator(root)) {
     EXPECT_EQ(entry.path().filename().string().find("iter_0000001.tmp-"), std::string::npos);

@@ -78,7 +78,7 @@ void write_tree(const Tree& tree, const fs::path& folder) {
 
 CrashDisk::CrashDisk(const Tree& durable) : root_(std::make_shared<Node>()) {
   root_->is_folder = true;
-  for (const auto& [path, data] : durable) {  // in order: a folder comes before what is in it
+  for (const auto& [path, data] : durable) {  // sorted: a folder comes before its entries
     auto node = std::make_shared<Node>();
     node->is_folder = path.back() == '/';
     node->data = node->durable_data = data;
@@ -175,7 +175,7 @@ void CrashDisk::apply(const Call& call) {
         change(*folder, {{{name, nullptr}, {target_name, node}}});
         break;
       }
-      // Each folder's own: file systems keep one of the two names, this keeps either, both or none.
+      // One change per folder: file systems keep one of the two names; this keeps either, both or none.
       change(*target, {{{target_name, node}}});
       change(*folder, {{{name, nullptr}}});
       break;
@@ -210,7 +210,7 @@ CrashDisk::Folder CrashDisk::names_left(const Node& node, const Kept& kept) {
   return names;
 }
 
-// kept null: what programs see.
+// kept null: the tree that programs see.
 void CrashDisk::collect(const Node& node, const std::string& path, const Kept* kept, const OnlyNamed& only_named,
                         Tree& tree) {
   const bool content = !only_named(path);
@@ -240,7 +240,7 @@ Tree CrashDisk::now() const {
   return tree;
 }
 
-// Of all that a crash can leave a name of.
+// Pending changes of all nodes that a crash can leave reachable by name.
 std::vector<std::pair<const CrashDisk::Node*, size_t>> CrashDisk::pending() const {
   std::vector<std::pair<const Node*, size_t>> changes;
   std::set<const Node*> seen;
@@ -278,12 +278,12 @@ void CrashDisk::crash(int limit, std::mt19937_64& random, const OnlyNamed& only_
     const auto is_it = [&](const Node& node, size_t i) { return &node == of && i == which; };
     give([&](const Node& node, size_t i) { return !is_it(node, i); });
     give([&](const Node& node, size_t i) { return is_it(node, i); });
-    // Its data did not come, the names did.
+    // The data was lost, the names were kept.
     if (!of->is_folder) give([&](const Node& node, size_t i) { return node.is_folder || (&node == of && i != which); });
   }
   for (int set = 0; set < limit && changes.size() > 1; ++set) {
     std::set<std::pair<const Node*, size_t>> chosen;
-    const auto share = random() % 4 + 1;  // of five
+    const auto share = random() % 4 + 1;  // out of five
     for (const auto& one : changes) {
       if (random() % 5 < share) chosen.insert(one);
     }

@@ -1,8 +1,8 @@
-// What a machine that stops may leave of a recorded run: the trees that a POSIX file system allows.
+// The trees that a POSIX file system may keep of a recorded run when the machine stops.
 //
-// A call is durable only by the fsync that covers it. What is written to a file (data in pages of 4 KiB, each on its
-// own, and its size) may be on the disk or not until that file is synced; a name that is made, renamed or removed
-// until its folder is synced, whatever has happened to the file. Nothing else orders anything; a rename is atomic.
+// A call is durable only after an fsync that covers it. Data written to a file (in independent pages of 4 KiB) and its
+// size may or may not be on the disk until that file is synced; a name that is created, renamed or removed until its
+// folder is synced, whatever happened to the file. There is no other order; a rename is atomic.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ namespace ms::test {
 
 struct Call {
   CallKind kind;
-  std::string path, other;  // within the recorded folder; "." is itself
+  std::string path, other;  // within the recorded folder; "." is the folder itself
   int64_t offset = 0, size = 0;
   std::string data;
 };
 std::string call_text(const Call& call);  // "rename root/a to root/b"
 std::vector<Call> read_calls(const std::filesystem::path& log);
 
-// path -> content of a file; a folder ends in "/".
+// path -> content of a file; a folder's path ends in "/".
 using Tree = std::map<std::string, std::string>;
 Tree read_tree(const std::filesystem::path& folder);
 void write_tree(const Tree& tree, const std::filesystem::path& folder);
@@ -35,21 +35,21 @@ void write_tree(const Tree& tree, const std::filesystem::path& folder);
 class CrashDisk {
  public:
   explicit CrashDisk(const Tree& durable);
-  void apply(const Call& call);  // throws std::runtime_error for what cannot have happened
-  // What running programs see.
+  void apply(const Call& call);  // throws std::runtime_error for an impossible call
+  // The tree that running programs see.
   Tree now() const;
-  // Calls `visit` with what a crash may leave: nothing, all, all the names, all the data of what is not yet durable;
-  // one change left out or one alone, for each (at most `limit` of each kind); and `limit` sets chosen by `random`.
-  // Of what is only_named (asked for the path) the tree has the name, without content.
+  // Calls `visit` with trees that a crash may leave. Of the changes that are not yet durable: none, all, all names, all
+  // data; all but one, or one alone, for each change (at most `limit` of each kind); and `limit` random subsets. Paths
+  // for which only_named(path) is true appear without content.
   void crash(int limit, std::mt19937_64& random, const std::function<bool(const std::string& path)>& only_named,
              const std::function<void(const Tree&)>& visit) const;
 
  private:
   struct Node;
   using Folder = std::map<std::string, std::shared_ptr<Node>>;
-  struct Change {                                                      // the part of a call that is on the disk or not
-    std::vector<std::pair<std::string, std::shared_ptr<Node>>> names;  // of a folder; null: gone
-    int64_t offset = 0, size = -1;                                     // of a file: a page's data, or its size
+  struct Change {                                                      // a part of a call that is on the disk or not
+    std::vector<std::pair<std::string, std::shared_ptr<Node>>> names;  // of a folder; null: removed
+    int64_t offset = 0, size = -1;                                     // of a file: the data of a page, or the size
     std::string data;
     bool only_larger = false;
   };

@@ -1,8 +1,8 @@
-// The commit protocol against every crash that a POSIX file system allows: programs are recorded (record_calls.cpp),
-// the machine stops after each of their calls, and what may be on the disk then (crash_states.h) is looked at as a new
-// run does. Every directory with a committed name is whole, and what was reported committed is there.
+// The commit protocol under every crash that a POSIX file system allows: programs are recorded (record_calls.cpp), the
+// machine stops after each of their calls, and a new run examines each state that may be on the disk (crash_states.h).
+// Every directory with a committed name must be complete, and everything reported committed must exist.
 //
-// MS_NIGHTLY=1 takes many more of the states.
+// MS_NIGHTLY=1 checks many more states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ bool is_temporary(const std::string& path) {
          path.find(ckpt::kTrashPrefix) != std::string::npos;
 }
 
-// The folder that a generation is, for a path in one; empty for others.
+// The generation folder that contains the path; empty if there is none.
 std::string generation_of(const std::string& path) {
   std::smatch found;
   static const std::regex kName("^(.*iter_[0-9]+(\\.r[0-9]+)?)(/.*)?$");
@@ -54,7 +54,7 @@ class Crash : public ::testing::Test {
  protected:
   fs::path disk() const { return fs::canonical(folder_.path()) / "disk"; }
 
-  // What the programs find, and is durable.
+  // Creates the durable state that the programs start from.
   void prepare(const std::string& command) {
     fs::create_directory(disk());
     run(command);
@@ -77,7 +77,7 @@ class Crash : public ::testing::Test {
     return recording;
   }
 
-  // The first thing that is wrong with what a crash leaves; empty if nothing is. `reported`: generations.
+  // The first error in a tree that a crash left; empty if there is none. `reported`: generations reported as committed.
   std::string look(const Tree& tree, const std::set<std::string>& reported) {
     ++states_;
     size_t key = 0;
@@ -134,7 +134,7 @@ class Crash : public ::testing::Test {
     return problem;
   }
 
-  // The machine stops after each call. Returns the problems found, `most` at the most.
+  // Stops the machine after each call. Returns the problems found, at most `most`.
   std::vector<std::string> replay(const Recording& recording, size_t most = 3) {
     CrashDisk disk_now(recording.before);
     std::vector<std::string> problems;
@@ -147,9 +147,9 @@ class Crash : public ::testing::Test {
     for (size_t i = 0; i < recording.calls.size() && problems.size() < most; ++i) {
       const Call& call = recording.calls[i];
       disk_now.apply(call);
-      if (call.kind == CallKind::kRename) reported.erase(call.path);  // retention and gc give it up
+      if (call.kind == CallKind::kRename) reported.erase(call.path);  // removed by retention or gc
       for (const std::string& name : told(call)) reported.insert(name);
-      if (i + 1 == recording.calls.size()) {  // a program that ends well has committed what it made
+      if (i + 1 == recording.calls.size()) {  // a program that succeeded has committed its results
         for (const auto& [path, data] : disk_now.now()) {
           if (const std::string name = generation_of(path); !name.empty()) reported.insert(name);
         }
@@ -186,7 +186,7 @@ class Crash : public ::testing::Test {
     EXPECT_GT(different_, least_different_);
   }
 
-  // A program that leaves these calls out is found out.
+  // Expects that omitting these calls is detected.
   void expect_needs(const Recording& recording, const std::string& what, const std::function<bool(size_t)>& left_out) {
     Recording without = recording;
     without.calls.clear();
@@ -202,7 +202,7 @@ class Crash : public ::testing::Test {
   TemporaryFolder folder_;
   std::unordered_map<size_t, std::string> verdicts_;
   int64_t states_ = 0, different_ = 0;
-  int64_t least_different_ = 3;  // of what a recording must have more of
+  int64_t least_different_ = 3;  // a recording must give more distinct states than this
 };
 
 std::string make_checkpoint(const char* root, int iteration) {
@@ -229,7 +229,7 @@ TEST_F(Crash, ReshardBesideOtherGenerations) {
   EXPECT_TRUE(fs::is_directory(disk() / "to/iter_0000100.r1"));
 }
 
-// What each fsync is there for.
+// Shows that each fsync is needed.
 TEST_F(Crash, EachSyncIsNeeded) {
   prepare(make_checkpoint("../from", 100));
   const Recording recording = record(reshard("../from", "new/to", "buffered"));
@@ -249,18 +249,18 @@ TEST_F(Crash, EachSyncIsNeeded) {
   }
 }
 
-// Results in other formats: a folder that was not there is whole or absent; in one that was, what makes it a model
-// comes last, and with it all is there.
+// Results in other formats: a new folder is complete or absent; in an existing folder, the file that makes it a model
+// is written last, when everything else is there.
 class CrashOfConvert : public Crash {
  protected:
   std::string convert(const std::string& flags) const {
     return cat(MS_BIN "/msckpt convert --load-dir " MS_TEST_DATA "/hf_llama_tiny --save-dir out --threads 1 ", flags);
   }
-  // last: the entry of "out" that comes last; empty where it appears whole.
+  // last: the entry of "out" that is written last; empty if the folder appears as a whole.
   void expect_whole_or_absent(const std::string& flags, const std::string& last) {
     last_ = last;
     verdicts_.clear();
-    least_different_ = 1;  // a folder that appears whole is there or not
+    least_different_ = 1;  // a folder that appears as a whole is there or not
     run(cat("mkdir -p ../reference && cd ../reference && ", convert(flags)));
     result_ = read_tree(disk().parent_path() / "reference");
     expect_survives(record(convert(flags)));
@@ -278,7 +278,7 @@ class CrashOfConvert : public Crash {
     }
     if (!any || (!last_.empty() && !has_last)) return "";
     for (const auto& [path, data] : result_) {
-      // The report beside the result follows it.
+      // The report beside the result is written after it.
       if (starts(path, "out/") && !tree.contains(path)) return path + " is absent from a result that looks whole";
     }
     return "";
@@ -303,10 +303,10 @@ TEST_F(CrashOfConvert, IntoAFolderThatIsThere) {
                          "model.safetensors.index.json");
 }
 
-// Saves, commits, the pointer, and retention at once, by the trainer.
+// Saves, commits, the pointer and retention at once, by the trainer.
 class CrashOfTrainer : public Crash {
  protected:
-  // data: beside the disk, where nothing is recorded.
+  // The data is outside the recorded folder.
   std::string train(const std::string& flags) {
     return cat(kTrain, " --data-path ", folder_ / "data_text_document", " ", flags);
   }
@@ -337,7 +337,7 @@ TEST_F(CrashOfTrainer, AGenerationGoesOnlyAfterItsNewNameIsDurable) {
   });
 }
 
-// One generation after the other links what has not changed.
+// Each generation links what has not changed since the previous one.
 TEST_F(CrashOfTrainer, IncrementalSavesAndRetention) {
   make_data();
   const Recording recording =
@@ -349,7 +349,7 @@ TEST_F(CrashOfTrainer, IncrementalSavesAndRetention) {
   expect_survives(recording);
 }
 
-// Generations that share files by hard links, what a dead writer left, and one that was on its way out.
+// Generations that share files by hard links, a dead writer's directory, and a generation that was being removed.
 TEST_F(CrashOfTrainer, GarbageCollection) {
   make_data();
   run(train("--train-iters 5 --save-interval 1 --save ckpt --ckpt-full-every 3 --lr 1e-30 --weight-decay 0"));

@@ -1,5 +1,5 @@
-// Everything that writes a file, on a disk that fails: a failing call is one kIo error that names the file, what was
-// there before is as it was, nothing half done is left, and the same work on a healthy disk then succeeds.
+// Everything that writes a file, on a failing disk: a failing call gives one kIo error that names the file, leaves
+// existing files unchanged and nothing half done, and the same work succeeds afterwards on a healthy disk.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -29,9 +29,9 @@ using Kind = SickDisk::Kind;
 
 struct Work {
   std::string name;
-  std::function<void(const test::TemporaryFolder& in)> prepare;  // inputs, into in/"from"; may be empty
-  std::function<void(const test::TemporaryFolder& in)> run;      // reads in/"from", writes in/"to" and nothing else
-  bool appends = false;                                          // no new file: what is written stays
+  std::function<void(const test::TemporaryFolder& in)> prepare;  // creates inputs in in/"from"; may be empty
+  std::function<void(const test::TemporaryFolder& in)> run;      // reads in/"from", writes only in/"to"
+  bool appends = false;                                          // appends to a file: what was written remains
 };
 
 std::map<std::string, std::string> contents(const fs::path& folder) {
@@ -67,7 +67,7 @@ convert::ConvertOptions conversion(const std::string& from, const test::Temporar
 
 const std::string kHuggingFace = std::string(MS_TEST_DATA) + "/hf_llama_tiny";
 
-// From Hugging Face to a format that lies in a folder which appears whole.
+// From Hugging Face to a format in a folder that appears as a whole.
 Work conversion_to(const std::string& name, convert::Format format) {
   return {core::cat("convert_to_", name), {}, [format](const test::TemporaryFolder& folder) {
             convert::ConvertOptions options = conversion(kHuggingFace, folder);
@@ -158,7 +158,7 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
                                                    {Kind::kRename, EIO}};
   int failures = 0;
   for (const auto& [kind, error] : kinds) {
-    for (int nth = 0, calls = 1; nth<calls; nth += nth> 12 ? 37 : 1) {  // writes are many and alike
+    for (int nth = 0, calls = 1; nth<calls; nth += nth> 12 ? 37 : 1) {  // there are many similar writes
       SCOPED_TRACE(core::cat("call ", nth, " of kind ", static_cast<int>(kind), ", errno ", error));
       test::TemporaryFolder folder;
       if (work.prepare) work.prepare(folder);
@@ -178,7 +178,7 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
       for (const auto& [name, content] : contents(folder.path())) {
         EXPECT_EQ(name.find("tmp"), std::string::npos) << name << " is left";
       }
-      if (text.empty()) continue;  // the call did not matter
+      if (text.empty()) continue;  // the call was not essential
       ++failures;
       EXPECT_NE(text.find(folder.path().string()), std::string::npos) << text;
       EXPECT_EQ(text.find('\n'), std::string::npos) << text;
@@ -190,10 +190,10 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
   EXPECT_GT(failures, 0);
 }
 
-// Their names and contents tell the time, so no two runs are equal.
+// Not in all_work(): names and contents contain the time, so no two runs are equal.
 TEST(Events, AFailingWriteIsOneErrorThatNamesTheFlag) {
   test::TemporaryFolder folder;
-  test::SickDisk disk(test::SickDisk::Kind::kWrite, 2, ENOSPC);  // the version, an event, and this
+  test::SickDisk disk(test::SickDisk::Kind::kWrite, 2, ENOSPC);  // after the version and one event
   train::EventWriter writer(folder / "events", 1);
   writer.add_scalar("x", 1, 1);
   const test::Thrown thrown = test::thrown_by([&] { writer.add_scalar("x", 2, 2); });

@@ -1,5 +1,5 @@
 // A rank that throws, in every phase of a run and at its messages: no rank waits for it, an agreed phase gives all
-// ranks one and the same error, and the checkpoint that was there before still loads.
+// ranks the same error, and the previous checkpoint still loads.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,11 +22,11 @@ namespace {
 using core::ErrorCode;
 using test::TinyLayout;
 
-constexpr double kTimeoutS = 60;  // nobody may come near it: a rank that has thrown is never waited for
+constexpr double kTimeoutS = 60;  // must not be approached: no rank waits for one that has thrown
 constexpr const char* kCause = "the disk is on fire";
 
 struct Outcome {
-  std::vector<std::optional<core::Error>> errors;  // by rank; none: it ended well
+  std::vector<std::optional<core::Error>> errors;  // by rank; nullopt: it succeeded
   double seconds = 0;
 };
 
@@ -43,7 +43,7 @@ class FaultyRanks : public testing::Test {
     config_.training.train_iters = 4;
   }
 
-  // Runs the trainer on all ranks; each rank's error is kept, and ends the waits of the others.
+  // Runs the trainer on all ranks; stores each rank's error, which also ends the waits of the others.
   Outcome run(const std::function<void(int rank, std::string_view phase)>& at_phase,
               const test::WrapTransport& wrap = {}) {
     Outcome outcome;
@@ -123,8 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Phases, AgreedPhase,
                            return core::cat(std::get<0>(test.param), "_rank", std::get<1>(test.param));
                          });
 
-// Between the phases of a step nothing is voted on: the rank that throws ends the job, the others learn that it has
-// gone.
+// There is no vote within a step: the rank that throws ends the job, and the others learn that it is gone.
 TEST_F(FaultyRanks, AThrowWithinAStepLeavesNobodyWaiting) {
   for (const char* where : {"forward", "optimizer"}) {
     for (const int who : {0, 3}) {
@@ -143,7 +142,7 @@ TEST_F(FaultyRanks, AThrowWithinAStepLeavesNobodyWaiting) {
   expect_the_old_checkpoint_loads();
 }
 
-// Fails every write, fsync or allocation of files whose path holds a word, or every rename.
+// Fails every write, fsync or allocation of files whose path contains a word, or every rename.
 class SickFile final : public core::FileOps {
  public:
   enum class Kind { kWrite, kFsync, kRename };
@@ -192,7 +191,7 @@ TEST_F(FaultyRanks, ASaveThatFailsOnOneRankFailsOnAll) {
       ASSERT_TRUE(outcome.errors[0].has_value());
       EXPECT_NE(std::string(outcome.errors[0]->what()).find(word), std::string::npos) << outcome.errors[0]->what();
       EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/iter_0000003"));
-      std::filesystem::remove_all(folder_ / "checkpoints/iter_0000004");  // it may have been under way, and succeed
+      std::filesystem::remove_all(folder_ / "checkpoints/iter_0000004");  // it may have been in progress, and succeed
     }
   }
   expect_the_old_checkpoint_loads();
@@ -222,7 +221,7 @@ class FailingTransport final : public core::Transport {
   std::atomic<int>& left_;
 };
 
-// Configuration, load, forward, backward, optimizer, save: the messages of a run cross all of them.
+// Configuration, load, forward, backward, optimizer and save all send messages.
 TEST_F(FaultyRanks, AThrowAtAnyMessageLeavesNobodyWaiting) {
   constexpr int kVictim = 1, kPlaces = 16;
   std::atomic<int> left{INT32_MAX};

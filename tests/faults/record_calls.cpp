@@ -1,8 +1,8 @@
-// Preloaded (LD_PRELOAD) into a program, appends to MS_RECORD_LOG every successful call that changes what lies under
-// the folder MS_RECORD_FOLDER, in the order in which they took effect: threads and processes that share the log take
-// turns.
+// Preloaded (LD_PRELOAD) into a program, appends to MS_RECORD_LOG every successful call that changes something under
+// the folder MS_RECORD_FOLDER, in the order in which they took effect: threads and processes that share the log are
+// serialised.
 //
-// Not seen, because no code of ours does it there: writes by io_uring or through a mapping, and stdio files.
+// Not recorded, because our code does not use them there: writes through io_uring or a mapping, and stdio files.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -45,11 +45,11 @@ struct Recorder {
 };
 
 Recorder& recorder() {
-  static auto* the = new Recorder;  // never destroyed: calls come until the very end
+  static auto* the = new Recorder;  // never destroyed: calls are recorded until the process ends
   return *the;
 }
 
-// While it lives no other thread or process changes the folder.
+// While it exists, no other thread or process changes the folder.
 class Turn {
  public:
   Turn() : lock_(recorder().mutex) { ::flock(recorder().log, LOCK_EX); }
@@ -89,7 +89,7 @@ std::string path_of(int fd) {
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : std::string();
 }
 
-// The path within the folder; empty for what is elsewhere.
+// The path within the folder; empty for paths outside.
 std::string within(const std::string& path) {
   const std::string& folder = recorder().folder;
   if (recorder().log < 0 || path.compare(0, folder.size() + 1, folder + "/") != 0) {
@@ -128,7 +128,7 @@ int opened(int directory, const char* path, int flags, const Body& body) {
   return fd;
 }
 
-// For calls that return 0 when they have done it.
+// For calls that return 0 on success.
 template <class Body>
 int done(CallKind kind, const std::string& place, const std::string& other, int64_t size, const Body& body) {
   if (place.empty()) return body();

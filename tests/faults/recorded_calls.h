@@ -1,4 +1,4 @@
-// What record_calls.cpp writes and crash_states.h reads: the calls by which a program changed what lies under one
+// The log format of record_calls.cpp, which crash_states.h reads: calls by which a program changed something under one
 // folder.
 //
 // The log is a sequence of records: RecordHead, then path, other and data, without gaps.
@@ -20,7 +20,7 @@ enum class CallKind : uint32_t {
   kLink,          // other becomes another name of path
   kRemoveFile,    //
   kRemoveFolder,  //
-  kSaid,          // data: what was written to stdout or stderr
+  kSaid,          // data: bytes written to stdout or stderr
 };
 
 struct RecordHead {

@@ -1,4 +1,4 @@
-// profile/ingest: a database of Ascend's, to its analyses.
+// profile/ingest: an Ascend database, up to its analyses.
 #include "profile/ingest/load.h"
 #include "profile/sections.h"
 #include "tests/fuzz/reader.h"

@@ -1,5 +1,5 @@
-// profile/ingest: a folder of Ascend's, to its analyses. The input is its files, one after the other in the order
-// below, with a byte 1 between them; what is empty is not there.
+// profile/ingest: a folder of Ascend files, up to its analyses. The input is its files, concatenated in the order
+// below, with a byte 1 between them; an empty file is absent.
 #include <filesystem>
 
 #include "profile/ingest/load.h"

@@ -1,5 +1,5 @@
-// profile/ingest: text that is to be a Chrome trace (or packed so), to its analyses, its Chrome JSON and its report; of
-// ours, back to a native trace.
+// profile/ingest: text read as a Chrome trace (or compressed), up to its analyses, Chrome JSON and report; a trace of
+// ours also back to a native trace.
 #include "profile/analysis/critical_path.h"
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const profile::Results results = profile::analyze(store, all);
     profile::html_report(store, results, {"fuzz"});
     profile::critical_path(*store.ranks[0], profile::view_devices(*store.ranks[0]), {});
-    // What is read, written and read again has as many events.
+    // A trace that is read, written and read again has the same number of events.
     const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kJson);
     const profile::Store again = profile::load({paths[0]}, {});
     fuzz::require(again.ranks[0]->events.size() == store.ranks[0]->events.size(), "a round trip keeps all events");

@@ -1,5 +1,5 @@
-// profile/ingest: a text that is lent, and read in pieces by several threads, gives what it gives as a whole, whatever
-// the text. The first byte says how long the pieces are.
+// profile/ingest: text that is read in pieces by several threads gives the same result as text read as a whole. The
+// first byte determines the size of the pieces.
 #include "profile/ingest/chrome_json.h"
 #include "tests/fuzz/reader.h"
 #include "tests/support/tell_trace.h"
@@ -28,7 +28,7 @@ std::string read(std::string_view text, const profile::ChromeJsonOptions& option
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text = fuzz::text_of(data + 1, size - 1);
-  // Few pieces: each brings a window of its own.
+  // Few pieces: each allocates its own window.
   const auto piece = static_cast<int64_t>(text.size() / 12 + 1 + data[0]);
   fuzz::require(read(text, {3, piece}) == read(text, {}), "the same in pieces");
   return 0;

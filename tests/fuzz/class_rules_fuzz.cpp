@@ -1,4 +1,4 @@
-// profile/class_rules.h: a user's own rules for the class of a kernel.
+// profile/class_rules.h: user-defined rules for the class of a kernel.
 #include "profile/class_rules.h"
 #include "tests/fuzz/reader.h"
 

@@ -1,4 +1,4 @@
-// core/config.h: a --config file, as mstrain takes it.
+// core/config.h: a --config file, as mstrain reads it.
 #include "core/config.h"
 #include "core/io/json.h"
 #include "tests/fuzz/reader.h"

@@ -1,10 +1,10 @@
-// convert/deepspeed: what the model states and the optimizer states of ZeRO say.
+// convert/deepspeed: pickles of the model states and of ZeRO's optimizer states.
 #include "convert/deepspeed.h"
 #include "tests/fuzz/pickle_in_archive.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ms;
-  // As in make_corpus.py.
+  // Same as in make_corpus.py.
   static const std::vector<fuzz::PickleInArchive> places = {
       {"deepspeed/zero1", "global_step3/mp_rank_00_model_states.pt"},
       {"deepspeed/zero1", "global_step3/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"},

@@ -1,4 +1,4 @@
-// convert/gguf/reader.h, and what convert/gguf_source.h makes of a file beside the model that it should be of.
+// convert/gguf/reader.h, and convert/gguf_source.h with the file beside a model that it does not match.
 #include <algorithm>
 
 #include "convert/detect.h"

@@ -1,4 +1,4 @@
-// train/data/tokenizer.h: GPT-2's vocab.json, then, behind a NUL, its merges.txt.
+// train/data/tokenizer.h: GPT-2's vocab.json, then, after a NUL, its merges.txt.
 #include "tests/fuzz/use_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
-// train/data/gpt_dataset.h: one file of a cached index, chosen by the first byte, is replaced by the others. Whatever
-// it says, the index that is loaded is the one that would be built.
+// train/data/gpt_dataset.h: one file of a cached index, chosen by the first byte, is replaced by the other bytes.
+// Whatever it contains, the loaded index equals the one that would be built.
 #include <algorithm>
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-// convert/huggingface_config.h: config.json, there and back.
+// convert/huggingface_config.h: config.json, parsed and written again.
 #include "convert/huggingface_config.h"
 #include "core/io/json.h"
 #include "tests/fuzz/reader.h"

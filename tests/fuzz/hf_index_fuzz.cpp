@@ -1,4 +1,4 @@
-// convert/huggingface.h: model.safetensors.index.json beside the files of a healthy model.
+// convert/huggingface.h: model.safetensors.index.json beside the files of a valid model.
 #include <filesystem>
 
 #include "convert/huggingface.h"

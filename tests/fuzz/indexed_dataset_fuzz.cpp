@@ -1,4 +1,4 @@
-// train/data/indexed_dataset.h: 4 bytes that say where the .idx ends and the .bin begins, then both.
+// train/data/indexed_dataset.h: 4 bytes with the size of the .idx, then the .idx, then the .bin.
 #include <cstring>
 
 #include "tests/fuzz/reader.h"
@@ -18,8 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const bool use_mmap : {true, false}) {
     fuzz::read_or_refuse([&] {
       const train::IndexedDataset dataset(prefix, use_mmap);
-      // Sequences may share tokens; a file that has all of them share a long one is valid, and slow to count. Without a
-      // mapping every read opens the .bin: what differs then is what the constructor checks.
+      // Sequences may share tokens; a file in which all share a long one is valid, but slow to count. Without a mapping
+      // every read opens the .bin; only the constructor's checks differ then.
       if (dataset.num_tokens() > 1 << 20 || !use_mmap) return;
       const train::DatasetStatistics seen = train::measure(dataset, 5);
       fuzz::require(seen.sequences == dataset.num_sequences(), "all sequences are counted");

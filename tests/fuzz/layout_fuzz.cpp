@@ -1,4 +1,4 @@
-// ckpt/layout.h: the layout of a checkpoint as JSON, there and back, and what a model may be cut into.
+// ckpt/layout.h: a checkpoint's layout as JSON, parsed and written again, and whether a model can have it.
 #include "ckpt/layout.h"
 #include "core/io/json.h"
 #include "tests/fuzz/reader.h"

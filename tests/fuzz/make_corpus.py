@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets whose formats need none of our programs. tests/fuzz/make_corpus.py, and commit.
+"""Writes the seeds of the fuzz targets whose formats need none of our programs. Run tests/fuzz/make_corpus.py, and commit.
 
 manifest/ and native_shard/ come from tests/ckpt/make_checkpoint, mstrace/*.mstrace from tests/support/make_trace, perfetto/ours from msprof, name_map/ and gguf/ from msckpt:
-`tests/fuzz/make_corpus.py BUILD_FOLDER` makes those too. Inputs that once broke a reader lie beside the seeds, named for
-what is wrong with them.
+`tests/fuzz/make_corpus.py BUILD_FOLDER` makes those too. Inputs that once broke a reader are stored beside the seeds,
+named after what is wrong with them.
 """
 import json
 import pathlib
@@ -26,7 +26,7 @@ def seed(reader, name, content):
 
 
 def torch_files():
-    """What torch.save and Python wrote (tests/data/make_torch_files.py)."""
+    """Files written by torch.save and Python (tests/data/make_torch_files.py)."""
     for name in ("state_dict.pt", "protocol4.pt"):
         seed("torch_file", name, (DATA / "torch" / name).read_bytes())
     for protocol in (2, 4):
@@ -44,7 +44,7 @@ def torch_files():
 
 
 def pickles_of_folders():
-    """Of files in genuine folders, behind the number of the place that the target puts each into."""
+    """Pickles of files in real checkpoint folders, after the number of the place where the target puts each."""
     for reader, files in {
             "megatron_tree": ["megatron/mindspeed_te/iter_0000001/mp_rank_00/model_optim_rng.pt",
                               "megatron/legacy_gpt/iter_0000007/mp_rank_00_000/model_optim_rng.pt",
@@ -200,7 +200,7 @@ def ascend():
 
 
 def perfetto_traces():
-    """What Perfetto's own message definitions wrote (tests/data/make_perfetto.py)."""
+    """Traces written with Perfetto's own message definitions (tests/data/make_perfetto.py)."""
     for name in ("sdk", "kineto"):
         seed("perfetto", f"{name}.perfetto-trace", (DATA / f"perfetto/{name}.perfetto-trace").read_bytes())
 
@@ -214,7 +214,7 @@ def any_trace_file():
 
 
 def own_json():
-    """What msprof makes of a native trace, with the key of which it makes one again."""
+    """A native trace as msprof exports it, with the key from which msprof makes a native trace again."""
     meta = {"format": 2, "rank": 0, "world_size": 2, "level": "level1", "pid": 7, "start_clocks_ns": [0, 1700000000000000000], "dropped": 0}
     clocks = [{"at_ns": 5000, "offset_ns": -3, "error_ns": 2}]
     host, device = {"pid": 7, "tid": 7}, {"pid": 0, "tid": 20}
@@ -232,7 +232,7 @@ def own_json():
 
 
 def traces_in_pieces():
-    """A byte that says how long, and a text."""
+    """A byte that determines the piece size, then a text."""
     for seed_file in ("kineto.json", "generic.json", "ascend.json", "ours.json"):
         seed("chrome_json_parts", seed_file, b"\x05" + (HERE / "corpus/chrome_json" / seed_file).read_bytes())
     event = {"ph": "X", "name": "n", "cat": "kernel", "pid": 1, "tid": 2, "ts": 3, "dur": 1}
@@ -241,7 +241,7 @@ def traces_in_pieces():
 
 
 def byte_characters():
-    """How a byte-level vocabulary writes the bytes."""
+    """The characters by which a byte-level vocabulary represents bytes."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     other = iter(range(0x100, 0x200))
     return [chr(byte if byte in plain else next(other)) for byte in range(256)]
@@ -280,7 +280,7 @@ def tokenizers():
     for name in ("unigram", "bpe"):
         seed("sentencepiece", name, (DATA / f"train/sentencepiece/{name}.model").read_bytes())
     model = bytearray((DATA / "train/sentencepiece/unigram.model").read_bytes())
-    trie = model.index(b"user_defined") + len(b"user_defined") + 3 + 4  # behind a tag, a length, and the trie's own size
+    trie = model.index(b"user_defined") + len(b"user_defined") + 3 + 4  # after a tag, a length, and the trie's own size
     model[trie + 3] = 0xFE
     seed("sentencepiece", "root_is_a_leaf", bytes(model))
 

@@ -1,5 +1,5 @@
-// ckpt/manifest.h and what trusts it: a checkpoint's manifest as it is, and with its self-hash made right. The rank
-// files it names exist, with the sizes it says and without content, so that what comes after the parser is reached.
+// ckpt/manifest.h and its callers: a checkpoint's manifest as given, and with a corrected self-hash. The rank files
+// that it names exist with the stated sizes and without content, so that the code after the parser is reached.
 #include <filesystem>
 
 #include "ckpt/inspect.h"
@@ -24,7 +24,7 @@ std::string sealed(std::string text) {
   return text.replace(at + kSelfKey.size(), 16, ms::core::hex16(hash));
 }
 
-// A sparse file costs nothing whatever its size, up to the limit of the file system.
+// A sparse file costs nothing at any size, up to the limit of the file system.
 void make_files(const fs::path& folder, const ms::ckpt::Manifest& manifest) {
   for (const auto& file : manifest.files) {
     if (file.name.size() > 200) continue;

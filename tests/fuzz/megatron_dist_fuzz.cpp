@@ -1,13 +1,12 @@
-// convert/megatron: what the .metadata of a torch_dist checkpoint says, of weights and of every kind of optimizer
-// state.
+// convert/megatron: the .metadata of a torch_dist checkpoint with weights and every kind of optimizer state.
 //
-// An input is the number of the checkpoint (a byte) and its .metadata; the payloads stay.
+// An input is the number of the checkpoint (a byte) and its .metadata; the payloads are unchanged.
 #include "convert/megatron_dist.h"
 #include "tests/fuzz/pickle_in_archive.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ms;
-  // As in make_corpus.py.
+  // Same as in make_corpus.py.
   static const std::vector<std::string> folders = [] {
     std::vector<std::string> copies;
     for (const char* name : {"buckets_moe_ep2", "model_space_moe_ep2"}) {

@@ -1,10 +1,10 @@
-// convert/megatron: what the files of a tree say, of weights and of both optimizers.
+// convert/megatron: pickles in the files of a Megatron checkpoint, with weights and both kinds of optimizer state.
 #include "convert/megatron.h"
 #include "tests/fuzz/pickle_in_archive.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ms;
-  // As in make_corpus.py.
+  // Same as in make_corpus.py.
   static const std::vector<fuzz::PickleInArchive> places = {
       {"megatron/mindspeed_te", "iter_0000001/mp_rank_00/model_optim_rng.pt"},
       {"megatron/legacy_gpt", "iter_0000007/mp_rank_00_000/model_optim_rng.pt"},

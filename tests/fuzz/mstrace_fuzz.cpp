@@ -1,8 +1,8 @@
-// profile/ingest: a native trace, to its analyses and its Chrome JSON.
+// profile/ingest: a native trace, up to its analyses and Chrome JSON.
 //
-// An input that begins with the file's magic is a file. Any other is what lies inside one: chunks of kind (u8), number
-// of events (u8), size (u16, little endian) and payload, which are compressed and hashed here, so that the decoder
-// behind checksum and zstd is reached.
+// An input that starts with the file's magic is a file. Any other is the content of one: chunks of kind (u8), number of
+// events (u8), size (u16, little endian) and payload. These are compressed and hashed here, so that the decoder after
+// checksum and zstd is reached.
 #include <zstd.h>
 
 #include "core/trace/format.h"

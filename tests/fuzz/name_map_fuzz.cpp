@@ -1,4 +1,4 @@
-// convert/user_family.h: a family as JSON, there and back.
+// convert/user_family.h: a family as JSON, parsed and written again.
 #include "convert/user_family.h"
 #include "tests/fuzz/reader.h"
 

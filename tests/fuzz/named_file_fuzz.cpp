@@ -1,4 +1,4 @@
-// convert/named.h: a file of any kind with named tensors, told by its content.
+// convert/named.h: a file of any kind with named tensors, detected by its content.
 #include "convert/named.h"
 #include "tests/fuzz/pickle_in_archive.h"
 

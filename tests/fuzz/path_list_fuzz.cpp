@@ -1,4 +1,4 @@
-// core/path_list.h: what a chain of tools hands on through stdin.
+// core/path_list.h: paths that a chain of tools passes through stdin.
 #include <sstream>
 
 #include "core/path_list.h"

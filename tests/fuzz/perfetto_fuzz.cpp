@@ -1,4 +1,5 @@
-// profile/ingest: a Perfetto trace, to its analyses and its report; back to one, and of ours to a native trace.
+// profile/ingest: a Perfetto trace, up to its analyses and report, exported again, and a trace of ours to a native
+// trace.
 #include "profile/convert.h"
 #include "profile/ingest/load.h"
 #include "profile/report/html_report.h"
@@ -13,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const profile::Store store = profile::load({path}, {});
     const profile::Results results = profile::analyze(store, profile::sections::every());
     profile::html_report(store, results, {"fuzz"});
-    // What is read, written and read again has as many events.
+    // A trace that is read, written and read again has the same number of events.
     const auto paths = profile::convert_ranks(store, folder, profile::ExportFormat::kPerfetto);
     const profile::Store again = profile::load({paths[0]}, {});
     fuzz::require(again.ranks[0]->events.size() == store.ranks[0]->events.size(), "a round trip keeps all events");

@@ -1,4 +1,4 @@
-// convert/torch/pickle.h: a pickle from memory, every value of it looked at.
+// convert/torch/pickle.h: a pickle in memory; every value is visited.
 #include <string>
 #include <unordered_set>
 #include <vector>

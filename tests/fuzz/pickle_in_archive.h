@@ -1,5 +1,5 @@
-// For readers of folders of torch.save's files: one file of a genuine folder gets another pickle, its storages stay.
-// Bytes flipped in the file itself would all fail against a checksum.
+// For readers of folders of torch.save files: one file of a real folder gets another pickle and keeps its storages.
+// Bytes flipped in the file itself would only fail its checksums.
 //
 // An input is the number of the place (a byte) and the pickle.
 #pragma once
@@ -19,7 +19,7 @@ namespace ms::fuzz {
 
 class PickleInArchive {
  public:
-  // genuine: a folder of tests/data, copied; file: in it.
+  // genuine: a folder of tests/data, which is copied; file: a path in it.
   PickleInArchive(const std::string& genuine, const std::string& file) {
     static int copies = 0;
     root_ = (folder().path() / core::cat("place", copies++)).string();
@@ -44,7 +44,7 @@ class PickleInArchive {
   std::vector<std::string> storages_;
 };
 
-// Of every tensor of a source the first and the last bytes.
+// Reads the first and the last element of every tensor.
 inline void read_ends(ckpt::Source& source) {
   for (int32_t shard = 0; shard < static_cast<int32_t>(source.shards().size()); ++shard) {
     const core::Dims shape = source.shards()[shard].local_shape;
@@ -57,7 +57,7 @@ inline void read_ends(ckpt::Source& source) {
   }
 }
 
-// Opens what `open` opens, and reads those of it.
+// Opens the folder with `open`, and reads the ends of its tensors.
 template <class Open>
 void read_with_pickle(const std::vector<PickleInArchive>& places, const uint8_t* data, size_t size, const Open& open) {
   if (size == 0 || data[0] >= places.size()) return;

@@ -1,8 +1,8 @@
-// ckpt/plan.h: shards of small tensors in any state of disorder. A plan that is made fills every element of every
-// target once, with the element of the source that has the same global place.
+// ckpt/plan.h: shards of small tensors with arbitrary errors. A plan that is made fills every element of every target
+// exactly once, with the source element at the same global position.
 //
-// Input: a byte of axes (0 to 3), a byte per axis for the global shape, then shards, one bit for the side and a byte
-// per axis for offset and extent each.
+// Input: a byte for the number of axes (0 to 3), a byte per axis for the global shape, then shards: one bit for the
+// side, and a byte per axis for offset and extent each.
 #include <vector>
 
 #include "ckpt/plan.h"
@@ -21,14 +21,14 @@ class Bytes {
   size_t size_, at_ = 0;
 };
 
-// Row-major index of a place within a shape.
+// Row-major index of a position within a shape.
 int64_t flat(const ms::core::Dims& shape, const ms::core::Dims& place) {
   int64_t index = 0;
   for (size_t axis = 0; axis < shape.size(); ++axis) index = index * shape[axis] + place[axis];
   return index;
 }
 
-// Calls visit for every place of a box.
+// Calls visit for every position in a box.
 template <class Visit>
 void for_each_place(const ms::core::Dims& extent, const Visit& visit) {
   ms::core::Dims place(extent.size(), 0);
@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       shard.global_offset.push_back(in.next() % 13);
       shard.local_shape.push_back(in.next() % 13);
     }
-    bool inside = true;  // a target outside its tensor is a bug of the caller
+    bool inside = true;  // a target outside its tensor is the caller's bug
     for (size_t axis = 0; axis < axes; ++axis) {
       inside = inside && shard.global_offset[axis] + shard.local_shape[axis] <= shape[axis];
     }
@@ -72,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto& sources = sides[0];
   const auto& targets = sides[1];
-  std::vector<std::vector<int64_t>> filled;  // global place of what each element of each target got; -1: nothing yet
+  std::vector<std::vector<int64_t>> filled;  // global index that each target element received; -1: none yet
   for (const auto& target : targets) filled.emplace_back(core::num_elements(target.local_shape), -1);
   fuzz::read_or_refuse([&] {
     ckpt::plan_copies(sources, targets, [&](const ckpt::CopyRegion& copy) {

@@ -1,8 +1,9 @@
-// What the fuzz targets share. Each tests/fuzz/<reader>_fuzz.cpp gives one reader the bytes it is called with:
+// Shared by the fuzz targets. Each tests/fuzz/<reader>_fuzz.cpp passes the input bytes to one reader:
 //
 //   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 //
-// Linked with replay.cpp it is a test (ctest fuzz.<reader>), with clang's libFuzzer (-DMS_FUZZ=ON) it looks for more.
+// Linked with replay.cpp it is a test (ctest fuzz.<reader>); with clang's libFuzzer (-DMS_FUZZ=ON) it searches for
+// failures.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Runs a reader as a program would. A file may be refused, with the codes that a file can earn; any other exception
-// ends the process, and with it the test.
+// Runs a reader as a program would. A file may be refused with an error code that blames the file; any other exception
+// ends the process and fails the test.
 template <class Read>
 void read_or_refuse(const Read& read) noexcept {
   try {
@@ -38,17 +39,17 @@ void read_or_refuse(const Read& read) noexcept {
   }
 }
 
-// Readers warn of what they leave out; thousands of such lines would hide the one that matters.
+// Readers warn about what they leave out; thousands of such lines would hide the important one.
 inline const bool quiet = (core::set_log_level(core::LogLevel::kError), true);
 
-// A property that holds for every input.
+// Asserts a property that must hold for every input.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);
   std::abort();
 }
 
-// A folder that lives as long as the process, for readers that want paths.
+// A folder that exists as long as the process, for readers that need paths.
 inline const test::TemporaryFolder& folder() {
   static const test::TemporaryFolder kept;
   return kept;

@@ -1,15 +1,14 @@
-// The main of a fuzz target where there is no libFuzzer: replays the corpus, and mutations of it that are the same
-// every time.
+// The main function of a fuzz target without libFuzzer: replays the corpus, and a fixed set of mutations of it.
 //
 //   fuzz.<reader> CORPUS_FOLDER [CORPUS_FOLDER..]
 //
-// Of every file: the file, every truncation, every single bit flipped, every 1, 2, 4 and 8 bytes set to 0, 1, the
-// largest signed and unsigned value, and every number in digits replaced by such. MS_FUZZ_RUNS bounds the runs of a
-// file (default 4000, spread evenly over all of them; 0: all). MS_FUZZ_RANDOM=N: instead, N inputs with a few random
+// Inputs for every file: the file, every truncation, every single bit flipped, every 1, 2, 4 and 8 bytes set to 0, 1,
+// the largest signed and unsigned value, and every decimal number replaced by such. MS_FUZZ_RUNS limits the runs per
+// file (default 4000, spread evenly over all inputs; 0: all). MS_FUZZ_RANDOM=N: instead, N inputs with a few random
 // changes each, of all files in turn; MS_TEST_SEED repeats a run.
 //
-// A reader that crashes, hangs, or asks for memory that its input does not justify ends the process; the input is left
-// in ./crash-<process>.
+// A reader that crashes, hangs, or allocates more memory than its input justifies ends the process; the input is saved
+// as ./crash-<process>.
 #include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -34,7 +33,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MS_OWN_MALLOC 0  // the sanitizer's own limits its size
+#define MS_OWN_MALLOC 0  // the sanitizer's allocator has its own limits
 #else
 #define MS_OWN_MALLOC 1
 #endif
@@ -42,15 +41,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace {
 
 constexpr int64_t kMemoryBase = int64_t{MS_FUZZ_BASE_MIB} << 20;  // libraries, tables, the reader's own buffers
-constexpr int64_t kMemoryPerByte = 64;                            // of input
-constexpr double kSecondsPerInput = 10;                           // of CPU; who waits for ever meets ctest's limit
+constexpr int64_t kMemoryPerByte = 64;                            // per byte of input
+constexpr double kSecondsPerInput = 10;                           // CPU time; ctest limits waiting readers
 
-std::string current;                 // the input that runs
-std::atomic<int64_t> live_bytes{0};  // allocated, of the whole process
+std::string current;                 // the current input
+std::atomic<int64_t> live_bytes{0};  // allocated by the whole process
 std::atomic<int64_t> live_limit{INT64_MAX};
 
 [[noreturn]] void die(const char* why) {
-  // No allocation here: it may be the allocator that calls.
+  // Must not allocate: the caller may be the allocator.
   (void)!::write(STDERR_FILENO, why, std::strlen(why));
   std::abort();
 }
@@ -67,7 +66,7 @@ void leave_the_input(int signal) {
   std::raise(signal);
 }
 
-// Of all threads: a machine that is busy, or a process that was stopped, adds nothing.
+// CPU time of all threads: a busy machine or a stopped process adds nothing.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -83,7 +82,7 @@ void run(const std::string& input) {
   if (cpu_seconds() - start > kSecondsPerInput) die("the reader took too long\n");
 }
 
-// All mutations of a file, numbered; the same ones in the same order every time.
+// All mutations of a file, numbered, in a fixed order.
 class Mutations {
  public:
   explicit Mutations(const std::string& file) : file_(file) {
@@ -140,7 +139,7 @@ class Mutations {
   std::vector<size_t> kinds_;
 };
 
-// One to eight random changes: bytes set, cut out, copied over others or put in between, numbers replaced.
+// One to eight random changes: bytes set, removed, copied over others or inserted, numbers replaced.
 std::string mutate(const std::string& file, std::mt19937_64& random) {
   std::string text = file;
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % std::max<size_t>(n, 1)); };
@@ -196,7 +195,7 @@ size_t replay(const std::string& path, size_t max_runs) {
   run(file);
   const Mutations mutations(file);
   const size_t count = mutations.count();
-  // An odd step: it meets all bits of a byte.
+  // An odd step, so that all bits of a byte are reached.
   const size_t step = max_runs == 0 || count <= max_runs ? 1 : (count / max_runs) | 1;
   size_t runs = 1;
   for (size_t i = 0; i < count; i += step, ++runs) run(mutations.make(i));
@@ -259,7 +258,7 @@ void free(void* block) {
 #endif
 
 int main(int argc, char** argv) {
-  // Readers that want a path get a file in memory: a disk would take most of the time.
+  // Readers that need a path get a file in memory: disk I/O would take most of the time.
   if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, leave_the_input);
   const char* given = std::getenv("MS_FUZZ_RUNS");

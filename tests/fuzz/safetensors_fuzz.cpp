@@ -1,4 +1,4 @@
-// convert/safetensors.h: the header of a file, from memory.
+// convert/safetensors.h: the header of a file, in memory.
 #include <cstring>
 
 #include "convert/safetensors.h"

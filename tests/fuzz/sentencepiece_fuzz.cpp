@@ -1,4 +1,4 @@
-// train/data/tokenizer.h: a .model of SentencePiece, which its own library reads.
+// train/data/tokenizer.h: a SentencePiece .model, which its own library reads.
 #include "tests/fuzz/use_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,4 +1,4 @@
-// convert/torch: a file of torch.save, its archive and pickle and what its tensors claim.
+// convert/torch: a torch.save file: archive, pickle, and the ranges of its tensors.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// What the fuzz targets of tokenizers do with one that was accepted.
+// What the tokenizer fuzz targets do with an accepted tokenizer.
 #pragma once
 
 #include <vector>
