@@ -63,10 +63,10 @@ Work& Work::operator=(Work&& other) noexcept {
 Work::~Work() {
   if (operation_ == nullptr || operation_->done() || operation_->endpoint().peer_failed_) return;
   try {
-    // While an error unwinds, the peers are not waited for as if they still meant to come.
+    // While an error unwinds, peers may never come: wait for a short time only.
     operation_->wait(std::uncaught_exceptions() > 0 ? kUnwindingWaitS : operation_->endpoint().timeout_s());
   } catch (const std::exception&) {
-    // Unwinding already, or a peer has gone: the error surfaces at the next operation of the group.
+    // Already unwinding, or a peer has died: the error is reported by the group's next operation.
   }
 }
 
@@ -78,7 +78,7 @@ bool Work::test() {
 
 void Work::wait() {
   if (operation_ == nullptr) return;
-  const auto operation = std::move(operation_);  // if its wait throws, no destructor waits a second time
+  const auto operation = std::move(operation_);  // if its wait throws, the destructor does not wait again
   operation->wait(operation->endpoint().timeout_s());
 }
 

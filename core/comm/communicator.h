@@ -1,11 +1,11 @@
 // A group of ranks and its operations: blocking and asynchronous collectives and point-to-point.
 //
-// Collectives are ours, over transport.h: reductions add in group-rank order 0, 1, .., n-1 whatever arrives first, so a
-// result depends on the values and the group only (features.md 9.4). Creating a group is local: no message, no
-// connection. Bytes are counted as ring-equivalent bytes sent per rank (features.md G3), whatever the wire algorithm.
+// Collectives are implemented here, over transport.h. Reductions add in group-rank order 0, 1, .., n-1 whatever arrives
+// first, so a result depends only on the values and the group. Creating a group is local: no message, no connection.
+// Counters hold ring-equivalent bytes sent per rank, whatever the actual algorithm.
 //
 // All members must call the operations of a group in the same order. Asynchronous operations advance whenever any Work
-// of the same Endpoint is tested or waited for (progress by polling, G6).
+// of the same Endpoint is tested or waited for (progress by polling; there is no progress thread).
 #pragma once
 
 #include <array>
@@ -43,27 +43,27 @@ std::string_view comm_op_name(CommOp op);  // "allreduce", ...
 struct CommCounter {
   int64_t calls = 0;
   int64_t payload_bytes = 0;  // logical: the full buffer of the call
-  int64_t ring_bytes = 0;     // ring-equivalent sent by this rank
-  double seconds = 0;         // from post to completion as seen here
+  int64_t ring_bytes = 0;     // ring-equivalent bytes sent by this rank
+  double seconds = 0;         // from post to completion on this rank
 };
 
 class Endpoint;
 namespace detail {
-class Operation;  // a state machine; advance() until done
+class Operation;  // a state machine: call advance() until done
 class Pump;       // of a side channel: pumped_transport.h
 }  // namespace detail
 
-// A handle of an operation under way. Destroying an unfinished Work waits for it (and swallows its error): buffers are
-// safe. It does not once a wait of this endpoint has run out of time, and for a second at most while an error unwinds:
-// then the transfers are cancelled.
+// A handle of a running operation. Destroying an unfinished Work waits for it and swallows its error, so its buffers
+// are safe. Exceptions: after a wait of this endpoint has timed out it does not wait, and while an error unwinds it
+// waits for one second at most; then the transfers are cancelled.
 class Work {
  public:
   Work() = default;
   Work(Work&&) noexcept = default;
   Work& operator=(Work&&) noexcept;
   ~Work();
-  bool test();  // makes progress; true when complete (an empty Work is)
-  // Throws kPeerFailed after the endpoint's time-out, naming operation, group, sequence and the silent ranks.
+  bool test();  // makes progress; true when complete (also if empty)
+  // Throws kPeerFailed after the endpoint's timeout, naming operation, group, sequence and the silent ranks.
   void wait();
 
  private:
@@ -72,7 +72,7 @@ class Work {
   std::shared_ptr<detail::Operation> operation_;
 };
 
-// One rank's end of the transport: what its groups share. Owns the transport and the operations under way.
+// One rank's end of the transport, shared by its groups. Owns the transport and the running operations.
 class Endpoint {
  public:
   struct Options {
@@ -86,12 +86,12 @@ class Endpoint {
   double timeout_s() const { return options_.timeout_s; }
   Arena& arena() { return arena_; }  // receive buffers of reductions, tag comm
 
-  // Advances what is under way, without waiting: for long stretches of computing. Every test and wait does it too.
+  // Advances running operations without waiting; call it during long computations. Every test and wait calls it too.
   void progress();
 
-  // A transport of its own for another thread, whose messages never match this one's. kOwnThread: that thread moves
-  // them, without a word to this one; needs Transport::any_thread. kThisThread: progress() does, whatever the transport
-  // allows. Collective.
+  // A separate transport for another thread, whose messages never match those of this one. kOwnThread: that thread
+  // advances its transfers itself; requires Transport::any_thread. kThisThread: this thread's progress() advances them,
+  // whatever the transport supports. Collective.
   enum class SideProgress : uint8_t { kOwnThread, kThisThread };
   std::unique_ptr<Transport> side_channel(SideProgress progress);
   bool any_thread() const { return transport_->any_thread(); }
@@ -105,13 +105,13 @@ class Endpoint {
   Arena arena_;
   std::list<std::weak_ptr<detail::Operation>> pending_;
   std::list<std::weak_ptr<detail::Pump>> pumps_;  // of side channels
-  bool peer_failed_ = false;                      // a wait has run out of time
+  bool peer_failed_ = false;                      // a wait has timed out
 };
 
 class Communicator {
  public:
-  // world_ranks: members in group-rank order, this rank among them. context: the same number on all members, and
-  // different from that of any other group that shares two of them (< 1024).
+  // world_ranks: members in group-rank order, including this rank. context: the same number on all members, different
+  // from that of any other group with which they share two ranks (< 1024).
   Communicator(Endpoint& endpoint, std::string name, std::vector<int> world_ranks, int context);
 
   const std::string& name() const { return name_; }
@@ -120,18 +120,18 @@ class Communicator {
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   Endpoint& endpoint() const { return endpoint_; }
 
-  // Element-wise over all ranks, result everywhere, in place. fp32, fp64, bf16 (added in fp32, rounded once), int32,
-  // int64.
+  // Reduces element-wise over all ranks, in place, result on every rank. fp32, fp64, bf16 (added in fp32, rounded
+  // once), int32, int64.
   Work iallreduce(const TensorView& data, ReduceOp op = ReduceOp::kSum);
-  // input [n * k] elements on every rank; rank r gets block r of the reduction in output [k]. input must not change
-  // until done.
+  // input [n * k] on every rank; rank r receives block r of the reduction in output [k]. input must not change until
+  // done.
   Work ireduce_scatter(const TensorView& input, const TensorView& output, ReduceOp op = ReduceOp::kSum);
-  // output [n * k] gets the inputs [k] in rank order. input may be block `rank` of output itself.
+  // output [n * k] receives the inputs [k] in rank order. input may be block `rank` of output.
   Work iallgather(const TensorView& input, const TensorView& output);
   Work ibcast(const TensorView& data, int root);
-  // Any dtype; block j of input goes to rank j, whose block `rank` of output it becomes.
+  // Any dtype. Block j of input is sent to rank j, which stores it as block `rank` of its output.
   Work ialltoall(const TensorView& input, const TensorView& output);
-  // peer: rank in the group. tag: 0..15, to keep kinds of messages between two ranks apart.
+  // peer: rank in the group. tag: 0..15, distinguishes kinds of messages between two ranks.
   Work isend(const TensorView& data, int peer, int tag = 0);
   Work irecv(const TensorView& data, int peer, int tag = 0);
 
@@ -143,7 +143,7 @@ class Communicator {
   void recv(const TensorView& data, int peer, int tag = 0) { irecv(data, peer, tag).wait(); }
   void barrier();
 
-  // Conveniences on host values.
+  // For values on the host.
   double allreduce(double value, ReduceOp op = ReduceOp::kSum);
   int64_t allreduce(int64_t value, ReduceOp op = ReduceOp::kSum);
   void allreduce(std::span<double> values, ReduceOp op = ReduceOp::kSum);

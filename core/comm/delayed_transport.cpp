@@ -57,7 +57,7 @@ class DelayedTransport final : public Transport {
     DelayedRequest(DelayedTransport& owner, std::unique_ptr<TransferRequest> receive)
         : owner_(owner), receive_(std::move(receive)) {}
     ~DelayedRequest() override {
-      if (held_ != nullptr) std::erase(owner_.queue_, held_);  // its buffer is about to go
+      if (held_ != nullptr) std::erase(owner_.queue_, held_);  // the caller's buffer is about to be freed
     }
     bool test() override {
       owner_.release_due();

@@ -1,7 +1,7 @@
-// Any transport behind an injected latency and bandwidth: what a slow link does to a schedule, on a laptop.
+// Adds latency and limits bandwidth of any transport, to test the effect of a slow link on a schedule on one machine.
 //
-// A message leaves latency_s + size / bytes_per_s after it was posted, messages to one peer one after the other. Like
-// any transport without a progress thread, it moves only while somebody tests.
+// A message is sent latency_s + size / bytes_per_s after it was posted; messages to the same peer are sent one after
+// another. Like any transport without a progress thread, it advances only while somebody tests.
 #pragma once
 
 #include <memory>

@@ -15,7 +15,7 @@
 namespace ms::core {
 namespace {
 
-// How launchers tell a process which rank of which job it is.
+// Environment variables by which launchers assign a process its job and rank.
 constexpr const char* kRankNames[] = {"PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
 
 }  // namespace
@@ -28,7 +28,7 @@ bool launched_by_mpi() {
 }
 
 bool started_by_a_rank() {
-  // Empty for a launcher of another user (slurmstepd), whose environment cannot be read.
+  // Empty for a launcher of another user (slurmstepd), whose environment is not readable.
   std::ifstream environment(cat("/proc/", ::getppid(), "/environ"), std::ios::binary);
   std::vector<std::string> parent;
   for (std::string entry; std::getline(environment, entry, '\0');) parent.push_back(std::move(entry));
@@ -49,8 +49,7 @@ std::filesystem::path library_of_ours(std::string_view name) {
 }
 
 std::unique_ptr<RankSession> load_mpi_session() {
-  void* const handle =
-      ::dlopen(library_of_ours("libmsuite_mpi.so").c_str(), RTLD_NOW | RTLD_LOCAL);  // stays till the end
+  void* const handle = ::dlopen(library_of_ours("libmsuite_mpi.so").c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
   void* const make = handle != nullptr ? ::dlsym(handle, "msuite_make_mpi_session") : nullptr;
   if (make == nullptr) {
     throw Error(ErrorCode::kUnsupported, cat("started as a rank of MPI, but ", ::dlerror()));

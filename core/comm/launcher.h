@@ -1,5 +1,5 @@
-// Ranks that a launcher has started. MPI itself is loaded only then: programs that need none of it alone (msckpt) work
-// on machines without.
+// Detects processes that an MPI launcher started, and loads MPI only for them: programs that need no MPI by themselves
+// (msckpt) then run on machines without it.
 #pragma once
 
 #include <filesystem>
@@ -10,14 +10,14 @@
 
 namespace ms::core {
 
-// True when a launcher (mpirun, srun) started this process as one of several ranks or asked for MPI.
+// True if a launcher (mpirun, srun) started this process as one of several ranks, or requested MPI.
 bool launched_by_mpi();
 
-// True when the process that started this one is that rank already: a script under mpirun that calls a program, perhaps
-// on one rank only, whose MPI_Init would wait for the others. (`exec` in the script makes the program the rank.)
+// True if the parent process already is this rank: a script under mpirun that calls a program, perhaps on one rank
+// only, where MPI_Init would wait for the other ranks. (With `exec` in the script, the program itself is the rank.)
 bool started_by_a_rank();
 
-// lib/msuite/<name> beside the folder of the program.
+// Path of lib/msuite/<name> beside the program's folder.
 std::filesystem::path library_of_ours(std::string_view name);
 
 class RankSession {
@@ -25,11 +25,12 @@ class RankSession {
   virtual ~RankSession() = default;
   virtual std::unique_ptr<Transport> transport() const = 0;  // over all ranks; must not outlive the session
   virtual int local_size() const = 0;                        // ranks on this machine
-  // Ends the job for what cannot be agreed: a silent peer, or an exception outside a phase. Does not return.
+  // Ends the job for errors that ranks cannot agree on: a silent peer, or an exception outside a phase. Does not
+  // return.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 
-// The MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if that cannot be loaded.
+// Creates the MpiSession (mpi_transport.h) of libmsuite_mpi.so. Throws kUnsupported if it cannot be loaded.
 std::unique_ptr<RankSession> load_mpi_session();
 
 }  // namespace ms::core

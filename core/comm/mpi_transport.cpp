@@ -1,6 +1,6 @@
 #include "core/comm/mpi_transport.h"
 
-#define OMPI_SKIP_MPICXX 1  // the C++ bindings, dead since MPI 3, would want their own library
+#define OMPI_SKIP_MPICXX 1  // the C++ bindings, removed in MPI 3, would need a library of their own
 #include <mpi.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,21 +28,21 @@ void check(int code, const char* what) {
   throw Error(ErrorCode::kPeerFailed, cat(what, ": ", std::string(text, static_cast<size_t>(length))));
 }
 
-// Whether a process of this machine runs, or is stopped; one that waits to be buried does not.
+// Whether a process of this machine is alive, running or stopped; false for a zombie.
 bool lives(int64_t pid) {
   std::ifstream stat(cat("/proc/", pid, "/stat"));
   std::string line;
   if (!stat || !std::getline(stat, line)) return ::kill(static_cast<pid_t>(pid), 0) == 0;
-  const size_t name_end = line.rfind(')');  // the name may hold anything
+  const size_t name_end = line.rfind(')');  // the name may contain any character
   return name_end == std::string::npos || name_end + 2 >= line.size() ||
          (line[name_end + 2] != 'Z' && line[name_end + 2] != 'X');
 }
 
-// Where a process number means something: two processes with equal Homes see each other's.
+// Scope of a process id: two processes with equal Homes see each other's ids.
 struct Home {
-  char boot[40] = "";         // of the kernel (boot_id): hosts, and virtual machines, differ
-  char host[65] = "";         // a clone of a virtual machine may have its boot_id
-  uint64_t pids[2] = {0, 0};  // the namespace of process numbers: containers differ; 0: unknown
+  char boot[40] = "";         // boot_id of the kernel: differs between hosts and between virtual machines
+  char host[65] = "";         // because a cloned virtual machine may have the same boot_id
+  uint64_t pids[2] = {0, 0};  // PID namespace: differs between containers; 0: unknown
 };
 
 Home own_home() {
@@ -134,8 +134,8 @@ class MpiTransport final : public Transport {
     }
     return std::make_unique<MpiRequest>(std::move(requests), size_bytes);
   }
-  // Sees the end of a process of the same kernel and the same namespace of process numbers. Of one on another host or
-  // in another container it knows nothing, and says that it lives: that one's end shows when the wait is over.
+  // Detects the end of a process of the same kernel and PID namespace. For a process on another host or in another
+  // container it returns true, because it cannot know; the death shows when the wait times out.
   bool peer_lives(int peer) const override {
     const Process& process = processes_[static_cast<size_t>(peer)];
     return !see_each_other(process.home, processes_[static_cast<size_t>(rank_)].home) || lives(process.pid);
@@ -158,7 +158,7 @@ class MpiTransport final : public Transport {
   };
   MpiTransport(int rank, int size, std::vector<Process> processes)
       : rank_(rank), size_(size), processes_(std::move(processes)) {}
-  MPI_Comm comm_ = MPI_COMM_WORLD;  // owned if it is another
+  MPI_Comm comm_ = MPI_COMM_WORLD;  // owned unless it is MPI_COMM_WORLD
   int rank_ = 0, size_ = 1;
   std::vector<Process> processes_;  // by rank
 };

@@ -1,4 +1,4 @@
-// Ranks that are MPI processes. The only place, with its .cpp, that knows <mpi.h>.
+// Transport over MPI processes. Only this header and its .cpp know <mpi.h>.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace ms::core {
 
-// Which threads will call MPI: the one that made the session, or any.
+// Which threads will call MPI: the one that created the session, or any.
 enum class MpiThreads : uint8_t { kOne, kAny };
 
-// MPI_Init at construction, MPI_Finalize at destruction.
+// Calls MPI_Init at construction and MPI_Finalize at destruction.
 class MpiSession final : public RankSession {
  public:
-  // kAny (MPI_THREAD_MULTIPLE) is a wish, and makes every call a little slower: Transport::any_thread says whether it
-  // was granted. Else MPI_THREAD_FUNNELED.
+  // kAny requests MPI_THREAD_MULTIPLE, which makes every call a little slower; Transport::any_thread says whether MPI
+  // provides it. kOne requests MPI_THREAD_FUNNELED.
   explicit MpiSession(MpiThreads threads = MpiThreads::kOne);
   ~MpiSession() override;
   MpiSession(const MpiSession&) = delete;

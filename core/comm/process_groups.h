@@ -1,4 +1,5 @@
-// The groups of a rank, made from the grid and passed where they are needed (Megatron's ProcessGroupCollection).
+// The process groups of a rank, created from the grid and passed to where they are needed (Megatron's
+// ProcessGroupCollection).
 #pragma once
 
 #include <optional>
@@ -8,7 +9,7 @@
 
 namespace ms::core {
 
-// Context numbers (Communicator) of all groups of a run, here so that no two share one.
+// Communicator context numbers of all groups in a run, listed here so that no two groups share one.
 enum GroupContext : int {
   kWorldContext,
   kTpContext,
@@ -17,8 +18,8 @@ enum GroupContext : int {
   kModelContext,
   kCheckpointContext,
   kEmbeddingContext,
-  // Of all ranks, beside ProcessGroups: what the configuration, the start and the local checkpoints agree on, and the
-  // start of --benchmark.
+  // Groups of all ranks outside ProcessGroups: agreement on the configuration, on the start and on local checkpoints,
+  // and the start of --benchmark.
   kConfigurationContext = 1000,
   kStartContext,
   kLocalCheckpointContext,
@@ -26,7 +27,7 @@ enum GroupContext : int {
 };
 
 struct ProcessGroups {
-  // Local: no message is sent. endpoint must outlive the groups; its size must be the grid's.
+  // Local: sends no message. endpoint must outlive the groups; its size must equal the grid's.
   ProcessGroups(Endpoint& endpoint, const RankGrid& grid);
 
   RankGrid grid;
@@ -34,10 +35,10 @@ struct ProcessGroups {
   Communicator world;
   Communicator tp;                        // tensor-model-parallel
   Communicator pp;                        // pipeline stages, first to last
-  Communicator dp_cp;                     // gradient reduction (features.md G2)
-  Communicator model;                     // tp x pp: one whole model
-  Communicator checkpoint;                // all ranks, for the saver alone: nothing of it on training groups
-  std::optional<Communicator> embedding;  // first and last stage, where the weight may be shared (pp > 1)
+  Communicator dp_cp;                     // ranks that reduce gradients together
+  Communicator model;                     // tp x pp: one model replica
+  Communicator checkpoint;                // all ranks, used by checkpoint saving only, apart from training traffic
+  std::optional<Communicator> embedding;  // first and last stage, which may share the embedding weight (pp > 1)
 
   bool is_first_stage() const { return at.pp == 0; }
   bool is_last_stage() const { return at.pp == grid.pp - 1; }

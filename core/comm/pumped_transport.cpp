@@ -15,13 +15,13 @@ class PumpQueue final : public Pump {
   struct Item {
     Item(const void* sent, void* received, int64_t size, int other, int32_t kind)
         : from(sent), to(received), size_bytes(size), peer(other), tag(kind) {}
-    const void* from;  // of a send, else null
-    void* to;          // of a receive
+    const void* from;  // data of a send, otherwise null
+    void* to;          // buffer of a receive
     int64_t size_bytes;
     int peer;
     int32_t tag;
-    std::unique_ptr<TransferRequest> request;  // once it is posted
-    std::exception_ptr error;                  // before done
+    std::unique_ptr<TransferRequest> request;  // set once posted
+    std::exception_ptr error;                  // set before done
     std::atomic<bool> done{false};
   };
 
@@ -59,7 +59,7 @@ class PumpQueue final : public Pump {
  private:
   std::unique_ptr<Transport> inner_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Item>> items_;  // in the order of posting
+  std::vector<std::shared_ptr<Item>> items_;  // in posting order
 };
 
 namespace {

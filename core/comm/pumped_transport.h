@@ -1,7 +1,7 @@
-// Any transport for a thread that may not call it: MPI without MPI_THREAD_MULTIPLE belongs to one thread.
+// Lets another thread use a transport that only its own thread may call: MPI without MPI_THREAD_MULTIPLE.
 //
-// The other thread posts and tests here; the transfers are posted and tested in earnest whenever the thread they belong
-// to calls advance() (Endpoint::progress does), so they move in its waits and between its layers.
+// The other thread posts and tests here; the real transfers are posted and tested whenever the transport's own thread
+// calls advance() (Endpoint::progress does), so they advance during its waits and between its layers.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace detail {
 class Pump {
  public:
   virtual ~Pump() = default;
-  // On the thread that the transport belongs to; never throws: what goes wrong is told by the transfer's test().
+  // Call on the transport's own thread. Never throws: an error is reported by the transfer's test().
   virtual void advance() = 0;
 };
 class PumpQueue;
 }  // namespace detail
 
-// isend, irecv and test() are for one thread at a time, any; requests that are not complete, and the transport itself,
-// are destroyed by the thread that pumps.
+// isend, irecv and test() may be called from any thread, one at a time. Incomplete requests and the transport itself
+// must be destroyed by the thread that calls advance().
 class PumpedTransport final : public Transport {
  public:
   explicit PumpedTransport(std::unique_ptr<Transport> inner);

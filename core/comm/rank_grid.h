@@ -1,4 +1,4 @@
-// Where a rank stands in the parallel layout: Megatron's order tp-cp-ep-dp-pp, tp fastest, pp slowest
+// A rank's coordinates in the parallel layout, in Megatron's order tp-cp-ep-dp-pp with tp fastest and pp slowest
 // (megatron/core/parallel_state.py, RankGenerator): rank = ((pp * DP + dp) * CP + cp) * TP + tp.
 #pragma once
 
@@ -16,7 +16,8 @@ struct RankGrid {
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& at) const;
 
-  // World ranks of the group of `rank` along the named axes, in world order: the other coordinates stay.
+  // World ranks, in world order, of the group that contains `rank` along the given axes; the other coordinates are
+  // fixed.
   enum Axis : unsigned { kTp = 1, kCp = 2, kDp = 4, kPp = 8 };
   std::vector<int> group(int rank, unsigned axes) const;
 };

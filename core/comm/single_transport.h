@@ -1,4 +1,4 @@
-// A world of one: there is nobody to send to.
+// Transport for a world of one rank, which has no peers.
 #pragma once
 
 #include "core/comm/transport.h"

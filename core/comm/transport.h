@@ -1,9 +1,9 @@
-// Moves bytes between the ranks of a world; everything above (collectives, counting, time-outs) is communicator.h, the
-// same code over every transport, so that thread ranks in one process compute the same bits as MPI ranks.
+// Moves bytes between the ranks of a world. Collectives, counters and timeouts are in communicator.h and are the same
+// code over every transport, so ranks that are threads of one process compute the same bits as MPI ranks.
 //
-// Implementations: mpi_transport.h (MPI), single (a world of one needs none of it), tests/support/thread_comm.h
-// (threads), delayed_transport.h (any of them behind an injected latency and bandwidth), pumped_transport.h (any of
-// them, for another thread than the one that may call it).
+// Implementations: mpi_transport.h (MPI), single_transport.h (one rank), tests/support/thread_comm.h (threads),
+// delayed_transport.h (adds latency and a bandwidth limit to any of them), pumped_transport.h (lets another thread use
+// any of them).
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace ms::core {
 
-// A posted transfer. Destroying an unfinished one cancels it if the transport can.
+// A posted transfer. Destroying an unfinished transfer cancels it if the transport can.
 class TransferRequest {
  public:
   virtual ~TransferRequest() = default;
-  virtual bool test() = 0;  // makes progress; true once, and for ever after, the transfer is complete
+  virtual bool test() = 0;  // makes progress; true from the time the transfer is complete
 };
 
 class Transport {
@@ -25,23 +25,23 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Post without waiting. The buffers belong to the transfer until it is complete. Messages between two ranks with
-  // equal tag match in the order of posting; a receive shorter or longer than its send throws kInternal when complete.
-  // tag: 0 <= tag < 2^31.
+  // Post without waiting. The buffers must stay valid and unused until the transfer is complete. Messages between two
+  // ranks with equal tag match in posting order; a receive whose size differs from its send throws kInternal when it
+  // completes. tag: 0 <= tag < 2^31.
   virtual std::unique_ptr<TransferRequest> isend(const void* data, int64_t size_bytes, int peer, int32_t tag) = 0;
   virtual std::unique_ptr<TransferRequest> irecv(void* data, int64_t size_bytes, int peer, int32_t tag) = 0;
-  // False if the peer's process is known to have ended. Asks the kernel: for waits that have lasted.
+  // False if the peer's process is known to have ended. Makes a system call; use it in waits that have lasted long.
   virtual bool peer_lives(int peer) const {
     (void)peer;
     return true;
   }
 
-  // Another transport between the same ranks, whose messages never match this one's, nor those of another duplicate.
-  // Collective. Must not outlive the world that this one is of.
+  // Creates another transport between the same ranks, whose messages never match those of this one or of other
+  // duplicates. Collective. Must not outlive the world of this transport.
   virtual std::unique_ptr<Transport> duplicate() {
     throw Error(ErrorCode::kUnsupported, "this transport cannot be duplicated");
   }
-  // Whether a duplicate may be used by one thread while this one is used by another.
+  // Whether one thread may use a duplicate while another uses this transport.
   virtual bool any_thread() const { return false; }
 };
 

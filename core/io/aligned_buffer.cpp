@@ -11,7 +11,7 @@ AlignedBuffer::AlignedBuffer(size_t size_bytes) : size_bytes_(size_bytes) {
   const size_t rounded = (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePage, rounded)));
   if (data_ == nullptr) throw std::bad_alloc();
-  ::madvise(data_.get(), rounded, MADV_HUGEPAGE);  // only a hint
+  ::madvise(data_.get(), rounded, MADV_HUGEPAGE);  // a hint
 }
 
 }  // namespace ms::core

@@ -1,4 +1,4 @@
-// Memory that O_DIRECT takes, of huge pages where the system has them: small ones cost more to touch than to fill.
+// Memory aligned for O_DIRECT, in huge pages if the system has them: touching small pages costs more than filling them.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace ms::core {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t size_bytes);  // not touched; throws std::bad_alloc
+  explicit AlignedBuffer(size_t size_bytes);  // pages are not touched; throws std::bad_alloc
   std::byte* data() const { return data_.get(); }
   size_t size_bytes() const { return size_bytes_; }
-  // Room for so many bytes; what was in it is lost where it has to grow.
+  // Ensures that the buffer has this many bytes; growing loses the contents.
   void need(size_t size_bytes) {
     if (size_bytes_ >= size_bytes) return;
-    *this = {};  // not both at a time
+    *this = {};  // frees the old memory first
     *this = AlignedBuffer(size_bytes);
   }
 

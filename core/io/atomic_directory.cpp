@@ -35,7 +35,7 @@ void make_directories_durably(const std::filesystem::path& path) {
   const std::filesystem::path full = std::filesystem::absolute(path).lexically_normal();
   std::filesystem::path made;
   for (const auto& part : full) {
-    if (part.empty()) continue;  // behind a last slash
+    if (part.empty()) continue;  // after a trailing slash
     const std::filesystem::path parent = made;
     made /= part;
     std::error_code error;

@@ -16,10 +16,10 @@ namespace ms::core {
 namespace {
 
 constexpr int64_t kBlock = kDirectAlignment;
-constexpr int64_t kRequestBytes = (int64_t{4} << 20) + kBlock;  // 4 MiB from any place
-// Below this a request of its own costs more than a share of the kernel's read-ahead.
+constexpr int64_t kRequestBytes = (int64_t{4} << 20) + kBlock;  // 4 MiB at any offset
+// Smaller reads go through the page cache: a direct request costs more than its share of the kernel's read-ahead.
 constexpr size_t kBulkBytes = size_t{1} << 20;
-// A smaller file is read ahead with its header.
+// Smaller files are read ahead with their header anyway.
 constexpr int64_t kLeastFileBytes = int64_t{32} << 20;
 
 static_assert(kRequestBytes <= BulkReader::kBufferBytes);
@@ -33,7 +33,7 @@ BulkReader::BulkReader(const std::string& path) : cached_(File::open_read(path))
   if (::fcntl(direct_.fd(), F_SETFL, flags | O_DIRECT) != 0) direct_ = {};
 }
 
-// Whether most of the range is in the page cache: of a file that has just been downloaded, say.
+// Whether most of the range is in the page cache, for example of a file that was just downloaded.
 bool BulkReader::is_resident(int64_t offset, size_t size_bytes) const {
   const int64_t page = ::sysconf(_SC_PAGESIZE), begin = offset / page * page;
   const auto length = static_cast<size_t>(offset - begin) + size_bytes;
@@ -57,15 +57,15 @@ void BulkReader::read(std::span<std::byte> out, int64_t offset) const {
     direct_.pread(out.first(whole), offset);
     cached_.pread(out.subspan(whole), offset + static_cast<int64_t>(whole));
   } catch (const Error&) {
-    cached_.pread(out, offset);  // where blocks are larger; or it says what is wrong
+    cached_.pread(out, offset);  // file systems with larger blocks; or this throws the real error
   }
 }
 
-// By way of memory that is aligned.
+// Reads through an aligned buffer.
 void BulkReader::read_copied(std::span<std::byte> out, int64_t offset) const {
   static thread_local AlignedBuffer buffer;
   buffer.need(static_cast<size_t>(kRequestBytes));
-  const int64_t file_end = size_bytes() / kBlock * kBlock;  // of what can be read in whole blocks
+  const int64_t file_end = size_bytes() / kBlock * kBlock;  // end of the last whole block
   while (!out.empty()) {
     const int64_t begin = offset / kBlock * kBlock, wanted = offset + static_cast<int64_t>(out.size());
     const int64_t end = std::min({begin + kRequestBytes, (wanted + kBlock - 1) / kBlock * kBlock, file_end});

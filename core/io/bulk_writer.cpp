@@ -20,7 +20,7 @@ namespace {
 using detail::BulkEngine;
 using detail::kRequestBytes;
 
-// Below this a request of its own costs more than the copy through the page cache.
+// Smaller writes go through the page cache: a direct request costs more than the copy.
 constexpr int64_t kBulkBytes = int64_t{64} << 10;
 
 class BufferedEngine final : public BulkEngine {
@@ -48,7 +48,7 @@ std::unique_ptr<BulkEngine> make_engine(const File& file, WritePath path) {
   return detail::make_buffered_engine(file);
 }
 
-// Removed whatever happens.
+// A probe file that is removed in every case.
 struct ProbeFile {
   explicit ProbeFile(const std::string& directory)
       : path(cat(directory, "/", kProbePrefix, ::getpid(), "-",
@@ -109,7 +109,7 @@ WritePathChoice choose_write_path(const std::string& directory, std::optional<Wr
   return choice;
 }
 
-// The moment at which the bytes so far are due; callers sleep until then.
+// Time at which the bytes written so far are due; callers sleep until then.
 struct BulkWriter::RateLimit {
   using Clock = std::chrono::steady_clock;
   std::mutex mutex;

@@ -1,6 +1,6 @@
 #include "core/io/chunk_codec.h"
 
-// The mode of literal compression is only in the static API; the symbols are in the shared library all the same.
+// The literal compression mode is declared in the static API only; its symbols are in the shared library as well.
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 
@@ -17,10 +17,10 @@
 namespace ms::core {
 namespace {
 
-constexpr size_t kBlockBytes = ZSTD_BLOCKSIZE_MAX;  // 128 KiB, the most that a block may hold
+constexpr size_t kBlockBytes = ZSTD_BLOCKSIZE_MAX;  // 128 KiB, the largest block
 constexpr size_t kBlockHeaderBytes = 3;
 constexpr size_t kFrameHeaderBytes = 9;  // magic, descriptor, 4 bytes of content size
-constexpr unsigned kOneSegment = 0xA0;   // descriptor: content size in 4 bytes, no checksum, no dictionary
+constexpr unsigned kOneSegment = 0xA0;   // descriptor: 4-byte content size, no checksum, no dictionary
 constexpr int kMaxItem = 16;
 
 struct FreeContext {
@@ -32,7 +32,7 @@ void put(std::byte*& out, uint64_t value, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) *out++ = static_cast<std::byte>(value >> (8 * i));
 }
 
-// Whether byte `plane` of the elements says less than its eight bits, by a sample of them.
+// Whether byte `plane` of the elements has less than eight bits of entropy, estimated from a sample.
 bool compresses(std::span<const std::byte> bytes, int item, int plane) {
   constexpr int64_t kSamples = 4096;
   const int64_t n = static_cast<int64_t>(bytes.size()) / item, step = std::max<int64_t>(1, n / kSamples);
@@ -45,12 +45,12 @@ bool compresses(std::span<const std::byte> bytes, int item, int plane) {
     if (count > 0)
       bits -= static_cast<double>(count) * std::log2(static_cast<double>(count) / static_cast<double>(total));
   }
-  // A uniform byte's sample has an entropy a little below 8.
+  // The sample entropy of a uniform byte is a little below 8.
   return bits / static_cast<double>(std::max<int64_t>(1, total)) <
          std::min(7.5, 0.9 * std::log2(static_cast<double>(total) + 1));
 }
 
-// zstd's own frame of `bytes` without matches worth the search, its blocks only, to `out`; returns their end.
+// Compresses `bytes` to `out` with zstd, without a serious match search, and writes the blocks only; returns their end.
 std::byte* put_compressed(std::span<const std::byte> bytes, std::byte* out, std::byte* room_end) {
   thread_local const std::unique_ptr<ZSTD_CCtx, FreeContext> context = [] {
     std::unique_ptr<ZSTD_CCtx, FreeContext> made(ZSTD_createCCtx());
@@ -76,9 +76,9 @@ void put_header(std::byte*& out, size_t content_bytes) {
   put(out, content_bytes, 4);
 }
 
-// The blocks of a plane that lies in a frame as it is: those of `given` bytes raw, then zeros as blocks of one byte.
-// Calls piece(first, size, zeros, at): bytes [first, first + size) of the plane, their block `at` bytes behind its
-// first.
+// Enumerates the blocks of a plane stored uncompressed in a frame: `given` bytes raw, then zeros as RLE blocks of one
+// byte. Calls piece(first, size, zeros, at): bytes [first, first + size) of the plane, with their block `at` bytes
+// after the plane's first block.
 template <class Piece>
 size_t for_each_piece(size_t plane_bytes, size_t given, const Piece& piece) {
   size_t at = 0;
@@ -96,14 +96,14 @@ size_t stored_plane_bytes(size_t plane_bytes, size_t given) {
   return for_each_piece(plane_bytes, given, [](size_t, size_t, bool, size_t) {});
 }
 
-// Never the last block: what is compressed follows.
+// Never the last block of a frame: compressed data follows.
 size_t block_header(size_t size, bool zeros) { return size << 3 | (zeros ? 2 : 0); }
 
-// What a frame of ours holds: planes as they are, then one compressed run for all others.
+// Contents of a frame that we wrote: planes stored raw, then one compressed run for all other planes.
 struct FrameLayout {
-  size_t raw_planes = 0;  // 0: none, or it is not of ours
-  size_t given = 0;       // bytes of each that are not zeros to fill it up
-  size_t plane = 0;       // stored bytes of each
+  size_t raw_planes = 0;  // 0: none, or the frame is not ours
+  size_t given = 0;       // bytes of each plane before the zero padding
+  size_t plane = 0;       // stored bytes of each plane
 };
 
 FrameLayout layout_of(std::span<const std::byte> frame, size_t plane_bytes, int item) {
@@ -134,7 +134,7 @@ FrameLayout layout_of(std::span<const std::byte> frame, size_t plane_bytes, int 
   return layout;
 }
 
-// False if zstd refuses; true if it made out.size() bytes of it.
+// Decodes into out. Returns false and sets why if zstd fails or the size differs from out.size().
 bool decode_frame(std::span<const std::byte> frame, std::span<std::byte> out, std::string& why) {
   thread_local const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
   const size_t size = ZSTD_decompressDCtx(context.get(), out.data(), out.size(), frame.data(), frame.size());
@@ -203,8 +203,8 @@ void decompress_chunk(std::span<const std::byte> frame, int item, std::span<std:
   const auto width = static_cast<size_t>(item);
   const size_t plane_bytes = out.size() / width;
   std::string why;
-  // Planes that lie as they are in the frame need not go through zstd: its compressed run is a frame of its own. Where
-  // that run refers to what is before it, which ours never does, zstd refuses, and has the whole.
+  // Raw planes need not pass through zstd, because our compressed run can be decoded as a frame of its own. If the run
+  // refers to data before it, which ours never does, zstd fails and the whole frame is decoded.
   FrameLayout layout = layout_of(frame, plane_bytes, item);
   std::span<std::byte> decoded;
   if (layout.raw_planes > 0) {

@@ -1,9 +1,9 @@
-// A chunk of numbers as HDF5's shuffle filter and one standard zstd frame: what h5py and h5dump read with any zstd
-// plugin (filter 32015), at disk speed.
+// Encodes a chunk of numbers as HDF5's shuffle filter and one standard zstd frame, at disk speed; h5py and h5dump can
+// read it with any zstd plugin (filter 32015).
 //
-// Only the plane of exponents of trained weights compresses, and only its distribution counts, not repetitions: that
-// plane is Huffman coded by zstd (its fastest level, literals compressed), the others lie in the frame as raw blocks
-// (RFC 8878, 3.1.1.2). limits.md, storage, has the measurements.
+// In trained weights only the plane of exponents compresses, by its distribution and not by repetition. That plane is
+// Huffman coded by zstd (its fastest level, literals compressed); the others are stored in the frame as raw blocks (RFC
+// 8878, 3.1.1.2). tests/core/io/chunk_codec_test.cpp checks the ratios (fp32 1.19, bf16 1.47).
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace ms::core {
 
-// One thread's: the memory of a frame is kept from chunk to chunk.
+// For one thread: the frame buffer is reused from chunk to chunk.
 class ChunkEncoder {
  public:
   struct Stored {
-    std::span<const std::byte> bytes;  // until the next call
-    bool raw = false;                  // the values as they are, which no frame makes smaller
+    std::span<const std::byte> bytes;  // valid until the next call
+    bool raw = false;                  // `bytes` are the plain values, because a frame would not be smaller
   };
-  // `values`, whole elements of `item` bytes (at most 16), filled up with zeros to full_bytes (below 2^31). A frame
-  // lies at a multiple of kDirectAlignment, as raw values do that had to be filled up. Same input, same bytes.
+  // values: whole elements of `item` bytes (at most 16), padded with zeros to full_bytes (below 2^31). The frame, like
+  // padded raw values, is aligned to kDirectAlignment. The same input gives the same bytes.
   Stored encode(std::span<const std::byte> values, size_t full_bytes, int item);
 
  private:
@@ -30,8 +30,8 @@ class ChunkEncoder {
   AlignedBuffer coded_;  // planes that compress
 };
 
-// Fills `out` with what the frame holds, unshuffled. Throws kCorruptData if it is no frame, or not of that size;
-// allocates no more than out's size.
+// Decodes a frame and unshuffles it into `out`. Throws kCorruptData if it is not a frame or has another size; allocates
+// no more than out's size.
 void decompress_chunk(std::span<const std::byte> frame, int item, std::span<std::byte> out);
 
 }  // namespace ms::core

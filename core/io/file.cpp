@@ -46,14 +46,14 @@ void refuse_irregular(const std::string& path, const struct stat& status) {
   throw Error(ErrorCode::kIo, cat("cannot read ", path, ": it is ", kind_of(status.st_mode), ", not a regular file"));
 }
 
-// The folders of confine_reads, as they were spelled, absolute.
+// The folders passed to confine_reads, as absolute paths with links unresolved.
 class Confined {
  public:
   void add(const std::string& folder) {
     std::lock_guard lock(mutex_);
     folders_.insert(spelling(folder));
   }
-  // The innermost one that the path lies in by its spelling; empty: none.
+  // The innermost confined folder that contains the path textually; "" if none does.
   std::string holding(const std::string& path) const {
     std::lock_guard lock(mutex_);
     if (folders_.empty()) return "";
@@ -119,7 +119,7 @@ int FileOps::rename(const char* from, const char* to, bool replace) {
   if (replace) return ::rename(from, to);
   if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return -1;
-  if (::access(to, F_OK) == 0) {  // a file system without the flag: nearly as good, the lock file guards writers
+  if (::access(to, F_OK) == 0) {  // without the flag: nearly as safe, the lock file excludes other writers
     errno = EEXIST;
     return -1;
   }
@@ -143,13 +143,13 @@ void confine_reads(const std::string& folder) { confined().add(folder); }
 void check_readable(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
-  refuse_irregular(path, status);  // before it is opened, which may do something to a device
+  refuse_irregular(path, status);  // before opening, which may act on a device
   refuse_link_out(path);
 }
 
 File File::open_read(const std::string& path) {
   check_readable(path);
-  const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);  // if it has become a FIFO since
+  const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);  // in case it has become a FIFO since
   if (fd < 0) fail("open", path, errno);
   File file(fd, path);
   struct stat status {};
@@ -244,7 +244,7 @@ void File::preallocate(int64_t size_bytes) const {
 }
 
 void File::start_writeback(int64_t offset, int64_t size_bytes) const {
-  // A file system without it says EINVAL or ESPIPE; an error of the disk shows again in fsync.
+  // A file system without support returns EINVAL or ESPIPE; a disk error is reported again by fsync.
   (void)::sync_file_range(fd_, offset, size_bytes, SYNC_FILE_RANGE_WRITE);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 static_assert(sizeof(hid_t) == sizeof(int64_t));
 
-// Owns any HDF5 identifier.
+// Owns an HDF5 identifier of any kind.
 class Handle {
  public:
   Handle(hid_t id, herr_t (*closer)(hid_t)) : id_(id), closer_(closer) {}
@@ -30,7 +30,7 @@ class Handle {
   herr_t (*closer_)(hid_t);
 };
 
-// HDF5 prints its error stack to stderr unless told otherwise, per thread.
+// Turns off HDF5's printing of its error stack to stderr, which is per thread.
 void silence() {
   static thread_local const bool done = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
   (void)done;
@@ -41,7 +41,7 @@ std::string last_error() {
   H5Ewalk2(
       H5E_DEFAULT, H5E_WALK_UPWARD,
       [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
-        if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;  // the innermost
+        if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;  // the innermost error
         return 0;
       },
       &text);
@@ -56,12 +56,12 @@ hid_t access_properties() {
   const hid_t properties = H5Pcreate(H5P_FILE_ACCESS);
   H5Pset_libver_bounds(properties, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
   H5Pset_alignment(properties, 65536, 4096);
-  H5Pset_file_locking(properties, false, true);  // fails on some network file systems; writers have a lock file
+  H5Pset_file_locking(properties, false, true);  // locking fails on some network file systems; writers have a lock file
   MS_CHECK(H5Pset_driver(properties, detail::placing_driver(), nullptr) >= 0, "HDF5 does not take our file driver");
   return properties;
 }
 
-// IEEE half: sign 15, exponent 10..14 with bias 15, mantissa 0..9. h5py reads it as float16.
+// IEEE half: sign in bit 15, exponent in 10..14 with bias 15, mantissa in 0..9. h5py reads it as float16.
 hid_t half_type() {
   const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
   H5Tset_fields(type, 15, 10, 5, 0, 10);
@@ -189,7 +189,7 @@ void H5File::create_chunked_dataset(const std::string& path, DType dtype, int64_
   const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_chunk(creation, 1, chunk);
   H5Pset_shuffle(creation);
-  const unsigned level = 1;  // for other programs that write to it
+  const unsigned level = 1;  // for other programs that write to the dataset
   H5Pset_filter(creation, detail::kZstdFilter, H5Z_FLAG_OPTIONAL, 1, &level);
   H5Pset_alloc_time(creation, H5D_ALLOC_TIME_INCR);
   H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
@@ -241,7 +241,7 @@ void H5File::create_attribute(const std::string& object, const std::string& name
 
 namespace {
 
-// Scalars of no axes (a [] shape) become an empty attribute.
+// An empty list (the [] shape of a scalar) becomes an empty attribute.
 bool write_new_attribute(hid_t file, const std::string& object, const std::string& name, hid_t type, size_t count,
                          const void* data) {
   const hsize_t dims[1] = {count};
@@ -270,7 +270,7 @@ void H5File::create_attribute(const std::string& object, const std::string& name
 
 void H5File::overwrite_attribute(const std::string& object, const std::string& name, std::span<const uint64_t> values) {
   silence();
-  // The object is held open: after H5Aopen_by_name alone, H5Awrite of 1.10.8 says "can't locate open attribute".
+  // Keep the object open: after H5Aopen_by_name alone, H5Awrite of 1.10.8 fails with "can't locate open attribute".
   const Handle owner(H5Oopen(id_, object.c_str(), H5P_DEFAULT), H5Oclose);
   const Handle attribute(H5Aopen(owner, name.c_str(), H5P_DEFAULT), H5Aclose);
   if (attribute < 0) fail(cat("cannot open attribute ", name, " of ", object));
@@ -316,7 +316,7 @@ std::optional<std::vector<uint64_t>> H5File::attribute_values(const std::string&
   const Handle type(H5Aget_type(attribute), H5Tclose);
   const Handle space(H5Aget_space(attribute), H5Sclose);
   const hssize_t count = H5Sget_simple_extent_npoints(space);
-  // What the attribute says of itself may be anything; its values lie in the file.
+  // The attribute's declared size may be anything, but its values cannot exceed the file.
   if (H5Tget_class(type) != H5T_INTEGER || count < 0 ||
       static_cast<hsize_t>(count) > file_bytes() / H5Tget_size(type)) {
     fail(cat("attribute ", name, " of ", object, " is not a list of numbers"));

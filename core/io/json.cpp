@@ -12,7 +12,7 @@ namespace {
   throw Error(ErrorCode::kCorruptData, cat(where, ": \"", key, "\": expected ", expected, ", but ", text));
 }
 
-// Walking a document recurses, so its depth is bounded before it is built.
+// Limits the nesting depth before parsing, because walking a document recurses.
 void check_depth(std::string_view text, std::string_view where) {
   constexpr int kMaxDepth = 64;
   int depth = 0;

@@ -36,7 +36,7 @@ std::string holder_of(int fd) {
   return holder.empty() ? "another process" : holder;
 }
 
-// What the lock's text names was a process of this machine, and has ended. A zombie has.
+// Whether the process that the lock's text names was on this machine and has ended, or is a zombie.
 bool has_died(const std::string& holder) {
   long long pid = 0;
   int end = 0;
@@ -49,7 +49,8 @@ bool has_died(const std::string& holder) {
   return name_end != std::string::npos && (stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X');
 }
 
-// Takes the lock, by an operation of flock(2); false if another one has it, and is not an heir, or is for too long.
+// Takes the lock with a flock(2) operation; waits while the descendants of a dead holder keep it. False if a live
+// process has it, or they keep it longer than patience_s.
 bool take(int fd, const std::string& path, int operation, double patience_s) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
@@ -67,7 +68,7 @@ bool take(int fd, const std::string& path, int operation, double patience_s) {
   return true;
 }
 
-// Whether the name still leads to the open file: whoever had the lock before may have removed it.
+// Whether the name still refers to the open file: the previous holder may have removed it.
 bool is_named(int fd, const std::string& path) {
   struct stat opened {
   }, named{};
@@ -80,7 +81,7 @@ bool is_named(int fd, const std::string& path) {
 LockFile::LockFile(const std::string& path, double patience_s) {
   do {
     if (fd_ >= 0) ::close(fd_);
-    // A link is not followed: what it leads to would be overwritten below.
+    // Does not follow a link, because its target would be overwritten below.
     fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd_ < 0) {
       throw Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
@@ -94,7 +95,7 @@ LockFile::LockFile(const std::string& path, double patience_s) {
                     ". Two writers cannot share one directory: wait for it, or use another one."));
   } while (!is_named(fd_, path));
   const std::string text = cat("process ", ::getpid(), machine_text(), "\n");
-  // For messages only: that it cannot be written must not stop the work.
+  // Only used in messages, so a failure to write it is ignored.
   if (::ftruncate(fd_, 0) == 0 && ::pwrite(fd_, text.data(), text.size(), 0) < 0) return;
 }
 

@@ -1,22 +1,23 @@
-// One writer per directory: an flock on a file that says who holds it. A dead process holds nothing, whatever it left,
-// but what inherited the descriptor may go on: a trainer's writer process, which commits the last snapshot.
+// Ensures one writer per directory with an flock on a file that names its holder. The lock ends with its processes, but
+// a process that inherited the descriptor may outlive the holder: a trainer's writer process, which commits the last
+// snapshot. Such a process is called an heir.
 #pragma once
 
 #include <string>
 
 namespace ms::core {
 
-// How long an heir is waited for: it has as much to write as one save.
+// How long to wait for an heir, which has at most one save to write.
 inline constexpr double kHeirPatienceS = 300;
 
 class LockFile {
  public:
-  // Takes the lock, or throws kIo naming the holder (process, host) if another one has it. If that one has died and an
-  // heir of it still has the lock, it is waited for first, as below. On a file system without locks it is as if it were
-  // taken. The holder may remove the file before it lets go. kNotFound if its directory is absent.
+  // Takes the lock, or throws kIo naming the holder (process, host) if another process has it. If the holder has died
+  // and an heir has the lock, waits for it first, for up to patience_s. On a file system without locks it always
+  // succeeds. The holder may remove the file before it releases the lock. kNotFound if the directory is absent.
   explicit LockFile(const std::string& path, double patience_s = kHeirPatienceS);
   ~LockFile();
-  // Whoever inherits it holds the lock too, until the last of them closes it.
+  // A process that inherits the descriptor holds the lock too, until the last copy is closed.
   int descriptor() const { return fd_; }
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
@@ -25,8 +26,8 @@ class LockFile {
   int fd_ = -1;
 };
 
-// Returns when the file is not locked by an heir of a process of this machine that has died: at once if it is free, if
-// its holder lives, or if there is no such file; after patience_s at the latest. Says once in the log that it waits.
+// Waits until no heir of a dead process of this machine holds the lock. Returns at once if the file is unlocked or
+// absent or its holder lives, and after patience_s at the latest. Logs once that it waits.
 void wait_for_heir(const std::string& path, double patience_s = kHeirPatienceS);
 
 }  // namespace ms::core

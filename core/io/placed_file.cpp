@@ -19,7 +19,7 @@ PlacedFile::PlacedFile(const std::string& path, int64_t size_bytes, WritePath wr
   } else {
     file_ = File::create(path);
     file_.preallocate(size_bytes);
-    const std::byte last{};  // of its final size also where nothing can be preallocated
+    const std::byte last{};  // sets the final size also if nothing can be preallocated
     if (size_bytes > 0) file_.pwrite({&last, 1}, size_bytes - 1);
   }
   bulk_ = std::make_unique<BulkWriter>(file_, write_path);

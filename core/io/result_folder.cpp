@@ -22,7 +22,7 @@ constexpr const char *kSuffix = ".msckpt-tmp", *kLock = "lock", *kNotes = "notes
 constexpr const char *kNew = "new ", *kReplaces = "replaces ";
 constexpr int64_t kMaxMarkBytes = int64_t{64} << 20;
 
-// Without a last slash; links and dots are resolved where the last part is one.
+// The folder without a trailing slash; links and dots are resolved if the last component is one.
 fs::path place_of(const fs::path& folder) {
   fs::path place = folder.lexically_normal();
   if (!place.has_filename()) place = place.parent_path();
@@ -70,14 +70,14 @@ std::vector<std::string> entries_of(const fs::path& directory) {
   return names;
 }
 
-// Moves back what a dead attempt had moved into the folder when it died, unless that was all.
+// Moves back what a dead attempt had already moved into the folder, unless it had moved everything.
 void undo_publication(const fs::path& staging, const fs::path& folder) {
   const fs::path mark = staging / kPublishing;
   if (!is_there(mark)) return;
   if (entries_of(staging / kResult).empty()) return;
   std::istringstream lines(read_text(mark.string(), kMaxMarkBytes));
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(kNew)) continue;  // what was replaced is gone, and the new one is as good
+    if (!line.starts_with(kNew)) continue;  // the replaced file is gone, and the new one is as good
     const std::string name = line.substr(std::strlen(kNew));
     const fs::path staged = staging / kResult / name;
     if (!is_there(staged) && is_there(folder / name)) rename_file((folder / name).string(), staged.string());
@@ -85,7 +85,7 @@ void undo_publication(const fs::path& staging, const fs::path& folder) {
   fs::remove(mark);
 }
 
-// All but the lock.
+// Removes all entries except the lock.
 void clear(const fs::path& staging) {
   std::error_code error;
   for (const std::string& name : entries_of(staging)) {
@@ -94,12 +94,12 @@ void clear(const fs::path& staging) {
   }
 }
 
-// With the lock held, which goes last: until then nobody else takes the directory for his own.
+// Requires the lock, which is removed last: until then no other process uses the directory.
 void remove_staging(const fs::path& staging) {
   clear(staging);
   std::error_code ignored;
   fs::remove(staging / kLock, ignored);
-  fs::remove(staging, ignored);  // unless somebody has begun anew there
+  fs::remove(staging, ignored);  // fails if another process has started to use it
 }
 
 void sync_directories(const fs::path& directory) {
@@ -120,7 +120,7 @@ std::vector<fs::path> missing_parents(const fs::path& place) {
   return missing;
 }
 
-// Null if another process has it.
+// Null if another process has the lock.
 std::unique_ptr<LockFile> lock_of_dead(const fs::path& staging) {
   try {
     return std::make_unique<LockFile>((staging / kLock).string(), 0);
@@ -142,7 +142,7 @@ ResultFolder::ResultFolder(const fs::path& folder, bool keep) : folder_(place_of
       make_directory(staging_);
       try {
         lock_ = std::make_unique<LockFile>((staging_ / kLock).string());
-      } catch (const Error& error) {  // it went with the one before, between the two calls
+      } catch (const Error& error) {  // the previous holder removed it between the two calls
         if (error.code() != ErrorCode::kNotFound || i == kTries) throw;
       }
     }
@@ -166,9 +166,9 @@ void ResultFolder::abandon() noexcept {
       undo_publication(staging_, folder_);
       remove_staging(staging_);
     } else if (!staging_.empty()) {
-      fs::remove(staging_, ignored);  // if it is empty: another process may be in it
+      fs::remove(staging_, ignored);  // if it is empty: another process may be using it
     }
-  } catch (...) {  // the disk fails: the next attempt removes it
+  } catch (...) {  // disk error: the next attempt removes it
   }
   for (auto parent = made_parents_.rbegin(); parent != made_parents_.rend(); ++parent) fs::remove(*parent, ignored);
 }
@@ -183,7 +183,7 @@ void ResultFolder::publish(const std::vector<std::string>& last) {
 void ResultFolder::publish_entries(const std::vector<std::string>& last) {
   std::vector<std::string> names = entries_of(result_);
   const auto rank = [&](const std::string& name) { return std::find(last.begin(), last.end(), name) - last.begin(); };
-  // Names that are not in `last` have the rank behind it.
+  // Names that are not in `last` have rank last.size().
   std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     const auto first = rank(a), second = rank(b), none = static_cast<std::ptrdiff_t>(last.size());
     if (first == none || second == none) return first == none && second != none;

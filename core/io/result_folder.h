@@ -1,13 +1,13 @@
-// A folder that a job makes or adds to: filled in a staging directory beside it, then moved to its place. Nothing
-// unfinished ever lies in the folder itself, which its owner may be uploading.
+// A folder that a job creates or adds to: filled in a staging directory beside it, then moved into place. The folder
+// itself never holds anything unfinished, because its owner may be uploading it.
 //
 //   <parent>/<name>.msckpt-tmp/
-//     lock         whose job it is (lock_file.h): held until the end, so one that can be taken is of a dead attempt
+//     lock         names the job (lock_file.h); held until the end, so a lock that can be taken is of a dead attempt
 //     notes        write_notes.h, to resume
-//     publishing   while entries are moved one by one into a folder that was there before
-//     result/      what the folder will hold
+//     publishing   exists while entries are moved one by one into an existing folder
+//     result/      future contents of the folder
 //
-// Where no sibling can be made, or would lie on another file system (the folder is a mount point), the staging
+// If no sibling can be created, or it would be on another file system (the folder is a mount point), the staging
 // directory is <folder>/.msckpt-tmp.
 #pragma once
 
@@ -20,17 +20,17 @@
 
 namespace ms::core {
 
-// Of the file beside a result that says how it was made (convert/report.h); itself written by way of a staging
+// Suffix of the file beside a result that records how it was made (convert/report.h); also written through a staging
 // directory.
 inline constexpr const char* kReportSuffix = ".msckpt_report.json";
 
 class ResultFolder {
  public:
-  // Takes the lock and makes the staging directory; the folder's parent is made if absent. What a dead attempt left is
-  // removed, or with keep left as it is. Throws kIo if another process fills the folder, or on a disk error.
+  // Takes the lock and creates the staging directory, and the folder's parent if absent. Leftovers of a dead attempt
+  // are removed, or kept with `keep`. Throws kIo if another process fills the folder, or on a disk error.
   explicit ResultFolder(const std::filesystem::path& folder, bool keep = false);
-  // Removes the staging directory, and the parents that were made if they are empty, unless publish() or leave() was
-  // called. Never throws.
+  // Removes the staging directory, and empty parents that were created, unless publish() or leave() was called. Never
+  // throws.
   ~ResultFolder();
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
@@ -38,12 +38,12 @@ class ResultFolder {
   const std::filesystem::path& staged() const { return result_; }  // to be filled
   std::filesystem::path notes_path() const { return staging_ / "notes"; }
 
-  // Moves everything from staged() into the folder and removes the staging directory. A folder that is not there
-  // appears whole; else entries are moved one by one, files replacing those of the same name, and those of `last` in
-  // that order at the end. Throws kIo; kInvalidArgument, with nothing moved, if a directory to be moved is there
-  // already.
+  // Moves everything from staged() into the folder and removes the staging directory. A folder that does not exist
+  // appears complete; otherwise entries are moved one by one, files replacing those of the same name, and those of
+  // `last` are moved last, in that order. Throws kIo; kInvalidArgument, with nothing moved, if a directory to be moved
+  // exists already.
   void publish(const std::vector<std::string>& last);
-  // The staging directory stays, for a later attempt with `keep`.
+  // Keeps the staging directory for a later attempt with `keep`.
   void leave() { stays_ = true; }
 
  private:
@@ -56,10 +56,10 @@ class ResultFolder {
   bool stays_ = false, published_ = false;
 };
 
-// Staging directories of dead attempts at `folder`, which may be absent, and at its report. Those of living ones are
-// left out.
+// Staging directories of dead attempts at `folder`, which may be absent, and at its report. Directories in use are not
+// listed.
 std::vector<std::filesystem::path> abandoned_results(const std::filesystem::path& folder);
-// Removes them, and what such an attempt had moved into the folder. Throws kIo if one cannot be removed.
+// Removes them, and what these attempts had moved into the folder. Throws kIo if one cannot be removed.
 void remove_abandoned_results(const std::filesystem::path& folder);
 
 }  // namespace ms::core

@@ -41,7 +41,7 @@ WriteNotes::WriteNotes(const std::string& path, uint64_t job, bool keep) : job_(
       for (size_t at = text.size(), end; (end = at + sizeof(Record)) <= there.size(); at = end) {
         Record record;
         std::memcpy(&record, there.data() + at, sizeof record);
-        if (record.check != check_of(record, job)) break;  // what follows may be out of step
+        if (record.check != check_of(record, job)) break;  // later records may be misaligned
         earlier_[{record.file, record.offset}] = {record.size_bytes, record.xxh3};
       }
     }

@@ -1,9 +1,9 @@
-// What a job has written of its files, range by range with hashes, so that a later attempt at the same job keeps what
-// is still there.
+// Records which ranges of its files a job has written, with hashes, so that a later attempt at the same job can keep
+// what is intact.
 //
-// A note proves nothing alone: whoever keeps a range reads it back and compares the hash. So notes need no order
-// against the data, and a crash of the machine only makes less of it keepable. The file is <magic, job hash> and
-// records of 40 bytes, each with a check of its own; a record that was cut off or damaged is as if it were absent.
+// A note alone proves nothing: to keep a range, it is read back and its hash compared. Notes therefore need no ordering
+// relative to the data, and a crash only reduces what can be kept. The file is <magic, job hash> and records of 40
+// bytes with a checksum each; a truncated or damaged record is ignored.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ namespace ms::core {
 
 class WriteNotes {
  public:
-  // job: stands for everything that decides the bytes of the files. keep: begins with the notes in `path` if they are
-  // of the same job; else with none. Throws kIo.
+  // job: a hash of everything that determines the bytes of the files. keep: starts with the notes in `path` if they are
+  // of the same job; otherwise with none. Throws kIo.
   WriteNotes(const std::string& path, uint64_t job, bool keep);
 
-  // Notes that `bytes` lie at `offset` of the file with this index. Thread-safe. Throws kIo.
+  // Records that `bytes` are at `offset` of the file with this index. Thread-safe. Throws kIo.
   void add(int64_t file, int64_t offset, std::span<const std::byte> bytes);
-  // The hash of the range as an earlier attempt noted it; nothing if it did not, or cut its ranges otherwise.
+  // The hash of the range as recorded by an earlier attempt; nullopt if it is not recorded with exactly these bounds.
   std::optional<uint64_t> earlier(int64_t file, int64_t offset, int64_t size_bytes) const;
   bool has_earlier() const { return !earlier_.empty(); }
 

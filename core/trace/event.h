@@ -1,4 +1,4 @@
-// An event in memory on its way to the file, and the tables it points into.
+// An event in memory before it is written, and the tables it refers to.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace ms::core::trace {
 
-// values: spans {flops, bytes}; kComm {sequence, in elements, out elements, peer (-1 none)}; kMemory {address, delta
-// bytes, total bytes}; kCounter {the double's bits}.
+// values: spans {flops, bytes}; kComm {sequence, in elements, out elements, peer (-1: none)}; kMemory {address, delta
+// bytes, total bytes}; kCounter {bits of the double}.
 struct Event {
   int64_t start_ns = 0;
   int64_t dur_ns = 0;
@@ -34,15 +34,15 @@ struct Lane {
   uint32_t name = 0;  // index of Tables::strings
 };
 
-// One frame of a call stack: the open spans around an event, innermost first by following parent.
+// One frame of a call stack: the spans open around an event, from the innermost outwards by following parent.
 struct StackFrame {
   uint32_t parent = 0;  // index of Tables::stacks, 0: outermost (entry 0 is the empty stack)
   uint32_t name = 0;
 };
 
-// What the calls of one operation of one group have in common. All are indices of Tables::strings.
+// What all calls of one operation of one group share. All are indices of Tables::strings.
 struct CommDescriptor {
-  uint32_t op = 0, group = 0, ranks = 0, dtype = 0;  // ranks as Kineto writes them: "[0, 1]"
+  uint32_t op = 0, group = 0, ranks = 0, dtype = 0;  // ranks as in Kineto: "[0, 1]"
 };
 
 // "Input Dims" and "Input type" of an operator, as JSON text. Indices of Tables::strings.
@@ -53,7 +53,7 @@ struct Shapes {
 // Append-only tables that events point into; entry 0 of strings and stacks is empty. Not thread-safe.
 struct Tables {
   Tables();
-  uint32_t intern(std::string_view text);  // cut to kMaxStringBytes
+  uint32_t intern(std::string_view text);  // truncated to kMaxStringBytes
   uint32_t intern_stack(uint32_t parent, uint32_t name);
   uint32_t intern_shapes(std::string_view dims, std::string_view types);
 

@@ -16,9 +16,9 @@ namespace ms::core::trace {
 namespace {
 
 constexpr int kCompressionLevel = 3;
-constexpr size_t kBlockBytes = 64;  // what a cut adds to a frame, at most
+constexpr size_t kBlockBytes = 64;  // most that a cut adds to a frame
 
-// Table entries that one chunk uses, renumbered from 0 in order of first use.
+// Maps the table entries that one chunk uses to indices from 0, in order of first use.
 class LocalIndex {
  public:
   uint32_t operator()(uint32_t global) {
@@ -42,20 +42,21 @@ struct Columns {
   std::string kinds, flags, names, flops, bytes, correlations, stacks, shapes, comms, memory, counters;
 };
 
-// Wraps instead of overflowing, as the sums of the reader do: a converted file may hold any numbers.
+// Wraps instead of overflowing, like the reader's sums: a converted file may contain any numbers.
 int64_t difference(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
 
-// The largest grid of 2^n ns that all times of a lane lie on: that of the recorder, mostly.
+// The largest n, up to kMaxGridBits, for which all times of a lane are multiples of 2^n ns; usually the recorder's
+// grid.
 int grid_of(std::span<const Event> lane) {
   uint64_t ones = 0;
   for (const Event& event : lane) ones |= static_cast<uint64_t>(event.start_ns) | static_cast<uint64_t>(event.dur_ns);
   return std::min(std::countr_zero(ones), kMaxGridBits);
 }
 
-// Starts of one lane as gaps after the previous event's end (leaves that follow each other) or as differences of starts
-// (nested spans), in steps of its grid. The first is relative to the chunk's base.
+// Start times of one lane, as gaps after the previous event's end (for consecutive leaf events) or as differences
+// between starts (for nested spans), in multiples of its grid. The first is relative to the chunk's base.
 template <class Put>
 void for_each_start(std::span<const Event> lane, int64_t base_ns, int grid, bool after_end, const Put& put) {
   int64_t previous = base_ns >> grid << grid;
@@ -72,7 +73,7 @@ int64_t bits_of_starts(std::span<const Event> lane, int64_t base_ns, int grid, b
   return bits;
 }
 
-// One zstd frame, of which every part between two cuts has blocks, and so statistics, of its own.
+// One zstd frame in which each part between two cuts has its own blocks, and so its own statistics.
 void append_frame(std::string& out, std::string_view payload, std::span<const size_t> cuts) {
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
   MS_CHECK(context != nullptr, "ZSTD_createCCtx: out of memory");
@@ -154,7 +155,7 @@ EncodedEvents encode_events(std::span<Event> events, const Tables& tables) {
     }
   }
 
-  // Every ancestor of a frame that is used travels with it.
+  // Adds every ancestor of a used frame.
   std::string stack_table, shape_table, comm_table;
   std::vector<uint32_t> frames = stacks.used();
   for (size_t i = 0; i < frames.size(); ++i) {
@@ -220,7 +221,7 @@ void FileWriter::write_events(std::span<Event> events, const Tables& tables) {
   while (!events.empty()) {
     size_t count = std::min(events.size(), kMaxChunkEvents);
     EncodedEvents encoded = encode_events(events.first(count), tables);
-    // Long names can make a chunk too large; a single event always fits, strings being cut to kMaxStringBytes.
+    // Long names can make a chunk too large; a single event always fits, because strings are truncated.
     while (encoded.payload.size() > kMaxChunkBytes / 2 && count > 1) {
       count /= 2;
       encoded = encode_events(events.first(count), tables);
@@ -246,7 +247,7 @@ void FileWriter::finish(const nlohmann::json& extra) {
   footer.update(extra);
   footer["events"] = num_events_;
   nlohmann::json& chunks = footer["chunks"] = nlohmann::json::array();
-  // A reader does not need the index, so a very long run may leave it out.
+  // Readers do not need the index, so very long runs omit it.
   constexpr size_t kMaxIndex = 8192;
   if (index_.size() <= kMaxIndex) {
     for (const IndexEntry& entry : index_)

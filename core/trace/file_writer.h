@@ -1,5 +1,5 @@
-// Writes a native trace: events in, chunks out (profile/FORMAT.md). Used by recorder.h, and by tests that want a trace
-// with times of their own choosing. Not thread-safe.
+// Writes a native trace: events in, chunks out (profile/FORMAT.md). Used by recorder.h, and by tests that need traces
+// with given times. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace ms::core::trace {
 
-// The payload of an events chunk, and where in it parts of another nature begin, which are compressed each by itself.
+// The payload of an events chunk, and the offsets at which parts begin that are compressed separately.
 struct EncodedEvents {
   std::string payload;
   std::vector<size_t> cuts;  // ascending
 };
-// Sorts events by (lane, start, longer first) in place; needs only what `tables` say.
+// Sorts events in place by (lane, start, longer first); uses only the entries of `tables` that they refer to.
 EncodedEvents encode_events(std::span<Event> events, const Tables& tables);
 
-// Destroyed before finish() it leaves a file without a footer, which reads as that of a killed run.
+// If destroyed before finish(), leaves a file without a footer, which reads like that of a killed run.
 class FileWriter {
  public:
   // Creates or truncates path and writes the magic and a meta chunk. Throws kIo.
@@ -30,9 +30,9 @@ class FileWriter {
 
   // Writes events as one or more chunks of at most kMaxChunkBytes. Throws kIo. Reorders events.
   void write_events(std::span<Event> events, const Tables& tables);
-  // own clock - rank 0's clock, at own time at_ns. Throws kIo.
+  // offset_ns: own clock - rank 0's clock, at own time at_ns. Throws kIo.
   void write_clock(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
-  // Writes the footer (meta once more, totals, index of chunks, and what `extra` holds) and closes. Throws kIo.
+  // Writes the footer (the meta again, totals, index of chunks, and `extra`) and closes. Throws kIo.
   void finish(const nlohmann::json& extra);
 
   const std::string& path() const { return path_; }

@@ -32,7 +32,7 @@ int open_counter(uint64_t config, int thread) {
   attributes.size = sizeof(attributes);
   attributes.config = config;
   attributes.inherit = 1;
-  attributes.exclude_kernel = 1;  // what perf_event_paranoid 2 still allows
+  attributes.exclude_kernel = 1;  // perf_event_paranoid 2 still allows this
   attributes.exclude_hv = 1;
   return static_cast<int>(::syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC));
 }
@@ -94,7 +94,7 @@ void PerfCounters::sample(const std::function<void(std::string_view, double)>& e
   emit("page faults", static_cast<double>(now.ru_minflt + now.ru_majflt - page_faults_at_start_));
   emit("context switches", static_cast<double>(now.ru_nvcsw + now.ru_nivcsw - context_switches_at_start_));
   for (const int thread : thread_ids()) {
-    // schedstat: time on the CPU, time waiting for one (both ns), timeslices.
+    // schedstat: time on the CPU and time waiting for one (both ns), number of timeslices.
     const std::unique_ptr<FILE, int (*)(FILE*)> file(
         std::fopen(cat("/proc/self/task/", thread, "/schedstat").c_str(), "re"), std::fclose);
     unsigned long long running = 0, waiting = 0;

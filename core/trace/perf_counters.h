@@ -1,5 +1,5 @@
-// What the kernel counts about this process, for --profile-level level2: hardware events through perf_event_open where
-// it is allowed, page faults, context switches and per-thread scheduling always.
+// Kernel counters of this process, for --profile-level level2: hardware events through perf_event_open if allowed; page
+// faults, context switches and per-thread scheduling times always.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace ms::core::trace {
 
 class PerfCounters {
  public:
-  // Counts all threads that exist now, and those they start later. What the kernel forbids is left out and named in
-  // notice().
+  // Counts all threads that exist now and those they start later. Counters that the kernel forbids are omitted and
+  // named in notice().
   PerfCounters();
   ~PerfCounters();
   PerfCounters(const PerfCounters&) = delete;
   PerfCounters& operator=(const PerfCounters&) = delete;
 
-  // Calls emit(series, value) for each: "cycles", "LLC misses" (if allowed), "page faults", "context switches" since
-  // construction, and per thread "cpu ns TID", "runqueue wait ns TID" since the thread began.
+  // Calls emit(series, value) for "cycles", "LLC misses" (if allowed), "page faults" and "context switches" since
+  // construction, and per thread for "cpu ns TID" and "runqueue wait ns TID" since the thread began.
   void sample(const std::function<void(std::string_view series, double value)>& emit) const;
-  // One line; empty: nothing is missing.
+  // One line; empty if nothing is missing.
   const std::string& notice() const { return notice_; }
 
  private:

@@ -34,10 +34,11 @@ namespace ms::core::trace {
 namespace {
 
 constexpr auto kDrainPeriod = std::chrono::milliseconds(20);
-constexpr int64_t kWritePeriod_ns = 1'000'000'000;  // what a killed run may lose
-constexpr int64_t kSamplePeriod_ns = 100'000'000;   // of the perf counters
+constexpr int64_t kWritePeriod_ns = 1'000'000'000;  // most that a killed run loses
+constexpr int64_t kSamplePeriod_ns = 100'000'000;   // between samples of the perf counters
 
-// Stream numbers of traces.md 7.2; further threads add multiples of kStreamsPerThread.
+// Stream numbers of the trace: compute 7, communication 20 and from 22 on, copies 21; each further thread's are
+// kStreamsPerThread higher.
 constexpr int64_t kComputeStream = 7, kCommStream = 20, kMemcpyStream = 21, kStreamsPerThread = 1000;
 
 int64_t clock_ns(clockid_t clock) {
@@ -66,7 +67,7 @@ std::string_view level_name(Level level) {
   return level == Level::kLevel0 ? "level0" : level == Level::kLevel1 ? "level1" : "level2";
 }
 
-// (monotonic, realtime) read together.
+// (monotonic, realtime), read together.
 nlohmann::json clock_pair() { return {clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME)}; }
 
 std::atomic<uint64_t> next_identity{1};
@@ -75,7 +76,7 @@ std::atomic<uint64_t> next_identity{1};
 
 int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
 
-// What one thread keeps to record without locks. Written by its thread, but for the queue's consumer end.
+// State with which a thread records without locks. Written by its thread only, except the consumer end of the queue.
 struct Recorder::ThreadLog {
   struct Group {  // the calls of one operation of one group
     std::string op, group;
@@ -88,9 +89,9 @@ struct Recorder::ThreadLog {
   detail::NameCache names;
   std::vector<Group> groups;
   std::unordered_map<uint64_t, uint32_t> stack_ids;  // (parent, name) -> Tables::stacks
-  std::vector<uint32_t> open_spans;                  // Tables::stacks, innermost last
-  uint64_t window = 0;                               // open_spans belong to it
-  uint32_t launched = 0;                             // correlation of a kRuntime span that awaits its kernel
+  std::vector<uint32_t> open_spans;                  // indices of Tables::stacks, innermost last
+  uint64_t window = 0;                               // to which open_spans belong
+  uint32_t launched = 0;                             // correlation of a kRuntime span whose kernel has not begun
   bool muted = false;                                // comm() records nothing
   uint16_t thread_lane = 0;
   std::optional<uint16_t> compute_lane, memcpy_lane;
@@ -103,7 +104,7 @@ struct Recorder::Impl {
   std::atomic<uint64_t> window{0};
   std::atomic<uint32_t> next_correlation{1};
 
-  std::mutex mutex;  // guards what follows, to `clocks`
+  std::mutex mutex;  // guards the members below, up to `clocks`
   Tables tables;
   std::map<std::thread::id, std::unique_ptr<ThreadLog>> logs;
   std::map<std::pair<std::string, std::vector<int>>, uint16_t> group_lanes;
@@ -114,7 +115,7 @@ struct Recorder::Impl {
   };
   std::vector<Clock> clocks;
 
-  // The writer thread's; stop() takes over when it has ended.
+  // Used by the writer thread; by stop() after it has ended.
   std::unique_ptr<FileWriter> file;
   std::unique_ptr<PerfCounters> perf;
   std::optional<TickClock> clock;  // of the window
@@ -140,7 +141,7 @@ struct Recorder::Impl {
     });
   }
 
-  // The spans open around what this thread records now, as a call stack of the event.
+  // Stores the open spans of this thread as the event's call stack.
   void add_stack(const ThreadLog& log, Event& event) const {
     if (log.open_spans.empty() || log.window != window.load(std::memory_order_relaxed)) return;
     event.flags |= kHasStack;
@@ -176,7 +177,7 @@ struct Recorder::Impl {
     const std::lock_guard lock(mutex);
     auto [lane, added] = group_lanes.try_emplace({std::string(event.group), ranks}, uint16_t{0});
     if (added) {
-      const auto index = static_cast<int64_t>(group_lanes.size()) - 1;  // 20, 22, 23, ..: 21 is the copies'
+      const auto index = static_cast<int64_t>(group_lanes.size()) - 1;  // 20, 22, 23, ..; 21 is used for copies
       const int64_t stream = index == 0 ? kCommStream : kMemcpyStream + index;
       lane->second = add_lane(LaneKind::kStream, stream, cat("stream ", stream, " ", event.group));
     }
@@ -201,7 +202,7 @@ struct Recorder::Impl {
         dropped += log->queue.take_dropped();
       }
     }
-    clock->mark();  // after all that has been drained
+    clock->mark();  // after everything has been drained
     for (Event& event : std::span(pending).subspan(known)) {
       int64_t start_ns = event.start_ns, end_ns = start_ns + event.dur_ns;
       if (event.flags & kInTicks) {
@@ -241,7 +242,7 @@ struct Recorder::Impl {
         for (const Clock& known : measured) file->write_clock(known.at_ns, known.offset_ns, known.error_ns);
         for (std::span<Event> rest = pending; !rest.empty();) {
           const auto part = rest.first(std::min(rest.size(), kMaxChunkEvents));
-          // Threads that meet a new name wait for one chunk's encoding at most.
+          // Threads that intern a new name wait for the encoding of one chunk at most.
           const std::lock_guard lock(mutex);
           file->write_events(part, tables);
           rest = rest.subspan(part.size());
@@ -306,7 +307,7 @@ void Recorder::start(const Options& options) {
                                {"start_clocks_ns", clock_pair()}};
   impl.file = std::make_unique<FileWriter>(path_, meta);
   impl.clock.emplace(by_time_stamp_);
-  impl.drain();  // what a thread recorded while the last window was being closed belongs to no window
+  impl.drain();  // discards events recorded while the last window was being closed
   impl.pending.clear();
   impl.dropped = 0;
   impl.error = nullptr;
@@ -351,9 +352,9 @@ void Recorder::set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_
   impl_->clocks.push_back({at_ns, offset_ns, error_ns});
 }
 
-// Part of every span, as is record(): calls between these functions would cost a fifth of it.
+// Inlined into every span, like record(): calls between these functions would cost a fifth of a span.
 [[gnu::always_inline]] inline Recorder::ThreadLog& Recorder::log_of_this_thread() {
-  // Recorders are told apart by a number that is never used twice, so a stale pointer is never followed.
+  // Recorders have identities that are never reused, so a stale pointer is never followed.
   thread_local uint64_t owner = 0;
   thread_local ThreadLog* known = nullptr;
   if (owner != impl_->identity) [[unlikely]] {
@@ -414,7 +415,7 @@ uint32_t Recorder::launch(ThreadLog& log, int64_t start, int64_t end, uint8_t cl
   if (flops >= 0 && detailed) flags |= kHasFlops;
   if (bytes >= 0 && (detailed || category == Category::kMemcpy)) flags |= kHasBytes;
   const int64_t dur = std::max<int64_t>(0, end - start);
-  if (!options_.with_cpu && !options_.with_stack) {  // most spans: without a detour over an Event
+  if (!options_.with_cpu && !options_.with_stack) {  // most spans: without building an Event
     log.queue.push_span(id, lane, kind_of(category), flags, start, dur, flops, bytes);
     return;
   }

@@ -1,7 +1,7 @@
-// Recording of spans: one Recorder per rank, passed as a pointer (null or inactive: a predictable branch per span, no
-// allocation, no file). Reading traces is profile's work; the file is specified in profile/FORMAT.md.
+// Records spans: one Recorder per rank, passed as a pointer (null or inactive: a predictable branch per span, no
+// allocation, no file). Traces are read by profile; profile/FORMAT.md specifies the file.
 //
-// Event names and categories follow Kineto, so that third-party tools read ours (traces.md 7.2).
+// Event names and categories follow Kineto (PyTorch's profiler), so that third-party tools can read our traces.
 #pragma once
 
 #include <atomic>
@@ -39,15 +39,15 @@ struct Options {
   std::string save_path = "./profile_dir";
 };
 
-// One collective or point-to-point operation, as the communicator saw it from start to completion.
+// One collective or point-to-point operation, as seen by the communicator from start to completion.
 struct CommEvent {
   std::string_view op;     // "allreduce", "reduce_scatter", "allgather", "bcast", "alltoall", "send", "recv", ...
   std::string_view group;  // "tp", "dp", "pp", "world", ...
   const std::vector<int>* ranks;  // world ranks of the group
-  int64_t sequence = 0;           // the group's own operation counter
+  int64_t sequence = 0;           // the group's operation counter
   int64_t in_elements = 0, out_elements = 0;
   DType dtype = DType::kFp32;
-  int peer = -1;                     // world rank: of a send the destination, of a recv the source, else the root
+  int peer = -1;                     // world rank: destination of a send, source of a recv, otherwise the root
   int64_t start_ns = 0, end_ns = 0;  // now_ns()
   int64_t wait_ns = -1;              // level1: from start until the last peer's data had arrived; < 0: unknown
   bool blocking = true;
@@ -55,8 +55,8 @@ struct CommEvent {
 
 int64_t now_ns();  // CLOCK_MONOTONIC
 
-// Recorded times are multiples of it, cut down: a span costs two reads of a clock, 20 ns and more each, so the bits
-// below are noise; they would be a quarter of the file.
+// Recorded times are rounded down to a multiple of this. A span costs two clock reads of 20 ns or more, so the bits
+// below are noise, and would take a quarter of the file.
 inline constexpr int64_t kResolution_ns = 16;
 
 class Recorder final : public Arena::Observer {
@@ -69,27 +69,27 @@ class Recorder final : public Arena::Observer {
   bool active() const { return active_.load(std::memory_order_acquire); }
   const Options& options() const { return options_; }
 
-  // Opens <save_path>/rank_%05d.mstrace (folders are made) and begins. Throws kIo, and kInvalidArgument for with_memory
-  // without with_cpu. A recorder may be started again after stop.
+  // Opens <save_path>/rank_%05d.mstrace (creating folders) and begins recording. Throws kIo, and kInvalidArgument for
+  // with_memory without with_cpu. A recorder can be started again after stop.
   void start(const Options& options);
-  // Writes what is left and the footer, and closes; nothing when inactive. Throws kIo, also for a write that failed
-  // earlier: recording never disturbs the training step, it tells here.
+  // Writes the remaining events and the footer, and closes; does nothing if inactive. Throws kIo, also for a write that
+  // failed earlier: recording never disturbs the training step, so errors are reported here.
   void stop();
-  const std::string& path() const { return path_; }  // of the file of the last start; empty before
-  // What the kernel does not let this window count (level2); empty: nothing is missing.
+  const std::string& path() const { return path_; }  // file of the last start; empty before
+  // Counters that the kernel refused in this window (level2); empty if nothing is missing.
   const std::string& notice() const { return notice_; }
-  // Clock offset of this rank to rank 0 (own clock - rank 0's), as a pair measured at local time at_ns (traces.md 7.3).
+  // Offset of this rank's clock (own clock - rank 0's), measured at local time at_ns with error at most error_ns.
   void set_clock_offset(int64_t at_ns, int64_t offset_ns, int64_t error_ns);
-  // While muted, comm() drops what this thread reports: the messages of a clock measurement are not the program's.
+  // While muted, comm() ignores this thread's events: messages that measure the clock are not part of the program.
   void mute_this_thread(bool muted);
 
-  // What follows is cheap and thread-safe (one log per thread), and does nothing when inactive. Threads that record
-  // must have stopped doing so before the recorder is destroyed.
+  // The functions below are cheap and thread-safe (one log per thread), and do nothing when inactive. Threads that
+  // record must stop before the recorder is destroyed.
   //
-  // kCpuOp and kRuntime are kept with with_cpu only; then every kernel without a kRuntime span of its thread before it
-  // gets a cudaLaunchKernel of length 0 at its start, and both carry one correlation.
-  // flops, bytes: < 0 when unknown; written for kernels at level1 and above (bytes of kMemcpy always).
-  // shapes, dtype: of the inputs, kept with record_shapes (kCpuOp).
+  // kCpuOp and kRuntime are kept with with_cpu only; then a kernel without a preceding kRuntime span of its thread gets
+  // a cudaLaunchKernel of length 0 at its start, and both have the same correlation. flops, bytes: < 0 if unknown;
+  // written for kernels at level1 and above (bytes of kMemcpy always). shapes, dtype: of the inputs, kept with
+  // record_shapes (kCpuOp).
   void span(Category category, std::string_view name, int64_t start_ns, int64_t end_ns, int64_t flops = -1,
             int64_t bytes = -1, const std::vector<Dims>* shapes = nullptr, std::string_view dtype = {});
   void comm(const CommEvent& event);
@@ -97,9 +97,9 @@ class Recorder final : public Arena::Observer {
   // [memory] instants, with with_memory. Pass the recorder to Arena::set_observer.
   void on_change(const void* address, int64_t delta_bytes, MemoryTag tag, int64_t total_bytes) override;
 
-  // What Span calls at its two ends: keep the stack of open spans of this thread (with_stack), and measure the
-  // submission of a kernel (with_cpu). open returns the start of the span and sets launch (-1: no submission
-  // recorded). Times are ticks, which become nanoseconds when they are written: tick_clock.h.
+  // Called by Span at both ends: they maintain this thread's stack of open spans (with_stack) and measure the
+  // submission of a kernel (with_cpu). open returns the start of the span and sets launch (-1: no submission recorded).
+  // Times are ticks, converted to nanoseconds when written: tick_clock.h.
   int64_t open(Category category, std::string_view name, int64_t& launch) {
     return options_.with_cpu || options_.with_stack ? open_more(category, name, launch) : ticks();
   }
@@ -113,9 +113,9 @@ class Recorder final : public Arena::Observer {
   ThreadLog& find_log();
   int64_t ticks() const { return by_time_stamp_ ? time_stamp() : now_ns(); }
   int64_t open_more(Category category, std::string_view name, int64_t& launch);
-  // Correlation of the work that thread submits now; records its submission if the caller did not.
+  // Correlation of the work that the thread submits now; records its submission if the caller did not.
   uint32_t launch(ThreadLog& log, int64_t start, int64_t end, uint8_t clock_flag);
-  // Times are ticks with clock_flag kInTicks, nanoseconds with 0.
+  // Times are ticks if clock_flag is kInTicks, nanoseconds if it is 0.
   void record(Category category, std::string_view name, int64_t launch, int64_t start, int64_t end, uint8_t clock_flag,
               int64_t flops, int64_t bytes, const std::vector<Dims>* shapes, std::string_view dtype);
 

@@ -1,10 +1,10 @@
-// RAII spans over recorder.h. A null or inactive recorder costs one branch.
+// RAII spans for recorder.h. With a null or inactive recorder they cost one branch.
 //
 //   trace::Span op(recorder, trace::Category::kCpuOp, "rms_norm");
 //   if (op.wants_shapes()) op.set_inputs({x.dims(), weight.dims()}, "bf16");
 //   { trace::Span kernel(recorder, trace::Category::kKernel, "rms_norm_forward", flops, bytes); ... }
 //
-// Spans of a thread nest: with --profile-with-stack each event carries the names of the spans open around it.
+// Spans of a thread nest: with --profile-with-stack each event stores the names of the spans open around it.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@ namespace ms::core::trace {
 
 class Span {
  public:
-  // name must live until the destructor (a literal, or a string of the caller).
+  // name must stay valid until the destructor runs (a literal, or a string of the caller).
   Span(Recorder* recorder, Category category, std::string_view name, int64_t flops = -1, int64_t bytes = -1)
       : recorder_(recorder != nullptr && recorder->active() ? recorder : nullptr),
         category_(category),
@@ -34,9 +34,9 @@ class Span {
   void set_bytes(int64_t bytes) { bytes_ = bytes; }
   void set_flops(int64_t flops) { flops_ = flops; }
 
-  // Ask before collecting shapes: they are kept with --profile-record-shapes only.
+  // Check before collecting shapes: they are kept with --profile-record-shapes only.
   bool wants_shapes() const { return recorder_ != nullptr && recorder_->options().record_shapes; }
-  // dtype must live until the destructor.
+  // dtype must stay valid until the destructor runs.
   void set_inputs(std::vector<Dims> shapes, std::string_view dtype) {
     shapes_ = std::move(shapes);
     dtype_ = dtype;

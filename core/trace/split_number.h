@@ -1,9 +1,9 @@
-// Times as the trace file holds them: a byte that says how large a number is, which compresses well, and apart from it
-// the bits below, which are noise and lie packed as they are.
+// Encodes times of the trace file as a byte with a number's magnitude, which compresses well, and separately its low
+// bits, which are noise and are packed uncompressed.
 //
 //   byte = sign << 7 | (2 * low_bits + (magnitude >> low_bits)), low_bits = max(0, bit width of the magnitude - 2)
 //
-// The low bits of one number after the other fill bytes from the least significant bit on.
+// The low bits of consecutive numbers fill bytes from the least significant bit on.
 #pragma once
 
 #include <algorithm>

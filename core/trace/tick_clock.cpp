@@ -24,7 +24,7 @@ void TickClock::mark() {
   if (!by_time_stamp_) return;
   Mark best{};
   int64_t shortest = INT64_MAX;
-  for (int i = 0; i < 5; ++i) {  // one of them without an interruption between the two clocks
+  for (int i = 0; i < 5; ++i) {  // at least one is not interrupted between the two clocks
     const int64_t before = time_stamp(), ns = now_ns(), took = time_stamp() - before;
     if (took < shortest) best = {before + took / 2, ns};
     shortest = std::min(shortest, took);
@@ -34,7 +34,7 @@ void TickClock::mark() {
 
 int64_t TickClock::ns(int64_t ticks) const {
   if (!by_time_stamp_ || marks_.size() < 2) return by_time_stamp_ ? marks_[0].ns : ticks;
-  // Mostly between the last two; beyond the ends their lines go on.
+  // Usually between the last two marks; beyond the ends, extrapolates.
   auto b = marks_.end() - 1;
   if (ticks < (b - 1)->ticks) {
     b = std::upper_bound(marks_.begin() + 1, b, ticks, [](int64_t t, const Mark& mark) { return t < mark.ticks; });

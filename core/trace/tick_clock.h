@@ -1,8 +1,8 @@
-// Ticks that cost less to read than CLOCK_MONOTONIC, and what they are in its nanoseconds.
+// A clock that costs less to read than CLOCK_MONOTONIC, and the conversion of its ticks to nanoseconds.
 //
-// The processor's time stamp counter where the kernel itself keeps time by it (then it is invariant and the same on all
-// cores), CLOCK_MONOTONIC elsewhere. Ticks become nanoseconds afterwards, along straight lines between marks, so that
-// order and nesting are kept and the two clocks stay together however long a trace is.
+// Uses the processor's time stamp counter if the kernel itself keeps time by it (then it is invariant and synchronised
+// between cores), otherwise CLOCK_MONOTONIC. Ticks are converted afterwards, piecewise linearly between marks, which
+// keeps order and nesting, and keeps the two clocks together however long a trace is.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ bool time_stamps_are_usable();
 
 class TickClock {
  public:
-  // by_time_stamp: ticks are time_stamp(), else now_ns().
+  // by_time_stamp: ticks are time_stamp(), otherwise now_ns().
   explicit TickClock(bool by_time_stamp);
 
-  // Reads both clocks. Call it at the start, and after what is converted has been recorded.
+  // Reads both clocks. Call it at the start, and after recording what is to be converted.
   void mark();
   int64_t ns(int64_t ticks) const;
 
@@ -31,7 +31,7 @@ class TickClock {
     int64_t ticks, ns;
   };
   bool by_time_stamp_;
-  std::vector<Mark> marks_;  // growing in both
+  std::vector<Mark> marks_;  // ascending in both
 };
 
 }  // namespace ms::core::trace

@@ -1,7 +1,7 @@
-// The collectives: direct exchange. Every rank sends block j to rank j and adds what it receives in rank order, so the
-// result does not depend on arrival; ring-optimal in bytes, one message per peer and phase. In a large group small
-// messages spread in rounds instead, so that a rank meets few others: what all ranks of a job agree on at its start
-// does not open a connection between every two of them.
+// The collectives by direct exchange: every rank sends block j to rank j and adds what it receives in rank order, so
+// the result does not depend on arrival order. Ring-optimal in bytes, one message per peer and phase. In a large group,
+// small messages spread in rounds instead, so that each rank talks to few others: otherwise the collectives at the
+// start of a job would open a connection between every two ranks.
 #include <algorithm>
 #include <cstring>
 
@@ -12,12 +12,12 @@
 namespace ms::core::detail {
 namespace {
 
-// Below this, every rank sends all to all and adds by itself: one message time instead of two.
+// Up to this size every rank sends its whole buffer to all and reduces locally: one message latency instead of two.
 constexpr int64_t kSmallAllreduceBytes = 8192;
-// Members up to which everyone sends to everyone, whatever the size.
+// Group size up to which every rank sends to every other, whatever the message size.
 constexpr int kDirectMembers = 8;
 
-// memcpy may not be given the null pointer of an empty tensor, not even for 0 bytes.
+// memcpy must not be given a null pointer, as an empty tensor has, not even for 0 bytes.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -63,7 +63,7 @@ void reduce_typed(const std::vector<const std::byte*>& inputs, std::byte* output
   }
 }
 
-// output (which may be one of the inputs) = inputs[0] op inputs[1] op .., in this order.
+// output = inputs[0] op inputs[1] op .., in this order; output may be one of the inputs.
 void reduce(DType dtype, const std::vector<const std::byte*>& inputs, std::byte* output, int64_t count, ReduceOp op) {
   switch (dtype) {
     case DType::kFp32:
@@ -102,7 +102,7 @@ class Allreduce final : public Operation {
       if (peer == rank()) continue;
       recv(received_.data() + slot++ * own * item_, own * item_, peer);
     }
-    if (small_) {  // peers read a copy: the sum is written into data_ while sends may still be under way
+    if (small_) {  // peers read a copy: the sum is written into data_ while sends may still be running
       copy_ = arena().allocate(data_.size_bytes(), MemoryTag::kComm);
       copy_bytes(copy_.data(), data_.bytes(), data_.size_bytes());
     }
@@ -203,8 +203,8 @@ class Allgather final : public Operation {
   TensorView input_, output_;
 };
 
-// A block of every rank on every rank, in ceil(log2 n) rounds of one message each (Bruck et al. 1997): before round k a
-// rank has the blocks of itself and the 2^k - 1 after it, and passes them on to the one 2^k before.
+// Collects a block of every rank on every rank in ceil(log2 n) rounds of one message each (Bruck et al. 1997): before
+// round k a rank has its own block and those of the 2^k - 1 ranks after it; it sends them to the rank 2^k before it.
 class Spreading : public Operation {
  public:
   Spreading(Communicator& comm, const OperationFacts& facts, const std::byte* own, int64_t block_bytes)
@@ -224,7 +224,7 @@ class Spreading : public Operation {
   }
 
  protected:
-  virtual void spread() = 0;  // all blocks are there
+  virtual void spread() = 0;  // called when all blocks have arrived
   const std::byte* block(int of_rank) const {
     return blocks_.data() + (of_rank - rank() + size()) % size() * block_bytes_;
   }
@@ -237,7 +237,7 @@ class Spreading : public Operation {
   }
 
   int64_t block_bytes_;
-  int held_ = 1;  // blocks that are there: of this rank and those after it
+  int held_ = 1;  // number of blocks present: those of this rank and of the ranks after it
   Buffer blocks_;
 };
 
@@ -292,7 +292,7 @@ class Alltoall final : public Operation {
   TensorView input_, output_;
 };
 
-// Binomial tree: in ranks relative to the root, r receives from r without its lowest set bit.
+// Binomial tree, in ranks relative to the root: rank r receives from r with its lowest set bit cleared.
 class Bcast final : public Operation {
  public:
   Bcast(Communicator& comm, const OperationFacts& facts, const TensorView& data, int root)

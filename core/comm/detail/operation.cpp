@@ -8,10 +8,11 @@
 namespace ms::core::detail {
 namespace {
 
-// When a rank has died, mpirun sends SIGTERM to the others and ends them about 2 s later: a wait for the dead one must
-// have said so by then. Any other wait outlasts a signal: the step is finished, and the run ends behind it.
+// When a rank dies, mpirun sends SIGTERM to the others and kills them about 2 s later; a wait for the dead rank must
+// report it before that. A wait for a live rank continues after a signal: the step is finished, and the run ends after
+// it.
 constexpr double kGraceAfterSignalS = 0.7;
-constexpr int kPollsBeforeYield = 64;  // more ranks than cores is normal: do not spin a peer off its core
+constexpr int kPollsBeforeYield = 64;  // more ranks than cores is normal: spinning would keep a peer off its core
 
 // 31 bits: context 10, kind 5 (0: collective, 1..16: point-to-point tag), sequence 16 (collectives only).
 int32_t make_tag(int context, int kind, int64_t sequence) {
@@ -93,7 +94,7 @@ bool Operation::waits_for_the_dead() const {
 
 void Operation::wait(double timeout_s) {
   if (done_) return;
-  blocking_ = trace::now_ns() - start_ns_ < 20'000;  // waited for at once: nothing was computed meanwhile
+  blocking_ = trace::now_ns() - start_ns_ < 20'000;  // waited for at once: nothing was computed in between
   const int64_t began_ns = trace::now_ns();
   for (int64_t polls = 0; !done_; ++polls) {
     comm_.endpoint_.progress();

@@ -9,7 +9,7 @@
 
 namespace ms::core::detail {
 
-// What is counted and traced of an operation.
+// Data for counters and traces of an operation.
 struct OperationFacts {
   CommOp op;
   int64_t sequence;
@@ -31,7 +31,7 @@ class Operation {
   Endpoint& endpoint() const { return comm_.endpoint_; }
 
  protected:
-  virtual bool next_phase() = 0;  // called when all posted transfers are complete: posts more, or returns true for done
+  virtual bool next_phase() = 0;  // all posted transfers are complete: posts more, or returns true when done
 
   void send(const void* data, int64_t size_bytes, int peer);  // peer: group rank
   void recv(void* data, int64_t size_bytes, int peer);

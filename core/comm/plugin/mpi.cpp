@@ -1,9 +1,9 @@
-// What launcher.h loads where a launcher has started the program.
+// Entry point of the library that launcher.h loads for processes started by a launcher.
 #include <memory>
 
 #include "core/comm/mpi_transport.h"
 
-// The caller owns it.
+// The caller owns the result.
 extern "C" ms::core::RankSession* msuite_make_mpi_session() {
   return std::make_unique<ms::core::MpiSession>().release();
 }

@@ -1,4 +1,4 @@
-// Threads that pwrite(2) past the page cache.
+// Threads that call pwrite(2) past the page cache.
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -68,8 +68,8 @@ class DirectEngine final : public BulkEngine {
     }
   }
 
-  // 0 or an errno. What is left after the first call, or is not aligned as this file system wants it (EINVAL), goes
-  // through the page cache.
+  // Returns 0 or an errno. What the first call did not write, or what is not aligned as this file system requires
+  // (EINVAL), goes through the page cache.
   int write(const Request& request, const AlignedBlock& copy) const {
     const std::byte* data = request.bytes.data();
     if (!is_aligned(data)) {

@@ -15,7 +15,7 @@ herr_t write(H5FD_t* file, H5FD_mem_t type, hid_t transfer, haddr_t offset, size
   return posix_driver->write(file, type, transfer, offset, size, data);
 }
 
-// HDF5's own goes by the size that it knows of, which is not the file's once that has been preallocated.
+// HDF5's own truncate uses the size that HDF5 knows, which differs from the file's after preallocation.
 herr_t truncate(H5FD_t* file, hid_t transfer, hbool_t closing) {
   void* handle = nullptr;
   struct stat status;
@@ -28,7 +28,7 @@ herr_t truncate(H5FD_t* file, hid_t transfer, hbool_t closing) {
 }
 
 hid_t register_driver() {
-  // HDF5 hands out its drivers' functions only with an open file; any will do, so one that every root folder has.
+  // HDF5 exposes its drivers' functions only through an open file; "/" exists everywhere.
   const hid_t properties = H5Pcreate(H5P_FILE_ACCESS);
   H5Pset_fapl_sec2(properties);
   H5FD_t* const any = H5FDopen("/", H5F_ACC_RDONLY, properties, 1);

@@ -1,18 +1,18 @@
-// The file driver under our HDF5 files: HDF5's own POSIX driver, with two differences.
+// The file driver of our HDF5 files: HDF5's own POSIX driver, with two differences.
 //
-//   A chunk may be given a place without being written: HDF5 keeps its books, and the data goes there past the page
-//   cache, from other threads (bulk_writer.h). Through H5Dwrite_chunk it takes four times as long.
-//   A file that is closed after writing ends where HDF5's last byte does, however much was preallocated.
+//   A chunk can be allocated without being written: HDF5 updates its metadata, and other threads write the data past
+//   the page cache (bulk_writer.h). Writing through H5Dwrite_chunk takes four times as long. Closing a written file
+//   truncates it after HDF5's last byte, however much was preallocated.
 #pragma once
 
 #include <hdf5.h>
 
 namespace ms::core::detail {
 
-// To be set in a list of file access properties. -1 if HDF5 does not take the driver.
+// The driver's id, for a file access property list. -1 if HDF5 rejects the driver.
 hid_t placing_driver();
 
-// While it lives, what HDF5 writes from `data` in this thread is not written.
+// While this object exists, HDF5's writes of `data` in this thread are skipped.
 class Placing {
  public:
   explicit Placing(const void* data);

@@ -1,4 +1,4 @@
-// Requests in the kernel's queue, io_uring(7).
+// Submits requests to the kernel's queue with io_uring(7).
 #include <liburing.h>
 
 #include <algorithm>
@@ -64,8 +64,8 @@ class UringEngine final : public BulkEngine {
     std::optional<AlignedBlock> copy;
   };
 
-  // Returns when requests have been settled. One thread waits in the kernel, without the mutex, so that others go on
-  // submitting; the rest wait for it.
+  // Returns after some requests have completed. One thread waits in the kernel without holding the mutex, so that
+  // others can submit; the other waiters wait for that thread.
   void await_completions(std::unique_lock<std::mutex>& lock) {
     if (is_awaited_) return settled_.wait(lock);
     is_awaited_ = true;
@@ -76,14 +76,14 @@ class UringEngine final : public BulkEngine {
     }
     lock.lock();
     is_awaited_ = false;
-    settled_.notify_all();  // they go on when this thread gives the mutex back
+    settled_.notify_all();  // they continue when this thread releases the mutex
     MS_CHECK(error == 0, "io_uring_wait_cqe: ", std::strerror(-error));
     do {
       settle(*done);
     } while (io_uring_peek_cqe(&ring_, &done) == 0);
   }
 
-  // What the kernel left over, or found not aligned as the file system wants it (EINVAL), is written here.
+  // Writes here what the kernel did not write, or what is not aligned as the file system requires (EINVAL).
   void settle(io_uring_cqe& done) {
     Slot& slot = *static_cast<Slot*>(io_uring_cqe_get_data(&done));
     const int result = file_ops().ring_result(done.res, slot.bytes.size());
@@ -105,10 +105,10 @@ class UringEngine final : public BulkEngine {
   }
 
   const File& file_;
-  File direct_;       // not open where the file system has no O_DIRECT
-  std::mutex mutex_;  // of all below; only the completion side of the ring is used without it, by one thread at a time
+  File direct_;       // not open if the file system has no O_DIRECT
+  std::mutex mutex_;  // guards the members below; one thread at a time uses the ring's completion side without it
   std::condition_variable settled_;
-  bool is_awaited_ = false;  // by a thread in the kernel
+  bool is_awaited_ = false;  // a thread is waiting in the kernel
   io_uring ring_{};
   std::array<Slot, kRequests> slots_;
   int under_way_ = 0;

@@ -7,14 +7,14 @@
 namespace ms::core::detail {
 namespace {
 
-// No more than a chunk's bytes (HDF5: below 4 GiB), and no more than zstd can have made of `size` bytes of frame.
+// At most the size of a chunk (HDF5: below 4 GiB), and at most what zstd can produce from `size` bytes of frame.
 bool plausible(unsigned long long content, size_t size) {
   constexpr unsigned long long kMaxChunk = 0xffffffffULL, kMaxRatio = 1 << 17;  // an RLE block: 4 bytes for 128 KiB
   return content != ZSTD_CONTENTSIZE_ERROR && content != ZSTD_CONTENTSIZE_UNKNOWN && content > 0 &&
          content <= kMaxChunk && content / kMaxRatio <= size;
 }
 
-// See H5Z_func_t: returns the new size, 0 on failure; *buffer is malloc's.
+// An H5Z_func_t: returns the new size, 0 on failure; *buffer is allocated with malloc.
 size_t filter(unsigned flags, size_t num_values, const unsigned values[], size_t size, size_t* buffer_size,
               void** buffer) {
   const bool decompress = (flags & H5Z_FLAG_REVERSE) != 0;

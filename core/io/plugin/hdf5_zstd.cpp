@@ -1,5 +1,5 @@
-// The plugin: HDF5_PLUGIN_PATH=<prefix>/lib/msuite/hdf5 lets h5dump, h5py and any HDF5 program read compressed
-// checkpoints. It does not link HDF5: one file serves the serial and the MPI build.
+// The HDF5 plugin: with HDF5_PLUGIN_PATH=<prefix>/lib/msuite/hdf5, h5dump, h5py and any HDF5 program read compressed
+// checkpoints. It does not link HDF5, so one file serves the serial and the MPI build.
 #include <H5PLextern.h>
 
 #include "core/io/detail/zstd_filter.h"

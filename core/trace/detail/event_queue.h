@@ -1,8 +1,8 @@
-// A queue of events from one thread to the writer: lock-free, never blocks, grows by blocks up to a bound, beyond which
+// A queue of events from one thread to the writer: lock-free, never blocks, grows by blocks up to a limit, beyond which
 // events are dropped and counted.
 //
-// Events lie in it as words, those that an event does not have left out: a kernel's span takes 24 bytes of cache that
-// the training step wants for itself, where an Event takes 72.
+// Events are stored as words, without the fields that an event does not have: a kernel's span takes 24 bytes of the
+// cache that the training step needs, while an Event takes 72.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class EventQueue {
     visit(event, [&](auto value) { *word++ = static_cast<uint64_t>(value); });
     publish(word);
   }
-  // The same for an event without any of what most spans do not have.
+  // push for an event without optional fields other than flops and bytes.
   void push_span(uint32_t name, uint16_t lane, EventKind kind, uint8_t flags, int64_t start, int64_t dur, int64_t flops,
                  int64_t bytes) {
     if (used_ > kBlockWords - kMaxWords && !grow()) return;
@@ -50,10 +50,10 @@ class EventQueue {
     publish(word);
   }
 
-  // Consumer only: moves what has been published to the end of `out`.
+  // Consumer only: appends what has been published to `out`.
   void drain(std::vector<Event>& out) {
     while (true) {
-      Block* next = head_->next.load(std::memory_order_acquire);  // before `used`: it is final then
+      Block* next = head_->next.load(std::memory_order_acquire);  // read before `used`, which is then final
       const uint32_t used = head_->used.load(std::memory_order_acquire);
       const uint64_t* word = head_->words.data() + taken_;
       for (const uint64_t* end = head_->words.data() + used; word != end;) {
@@ -89,7 +89,7 @@ class EventQueue {
     std::atomic<Block*> next{nullptr};
   };
 
-  // What this event has beyond its first three words, in order.
+  // Visits the fields of this event after its first three words, in order.
   template <class EventRef, class Visit>
   static void visit(EventRef& event, Visit&& at) {
     if (event.flags & kHasFlops) at(event.values[0]);
@@ -123,9 +123,9 @@ class EventQueue {
     return true;
   }
 
-  Block* tail_;         // producer's
-  uint32_t used_ = 0;   // of tail_; producer's
-  Block* head_;         // consumer's
+  Block* tail_;         // producer
+  uint32_t used_ = 0;   // of tail_; producer
+  Block* head_;         // consumer
   uint32_t taken_ = 0;  // of head_
   std::atomic<Block*> spare_{nullptr};
   std::atomic<int> blocks_{1};

@@ -1,5 +1,5 @@
-// A thread's own map from names to string ids. Most names are literals: a hit costs a look at the address and a
-// comparison, a name at a new address a hash, and no hit takes a lock.
+// A per-thread map from names to string ids, without locks on a hit. Most names are literals: a hit costs a lookup of
+// the address and a comparison; a name at a new address costs a hash.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ class NameCache {
  public:
   NameCache() : slots_(kSlots) {}
 
-  // intern(name) is called on a miss; it returns the id and the stored copy of the text, which must stay.
+  // Calls intern(name) on a miss; it returns the id and the stored copy of the text, which must stay valid.
   template <class Intern>
   uint32_t find(std::string_view name, Intern&& intern) {
     const auto address = reinterpret_cast<uintptr_t>(name.data());
@@ -31,7 +31,7 @@ class NameCache {
     const std::string* text = nullptr;
     uint32_t id = 0;
   };
-  struct Seen {  // a name at this address; another may lie there by now
+  struct Seen {  // a name seen at this address, where another may be by now
     const char* data = nullptr;
     const char* stored = nullptr;
     size_t size = 0;
@@ -47,13 +47,13 @@ class NameCache {
         seen = {name.data(), slot.text->data(), name.size(), slot.id};
         return slot.id;
       }
-      if (used_ == kSlots / 2) {  // names that are made up as we go must not grow without bound here
+      if (used_ == kSlots / 2) {  // generated names must not grow the map without bound
         slots_.assign(kSlots, {});
         used_ = 0;
         return find_by_text(name, seen, intern);
       }
       const auto [id, text] = intern(name);
-      if (text->size() == name.size()) {  // a cut name would never compare equal
+      if (text->size() == name.size()) {  // a truncated name would never compare equal
         slot = {text, id};
         ++used_;
       }
@@ -66,7 +66,7 @@ class NameCache {
     std::memcpy(&value, at, sizeof(value));
     return value;
   }
-  // memcmp's call costs more than most names.
+  // A call of memcmp costs more than comparing most names.
   static bool same(const char* a, const char* b, size_t size) {
     if (size < 8) return std::memcmp(a, b, size) == 0;
     for (size_t i = 0; i + 8 < size; i += 8) {
@@ -74,7 +74,7 @@ class NameCache {
     }
     return word(a + size - 8) == word(b + size - 8);
   }
-  // Ends and length tell most names apart; the comparison settles the rest.
+  // Ends and length distinguish most names; the comparison decides.
   static size_t hash(std::string_view name) {
     uint64_t first = 0, last = 0;
     if (name.size() >= 8) {
