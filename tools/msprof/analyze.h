@@ -1,4 +1,4 @@
-// msprof analyze: the one page, where time is lost, largest first.
+// msprof analyze: one page of findings, largest lost time first.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace ms::tools::msprof {
 
 std::unique_ptr<Verb> analyze_verb();
 
-// What analyze does with default flags, for verbs that end in its page.
+// Runs analyze with default flags, for verbs that end with its page.
 int analyze(const InputFlags& input, const OutputFlags& output, const std::vector<std::string>& arguments);
 
 }  // namespace ms::tools::msprof

@@ -1,4 +1,4 @@
-// msprof check: thresholds for pipelines.
+// msprof check: thresholds for CI pipelines; exit code 10 if one is exceeded.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// msprof convert: traces in another format.
+// msprof convert: writes traces in another format.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// msprof diff: two runs side by side.
+// msprof diff: compares two runs.
 #pragma once
 
 #include <memory>

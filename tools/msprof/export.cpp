@@ -28,7 +28,7 @@ int ExportFlags::run() const {
   const bool folder = output.ends_with('/') || std::filesystem::is_directory(output);
   const profile::ExportFormat form =
       folder ? profile::parse_export_format(format) : profile::export_format_of_path(output);
-  const bool as_json = profile::export_format_name(form).starts_with("json");  // keeps the arguments of JSON
+  const bool as_json = profile::export_format_name(form).starts_with("json");  // JSON keeps all arguments of its source
   profile::Store store = input.load(inputs, /*keep_file_order=*/as_json);
   keep_steps(step, store);
   std::vector<std::string> paths;

@@ -1,4 +1,4 @@
-// What slice and convert share: writing traces.
+// Flags and writing of traces, shared by slice and convert.
 #pragma once
 
 #include <string>

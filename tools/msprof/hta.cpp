@@ -14,7 +14,7 @@ int run_hta(const HtaRequest& request, const InputFlags& given, const OutputFlag
             const std::vector<std::string>& arguments) {
   InputFlags input = given;
   const bool keep_last_step = input.last_step == "keep";
-  input.last_step = "keep";  // it is dropped as HTA drops it, not as load() does
+  input.last_step = "keep";  // dropped by HTA's method instead of load()'s
   const std::vector<std::string> paths = input.paths();
   if (paths.empty()) return 0;
   if (request.unsupported || !output.step.empty() || output.top != OutputFlags().top) {

@@ -1,4 +1,4 @@
-// breakdown and analyze counted as Holistic Trace Analysis 0.6.1 counts.
+// --compat hta: breakdown and analyze by the method of Holistic Trace Analysis 0.6.1.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ void add_compat_flag(CLI::App& verb, std::string& compat);
 
 struct HtaRequest {
   std::string verb;
-  bool page = false;         // all its tables, else its breakdown
-  bool unsupported = false;  // a flag was given that these tables do not have
+  bool page = false;         // all of HTA's tables; else its breakdown only
+  bool unsupported = false;  // a flag was given that these tables do not support
   int64_t consecutive_kernel_delay_ns = profile::kConsecutiveKernelDelay;
 };
 int run_hta(const HtaRequest& request, const InputFlags& input, const OutputFlags& output,

@@ -1,4 +1,4 @@
-// msprof info: what the traces hold.
+// msprof info: contents of the traces.
 #pragma once
 
 #include <memory>

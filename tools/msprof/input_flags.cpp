@@ -21,7 +21,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// "100-2500.5" in microseconds.
+// text: "100-2500.5", in microseconds.
 void parse_time_range(const std::string& text, profile::SliceOptions& options) {
   double from = 0, to = 0;
   const char* end = text.data() + text.size();
@@ -62,7 +62,7 @@ void InputFlags::add(CLI::App& verb) {
 
 namespace {
 
-// By the first two bytes: JSON, gzip, zstd, Perfetto, or bytes that no path begins with.
+// Decides by the first two bytes: JSON, gzip, zstd, Perfetto, or bytes that cannot begin a path.
 bool holds_trace(std::istream& in) {
   const int first = in.get(), second = in.peek();
   if (first == std::istream::traits_type::eof()) return false;
@@ -98,7 +98,7 @@ profile::Store InputFlags::load(const std::vector<std::string>& paths, bool keep
     for (const auto& trace : store.ranks) trace->step_annotation = steps;
   }
   for (const auto& [kind, issue] : store.stats.issues()) {
-    if (kind == "overlapping_slices" && !tells_all) continue;  // nothing to act on; info counts it
+    if (kind == "overlapping_slices" && !tells_all) continue;  // nothing the user can act on; info counts it
     const std::string line = cat(kind, ": ", issue.count, " (", issue.example, "); ", issue.advice);
     issue.severity == profile::Severity::kInfo ? core::log_info("profile.import", line)
                                                : core::log_warning("profile.import", line);

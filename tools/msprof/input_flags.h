@@ -1,4 +1,4 @@
-// The flags that say what is read, and reading it.
+// Input flags shared by the verbs of msprof, and loading by them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,24 +15,24 @@ struct InputFlags {
   std::string rank, time_range, last_step = "keep", class_rules, rank_from_name, step_annotation;
   int threads;
   bool strict = false, force = false;
-  bool tells_all = false;  // also what import met that changes nothing: of info
+  bool tells_all = false;  // also log harmless import issues; set by info
 
   InputFlags();
   void add(CLI::App& verb);
 
-  // The inputs with "-" replaced by the list on stdin. Empty if that list is: the upstream command failed and printed
-  // why.
+  // The inputs, with "-" replaced by the list on stdin. Empty if the list is empty: the upstream command failed and
+  // printed why.
   std::vector<std::string> paths() const;
-  // Reads them, logs what import met, and cuts by --time-range and --last-step.
+  // Loads the traces, logs import issues, and cuts by --time-range and --last-step.
   profile::Store load(const std::vector<std::string>& paths, bool keep_file_order = false) const;
-  // 0, or with --strict the exit code of lost data.
+  // 0, or with --strict the exit code for lost data.
   int exit_code(const profile::Store& store) const;
 };
 
 // "0-3,8" -> 0, 1, 2, 3, 8. Throws kInvalidArgument naming the flag.
 std::vector<int64_t> parse_list(const std::string& text, const char* flag);
 
-// Cuts to the steps of --step, for verbs that show events and not what analyses make of steps.
+// Cuts the traces to the steps of --step, for verbs that show events rather than analyses of steps.
 void keep_steps(const std::string& steps, profile::Store& store);
 
 }  // namespace ms::tools::msprof

@@ -1,4 +1,4 @@
-// msprof launch: how long kernels wait after their launch.
+// msprof launch: delays between launches and their kernels.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// msprof memory: copies, and what the allocators held.
+// msprof memory: copies, and the memory held by the allocators.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// msprof ops: operators of the host, and call stacks for flame graphs.
+// msprof ops: host operators, and call stacks for flame graphs.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The flags that say how results are printed, and printing tables by them.
+// Output flags shared by the verbs of msprof, and printing by them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -28,10 +28,10 @@ struct OutputFlags {
   }
 };
 
-// Prints each line of paths that were written.
+// Prints the paths that were written, one per line.
 void print_paths(const std::vector<std::string>& paths);
 
-// Prints a result that is shown as tables: as JSON, as CSV files, or as text. tables(top): of at most `top` rows each.
+// Prints a result as JSON, as CSV files, or as text tables. tables(top): the tables, with at most `top` rows each.
 template <class Json, class Tables>
 void print_tables(const OutputFlags& flags, Json&& json, Tables&& tables) {
   if (flags.json) {

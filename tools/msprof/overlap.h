@@ -1,4 +1,4 @@
-// msprof overlap: which classes of device work run at once.
+// msprof overlap: which classes of device work run at the same time.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// msprof query: rows in answer to SQL.
+// msprof query: runs an SQL query over the traces.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// msprof queue: how full the queue of each stream was.
+// msprof queue: queue length of each stream.
 #pragma once
 
 #include <memory>

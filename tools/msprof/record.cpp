@@ -40,7 +40,7 @@ class RecordVerb final : public Verb {
     return verb;
   }
 
-  // The exit code is the program's, or that of analyze.
+  // Returns the program's exit code, or that of analyze if the program succeeded.
   int run(const std::vector<std::string>& arguments) override {
     const std::filesystem::path folder = folder_.empty() ? "profile_dir" : folder_;
     if (traces_in(folder) > 0) {

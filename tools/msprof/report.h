@@ -1,4 +1,4 @@
-// msprof report: one HTML file with everything.
+// msprof report: one HTML file with all results.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What query and events share: rows in answer to SQL, as CSV, a table, or JSON.
+// Flags and output shared by query and events: rows of an SQL query as CSV, table, or JSON.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What verbs share that analyse sections (profile/sections.h) and print them.
+// Base class of the verbs that analyse sections (profile/sections.h) and print them.
 #pragma once
 
 #include "profile/sections.h"
@@ -10,7 +10,7 @@ namespace ms::tools::msprof {
 
 class SectionVerb : public Verb {
  public:
-  // flags: of the example in its help, after "msprof NAME traces".
+  // flags: of the example in the help text, after "msprof NAME traces".
   SectionVerb(const char* name, const char* help, profile::Sections sections, const char* example_flags = "")
       : name_(name), help_(help), sections_(std::move(sections)), example_flags_(example_flags) {}
   CLI::App* add(CLI::App& app) final;
@@ -21,7 +21,7 @@ class SectionVerb : public Verb {
   virtual profile::Sections sections() const { return sections_; }
   virtual profile::AnalysisOptions options() const;
   virtual std::string text(const profile::Store& store, const profile::Results& results) const;
-  // What it writes beside its tables.
+  // Writes files in addition to the tables.
   virtual void write_files(profile::Store&, const profile::Results&) const {}
   const char* name() const { return name_; }
 
@@ -35,7 +35,7 @@ class SectionVerb : public Verb {
   const char* example_flags_;
 };
 
-// Flags that more than one of them has.
+// Flags shared by several of these verbs.
 struct AlignFlag {
   std::string align = "auto";
   void add(CLI::App& verb);

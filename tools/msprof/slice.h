@@ -1,4 +1,4 @@
-// msprof slice: a part of a trace, as a trace.
+// msprof slice: writes a part of a trace as a trace.
 #pragma once
 
 #include <memory>

@@ -11,9 +11,9 @@ namespace ms::tools::msprof {
 class Verb {
  public:
   virtual ~Verb() = default;
-  // Adds its subcommand and flags, which are read into the verb. Called once.
+  // Adds the subcommand and its flags, whose values are stored in this object. Called once.
   virtual CLI::App* add(CLI::App& app) = 0;
-  // After parsing. arguments: of the command line, as given. Returns the exit code.
+  // Runs the verb after parsing. arguments: the command line as given. Returns the exit code.
   virtual int run(const std::vector<std::string>& arguments) = 0;
 };
 
