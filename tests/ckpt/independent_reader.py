@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Restores every tensor of native checkpoints from FORMAT.md alone, with h5py and without our code, and compares with
-what was put in: plain, compressed, on several ranks.
+"""Reads every tensor of native checkpoints as FORMAT.md describes, with h5py and without our code, and compares with the
+original: uncompressed, compressed, on several ranks.
 
 Needs h5py and numpy (MS_PEERS_PYTHON); skipped without.
 """
@@ -20,7 +20,7 @@ import numpy  # noqa: E402
 
 
 def newest(root):
-    """The generation a reader takes (FORMAT.md, section 1): highest iteration, then attempt."""
+    """The generation that a reader selects (FORMAT.md, section 1): highest iteration, then highest attempt."""
     def number(path):
         iteration, _, attempt = os.path.basename(path)[5:].partition(".r")
         return int(iteration), int(attempt or 0)
@@ -28,7 +28,7 @@ def newest(root):
 
 
 def read_box(files, manifest, tensor, box):
-    """A box's values, through HDF5 alone."""
+    """A box's values, read through HDF5 only."""
     h5 = files[manifest["files"][box["file"]]["name"]]
     dataset = h5[box["dataset"]]
     kind = {"bf16": "<u2", "fp32": "<f4", "fp16": "<f2", "int32": "<i4"}[tensor["dtype"]]
@@ -62,7 +62,7 @@ def restore(root):
 
 
 def make_model(folder):
-    """A Llama of normal bf16 and fp32 weights as a Hugging Face folder; the tensors' bytes by name."""
+    """Writes a Llama with normally distributed fp32 weights as a Hugging Face folder; returns the tensors' bytes by name."""
     hidden, ffn, vocab = 128, 256, 300
     layer = {"input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_proj": [hidden, hidden],
              "self_attn.k_proj": [hidden // 2, hidden], "self_attn.v_proj": [hidden // 2, hidden],

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest `chain`: text to an exported and analysed model in one pipe of paths, and what happens to the pipe when a link fails.
+# ctest `chain`: one pipe of paths from text to an exported and analysed model, and its behaviour when a command fails.
 set -euo pipefail
 export PATH=$MS_BIN:$PATH
 scratch=$(mktemp -d)
@@ -42,13 +42,13 @@ for made in data/corpus_text_document.idx checkpoints/iter_0000004/manifest.json
 done
 grep -q '"traceEvents"' trace.json || fail "trace.json is no Chrome trace"
 
-# The first link: nothing to read. The second: sizes that do not fit the ranks. Nothing after them does anything.
+# The first command fails: nothing to read. The second fails: sizes that do not match the ranks. Later ones do nothing.
 rm -rf data/* checkpoints resharded huggingface profile trace.json
 expect_failure 2 chain no_such_folder
 expect_failure 2 chain text --pipeline-model-parallel-size 3
 [ ! -e resharded ] || fail "links behind a failed one did something"
 
-# A link in the middle, with a code of its own: a checkpoint with one flipped bit is no checkpoint.
+# A command in the middle fails with its own exit code: a checkpoint with one flipped bit is damaged.
 chain text >printed
 shard=$(ls checkpoints/iter_0000004/rank_*.h5 | head -n 1)
 size=$(stat -c %s "$shard")

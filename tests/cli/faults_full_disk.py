@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A disk that is full: everything that writes ends with exit code 4 and one line, leaves no half file, and what was on the
-disk before is as it was. Needs the right to mount a small tmpfs; skipped without."""
+"""A full disk: everything that writes exits with code 4 and one line, leaves no partial file, and files that were on the
+disk before are unchanged. Needs the right to mount a small tmpfs; skipped without it."""
 import os
 import re
 import shutil
@@ -18,7 +18,7 @@ def files(place):
 
 
 def fill(place, leave_kb):
-    """Leaves so much room on the disk; a file that is in the way may be removed again."""
+    """Fills the disk up to leave_kb with one file, disk/ballast, which may be removed again."""
     free = os.statvfs(place.path("disk")).f_bavail * os.statvfs(place.path("disk")).f_frsize
     with open(place.path("disk/ballast"), "wb") as file:
         file.write(bytes(max(0, free - leave_kb * 1024)))
@@ -69,7 +69,7 @@ def fill_and_write(place):
         errors = [line for line in ran.stderr.splitlines() if line.startswith("E ")]
         place.expect(ran.exit == 4, f"{what}: exit code 4", ran)
         place.expect(len(errors) == 1 and re.search("No space left|are free", errors[0]) and "disk/" in errors[0], f"{what}: one line says where", ran)
-        # Lines of metrics and chunks of a trace that were written are whole; they are no half files.
+        # Metrics and traces grow by complete lines and chunks: they are not partial files.
         left = [name for name in files(place) if name not in before and not name.endswith((".jsonl", ".mstrace", ".lock"))]
         place.expect(not left, f"{what}: nothing half done is left, but {left}", ran)
         for name in set(files(place)) - set(before):
@@ -77,7 +77,7 @@ def fill_and_write(place):
         verified = place.tool("msckpt", "verify", "disk/checkpoints")
         place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, f"{what}: the old checkpoint is whole", verified)
     os.remove(place.path("disk/ballast"))
-    fill(place, 136)  # for what a start tries, not for a save
+    fill(place, 136)  # enough to start, not to save
     for how in ([], ["--no-async-save"]):
         ran = place.run(*train, "--ckpt-on-error", "continue", *how)
         place.expect(ran.exit == 0 and "the run goes on" in ran.stderr and "iteration 6/6" in ran.stderr.replace(" ", "").replace(

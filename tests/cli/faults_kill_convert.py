@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""SIGKILL of msckpt convert at random moments, to each format, into a folder that is there and one that is not: after a rerun
-the target holds what an undisturbed conversion writes and no other file; after gc instead nothing of the attempt is left; with
---resume at least half of the bytes that were written before the kill are kept, in the median.
+"""SIGKILL of msckpt convert at random moments, to each format, into an existing folder and a new one. After a rerun the target
+holds what an undisturbed conversion writes and no other file; after gc nothing of the attempt is left; with --resume the
+median of kept bytes is at least half of those written before the kill.
 
-  faults_kill_convert.py [KILLS]     30 unless told
+  faults_kill_convert.py [KILLS]     default 30
 """
 import json
 import os
@@ -27,13 +27,13 @@ TARGETS = {
     "ucp": ["--save-model-type", "ucp"],
 }
 WAYS = ["rerun", "gc", "resume"]
-# Of a dcp result the folder itself must be new.
+# A file that is in the target folder before; dcp needs a new folder.
 BEFORE = {"hf": "README.md", "hf-bin": "README.md", "gguf": "README.md", "mg": "iter_0000007/kept", "dist": "iter_0000007/kept", "ucp": "global_step7/kept"}
 HIDDEN, FFN, HEADS, LAYERS, VOCAB = 1024, 2816, 8, 4, 8000
 
 
 def make_model(folder):
-    """A Llama of some 140 MB of bf16, without infinities."""
+    """A Llama with about 140 MB of bf16 weights, without infinities."""
     config = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=HIDDEN, intermediate_size=FFN,
                   num_attention_heads=HEADS, num_key_value_heads=HEADS, num_hidden_layers=LAYERS, vocab_size=VOCAB, hidden_act="silu",
                   rms_norm_eps=1e-5, rope_theta=500000.0, max_position_embeddings=8192, attention_bias=False, mlp_bias=False,
@@ -59,14 +59,14 @@ def make_model(folder):
     with open(os.path.join(folder, "model.safetensors"), "wb") as out:
         out.write(len(text).to_bytes(8, "little") + text)
         for at in range(0, end, len(block)):
-            turned = at // len(block) * 6  # no two blocks are equal
+            turned = at // len(block) * 6  # makes all blocks different
             out.write((block[turned:] + block[:turned])[:end - at])
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as out:
         json.dump(config, out)
 
 
 def contents(folder):
-    """Every file and folder by path, with its bytes; without reports, which tell the time."""
+    """Every file and folder by path, with its bytes; without reports, which contain the time."""
     found = {}
     for where, folders, files in os.walk(folder):
         for name in folders:
@@ -113,7 +113,7 @@ class Kills:
         return contents(self.work)
 
     def kill(self, name, way, before):
-        """False if it was through before."""
+        """False if the conversion finished before the kill."""
         place = self.place
         self.anew(before)
         clean = contents(self.work)
@@ -134,7 +134,7 @@ class Kills:
         now = contents(self.work)
         result = lambda files: {path: data for path, data in files.items() if path == "out" or path.startswith("out/")}
         if result(now) == result(whole):
-            self.whole += 1  # between the last rename and the end
+            self.whole += 1  # killed between the last rename and the exit
             ran = place.tool("msckpt", "gc", "out", cwd=self.work)
             place.expect(ran.exit == 0 and contents(self.work) == whole, f"{what}: whole, and gc removes the rest", ran)
             return True
@@ -142,7 +142,7 @@ class Kills:
         place.expect(not torn, f"{what}: what lies in the folder is finished: {torn}")
         if way == "gc":
             ran = place.tool("msckpt", "gc", "out", cwd=self.work)
-            nothing = ran.exit == 2 and clean == {} and "no such directory" in ran.stderr  # it died before it made anything
+            nothing = ran.exit == 2 and clean == {} and "no such directory" in ran.stderr  # killed before it made anything
             place.expect(ran.exit == 0 or nothing, f"{what}: gc", ran)
             place.expect(contents(self.work) == clean, f"{what}: gc leaves nothing: {sorted(contents(self.work))}")
             return True

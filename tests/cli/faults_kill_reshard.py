@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""SIGKILL of msckpt reshard at random moments, by each way of writing, compressed or not: what the root held stays whole, what
-was reported is there, and what the dead ones left does not stand in the way of the next. Then of msckpt gc, each time that
-the root holds many: what it keeps stays whole, and the next one ends its work.
+"""SIGKILL of msckpt reshard at random moments, with each write path, compressed or not: existing generations stay intact,
+reported ones exist, and leftovers of killed runs do not disturb the next. Also of msckpt gc, whenever the root holds many
+generations: the ones to keep stay intact, and the next gc completes the work.
 
-  faults_kill_reshard.py [KILLS]     22 of reshard unless told; of gc about half as many
+  faults_kill_reshard.py [KILLS]     default 22 kills of reshard; about half as many of gc
 """
 import json
 import os
@@ -26,7 +26,7 @@ def generations(place, root):
 
 
 class Collector:
-    """Runs msckpt gc --keep-last 2 and kills it, until one is left to end."""
+    """Runs msckpt gc --keep-last 2 and kills it several times, then lets one run finish."""
 
     def __init__(self, place):
         self.place, self.usual, self.killed = place, 0.05, 0
@@ -72,8 +72,8 @@ def main():
             began = time.monotonic()
             process = subprocess.Popen(command, cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        text=True)
-            if kill % 8 != 0:  # the others are let be, and tell how long it takes
-                # Most of it lies after the start of the program, and the commit at the end.
+            if kill % 8 != 0:  # the others run to the end, to measure the usual time
+                # Most of the work is after the program's start; the commit is at the end.
                 time.sleep(usual * place.random.choice([place.random.uniform(0.1, 1.0), place.random.uniform(0.7, 1.0)]))
                 process.kill()
             out, err = process.communicate(timeout=training.LIMIT_S)
@@ -81,7 +81,7 @@ def main():
                 usual = time.monotonic() - began
                 works.add(path)
             killed += process.returncode < 0
-            if kill % 8 == 0 and process.returncode != 0:  # a path that this machine lacks, said in one line
+            if kill % 8 == 0 and process.returncode != 0:  # this machine lacks the write path: one line
                 place.expect(process.returncode == 2 and path in err, f"{path}: exit {process.returncode}\n{err}")
             there = generations(place, "to") if os.path.isdir(place.path("to")) else []
             lost = [name for name in committed if name not in there]

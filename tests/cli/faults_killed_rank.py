@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A rank that dies in mid-step, or fails alone: the others end within the time-out, say who was silent, exit 5, and what
-was saved still loads."""
+"""A rank that dies within a step, or fails alone: the others exit with code 5 within the timeout and name the silent rank,
+and the checkpoint still loads."""
 import os
 import signal
 import sys
@@ -46,7 +46,7 @@ def main():
             place.expect(len(ran.errors) == 1 and f"r{survivor} mstrain]" in ran.errors[0] and f"rank [{victim}] silent" in ran.errors[0],
                          f"{name}: one line names rank {victim}", ran)
 
-        # Plain mpirun ends the survivors after about a second; their SIGTERM leaves the same line.
+        # Plain mpirun terminates the survivors after about a second; on SIGTERM they print the same line.
         job = start(place, "plain", cases[0][1], wrap=training.NOTE_PID)
         kill_rank(job, 1)
         ran = job.end()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SIGKILL at random moments while a trace is recorded: what was written is read, and the loss is stated.
+"""SIGKILL at random moments while a trace is recorded: msprof reads what was written and reports the loss.
 
   faults_killed_trace.py RECORD_LOOP
 """
@@ -13,12 +13,12 @@ import time
 import training
 
 LOOP_KILLS, JOB_KILLS = 17, 3
-# At most this much is missing at the end: a chunk is written every second, and a busy machine comes late.
+# Maximum loss at the end: a chunk is written every second, later on a busy machine.
 LOST_S = 1 + 1.5 * training.SLOWER
 
 
 def check(place, folder, killed_ns, ranks, what):
-    """killed_ns: of CLOCK_MONOTONIC, the clock of our traces."""
+    """killed_ns: time of the kill by CLOCK_MONOTONIC, the clock of our traces."""
     info = place.tool("msprof", "info", folder, "--json")
     if not place.expect(info.exit == 0, f"{what}: msprof reads it", info):
         return 0
@@ -33,7 +33,7 @@ def check(place, folder, killed_ns, ranks, what):
 
 
 def has_events(place, folder, ranks):
-    """The first chunk of every rank is there, and whole: until then there is nothing to lose."""
+    """True once the first chunk of every rank is complete: before that nothing can be lost."""
     names = [name for name in os.listdir(place.path(folder)) if name.endswith(".mstrace")] if os.path.isdir(place.path(folder)) else []
     if len(names) < ranks or any(os.path.getsize(place.path(folder, name)) <= 1000 for name in names):
         return False

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What mstrain refuses: one line that says what is wrong and where, house.md's exit code on every rank, nothing lost.
+"""Errors of mstrain: one line that says what is wrong and where, the exit code of README.md on every rank, nothing lost.
 
 Each case runs on one rank without MPI and on ranks under mpirun.
 """
@@ -49,7 +49,7 @@ def main():
         name, tensor = make_damage(place)
         load = ["--train-iters", "6", "--exit-on-missing-checkpoint", "--load"]
         tp2 = ["--tensor-model-parallel-size", "2"]
-        # (what, rank counts, exit code, what the line must say, flags[, data set])
+        # (case, rank counts, exit code, words that the line must contain, flags[, data set])
         cases = [
             ("unknown flag", (1, 2), 2, ["--train-itres", "--train-iters"], ["--train-itres", "4"]),
             ("SP without TP", (1, 2), 2, ["--sequence-parallel", "--tensor-model-parallel-size"], ["--train-iters", "4", "--sequence-parallel"]),
@@ -78,7 +78,7 @@ def main():
         ran = place.run("--train-iters", "4", "--sequence-parallel", ranks=2)
         place.expect(ran.exit == 2, "plain mpirun hands the exit code on", ran)
 
-        # A visibly incomplete newest generation is passed over, aloud; an older one loads by its number from any root.
+        # A visibly incomplete newest generation is skipped with a warning; an older one loads by its number from any root.
         for root, words in (("cut", "rank_00001.h5"), ("manifest", "manifest.json")):
             ran = place.run("--train-iters", "3", "--load", root, "--metrics-path", f"{root}.jsonl", "--exit-on-missing-checkpoint")
             place.expect(ran.exit == 0 and "loaded iteration 2" in ran.stderr, f"{root}: falls back to iteration 2", ran)

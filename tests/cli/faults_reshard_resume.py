@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""msckpt reshard --resume: what was finished when it was killed is not written again, the result is as if it had not been
-killed, and other plans do not take it up. And several processes under mpirun: the same files, killed or not, and the same
-findings of verify."""
+"""msckpt reshard --resume: files that were finished before a kill are not written again, the result equals that of an
+undisturbed run, and other plans do not reuse them. Several processes under mpirun write the same files, killed or not, and
+report the same findings of verify."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ import training
 
 MANY = ["--target-tensor-parallel-size", "2", "--target-pipeline-parallel-size", "2", "--target-data-parallel-size", "10",
         "--target-zero-stage", "1", "--threads", "1"]
-FILES = 40  # one a rank; without --resume 16 of them are written at a time
+FILES = 40  # one per rank; without --resume 16 are written at the same time
 
 
 def contents(folder):
@@ -30,7 +30,7 @@ def reshard(place, source, target, *flags, ranks=0, kill_when=None):
 
 
 def run(place, arguments, ranks=0, kill_when=None):
-    """kill_when(): asked until it is true; then all processes are killed."""
+    """kill_when(): polled until it is true; then all processes are killed."""
     command = [os.path.join(place.bin, "msckpt"), *arguments]
     if ranks:
         command = [*training.MPIRUN, "-n", str(ranks), *command]
@@ -64,7 +64,7 @@ def main():
             place.expect(ran.exit not in (0, 2, 3, 4), f"killed after {count} files", ran)
             return notes(root)
 
-        # Killed twice, once without knowing of --resume; then it ends.
+        # Killed twice, once without --resume; then it finishes.
         finished = killed_after("to", 10)
         finished = max(finished, killed_after("to", finished + 3, "--resume"))
         resumed = reshard(place, "from", "to", *MANY, "--resume")
@@ -73,7 +73,7 @@ def main():
         place.expect(contents(place.path("to/iter_0000100")) == expected, "byte for byte as if it had not been killed")
         place.expect(not unfinished(place, "to"), f"nothing is left: {os.listdir(place.path('to'))}")
 
-        # A note of a file that is not whole, or no longer there, is not believed; nor are files without one.
+        # The note of an incomplete or missing file is ignored; so are files without a note.
         finished = killed_after("torn", 4)
         folder = place.path("torn", next(n for n in unfinished(place, "torn") if not n.endswith("-notes")))
         done = sorted(os.listdir(folder + "-notes"))
@@ -92,7 +92,7 @@ def main():
                      f"{len(done)} were there, 3 of them damaged", resumed)
         place.expect(contents(place.path("torn/iter_0000100")) == expected, "damaged ones are written again")
 
-        # Rows cut within 64 elements: their pieces lie in files beside, needed and believed like the notes.
+        # Rows split within 64 elements: their pieces are in separate files, needed and checked like the notes.
         subprocess.run([make, "wide", "1", "1", "1", "0", "100", "4096"], cwd=place.folder, check=True, stdout=subprocess.PIPE)
         cut = ["--target-tensor-parallel-size", "2", "--target-pipeline-parallel-size", "2", "--threads", "1"]
         wanted = reshard(place, "wide", "plain_wide", *cut)
@@ -114,7 +114,7 @@ def main():
             same = contents(place.path(root, "iter_0000100")) == contents(place.path("plain_wide/iter_0000100"))
             place.expect(same, f"cut cells, damaged: {damaged}: the same files")
 
-        # Another plan, another source, and a command without --resume begin anew.
+        # Another plan, another source, and a command without --resume start from the beginning.
         for flags, source in ((["--drop-optimizer", "--resume"], "from"), (["--resume"], "other"), ([], "from")):
             shutil.rmtree(place.path("anew"), ignore_errors=True)
             killed_after("anew", 3)
@@ -123,7 +123,7 @@ def main():
             if not flags:
                 place.expect(contents(place.path("anew/iter_0000100")) == expected, "anew, the same")
 
-        # Stopped by a signal: left only where it is to be resumed.
+        # Stopped by a signal: unfinished files are kept only with --resume.
         for flags in ([], ["--resume"]):
             shutil.rmtree(place.path("stopped"), ignore_errors=True)
             process = subprocess.Popen([os.path.join(place.bin, "msckpt"), "reshard", "--load-dir", "from", "--save-dir", "stopped",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""SIGKILL of the whole job at random moments, SIGINT and SIGTERM: the last checkpoint is whole, and a run that continues
-from it computes, bit for bit, what an undisturbed run does.
+"""SIGKILL of the whole job at random moments, SIGINT and SIGTERM: the last checkpoint is intact, and a run that continues
+from it is bitwise identical to an undisturbed run.
 
-  faults_sigkill.py [KILLS]     5 unless told
+  faults_sigkill.py [KILLS]     default 5
 """
 import os
 import re
@@ -18,7 +18,7 @@ FLAGS = ["--train-iters", "50000", "--use-distributed-optimizer", "--log-interva
 
 
 def newest(place, root):
-    """The iteration of the newest checkpoint, after a full check of it."""
+    """The iteration of the newest checkpoint, after verifying it."""
     verified = place.tool("msckpt", "verify", root)
     place.expect(verified.exit == 0, f"{root}: msckpt verify is clean", verified)
     return int(re.search(r"iter_(\d+)", verified.stdout).group(1)) if verified.exit == 0 else 0
@@ -51,11 +51,11 @@ def main():
             forget_old(place, "root")
             place.expect(saved >= told, f"kill {kill}: iteration {told} was saved, the newest is {saved}", ran)
 
-        # Ctrl-C: mpirun passes it on, the ranks end at a step boundary.
+        # Ctrl-C: mpirun forwards it, the ranks stop at a step boundary.
         job.process.send_signal(signal.SIGINT)
         ran = job.end()
         place.expect(ran.exit not in (0, None) and not ran.errors, "SIGINT ends the job without an error", ran)
-        signalled = (128 + signal.SIGTERM, 128 + signal.SIGINT, None)  # None: mpirun's SIGKILL came before the note
+        signalled = (128 + signal.SIGTERM, 128 + signal.SIGINT, None)  # None: mpirun's SIGKILL came before the code was noted
         place.expect(all(code in signalled for code in ran.codes), "SIGINT: every rank exits 128 + n", ran)
         last = newest(place, "root")
 
@@ -69,7 +69,7 @@ def main():
         after = newest(place, "root")
         place.expect(after > last, "SIGTERM: what it saved is whole", ran)
 
-        # The undisturbed run, up to where the others came.
+        # The undisturbed run, up to the iteration that the others reached.
         disturbed = [place.losses(f"metrics{kill}.jsonl") for kill in range(KILLS + 1)]
         end = max(max(losses) for losses in disturbed)
         job = place.start(*FLAGS, "--metrics-path", "undisturbed.jsonl", ranks=2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""--ckpt-writer process: every rank is killed as soon as it has its snapshot; that generation is committed all the same, a
-run that is started at once waits for it, and goes on from it, on the same layout and on another."""
+"""--ckpt-writer process: every rank is killed as soon as it has its snapshot. That generation is committed nevertheless; a
+run that is started at once waits for it and continues from it, in the same layout and in another."""
 import re
 import sys
 import time
@@ -18,7 +18,7 @@ def main():
         saved = 0
         for kill, slow in enumerate([True, False, True]):
             layout = LAYOUTS[kill % len(LAYOUTS)]
-            # At this rate the writers have a second's work left: what was written before is none of the trainer's.
+            # At this rate the writers still have a second of work when the trainer is killed.
             limit = ["--ckpt-io-limit", str(0.05 / training.SLOWER)]
             job = place.start(*FLAGS, *layout, *(limit if slow else []), ranks=2)
             snapshots = lambda: [re.findall(rf" r{rank} train.save\] saving iteration (\d+)", job.said()) for rank in range(2)]
@@ -32,7 +32,7 @@ def main():
                 place.expect(f"loaded iteration {saved} " in ran.stderr, f"kill {kill}: went on from iteration {saved}", ran)
             if slow:
                 place.expect(f"saved iteration {min(taken)} " not in ran.stderr, f"kill {kill}: the ranks were killed before the commit", ran)
-            # The next run is started at once. What both ranks had taken is there when it has loaded.
+            # Start the next run at once. It must load the snapshot that both ranks had taken.
             again = place.start(*FLAGS, *LAYOUTS[(kill + 1) % len(LAYOUTS)], "--exit-interval", "1", ranks=2).end()
             loaded = re.search(r"loaded iteration (\d+) ", again.stderr)
             saved = int(loaded.group(1)) if loaded else 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The hostile files of tests/data/bad, given to the binary that reads such a file: one line that names the file, and exit
-code 3 for a file that contradicts itself or its format, 2 for one that cannot be meant or is not supported."""
+"""The hostile files of tests/data/bad, each read by the binary for its format: one line that names the file, and exit code 3
+for a file that contradicts itself or its format, 2 for one that is not supported."""
 import os
 import shutil
 import sys
@@ -9,12 +9,12 @@ import training
 
 BAD = os.path.join(os.environ["MS_SOURCE"], "tests/data/bad")
 HEALTHY = os.path.join(os.environ["MS_SOURCE"], "tests/data/hf_llama_tiny")
-# What is not corrupt but of a kind that is not built.
+# Valid files of a kind that is not supported.
 CODE_2 = {"tokenizer/model_of_unknown_type"}
 
 
 def model_with(place, name, source):
-    """A Hugging Face folder in which one file is the hostile one."""
+    """Inspects a Hugging Face folder with one file replaced by the hostile one."""
     folder = place.path("model")
     shutil.rmtree(folder, ignore_errors=True)
     os.mkdir(folder)
@@ -50,7 +50,7 @@ def config(place, source):
     return place.tool("mstrain", *training.MODEL, "--train-iters", "1", "--config", "config.json", "--data-path", "nowhere")
 
 
-# kind of file: how it is read, a word of the line that says which file it was, exit code where CODE_2 does not say.
+# kind of file: its reader, a word of the error line that names the file, the exit code unless CODE_2 lists the file.
 READERS = {
     "safetensors": (lambda place, path: model_with(place, "model.safetensors", path), "model.safetensors", 3),
     "hf_config": (lambda place, path: model_with(place, "config.json", path), "config.json", 3),

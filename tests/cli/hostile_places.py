@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checkpoints of every format in which a file is not what its name says: a link out of the folder, to a device, in a
-circle, a FIFO, a folder. msckpt says so in one line, exits with 2, 3 or 4, does not hang and follows nothing. Links
-within a folder, a folder that is a link itself, and the Hugging Face hub's cache are read."""
+"""Checkpoints of every format with a file replaced by a link out of the folder, a link to a device or to itself, a FIFO or
+a folder. msckpt reports it in one line, exits with 2, 3 or 4, does not hang and does not follow the link. Links within a
+folder, a folder that is a link itself, and the Hugging Face hub's cache are read."""
 import os
 import shutil
 import subprocess
@@ -64,14 +64,14 @@ def move_out(place):
 
 
 def hostile_files(place):
-    """Every data file of every format, replaced by each of what it must not be."""
+    """Replaces every data file of every format by each hostile kind."""
     formats = {"hf": HF, "ms": made(place, "ms"), "mg": made(place, "mg", "--save-model-type", "mg"),
                "dist": made(place, "dist", "--save-model-type", "dist"), "dcp": made(place, "dcp", "--save-model-type", "dcp"),
                "ucp": made(place, "ucp", "--save-model-type", "ucp")}
     kinds = {"fifo": put_fifo, "device": put_link("/dev/zero"), "loop": put_loop, "folder": put_folder,
              "link out": move_out(place)}
     optional = ("generation_config.json", "reference.json", "manifest.json", "latest", "latest_universal",
-                "metadata.json")  # read as if they were not there, or their absence makes it another format
+                "metadata.json")  # ignored if missing, or their absence makes it another format
     for name, source in formats.items():
         for kind, put in kinds.items():
             done = set()
@@ -79,7 +79,7 @@ def hostile_files(place):
                 inner = os.path.relpath(path, source)
                 if os.path.basename(inner) in optional or os.path.splitext(inner)[1] in done:
                     continue
-                done.add(os.path.splitext(inner)[1])  # one of each sort
+                done.add(os.path.splitext(inner)[1])  # one file per suffix
                 shutil.rmtree(place.path("hostile"), ignore_errors=True)
                 shutil.rmtree(place.path("elsewhere"), ignore_errors=True)
                 shutil.copytree(source, place.path("hostile"))
@@ -104,7 +104,7 @@ def links_that_are_read(place):
 
 
 def nothing_is_carried_out(place):
-    """A tokenizer that leads out of --hf-cfg-dir is not copied into the result."""
+    """A tokenizer that is a link out of --hf-cfg-dir is not copied into the result."""
     shutil.copytree(HF, place.path("cfg"))
     with open(place.path("secret"), "w", encoding="utf-8") as file:
         file.write(SECRET)
@@ -113,7 +113,7 @@ def nothing_is_carried_out(place):
     ends_well(place, "tokenizer.json leads out of --hf-cfg-dir", ran)
     place.expect(not os.path.exists(place.path("out/tokenizer.json")), "the secret is not copied", ran)
     shutil.rmtree(place.path("out"), ignore_errors=True)
-    # The same for every result that small files go along with, whichever file leads out.
+    # The same for every format into which small files are copied, and for each of these files.
     for name, target, source in (("tokenizer.json", "hf-bin", HF), ("notes.txt", "hf-bin", HF), ("config.json", "hf-bin", HF),
                                  ("tokenizer.json", "gguf", "ms"), ("config.json", "dcp", "ms"), ("config.json", "ucp", "ms"),
                                  ("config.json", "hf", "ms")):
@@ -129,7 +129,7 @@ def nothing_is_carried_out(place):
 
 
 def targets_that_cannot_be_made(place):
-    """A result below a file, and in a folder that may not be written: one clear line, exit 4."""
+    """A result below a file, and one in a folder without write permission: one clear line, exit 4."""
     msckpt, nobody = os.path.join(place.bin, "msckpt"), ["--reuid", "65534", "--regid", "65534", "--clear-groups"]
     with open(place.path("plain"), "w", encoding="utf-8") as file:
         file.write(SECRET)
@@ -163,7 +163,7 @@ def names_that_are_not_utf8(place):
 
 
 def lock_is_no_way_out(place):
-    """A checkpoint root whose lock file is a link does not overwrite what it leads to."""
+    """If the lock file of a root is a link, its target is not overwritten."""
     with open(place.path("precious"), "w", encoding="utf-8") as file:
         file.write(SECRET)
     shutil.copytree(place.path("ms"), place.path("root"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest `cli.links`: what the binaries carry. msprof and msckpt work where there is no MPI, and msprof has no trainer in it.
+# ctest `cli.links`: linked libraries. msprof and msckpt work without MPI, and do not contain the trainer.
 set -euo pipefail
 failures=0
 fail() { echo "$*"; failures=1; }
@@ -12,7 +12,7 @@ done
 for binary in msprof msckpt; do
   if ldd "$MS_BIN/$binary" | grep libsentencepiece; then fail "$binary loads libsentencepiece"; fi
 done
-# Ask the same of mstrain, so that the question is known to find what it looks for.
+# The same checks on mstrain, to show that they find what they look for.
 for library in libmpi libsentencepiece; do
   ldd "$MS_BIN/mstrain" | grep "$library" > /dev/null || fail "mstrain loads no $library: is this check blind?"
 done

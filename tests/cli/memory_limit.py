@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`msckpt merge --mem 64` stays within 64 MiB (VmHWM, as wait4 tells it), of four checkpoints of 117 MB in three layouts."""
+"""`msckpt merge --mem 64` stays within 64 MiB (ru_maxrss of wait4) for four checkpoints of 117 MB in three layouts."""
 import json
 import os
 import struct

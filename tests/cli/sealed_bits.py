@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""msckpt seal in folders of every format: sha256sum -c takes the sums, msckpt verify holds, and after the flip of any one bit it
-exits with 3 and names the file and the tensor that the bit is in. Of archives, which have CRC-32s, a conversion says so too, with the
-bytes."""
+"""msckpt seal in folders of every format: sha256sum -c accepts the sums, msckpt verify succeeds, and after any one bit is
+flipped it exits with 3 and names the file and the tensor that contain the bit. For archives, which have CRC-32s, a conversion
+reports it too, with the bytes."""
 import json
 import os
 import shutil
@@ -12,7 +12,7 @@ import sys
 import training
 
 HF = os.path.join(os.environ["MS_SOURCE"], "tests/data/hf_llama_tiny")
-# A weight that no format cuts or packs at this layout, by Hugging Face's name and ours.
+# A weight that no format splits or packs in this layout, by Hugging Face's name and ours.
 NAME, OURS = "model.layers.1.self_attn.o_proj.weight", "decoder.layers.1.self_attention.linear_proj.weight"
 
 
@@ -64,7 +64,7 @@ def main():
                 said = json.dumps(findings)
                 place.expect(OURS in said or NAME in said, f"{form}: the tensor is named", ran)
                 place.expect(os.path.basename(path) in said, f"{form}: the file is named", ran)
-                if form in ("hf-bin", "mg", "dist", "dcp", "ucp"):  # archives have checksums of their own
+                if form in ("hf-bin", "mg", "dist", "dcp", "ucp"):  # archives with checksums
                     ran = place.tool("msckpt", "convert", "--load-dir", folder, "--save-dir", "never", "--to", "gguf" if form == "hf-bin" else "hf")
                     said = "".join(ran.errors)
                     place.expect(ran.exit == 3 and len(ran.errors) == 1, f"{form}: no conversion of what is damaged", ran)

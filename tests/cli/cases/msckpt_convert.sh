@@ -1,4 +1,4 @@
-# Hugging Face in and out, chained through stdin; what is refused, and with which exit code.
+# Conversion from and to Hugging Face, chained through stdin; errors and their exit codes.
 set -o pipefail
 model="$MS_SOURCE/tests/data/hf_llama_tiny"
 cp -r "$model" hf && chmod -R u+w hf

@@ -1,4 +1,4 @@
-# A flipped byte, a cut file and a missing pointer: named, exit 3, and nothing is written from what is damaged.
+# A flipped byte, a truncated file and a missing pointer: named, exit 3, and nothing is written from damaged data.
 "$MS_BUILD/tests/make_checkpoint" a 1 1 1 0 100 200
 file=a/iter_0000100/rank_00000.h5
 size=$(stat -c %s "$file")

@@ -1,4 +1,4 @@
-# What gc would remove, what it removes, and what it never does.
+# What gc would remove, what it removes, and what it never removes.
 set -euo pipefail
 make="$MS_BUILD/tests/make_checkpoint"
 for iteration in 100 200 300; do "$make" a 1 1 1 0 $iteration > made; done

@@ -1,4 +1,4 @@
-# Files whose pickles call os.system: nothing is run, and it is said.
+# Pickles that call os.system: nothing is run, and the call is reported.
 model="$MS_SOURCE/tests/data/hf_llama_tiny"
 python3 - <<'PY'
 import os, pathlib, pickle, zipfile

@@ -1,4 +1,4 @@
-# JSON has a versioned schema; diff says what differs with exit 10; a reader that leaves is no error of ours.
+# JSON has a versioned schema; diff exits with 10 on differences; a pipe closed by its reader is not an error.
 "$MS_BUILD/tests/make_checkpoint" a 2 1 1 0 100
 "$MS_BUILD/tests/make_checkpoint" b 2 1 1 0 100 200
 check() { python3 -c "import json, sys; d = json.load(sys.stdin); print(d['schema'], d['verb'], $1)"; }

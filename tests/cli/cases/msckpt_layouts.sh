@@ -1,4 +1,4 @@
-# Every flag that says how the result is cut, what contradicts; merging what is cut differently.
+# Every layout flag, and contradictory ones; merging checkpoints of different layouts.
 set -euo pipefail
 "$MS_BUILD/tests/make_checkpoint" a 2 1 1 0 100
 cut() { msckpt reshard --load-dir a --save-dir b --params-dtype fp32 "$@" > /dev/null && msckpt inspect b --json | python3 -c '
@@ -13,7 +13,7 @@ cut --target-tensor-parallel-size 2 --drop-optimizer
 cut --target-pipeline-parallel-size 2 --num-layer-list 2,1 || echo "exit $?"
 cut --target-pipeline-parallel-size 2 --num-layer-list 1,1 --num-layers-per-virtual-pipeline-stage 1 || echo "exit $?"
 cut --target-expert-parallel-size 2 || echo "exit $?"
-# The average of a checkpoint and itself in another layout is itself, but for the optimizer state.
+# The average of a checkpoint and a resharded copy of it is the checkpoint without its optimizer state.
 msckpt reshard --load-dir a --save-dir c --target-pipeline-parallel-size 2
 msckpt merge a c --weights 1,3 --save-dir d --target-tensor-parallel-size 2
 { msckpt diff a d || echo "exit $?"; } | grep -v "only in the first\|nan and"

@@ -1,4 +1,4 @@
-# A conversion is proved from what it wrote, and a proof names what another tool did wrong; damage is never "the same".
+# A conversion is proved from its files, and a proof names the faults of another tool; damaged data is never "the same".
 hf="$MS_SOURCE/tests/data/hf_llama_tiny_sharded"
 msckpt convert --load-dir "$hf" --save-dir ms --prove 2> log; echo "convert $?"
 grep -o 'proved: .*' log

@@ -1,4 +1,4 @@
-# Command lines that cannot be meant: one line, exit 2, nothing written.
+# Invalid command lines: one line, exit 2, nothing written.
 "$MS_BUILD/tests/make_checkpoint" a 1 1 1 0 100
 msckpt; echo "$?"
 msckpt verify --bogus a; echo "$?"

@@ -1,4 +1,4 @@
-# TP 2, DP 2 with ZeRO-1 -> TP 4 PP 2 -> back: the same values, and byte-identical rank files.
+# TP 2, DP 2 with ZeRO-1 -> TP 4 PP 2 -> back: same values and byte-identical rank files.
 set -euo pipefail
 make="$MS_BUILD/tests/make_checkpoint"
 "$make" a 2 1 2 1 100

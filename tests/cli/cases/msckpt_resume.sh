@@ -1,5 +1,5 @@
-# Whether a run continues from a conversion as from its source: a verdict for each kind, exit 10 unless exactly. Settings
-# of the optimizer take part in diff and verify --against too, and flags that set them are refused where there is none.
+# Does a run continue from a conversion as from its source: a verdict per kind, exit 10 unless it continues exactly. diff and
+# verify --against compare optimizer settings too, and flags that set them are refused if there is no optimizer state.
 msckpt convert --load-dir "$MS_SOURCE/tests/data/megatron/swiglu_tp2_pp2_distributed" --save-dir ms 2>/dev/null
 msckpt convert --load-dir ms --save-dir mg --to mg 2>/dev/null
 msckpt diff --resume ms mg 2>/dev/null; echo "exit $?"

@@ -1,4 +1,4 @@
-# Lines of MindSpeed-LLM's and Megatron's example scripts, with msckpt convert for the program's name and models of ours.
+# Command lines of MindSpeed-LLM's and Megatron's example scripts, with msckpt convert as program and test models.
 data="$MS_SOURCE/tests/data"
 for model in hf_llama_tiny hf_qwen2_tiny hf_qwen3_moe_tiny hf_glm4_moe_tiny hf_deepseek_v3_tiny; do cp -r "$data/$model" $model; done
 quiet() { "$@" 2>/dev/null; }
@@ -38,7 +38,7 @@ msckpt convert \
     --spec mindspeed_llm.tasks.models.spec.qwen2_spec layer_spec 2>&1 | grep "changes nothing" | sed 's/.*convert\] //'
 quiet msckpt verify qwen2.5_mcore --against hf_qwen2_tiny
 
-# Qwen3-MoE: its way back repeats how the tree was made.
+# Qwen3-MoE: the conversion back repeats the layout flags.
 quiet msckpt convert \
     --load-model-type hf \
     --save-model-type mg \
@@ -74,7 +74,7 @@ quiet msckpt convert \
    --moe-grouped-gemm
 quiet msckpt verify hf2mg-GLM-4.5 --against hf_glm4_moe_tiny
 
-# DeepSeek-V3: no-op layers, virtual stages, a layer that predicts further tokens.
+# DeepSeek-V3: no-op layers, virtual stages, multi-token prediction.
 quiet msckpt convert \
     --moe-grouped-gemm \
     --target-tensor-parallel-size 2 \
@@ -116,7 +116,7 @@ quiet msckpt convert \
     --no-checking
 quiet msckpt verify megatron --against "$data/megatron/swiglu_tp2_pp2_distributed"
 
-# What cannot be followed.
+# Command lines that are refused.
 refused() { msckpt convert --load-dir hf_llama_tiny --save-dir refused --save-model-type mg "$@"; echo "exit $?"; }
 refused --model-type-hf qwen3
 refused --model-type-hf mamba2

@@ -1,4 +1,4 @@
-# A seal names what a flipped bit is in, holds for a converted copy, and gives sums that sha256sum reads.
+# A seal locates a flipped bit, is valid for a converted copy, and provides sums that sha256sum reads.
 cp -r "$MS_SOURCE/tests/data/hf_llama_tiny" hf
 msckpt verify hf; echo "unsealed $?"
 msckpt seal hf; echo "seal $?"

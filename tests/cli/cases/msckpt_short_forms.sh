@@ -1,4 +1,4 @@
-# --tp, --pp, --ep, --dp, --from and --to are the long flags of the same meaning.
+# --tp, --pp, --ep, --dp, --from and --to are short forms of the long flags.
 set -euo pipefail
 model="$MS_SOURCE/tests/data/hf_llama_tiny"
 msckpt convert --load-dir "$model" --save-dir long --save-model-type mg --target-tensor-parallel-size 2 \
