@@ -18,7 +18,7 @@ void refuse(core::ConfigFields& fields, Flags flags, const char* why) {
 
 void add_deprecated_spellings(core::ConfigFields& fields) {
   fields.alias("eval-only", "skip_train", "true");
-  // MindSpeed: the gather of the distributed optimizer's state goes over the training's own backend, in slices.
+  // MindSpeed gathers the distributed optimizer's state over the training's own backend, in slices.
   fields.alias("disable-gloo-group", "ckpt_gather", "true");
   fields.alias("hccl-slice-size", "ckpt_slice_size");
   fields.alias("npu-deterministic", "deterministic", "true");

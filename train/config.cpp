@@ -16,7 +16,7 @@
 namespace ms::train {
 namespace {
 
-constexpr int64_t kMostSize = INT32_MAX;            // so that products of two fit
+constexpr int64_t kMostSize = INT32_MAX;            // so that the product of two fits into 64 bits
 constexpr int64_t kMostSamples = int64_t{1} << 53;  // exact in JSON
 
 template <class... Parts>
@@ -114,7 +114,7 @@ void validate_schedule(const TrainingConfig& training, const SchedulerConfig& sc
           " needs --start-weight-decay, at least 0, and --end-weight-decay, at least that");
 }
 
-// What a step does when its numbers are not fit to be applied.
+// Throws unless value is one of values; the error lists them.
 void require_one_of(const char* flag, const std::string& value, std::initializer_list<const char*> values) {
   if (std::find(values.begin(), values.end(), value) != values.end()) return;
   std::string list;
@@ -122,7 +122,7 @@ void require_one_of(const char* flag, const std::string& value, std::initializer
   require(false, flag, " ", value, ": expected ", list);
 }
 
-constexpr int64_t kMaxSliceElements = int64_t{1} << 30;  // 4 GiB: more is no message any more
+constexpr int64_t kMaxSliceElements = int64_t{1} << 30;  // 4 GiB per message
 
 void validate_saving(const CheckpointConfig& checkpoint) {
   require_one_of("--ckpt-writer", checkpoint.ckpt_writer, {"thread", "process"});
@@ -170,7 +170,7 @@ void validate_local_saving(const CheckpointConfig& checkpoint, int world_size) {
           " x --replication-factor ", factor, " must divide the ", world_size, " ranks");
 }
 
-// msckpt takes these apart and together, but nothing here computes them yet.
+// msckpt converts and reshards these models, but the trainer does not compute them yet.
 void mark_models_not_trained(core::ConfigFields& fields) {
   for (const char* field : {"num_experts", "multi_latent_attention", "mtp_num_layers"}) {
     fields.remark(field, "not trained yet: refused");
@@ -202,8 +202,8 @@ void refuse_models_not_trained(const core::TransformerConfig& model) {
   if (model.logits_scaling != 1) refuse("--logits-scaling", "a divisor of the logits is");
 }
 
-// Megatron cuts the rows of linear_qkv evenly and gathers its outputs where a rank has less than a group of heads.
-// Checkpoints of that cut are read and written (ckpt/layout.h), but the gather is not built.
+// If a rank has less than a group of heads, Megatron cuts the rows of linear_qkv evenly and gathers its outputs.
+// Checkpoints with that cut are read and written (ckpt/layout.h), but the gather is not implemented.
 void refuse_parts_of_query_groups(const core::TransformerConfig& model, int tp) {
   if (model.query_groups() % tp == 0) return;
   throw core::Error(
@@ -274,7 +274,7 @@ core::ConfigFields TrainerConfig::fields() {
   fields.add("generate", generate);
   fields.alias("tokenizer-name-or-path", "tokenizer_model");
   fields.alias("no-log-learnig-rate-to-tensorboard", "log_learning_rate_to_tensorboard",
-               "false");  // as Megatron has it
+               "false");  // Megatron's spelling
   mark_models_not_trained(fields);
   add_compatible_flags(fields);
   return fields;
@@ -324,7 +324,7 @@ int64_t TrainerConfig::first_valid_sample(int64_t iteration) const {
 void TrainerConfig::resolve(int world_size) {
   const int64_t model_ranks = int64_t{parallel.tensor_model_parallel_size} * parallel.pipeline_model_parallel_size;
   if (training.seq_length == 0 &&
-      !generate.generate.empty()) {  // no sample is cut: a text may be as long as the model's
+      !generate.generate.empty()) {  // no samples are cut: a text may be as long as the model's limit
     const int parts = parallel.sequence_parallel ? std::max(1, parallel.tensor_model_parallel_size) : 1;
     training.seq_length = model.max_position_embeddings / parts * parts;
   }
@@ -380,7 +380,7 @@ void TrainerConfig::resolve_and_validate(int world_size) {
           "virtual stages take micro-batches in groups of --pipeline-model-parallel-size ", pp, ", but a step has ",
           num_microbatches(dp), ": --global-batch-size ", training.global_batch_size, " / (--micro-batch-size ",
           training.micro_batch_size, " x data-parallel size ", dp, ")");
-  // Dynamic RoPE scaling is for sequences beyond the model's own limit.
+  // Dynamic RoPE scaling is meant for sequences beyond the model's own limit.
   require(training.add_position_embedding || model.position_embedding_type != "learned_absolute",
           "--no-position-embedding contradicts --position-embedding-type learned_absolute; say rope or none");
   require(model.max_position_embeddings >= training.seq_length || model.rope_scaling_type == "dynamic",

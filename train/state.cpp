@@ -12,12 +12,12 @@ namespace {
 
 using core::TensorRole;
 
-// A count of what a checkpoint carries besides tensors; fallback where there is none.
+// Reads a count from a checkpoint's JSON; fallback if it is missing.
 int64_t count(const nlohmann::json& object, const char* key, int64_t fallback) {
   return object.is_object() && object.contains(key) ? core::json_count(object, key, "checkpoint") : fallback;
 }
 
-// Adds the boxes of flat local elements [begin, end) of a parameter; data: of element `begin`.
+// Adds the boxes of flat local elements [begin, end) of a parameter. data: address of element `begin`.
 void add_boxes(std::vector<StateBox>& boxes, const RankState& state, const Parameter& parameter, TensorRole role,
                core::DType dtype, int64_t begin, int64_t end, std::byte* data, int replica_id) {
   for (const ckpt::Box& box :
@@ -35,12 +35,12 @@ int copy_of(const Parameter& parameter) { return parameter.counts_in_norm ? 0 : 
 
 ElementRange all_elements(const ParameterStore& parameters) { return {0, parameters.size_elems()}; }
 
-// What this rank writes of what the data-parallel ranks hold alike.
+// The part that this rank writes of the state that data-parallel ranks hold alike.
 ElementRange share_to_write(const RankState& state, const ParameterStore& parameters) {
   const ElementRange all = all_elements(parameters);
   const int rank = state.groups.dp_cp.rank(), size = state.groups.dp_cp.size();
   const CheckpointConfig& checkpoint = state.config.checkpoint;
-  // A gather brings to rank 0 what it does not hold.
+  // With --ckpt-gather rank 0 receives what it does not hold itself.
   if (!checkpoint.ckpt_fully_parallel_save || checkpoint.ckpt_gather) return rank == 0 ? all : ElementRange{};
   return {all.end / size * rank, all.end / size * (rank + 1)};  // the buffers are padded to a multiple of size
 }
@@ -50,7 +50,7 @@ ElementRange share_to_write(const RankState& state, const ParameterStore& parame
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
                                   bool with_optimizer, ElementRange alike) {
   std::vector<StateBox> boxes;
-  // The part of a parameter that lies in a range.
+  // The part of a parameter that is in a range.
   const auto common = [](const Parameter& parameter, ElementRange range) {
     return ElementRange{std::max<int64_t>(0, range.begin - parameter.offset_elems),
                         std::min(parameter.size(), range.end - parameter.offset_elems)};
@@ -134,7 +134,8 @@ Progress load_state(const RankState& state, ParameterStore& parameters, Optimize
   for (StateBox& box : state_boxes(state, parameters, optimizer, /*with_optimizer=*/true, all_elements(parameters))) {
     const bool moment = box.meta.role == TensorRole::kExpAvg || box.meta.role == TensorRole::kExpAvgSq;
     if (moment && !with_optimizer) continue;
-    // An fp32 checkpoint holds the master weights as parameters; a bf16 one read by an fp32 run, the other way round.
+    // An fp32 checkpoint stores the master weights as parameters, and the other way round for a bf16 checkpoint read by
+    // an fp32 run.
     if (box.meta.role == TensorRole::kMaster && !has_master) box.meta.role = TensorRole::kParam;
     if (box.meta.role == TensorRole::kParam && box.meta.dtype == core::DType::kFp32 && has_master)
       box.meta.role = TensorRole::kMaster;

@@ -1,4 +1,4 @@
-// --data-path and --split: their texts and their arithmetic.
+// Parses and computes --data-path and --split.
 
 #include <cmath>
 #include <cstdlib>
@@ -21,7 +21,7 @@ std::optional<double> parse_double(const std::string& text) {
   return value;
 }
 
-// numpy.sum of float64: eight running sums from 8 values on, halves above 128.
+// numpy.sum of float64: eight running sums for 8 values or more; halves above 128.
 double pairwise_sum(std::span<const double> values) {
   if (values.size() < 8) {
     double sum = 0.0;

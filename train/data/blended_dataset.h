@@ -1,5 +1,5 @@
-// Several data sets drawn in proportion to weights, deterministically (megatron/core/datasets/blended_dataset.py and
-// build_blending_indices of helpers.cpp): sample i comes from the data set that is furthest behind its share.
+// Draws from several data sets in proportion to weights, deterministically (megatron/core/datasets/blended_dataset.py
+// and build_blending_indices of helpers.cpp): sample i comes from the data set that is furthest below its share so far.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace ms::train {
 
 struct BlendIndices {
-  std::vector<int16_t> dataset;  // [size] which data set
-  std::vector<int64_t> sample;   // [size] which of its samples
+  std::vector<int16_t> dataset;  // [size] index of the data set
+  std::vector<int64_t> sample;   // [size] index of the sample in that data set
 };
 // weights: normalized, positive, fewer than 32767. Ties go to the lower index. O(size * weights).
-// stopped: asked now and then; when true, kIo "interrupted" is thrown.
+// stopped: called regularly; if it returns true, kIo "interrupted" is thrown.
 BlendIndices build_blend_indices(std::span<const double> weights, int64_t size,
                                  const std::function<bool()>& stopped = {});
 

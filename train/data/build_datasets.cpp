@@ -19,13 +19,13 @@ using core::ErrorCode;
 
 constexpr std::array<const char*, 3> kSplitNames = {"train", "valid", "test"};
 
-// Opens each prefix once and makes the parts of it that are asked for.
+// Opens each prefix once and builds the requested parts of it.
 class Builder {
  public:
   Builder(const DataConfig& config, int64_t seq_length, uint64_t seed, const std::function<bool()>& stopped)
       : config_(config), seq_length_(seq_length), seed_(seed), stopped_(stopped) {}
 
-  // The share of one prefix; num_samples 0: one epoch.
+  // A GptDataset of a share of one prefix; num_samples 0: one epoch.
   std::unique_ptr<SampleSource> gpt(const std::string& prefix, size_t which, std::pair<double, double> share,
                                     int64_t num_samples) {
     const auto dataset = open(prefix);
@@ -46,7 +46,7 @@ class Builder {
     }
   }
 
-  // All of a blend for one split.
+  // The whole blend for one split.
   std::unique_ptr<SampleSource> blend(const Blend& blend, size_t which, std::pair<double, double> share,
                                       int64_t num_samples) {
     if (blend.weights.empty() && blend.prefixes.size() == 1) {
@@ -58,7 +58,7 @@ class Builder {
     for (size_t i = 0; i < blend.prefixes.size(); ++i) {
       int64_t part_samples = 0;
       if (!weights.empty()) {
-        // Half a percent more than its share, as Megatron asks, so that no data set runs dry.
+        // Half a percent more than its share, as Megatron requests, so that no data set runs out.
         part_samples = static_cast<int64_t>(std::ceil(static_cast<double>(num_samples) * weights[i] * 1.005));
         size += part_samples;
       }
@@ -80,7 +80,7 @@ class Builder {
     return std::make_unique<BlendedDataset>(std::move(parts), weights, size, stopped_);
   }
 
-  // Whether each of the blend's data sets has documents in this share of it.
+  // True if each of the blend's data sets has documents in this share.
   bool has_documents(const Blend& blend, std::pair<double, double> share) {
     return std::all_of(blend.prefixes.begin(), blend.prefixes.end(), [&](const std::string& prefix) {
       const auto [begin, end] = documents_of(*open(prefix), share);
@@ -91,7 +91,7 @@ class Builder {
  private:
   static std::pair<int64_t, int64_t> documents_of(const IndexedDataset& dataset, std::pair<double, double> share) {
     const auto sequences = static_cast<double>(dataset.num_sequences());
-    // Half to even, as Python's round.
+    // Rounds half to even, as Python's round does.
     return {static_cast<int64_t>(std::nearbyint(share.first * sequences)),
             std::min(static_cast<int64_t>(std::nearbyint(share.second * sequences)), dataset.num_sequences())};
   }
@@ -122,7 +122,8 @@ class Builder {
       return GptIndices::build_or_load(dataset, request, dataset.prefix() + "/cache/GPTDataset_indices");
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kIo || (stopped_ && stopped_())) throw;
-      // Data sets often lie on read-only storage: the indices then live in memory, the same in every process.
+      // Data sets are often on read-only storage. The indices are then built in memory; they are the same in every
+      // process.
       core::log_warning("data.cache", cat("no cache beside the data set, the index is built in memory: ", e.what()));
       return GptIndices::build(dataset.sequence_lengths(request.begin, request.end), request);
     }
@@ -150,7 +151,7 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
     if (!lists.data_path.empty()) {
       if (samples[i] <= 0 || !matrix[i]) continue;
       const Blend blend = parse_blend(lists.data_path, "--data-path");
-      // The splits of common scripts, 949,50,1 among them, leave a small data set's test without a document.
+      // The splits of common scripts, such as 949,50,1, leave the test set of a small data set without a document.
       if (i == 2 && !builder.has_documents(blend, *matrix[i])) {
         core::log_warning("train.data", cat("no test set: the third share of --split ",
                                             config.split.empty() ? DataConfig::kDefaultSplit : config.split,
@@ -160,7 +161,7 @@ TrainValidTest build_datasets(const DataConfig& config, int64_t seq_length, uint
       *out[i] = builder.blend(blend, i, *matrix[i], samples[i]);
     } else if (!lists.per_split[i].empty()) {
       const Blend blend = parse_blend(lists.per_split[i], cat("--", kSplitNames[i], "-data-path"));
-      for (const std::string& prefix : blend.prefixes) check_data_set_exists(prefix);  // read or not
+      for (const std::string& prefix : blend.prefixes) check_data_set_exists(prefix);  // checked even if it is not read
       if (samples[i] <= 0) continue;
       // A single prefix is not blended, whether or not it has a weight.
       *out[i] = blend.prefixes.size() == 1 ? builder.gpt(blend.prefixes[0], i, {0.0, 1.0}, samples[i])

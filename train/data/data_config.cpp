@@ -25,7 +25,7 @@ std::vector<std::string> words(const std::string& text) {
   return out;
 }
 
-// One split of --per-split-data-args-path: a text of words, or a list whose weights may be numbers.
+// One split of --per-split-data-args-path: a string of words, or a list whose weights may be numbers.
 std::vector<std::string> split_list(const json& value, const std::string& where) {
   if (value.is_null()) return {};
   if (value.is_string()) return words(value.get<std::string>());
@@ -104,7 +104,7 @@ void DataConfig::validate() const {
 }
 
 TokenizerChoice DataConfig::tokenizer(int64_t vocab_size) const {
-  // Megatron's pretrain_gpt.py reads these files so unless told otherwise.
+  // Megatron's pretrain_gpt.py uses GPT2BPETokenizer for these files unless told otherwise.
   const bool by_files = tokenizer_type == DataConfig{}.tokenizer_type && !vocab_file.empty() && !merge_file.empty();
   return {by_files ? "GPT2BPETokenizer" : tokenizer_type,
           tokenizer_model,

@@ -1,4 +1,5 @@
-// The data flags, under Megatron's names (megatron/training/arguments.py, _add_data_args).
+// The flags that select data sets and tokenizer, under Megatron's names (megatron/training/arguments.py,
+// _add_data_args).
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 namespace ms::train {
 
 struct DataConfig {
-  static constexpr const char* kDefaultSplit = "969,30,1";  // Megatron's, of --data-path
+  static constexpr const char* kDefaultSplit = "969,30,1";  // Megatron's default for --data-path
 
   std::vector<std::string> data_path;
   std::string split;  // empty: kDefaultSplit
@@ -54,14 +55,15 @@ struct DataConfig {
     field("mmap_bin_files", &C::mmap_bin_files, "Map the .bin files into memory; otherwise read them piece by piece");
   }
 
-  // Train, validation and test data have paths of their own.
+  // True if train, validation or test data have paths of their own.
   bool has_separate_paths() const {
     return !train_data_path.empty() || !valid_data_path.empty() || !test_data_path.empty() ||
            !per_split_data_args_path.empty();
   }
   bool has_default_split() const { return split.empty() || split == kDefaultSplit; }
 
-  // Cross-field rules; throws kInvalidArgument naming the flags, and as list_data_sets(), whose files it reads.
+  // Cross-field rules; throws kInvalidArgument naming the flags, and what list_data_sets() throws, whose files it
+  // reads.
   void validate() const;
 
   // vocab_size: --vocab-size, which the NullTokenizer needs.

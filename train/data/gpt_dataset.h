@@ -1,10 +1,10 @@
 // Samples of seq_length + 1 tokens, cut from the shuffled documents of an indexed data set.
 //
-// Three indices, as Megatron's GPTDataset (megatron/core/datasets/gpt_dataset.py, core 0.8): the document index lists
-// the documents of all epochs, shuffled (the last epoch apart when less than 80 % of it is used); the sample index says
-// where each sample begins in that flat series; the shuffle index is the order in which samples are drawn. All are
-// 64-bit. They equal Megatron's for the same lengths, range, number of samples, seq_length and seed: the shuffles are
-// numpy's RandomState(seed).shuffle. "Document" here means a sequence of the .idx, as it does there.
+// Uses three indices, as Megatron's GPTDataset does (megatron/core/datasets/gpt_dataset.py, core 0.8). The document
+// index lists the documents of all epochs, shuffled (the last epoch separately if less than 80 % of it is used). The
+// sample index says where each sample begins in that series. The shuffle index is the order in which samples are drawn.
+// All are 64-bit. They equal Megatron's for the same lengths, range, number of samples, seq_length and seed: the
+// shuffles are numpy's RandomState(seed).shuffle. As in Megatron, "document" here means a sequence of the .idx.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct GptIndexRequest {
   int64_t seq_length = 0;
   uint64_t seed = 0;                   // below 2^32
   std::string split_name;              // "train", "valid" or "test": part of the cache's file names and of errors
-  std::function<bool()> stopped = {};  // asked now and then; when true, build throws kIo "interrupted"
+  std::function<bool()> stopped = {};  // called regularly; if it returns true, build throws kIo "interrupted"
 };
 
 // Owns or maps the three indices.
@@ -39,25 +39,25 @@ class GptIndices {
   std::span<const int64_t> shuffle_index() const { return shuffle_index_; }
   int64_t num_samples() const { return static_cast<int64_t>(shuffle_index_.size()); }
 
-  // In memory. lengths: tokens of each of the sequences [begin, end).
+  // Builds them in memory. lengths: tokens of each of the sequences [begin, end).
   // Throws kInvalidArgument: seq_length, seed, no tokens in the range; kOutOfMemory.
   static GptIndices build(std::span<const int32_t> lengths, const GptIndexRequest& request);
 
-  // As build(), kept in cache_dir in three .npy files and a description that names all inputs and the checksum of each
-  // file. A description that differs in any input, or files that differ from it, are not used but replaced. Files are
-  // written under temporary names and renamed, the description last, so that any number of processes may do this at
-  // once. Throws as build(), and kIo when cache_dir cannot be written.
+  // Same as build(), with a cache in cache_dir: three .npy files, and a description that contains all inputs and the
+  // checksum of each file. If the description differs in any input, or a file does not match it, the cache is replaced.
+  // Files are written under temporary names and renamed, the description last, so any number of processes may do this
+  // at once. Throws as build() does, and kIo if cache_dir cannot be written.
   static GptIndices build_or_load(const IndexedDataset& dataset, const GptIndexRequest& request,
                                   const std::string& cache_dir);
 
  private:
   std::span<const int64_t> document_index_, sample_index_, shuffle_index_;
-  std::shared_ptr<const void> storage_;  // the vectors or mappings that the spans look into
+  std::shared_ptr<const void> storage_;  // owns the vectors or mappings that the spans point into
 };
 
 class GptDataset : public SampleSource {
  public:
-  // dataset: shared by the splits of one prefix. The indices must have been built for it.
+  // dataset: shared by the splits of one prefix. indices: must have been built for it.
   GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices indices, int64_t seq_length);
 
   int64_t size() const override { return indices_.num_samples(); }

@@ -1,4 +1,4 @@
-// GptIndices::build_or_load: the three indices on disk.
+// GptIndices::build_or_load: the cache of the three indices on disk.
 
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ constexpr int64_t kMaxDescriptionBytes = 1 << 16;
 constexpr std::array<const char*, 3> kNames = {"document_index", "sample_index", "shuffle_index"};
 constexpr std::array<int64_t, 3> kColumns = {1, 2, 1};
 
-// Everything the indices depend on. The tokens themselves are not among it: only their lengths, which the .idx holds.
+// Everything the indices depend on: not the tokens, only their lengths, which the .idx holds.
 json describe_inputs(const IndexedDataset& dataset, const GptIndexRequest& request) {
   return {{"class", "GPTDataset"},
           {"version", 1},
@@ -56,7 +56,7 @@ struct CachePaths {
   std::string stem;
 };
 
-// One mapped .npy; its data is what follows the header.
+// One mapped .npy file; data follows the header.
 struct MappedIndex {
   MappedIndex(const std::string& path, int64_t elements, int64_t columns) : file(path) {
     const std::string header = detail::npy_header(elements / columns, columns);
@@ -73,7 +73,7 @@ struct MappedIndex {
 
 using MappedIndices = std::array<std::unique_ptr<MappedIndex>, 3>;
 
-// nullptr when there is no cache, or none that can be used.
+// nullptr if there is no usable cache.
 std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& inputs) {
   std::error_code ignored;
   if (!std::filesystem::exists(paths.description(), ignored)) return nullptr;
@@ -105,8 +105,8 @@ std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& i
   return nullptr;
 }
 
-// A name beside `path` that differs between threads, processes and (by the time) hosts: any number of ranks may write
-// the same cache at once.
+// A name beside `path` that differs between threads, processes and (by the time) hosts, because any number of ranks may
+// write the same cache at once.
 std::string temporary_name(const std::string& path) {
   static std::atomic<int> counter{0};
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -126,18 +126,19 @@ void appear_whole(const std::string& path, Write write) {
   }
 }
 
-// The time by the clock that dates the files of `dir`, a file server's perhaps: that of a file just made there.
+// The current time of the clock that dates the files in `dir`, which may be a file server's: the time of a file made
+// there now.
 std::filesystem::file_time_type now_in(const std::string& dir) {
   const std::string path = temporary_name(dir + "/clock-GPTDataset-");
   core::File::create(path).close();
   std::error_code error;
   const auto now = std::filesystem::last_write_time(path, error);
   ::unlink(path.c_str());
-  return error ? std::filesystem::file_time_type::min() : now;  // then nothing is old
+  return error ? std::filesystem::file_time_type::min() : now;  // then no file counts as old
 }
 
-// Temporary files that a killed process left, of any index in the folder. Whoever still writes one has touched it
-// lately. Other ranks may do the same at the same time: what vanishes under the hands is no error.
+// Removes temporary files that killed processes left, of any index in the folder. A process that still writes one has
+// touched it recently. Other ranks may do the same at the same time, so a file that is already gone is not an error.
 void remove_abandoned(const std::string& dir) {
   constexpr auto kAbandoned = std::chrono::hours(1);
   const auto now = now_in(dir);

@@ -15,12 +15,12 @@ using core::ErrorCode;
 
 struct Epochs {
   int64_t count = 1;
-  bool separate_last = false;       // shuffle the last epoch apart, since little of it is used
+  bool separate_last = false;       // shuffle the last epoch separately, because little of it is used
   int64_t samples_before_last = 0;  // with separate_last
   int64_t num_samples = 0;          // in all epochs
 };
 
-// 64-bit products that must not wrap; `what` names the flags they come from.
+// 64-bit product that must not overflow; `what` names the flags in the error.
 int64_t multiply(int64_t a, int64_t b, const char* what) {
   int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product) || product == INT64_MAX) {
@@ -47,7 +47,7 @@ Epochs plan_epochs(int64_t tokens, const GptIndexRequest& request) {
   return epochs;
 }
 
-// Every document of the range once per epoch, shuffled together.
+// Appends every document of the range once per epoch, shuffled together.
 void append_documents(const GptIndexRequest& request, int64_t epochs, detail::NumpyRandomState& random,
                       std::vector<int64_t>& out) {
   const size_t first = out.size();
@@ -57,8 +57,8 @@ void append_documents(const GptIndexRequest& request, int64_t epochs, detail::Nu
   random.shuffle(std::span(out).subspan(first), detail::Patience(request.stopped));
 }
 
-// Where each sample begins: (position in documents, offset). A sample takes seq_length + 1 tokens and the next begins
-// at its last one, which is there label only.
+// Where each sample begins: (position in documents, offset). A sample takes seq_length + 1 tokens; the next one begins
+// at its last token, which the first uses as a label only.
 std::vector<int64_t> cut_samples(std::span<const int32_t> lengths, const std::vector<int64_t>& documents,
                                  int64_t num_samples, const GptIndexRequest& request) {
   detail::Patience patience(request.stopped);
@@ -125,7 +125,8 @@ GptIndices GptIndices::build(std::span<const int32_t> lengths, const GptIndexReq
                  cat("the index of ", epochs.num_samples, " samples over ", epochs.count, " epochs of ", lengths.size(),
                      " documents (", request.split_name, ") takes ", bytes / 1e9, " GB of memory"));
   };
-  // Asked before allocating: where memory is overcommitted, the kernel would end the job later without a word.
+  // Checked before allocating: on a system that overcommits memory, the kernel would kill the job later without a
+  // message.
   const double bytes = 8.0 * (static_cast<double>(epochs.count) * static_cast<double>(lengths.size()) +
                               3.0 * static_cast<double>(epochs.num_samples));
   if (bytes > static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE))) {

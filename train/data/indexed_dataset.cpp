@@ -21,7 +21,7 @@ using core::ErrorCode;
 constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr int64_t kHeaderBytes = 9 + 8 + 1 + 8 + 8;
 
-// The .idx packs its arrays without padding, so nothing in it is aligned.
+// The .idx packs its arrays without padding, so they are unaligned.
 template <class T>
 T load(const std::byte* at, int64_t index = 0) {
   T value;
@@ -29,7 +29,7 @@ T load(const std::byte* at, int64_t index = 0) {
   return value;
 }
 
-// Widens count tokens of type T; false if one is negative or above INT32_MAX.
+// Converts count tokens of type T to int32; false if one is negative or above INT32_MAX.
 template <class T>
 bool widen(const std::byte* from, std::span<int32_t> out) {
   bool fits = true;
@@ -107,7 +107,7 @@ struct IndexedDataset::Impl {
   Impl(const std::string& dataset_prefix, bool use_mmap) : prefix(dataset_prefix), idx(idx_path(dataset_prefix)) {
     if (use_mmap) {
       mapped_bin.emplace(bin_path(prefix));
-      // The mapping is what is read: its size is the one to check against.
+      // Check against the size of the mapping, since that is what is read.
       bin_size = static_cast<int64_t>(mapped_bin->bytes().size());
     } else {
       bin_size = core::File::open_read(bin_path(prefix)).size_bytes();
@@ -274,7 +274,7 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> o
     fits = widen(impl_->type, impl_->mapped_bin->bytes().data() + at, out);
   } else {
     std::vector<std::byte> raw(out.size() * static_cast<size_t>(token_bytes));
-    // Opened for each read, as Megatron does: a blend of hundreds of data sets must not hold as many descriptors.
+    // Opened for each read, as in Megatron: a blend of hundreds of data sets must not hold as many file descriptors.
     core::File::open_read(bin_path(impl_->prefix)).pread(raw, at);
     fits = widen(impl_->type, raw.data(), out);
   }

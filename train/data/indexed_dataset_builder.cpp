@@ -17,7 +17,7 @@ using core::ErrorCode;
 
 constexpr size_t kBufferBytes = size_t{4} << 20;
 
-// Bytes that go to a file in large writes.
+// Collects bytes and writes them to a file in large pieces.
 class BufferedFile {
  public:
   explicit BufferedFile(const std::string& path) : file_(core::File::create(path)) { buffer_.reserve(kBufferBytes); }
@@ -147,7 +147,7 @@ void IndexedDatasetBuilder::finalize() {
   }
   for (const int64_t first : impl_->documents) idx.put(first);
   idx.finish();
-  // An old .idx must never stand beside the new .bin: it goes first, the new one comes last.
+  // An old .idx must never exist beside the new .bin: remove it first, and rename the new one last.
   std::error_code ignored;
   std::filesystem::remove(idx_path(impl_->prefix), ignored);
   core::rename_durably(impl_->temporary_bin, bin_path(impl_->prefix));

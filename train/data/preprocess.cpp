@@ -32,11 +32,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 40;
 
-// Documents of one key, tokenized.
+// Tokenized documents of one key.
 struct EncodedKey {
   std::vector<int32_t> tokens;
   std::vector<int64_t> sequences;  // lengths
-  std::vector<size_t> documents;   // sequences of each
+  std::vector<size_t> documents;   // number of sequences of each document
 };
 struct Encoded {
   std::vector<EncodedKey> keys;
@@ -46,7 +46,7 @@ struct Encoded {
   std::string first_skipped_line;
 };
 
-// What a thread needs for itself.
+// State of one worker thread.
 struct Worker {
   std::unique_ptr<Tokenizer> tokenizer;
   std::vector<std::vector<int64_t>> counts;  // [key][token]
@@ -75,8 +75,9 @@ class Encoder {
   }
 
  private:
-  // A document of sentences, each a sequence; as Megatron, sentences without tokens leave no trace, and a document
-  // without any has no end-of-document token. (An empty text may have tokens: those that the tokenizer puts around it.)
+  // Adds a document of sentences, each of which becomes a sequence. As in Megatron, sentences without tokens are
+  // dropped, and a document without any gets no end-of-document token. (An empty text may have tokens: those that the
+  // tokenizer adds around it.)
   void add(std::span<const std::string_view> sentences, size_t key, Worker& worker, Encoded& out) const {
     EncodedKey& to = out.keys[key];
     size_t sequences = 0;
@@ -98,7 +99,7 @@ class Encoder {
   }
   void add(std::string_view text, size_t key, Worker& worker, Encoded& out) const { add({&text, 1}, key, worker, out); }
 
-  // As add_json; with --skip-bad-lines a line that is no document of every key leaves nothing but a count.
+  // Like add_json; with --skip-bad-lines a line that is not a document of every key is only counted.
   void add_line(std::string_view line, const std::string& source, int64_t number, Worker& worker, Encoded& out) const {
     if (!options_.skip_bad_lines) return add_json(line, source, number, worker, out);
     struct Sizes {
@@ -160,7 +161,7 @@ class Encoder {
   std::optional<int32_t> eod_;
 };
 
-// Threads that run tasks in the order of submission. The destructor drops those that have not begun.
+// Threads that run tasks in the order of submission. The destructor drops tasks that have not started.
 class WorkerPool {
  public:
   using Task = std::packaged_task<Encoded(Worker&)>;
@@ -252,7 +253,7 @@ void check(const PreprocessOptions& options) {
   }
 }
 
-// The folder that the output goes to; made if it is not there.
+// Creates the folder of the output if it does not exist.
 void make_folder_of(const std::string& output_prefix) {
   const std::filesystem::path folder = std::filesystem::path(output_prefix).parent_path();
   std::error_code error;

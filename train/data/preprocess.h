@@ -1,6 +1,6 @@
-// From text to indexed data sets: what `msdata preprocess` does (Megatron's tools/preprocess_data.py).
+// Turns text into indexed data sets: the implementation of `msdata preprocess` (Megatron's tools/preprocess_data.py).
 //
-// One thread reads and writes, `workers` threads tokenize. Documents are written in the order of the input, so that the
+// One thread reads and writes, `workers` threads tokenize. Documents are written in the order of the input, so the
 // result does not depend on the number of workers.
 #pragma once
 
@@ -16,26 +16,27 @@
 namespace ms::train {
 
 enum class InputFormat {
-  kAuto,   // .jsonl, .json and stdin are JSON lines, everything else is one document a file
-  kText,   // one document a file
-  kJsonl,  // one JSON object a line
-  kPaths,  // the input lists paths, one a line
+  kAuto,   // .jsonl, .json and stdin are JSON lines, everything else is one document per file
+  kText,   // one document per file
+  kJsonl,  // one JSON object per line
+  kPaths,  // the input lists paths, one per line
 };
 InputFormat parse_input_format(std::string_view text);  // auto, text, jsonl, paths; else kInvalidArgument
 
 struct PreprocessOptions {
-  std::vector<std::string> inputs;                        // files, folders (searched for `globs`), or "-" for stdin
-  std::vector<std::string> globs = {"*.txt", "*.jsonl"};  // of names in folders; of paths in them if it has a '/'
+  std::vector<std::string> inputs;  // files, folders (searched for `globs`), or "-" for stdin
+  std::vector<std::string> globs = {"*.txt",
+                                    "*.jsonl"};  // match names in folders; or paths in them, if the glob contains a '/'
   InputFormat format = InputFormat::kAuto;
   std::string output_prefix;
   std::vector<std::string> json_keys = {"text"};
   TokenizerChoice tokenizer;
   bool append_eod = false;
-  bool skip_bad_lines = false;  // leave out and count lines that are no document, instead of throwing
+  bool skip_bad_lines = false;  // skip and count lines that are not a document, instead of throwing
   int workers = 0;              // threads that tokenize; 0: as many as the machine has
 };
 
-// One data set for each JSON key; text files have the first key alone.
+// One data set per JSON key; text files have only the first key.
 struct PreprocessedSet {
   std::string key;
   std::string prefix;  // <output_prefix>_<key>_document
@@ -47,22 +48,22 @@ struct PreprocessedSet {
 
 struct PreprocessResult {
   std::vector<PreprocessedSet> sets;
-  std::vector<std::string> files;   // that were, or would be, read, in order; "-" is stdin
-  int64_t input_bytes = 0;          // of files, by their sizes when it began; stdin is added when read
-  int64_t malformed_documents = 0;  // with bytes that are not UTF-8
+  std::vector<std::string> files;   // files that were, or would be, read, in order; "-" is stdin
+  int64_t input_bytes = 0;          // sum of the files' sizes at the start; stdin is added as it is read
+  int64_t malformed_documents = 0;  // documents with bytes that are not UTF-8
   int64_t empty_documents = 0;
   int64_t skipped_lines = 0;       // with skip_bad_lines
   std::string first_skipped_line;  // FILE:LINE: what is wrong with it
   double seconds = 0;
 };
 
-// The files that the options name, without reading them. Throws kNotFound (a path, or nothing that matches a glob),
+// Lists the files that the options select, without reading them. Throws kNotFound (a path, or no match for a glob),
 // kIo.
 PreprocessResult plan_preprocess(const PreprocessOptions& options);
 
-// stopped: asked between documents; true ends the work, removes what was written and throws kIo "stopped".
-// Throws kInvalidArgument, kUnsupported, kNotFound, kCorruptData (bad JSON, as FILE:LINE), kIo. Nothing is left behind
-//   under the final names, nor temporary files, in any of these cases.
+// stopped: called between documents; if it returns true, what was written is removed and kIo "stopped" is thrown.
+// Throws kInvalidArgument, kUnsupported, kNotFound, kCorruptData (bad JSON, as FILE:LINE), kIo. In all these cases
+//   nothing is left, neither under the final names nor as temporary files.
 PreprocessResult preprocess(const PreprocessOptions& options, const std::function<bool()>& stopped);
 
 }  // namespace ms::train

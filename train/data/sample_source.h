@@ -1,6 +1,6 @@
-// What the trainer reads: an indexed series of samples of seq_length + 1 tokens.
+// Interface of a data set as the trainer reads it: an indexed series of samples of seq_length + 1 tokens.
 //
-// gpt_dataset.h and blended_dataset.h implement it; sampler.h chooses the indices and makes micro-batches of it.
+// Implemented by gpt_dataset.h and blended_dataset.h; sampler.h chooses the indices and builds micro-batches from it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace ms::train {
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
-  // Samples that exist; at least as many as were asked for.
+  // Number of samples; at least as many as were requested.
   virtual int64_t size() const = 0;
   virtual int64_t seq_length() const = 0;
   // Writes sample `index` to out: seq_length() + 1 token ids; the extra one is the last label.

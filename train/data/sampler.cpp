@@ -33,7 +33,7 @@ void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask
   microbatch.seq = source.seq_length();
   const auto seq = static_cast<size_t>(microbatch.seq);
   const size_t size = samples.size() * seq;
-  microbatch.tokens.resize(size + 1);  // the last label of a row lies where the next row begins
+  microbatch.tokens.resize(size + 1);  // the last label of a row is written where the next row begins
   microbatch.labels.resize(size);
   microbatch.loss_mask.assign(size, 1.0F);
   for (size_t b = 0; b < samples.size(); ++b) {

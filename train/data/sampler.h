@@ -1,8 +1,8 @@
-// Which samples a rank takes at a step, and the micro-batches made of them.
+// Chooses the samples of a rank at each step, and makes micro-batches of them.
 //
-// The order depends on nothing but consumed_samples: a step's global batch is samples [consumed, consumed + global
-// batch) whatever the number of data-parallel ranks, and micro-batch m is the m-th run of micro_batch_size x
-// data_parallel_size samples, of which each rank takes its micro_batch_size in rank order (MegatronPretrainingSampler,
+// The order depends only on consumed_samples: a step's global batch is samples [consumed, consumed + global batch) for
+// any number of data-parallel ranks, and micro-batch m is the m-th run of micro_batch_size x data_parallel_size
+// samples, of which each rank takes its micro_batch_size in rank order (MegatronPretrainingSampler,
 // megatron/legacy/data/data_samplers.py).
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace ms::train {
 
 struct SamplerPosition {
-  int64_t consumed_samples = 0;  // of the whole run, at the start of the step
+  int64_t consumed_samples = 0;  // by the whole run, at the start of the step
   int data_parallel_rank = 0;
   int data_parallel_size = 1;
   int64_t micro_batch_size = 1;
@@ -28,20 +28,20 @@ struct SamplerPosition {
 struct Microbatch {
   std::vector<int32_t> tokens;   // [batch, seq]
   std::vector<int32_t> labels;   // [batch, seq]: the token that follows
-  std::vector<float> loss_mask;  // [batch, seq]: 1, or 0 where the loss does not count
-  std::vector<int64_t> samples;  // [batch]: their numbers in the run, which dropout masks depend on
+  std::vector<float> loss_mask;  // [batch, seq]: 1, or 0 for a token whose loss is ignored
+  std::vector<int64_t> samples;  // [batch]: numbers in the run; dropout masks depend on them
   int64_t batch = 0;
   int64_t seq = 0;
 };
 
-// Makes `batch` the micro-batches of this rank: sets how many there are, and the samples of each. What it held keeps
-// its room, so that a step whose sizes are those of the last takes nothing from the heap. Throws kInvalidArgument for
-// sizes below 1 or a rank outside its size.
+// Fills `batch` with the micro-batches of this rank: their number, and the samples of each. Reuses the memory of
+// `batch`, so that a step with the same sizes as the last one allocates nothing. Throws kInvalidArgument for sizes
+// below 1 or a rank outside its size.
 void choose_samples(const SamplerPosition& position, std::vector<Microbatch>& batch);
 
-// Reads microbatch.samples of source into the rest of it. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod;
-// the loss is masked where the *input* token is eod, as in Megatron. vocab_size: of the model; throws kCorruptData for
-// an id at or above it (a data set made with another tokenizer), which must not reach an embedding table.
+// Reads the tokens of microbatch.samples from source. eod_mask_loss_id: with --eod-mask-loss the tokenizer's eod; the
+// loss is masked where the *input* token is eod, as in Megatron. vocab_size: the model's; throws kCorruptData for an id
+// at or above it (a data set made with another tokenizer), which must not reach an embedding table.
 void read_microbatch(const SampleSource& source, std::optional<int32_t> eod_mask_loss_id, int64_t vocab_size,
                      Microbatch& microbatch);
 

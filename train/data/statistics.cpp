@@ -42,7 +42,7 @@ LengthStatistics measure_lengths(std::vector<int32_t> lengths) {
 
 DatasetStatistics measure(const IndexedDataset& dataset, std::optional<int32_t> eod) {
   constexpr size_t kPiece = 1 << 16;
-  constexpr size_t kDense = 1 << 20;  // ids below are counted in an array, the rest in a map: a file may hold any id
+  constexpr size_t kDense = 1 << 20;  // smaller ids are counted in an array, others in a map: a file may contain any id
   DatasetStatistics out;
   out.documents = dataset.num_documents();
   out.sequences = dataset.num_sequences();

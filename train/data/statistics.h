@@ -1,4 +1,4 @@
-// What a data set holds, counted: `msdata inspect`.
+// Counts the contents of a data set, for `msdata inspect`.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace ms::train {
 
-// Shannon entropy of the distribution that counts describe, in nats: the loss of a model that knows only how often each
+// Shannon entropy of the distribution given by counts, in nats: the loss of a model that knows only how often each
 // token occurs. 0 for no counts.
 double entropy_nats(std::span<const int64_t> counts);
 
@@ -20,9 +20,9 @@ struct LengthStatistics {
   int64_t shortest = 0;
   int64_t longest = 0;
   double mean = 0;
-  // The smallest length that at least 1, 10, 25, 50, 75, 90, 99 percent of the sequences do not exceed.
+  // The smallest length that is not exceeded by at least 1, 10, 25, 50, 75, 90, 99 percent of the sequences.
   std::array<int64_t, 7> percentiles{};
-  // Sequences without a token; then those of 1 token, of 2 to 3, of 4 to 7, ...: to the longest.
+  // Number of sequences without a token; then of those of 1 token, 2 to 3, 4 to 7, .., up to the longest.
   std::vector<int64_t> histogram;
 };
 inline constexpr std::array<int, 7> kLengthPercentiles = {1, 10, 25, 50, 75, 90, 99};
@@ -35,8 +35,8 @@ struct DatasetStatistics {
   LengthStatistics lengths;
   int64_t distinct_tokens = 0;
   int64_t largest_token = -1;
-  int64_t eod_tokens = 0;       // with an eod
-  int64_t documents_ended = 0;  // with an eod: whose last token it is
+  int64_t eod_tokens = 0;       // occurrences of eod, if one is given
+  int64_t documents_ended = 0;  // documents whose last token is eod, if one is given
   double unigram_entropy = 0;   // nats per token
 };
 // Reads the whole .bin. eod: the id to count.

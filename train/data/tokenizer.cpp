@@ -39,7 +39,7 @@ class ByteLevelTokenizer : public Tokenizer {
   static constexpr int32_t kEod = 256;
 };
 
-// Numbers for text: data that was tokenized elsewhere (Megatron's _NullTokenizer).
+// Numbers as text, for data that was tokenized elsewhere (Megatron's _NullTokenizer).
 class NullTokenizer : public Tokenizer {
  public:
   explicit NullTokenizer(int64_t vocab_size) : eod_(static_cast<int32_t>(vocab_size)) {}

@@ -1,5 +1,4 @@
-// Added tokens of a tokenizer.json: strings that are found in the text before anything else and have an id of their
-// own.
+// Added tokens of a tokenizer.json: strings with ids of their own, which are found in the text before anything else.
 #pragma once
 
 #include <array>
@@ -14,25 +13,25 @@ namespace ms::train::detail {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool lstrip = false;  // takes the white space before it along
+  bool lstrip = false;  // includes the white space before it
   bool rstrip = false;
 };
 
-// One set of them, searched together: the leftmost, and of those the longest, wins.
+// A set of added tokens, searched together: the leftmost match wins, and of those the longest.
 class AddedTokens {
  public:
   void add(AddedToken token);
 
   struct Match {
-    size_t begin, end;  // bytes, with the white space that it takes along
+    size_t begin, end;  // bytes, including the white space that belongs to it
     int32_t id;
   };
-  // The first match at or after `from`; false if there is none. White space before `from` is never taken.
+  // The first match at or after `from`; false if there is none. A match never includes white space before `from`.
   bool find(std::string_view text, size_t from, Match& match) const;
 
  private:
   std::array<std::vector<AddedToken>, 256> by_first_byte_;  // longest first
-  std::bitset<65536> two_bytes_;                            // what a token may begin with, as first << 8 | second
+  std::bitset<65536> two_bytes_;                            // the first two bytes of each token, as first << 8 | second
   bool empty_ = true;
 };
 

@@ -30,7 +30,7 @@ struct ByteChars {
     }
   }
   std::array<uint32_t, 256> chars{};
-  std::array<int, 0x144> bytes{};  // 68 bytes do not stand for themselves
+  std::array<int, 0x144> bytes{};  // 68 bytes do not represent themselves
 };
 
 const ByteChars& byte_chars() {
@@ -38,7 +38,7 @@ const ByteChars& byte_chars() {
   return table;
 }
 
-// Raw bytes of a token as the vocabulary writes it; nullopt if some character stands for no byte.
+// Raw bytes of a token as the vocabulary writes it; nullopt if a character represents no byte.
 std::optional<std::string> raw_bytes(std::string_view token) {
   std::string out;
   if (find_malformed_utf8(token) != token.size()) return std::nullopt;
@@ -102,7 +102,7 @@ BytePairModel::BytePairModel(const json& model, Symbols symbols) : symbols_(symb
   read_merges(model.at("merges"));
 }
 
-// The token as text holds it; nullopt if no text can.
+// The token as it appears in text; nullopt if no text contains it.
 std::optional<std::string> BytePairModel::spelling(const std::string& token) const {
   return symbols_ == Symbols::kBytes ? raw_bytes(token) : token;
 }
@@ -112,7 +112,7 @@ void BytePairModel::read_vocabulary(const json& vocab) {
     const int64_t id = value.is_number_integer() ? value.get<int64_t>() : -1;
     check_id(id, vocab.size(), token);
     const auto spelled = spelling(token);
-    if (!spelled || spelled->empty()) continue;  // can come from no text; an added token if anything
+    if (!spelled || spelled->empty()) continue;  // cannot come from text; at most an added token
     const auto at = static_cast<size_t>(id);
     if (at >= tokens_.size()) tokens_.resize(at + 1);
     tokens_[at] = *spelled;
@@ -180,8 +180,8 @@ void BytePairModel::read_merges(const json& merges) {
   }
 }
 
-// What merging starts from. A character that the vocabulary lacks becomes its bytes, or else the unknown token, whose
-// place among the bytes is as the `tokenizers` library puts it: before the next character that is known.
+// The symbols that merging starts from. A character that the vocabulary lacks becomes its bytes, or the unknown token,
+// which is placed among the bytes as the `tokenizers` library does: before the next character that is known.
 std::vector<int32_t> BytePairModel::symbols_of(std::string_view word) const {
   std::vector<int32_t> out;
   out.reserve(word.size());
@@ -189,7 +189,7 @@ std::vector<int32_t> BytePairModel::symbols_of(std::string_view word) const {
     for (const char c : word) out.push_back(byte_ids_[static_cast<uint8_t>(c)]);
     return out;
   }
-  bool unknown = false;  // one waits to be written
+  bool unknown = false;  // an unknown token waits to be written
   const auto write_unknown = [&] {
     if (unknown) out.push_back(*unknown_);
     unknown = false;
@@ -226,8 +226,8 @@ void BytePairModel::encode_word(std::string_view word, std::vector<int32_t>& out
       return;
     }
   }
-  // Symbols in a doubly linked list; merged-away ones have length 0. The queue may hold pairs that are gone: their
-  // symbols have other ids by then, or none.
+  // Symbols in a doubly linked list; merged ones have length 0. The queue may hold outdated pairs: their symbols have
+  // other ids by then, or none.
   struct Symbol {
     int32_t id;
     int32_t previous, next;  // -1: none
@@ -236,7 +236,7 @@ void BytePairModel::encode_word(std::string_view word, std::vector<int32_t>& out
   struct Candidate {
     int32_t rank, position;
     int32_t left, right, merged;                    // ids
-    bool operator<(const Candidate& other) const {  // the greatest comes first out of a priority_queue
+    bool operator<(const Candidate& other) const {  // a priority_queue returns the largest first
       return rank != other.rank ? rank > other.rank : position > other.position;
     }
   };

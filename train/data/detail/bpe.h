@@ -1,7 +1,7 @@
-// Byte-pair encoding (Sennrich et al., arXiv 1508.07909): a word starts as its smallest symbols; the adjacent pair that
-// was merged earliest in training is merged, leftmost first, until no pair is known.
+// Byte-pair encoding (Sennrich et al., arXiv 1508.07909): a word starts as its smallest symbols; then the adjacent pair
+// that was merged earliest in training is merged, leftmost first, until no known pair is left.
 //
-// The symbols are bytes (GPT-2, Llama 3, Qwen), or characters with bytes as the fallback (what is converted from
+// The symbols are bytes (GPT-2, Llama 3, Qwen), or characters with bytes as a fallback (models converted from
 // SentencePiece: Llama 2, Mistral, Gemma).
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace ms::train::detail {
 
-// The character by which byte-level vocabularies write a byte (printable ones stand for themselves, the others for
-// U+0100 onward), and back; -1 for a character that stands for no byte.
+// The character that byte-level vocabularies write for a byte (itself if printable, otherwise one from U+0100 on), and
+// its inverse; -1 for a character that represents no byte.
 uint32_t char_of_byte(uint8_t byte);
 int byte_of_char(uint32_t code_point);
 
-// Throws kCorruptData unless an id may be one of a vocabulary of so many tokens: ids are nearly dense, and tables by id
-// are as long as the largest one.
+// Throws kCorruptData unless id is plausible for a vocabulary of so many tokens: ids are nearly dense, and tables
+// indexed by id are as long as the largest one.
 void check_id(int64_t id, size_t tokens, const std::string& name);
 
 class BytePairModel {
@@ -31,14 +31,14 @@ class BytePairModel {
 
   // json: the "model" of a tokenizer.json. Throws kUnsupported (another model, options that change the result, a
   // vocabulary that would lose text), kCorruptData (a merge of unknown tokens), nlohmann's exceptions for a wrong
-  // shape.
+  // structure.
   BytePairModel(const nlohmann::json& json, Symbols symbols);
 
   // Appends the ids of one word: with kBytes any bytes, with kCharacters well-formed UTF-8. O(n log n).
   void encode_word(std::string_view word, std::vector<int32_t>& out) const;
 
-  // Each token, by id: with kBytes the bytes that it stands for, with kCharacters as the vocabulary writes it. Empty
-  // where there is none.
+  // Each token by id: with kBytes the bytes it represents, with kCharacters as the vocabulary writes it. Empty for an
+  // unused id.
   const std::vector<std::string>& tokens() const { return tokens_; }
 
  private:
@@ -58,7 +58,7 @@ class BytePairModel {
   std::unordered_map<std::string, int32_t> ids_;
   std::unordered_map<uint64_t, Merge> merges_;
   std::unordered_map<uint32_t, int32_t> character_ids_;
-  std::array<int32_t, 256> byte_ids_{};  // of "<0x41>" where the symbols are characters; -1: none
+  std::array<int32_t, 256> byte_ids_{};  // ids of "<0x41>" and so on if the symbols are characters; -1: none
   std::optional<int32_t> unknown_;
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;

@@ -16,7 +16,7 @@ using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
 
-// The byte that a token such as <0x0A> stands for.
+// The byte that a token such as <0x0A> represents.
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   uint8_t byte = 0;
@@ -25,7 +25,8 @@ std::optional<char> fallback_byte(const std::string& token) {
   return static_cast<char>(byte);
 }
 
-// Runs of byte tokens to text; a run that is not UTF-8 to one U+FFFD a byte, as the `tokenizers` library does.
+// Converts runs of byte tokens to text; a run that is not UTF-8 becomes one U+FFFD per byte, as in the `tokenizers`
+// library.
 std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
   std::vector<std::string> out;
   std::string run;
@@ -74,7 +75,7 @@ Decoder::Decoder(const json& json, bool byte_level) {
   if (!json.is_null()) {
     add(json, byte_level);
   } else if (!byte_level) {
-    separator_.assign(1, ' ');  // as the library joins tokens that nothing decodes
+    separator_.assign(1, ' ');  // the library joins tokens this way if there is no decoder
   }
 }
 

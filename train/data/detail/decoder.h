@@ -1,4 +1,4 @@
-// From tokens back to text: the decoder of a tokenizer.json.
+// Converts tokens back to text: the decoder of a tokenizer.json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,9 +10,8 @@ namespace ms::train::detail {
 class Decoder {
  public:
   // json: the "decoder" of a tokenizer.json: null, ByteLevel, Replace of a literal text, ByteFallback, Fuse, Strip,
-  // Metaspace, or a Sequence of them. byte_level: tokens are the bytes that they stand for, so that ByteLevel, the only
-  // one allowed then, has nothing left to do. Throws kUnsupported naming the type, nlohmann's exceptions for a wrong
-  // shape.
+  // Metaspace, or a Sequence of them. byte_level: tokens are already bytes, so that ByteLevel, the only type allowed
+  // then, has nothing to do. Throws kUnsupported naming the type, nlohmann's exceptions for a wrong structure.
   Decoder(const nlohmann::json& json, bool byte_level);
 
   std::string decode(std::vector<std::string> tokens) const;
@@ -21,14 +20,14 @@ class Decoder {
   struct Step {
     enum class Kind { kReplace, kByteFallback, kFuse, kStrip, kMetaspace } kind;
     std::string from, to;  // kReplace; kStrip and kMetaspace: the character in `from`
-    size_t at_begin = 0;   // kStrip: how many of it at most; kMetaspace: 1 drops it from the first token
+    size_t at_begin = 0;   // kStrip: how many of it at most; kMetaspace: 1 removes it from the first token
     size_t at_end = 0;     // kStrip
   };
   void add(const nlohmann::json& json, bool byte_level);
   static void apply(const Step& step, std::vector<std::string>& tokens);
 
   std::vector<Step> steps_;
-  std::string separator_;  // between what the last step leaves
+  std::string separator_;  // between the tokens that the last step leaves
 };
 
 }  // namespace ms::train::detail

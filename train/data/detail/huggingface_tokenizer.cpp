@@ -27,7 +27,7 @@ constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 constexpr size_t kMaxCachedWordBytes = 64;
 constexpr size_t kMaxCachedWords = 1 << 16;
 
-// Ids that the post-processor puts before and after a single text.
+// Reads the ids that the post-processor adds before and after a single text.
 void read_post_processor(const json& processor, std::vector<int32_t>& before, std::vector<int32_t>& after) {
   if (processor.is_null()) return;
   const auto type = processor.at("type").get<std::string>();
@@ -59,7 +59,7 @@ void read_post_processor(const json& processor, std::vector<int32_t>& before, st
 
 std::string read_json_text(const std::string& path) { return core::read_text(path, kMaxFileBytes); }
 
-// The text of eos_token in tokenizer_config.json or special_tokens_map.json, which write it in two ways.
+// The text of eos_token in tokenizer_config.json or special_tokens_map.json, which store it in one of two forms.
 std::string eos_of(const std::filesystem::path& folder) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const std::string path = (folder / name).string();
@@ -103,7 +103,7 @@ struct HuggingFaceModel {
     return tokenizer.contains(name) ? tokenizer[name] : json();
   }
 
-  // in_all: tokens of the vocabulary and added ones.
+  // in_all: number of tokens of the vocabulary and added ones.
   void add(const json& json_token, size_t in_all) {
     AddedToken token;
     token.content = json_token.at("content").get<std::string>();
@@ -132,7 +132,7 @@ struct HuggingFaceModel {
   Decoder decoder;
   AddedTokens added, added_after_normalizing;
   std::unordered_map<std::string, int32_t> names;  // added tokens by content
-  std::vector<std::string> tokens;                 // by id, as the decoder wants them
+  std::vector<std::string> tokens;                 // by id, for the decoder
   std::vector<int32_t> before, after;
   std::optional<int32_t> eod;
   std::string description;
@@ -140,7 +140,7 @@ struct HuggingFaceModel {
 
 namespace {
 
-// The id of a token by its name: an added one, or else one of the vocabulary.
+// The id of a token by its name: first among the added ones, then in the vocabulary.
 std::optional<int32_t> id_of(const HuggingFaceModel& model, const json& tokenizer, const std::string& name) {
   if (const auto found = model.names.find(name); found != model.names.end()) return found->second;
   const json& vocab = tokenizer["model"]["vocab"];
@@ -150,7 +150,7 @@ std::optional<int32_t> id_of(const HuggingFaceModel& model, const json& tokenize
 
 std::string hash_of(const std::string& text) { return core::hex16(kernels::xxh3(text.data(), text.size())); }
 
-// eos: the name of the end of document; empty: the first of the usual names.
+// eos: the name of the end-of-document token; empty: the first of the usual names.
 std::shared_ptr<HuggingFaceModel> make_model(const json& tokenizer, const std::string& eos) {
   if (!tokenizer.is_object() || !tokenizer.contains("model")) {
     throw Error(ErrorCode::kCorruptData, "no \"model\": not a tokenizer.json");
@@ -183,7 +183,8 @@ std::shared_ptr<const HuggingFaceModel> load_model(const std::string& where) {
   }
 }
 
-// The lines of a merges.txt behind the first, which tells the version. Megatron drops the first line whatever it is.
+// The lines of a merges.txt after the first, which holds the version. Megatron drops the first line whatever it
+// contains.
 json read_merges(const std::string& text, const std::string& path) {
   json merges = json::array();
   if (!text.starts_with("#version")) {
@@ -249,7 +250,7 @@ void HuggingFaceTokenizer::encode_words(std::string_view text, bool at_start, st
 
 namespace {
 
-// Calls between(piece) for what lies between the added tokens of text, and appends the ids of those.
+// Calls between(piece) for the text between added tokens, and appends the ids of those.
 template <class Between>
 void for_each_piece(const AddedTokens& added, std::string_view text, std::vector<int32_t>& out, Between between) {
   size_t from = 0;

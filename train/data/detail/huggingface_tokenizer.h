@@ -1,6 +1,6 @@
-// A BPE tokenizer as a tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, model, post-processor, in
-// the order in which the `tokenizers` library applies them, and its decoder on the way back. GPT-2's older pair of
-// files, vocab.json and merges.txt, is read as the tokenizer.json that it stands for.
+// A BPE tokenizer described by a tokenizer.json: added tokens, normalizer, pre-tokenizer, model and post-processor, in
+// the order in which the `tokenizers` library applies them, and its decoder for the way back. GPT-2's older pair of
+// files, vocab.json and merges.txt, is read as the equivalent tokenizer.json.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ struct HuggingFaceModel;  // the tables, shared by forks
 
 class HuggingFaceTokenizer : public Tokenizer {
  public:
-  // path: tokenizer.json or the folder that holds it. The eod comes from eos_token of tokenizer_config.json or
-  // special_tokens_map.json beside it, or else is the first of the usual names among the added tokens.
+  // path: tokenizer.json or its folder. The eod is eos_token of tokenizer_config.json or special_tokens_map.json in the
+  // same folder, otherwise the first of the usual names among the added tokens.
   explicit HuggingFaceTokenizer(const std::string& path);
-  // GPT-2's vocab.json and merges.txt, as Megatron's GPT2BPETokenizer reads them: there are no added tokens, so that
-  // "<|endoftext|>" in a text is text; as an id it is the eod. Throws as make_tokenizer().
+  // GPT-2's vocab.json and merges.txt, as Megatron's GPT2BPETokenizer reads them: there are no added tokens, so
+  // "<|endoftext|>" in a text is ordinary text; as an id it is the eod. Throws as make_tokenizer() does.
   HuggingFaceTokenizer(const std::string& vocab_file, const std::string& merge_file);
 
   void encode(std::string_view text, std::vector<int32_t>& out) override;
@@ -34,8 +34,8 @@ class HuggingFaceTokenizer : public Tokenizer {
   void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& out);
 
   std::shared_ptr<const HuggingFaceModel> model_;
-  std::unordered_map<std::string, std::vector<int32_t>> cache_;  // short words to their ids
-  std::string key_;                                              // a buffer for look-ups
+  std::unordered_map<std::string, std::vector<int32_t>> cache_;  // ids of short words
+  std::string key_;                                              // buffer for look-ups
 };
 
 }  // namespace ms::train::detail

@@ -43,7 +43,7 @@ void add_folder(const std::string& folder, const std::vector<std::string>& globs
   const size_t first = files.size();
   std::error_code error;
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code dangling;  // a link to nothing is no file
+    std::error_code dangling;  // a dangling link is not a file
     if (it->is_regular_file(dangling) && matches(it->path().lexically_relative(folder), globs)) {
       files.push_back(it->path().string());
     }
@@ -57,7 +57,7 @@ void add_folder(const std::string& folder, const std::vector<std::string>& globs
 
 }  // namespace
 
-// A descriptor read piece by piece, with what is left of an unfinished line.
+// A descriptor that is read in pieces, with the rest of an unfinished line.
 struct InputReader::Stream {
   explicit Stream(const std::string& where) : path(where) {
     fd = where == "-" ? STDIN_FILENO : ::open(where.c_str(), O_RDONLY | O_CLOEXEC);
@@ -71,11 +71,11 @@ struct InputReader::Stream {
   }
   std::string name() const { return path == "-" ? "stdin" : path; }
 
-  // Appends some bytes to pending; false at the end, and when stopped while waiting.
+  // Appends some bytes to pending; false at the end, and if stopped while waiting.
   bool read_some(const std::function<bool()>& stopped) {
     pollfd ready{fd, POLLIN, 0};
     for (;;) {
-      // Handlers restart a read, so that it alone would not notice a signal.
+      // A read is restarted after a signal handler, so the signal must be checked here.
       if (stopped()) return false;
       const int n = ::poll(&ready, 1, 200);
       if (n > 0) break;
@@ -165,7 +165,7 @@ std::optional<InputBatch> InputReader::next() {
            !is_jsonl(files_[next_file_], format_)) {
       std::error_code error;
       const auto size = fs::file_size(files_[next_file_], error);
-      if (!error) batch.size_bytes += static_cast<int64_t>(size);  // otherwise the worker's read says what is wrong
+      if (!error) batch.size_bytes += static_cast<int64_t>(size);  // otherwise the worker's read reports the error
       batch.text_files.push_back(files_[next_file_++]);
     }
     return batch;
@@ -175,14 +175,14 @@ std::optional<InputBatch> InputReader::next() {
 InputBatch InputReader::next_lines() {
   Stream& stream = *stream_;
   bool more = true;
-  size_t end = 0;  // after the last whole line; pending begins without one
+  size_t end = 0;  // after the last whole line; none was complete in pending before
   while (more && (stream.pending.size() < kBatchBytes || end == 0)) {
     const size_t searched = stream.pending.size();
     more = stream.read_some(stopped_);
     const size_t newline = std::string_view(stream.pending).substr(searched).rfind('\n');
     if (newline != std::string_view::npos) end = searched + newline + 1;
   }
-  if (!more) end = stream.pending.size();  // the last line may lack its end
+  if (!more) end = stream.pending.size();  // the last line may lack its newline
   InputBatch batch;
   batch.source = stream.name();
   batch.first_line = stream.line;

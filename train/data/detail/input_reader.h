@@ -1,4 +1,4 @@
-// The documents of the input, in batches that workers can take.
+// Reads the documents of the input, in batches for the worker threads.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace ms::train::detail {
 
-// Work for one thread: some text files to be read, or some lines of one JSON-lines input, or a text from stdin.
+// Work for one thread: some text files to read, some lines of one JSON-lines input, or a text from stdin.
 struct InputBatch {
   std::vector<std::string> text_files;  // read by the worker
   std::string lines;                    // whole lines of `source`
-  std::string source;                   // for errors
+  std::string source;                   // names the input in errors
   int64_t first_line = 1;
-  std::optional<std::string> text;  // one document that is in memory already
+  std::optional<std::string> text;  // one document that is already in memory
   int64_t size_bytes = 0;
 };
 
@@ -29,7 +29,7 @@ class InputReader {
  public:
   InputReader(std::vector<std::string> files, InputFormat format, std::function<bool()> stopped);
   ~InputReader();
-  // The next batch; nullopt at the end, and when `stopped` says so. Throws kNotFound, kIo, kOutOfMemory.
+  // The next batch; nullopt at the end, and when `stopped` returns true. Throws kNotFound, kIo, kOutOfMemory.
   std::optional<InputBatch> next();
 
  private:

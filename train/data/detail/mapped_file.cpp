@@ -13,7 +13,7 @@ namespace ms::train::detail {
 MappedFile::MappedFile(const std::string& path) {
   const core::File file = core::File::open_read(path);
   const auto size = static_cast<size_t>(file.size_bytes());
-  if (size == 0) return;  // mmap refuses length 0
+  if (size == 0) return;  // mmap fails for length 0
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd(), 0);
   if (address == MAP_FAILED) {
     throw core::Error(core::ErrorCode::kIo, core::cat("cannot map ", path, " (", size,

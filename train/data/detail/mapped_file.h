@@ -1,4 +1,4 @@
-// A file mapped read-only. A file that is cut while it is mapped raises SIGBUS, as for every mmap.
+// A file mapped read-only. Truncating a file while it is mapped raises SIGBUS, as with any mmap.
 #pragma once
 
 #include <cstddef>

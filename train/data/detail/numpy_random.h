@@ -1,5 +1,5 @@
-// numpy.random.RandomState(seed), as far as shuffling needs it: MT19937 seeded by init_genrand, and the legacy bounded
-// draw by masked rejection (numpy/random/src/distributions: random_interval).
+// The part of numpy.random.RandomState(seed) that shuffling needs: MT19937 seeded by init_genrand, and the legacy
+// bounded draw by masked rejection (numpy/random/src/distributions: random_interval).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class NumpyRandomState {
   void shuffle(std::span<int64_t> values, Patience patience = {});  // RandomState.shuffle of a 1-d array
 
  private:
-  std::mt19937 engine_;  // the standard fixes its seeding and output: those of the reference implementation
+  std::mt19937 engine_;  // the standard defines its seeding and output: those of the reference implementation
 };
 
 }  // namespace ms::train::detail

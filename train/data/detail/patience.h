@@ -1,5 +1,5 @@
-// Work of many small steps asks now and then whether it is still wanted: a run that a signal ends does not first build
-// an index for minutes.
+// Lets work of many small steps check regularly whether it should stop, so that a run that is ended by a signal does
+// not first build an index for minutes.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@ namespace ms::train::detail {
 
 class Patience {
  public:
-  Patience() = default;  // endless
+  Patience() = default;  // never stops
   explicit Patience(std::function<bool()> stopped) : stopped_(std::move(stopped)) {}
 
-  // Before a step. Throws kIo "interrupted" if stopped() says so; asks it before the first step and every 2^20th after.
+  // Call before each step. Throws kIo "interrupted" if stopped() returns true; calls it before the first step and every
+  // 2^20 steps after.
   void step() {
     if ((steps_++ & ((int64_t{1} << 20) - 1)) == 0 && stopped_ && stopped_())
       throw core::Error(core::ErrorCode::kIo, "interrupted");

@@ -15,7 +15,7 @@ using core::Error;
 using core::ErrorCode;
 using nlohmann::json;
 
-// The pattern of Llama 3 (tiktoken's cl100k_base); Qwen 2 takes one digit where it takes up to three.
+// The pattern of Llama 3 (tiktoken's cl100k_base). Qwen 2's is the same with single digits instead of up to three.
 constexpr const char* kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2Pattern =
@@ -25,7 +25,7 @@ constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}
 struct Char {
   uint32_t value = 0;
   CharClass kind = CharClass::kOther;
-  size_t size_bytes = 0;  // 0: the text has ended
+  size_t size_bytes = 0;  // 0: end of the text
   bool is(CharClass wanted) const { return size_bytes != 0 && kind == wanted; }
   bool is_newline() const { return size_bytes != 0 && (value == '\r' || value == '\n'); }
 };
@@ -62,7 +62,7 @@ size_t contraction(std::string_view text, bool ignore_case) {
   return 0;
 }
 
-// \s+(?!\S)|\s+ : a run of white space leaves its last character to the word that follows.
+// \s+(?!\S)|\s+ : a run of white space leaves its last character to the word after it.
 size_t white_space(std::string_view text) {
   size_t end = 0;
   size_t last = 0;
@@ -100,7 +100,7 @@ size_t match_llama3(std::string_view text, size_t max_digits) {
     while (char_at(text, end).is_newline()) ++end;
     return end;
   }
-  // \s*[\r\n]+ : up to the last line end of the run of white space.
+  // \s*[\r\n]+ : up to the last line end in the run of white space.
   size_t after_newline = 0;
   for (Char c = first; c.is(CharClass::kSpace); c = char_at(text, end)) {
     end += c.size_bytes;
@@ -109,7 +109,7 @@ size_t match_llama3(std::string_view text, size_t max_digits) {
   return after_newline != 0 ? after_newline : white_space(text);
 }
 
-// Digits: numbers apart from the rest, each alone or in runs.
+// Digits: separates numbers from other text, each digit alone or in runs.
 size_t match_digits(std::string_view text, bool each_alone) {
   if (char_at(text, 0).is(CharClass::kNumber)) return run_end(text, 0, CharClass::kNumber, each_alone ? 1 : SIZE_MAX);
   size_t end = 0;
@@ -119,7 +119,7 @@ size_t match_digits(std::string_view text, bool each_alone) {
   return end;
 }
 
-// Where a literal text cuts: the length of the first piece.
+// Splits at a literal text: the length of the first piece.
 size_t match_literal(const std::string& literal, std::string_view text, bool joins_previous, bool joins_next) {
   const size_t found = text.find(literal, joins_next && text.starts_with(literal) ? literal.size() : 0);
   if (found == std::string_view::npos) return text.size();
@@ -183,7 +183,7 @@ void PreTokenizer::add_split(const json& json) {
     }
     return;
   }
-  // The known patterns leave nothing between their matches, so "keep the matches alone" says the same.
+  // The known patterns match all of a text, so keeping only the matches gives the same words.
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) refuse_behavior();
   const auto regex = pattern.at("Regex").get<std::string>();
   if (regex == kLlama3Pattern) {
@@ -231,7 +231,7 @@ size_t PreTokenizer::match(const Step& step, std::string_view text) {
       return match_literal(step.text, text, false, true);
     case Step::Kind::kPrefixSpace:
     case Step::Kind::kMetaspace:
-      break;  // these cut nothing
+      break;  // these do not split
   }
   return text.size();
 }

@@ -1,7 +1,7 @@
-// Cuts text into the words that BPE works on: the pre_tokenizer of a tokenizer.json.
+// Splits text into the words that BPE works on: the pre_tokenizer of a tokenizer.json.
 //
-// The patterns of GPT-2, Llama 3 and Qwen 2 are matched by hand, since no regular-expression library with Unicode
-// categories is worth a dependency for three patterns; anything else is refused by name.
+// The patterns of GPT-2, Llama 3 and Qwen 2 are matched by hand, because a regular-expression library with Unicode
+// categories is not worth a dependency for three patterns. Any other pattern is refused by name.
 #pragma once
 
 #include <deque>
@@ -15,15 +15,15 @@ namespace ms::train::detail {
 class PreTokenizer {
  public:
   // json: the "pre_tokenizer" of a tokenizer.json: null (the text is one word), or ByteLevel, Metaspace, Digits and
-  // Split by a known pattern or a literal text, one of them or a Sequence in which ByteLevel comes last. Throws
-  // kUnsupported naming the type or the pattern, nlohmann's exceptions for a wrong shape.
+  // Split by a known pattern or a literal text; one of them, or a Sequence in which ByteLevel is last. Throws
+  // kUnsupported naming the type or the pattern, nlohmann's exceptions for a wrong structure.
   explicit PreTokenizer(const nlohmann::json& json);
 
-  // Whether the model works on bytes, as ByteLevel wants it, or else on characters.
+  // True if the model works on bytes (ByteLevel), false if on characters.
   bool byte_level() const { return byte_level_; }
 
-  // Appends the words of well-formed `text`, which together are the text, or what Metaspace and a prefix space make of
-  // it. They look into text or into `storage`. at_start: text is the beginning of the document.
+  // Appends the words of well-formed `text`; concatenated they are the text, changed by Metaspace or a prefix space if
+  // there is one. They point into text or into `storage`. at_start: text is the beginning of the document.
   void split(std::string_view text, bool at_start, std::vector<std::string_view>& words,
              std::deque<std::string>& storage) const;
 
@@ -41,7 +41,7 @@ class PreTokenizer {
       kMergedWithPrevious,  // ends a word,
       kMergedWithNext,      // or begins one
     } kind;
-    std::string text;  // the literal; kMetaspace: what stands for a space
+    std::string text;  // the literal; kMetaspace: the character that replaces a space
     enum class Prepend { kNever, kFirst, kAlways } prepend = Prepend::kNever;
   };
   void add(const nlohmann::json& json);

@@ -1,4 +1,4 @@
-// What SentencePiece's library takes on trust in a .model: the character maps of its normalizers.
+// Checks what SentencePiece's library does not check in a .model: the character maps of its normalizers.
 
 #include <cstring>
 #include <optional>
@@ -30,7 +30,7 @@ std::optional<uint64_t> take_varint(std::string_view& message) {
   return std::nullopt;
 }
 
-// The next field; nullopt at the end, and where the message is malformed: that is the library's to report.
+// The next field; nullopt at the end, and if the message is malformed, which the library itself reports.
 std::optional<ProtoField> take_field(std::string_view& message) {
   const auto key = take_varint(message);
   if (!key) return std::nullopt;
@@ -60,8 +60,8 @@ std::optional<ProtoField> take_field(std::string_view& message) {
   return field;
 }
 
-// A map is the size of a double-array trie in bytes, the trie (32-bit units, as darts-clone writes them), and the texts
-// that its leaves point to, each ended by NUL.
+// A map consists of the size of a double-array trie in bytes, the trie (32-bit units, as darts-clone writes them), and
+// the texts that its leaves point to, each terminated by NUL.
 void check_character_map(std::string_view map) {
   const auto corrupt = [](const std::string& what) {
     throw Error(ErrorCode::kCorruptData, cat("the character map of its normalizer is broken: ", what));

@@ -148,7 +148,7 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
       continue;
     }
     decode_run();
-    out.append(" ").append(special->second).append(" ");  // as Megatron sets them off
+    out.append(" ").append(special->second).append(" ");  // separated by spaces, as in Megatron
   }
   decode_run();
   return out;

@@ -1,4 +1,5 @@
-// SentencePiece's .model files (unigram and BPE), by its own library, dressed as Megatron's three tokenizers dress it.
+// SentencePiece's .model files (unigram and BPE), run by SentencePiece's own library, with the conventions of
+// Megatron's three tokenizers.
 #pragma once
 
 #include <memory>
@@ -12,17 +13,17 @@ struct SentencePieceModel;  // the library's processor, shared by forks
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  // megatron/training/tokenizer/tokenizer.py:
+  // The conventions of megatron/training/tokenizer/tokenizer.py:
   enum class Kind {
-    kSentencePiece,  // eod is <EOD>, added at the end of the vocabulary with <CLS>, <SEP>, <MASK> and what else is
-                     // missing of pad, bos, eos and --vocab-extra-ids; such names in a text are their ids
-    kGpt,            // the ids of the model alone; eod is </s>
-    kLlama2,         // as kGpt, each text begun by <s>
+    kSentencePiece,  // eod is <EOD>, added at the end of the vocabulary with <CLS>, <SEP>, <MASK> and those of pad,
+                     // bos, eos and --vocab-extra-ids that are missing; such names in a text become their ids
+    kGpt,            // only the ids of the model; eod is </s>
+    kLlama2,         // as kGpt, and each text begins with <s>
   };
 
-  // path: the .model, or the folder that holds it as tokenizer.model. vocab_extra_ids: 0 but with kSentencePiece.
-  // Throws kNotFound, kCorruptData (not a model, or one that would have the library read outside of it),
-  // kInvalidArgument, kUnsupported (kLlama2 of a model without <s>).
+  // path: the .model, or the folder that contains it as tokenizer.model. vocab_extra_ids: 0 except with kSentencePiece.
+  // Throws kNotFound, kCorruptData (not a model, or one that would make the library read out of bounds),
+  // kInvalidArgument, kUnsupported (kLlama2 with a model without <s>).
   SentencePieceTokenizer(Kind kind, const std::string& path, int64_t vocab_extra_ids);
 
   void encode(std::string_view text, std::vector<int32_t>& out) override;
@@ -38,7 +39,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::shared_ptr<const SentencePieceModel> model_;
 };
 
-// Throws kCorruptData unless the character maps of a serialized model hold together: the library follows their offsets
+// Throws kCorruptData unless the character maps of a serialized model are consistent: the library follows their offsets
 // unchecked.
 void check_character_maps(std::string_view serialized_model);
 

@@ -11,7 +11,7 @@ namespace {
 
 #include "train/data/detail/unicode_tables.inc"
 
-// Third column of the row whose range holds code_point, or 0.
+// Third column of the row whose range contains code_point, or 0.
 template <size_t N>
 uint32_t look_up(const std::array<std::array<uint32_t, 3>, N>& rows, uint32_t code_point) {
   const auto row = std::upper_bound(rows.begin(), rows.end(), code_point,
@@ -20,7 +20,7 @@ uint32_t look_up(const std::array<std::array<uint32_t, 3>, N>& rows, uint32_t co
   return (*(row - 1))[2];
 }
 
-// One byte for each code point of the basic plane, where nearly all text is.
+// One byte per code point of the basic plane, which covers nearly all text.
 struct BasicPlane {
   BasicPlane() {
     for (const auto& [first, last, value] : kCategories) {
@@ -35,7 +35,7 @@ constexpr uint32_t kLCount = 19, kVCount = 21, kTCount = 28, kHangulCount = kLCo
 
 uint64_t pair_key(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
 
-// The maps of NFC, made on first use.
+// The tables for NFC, built on first use.
 struct Nfc {
   Nfc() {
     for (const auto& [composed, first, second, recompose] : kDecompositions) {
@@ -50,7 +50,7 @@ struct Nfc {
       for (uint32_t c = first; c <= last; ++c) combining[c] = static_cast<uint8_t>(value);
     }
   }
-  // Whether NFC may change text that holds c.
+  // True if NFC may change text that contains c.
   bool may_change(uint32_t c) const {
     if (c < 0x300) return false;
     if (c >= kVBase && c < kTBase + kTCount) return true;
@@ -98,14 +98,16 @@ const Nfc& nfc() {
   return *tables;
 }
 
-// Length of the well-formed sequence at the start of text (RFC 3629), or minus the bytes that one U+FFFD stands for.
+// Length of the well-formed sequence at the start of text (RFC 3629), or minus the number of bytes to replace by one
+// U+FFFD.
 int sequence_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
   if (lead < 0xC2 || lead > 0xF4) return -1;
   const int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte is narrower after these: no overlong forms, no surrogates, nothing above U+10FFFF.
+  // After these lead bytes the second byte has a smaller range: no overlong forms, no surrogates, nothing above
+  // U+10FFFF.
   const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (int i = 1; i < length; ++i) {
@@ -186,7 +188,7 @@ std::string replace_malformed_utf8(std::string_view text, int64_t& replaced) {
 
 bool normalize_nfc(std::string_view text, std::string& out) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xCC; })) {
-    return false;  // nothing at or above U+0300
+    return false;  // no character at or above U+0300
   }
   const Nfc& tables = nfc();
   bool change = false;
@@ -204,7 +206,7 @@ bool normalize_nfc(std::string_view text, std::string& out) {
     tables.decompose(c.value, chars);
     rest.remove_prefix(static_cast<size_t>(c.size_bytes));
   }
-  // Canonical order: runs of non-starters, stably by class.
+  // Canonical order: stable sort of each run of non-starters by class.
   std::vector<uint8_t> classes(chars.size());
   std::vector<std::pair<uint8_t, uint32_t>> run;
   for (size_t i = 0; i < chars.size(); ++i) {
@@ -222,7 +224,7 @@ bool normalize_nfc(std::string_view text, std::string& out) {
     }
     i += run.size();
   }
-  // Composition with the last starter, unless something of the same or a higher class stands between (UAX 15).
+  // Compose with the last starter, unless a character of the same or a higher class is between them (UAX 15).
   size_t length = 0;
   size_t starter = SIZE_MAX;
   for (size_t i = 0; i < chars.size(); ++i) {

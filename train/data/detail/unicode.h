@@ -1,4 +1,4 @@
-// The little of Unicode that byte-level BPE needs: UTF-8, the categories of the pre-tokenizers' patterns, and NFC.
+// The parts of Unicode that byte-level BPE needs: UTF-8, the categories of the pre-tokenizers' patterns, and NFC.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct CodePoint {
 };
 // The character at the start of text, which must be well-formed UTF-8 and not empty.
 CodePoint decode_utf8(std::string_view text);
-// The same of the last character.
+// Same, for the last character.
 CodePoint decode_last_utf8(std::string_view text);
 void append_utf8(uint32_t code_point, std::string& out);
 
@@ -25,7 +25,7 @@ size_t find_malformed_utf8(std::string_view text);
 // Malformed sequences replaced by U+FFFD, one each, as Python's errors="replace" does; counts them.
 std::string replace_malformed_utf8(std::string_view text, int64_t& replaced);
 
-// Normalization form C of well-formed text. Returns false and leaves `out` alone when text is in it already.
+// Normalization form C of well-formed text. Returns false and does not change `out` if text is already in it.
 bool normalize_nfc(std::string_view text, std::string& out);
 
 }  // namespace ms::train::detail
