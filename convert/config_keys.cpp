@@ -15,14 +15,14 @@ using core::ErrorCode;
 using nlohmann::json;
 using C = core::TransformerConfig;
 
-// As JSON has it, in one line and cut.
+// Formats a value as one line of JSON and truncates it.
 std::string shown(const json& value) {
   const std::string quoted = detail::printable(value.dump());
   return quoted.substr(1, quoted.size() - 2);
 }
 
-// Keys of transformers' PreTrainedConfig and GenerationConfig, and of how files were made or are run, losses and
-// dropouts of training, none of which changes logits.
+// Keys that do not affect logits: those of transformers' PreTrainedConfig and GenerationConfig, file history, runtime
+// settings, training losses and dropouts.
 constexpr std::string_view kHarmless[] = {"_attn_implementation",
                                           "_attn_implementation_autoset",
                                           "_commit_hash",
@@ -160,7 +160,7 @@ bool all_have_rope(const json& value, const C& model) {
                     [](bool has, const json& said) { return said == (has ? 1 : 0); });
 }
 
-// A key that changes what a model computes, and whether its value says what `model` computes anyway.
+// A key that changes what a model computes, with a test whether its value agrees with `model`.
 struct Meaning {
   std::string_view key;
   bool (*is_met)(const json& value, const C& model);
@@ -250,8 +250,8 @@ constexpr Meaning kMeanings[] = {
     {"rope_interleave", kInterleaved},
     {"rope_interleaved", kInterleaved},
     {"no_rope_layers", all_have_rope},
-    {"no_rope_layer_interval", kIsOff},  // unless a list is there, below
-    {"sliding_window", kIsOff},          // unless use_sliding_window is false, below
+    {"no_rope_layer_interval", kIsOff},  // unless the list exists, see below
+    {"sliding_window", kIsOff},          // unless use_sliding_window is false, see below
     {"use_sliding_window", kIsOff},
     {"sliding_window_pattern", kIsOff},
     {"num_experts", kNoExperts},

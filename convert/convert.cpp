@@ -37,11 +37,11 @@ using nlohmann::json;
 
 bool is_megatron(Format format) { return format == Format::kMegatron || format == Format::kMegatronDist; }
 
-// The element type of each canonical parameter in the target: as asked for, or as the source has it.
+// The element type of each canonical parameter in the target: the one requested, or the source's.
 std::map<std::string, core::DType> target_dtypes(const ckpt::Source& source, std::optional<core::DType> asked) {
   std::map<std::string, core::DType> dtypes;
   for (const core::ShardedTensor& shard : source.shards()) {
-    const bool is_buffer = shard.role == core::TensorRole::kBuffer;  // a router's bias decides: it keeps its type
+    const bool is_buffer = shard.role == core::TensorRole::kBuffer;  // keeps its type: the router bias must stay exact
     if (shard.role != core::TensorRole::kParam && !is_buffer) continue;
     const core::DType dtype = is_buffer ? shard.dtype : asked.value_or(shard.dtype);
     const auto [at, is_new] = dtypes.emplace(shard.key, dtype);
@@ -53,7 +53,7 @@ std::map<std::string, core::DType> target_dtypes(const ckpt::Source& source, std
   return dtypes;
 }
 
-// The optimizer state that is carried over. Says what is left out, or refuses to leave it out.
+// Returns the optimizer state roles to convert. Reports what is left out, or refuses to leave it out.
 std::vector<core::TensorRole> roles_of_target(const ckpt::Source& source, const ConvertOptions& options,
                                               ConvertReport& report) {
   std::vector<core::TensorRole> roles = {core::TensorRole::kParam};
@@ -103,7 +103,7 @@ std::function<core::DType(const std::string& key)> dtype_of(const ConvertOptions
   };
 }
 
-// Adam's state is of the weights without the adapter.
+// Adam's state belongs to the weights without the adapter.
 std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
                                         ConvertReport& report) {
   const bool trained =
@@ -117,7 +117,7 @@ std::unique_ptr<ckpt::Source> with_lora(std::unique_ptr<ckpt::Source> source, co
                     report.decisions);
 }
 
-// Flags of a state that is not there would have no effect.
+// Without optimizer state these flags would have no effect.
 std::unique_ptr<ckpt::Source> with_settings(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options,
                                             ConvertReport& report) {
   if (!options.optimizer.any()) return source;
@@ -141,7 +141,8 @@ void note_settings(const ckpt::Source& source, ConvertReport& report) {
   if (schedule.is_object()) report.carried.push_back(cat("schedule: ", schedule.dump()));
 }
 
-// A model of more layers, or experts, than there are shards cannot be whole; this bounds the lists made of them.
+// A source with fewer shards than the model has layers or experts cannot be complete; refusing it limits the lists
+// allocated for them.
 void check_size(const ckpt::Source& source, const std::string& load_dir) {
   const core::TransformerConfig& model = source.info().model;
   const std::vector<bool> layers = model.layers_with_experts();
@@ -152,7 +153,7 @@ void check_size(const ckpt::Source& source, const std::string& load_dir) {
                   " experts, but there are only ", source.shards().size(), " shards"));
 }
 
-// What passes through; refused for a target that has no place for it.
+// Reports passthrough tensors; refuses a target that cannot store them.
 void note_passthrough(const ckpt::Source& source, const ConvertOptions& options, ConvertReport& report) {
   const std::vector<core::ShardedTensor> tensors = passthrough_tensors(source);
   if (tensors.empty()) return;
@@ -171,8 +172,8 @@ void note_passthrough(const ckpt::Source& source, const ConvertOptions& options,
                                  is_megatron(report.to) ? ", in passthrough.pt beside the ranks' files" : ""));
 }
 
-// Lines that turn a tree into a Hugging Face folder repeat how it was made, since MindSpeed-LLM's converter cannot see
-// it.
+// MindSpeed-LLM's command lines for a conversion to Hugging Face repeat how the tree was made, since its converter
+// cannot detect it.
 void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) {
   if (report.from != Format::kMegatron || report.to != Format::kHuggingFace) return;
   const auto leave_out = [&](const char* flag, auto& option) {
@@ -189,8 +190,8 @@ void leave_out_what_a_tree_says(ConvertOptions& options, ConvertReport& report) 
   leave_out("--target-norm-naming, which --transformer-impl means,", options.target_norm_naming);
 }
 
-// Results that take any names keep those of the ranks' files; others need the family, which the config.json beside the
-// files names where --hf-cfg-dir does not.
+// Targets that take any names keep those of the rank files. Others need the family: from --hf-cfg-dir, else from the
+// config.json next to the files.
 void choose_reading_of_ranks(ConvertOptions& options, ConvertReport& report) {
   if (!options.save_model_type || takes_any_names(*options.save_model_type)) {
     options.as_named = true;
@@ -200,7 +201,7 @@ void choose_reading_of_ranks(ConvertOptions& options, ConvertReport& report) {
   }
 }
 
-// From which format to which.
+// Determines the source's and the target's format.
 void choose_formats(ConvertOptions& options, const Family* family, ConvertReport& report) {
   if (options.load_model_type) {
     report.from = *options.load_model_type;
@@ -236,16 +237,16 @@ void check_save_dir(const ConvertOptions& options, Format to) {
   if (to != Format::kFile && fs::exists(options.save_dir) && !fs::is_directory(options.save_dir)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--save-dir ", options.save_dir, " is a file, not a folder"));
   }
-  std::error_code absent;  // then they differ
+  std::error_code absent;  // on an error they are different
   if (fs::equivalent(options.load_dir, options.save_dir, absent)) {
     throw Error(ErrorCode::kInvalidArgument, cat("--load-dir and --save-dir are the same folder, ", options.save_dir));
   }
 }
 
-// What goes into the result, by role, and what does not.
+// Reports, by role, what goes into the result and what does not.
 void say_what_is_carried(const ckpt::Source& source, std::span<const core::TensorRole> roles, bool masters_are_weights,
                          ConvertReport& report) {
-  std::map<core::TensorRole, std::pair<int64_t, int64_t>> sizes;  // tensors, bytes
+  std::map<core::TensorRole, std::pair<int64_t, int64_t>> sizes;  // (tensors, bytes)
   const ckpt::ShardTable& shards = source.shards();
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
     auto& [tensors, bytes] = sizes[shards.role(static_cast<int32_t>(t))];
@@ -264,7 +265,7 @@ void say_what_is_carried(const ckpt::Source& source, std::span<const core::Tenso
   }
 }
 
-// What of the result a flag decides that the source or a default would have decided otherwise.
+// Reports the values in the result that a flag set.
 void say_what_flags_decide(const ConvertOptions& options, ConvertReport& report) {
   const auto say = [&](const char* flag, const std::string& value, const char* what) {
     if (!value.empty()) report.from_flags.push_back(cat(flag, " ", value, ": ", what));
@@ -281,7 +282,7 @@ void say_what_flags_decide(const ConvertOptions& options, ConvertReport& report)
   say("--true-vocab-size", options.true_vocab_size == 0 ? "" : cat(options.true_vocab_size), "rows of the vocabulary");
 }
 
-// Opens the result as its user will, and proves it against the source. family: of the result's names.
+// Opens the result as a user would, and proves it against the source. family: of the names in the result.
 ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& options, const ConvertReport& report,
                                const Family* family) {
   ConvertOptions reading = options;
@@ -307,7 +308,7 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
   return ckpt::prove(source, *result, proving);
 }
 
-// Ours records the hashes itself.
+// Reads the hashes that a native checkpoint contains.
 std::vector<ckpt::WrittenTensor> recorded_hashes(const std::string& path) {
   const auto made = ckpt::open_native(path);
   const ckpt::ShardTable& shards = made->shards();
@@ -325,8 +326,8 @@ std::vector<ckpt::WrittenTensor> recorded_hashes(const std::string& path) {
   return tensors;
 }
 
-// What stands for the source and for all options that decide values; how a result is laid out goes into the hash of its
-// sink. The source is told by the times of its files, not by reading it twice.
+// Identifies the source and all options that affect values; the sink hashes the layout. The source is identified by the
+// times of its files, to avoid reading it twice.
 std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
   std::string layers;
   for (const int64_t layer : options.extras.noop_layers) layers += cat(layer, ",");
@@ -344,7 +345,7 @@ std::string job_of(const ConvertOptions& options, const ConvertReport& report) {
              joined(options.names.exclude));
 }
 
-// Writes a model in a format that keeps names: under those that Hugging Face has for its tensors.
+// Writes a model in a format that keeps names, under Hugging Face's names for its tensors.
 void write_under_hf_names(std::unique_ptr<ckpt::Source> source, const ConvertOptions& options, const Family* family,
                           const std::string& job, ConvertReport& report) {
   const auto dtypes = target_dtypes(*source, options.dtype);
@@ -386,7 +387,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--name-map names a family, and so does --model-type-hf: give one of them");
   }
-  const bool to_tree = report.to == Format::kMegatron;  // else extras are of the source
+  const bool to_tree = report.to == Format::kMegatron;  // else the extras describe the source
   std::unique_ptr<ckpt::Source> source =
       format_row(report.from)
           .open(options.load_dir,
@@ -446,7 +447,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
   report.settings = source->info().common;
   if (with_optimizer) {
     note_settings(*source, report);
-  } else {  // they would be of a state that is not there
+  } else {  // they would describe state that is absent
     for (const char* settings : {"optimizer", "lr_scheduler"}) target.info.common.erase(settings);
   }
   report.tensors = static_cast<int64_t>(dtypes.size());
@@ -454,10 +455,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& asked) {
     report.bytes += core::num_elements(shard.local_shape) * core::size_of(shard.dtype);
   }
   if (options.dry_run) {
-    ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});  // throws what would fail
+    // Throws the errors that execute() would.
+    ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});
     return report;
   }
-  // Values of q8_0 are not those that are written.
+  // With q8_0 the stored values differ from those that the sink receives.
   const bool hashes = report.to != Format::kNative && !options.q8_0;
   ckpt::HashingSink hashing(*target.sink);
   ckpt::Sink& sink = hashes ? static_cast<ckpt::Sink&>(hashing) : *target.sink;

@@ -35,7 +35,7 @@ using core::TensorRole;
 
 constexpr int64_t kMaxConfigBytes = 16 << 20;
 
-// Its config.json is there and of a model_type that is in the table.
+// Its config.json exists and has a known model_type.
 bool has_known_family(const std::string& path) {
   const std::string folder = config_folder_of(path);
   if (folder.empty()) return false;
@@ -60,7 +60,7 @@ NamedForm form_of(Format format) {
   }
 }
 
-// Says what is left out, or refuses to leave it out.
+// Reports what is left out, or refuses to leave it out.
 bool takes_optimizer(const ckpt::Source& source, const ConvertOptions& options, ConvertReport& report) {
   const ckpt::ShardTable& shards = source.shards();
   std::set<std::string> kinds;
@@ -82,7 +82,7 @@ bool takes_optimizer(const ckpt::Source& source, const ConvertOptions& options, 
                   " cannot; give --drop-optimizer to leave it out"));
 }
 
-// Reads the result again and proves it against the source.
+// Reads the result back and proves it against the source.
 ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& options, const ConvertReport& report) {
   std::unique_ptr<ckpt::Source> result;
   try {
@@ -99,10 +99,10 @@ ckpt::ProofReport prove_result(ckpt::Source& source, const ConvertOptions& optio
   return ckpt::prove(source, *result, proving);
 }
 
-// What goes into the result, by role, and what does not.
+// Reports, by role, what goes into the result and what does not.
 void say_what_is_carried(const ckpt::Source& source, const ckpt::ShardTable& targets, ConvertReport& report) {
   const ckpt::ShardTable& shards = source.shards();
-  std::map<std::pair<TensorRole, bool>, std::pair<int64_t, int64_t>> sizes;  // role, carried: tensors, bytes
+  std::map<std::pair<TensorRole, bool>, std::pair<int64_t, int64_t>> sizes;  // (role, is carried) -> (tensors, bytes)
   for (size_t t = 0; t < shards.num_tensors(); ++t) {
     const auto tensor = static_cast<int32_t>(t);
     const bool carried =
@@ -181,7 +181,7 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   }
   asked.writing = {options.write_path, job, options.resume};
   if (report.from == Format::kDcp && report.to == Format::kDcp) {
-    // Groups list parameters by their names.
+    // Groups list parameters by name.
     const bool renamed = asked.with_optimizer && !options.names.empty();
     asked.entries = read_dcp_entries(options.load_dir, asked.with_optimizer && !renamed);
     if (renamed) {
@@ -208,7 +208,8 @@ void convert_named(std::unique_ptr<ckpt::Source> source, const ConvertOptions& o
   for (size_t i = 0; i < target.shards.size(); ++i) report.bytes += target.shards.size_bytes(i);
   report.tensors = static_cast<int64_t>(target.shards.num_tensors());
   if (options.dry_run) {
-    ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});  // throws what would fail
+    // Throws the errors that execute() would.
+    ckpt::plan_copies(source->shards(), target.shards, [](const ckpt::CopyRegion&) {});
     return;
   }
   ckpt::HashingSink sink(*target.sink);

@@ -19,7 +19,7 @@ using core::TensorRole;
 
 constexpr int64_t kMaxObjectBytes = 256 << 20;
 
-// Each chunk of each tensor as a tensor of a file.
+// Presents each chunk of each tensor as a tensor of a file.
 class DcpChunks final : public TensorFile {
  public:
   explicit DcpChunks(std::shared_ptr<const DcpReader> reader) : reader_(std::move(reader)) {}
@@ -63,10 +63,10 @@ class DcpChunks final : public TensorFile {
     const DcpReader::Tensor* tensor;
     const DcpReader::Chunk* chunk;
     std::vector<uint64_t> shape;
-    uint64_t at;  // of its bytes among all
+    uint64_t at;  // offset in the concatenation of all chunks
   };
   std::shared_ptr<const DcpReader> reader_;
-  std::vector<Entry> entries_;  // by `at`
+  std::vector<Entry> entries_;  // ordered by `at`
   uint64_t end_ = 0;
 };
 
@@ -85,7 +85,7 @@ struct OptimizerEntry {
   std::string parameter, field;
 };
 
-// ("optim", "state", NAME, "exp_avg"), or, made flat, ("optim", "state.NAME.exp_avg").
+// Parses ("optim", "state", NAME, "exp_avg") or, flattened, ("optim", "state.NAME.exp_avg").
 std::optional<OptimizerEntry> optimizer_entry(const DcpPath& path) {
   if (path.size() > 2 && step_text(path[path.size() - 3]) == "state") {
     return OptimizerEntry{step_text(path[path.size() - 2]), step_text(path.back())};
@@ -103,7 +103,8 @@ std::optional<OptimizerEntry> optimizer_entry(const DcpPath& path) {
   return OptimizerEntry{last.substr(begin, dot - begin), std::string(field)};
 }
 
-// "0.lr" of ("optim", "param_groups", 0, "lr"), "NAME.lr" of ("optim", "param_groups.NAME.lr"); empty for another path.
+// Returns "0.lr" for ("optim", "param_groups", 0, "lr"), "NAME.lr" for ("optim", "param_groups.NAME.lr"); empty for any
+// other path.
 std::string setting_of(const DcpPath& path) {
   constexpr std::string_view kGroups = "param_groups";
   for (size_t i = 0; i < path.size(); ++i) {
@@ -119,7 +120,7 @@ DcpPath path_of(const DcpReader& reader, const std::string& key) {
   return found == reader.paths().end() ? DcpPath{key} : found->second;
 }
 
-// A tensor, and what it is called here.
+// A tensor and its name in the source.
 struct Entry {
   const std::string* key;
   const DcpReader::Tensor* tensor;
@@ -129,7 +130,7 @@ struct Entry {
   bool of_optimizer;
 };
 
-// common: the dictionaries that all weights are in.
+// common: receives the dictionaries that contain all weights.
 std::vector<Entry> entries_of(const DcpReader& reader, std::optional<DcpPath>& common) {
   for (const auto& [key, tensor] : reader.tensors()) {
     DcpPath path = path_of(reader, key);
@@ -143,7 +144,7 @@ std::vector<Entry> entries_of(const DcpReader& reader, std::optional<DcpPath>& c
   for (const auto& [key, tensor] : reader.tensors()) {
     DcpPath path = path_of(reader, key);
     const auto state = optimizer_entry(path);
-    const std::string setting = setting_of(path);  // such as a learning rate in a tensor
+    const std::string setting = setting_of(path);  // such as a learning rate stored as a tensor
     Entry entry{&key, &tensor, {}, TensorRole::kParam, "", state || !setting.empty()};
     if (state) {
       entry.role = state->field == "exp_avg"      ? TensorRole::kExpAvg

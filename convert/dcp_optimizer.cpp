@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr std::string_view kState = "state.", kGroups = "param_groups.";
 constexpr double kMaxCount = 9e15;
 
-// "optim.state.": groups under "optim.param_groups.", names of parameters without more in front.
+// "optim.state.": the groups have the prefix "optim.param_groups.", and parameter names no further prefix.
 struct Place {
   std::string groups, prefix;
 };
@@ -46,7 +46,7 @@ class OptimizerReader {
   }
 
  private:
-  // The member of a group under this key, an object or a scalar tensor.
+  // Reads a member of a group, stored under this key as an object or a scalar tensor.
   void read_member(const std::string& key, std::string_view member, ckpt::OptimizerGroup& group) {
     if (const auto object = reader_.objects().find(key); object != reader_.objects().end()) {
       const TorchFile file = reader_.open_object(object->second);
@@ -88,7 +88,8 @@ class OptimizerReader {
     });
     for (auto& [index, group] : groups) found_.groups.push_back(std::move(group));
     if (groups.empty()) return;
-    for_each_entry([&](const std::string& key, std::string_view) { found_.used.insert(key); });  // the same by name
+    // Duplicates of the groups by position.
+    for_each_entry([&](const std::string& key, std::string_view) { found_.used.insert(key); });
   }
 
   void read_names(const std::string& key, NamedGroup& group) {
@@ -110,7 +111,7 @@ class OptimizerReader {
   }
 
   void read_by_name() {
-    std::map<std::string, std::vector<std::pair<std::string, std::string>>> members;  // of a parameter: member, key
+    std::map<std::string, std::vector<std::pair<std::string, std::string>>> members;  // (member, key) per parameter
     for_each_entry([&](const std::string& key, std::string_view rest) {
       const size_t dot = rest.rfind('.');
       if (dot == std::string_view::npos) return;
@@ -131,7 +132,7 @@ class OptimizerReader {
     }
   }
 
-  // AdamW's counter, a scalar of each parameter.
+  // Reads AdamW's step counter, one scalar per parameter.
   void read_steps() {
     std::map<std::string, double, std::less<>> steps;
     for (const auto& [key, tensor] : reader_.tensors()) {
@@ -191,7 +192,7 @@ DcpOptimizer read_dcp_optimizer(const DcpReader& reader, std::string_view optimi
 
 std::optional<json> read_dcp_scheduler(const DcpReader& reader, std::set<std::string>& used,
                                        std::vector<std::string>& decisions) {
-  constexpr std::string_view kSign = ".last_epoch";  // of every LRScheduler, as _last_lr is
+  constexpr std::string_view kSign = ".last_epoch";  // every LRScheduler has it, and _last_lr
   for (const auto& [sign, payload] : reader.objects()) {
     if (!sign.ends_with(kSign)) continue;
     const std::string key = sign.substr(0, sign.size() - kSign.size()), begin = key + ".";

@@ -69,7 +69,7 @@ class DcpCheckpoint {
     return names;
   }
 
-  // Moments under "<what the program calls them>.<name of the weight>.exp_avg".
+  // Moments are stored under "<name of the optimizer in the program>.<name of the weight>.exp_avg".
   void find_optimizer() {
     const std::string moment = cat(embedding_, kMoments[0].first);
     const auto prefixes = prefixes_before(names(), moment);
@@ -100,7 +100,7 @@ class DcpCheckpoint {
     }
   }
 
-  // Groups, steps and a scheduler.
+  // Reads groups, steps and a scheduler.
   void read_settings() {
     std::vector<std::string> names;
     for_each_tensor(*config_.family, config_.model, [&](const MappedTensor& mapped) {
@@ -142,7 +142,7 @@ class DcpCheckpoint {
                              ", as ", printable(example)));
   }
 
-  // AdamW's own counter, a scalar of each parameter: that of the embedding.
+  // Returns AdamW's step counter of the embedding; every parameter has one.
   std::optional<int64_t> optimizer_step() const {
     for (const auto& [key, tensor] : reader_->tensors()) {
       if (without_wrappers(key) != cat(*optimizer_, embedding_, ".step")) continue;
@@ -157,12 +157,12 @@ class DcpCheckpoint {
   HfConfig config_;
   std::vector<std::string>& decisions_;
   NamedTensors tensors_;
-  std::map<std::string, size_t> keys_;  // without wrappers: index in the file
+  std::map<std::string, size_t> keys_;  // name without wrappers -> index in the file
   std::set<size_t> used_;               // weights and moments
   std::set<std::string> others_used_;   // keys of settings
   ckpt::CheckpointInfo info_;
   std::string embedding_;
-  std::optional<std::string> optimizer_;  // what stands before the names of weights in its keys
+  std::optional<std::string> optimizer_;  // the prefix before the names of weights in its keys
 };
 
 }  // namespace

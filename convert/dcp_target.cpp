@@ -27,8 +27,8 @@ using core::ErrorCode;
 using core::TensorRole;
 
 constexpr const char *kModel = "model", *kOptimizer = "optim", *kState = "state", *kGroups = "param_groups";
-// What a group of torch.optim.AdamW has besides, where the source does not say it (torch/optim/adamw.py): no setting of
-// these changes what a step of Adam's without amsgrad computes.
+// Further members of a torch.optim.AdamW group, used if the source lacks them (torch/optim/adamw.py): none of them
+// changes the result of an Adam step without amsgrad.
 const nlohmann::json& adamw_options() {
   static const nlohmann::json options = {
       {"amsgrad", false},   {"maximize", false}, {"capturable", false},           {"differentiable", false},
@@ -48,7 +48,7 @@ class DcpPlanner {
     const Family& family = *held;
     std::optional<MappedTensor> tied_output;
     for_each_tensor(family, model, [&](const MappedTensor& mapped) {
-      if (mapped.is_copy) return;  // of layers that transformers does not make
+      if (mapped.is_copy) return;  // multi-token prediction layers, which transformers does not create
       add_tensor(mapped, mapped.role, dtype_(mapped.key));
       if (model.untie_embeddings_and_output_weights || mapped.key != "embedding.word_embeddings.weight") return;
       tied_output = mapped;
@@ -96,7 +96,7 @@ class DcpPlanner {
   std::vector<ArchivePlace> places_;  // of shards_
 };
 
-// torch.chunk's cut along the first axis: as many rows for each rank but the last ones.
+// Cuts along the first axis as torch.chunk does: equal parts, except the last ones.
 std::vector<ArchivePlace> DcpPlanner::add_chunks(const std::string& key, const Dims& shape, DType dtype,
                                                  const DcpPath& path) {
   const size_t tensor = layout_.add_tensor(key, from_core_dtype(dtype), shape, path);
@@ -148,7 +148,7 @@ void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType d
     for (const TensorPiece& piece : mapped.pieces) {
       Dims offset = piece.offset, extent = piece.extent;
       ArchivePlace place = chunks[rank];
-      if (mapped.transposed) {  // the rows of the stored matrix are our columns
+      if (mapped.transposed) {  // rows of the stored matrix are columns of ours
         offset[1] += begin;
         extent[1] = end - begin;
         place.offset_bytes = piece.row * item;
@@ -165,7 +165,7 @@ void DcpPlanner::add_tensor(const MappedTensor& mapped, TensorRole role, DType d
   }
 }
 
-// Under their own names, whole rows for each rank.
+// Adds tensors under their own names, cut by rows over the ranks.
 void DcpPlanner::add_passthrough() {
   for (const core::ShardedTensor& tensor : passthrough_tensors(source_)) {
     MappedTensor mapped;
@@ -198,7 +198,7 @@ void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConf
   if (settings.empty()) settings.emplace_back();
   const std::vector<NamedGroup> groups = named_groups(settings, family, model);
   for (const NamedGroup& group : groups) {
-    // A source that does not count steps: they are its iterations.
+    // If the source does not count steps, its iteration is the step.
     const auto counted = static_cast<float>(group.settings.step.value_or(source_.info().iteration));
     const std::string step_bytes(reinterpret_cast<const char*>(&counted), sizeof counted);
     for (const std::string& name : group.names) {
@@ -215,7 +215,7 @@ void DcpPlanner::add_optimizer(const Family& family, const core::TransformerConf
       source_.info().common.contains("opt_param_scheduler") ? " and opt_param_scheduler have" : " have", " no place");
 }
 
-// By position, as get_state_dict has them, and by the names of parameters, as with flatten_optimizer_state_dict.
+// Writes groups by position, as get_state_dict does, and by parameter name, as flatten_optimizer_state_dict does.
 void DcpPlanner::add_groups(const std::vector<NamedGroup>& groups) {
   std::string missing;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -274,7 +274,7 @@ void DcpPlanner::add_group(size_t index, const NamedGroup& group) {
   });
 }
 
-// The state of a scheduler of torch.optim, where the source had it.
+// Writes the state of a torch.optim scheduler, if the source has one.
 void DcpPlanner::add_scheduler() {
   const nlohmann::json scheduler = source_.info().common.value("lr_scheduler", nlohmann::json());
   if (!scheduler.is_object()) return;

@@ -21,7 +21,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// What a folder is that users take for a checkpoint; null if it is nothing of the kind.
+// Describes a folder that users mistake for a checkpoint; null if it is not such a folder.
 const char* part_of_a_checkpoint(const fs::path& folder) {
   constexpr std::pair<const char*, const char*> kParts[] = {
       {"model_optim_rng.pt", "the folder of one rank of Megatron's; give that of the iteration, or the one above"},
@@ -40,8 +40,8 @@ const char* part_of_a_checkpoint(const fs::path& folder) {
   return nullptr;
 }
 
-// An iteration of Megatron's torch_dist that lacks the file written last. Plain DCP has no such file, so this has to be
-// asked before the folder is taken for one.
+// Refuses an iteration of Megatron's torch_dist without the file that is written last. Plain DCP has no such file, so
+// this check comes before detection as DCP.
 void refuse_torn_megatron_dist(const fs::path& folder) {
   const auto torn = megatron_iterations(folder, [](const fs::path& inner) { return is_dcp(inner.string()); });
   if (torn.empty()) return;
@@ -107,7 +107,7 @@ SourcePair open_comparable(const std::string& first, const std::string& second, 
   if (pair.first->info().has_model == pair.second->info().has_model) return pair;
   const bool is_first = pair.first->info().has_model;
   const std::string& known = is_first ? first : second;
-  if (!has_own_names(detect_format(known).format)) {  // then the other through its family, if it says which
+  if (!has_own_names(detect_format(known).format)) {  // open the other through its family, if it names one
     OpenOptions with_family = options;
     const std::string& other = is_first ? second : first;
     with_family.hf_cfg_dir = config_folder_of(other);

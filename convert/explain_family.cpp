@@ -1,4 +1,4 @@
-// A family as the JSON that user_family.h describes.
+// Formats a family as the JSON that user_family.h describes.
 #include <algorithm>
 
 #include "convert/detail/family_words.h"
@@ -29,7 +29,7 @@ ordered_json explain_key(const ConfigKey& key) {
   return out.size() == 1 ? ordered_json(field) : out;
 }
 
-// Rules of the same parameter together, in the order of its first; the names in the order of the rules go to `order`.
+// Groups the rules of a parameter at the place of its first rule; the names in the order of the rules go to `order`.
 class TensorExplainer {
  public:
   ordered_json tensors = ordered_json::object();
@@ -51,7 +51,7 @@ class TensorExplainer {
     }
   }
 
-  // {"whole": name} as the name, and whether the order of the JSON is another than that of the rules.
+  // Shortens {"whole": name} to the name. Returns whether the order of the JSON differs from that of the rules.
   bool finish() {
     std::vector<std::string> as_json;
     for (auto& item : tensors.items()) {
@@ -102,7 +102,7 @@ ordered_json explain_family(const Family& family) {
     const ordered_json explained = explain_key(key);
     if (entry.is_null()) {
       entry = explained;
-    } else {  // one key of several fields
+    } else {  // one key that sets several fields
       if (!entry.is_array()) entry = ordered_json::array({entry});
       entry.push_back(explained);
     }

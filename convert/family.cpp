@@ -11,13 +11,13 @@
 namespace ms::convert {
 namespace {
 
-// In the order in which a model without a config.json is offered to them.
+// In the order in which they are tried for a model without a config.json.
 constexpr std::array<const Family*, 23> kFamilies = {
     &kLlama,   &kMistral,  &kQwen2,    &kQwen3,   &kPhi3,       &kGemma2,     &kGlm,      &kGlm4,
     &kMixtral, &kQwen2Moe, &kQwen3Moe, &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kGpt2,     &kOlmo2,
     &kGranite, &kSmolLm3,  &kErnie45,  &kGptNeox, &kStarcoder2, &kGemma3Text, &kInternLm2};
 
-// The model as the family's config.json would give it back.
+// Returns the model as reading back the family's config.json would give it.
 core::TransformerConfig as_told_by(const Family& family, const core::TransformerConfig& model) {
   core::TransformerConfig told;
   apply_structure(family, told);
@@ -51,7 +51,7 @@ core::TransformerConfig as_told_by(const Family& family, const core::Transformer
   return told;
 }
 
-// Of a parameter outside layers; "": the family has no rule for it.
+// The name of a parameter outside the layers; "" if the family has no rule for it.
 std::string_view name_of(const Family& family, std::string_view canonical) {
   for (const std::span<const NameRule> rules : {family.before, family.after}) {
     const auto rule =

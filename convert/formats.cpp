@@ -46,7 +46,7 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
   layout.size_flags = ckpt::kTargetSizeFlags;
   layout.tensor_model_parallel_size = options.target_tensor_parallel_size;
   layout.pipeline_model_parallel_size = options.target_pipeline_parallel_size;
-  core::TransformerConfig slots = source.info().model;  // no-op layers are counted with the others
+  core::TransformerConfig slots = source.info().model;  // no-op layers count as layers here
   slots.num_layers += static_cast<int64_t>(options.extras.noop_layers.size());
   layout.virtual_pipeline_model_parallel_size =
       options.extras.dualpipev ? 2
@@ -75,14 +75,14 @@ ckpt::ModelLayout target_layout(const ckpt::Source& source, const ConvertOptions
     layout.expert_model_parallel_size *= tp;
     layout.expert_tensor_parallel_size = 1;
   }
-  // As few data-parallel ranks as hold all experts.
+  // The fewest data-parallel ranks that hold all experts.
   const int expert_ranks = layout.expert_model_parallel_size * layout.expert_tensor_parallel_size;
   layout.data_parallel_size = std::lcm(tp, expert_ranks) / tp;
   return layout;
 }
 
-// The result's config.json says a model around the language model, and nothing of the rest is there: mstrain and
-// Megatron save the language model alone.
+// The config.json of the result describes a multimodal model, of which the source has only the language model: mstrain
+// and Megatron save nothing else.
 void note_missing_parts(const json& config, const ckpt::Source& source, const ConvertOptions& options,
                         std::vector<std::string>& decisions) {
   const bool has_a_place = options.save_model_type != Format::kGguf && options.save_model_type != Format::kUniversal;
@@ -133,7 +133,7 @@ Target native_target(const TargetRequest& request, std::vector<std::string>& /*d
   return target;
 }
 
-// A tree, or torch_dist.
+// Makes the target for a tree, or for torch_dist.
 Target megatron_target(const TargetRequest& request, bool dist, std::vector<std::string>& decisions) {
   const auto& [source, options] = std::tie(request.source, request.options);
   MegatronTargetOptions asked;
@@ -173,7 +173,8 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
                     ", ..), and no config.json of one; give its folder by --hf-cfg-dir, or --drop-passthrough"));
   }
   target.shards = hf_targets(*family, target.info.model, request.dtype, others);
-  target.sink = make_hf_sink(std::move(sink));  // touches nothing before begin(), but refuses a folder with a model
+  target.sink = make_hf_sink(std::move(sink));  // writes nothing before begin(), but refuses a folder that contains a
+                                                // model
   return target;
 }
 
@@ -229,7 +230,7 @@ HfNamedOptions hf_named_options(const SourceRequest& request) {
           .for_proof = request.for_proof};
 }
 
-// Of formats that have names of their own: without a family, or by `open` with one.
+// Opens formats with their own tensor names: without a family, or with one by `open`.
 template <Format format, class Open>
 std::unique_ptr<ckpt::Source> open_either(const std::string& path, const SourceRequest& request, Decisions& decisions,
                                           const Open& open) {
@@ -250,7 +251,7 @@ std::string file_sign(const std::string& path) {
   return fs::is_directory(path, error) ? "" : named_sign(path);
 }
 
-// Results that keep names are written by convert_named.
+// convert_named writes results that keep names.
 Target names_alone(const TargetRequest& request, Decisions& /*decisions*/) {
   MS_CHECK(false, format_row(request.from).noun, " has no names that the result could keep");
   return {};
@@ -317,7 +318,7 @@ json result_config(const TargetRequest& request, std::string* copy_from, std::ve
   const core::DType dtype = request.dtype(std::string(kWordEmbeddings));
   const ckpt::CheckpointInfo& info = source.info();
   json original = info.model_extra.value("hf_config", json());
-  std::shared_ptr<const Family> held;  // of the map that the source was read by
+  std::shared_ptr<const Family> held;  // of the map that the source was read with
   const Family* family = request.family;
   if (family == nullptr && info.model_extra.contains("name_map")) {
     const fs::path given = fs::path(options.hf_cfg_dir) / "config.json";
@@ -328,7 +329,7 @@ json result_config(const TargetRequest& request, std::string* copy_from, std::ve
   if (!options.hf_cfg_dir.empty()) {
     HfConfig given = read_hf_config(options.hf_cfg_dir, family);
     if (info.model.mtp_num_layers == 0)
-      given.model.mtp_num_layers = 0;  // transformers leaves such layers out, and the key in
+      given.model.mtp_num_layers = 0;  // transformers drops such layers and keeps the key
     if (!same_model(given.model, info.model)) {
       throw Error(ErrorCode::kInvalidArgument,
                   cat("--hf-cfg-dir ", options.hf_cfg_dir, ": its config.json describes another model than ",

@@ -43,14 +43,14 @@ DType dtype_of(GgufType type) {
   return type == GgufType::kBF16 ? DType::kBf16 : type == GgufType::kF16 ? DType::kFp16 : DType::kFp32;
 }
 
-// Of the names that the tensors had.
+// The family whose names the tensors had.
 std::shared_ptr<const Family> family_of(const ckpt::CheckpointInfo& info, const Family* named) {
   const json config = info.model_extra.value("hf_config", json());
   if (named != nullptr || config.is_object()) return family_of_result(config, info.model_extra, named);
   return {std::shared_ptr<const Family>(), &family_of_model(info.model)};
 }
 
-// Where a shard's elements are in the file.
+// Position of a shard's elements in the file.
 struct Place {
   const GgufReader::Tensor* tensor = nullptr;
   int64_t first = 0;  // element of the tensor
@@ -118,7 +118,7 @@ class GgufSource final : public ckpt::Source {
   void add(const Family& family, const MappedTensor& mapped) {
     GgufPart part = gguf_part(family, info_.model, mapped);
     const GgufReader::Tensor* tensor = file_.find(part.tensor);
-    if (tensor == nullptr) return;  // what the source has and the file has not, the proof names
+    if (tensor == nullptr) return;  // the proof lists what the source has and the file lacks
     used_.insert(tensor);
     const int64_t elements = core::num_elements(part.shape);
     if (mapped.expert >= 0) part.shape.insert(part.shape.begin(), info_.model.num_experts);
@@ -142,11 +142,11 @@ class GgufSource final : public ckpt::Source {
     }
   }
 
-  // Elements of a shard, in the order of ours.
+  // Reads elements of a shard, in our order.
   void read_run(const Place& place, int64_t at, int64_t count, int64_t item, std::byte* out) const {
     if (place.head_rows == 0) return file_.read(*place.tensor, place.first + at, count, out);
     const int64_t half = place.head_rows / 2;
-    while (count > 0) {  // row j of half h of a head is row 2 j + h there
+    while (count > 0) {  // row j of half h of a head is stored as row 2 j + h
       const int64_t row = at / place.columns, column = at % place.columns;
       const int64_t some = std::min(count, place.columns - column);
       const int64_t within = row % place.head_rows;
@@ -158,7 +158,7 @@ class GgufSource final : public ckpt::Source {
     }
   }
 
-  // Factors of rotary frequencies follow from the model.
+  // Checks the RoPE frequency factors, which follow from the model.
   void check_rope_factors() {
     const std::vector<float> wanted = gguf_rope_factors(info_.model);
     const GgufReader::Tensor* tensor = file_.find(kRopeFactors);
@@ -177,7 +177,7 @@ class GgufSource final : public ckpt::Source {
                                              wanted.size(), " factors of this model's rotary frequencies"));
   }
 
-  // A tied model needs no output layer; one that is stored must be the embedding.
+  // A tied model needs no output layer; a stored one must equal the embedding.
   void check_tied_output() {
     const GgufReader::Tensor* output = file_.find(kOutput);
     if (info_.model.untie_embeddings_and_output_weights || output == nullptr) return;
@@ -207,8 +207,7 @@ class GgufSource final : public ckpt::Source {
   std::set<std::string, std::less<>> quantized_, plain_, plus_one_;  // keys
 };
 
-// A source with the values that the file must hold: norms with 1 added, matrices rounded to the blocks of q8_0, both
-// fp32.
+// The values that the file must contain: norms plus 1, and matrices rounded to q8_0 blocks, both in fp32.
 class ExpectedSource final : public ckpt::Source {
  public:
   ExpectedSource(ckpt::Source& source, const GgufSource& file) : source_(source) {
@@ -257,7 +256,7 @@ class ExpectedSource final : public ckpt::Source {
       }
       return;
     }
-    // Whole blocks around the box.
+    // Extend the box to whole blocks.
     const int64_t begin = offset[1] / kQ8Block * kQ8Block;
     const int64_t columns = (offset[1] + extent[1] + kQ8Block - 1) / kQ8Block * kQ8Block - begin;
     const int64_t rows_at_once = std::clamp<int64_t>((int64_t{1} << 20) / columns, 1, extent[0]);

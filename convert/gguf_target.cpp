@@ -26,23 +26,23 @@ constexpr uint32_t kQuantizationVersion = 2;
 constexpr const char* kFile = "model.gguf";
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
-// Where a target goes, and what is done to it on the way.
+// Where a target is stored, and how it is transformed.
 struct Place {
   size_t tensor = 0;
   int64_t first = 0;          // element of the tensor
-  int64_t columns = 1;        // of a row
-  int64_t head_rows = 0;      // rows are put into another order within heads of so many; 0: not
-  bool centred_on_1 = false;  // 1 is added
+  int64_t columns = 1;        // per row
+  int64_t head_rows = 0;      // reorder rows within heads of this many rows; 0: do not
+  bool centred_on_1 = false;  // add 1
 };
 
 struct Plan {
   std::vector<GgufTensor> tensors;
-  std::vector<Place> places;  // of the targets
+  std::vector<Place> places;  // one per target
   std::vector<float> rope_factors;
   GgufValues values;
 };
 
-// llama.cpp's numbers of what the matrices are.
+// llama.cpp's number for the type of the matrices.
 uint32_t file_type(GgufType type) {
   switch (type) {
     case GgufType::kF32:
@@ -85,7 +85,7 @@ class GgufSink final : public ckpt::Sink {
     }
     result_.opened = [this](size_t, core::PlacedFile& file) { write_header(file); };
     result_.begin({std::move(spec)}, std::move(layout));
-    refuse_a_file_that_exists();  // another process may have made it before this one had the lock
+    refuse_a_file_that_exists();  // another process may have created it before this one got the lock
   }
 
   void write(int32_t target, int64_t first, int64_t count, const std::byte* data) override {
@@ -129,7 +129,7 @@ class GgufSink final : public ckpt::Sink {
     const Place& place = plan_.places[static_cast<size_t>(target)];
     const GgufType type = plan_.tensors[place.tensor].type;
     if (place.centred_on_1) return false;
-    // Of q8_0 the scratch gets the blocks: their values are lost.
+    // For q8_0 the scratch buffer receives the blocks: the original values are lost.
     const std::span<std::byte> bytes(scratch, static_cast<size_t>(gguf_bytes(type, count)));
     if (!result_.keep(0, bytes, layout_.offsets[place.tensor] + gguf_bytes(type, place.first + first))) return false;
     if (place.head_rows > 0 && type != GgufType::kQ8_0) {
@@ -140,7 +140,7 @@ class GgufSink final : public ckpt::Sink {
     return true;
   }
 
-  // Whole heads where they are put into another order, and whole blocks.
+  // Whole heads if rows are reordered, and whole blocks.
   int64_t chunk_elements(const core::ShardedTensor& target) const override {
     const int64_t rows = target.key.ends_with("linear_qkv.weight") ? unit_rows_ : 1;
     const int64_t unit = target.local_shape.size() == 2 ? target.local_shape[1] * rows : kQ8Block;
@@ -171,7 +171,7 @@ class GgufSink final : public ckpt::Sink {
                layout_.offsets[static_cast<size_t>(found - plan_.tensors.begin())]);
   }
 
-  // Row j of half h of a head becomes its row 2 j + h; or back.
+  // Moves row j of half h of a head to row 2 j + h, or back.
   static void order_rows(const Place& place, int64_t item, int64_t count, const std::byte* in, std::byte* out,
                          bool back = false) {
     const int64_t row_bytes = place.columns * item, rows = count / place.columns, half = place.head_rows / 2;

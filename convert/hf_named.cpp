@@ -57,7 +57,7 @@ std::string prefix_of_family(std::span<const std::string> names, const Family& f
   const std::string full = cat(family.prefix, embedding_name(family));
   std::string name = full;
   auto prefixes = prefixes_before(names, name);
-  if (prefixes.empty()) {  // of the bare model
+  if (prefixes.empty()) {  // the bare model
     name = embedding_name(family);
     prefixes = prefixes_before(names, name);
   }

@@ -50,7 +50,7 @@ class HfNamesSource final : public ckpt::Source {
   void read(int32_t shard, const Dims& offset, const Dims& extent, std::byte* out) override {
     const Tensor& tensor = tensors_[static_cast<size_t>(shard)];
     if (offset.empty()) return read_base(tensor.base, {}, {}, out, {}, {});
-    const size_t cut = tensor.transposed ? 1 : 0;  // axis along which the pieces follow each other
+    const size_t cut = tensor.transposed ? 1 : 0;  // axis along which the pieces are consecutive
     for (const TensorPiece& piece : tensor.pieces) {
       const int64_t rows = piece.extent.empty() ? 1 : piece.extent[0];
       const int64_t first = std::max(offset[cut], piece.row);
@@ -71,7 +71,7 @@ class HfNamesSource final : public ckpt::Source {
 
  private:
   struct Tensor {
-    int32_t base = 0;  // tensor of base_
+    int32_t base = 0;  // index of the tensor in base_
     bool transposed = false;
     std::vector<TensorPiece> pieces;
   };
@@ -96,7 +96,7 @@ class HfNamesSource final : public ckpt::Source {
     tensors_.push_back(std::move(tensor));
   }
 
-  // A box of a canonical tensor into a place of `out`, dense of out_shape.
+  // Reads a box of a canonical tensor into a part of `out`, which is dense of out_shape.
   void read_base(int32_t tensor, const Dims& offset, const Dims& extent, std::byte* out, const Dims& out_shape,
                  const Dims& out_offset) const {
     const ckpt::ShardTable& shards = base_->shards();
@@ -114,7 +114,7 @@ class HfNamesSource final : public ckpt::Source {
     }
   }
 
-  // Rows [first, end) of the piece are columns of the tensor.
+  // Reads rows [first, end) of the piece, which are columns of the tensor.
   void read_transposed(int32_t base, const TensorPiece& piece, int64_t first, int64_t end, const Dims& offset,
                        const Dims& extent, std::byte* out) const {
     const int64_t item = core::size_of(base_->shards().dtype(base)), rows = end - first, columns = extent[0];
@@ -132,7 +132,7 @@ class HfNamesSource final : public ckpt::Source {
   std::unique_ptr<ckpt::Source> base_;
   std::shared_ptr<const Family> family_;
   ckpt::CheckpointInfo info_;
-  std::vector<std::vector<int32_t>> shards_of_;  // of each tensor of base_: its shards, without replicas
+  std::vector<std::vector<int32_t>> shards_of_;  // the shards of each tensor of base_, without replicas
   ckpt::ShardTable shards_;
   std::vector<Tensor> tensors_;  // of shards_
 };

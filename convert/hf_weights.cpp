@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxIndexBytes = 128 << 20;
 
-// The path of a file of the folder. Where a link may lead, core::confine_reads says.
+// Returns the path of a file in the folder. core::confine_reads decides where links may lead.
 std::string checked_file(const fs::path& folder, const std::string& name, const std::string& named_by) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
       name.find('\0') != std::string::npos) {
@@ -37,7 +37,7 @@ std::string checked_file(const fs::path& folder, const std::string& name, const 
 }
 
 bool is_there(const fs::path& path) {
-  std::error_code ignored;  // also of a link that leads nowhere or to itself: then opening it says what is wrong
+  std::error_code ignored;  // also true for a dangling or cyclic link, so that opening it reports the error
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
 }
 
@@ -119,7 +119,7 @@ void WeightFolder::open_indexed(const std::string& index_path, NamedTensors::Tab
       if (mapped == table.end() || mapped->second.file != static_cast<int32_t>(file)) {
         core::log_warning("convert.hf", cat(tensors.path(), ": tensor ", printable(tensors[i].name),
                                             " is not mapped to this file by the index; left out"));
-        const std::string name(tensors[i].name), quoted = printable(name);  // quoted if it is not plain
+        const std::string name(tensors[i].name), quoted = printable(name);  // quoted, unless plain
         leftovers_.push_back({quoted == cat('"', name, '"') ? name : quoted, tensors.path(),
                               "the index does not map it to this file", mapped != table.end()});
         continue;
@@ -144,7 +144,7 @@ constexpr Stem kOthers[] = {{"adapter_model", false},
                             {"diffusion_pytorch_model", false},
                             {"diffusion_pytorch_model", true}};
 
-// A file of one of these stems, or its index: the first that is there.
+// Returns the files or index with one of these stems: the first that exists.
 std::optional<WeightFiles> find_by_stem(const fs::path& folder, std::span<const Stem> stems) {
   for (const Stem& stem : stems) {
     const std::string single = cat(stem.name, stem.torch ? ".bin" : ".safetensors"), index = single + ".index.json";

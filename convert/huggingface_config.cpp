@@ -26,7 +26,7 @@ constexpr int64_t kMaxConfigBytes = 16 << 20;
 constexpr int64_t kMaxSize = kMaxConfigSize, kMaxCount = kMaxConfigCount;
 constexpr int kMaxDepth = 64;  // of JSON, which is printed recursively
 
-// A parameter of RoPE scaling: its key in rope_scaling or rope_parameters, and where it belongs.
+// A RoPE scaling parameter: its key in rope_scaling or rope_parameters, and its field.
 struct RopeKey {
   const char* hf;
   double core::TransformerConfig::*field;
@@ -43,13 +43,13 @@ constexpr std::array<RopeKey, 8> kRopeKeys = {{
     {"factor", &core::TransformerConfig::rope_scaling_factor, ""},
 }};
 
-// mrope_section: of image and video tokens; a text token has one position, so it changes nothing for text.
+// mrope_section applies to image and video tokens; a text token has one position, so it has no effect on text.
 bool is_plain_rope_key(const std::string& name) {
   return name == "rope_type" || name == "type" || name == "rope_theta" || name == "partial_rotary_factor" ||
          name == "mrope_section" || name == "mrope_interleaved";
 }
 
-// rope_scaling (older files) or rope_parameters (newer: rope_theta and partial_rotary_factor are in it too).
+// Reads rope_scaling (older files) or rope_parameters (newer files; includes rope_theta and partial_rotary_factor).
 void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope, std::string_view where,
                       const Family& family, core::TransformerConfig& model) {
   if (!rope.is_object()) keys.unsupported(key);
@@ -66,7 +66,7 @@ void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope,
   if (type != "default" && !is_known) keys.unsupported(key);
   if (is_known) model.rope_scaling_type = type;
   for (const auto& item : rope.items()) {
-    const std::string& name = item.key();  // Clang 14 lets no lambda capture a structured binding
+    const std::string& name = item.key();  // Clang 14: lambdas cannot capture structured bindings
     const json& value = item.value();
     if (is_plain_rope_key(name) || value.is_null()) continue;
     if (is_known && name == "original_max_position_embeddings") {
@@ -77,7 +77,7 @@ void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope,
     const auto found = std::find_if(kRopeKeys.begin(), kRopeKeys.end(), [&](const RopeKey& k) {
       return name == k.hf && is_known && (*k.type == '\0' || type == k.type);
     });
-    if (found == kRopeKeys.end()) keys.unsupported(key);  // a scaling under another name, per-layer tables
+    if (found == kRopeKeys.end()) keys.unsupported(key);  // a scaling under another name, or per-layer tables
     model.*(found->field) = inner.number(found->hf, 0);
   }
   if (is_known && !rope.contains("factor")) {
@@ -85,7 +85,7 @@ void read_rope_object(const ConfigKeys& keys, const char* key, const json& rope,
   }
 }
 
-// Gemma 3 has one for each type of layer.
+// Gemma 3 has separate RoPE settings for each type of layer.
 void read_rope(const ConfigKeys& keys, const char* key, std::string_view where, const Family& family,
                core::TransformerConfig& model) {
   constexpr const char *kFull = "full_attention", *kLocal = "sliding_attention";
@@ -153,7 +153,7 @@ void write_rope(json& out, const core::TransformerConfig& model, const Family& f
   out["rope_scaling"] = std::move(rope);
 }
 
-// layer_types, or what stands in for it in older files.
+// Reads layer_types, or the keys that older files use instead.
 void read_layer_types(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
   constexpr const char *kWindow = "sliding_attention", *kFull = "full_attention";
   if (!family.window_pattern_key.empty()) {
@@ -233,14 +233,14 @@ void read_heads(const ConfigKeys& keys, const Family& family, core::TransformerC
   model.num_query_groups =
       family.groups_key.empty() ? model.num_attention_heads : keys.size(family.groups_key, model.num_attention_heads);
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
-  if (!model.group_query_attention) model.num_query_groups = 1;  // as the flags would have it: unused
+  if (!model.group_query_attention) model.num_query_groups = 1;  // as from the flags: unused
   if (model.num_attention_heads % model.query_groups() != 0) {
     keys.fail(ErrorCode::kCorruptData, family.groups_key,
               cat("is ", model.query_groups(), ", which does not divide ", heads_key, " ", model.num_attention_heads));
   }
   if (model.multi_latent_attention) {
     if (model.group_query_attention) keys.unsupported(family.groups_key);
-    return;  // the size of a head is among the family's keys
+    return;  // the family has a key for the head size
   }
   if (model.kv_channels == 0) model.kv_channels = family.default_head_dim;
   if (model.kv_channels != 0) return;
@@ -252,7 +252,7 @@ void read_heads(const ConfigKeys& keys, const Family& family, core::TransformerC
   model.kv_channels = model.hidden_size / model.num_attention_heads;
 }
 
-// Which layers have experts, how many are shared, and what chooses them.
+// Reads which layers have experts, how many are shared, and how experts are chosen.
 void read_experts(const ConfigKeys& keys, const Family& family, core::TransformerConfig& model) {
   if (!family.mtp_key.empty()) model.mtp_num_layers = keys.size(family.mtp_key, 0, model.num_layers, 0);
   if (family.expert_layers == ExpertLayers::kNone) return;
@@ -289,7 +289,7 @@ void read_experts(const ConfigKeys& keys, const Family& family, core::Transforme
   }
 }
 
-// Zeros and ones: layers without and with experts.
+// Parses a list of zeros and ones: layers without and with experts.
 std::optional<int64_t> first_layer_with_experts(const core::TransformerConfig& model) {
   const std::vector<bool> layers = model.layers_with_experts();
   const auto first = std::find(layers.begin(), layers.end(), true);
@@ -320,7 +320,7 @@ void write_experts(json& out, const core::TransformerConfig& model, const Family
   }
 }
 
-// FP8 as DeepSeek-V3 has it: E4M3 with a scale a block; anything else is refused.
+// Reads FP8 settings as in DeepSeek-V3: E4M3 with a scale per block; refuses any other quantization.
 void read_quantization(const ConfigKeys& keys, std::string_view where, HfConfig& config) {
   const json* value = keys.find("quantization_config");
   if (value == nullptr) return;
@@ -396,7 +396,8 @@ void set_model_keys(json& out, const core::TransformerConfig& model, const Famil
   write_experts(out, model, family);
   if (model.has_rotary_embedding()) write_rope(out, model, family);
   for (const char* id : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
-    if (!out.contains(id)) out[id] = nullptr;  // absent would mean the family's default, which is another model's
+    // Without the key transformers would use the family's default, which belongs to another model.
+    if (!out.contains(id)) out[id] = nullptr;
   }
 }
 
@@ -461,7 +462,8 @@ HfConfig parse_hf_config(const json& object, std::string_view where, const Famil
   for (const RequiredFlag& flag : family.required) {
     if (keys.flag(flag.hf, flag.value) != flag.value) keys.unsupported(flag.hf);
   }
-  if (keys.flag("use_sliding_window", false)) keys.unsupported("use_sliding_window");  // Qwen's: from a layer on
+  // Qwen's: windows from a given layer on.
+  if (keys.flag("use_sliding_window", false)) keys.unsupported("use_sliding_window");
   read_quantization(keys, where, config);
 
   core::TransformerConfig& model = config.model;
@@ -549,7 +551,7 @@ std::shared_ptr<const Family> family_of_result(const json& config, const json& m
     const json text = text_config(config, "config.json");
     return wrapped_family(find_family(text["model_type"].get<std::string>()), wrapped);
   }
-  // The map is of the folder that the source came from: of a config.json that says the same model_type.
+  // The map belongs to the source's folder: it applies to a config.json with the same model_type.
   const auto type_of = [](const json& any) { return any.is_object() ? any.value("model_type", json()) : json(); };
   const json map = model_extra.value("name_map", json());
   if (map.is_string() && type_of(config) == type_of(model_extra.value("hf_config", json()))) {

@@ -42,7 +42,7 @@ class HuggingFaceSink : public ckpt::Sink {
     return (place.offset_bytes + first * item_sizes_[static_cast<size_t>(target)]) % core::kDirectAlignment;
   }
   bool keep(int32_t target, int64_t first, int64_t count, std::byte* scratch) override;
-  // Whole rows, where a row is not larger than a chunk: a transposed matrix takes them as columns.
+  // Whole rows, unless a row exceeds a chunk: a transposed matrix receives them as columns.
   int64_t chunk_elements(const core::ShardedTensor& target) const override {
     return detail::chunk_of_whole_rows(target, ckpt::Sink::chunk_elements(target));
   }
@@ -52,7 +52,7 @@ class HuggingFaceSink : public ckpt::Sink {
   struct OutputFile {
     std::string name;
     std::vector<SafetensorsEntry> entries;
-    std::vector<size_t> tensors;  // of entries: index into the order of the state_dict
+    std::vector<size_t> tensors;  // entries, as indices into the order of the state_dict
     int64_t data_bytes = 0;
     std::string preamble;
 
@@ -65,7 +65,7 @@ class HuggingFaceSink : public ckpt::Sink {
   struct Placement {
     size_t file = 0;
     int64_t offset_bytes = 0;
-    int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
+    int64_t transposed_columns = 0;  // of the stored matrix; 0: not transposed
   };
   void refuse_a_model() const;
   void split(std::vector<SafetensorsEntry> entries);
@@ -76,9 +76,9 @@ class HuggingFaceSink : public ckpt::Sink {
   fs::path folder_;
   PlacedResult result_;
   std::vector<OutputFile> files_;
-  std::vector<Placement> placements_;  // of the targets
-  std::vector<int64_t> item_sizes_;    // of the targets
-  std::vector<int64_t> row_elements_;  // of the targets
+  std::vector<Placement> placements_;  // one per target
+  std::vector<int64_t> item_sizes_;    // one per target
+  std::vector<int64_t> row_elements_;  // one per target
 };
 
 HuggingFaceSink::HuggingFaceSink(HfSinkOptions options)
@@ -102,7 +102,7 @@ void HuggingFaceSink::refuse_a_model() const {
   }
 }
 
-// As asked for; else as the folder that came with the model is split, or by size.
+// Splits as requested; else like the folder that came with the model, or by size.
 void HuggingFaceSink::split(std::vector<SafetensorsEntry> entries) {
   std::vector<std::string> names;
   std::vector<int64_t> sizes;
@@ -122,7 +122,7 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
   const std::shared_ptr<const Family> family = family_of_result(options_.config, info.model_extra, options_.family);
   size_t next = 0;
   std::vector<SafetensorsEntry> entries;                          // in the order of the state_dict
-  std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // of each: target, place within the tensor
+  std::vector<std::vector<std::pair<size_t, Placement>>> pieces;  // per entry: target, place within the tensor
   for_each_tensor(*family, info.model, [&](const MappedTensor& mapped) {
     SafetensorsEntry entry{mapped.name};
     entry.shape.assign(mapped.shape.begin(), mapped.shape.end());
@@ -137,13 +137,13 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
       const int64_t item = core::size_of(target.dtype);
       row_elements_.push_back(core::num_elements(piece.extent) / piece.extent[0]);
       item_sizes_.push_back(item);
-      const int64_t step = mapped.transposed ? item : row_elements_.back() * item;  // between rows of a piece
+      const int64_t step = mapped.transposed ? item : row_elements_.back() * item;  // distance between rows of a piece
       pieces.back().emplace_back(next, Placement{0, piece.row * step, mapped.transposed ? mapped.shape[1] : 0});
       ++next;
     }
     entries.push_back(std::move(entry));
   });
-  for (; next < targets.size(); ++next) {  // what passes through
+  for (; next < targets.size(); ++next) {  // passthrough tensors
     const core::ShardedTensor target = targets[next];
     MS_CHECK(target.local_shape == target.global_shape, "target ", next, " of ", target.key, " is not whole");
     SafetensorsEntry entry{target.key};
@@ -181,7 +181,7 @@ void HuggingFaceSink::begin(const ckpt::CheckpointInfo& info, const ckpt::ShardT
     placed.write(std::as_bytes(std::span(files_[file].preamble)), 0);
   };
   result_.begin(std::move(specs), std::move(layout));
-  refuse_a_model();  // another process may have made one before this one had the lock
+  refuse_a_model();  // another process may have created one before this one got the lock
 }
 
 void HuggingFaceSink::write(int32_t target, int64_t first, int64_t count, const std::byte* data) {
@@ -239,7 +239,7 @@ std::filesystem::path HuggingFaceSink::commit() {
     result_.write_text("generation_config.json", hf_json_text(options_.generation_config));
   }
   copy_tokenizer_files();
-  // What makes the folder a model comes last: the index, or the only file under the name that needs none.
+  // The file that makes the folder a model comes last: the index, or the only weight file.
   std::string last = files_.front().name;
   if (files_.size() > 1 || last != "model.safetensors") {
     last = hf_index_name(kHfSafetensors);

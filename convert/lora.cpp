@@ -35,33 +35,33 @@ using nlohmann::json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-// Keys of adapter_config.json that, where they are set, make more of an adapter than B A, or another model.
+// Keys of adapter_config.json that, if set, make the adapter more than B A, or another model.
 constexpr const char* kOtherAdapters[] = {"use_dora",          "use_qalora",
                                           "use_bdlora",        "lora_bias",
                                           "layer_replication", "alora_invocation_tokens",
                                           "arrow_config",      "kasa_config",
                                           "monteclora_config", "trainable_token_indices"};
-// Of init_lora_weights: those that leave the weights as they are. PEFT subtracts from these what others begin with,
-// also when it loads an adapter (peft/tuners/lora/layer.py).
+// Values of init_lora_weights that leave the weights unchanged. For the others, PEFT subtracts the initial value from
+// the weights, also when it loads an adapter (peft/tuners/lora/layer.py).
 constexpr const char* kPlainInits[] = {"gaussian", "eva", "orthogonal", "mica"};
 
-// A matrix of the adapter, fp32 when read.
+// A matrix of the adapter, read as fp32.
 struct Matrix {
   size_t index = 0;  // in the file
   DType dtype = DType::kFp32;
   int64_t rows = 0, columns = 0;
 };
 
-// What is put in the place of a weight [out, in], and then added to it: either, or both, as of an embedding that PEFT
-// saves with what it adds to it.
+// The change to a weight [out, in]: it is replaced, or something is added to it, or both, as for an embedding that PEFT
+// saves together with its adapter.
 struct Change {
-  std::optional<Matrix> a, b;  // [r, in] and [out, r]; of an embedding [r, in = vocabulary] and [out = hidden, r]
-  bool of_embedding = false;   // then the weight is [vocabulary, hidden]: (B A) transposed
+  std::optional<Matrix> a, b;  // [r, in] and [out, r]; for an embedding [r, in = vocabulary] and [out = hidden, r]
+  bool of_embedding = false;   // the weight is [vocabulary, hidden]: add (B A) transposed
   std::optional<Matrix> instead;
   double scale = 0;
 };
 
-// A box of a canonical tensor whose rows are rows of a weight of the family.
+// A box of a canonical tensor whose rows are rows of one of the family's weights.
 struct ChangedPiece {
   core::Dims offset, extent;
   int64_t row = 0;
@@ -89,10 +89,10 @@ class Adapter {
     }
   }
 
-  std::map<std::string, Change>& changes() { return changes_; }  // by the name of the weight
+  std::map<std::string, Change>& changes() { return changes_; }  // by name of the weight
   const std::string& path() const { return file_->path(); }
 
-  // Rows [row, row + rows) and columns [column, column + columns), fp32.
+  // Reads rows [row, row + rows) and columns [column, column + columns), as fp32.
   std::vector<float> read(const Matrix& matrix, int64_t row, int64_t rows, int64_t column, int64_t columns) const {
     const int64_t item = core::size_of(matrix.dtype);
     const uint64_t begin = (*file_)[matrix.index].begin;
@@ -133,7 +133,7 @@ class Adapter {
     }
   }
 
-  // alpha_pattern: of modules whose name ends in a key, an alpha of their own.
+  // alpha_pattern: modules whose name ends in a key have their own alpha.
   double scale_of(const std::string& weight, int64_t rank) const {
     const std::string module = weight.substr(0, weight.rfind('.'));
     std::optional<double> own;
@@ -144,7 +144,7 @@ class Adapter {
       if (!value.is_number()) refuse("alpha_pattern without a number");
       if (module != key && !module.ends_with("." + key)) continue;
       if (own && *own != value)
-        refuse("alpha_pattern with two numbers for ", printable(module));  // in an order of theirs
+        refuse("alpha_pattern with two numbers for ", printable(module));  // depends on PEFT's order
       own = value.get<double>();
     }
     const double alpha = own ? *own : config_["lora_alpha"].get<double>();
@@ -183,7 +183,7 @@ class Adapter {
     }
     if (const size_t at = name.find(".base_layer."); at != std::string::npos)
       name.erase(at, std::string(".base_layer").size());
-    const std::string saved = ".modules_to_save.";  // .default. behind it
+    const std::string saved = ".modules_to_save.";  // followed by .default.
     if (const size_t at = name.find(saved); at != std::string::npos) {
       const size_t next = name.find('.', at + saved.size());
       name.erase(at, (next == std::string::npos ? name.size() - 1 : next) - at);
@@ -237,7 +237,7 @@ class LoraSource final : public ckpt::Source {
   std::vector<const Change*> changes_;
   std::map<std::string, std::vector<ChangedPiece>> pieces_;  // by canonical key
   ckpt::ShardTable shards_;
-  std::vector<const std::vector<ChangedPiece>*> pieces_of_;  // of the shards; null: unchanged
+  std::vector<const std::vector<ChangedPiece>*> pieces_of_;  // one per shard; null: unchanged
 };
 
 void LoraSource::locate() {
@@ -327,9 +327,9 @@ void LoraSource::read(int32_t shard, const core::Dims& offset, const core::Dims&
   if (pieces == nullptr || core::num_elements(extent) == 0) return base_->read(shard, offset, extent, out);
   const DType stored = base_->shards().dtype_of(static_cast<size_t>(shard)),
               wanted = shards_.dtype_of(static_cast<size_t>(shard));
-  const core::Dims base = shards_.offsets(static_cast<size_t>(shard));  // of the shard in its tensor
+  const core::Dims base = shards_.offsets(static_cast<size_t>(shard));  // offset of the shard in its tensor
   const int64_t columns = extent.size() == 2 ? extent[1] : 1, rows = extent[0];
-  // Some rows at a time, so that fp32 values and factors stay small.
+  // A few rows at a time, so that fp32 values and factors stay small.
   const int64_t at_once = std::clamp<int64_t>((int64_t{1} << 20) / std::max<int64_t>(1, columns), 1, rows);
   std::vector<std::byte> read(static_cast<size_t>(at_once * columns * core::size_of(stored)));
   std::vector<float> values(static_cast<size_t>(at_once * columns));

@@ -28,18 +28,18 @@ using detail::printable;
 
 constexpr size_t kMaxMissing = 4096;
 
-// Where a shard's elements lie: whole rows, so one contiguous range; or, transposed, columns of a matrix.
+// Where a shard's elements are stored: whole rows, which are contiguous; or, if transposed, columns of a matrix.
 struct Placement {
   int32_t file = 0;
-  uint64_t offset_bytes = 0;       // of the first element, among those of the file's tensors
+  uint64_t offset_bytes = 0;       // of the first element, in the concatenation of the file's tensors
   size_t tensor = 0;               // in the file's header
-  int64_t transposed_columns = 0;  // of the stored matrix; 0: it is stored as we have it
-  // Of weights in FP8: their scales, and which row of them the shard begins with.
+  int64_t transposed_columns = 0;  // of the stored matrix; 0: not transposed
+  // For FP8 weights: their scales, and the first row of the shard.
   std::optional<NamedTensors::Place> scales = std::nullopt;
   int64_t first_row = 0;
 };
 
-// Names for a message: the first few, and how many there are.
+// Names for a message: the first few, and the count.
 struct NameList {
   static constexpr size_t kMaxShown = 6;
   std::vector<std::string> shown;
@@ -110,7 +110,8 @@ std::string text_of(core::TensorRole role, std::string_view name) {
   return role == core::TensorRole::kParam ? cat("tensor ", name) : cat(core::role_name(role), " of ", name);
 }
 
-// What config.json says of layers that predict further tokens, which transformers leaves out where it saves a model.
+// Removes multi-token prediction layers that config.json announces but the folder lacks: transformers drops them when
+// it saves a model.
 void drop_absent_mtp(const NamedTensors& tensors, HfConfig& config) {
   if (config.model.mtp_num_layers == 0 || tensors.tables.empty()) return;
   const NamedTensors::Table& table = tensors.tables.begin()->second;
@@ -122,7 +123,8 @@ void drop_absent_mtp(const NamedTensors& tensors, HfConfig& config) {
   config.model.mtp_num_layers = 0;
 }
 
-// A model of more layers or experts than there are bytes cannot be whole; this bounds the list of its parameters.
+// A model with more layers or experts than the files have bytes cannot be complete; refusing it limits the list of
+// parameters.
 void check_size(const NamedTensors& tensors, const core::TransformerConfig& model) {
   uint64_t bytes = 0;
   for (const auto& file : tensors.files) {
@@ -156,14 +158,14 @@ MappedSource::MappedSource(NamedTensors tensors, HfConfig config, ckpt::Checkpoi
   info_.model_extra["hf_config"] = config_.original;
 }
 
-// Under its name, or under the other that it may have; null if it is not there.
+// Finds a tensor by its name or its alternative name; null if neither exists.
 const MappedSource::Table::value_type* MappedSource::find(const Table& table, const MappedTensor& mapped) {
   auto found = table.find(mapped.name);
   if (found == table.end() && !mapped.also.empty()) found = table.find(mapped.also);
   return found != table.end() ? &*found : nullptr;
 }
 
-// Both sides of the mismatch: what the model lacks, and what is there under names that it does not know.
+// Names both sides of the mismatch: what the model lacks, and tensors with unknown names.
 void MappedSource::refuse_missing(core::TensorRole role, const Table& table, const NameList& missing,
                                   const std::unordered_set<std::string_view>& used) const {
   NameList foreign;
@@ -194,7 +196,7 @@ void MappedSource::refuse_foreign(core::TensorRole role, const NameList& foreign
 void MappedSource::add_role(core::TensorRole role, const Table& table) {
   const bool tied = !config_.model.untie_embeddings_and_output_weights;
   std::unordered_set<std::string_view> used;
-  std::vector<std::pair<const Table::value_type*, std::string>> copies;  // and of which of ours
+  std::vector<std::pair<const Table::value_type*, std::string>> copies;  // the copy, and the tensor that it must equal
   const Table::value_type *embedding = nullptr, *output = nullptr;
   NameList missing;
   for_each_tensor(*config_.family, config_.model, [&](const MappedTensor& mapped) {
@@ -203,7 +205,7 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
     if (found == nullptr) {
       if (mapped.is_copy) return;
       missing.add(mapped.name);
-      // A config.json may claim any number of layers: no more names are made than the folder's size explains.
+      // config.json may claim any number of layers: list no more names than the folder's size justifies.
       if (missing.count > kMaxMissing && missing.count > table.size()) refuse_missing(role, table, missing, used);
       return;
     }
@@ -246,7 +248,7 @@ void MappedSource::add_role(core::TensorRole role, const Table& table) {
   refuse_foreign(role, foreign);
 }
 
-// A folder saved from the bare model (AutoModel) lacks the prefix that its names have in the model with a head.
+// A folder saved from the bare model (AutoModel) lacks the prefix that names have in the model with a head.
 void MappedSource::add_missing_prefix(Table& table, const Family& family) const {
   if (family.prefix.empty() || !table.contains(embedding_name(family))) return;
   Table renamed;
@@ -272,7 +274,7 @@ core::DType MappedSource::weight_dtype(core::TensorRole role, const TensorFile& 
                   "weight_block_size"));
 }
 
-// Of a weight in FP8: X.weight_scale_inv, one fp32 number a block.
+// Finds X.weight_scale_inv of an FP8 weight: one fp32 number per block.
 std::optional<NamedTensors::Place> MappedSource::scales_of(const Table& table, const std::string& name,
                                                            const TensorFile::Tensor& tensor,
                                                            const core::Dims& shape) const {
@@ -315,7 +317,7 @@ void MappedSource::add_tensor(core::TensorRole role, const MappedTensor& mapped,
   const core::DType dtype = weight_dtype(role, file, tensor, scales.has_value());
   const int64_t columns = mapped.transposed ? mapped.shape[1] : 0;
   const int64_t rows = packed ? shape[0] * shape[1] : shape[0];
-  const int64_t step =  // between the rows of a piece
+  const int64_t step =  // distance between the rows of a piece
       mapped.transposed ? core::size_of(dtype) : static_cast<int64_t>(tensor.end - tensor.begin) / rows;
   const int64_t first_row = packed ? mapped.expert * mapped.packed_rows + mapped.packed_row : 0;
   const core::TensorRole own_role = mapped.role == core::TensorRole::kBuffer ? mapped.role : role;
@@ -326,7 +328,7 @@ void MappedSource::add_tensor(core::TensorRole role, const MappedTensor& mapped,
   }
 }
 
-// Whole, under its own name.
+// Adds a tensor whole, under its own name.
 void MappedSource::add_passthrough(const Table::value_type& item) {
   const TensorFile& file = *tensors_.files[static_cast<size_t>(item.second.file)];
   const TensorFile::Tensor tensor = file[item.second.index];
@@ -364,7 +366,7 @@ void MappedSource::read(int32_t shard, const core::Dims& offset, const core::Dim
   const core::ShardedTensor meta = shards_[static_cast<size_t>(shard)];
   const Placement& place = placements_[static_cast<size_t>(shard)];
   const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];
-  if (meta.local_shape.empty() || meta.local_shape.size() > 2) {  // what passes through
+  if (meta.local_shape.empty() || meta.local_shape.size() > 2) {  // passthrough tensors
     return detail::read_nd_box(meta.local_shape, core::size_of(meta.dtype), offset, extent, out,
                                [&](int64_t at, std::span<std::byte> bytes) {
                                  file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
@@ -378,7 +380,7 @@ void MappedSource::read(int32_t shard, const core::Dims& offset, const core::Dim
                            [&](int64_t at, std::span<std::byte> bytes) {
                              file.read(place.offset_bytes + static_cast<uint64_t>(at), bytes);
                            });
-  } catch (const Error& error) {  // a file knows its bytes only
+  } catch (const Error& error) {  // the file's message names only bytes
     throw error.within(text_of(meta.role, printable(file[place.tensor].name)));
   }
 }
@@ -414,8 +416,8 @@ void MappedSource::read_scaled(const core::ShardedTensor& meta, const Placement&
   }
 }
 
-// Our box [rows, columns] is, as stored, [columns, rows]: stored rows are read whole over the box's width, some at
-// once, and turned.
+// Our box [rows, columns] is stored as [columns, rows]. Reads several stored rows at a time over the box's width, and
+// transposes them.
 void MappedSource::read_transposed(const core::ShardedTensor& meta, const Placement& place, const core::Dims& offset,
                                    const core::Dims& extent, std::byte* out) const {
   const TensorFile& file = *tensors_.files[static_cast<size_t>(place.file)];

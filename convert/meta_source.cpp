@@ -31,12 +31,12 @@ constexpr int64_t kMaxParamsBytes = 1 << 20;
 constexpr uint64_t kScratchBytes = uint64_t{4} << 20;
 constexpr int64_t kLlama3Vocabulary = 128256;
 
-// How the ranks' parts of a tensor make it.
+// How a tensor is joined from the ranks' parts.
 enum class Join { kSame, kRows, kColumns };
 struct Rule {
   std::string_view meta, hf;
   Join join;
-  bool heads = false;  // rows are in the order of rotary pairs
+  bool heads = false;  // rows are ordered by rotary pairs
 };
 constexpr Rule kOutside[] = {{"tok_embeddings.weight", "model.embed_tokens.weight", Join::kRows},  // or columns
                              {"norm.weight", "model.norm.weight", Join::kSame},
@@ -59,13 +59,13 @@ std::string rank_name(size_t rank) {
 
 using Files = std::vector<std::shared_ptr<const TensorFile>>;
 
-// The ranks' tensors under Hugging Face's names, put together.
+// The ranks' tensors, joined and under Hugging Face's names.
 class MetaTensors final : public TensorFile {
  public:
   MetaTensors(std::string folder, Files ranks) : folder_(std::move(folder)), ranks_(std::move(ranks)) {}
 
-  // The tensor that is called `meta` in every rank's file. head_dim: of the heads whose rows are to be put in order; 0:
-  // none.
+  // Adds the tensor that every rank's file calls `meta`. head_dim: size of the heads whose rows are to be reordered; 0:
+  // keep the order.
   void add(const std::string& meta, std::string hf, Join join, uint64_t head_dim) {
     Entry entry{std::move(hf), SafetensorsDType::kF32, {}, join, head_dim, {}, {}, end_, 0};
     for (const auto& rank : ranks_) {
@@ -122,16 +122,16 @@ class MetaTensors final : public TensorFile {
     std::vector<uint64_t> part;  // shape in a rank's file
     Join join;
     uint64_t head_dim;
-    std::vector<uint64_t> shape, begins;  // begins: in the ranks' files
-    uint64_t at, bytes;                   // among the bytes of all
+    std::vector<uint64_t> shape, begins;  // begins: offsets in the ranks' files
+    uint64_t at, bytes;                   // range in the concatenation of all tensors
   };
   void read_rows(const Entry& entry, uint64_t row, uint64_t rows, std::byte* out) const;
 
   std::string folder_;
   Files ranks_;
-  std::vector<Entry> entries_;  // by `at`
+  std::vector<Entry> entries_;  // ordered by `at`
   std::map<std::string, size_t, std::less<>> by_name_;
-  std::set<std::string> taken_;  // their names in the files
+  std::set<std::string> taken_;  // names in the files
   uint64_t end_ = 0;
 };
 
@@ -179,7 +179,7 @@ void MetaTensors::read_rows(const Entry& entry, uint64_t row, uint64_t rows, std
   for (uint64_t r = 0; r < rows;) {
     const uint64_t wanted = row + r;
     uint64_t from = wanted, count = 1;
-    if (entry.head_dim == 0) {  // up to the end of a rank's
+    if (entry.head_dim == 0) {  // until the end of a rank's part
       count = std::min(rows - r, entry.part[0] - wanted % entry.part[0]);
     } else {
       const uint64_t half = entry.head_dim / 2, head = wanted / entry.head_dim, at = wanted % entry.head_dim;
@@ -268,13 +268,13 @@ class MetaCheckpoint {
     }
     return params_[key].get<int64_t>();
   }
-  // Before Llama 3 the embedding is cut by columns. Of one rank it is whole either way.
+  // Before Llama 3 the embedding is cut by columns. With a single rank both cuts are the same.
   bool embedding_by_columns() const {
     const auto shape = shape_of("tok_embeddings.weight");
     return shape.size() == 2 && static_cast<int64_t>(shape[1]) != number("dim");
   }
 
-  // What transformers would say of it.
+  // Returns the config.json that transformers would write.
   json config_of_params() {
     const uint64_t ranks = ranks_.size();
     const auto embedding = shape_of("tok_embeddings.weight"), gate = shape_of("layers.0.feed_forward.w1.weight");

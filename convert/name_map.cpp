@@ -21,11 +21,11 @@ struct RowRange {
   int64_t count;
 };
 
-// The canonical rows of a part, in the order in which the Hugging Face tensor holds them.
+// Returns the canonical rows of a part, in the order in which the Hugging Face tensor stores them.
 std::vector<RowRange> canonical_rows(Part part, int64_t global_rows, const core::TransformerConfig& c) {
   const int64_t head = c.kv_channels;
   const int64_t groups = c.query_groups();
-  const int64_t query_rows = c.num_attention_heads / groups * head;  // of one group
+  const int64_t query_rows = c.num_attention_heads / groups * head;  // per group
   std::vector<RowRange> rows;
   const auto per_group = [&](int64_t first, int64_t count) {
     for (int64_t g = 0; g < groups; ++g) rows.push_back({g * (query_rows + 2 * head) + first, count});
@@ -64,8 +64,8 @@ std::string with_expert(std::string_view name, int64_t expert) {
   return cat(name.substr(0, at), expert, name.substr(at + kExpertPlaceholder.size()));
 }
 
-// Behind "decoder.layers.3." or "mtp.layers.0.[transformer_layer.]", with {expert} for an expert's index; names outside
-// layers stay as they are.
+// Returns the name after "decoder.layers.3." or "mtp.layers.0.[transformer_layer.]", with {expert} for an expert's
+// index; names outside layers are unchanged.
 std::string pattern_of(const ckpt::ParameterSpec& spec) {
   std::string name = spec.key;
   for (const std::string_view layers : {kLayers, kMtpLayers}) {
@@ -85,7 +85,7 @@ class TensorLister {
     for (const ckpt::ParameterSpec& spec : specs_) by_key_.emplace(spec.key, &spec);
   }
 
-  // Names of parameters that no rules make whole, each once, as the left side of a name map has them.
+  // Returns the parameters that no rules cover completely, each once, as on the left side of a name map.
   std::vector<std::string> unnamed() const;
   void for_each(const std::function<void(const MappedTensor&)>& visit) const;
 
@@ -139,13 +139,13 @@ void TensorLister::add(std::span<const NameRule> rules, const std::string& hf, c
           rule.is_copy ? std::string(rule.canonical) : cat(canonical, with_expert(rule.canonical, expert));
       if (rule.is_copy && tied && key == kOutputLayer) key = kWordEmbeddings;
       const auto found = by_key_.find(key);
-      if (found == by_key_.end()) break;  // the model has no such parameter: biases, a layer without experts
+      if (found == by_key_.end()) break;  // the model lacks such a parameter: biases, a layer without experts
       visit(map_tensor(rule, *found->second, hf, expert));
     }
   }
 }
 
-// expert: of a rule with a placeholder.
+// expert: index, if the rule has a placeholder.
 MappedTensor TensorLister::map_tensor(const NameRule& rule, const ckpt::ParameterSpec& spec, std::string_view hf_prefix,
                                       int64_t expert) const {
   MappedTensor tensor;

@@ -18,7 +18,7 @@ using core::ErrorCode;
 using core::TensorRole;
 using detail::printable;
 
-// std::regex recurses once for each character.
+// std::regex recurses once per character.
 constexpr size_t kMaxNameBytes = 1024;
 
 std::regex expression(const std::string& text, const char* flag) {
@@ -51,7 +51,7 @@ class Rules {
     for (const std::string& text : rules.exclude) exclude_.push_back({text, expression(text, "--exclude"), ""});
   }
 
-  // Nothing: it is left out.
+  // Returns nullopt if the name is left out.
   std::optional<std::string> operator()(const std::string& name) {
     if (name.size() > kMaxNameBytes) {
       throw Error(ErrorCode::kUnsupported, cat("--rename, --include, --exclude: the name ", printable(name), " has ",
@@ -156,7 +156,7 @@ class RenamedSource final : public ckpt::Source {
   }
 
  private:
-  // Of "optim.state.NAME.step" the rules are about NAME.
+  // For "optim.state.NAME.step" the rules apply to NAME.
   static std::optional<std::string> name_of(Rules& rules, const std::string& key, TensorRole role) {
     constexpr std::string_view kState = "optim.state.";
     const size_t dot = key.rfind('.');

@@ -53,9 +53,9 @@ class NamedSink final : public ckpt::Sink {
     std::vector<size_t> outputs;          // indices
     std::string preamble;                 // safetensors
     std::unique_ptr<TorchWriter> writer;  // torch
-    std::atomic<int64_t> remaining{0};    // elements; with the last one the file is finished
+    std::atomic<int64_t> remaining{0};    // elements not yet written; at 0 the file is finished
   };
-  // Of a target: its file, and there its storage, or the byte where its data begin.
+  // Position of a target: its file, and in it the storage, or the byte where its data begins.
   struct Place {
     size_t file = 0, storage = 0;
     int64_t offset_bytes = 0, item = 1;
@@ -64,7 +64,7 @@ class NamedSink final : public ckpt::Sink {
   void refuse_what_is_there() const;
   void deal_outputs();
   std::string torch_pickle(const File& file) const;
-  // Lays a file out; the places of its outputs, by their index.
+  // Lays a file out; returns the places of its outputs in of_output, by output index.
   PlacedResult::FileSpec lay_out(size_t index, std::vector<Place>& of_output);
   TorchWriter::Output put(size_t file) {
     return [this, file](std::span<const std::byte> bytes, int64_t at) { result_.write(file, bytes, at); };
@@ -75,10 +75,10 @@ class NamedSink final : public ckpt::Sink {
   json index() const;
 
   NamedSinkOptions options_;
-  HfFiles kind_;  // of a folder of a model; points into options_
+  HfFiles kind_;  // of a model's folder; refers to options_
   PlacedResult result_;
   std::deque<File> files_;
-  std::vector<Place> places_;  // of the targets
+  std::vector<Place> places_;  // one per target
 };
 
 void NamedSink::refuse_what_is_there() const {
@@ -100,13 +100,13 @@ void NamedSink::deal_outputs() {
   std::vector<int64_t> sizes;
   for (const NamedOutput& output : options_.outputs) sizes.push_back(bytes_of(output));
   HfSplit split = split_by_size(sizes, options_.single.empty() ? options_.max_shard_size_bytes : INT64_MAX, kind_);
-  if (split.files.empty()) split.files.push_back(cat(kind_.stem, kind_.extension));  // no tensor at all
+  if (split.files.empty()) split.files.push_back(cat(kind_.stem, kind_.extension));  // there are no tensors
   if (!options_.single.empty()) split.files = {options_.single};
   for (std::string& name : split.files) files_.emplace_back().name = std::move(name);
   for (size_t o = 0; o < split.file_of.size(); ++o) files_[split.file_of[o]].outputs.push_back(o);
 }
 
-// A dictionary of tensors, each with a storage of its own.
+// A dictionary of tensors, each with its own storage.
 std::string NamedSink::torch_pickle(const File& file) const {
   return make_pickle([&](PickleWriter& pickle) {
     pickle.dict([&] {
@@ -170,14 +170,14 @@ void NamedSink::begin(const ckpt::CheckpointInfo&, const ckpt::ShardTable& targe
   MS_CHECK(target == targets.size(), "more targets than outputs");
   result_.opened = [this](size_t index, core::PlacedFile& placed) { open_file(index, placed); };
   result_.begin(std::move(specs), std::move(layout));
-  refuse_what_is_there();  // another process may have made one before this one had the lock
+  refuse_what_is_there();  // another process may have created one before this one got the lock
 }
 
 void NamedSink::open_file(size_t index, core::PlacedFile& placed) {
   File& file = files_[index];
   if (!file.writer) return placed.write(std::as_bytes(std::span(file.preamble)), 0);
   if (file.remaining > 0) return;
-  // No write comes.
+  // Nothing will be written to it.
   file.writer->finish([&](std::span<const std::byte> bytes, int64_t at) { placed.write(bytes, at); });
 }
 
@@ -231,7 +231,7 @@ json NamedSink::index() const {
 
 fs::path NamedSink::commit() {
   for (const auto& [name, text] : options_.texts) result_.write_text(name, text);
-  std::string last = files_.front().name;  // what makes the folder a model comes last
+  std::string last = files_.front().name;  // the file that makes the folder a model comes last
   if (files_.size() > 1) {
     last = hf_index_name(kind_);
     result_.write_text(last, hf_json_text(index()));

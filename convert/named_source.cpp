@@ -17,7 +17,7 @@ using core::Error;
 using core::ErrorCode;
 using detail::printable;
 
-// JSON, safetensors and terminals take UTF-8 only (RFC 3629: no surrogates, no overlong forms).
+// JSON, safetensors and terminals accept only UTF-8 (RFC 3629: no surrogates, no overlong forms).
 bool is_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i++]);
@@ -114,11 +114,11 @@ class NamedSource final : public ckpt::Source {
     table_.push_back({shard.key, shard.role, *dtype, shard.global_shape, shard.offset, shard.extent});
   }
 
-  // Walks the leading axes; the last two that are cut make a matrix, of which rows are read together.
+  // Iterates over the leading axes; the last two that are cut form a matrix, whose rows are read together.
   static void read_box(const TensorFile& file, uint64_t begin, const Dims& shape, int64_t item, const Dims& offset,
                        const Dims& extent, std::byte* out) {
     const size_t axes = shape.size();
-    size_t cut = axes;  // axes before that are not read whole: [0, cut)
+    size_t cut = axes;  // the axes from here on are read whole
     while (cut > 0 && offset[cut - 1] == 0 && extent[cut - 1] == shape[cut - 1]) item *= shape[--cut];
     if (core::num_elements(extent) == 0) return;
     const auto read_at = [&](uint64_t base) {

@@ -34,7 +34,7 @@ constexpr int64_t kMaxCopiedBytes = 256 << 20;
 
 bool is_float(DType dtype) { return dtype == DType::kFp32 || dtype == DType::kBf16 || dtype == DType::kFp16; }
 
-// Numbers by value: layers.2 before layers.10. Names that only differ in leading zeros are ordered as text.
+// Compares numbers by value: layers.2 before layers.10. Names that differ only in leading zeros are compared as text.
 bool natural_less(std::string_view a, std::string_view b) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
   size_t i = 0, j = 0;
@@ -59,7 +59,7 @@ bool natural_less(std::string_view a, std::string_view b) {
   return std::tuple(a.size() - i, a) < std::tuple(b.size() - j, b);
 }
 
-// The tensors of the source that are written, in the order of the result.
+// Lists the tensors of the source to write, in the order of the result.
 std::vector<NamedOutput> outputs_of(const ckpt::Source& source, const NamedTargetOptions& options,
                                     std::vector<std::string>& decisions) {
   const ckpt::ShardTable& shards = source.shards();
@@ -99,14 +99,14 @@ std::vector<NamedOutput> outputs_of(const ckpt::Source& source, const NamedTarge
   return outputs;
 }
 
-// What belongs to a model besides its weights: configs, tokenizers; no code, and no index of the weights.
+// Selects the files that belong to a model besides its weights: configs, tokenizers; no code, and no weight index.
 bool goes_along(const std::string& name) {
   constexpr std::array<std::string_view, 5> kEndings = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
   return !name.ends_with(".index.json") && name != "reference.json" &&
          std::any_of(kEndings.begin(), kEndings.end(), [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// With another element type config.json says so.
+// Adjusts the element type in config.json if it changes.
 std::string config_text(const std::string& text, const fs::path& path, DType dtype) {
   json config = read_json(path.string(), kMaxCopiedBytes);
   const std::string name = dtype == DType::kFp32 ? "float32" : dtype == DType::kBf16 ? "bfloat16" : "float16";
@@ -134,7 +134,7 @@ std::vector<std::pair<std::string, std::string>> texts_of(const NamedTargetOptio
   std::vector<fs::path> paths;
   std::error_code error;
   fs::path folder = options.copy_from;
-  if (!fs::is_directory(folder, error)) folder = folder.parent_path();  // of a config.json
+  if (!fs::is_directory(folder, error)) folder = folder.parent_path();  // the file of a config.json
   core::confine_reads(folder.string());
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -149,7 +149,7 @@ std::vector<std::pair<std::string, std::string>> texts_of(const NamedTargetOptio
   return texts;
 }
 
-// The folder of a model as transformers splits it, or one file.
+// Writes a model's folder, split as transformers does, or one file.
 NamedTarget files_target(const std::vector<NamedOutput>& outputs, const NamedTargetOptions& options) {
   NamedSinkOptions sink;
   const bool alone = options.form == NamedForm::kFile;
@@ -179,7 +179,7 @@ NamedTarget files_target(const std::vector<NamedOutput>& outputs, const NamedTar
   sink.outputs = outputs;
   NamedTarget target;
   for (const NamedOutput& output : outputs) {
-    if (core::num_elements(output.shape) == 0) continue;  // in the header alone
+    if (core::num_elements(output.shape) == 0) continue;  // in the header only
     target.shards.push_back(
         {output.key, output.role, output.dtype, output.shape, Dims(output.shape.size(), 0), output.shape});
   }
@@ -198,7 +198,7 @@ DcpPath path_of(const NamedOutput& output) {
   return {"optim", "state", output.key.substr(kState.size(), dot - kState.size()), output.key.substr(dot + 1)};
 }
 
-// As in the source, if that is DCP too.
+// Returns the source's place if the source is DCP too.
 DcpEntries::Place place_of(const NamedOutput& output, const DcpEntries& source) {
   const auto found = source.tensors.find({output.role, output.key});
   if (found != source.tensors.end()) return found->second;
@@ -225,7 +225,7 @@ NamedTarget dcp_target(const std::vector<NamedOutput>& outputs, const NamedTarge
       sink.places.push_back(whole);
       continue;
     }
-    // torch.chunk's cut along the first axis, as FSDP2 has it.
+    // torch.chunk's cut along the first axis, as in FSDP2.
     const int64_t each = (shape[0] + options.data_parallel_size - 1) / options.data_parallel_size;
     for (int rank = 0; rank < options.data_parallel_size && rank * each < shape[0]; ++rank) {
       Dims offset(shape.size(), 0), extent = shape;

@@ -77,7 +77,7 @@ class Settings {
       set_schedule(stated, saved);
     } else {
       set("lr", flags_.lr, &ckpt::OptimizerGroup::lr);
-      if (flags_.lr) {  // the rate is now what the flag says, not what a scheduler moved
+      if (flags_.lr) {  // the rate is the flag's now, not one that a scheduler changed
         for (ckpt::OptimizerGroup& group : groups_) group.initial_lr = group.max_lr = group.min_lr = std::nullopt;
         info_.common.erase("lr_scheduler");
       }
@@ -187,7 +187,7 @@ class Settings {
     json& made = info_.common["opt_param_scheduler"] = ckpt::schedule_to_json(schedule);
     made["num_steps"] = num_steps;
     info_.common.erase("lr_scheduler");
-    // Weight decay alone leaves the rates as the source has them.
+    // Weight decay alone does not change the rates.
     const bool rates = flags_.lr || flags_.min_lr || flags_.lr_decay_style || flags_.lr_decay_iters ||
                        flags_.lr_warmup_iters || flags_.lr_warmup_init;
     for (ckpt::OptimizerGroup& group : groups_) {

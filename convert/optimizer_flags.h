@@ -43,9 +43,9 @@ struct OptimizerFlags {
 
 // Returns the source with these settings in its info: in every group of its optimizer and in its schedule. A source
 // without a schedule gets one if any of --min-lr, --lr-decay-*, --lr-warmup-* is given. Each flag that replaces a value
-// is appended to `decisions` and to `from_flags` ("lr", ..). Without flags or without optimizer state returns the source
-// itself. Throws kInvalidArgument for an incomplete schedule: without a rate, an end, or a batch size to count samples
-// by.
+// is appended to `decisions` and to `from_flags` ("lr", ..). Without flags or without optimizer state returns the
+// source itself. Throws kInvalidArgument for an incomplete schedule: without a rate, an end, or a batch size to count
+// samples by.
 std::unique_ptr<ckpt::Source> with_optimizer_flags(std::unique_ptr<ckpt::Source> source, const OptimizerFlags& flags,
                                                    std::vector<std::string>& decisions,
                                                    std::vector<std::string>& from_flags);

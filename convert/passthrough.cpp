@@ -29,14 +29,14 @@ using nlohmann::json;
 
 constexpr const char *kTensors = "passthrough.pt", *kRest = "passthrough.json";
 constexpr int64_t kMaxRestBytes = 64 << 20;
-// Of model_extra: what a result of Hugging Face needs and Megatron's args cannot say.
+// Keys of model_extra that a Hugging Face target needs and Megatron's args cannot express.
 constexpr const char* kExtras[] = {"family", "hf_config", "hf_generation_config", "wrapped", "name_map"};
 
 bool passes(const core::ShardedTensor& shard) {
   return shard.role == TensorRole::kBuffer && !is_canonical_name(shard.key);
 }
 
-// Some shards of a source, and behind them what passes through another.
+// Some shards of a source, followed by the passthrough tensors of another.
 class ChangedSource final : public ckpt::Source {
  public:
   ChangedSource(std::unique_ptr<ckpt::Source> base, bool keeps_passthrough)
@@ -168,7 +168,7 @@ std::unique_ptr<ckpt::Source> with_passthrough_from(std::unique_ptr<ckpt::Source
     refuse("every tensor in it belongs to the language model; give the folder of the whole model");
   }
   core::TransformerConfig wanted = folder->info().model;
-  if (source->info().model.mtp_num_layers == 0) wanted.mtp_num_layers = 0;  // transformers leaves such layers out
+  if (source->info().model.mtp_num_layers == 0) wanted.mtp_num_layers = 0;  // transformers drops such layers
   if (!same_model(wanted, source->info().model))
     refuse("its language model is another one than that of the checkpoint");
   auto changed = std::make_unique<ChangedSource>(std::move(source), true);

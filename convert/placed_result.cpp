@@ -19,7 +19,7 @@ using core::cat;
 using core::Error;
 using core::ErrorCode;
 
-// Smaller writes cost less to repeat than to note.
+// Smaller writes cost less to repeat than to record.
 constexpr size_t kNotedBytes = size_t{64} << 10;
 constexpr int64_t kNotesVersion = 1;
 
@@ -87,7 +87,7 @@ void PlacedResult::begin(std::vector<FileSpec> files, LayoutHash&& layout) {
   write_path_ = choice.path;
 }
 
-// Of another job, or small files that the dead attempt was at.
+// Removes files of another job, and small files that the interrupted attempt was writing.
 void PlacedResult::remove_unknown_files() const {
   std::set<fs::path> known;
   for (const Output& output : outputs_) {

@@ -74,7 +74,7 @@ class RankSource {
     }
   }
 
-  // Optimizer state that is no moment of a named parameter.
+  // Reads optimizer state that is not a moment of a named parameter.
   void add_state(int32_t tensor, std::string_view key) {
     const std::string_view rest = key.starts_with(kState) ? key.substr(kState.size()) : key;
     if (!rest.ends_with(kStep)) {

@@ -59,7 +59,7 @@ json report_json(const ConvertReport& report, const ConvertOptions& options) {
 std::string keep_report(const ConvertReport& report, const ConvertOptions& options) {
   const std::string path = report_path(options.save_dir);
   const json document = report_json(report, options);
-  const core::ResultFolder staging(path);  // so that what a kill leaves is found by the next attempt, and by msckpt gc
+  const core::ResultFolder staging(path);  // the next attempt, and msckpt gc, find what a kill leaves
   const std::string staged = (staging.staged() / "report").string();
   core::write_text_atomically(staged, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
   core::rename_durably(staged, path);

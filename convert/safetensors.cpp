@@ -58,7 +58,7 @@ std::string shape_text(std::span<const uint64_t> shape) {
   return cat(std::vector<uint64_t>(shape.begin(), shape.end()));
 }
 
-// Bytes of a tensor; none if a product overflows or the bits do not fill bytes.
+// Size of a tensor; nullopt if a product overflows or the bits do not fill whole bytes.
 std::optional<uint64_t> tensor_bytes(SafetensorsDType dtype, std::span<const uint64_t> shape) {
   uint64_t bits = bits_of(dtype);
   uint64_t elements = 1;
@@ -69,8 +69,7 @@ std::optional<uint64_t> tensor_bytes(SafetensorsDType dtype, std::span<const uin
   return bits / 8;
 }
 
-// A forward window over the header: nlohmann pulls characters through HeaderIterator, and `position` says how far it
-// came.
+// A forward window over the header: nlohmann pulls characters through HeaderIterator; `position` counts them.
 struct HeaderStream {
   const ReadAt& read;
   uint64_t size;
@@ -195,7 +194,7 @@ std::optional<size_t> SafetensorsHeader::find(std::string_view name) const {
   return *at;
 }
 
-// nlohmann's SAX interface over exactly the nesting the format allows: {name: {key: string | [unsigned...]}}.
+// nlohmann's SAX interface for exactly the nesting that the format allows: {name: {key: string | [unsigned...]}}.
 class SafetensorsHeaderParser {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;

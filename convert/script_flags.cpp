@@ -51,7 +51,7 @@ constexpr ScriptFlag kFlags[] = {
     {"--orm", 0, "reward models are not supported", kRefused},
 };
 
-// MindSpeed-LLM's name, and config.json's model_type.
+// (MindSpeed-LLM's name, config.json's model_type).
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"llama2", "llama"},
                                                                     {"llama3", "llama"},
                                                                     {"magistral", "mistral"},

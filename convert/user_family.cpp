@@ -39,7 +39,7 @@ ordered_json read_map(const std::string& path) {
   }
 }
 
-// What parameters of any model are called: as in the models of which each has some of them.
+// Names of the parameters of any model, collected from example models that together have all of them.
 const std::set<std::string, std::less<>>& canonical_names() {
   static const std::set<std::string, std::less<>> names = [] {
     C plain;
@@ -63,7 +63,7 @@ const std::set<std::string, std::less<>>& canonical_names() {
   return names;
 }
 
-// The fields of a model by name, and what a map says of one.
+// The fields of a model by name, with the value that a map gives.
 template <class Visit>
 bool visit_field(std::string_view wanted, const Visit& visit) {
   bool found = false;
@@ -412,7 +412,7 @@ void UserFamilyReader::add_tensor(const std::string& key, const ordered_json& na
   }
 }
 
-// Behind "layers.{layer}."; what is before {layer} must be the same in all names.
+// Returns what follows "layers.{layer}."; what precedes {layer} must be the same in all names.
 std::string UserFamilyReader::behind_layer(const std::string& name, const std::string& key) {
   const size_t at = name.find(kLayer);
   if (at == std::string::npos)

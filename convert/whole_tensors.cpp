@@ -45,12 +45,12 @@ class WholeTensors final : public TensorFile {
   struct Entry {
     std::vector<uint64_t> shape;
     std::vector<int32_t> shards;  // of the source
-    uint64_t at = 0;              // of its bytes among all
+    uint64_t at = 0;              // offset in the concatenation of all tensors
   };
 
   std::shared_ptr<ckpt::Source> source_;
   std::string path_;
-  std::vector<Entry> entries_;  // by `at`
+  std::vector<Entry> entries_;  // ordered by `at`
   uint64_t end_ = 0;
 };
 

@@ -19,12 +19,12 @@ using nlohmann::json;
 constexpr std::string_view kWrappers[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl",   "gemma3",
                                           "llava",    "mistral3",   "llava_next", "vipllava"};
 
-// The family of a text_config whose model_type is no family's.
+// Families for model_types of text_config that are not families themselves.
 constexpr std::pair<std::string_view, std::string_view> kTextTypes[] = {
     {"qwen2_vl", "qwen2"},        {"qwen2_vl_text", "qwen2"}, {"qwen2_5_vl", "qwen2"},
     {"qwen2_5_vl_text", "qwen2"}, {"qwen3_vl_text", "qwen3"}, {"gemma3", "gemma3_text"}};
 
-// A nested config leaves out what its class has anyway: the defaults of transformers' classes.
+// A nested config omits its class's defaults: those of transformers' classes.
 constexpr std::pair<std::string_view, const char*> kDefaults[] = {
     {"llama", R"({"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
                   "vocab_size": 32000, "max_position_embeddings": 2048})"},

@@ -22,7 +22,7 @@ using detail::printable;
 constexpr std::string_view kModelStates = "_model_states.pt", kOptimStates = "_optim_states.pt";
 constexpr int64_t kMaxTagBytes = 4096;
 
-// Takes `text` from the front of `name`.
+// Removes `text` from the front of `name`, if it is there.
 bool take(std::string_view& name, std::string_view text) {
   if (!name.starts_with(text)) return false;
   name.remove_prefix(text.size());
@@ -59,7 +59,7 @@ std::optional<RankName> parse_name(std::string_view name, std::string_view endin
   return ranks;
 }
 
-// A layer of a pipeline, or an expert of one.
+// A pipeline layer, or an expert of one.
 bool is_of_layer(std::string_view name) { return name.starts_with("layer_") && name.ends_with("model_states.pt"); }
 
 std::vector<std::string> names_in(const fs::path& folder) {
@@ -72,7 +72,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// The paths of ranks 0, 1, .., which must all be there.
+// Returns the paths of ranks 0, 1, .., all of which must exist.
 std::vector<std::string> all_ranks(const std::map<int, std::string>& files, const fs::path& folder,
                                    std::string_view what) {
   std::vector<std::string> paths;

@@ -25,7 +25,7 @@ using core::TensorRole;
 using detail::printable;
 
 constexpr uint64_t kProofElements = 64;  // at each end of a weight
-// What model states hold that is taken over, or that says what the rest of the files says too.
+// Entries of the model states that are read, or that repeat what other files contain.
 constexpr std::string_view kKnown[] = {"module",
                                        "buffer_names",
                                        "param_shapes",
@@ -137,7 +137,7 @@ void DeepSpeedModel::read_shapes(const TorchFile& file) {
   for (const PickleValue group : shapes->items()) trained_.push_back(named_shapes(group, file.where()));
 }
 
-// ZeRO 3 cuts each, on every rank as long as on the first.
+// ZeRO 3 partitions each frozen weight, equally on every rank.
 void DeepSpeedModel::read_frozen() {
   std::vector<Weight> frozen;
   std::vector<std::vector<TorchPieces::Run>> runs;
@@ -179,7 +179,7 @@ void DeepSpeedModel::read_module(const TorchFile& file, PickleValue module) {
   }
 }
 
-// {"state": what the scheduler saved, "type" and "params": what ds_config says of it}.
+// {"state": what the scheduler saved, "type" and "params": from ds_config}.
 void DeepSpeedModel::read_scheduler(const TorchFile& file) {
   nlohmann::json scheduler = nlohmann::json::object();
   if (const auto state = file.root().find("lr_scheduler"); state && !state->is(PickleKind::kNone)) {
@@ -214,7 +214,7 @@ void DeepSpeedModel::add_groups(const TorchFile& file, PickleValue groups, std::
     }
   }
   const bool unnamed = std::all_of(found.begin(), found.end(), [](const NamedGroup& one) { return one.names.empty(); });
-  if (!found.empty() && unnamed) {  // settings that hold for all
+  if (!found.empty() && unnamed) {  // settings that hold for all groups
     for (const auto& group : trained_) {
       for (const Weight& weight : group) found[0].names.push_back(weight.name);
     }
@@ -247,7 +247,7 @@ bool DeepSpeedModel::rounds_to_weight(const Weight& weight, size_t fp32, size_t 
   const auto dtype = to_core_dtype(tensor.dtype);
   const auto from = to_core_dtype((*pieces_)[fp32].dtype);
   const bool computable = dtype == core::DType::kFp32 || dtype == core::DType::kBf16 || dtype == core::DType::kFp16;
-  if (!computable || from != core::DType::kFp32) return from == core::DType::kFp32;  // refused as a weight
+  if (!computable || from != core::DType::kFp32) return from == core::DType::kFp32;  // refused elsewhere
   const uint64_t count = std::min(weight.elements, kProofElements);
   std::vector<std::byte> wanted(count * static_cast<uint64_t>(core::size_of(*dtype))), seen(wanted.size());
   std::vector<std::byte> read(count * sizeof(float));
@@ -277,7 +277,7 @@ void DeepSpeedModel::require_all(TensorRole role) const {
 }
 
 std::unique_ptr<ckpt::Source> DeepSpeedModel::source() && {
-  // Masters of fp32 weights are the weights.
+  // The masters of fp32 weights are the weights themselves.
   if (const auto masters = tables_.find(TensorRole::kMaster); masters != tables_.end()) {
     const auto is_fp32 = [&](const auto& entry) {
       return (*pieces_)[entry.second.index].dtype == SafetensorsDType::kF32;

@@ -19,7 +19,7 @@ using core::Error;
 using core::ErrorCode;
 using detail::printable;
 
-// A tensor of a file: {"param": tensor, ..}, or, of ZeRO 3, the bare tensor.
+// Returns a file's tensor: {"param": tensor, ..} or, with ZeRO 3, the bare tensor.
 PickleValue held_by(const TorchFile& file) {
   const PickleValue root = file.root();
   if (!root.is(PickleKind::kDict)) return root;
@@ -91,7 +91,7 @@ void UniversalCheckpoint::read_tensors(bool with_moments, bool for_proof) {
   read_settings(step);
 }
 
-// role: none of the fp32 weight.
+// role: nullopt for the fp32 weight.
 void UniversalCheckpoint::add(const std::string& folder, const char* name, std::optional<core::TensorRole> role) {
   const TorchFile file((zero_ / folder / name).string());
   const auto tensor = file.tensor(held_by(file));
@@ -110,13 +110,13 @@ void UniversalCheckpoint::add(const std::string& folder, const char* name, std::
   }
 }
 
-// step: of the weights, if they state it.
+// step: of the weights, if they have one.
 void UniversalCheckpoint::read_settings(std::optional<int64_t> step) {
   const fs::path path = zero_ / "optimizer_state.pt";
   if (step) model_.info().common["step"] = *step;
   if (!fs::exists(path)) return;
   const TorchFile file(path.string());
-  const auto inner = file.root().find("optimizer_state_dict");  // of ZeRO 3
+  const auto inner = file.root().find("optimizer_state_dict");  // ZeRO 3
   const auto state = inner ? inner->find("state") : std::nullopt;
   if (!step && state && state->is(PickleKind::kDict) && !state->pairs().empty()) {
     if (const auto counter = state->pairs()[0].second.find("step")) step = read_count(file, *counter);

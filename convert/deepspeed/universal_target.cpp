@@ -28,9 +28,9 @@ using core::Error;
 using core::ErrorCode;
 using core::TensorRole;
 
-constexpr const char* kVersion = "0.19.8";  // of DeepSpeed, whose layout this is
-constexpr double kUniversalVersion = 0.4;   // as that has it
-// Its engine fills as many groups of its optimizer as it finds here.
+constexpr const char* kVersion = "0.19.8";  // the DeepSpeed version whose layout this is
+constexpr double kUniversalVersion = 0.4;   // in that version
+// The engine reads as many parameter groups as it finds here.
 constexpr size_t kParamGroups = 16;
 
 // A tensor of the family, as it is written.
@@ -38,13 +38,13 @@ struct Weight {
   std::string name;
   core::Dims shape;
   DType dtype = DType::kFp32;
-  size_t storage = 0;  // in the model states, where it is not fp32
+  size_t storage = 0;  // in the model states, unless it is fp32
 };
 
 struct Settings {
   int64_t iteration = 0, samples = 0, step = 0;
-  std::vector<NamedGroup> groups;  // none without optimizer state
-  nlohmann::json scheduler;        // the state of one of DeepSpeed's or torch.optim's; null: none
+  std::vector<NamedGroup> groups;  // empty without optimizer state
+  nlohmann::json scheduler;        // state of a DeepSpeed or torch.optim scheduler; null: none
 };
 
 int64_t elements_of(const Weight& weight) { return core::num_elements(weight.shape); }
@@ -70,8 +70,8 @@ std::string float_bytes(int64_t value) {
   return bytes;
 }
 
-// Members of a group; what the source does not state, the run that loads it says itself. params: ZeRO's, which counts
-// its flat groups.
+// Writes the members of a group; the loading run keeps its own value for any that the source lacks. params: ZeRO's
+// number of the flat group.
 void write_group(PickleWriter& p, const ckpt::OptimizerGroup& group, std::optional<int64_t> params) {
   const auto real = [&](const char* key, std::optional<double> value) {
     if (!value) return;
@@ -101,7 +101,7 @@ void write_group(PickleWriter& p, const ckpt::OptimizerGroup& group, std::option
   });
 }
 
-// What is the same in all of them.
+// Returns the settings that are equal in all groups.
 ckpt::OptimizerGroup shared_settings(const std::vector<NamedGroup>& groups) {
   ckpt::OptimizerGroup shared = groups.empty() ? ckpt::OptimizerGroup() : groups[0].settings;
   for (const NamedGroup& group : groups) {
@@ -116,8 +116,8 @@ ckpt::OptimizerGroup shared_settings(const std::vector<NamedGroup>& groups) {
   return shared;
 }
 
-// ZeRO 1 and 2 give each of a run's groups the members of the one at its place: those behind the source's get what all
-// share.
+// ZeRO 1 and 2 assign groups to a run's groups by position. Groups beyond the source's get the settings that all source
+// groups share.
 void write_groups(PickleWriter& p, const std::vector<NamedGroup>& groups) {
   const ckpt::OptimizerGroup shared = shared_settings(groups);
   p.text("param_groups");
@@ -136,7 +136,7 @@ std::string optimizer_pickle(const std::vector<NamedGroup>& groups) {
       p.text("ds_version");
       p.text(kVersion);
       write_groups(p, groups);
-      p.text("optimizer_state_dict");  // where ZeRO 3 looks, which gives all groups of a run the members of the first
+      p.text("optimizer_state_dict");  // ZeRO 3 reads it, and gives all groups of a run the members of the first
       p.dict([&] {
         p.text("param_groups");
         p.list([&] { write_group(p, shared_settings(groups), std::nullopt); });
@@ -239,7 +239,7 @@ class UniversalPlanner {
   UniversalTarget plan(const std::function<DType(const std::string& key)>& dtype) {
     const std::shared_ptr<const Family> held = family_of_result(options_.config, source_.info().model_extra);
     const Family& family = *held;
-    // The file of the weights themselves comes first.
+    // The file with the weights comes first.
     add_file("mp_rank_00_model_states.pt", {}, {});
     for_each_tensor(family, source_.info().model,
                     [&](const MappedTensor& mapped) { add_weight(mapped, dtype(mapped.key)); });
@@ -317,7 +317,7 @@ class UniversalPlanner {
     weights_.push_back(std::move(weight));
   }
 
-  // A file of zero/NAME, filled from the source's tensor of this role.
+  // Adds a file of zero/NAME, filled from the source's tensor of this role.
   void add_state(const MappedTensor& mapped, const Weight& weight, const char* name, TensorRole role) {
     const auto file = static_cast<int32_t>(sink_.files.size());
     add_file(cat(kUniversalZero, "/", mapped.name, "/", name, ".pt"),

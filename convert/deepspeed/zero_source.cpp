@@ -29,7 +29,7 @@ struct Part {
   uint64_t first = 0, count = 0;
 };
 
-// Groups of ranks one behind the other: of ZeRO 1 and 2 a group's over all ranks, of ZeRO 3 a rank's over all groups.
+// Consecutive groups of ranks: with ZeRO 1 and 2 one group over all ranks, with ZeRO 3 all groups of one rank.
 class Line {
  public:
   void append(size_t rank, size_t group, uint64_t elements) {
@@ -37,9 +37,9 @@ class Line {
     elements_ += elements;
   }
   uint64_t elements() const { return elements_; }
-  // The parts that hold [begin, begin + count), which is inside, appended to `out`.
+  // Appends to `out` the parts that contain [begin, begin + count), which must be inside the line.
   void cut(uint64_t begin, uint64_t count, std::vector<Part>& out) const {
-    for (const Part& part : parts_) {  // first: where it begins in the line
+    for (const Part& part : parts_) {  // first: where the part begins in the line
       const uint64_t from = std::max(begin, part.first), to = std::min(begin + count, part.first + part.count);
       if (from < to) out.push_back({part.rank, part.group, from - part.first, to - from});
     }
@@ -50,12 +50,12 @@ class Line {
   uint64_t elements_ = 0;
 };
 
-// Weights made flat, one behind the other.
+// Assigns positions to weights that are flattened one after the other.
 class Walk {
  public:
   Walk(const std::string& where, uint64_t elements) : where_(where), elements_(elements) {}
   uint64_t at() const { return at_; }
-  // Where the next begins, of `count` elements and a gap behind it.
+  // Returns where the next weight begins; it has `count` elements and is followed by a gap.
   uint64_t next(const DeepSpeedModel::Weight& weight, uint64_t count, uint64_t gap) {
     const uint64_t begin = at_;
     if (count > elements_ - at_) {
@@ -88,7 +88,7 @@ class ZeroCheckpoint {
   std::unique_ptr<ckpt::Source> source() && { return std::move(model_).source(); }
 
  private:
-  // Of a rank's group: fp32 weights, and the moments.
+  // fp32 weights and moments of a rank's group.
   using Views = std::array<uint32_t, 1 + kNumMoments>;
 
   template <class... Parts>
@@ -105,8 +105,8 @@ class ZeroCheckpoint {
 
   DeepSpeedModel model_;
   bool drop_optimizer_;
-  std::vector<std::vector<Views>> views_;        // of ranks, of groups
-  std::vector<std::vector<uint64_t>> paddings_;  // behind each of the trained weights, by group; empty: none
+  std::vector<std::vector<Views>> views_;        // [rank][group]
+  std::vector<std::vector<uint64_t>> paddings_;  // after each trained weight, by group; empty: none
   bool has_moments_ = true;
 };
 
@@ -152,7 +152,7 @@ void ZeroCheckpoint::read_optimizer_states() {
   }
 }
 
-// What a rank has of each group.
+// Reads a rank's part of each group.
 void ZeroCheckpoint::read_rank(size_t rank) {
   const bool by_rank = model_.files().by_rank;
   const TorchFile file(model_.files().optim_states[rank]);
@@ -202,7 +202,7 @@ void ZeroCheckpoint::read_rank(size_t rank) {
   }
 }
 
-// What the first rank says for all.
+// Reads the settings from the first rank; all ranks have the same.
 void ZeroCheckpoint::read_settings(const TorchFile& file, PickleValue optimizer, PickleValue base,
                                    PickleValue first_state) {
   const size_t ranks = model_.files().optim_states.size();
@@ -239,9 +239,9 @@ void ZeroCheckpoint::read_settings(const TorchFile& file, PickleValue optimizer,
   model_.say("there are no param_groups (an elastic checkpoint): learning rate, betas and weight decay are unknown");
 }
 
-// ZeRO 1 and 2: the weights of a group lie one behind the other in what the partitions of all ranks make together.
+// ZeRO 1 and 2: a group's weights are consecutive in the concatenated partitions of all ranks.
 std::vector<std::vector<Part>> ZeroCheckpoint::places_in_groups() {
-  const uint64_t aligned = 2 * views_.size();  // what partitions are filled up to, together
+  const uint64_t aligned = 2 * views_.size();  // the total of the partitions is padded to a multiple of it
   const auto round_up = [&](uint64_t count) { return (count + aligned - 1) / aligned; };
   const auto& trained = model_.trained();
   if (!paddings_.empty() && paddings_.size() != trained.size()) {
@@ -268,7 +268,7 @@ std::vector<std::vector<Part>> ZeroCheckpoint::places_in_groups() {
   return places;
 }
 
-// ZeRO 3: every weight is cut into as many pieces as there are ranks, and on each its pieces lie one behind the other.
+// ZeRO 3: every weight is cut into one piece per rank; the pieces on a rank are consecutive.
 std::vector<std::vector<Part>> ZeroCheckpoint::places_on_ranks() {
   const uint64_t ranks = views_.size();
   std::vector<Line> lines(ranks);

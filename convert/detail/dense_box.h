@@ -1,4 +1,4 @@
-// A box of a matrix (or vector) that lies dense and row-major in a file, read with few calls.
+// Reads a box of a matrix (or vector) that is stored dense and row-major in a file, with few calls.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace ms::convert::detail {
 
-// Below what a core::BulkReader reads past the page cache: the gaps between the runs are others' runs, which find them
-// there.
+// Below the size that a core::BulkReader reads past the page cache: the gaps between the runs belong to other readers,
+// which then find them in the page cache.
 inline constexpr int64_t kScratchBytes = 512 << 10;
-inline constexpr int64_t kMergeGapBytes = 64 << 10;  // nearer runs are read in one go
+inline constexpr int64_t kMergeGapBytes = 64 << 10;  // closer runs are read in one call
 
-// That a box [offset, offset + extent) lies in a vector or matrix of this shape.
+// Checks that a box [offset, offset + extent) lies in a vector or matrix of this shape.
 inline void check_box(const core::Dims& shape, const core::Dims& offset, const core::Dims& extent) {
   MS_CHECK((shape.size() == 1 || shape.size() == 2) && offset.size() == shape.size() && extent.size() == shape.size(),
            "axes of a box");
@@ -27,8 +27,8 @@ inline void check_box(const core::Dims& shape, const core::Dims& offset, const c
   }
 }
 
-// Reads such a box of a tensor of `shape` and `item` bytes an element to
-// `out`, dense. read(at, bytes): the bytes from byte `at` of the tensor on.
+// Reads such a box of a tensor of `shape` to `out`, dense. item: bytes per element. read(at, bytes): reads the bytes
+// from byte `at` of the tensor on.
 template <class Read>
 void read_dense_box(const core::Dims& shape, int64_t item, const core::Dims& offset, const core::Dims& extent,
                     std::byte* out, const Read& read) {

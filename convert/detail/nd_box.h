@@ -1,4 +1,4 @@
-// A box of a tensor of any number of axes that lies dense and row-major in a file.
+// Reads a box of a tensor of any number of axes that is stored dense and row-major in a file.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace ms::convert::detail {
 
-// Reads the box [offset, offset + extent) of a tensor of `shape` and `item` bytes an element to `out`, dense.
-// read(at, bytes): the bytes from byte `at` of the tensor on; called for each run of bytes that lie together.
+// Reads the box [offset, offset + extent) of a tensor of `shape` to `out`, dense. item: bytes per element. read(at,
+// bytes): reads the bytes from byte `at` of the tensor on; called once per contiguous run.
 template <class Read>
 void read_nd_box(const core::Dims& shape, int64_t item, const core::Dims& offset, const core::Dims& extent,
                  std::byte* out, const Read& read) {
@@ -20,7 +20,7 @@ void read_nd_box(const core::Dims& shape, int64_t item, const core::Dims& offset
   for (size_t axis = 0; axis < axes; ++axis) {
     MS_CHECK(offset[axis] >= 0 && extent[axis] >= 0 && offset[axis] + extent[axis] <= shape[axis], "range of a box");
   }
-  // Axes from `inner` on are whole, so what the axis before has of them is one run.
+  // Axes from `inner` on are read whole, so the range of the axis before them is one run.
   size_t inner = axes;
   while (inner > 0 && extent[inner - 1] == shape[inner - 1]) --inner;
   const size_t outer = inner > 0 ? inner - 1 : 0;

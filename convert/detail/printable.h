@@ -1,4 +1,4 @@
-// Text from a foreign file, made safe to stand in one line of an error message.
+// Makes text from a foreign file safe to print in one line of an error message.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace ms::convert::detail {
 
-// The text in double quotes: control characters as \xNN, cut after 200 bytes.
+// Returns the text in double quotes: control characters as \xNN, truncated to 200 bytes.
 inline std::string printable(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";

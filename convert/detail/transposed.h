@@ -1,4 +1,4 @@
-// Matrices that a foreign format stores transposed: GPT-2's, [in, out] where ours are [out, in].
+// Writes matrices that a foreign format stores transposed: GPT-2's are [in, out], ours [out, in].
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace ms::convert::detail {
 
-// The elements [first, first + count) of a matrix of ours of so many columns, whole rows at `data`, become columns of a
-// stored matrix of stored_columns columns, our first row its first. put(offset_bytes, bytes) takes a run of a stored
-// row, one for each of our columns.
+// Writes elements [first, first + count) of one of our matrices (`columns` columns, whole rows at `data`) as columns of
+// the stored matrix, which has stored_columns columns; our first row is its first column. put(offset_bytes, bytes)
+// receives a run of a stored row, one call per column of ours.
 void put_transposed(const std::byte* data, int64_t item, int64_t columns, int64_t first, int64_t count,
                     int64_t stored_columns, const auto& put) {
   MS_CHECK(first % columns == 0 && count % columns == 0, "a transposed matrix is written in whole rows");
@@ -28,7 +28,7 @@ void put_transposed(const std::byte* data, int64_t item, int64_t columns, int64_
   }
 }
 
-// Of a chunk of so many elements: whole rows, where one is not larger, as put_transposed takes them.
+// Rounds a chunk down to whole rows, as put_transposed requires, unless a row exceeds it.
 inline int64_t chunk_of_whole_rows(const core::ShardedTensor& target, int64_t chunk) {
   const int64_t row = target.local_shape.size() == 2 ? target.local_shape[1] : 1;
   return row > 0 && row <= chunk ? chunk / row * row : chunk;

@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3: latent attention, shared experts; V3 with a bias in the choice of experts and layers that predict
-// further tokens (transformers models/deepseek_v2, models/deepseek_v3).
+// DeepSeek-V2 and V3: latent attention, shared experts; V3 also a bias for choosing experts and multi-token prediction
+// layers (transformers models/deepseek_v2, models/deepseek_v3).
 #include "convert/families/families.h"
 #include "convert/families/moe_style.h"
 

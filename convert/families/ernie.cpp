@@ -1,4 +1,4 @@
-// ERNIE 4.5: Llama with heads rotated in neighbouring pairs, and perhaps biases (transformers models/ernie4_5).
+// ERNIE 4.5: Llama with heads rotated in neighbouring pairs, and optional biases (transformers models/ernie4_5).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"
 

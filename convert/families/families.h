@@ -1,4 +1,4 @@
-// The families that there are, each in a file of its own.
+// Declares the families; each is defined in its own file.
 #pragma once
 
 #include "convert/family.h"

@@ -1,5 +1,5 @@
-// Gemma 2: GEGLU, norms around both blocks, soft caps, a window in every second layer. Gemma 3: norms of q and k, a
-// window in five of six layers, which have a rotary base of their own (transformers models/gemma2, models/gemma3).
+// Gemma 2: GEGLU, norms before and after both blocks, soft caps, a window in every second layer. Gemma 3: norms of q
+// and k, a window in five of six layers, which have a separate RoPE base (transformers models/gemma2, models/gemma3).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"
 

@@ -1,4 +1,4 @@
-// GLM-4: half of each head rotated, in neighbouring pairs; glm4 (GLM-4-0414) with norms behind both blocks too
+// GLM-4: half of each head rotated, in neighbouring pairs; glm4 (GLM-4-0414) also with norms after both blocks
 // (transformers models/glm, models/glm4).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"

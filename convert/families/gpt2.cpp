@@ -13,7 +13,7 @@ constexpr std::array<ConfigKey, 10> kKeys = {{
     {"n_positions", &C::max_position_embeddings, 1024.0},
     {"layer_norm_epsilon", &C::norm_epsilon, 1e-5},
     {"initializer_range", &C::init_method_std, 0.02},
-    {"embd_pdrop", &C::hidden_dropout, 0.1},  // there is one dropout of hidden states here
+    {"embd_pdrop", &C::hidden_dropout, 0.1},  // GPT-2 has a single dropout of hidden states
     {"resid_pdrop", &C::hidden_dropout, 0.1},
     {"attn_pdrop", &C::attention_dropout, 0.1},
 }};

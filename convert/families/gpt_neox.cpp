@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, biases, a quarter of a head rotated, q, k and v
-// packed head by head (transformers models/gpt_neox).
+// GPT-NeoX and Pythia: parallel attention and MLP, LayerNorm, biases, a quarter of a head rotated, q, k and v packed
+// head by head (transformers models/gpt_neox).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"
 
@@ -29,7 +29,7 @@ constexpr std::array kLayer = {kInputNorm,
                                NameRule{"mlp.dense_h_to_4h.bias", "mlp.linear_fc1.bias"},
                                NameRule{"mlp.dense_4h_to_h.weight", "mlp.linear_fc2.weight"},
                                NameRule{"mlp.dense_4h_to_h.bias", "mlp.linear_fc2.bias"}};
-// transformers 5 has lm_head.weight in memory and writes embed_out.weight.
+// transformers 5 names it lm_head.weight in memory and writes embed_out.weight.
 constexpr std::array kAfter = {NameRule{"final_layer_norm.weight", "decoder.final_layernorm.weight"},
                                NameRule{"final_layer_norm.bias", "decoder.final_layernorm.bias"},
                                NameRule{.hf = "embed_out.weight", .canonical = kOutputLayer, .also = kHfOutput}};

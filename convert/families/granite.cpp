@@ -1,4 +1,5 @@
-// Granite 3: Llama with factors of embeddings, residuals, attention scores and logits (transformers models/granite).
+// Granite 3: Llama with multipliers of embeddings, residuals, attention scores and logits (transformers
+// models/granite).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"
 

@@ -1,4 +1,4 @@
-// InternLM 2: Llama under names of its own, q, k and v packed by query groups (internlm/internlm2-7b on the hub,
+// InternLM 2: Llama with its own tensor names, and q, k and v packed by query groups (internlm/internlm2-7b on the hub,
 // modeling_internlm2.py).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"

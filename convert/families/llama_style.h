@@ -1,4 +1,4 @@
-// What the families that descend from Llama share: keys of config.json and names of tensors.
+// Keys of config.json and tensor names shared by the families that descend from Llama.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ constexpr ConfigKey rms_norm_eps(double absent) { return {"rms_norm_eps", &C::no
 
 inline constexpr std::array<std::string_view, 1> kHiddenAct = {"hidden_act"};
 
-// Tables one after another.
+// Concatenates tables.
 template <class T, size_t... N>
 constexpr auto joined(const std::array<T, N>&... parts) {
   std::array<T, (N + ...)> all{};
@@ -34,7 +34,7 @@ constexpr auto joined(const std::array<T, N>&... parts) {
   return all;
 }
 
-// RMSNorm, rotary embedding, SwiGLU, no biases.
+// RMSNorm, RoPE, SwiGLU, no biases.
 inline constexpr std::array kLlamaStyle = {
     FixedField{&C::normalization, "RMSNorm"}, FixedField{&C::position_embedding_type, "rope"},
     FixedField{&C::swiglu, true}, FixedField{&C::add_bias_linear, false}, FixedField{&C::hidden_dropout, 0.0}};

@@ -1,4 +1,4 @@
-// Mixtral: experts in every layer, under names of its own (transformers models/mixtral).
+// Mixtral: experts in every layer, with their own tensor names (transformers models/mixtral).
 #include "convert/families/families.h"
 #include "convert/families/moe_style.h"
 

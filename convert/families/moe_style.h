@@ -1,4 +1,4 @@
-// What the families with experts share: names of tensors, in the order in which transformers writes them.
+// Tensor names shared by the families with experts, in the order in which transformers writes them.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@ inline constexpr std::array kMoeBefore = {NameRule{kHfOutput, kOutputLayer},
                                           NameRule{"embed_tokens.weight", kWordEmbeddings}};
 inline constexpr std::array kMoeAfter = {NameRule{"norm.weight", "decoder.final_layernorm.weight"}};
 
-// The MLP of a layer: dense, or its experts (as transformers 5 holds them: all in one, in memory and where it is told
-// to save them so) and what chooses them.
+// The MLP of a layer: dense, or experts and their router. transformers 5 keeps all experts in one tensor, in memory
+// and, on request, in files.
 inline constexpr NameRule kDenseDown{"mlp.down_proj.weight", "mlp.linear_fc2.weight"};
 inline constexpr NameRule kDenseGate{"mlp.gate_proj.weight", "mlp.linear_fc1.weight", Part::kGate};
 inline constexpr NameRule kDenseUp{"mlp.up_proj.weight", "mlp.linear_fc1.weight", Part::kUp};
@@ -49,7 +49,7 @@ inline constexpr std::array kMoeAttention = {kKeyNorm,   kKeyBias, kKey,       k
                                              kQueryBias, kQuery,   kValueBias, kValue};
 inline constexpr std::array kMoeInputNorm = {kInputNorm};
 
-// A layer that predicts a further token: its embeddings and output layer are the model's, stored once more.
+// A multi-token prediction layer; its embeddings and output layer are stored copies of the model's.
 inline constexpr std::array kMtpBefore = {
     NameRule{.hf = "embed_tokens.weight", .canonical = kWordEmbeddings, .is_copy = true},
     NameRule{"enorm.weight", "enorm.weight"}, NameRule{"hnorm.weight", "hnorm.weight"},
@@ -60,7 +60,7 @@ inline constexpr std::array kMtpAfter = {
 
 inline constexpr ConfigKey kExpertsPerToken{"num_experts_per_tok", &C::moe_router_topk};
 inline constexpr ConfigKey kMoeIntermediateSize{"moe_intermediate_size", &C::moe_ffn_hidden_size};
-// Scores of the chosen experts that add up to one are a softmax of these alone.
+// If the scores of the chosen experts add up to one, they are a softmax over these experts alone.
 constexpr ConfigKey norm_topk_prob(bool absent) {
   return {.hf = "norm_topk_prob", .field = &C::moe_router_pre_softmax, .absent = absent ? 1.0 : 0.0, .negated = true};
 }

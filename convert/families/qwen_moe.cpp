@@ -1,4 +1,4 @@
-// Qwen2-MoE (a shared expert behind a gate) and Qwen3-MoE (transformers models/qwen2_moe, models/qwen3_moe).
+// Qwen2-MoE (with a gated shared expert) and Qwen3-MoE (transformers models/qwen2_moe, models/qwen3_moe).
 #include "convert/families/families.h"
 #include "convert/families/moe_style.h"
 

@@ -1,4 +1,4 @@
-// SmolLM3: Llama with layers without rotary embedding (transformers models/smollm3).
+// SmolLM3: Llama with layers without RoPE (transformers models/smollm3).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"
 

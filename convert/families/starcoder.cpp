@@ -1,4 +1,4 @@
-// StarCoder 2: LayerNorm, biases, rotary embedding, an MLP without a gate (transformers models/starcoder2).
+// StarCoder 2: LayerNorm, biases, RoPE, an ungated MLP (transformers models/starcoder2).
 #include "convert/families/families.h"
 #include "convert/families/llama_style.h"
 

@@ -24,8 +24,8 @@ constexpr Architecture kArchitectures[] = {{"llama", "llama"},        {"mistral"
                                            {"glm4", "glm4"},          {"gpt2", "gpt2"},         {"mixtral", "llama"},
                                            {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"}};
 
-using Name = std::pair<std::string_view, std::string_view>;  // transformers', llama.cpp's
-// Outside layers, after the family's prefix.
+using Name = std::pair<std::string_view, std::string_view>;  // (transformers' name, llama.cpp's name)
+// Outside layers, without the family's prefix.
 constexpr Name kOutside[] = {{"embed_tokens", "token_embd"}, {"norm", "output_norm"},  {"lm_head", "output"},
                              {"wte", "token_embd"},          {"wpe", "position_embd"}, {"ln_f", "output_norm"}};
 constexpr Name kInLayers[] = {{"input_layernorm", "attn_norm"},
@@ -58,7 +58,7 @@ constexpr Name kInLayers[] = {{"input_layernorm", "attn_norm"},
                               {"ln_2", "ffn_norm"},
                               {"mlp.c_fc", "ffn_up"},
                               {"mlp.c_proj", "ffn_down"}};
-// Norms whose names mean other places in other families.
+// Norms whose names have another meaning in other families.
 constexpr Name kNorms[] = {{"post_attention_layernorm", "ffn_norm"}};
 constexpr Name kGemma2Norms[] = {{"post_attention_layernorm", "post_attention_norm"},
                                  {"pre_feedforward_layernorm", "ffn_norm"},
@@ -96,7 +96,7 @@ std::string_view gguf_architecture(const Family& family, const TransformerConfig
                 cat("gguf: a ", family.model_type, " model; those of these families can be written: ", known));
   }
   if (model.rope_scaling_type == "dynamic") refuse("rope_scaling_type dynamic");
-  // llama.cpp goes by the number of layers: Gemma 2 27B alone has another scale than the head size.
+  // llama.cpp decides by the number of layers: only Gemma 2 27B has a scale other than the head size.
   const bool of_27b =
       model.num_layers == 46 && model.query_pre_attn_scalar * static_cast<double>(model.num_attention_heads) ==
                                     static_cast<double>(model.hidden_size);
@@ -109,7 +109,7 @@ std::string_view gguf_architecture(const Family& family, const TransformerConfig
     if (std::find(layers.begin(), layers.end(), false) != layers.end()) {
       refuse(family.model_type, " with layers without experts");
     }
-    // Whether the chosen experts' weights add up to 1 is a matter of the architecture there.
+    // In llama.cpp the architecture determines whether the chosen experts' weights are normalized to 1.
     if (model.moe_router_pre_softmax != (found->name == "qwen2moe")) {
       refuse("norm_topk_prob ", model.moe_router_pre_softmax ? "false" : "true", " of a ", family.model_type, " model");
     }
@@ -130,7 +130,7 @@ std::string gguf_tensor_name(const Family& family, std::string_view hf_name) {
   const std::string_view kind = rest.substr(dot);
   std::string base(rest.substr(0, dot));
   constexpr std::string_view kExperts = "experts.";
-  if (const size_t at = base.find(kExperts); at != std::string::npos) {  // those of a layer are in one tensor
+  if (const size_t at = base.find(kExperts); at != std::string::npos) {  // all experts of a layer are in one tensor
     const size_t index = at + kExperts.size();
     base.erase(index, base.find('.', index) + 1 - index);
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kVersion = 3;
 constexpr int64_t kAlignment = 32;
-// Types of values.
+// Value types.
 constexpr uint32_t kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9;
 
 template <class T>

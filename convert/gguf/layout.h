@@ -1,4 +1,4 @@
-// A GGUF file to be written: key-value pairs, then tensors, each at a multiple of 32 bytes.
+// Lays out a GGUF file: key-value pairs, then tensors, each at a multiple of 32 bytes.
 //
 //   "GGUF" u32 version 3, u64 tensors, u64 pairs
 //   pairs:   string key, u32 type, value        strings: u64 length and bytes; arrays: u32 type, u64 length, values
@@ -21,15 +21,15 @@ namespace ms::convert {
 
 enum class GgufType : uint32_t { kF32 = 0, kF16 = 1, kQ8_0 = 8, kBF16 = 30 };  // ggml's numbers
 
-inline constexpr int64_t kQ8Block = 32;       // elements of one scale
+inline constexpr int64_t kQ8Block = 32;       // elements per scale
 inline constexpr int64_t kQ8BlockBytes = 34;  // fp16 scale, 32 int8
 
-int64_t gguf_bytes(GgufType type, int64_t elements);  // kQ8_0: a multiple of kQ8Block
+int64_t gguf_bytes(GgufType type, int64_t elements);  // kQ8_0: elements must be a multiple of kQ8Block
 
-// x = scale * q, scale = the block's largest magnitude / 127, q rounded, halves away from zero. elements: a multiple of
-// kQ8Block. out: gguf_bytes(kQ8_0, elements).
+// x = scale * q; scale is the block's largest magnitude / 127; q is rounded to nearest, ties away from zero. elements:
+// a multiple of kQ8Block. out: gguf_bytes(kQ8_0, elements).
 void quantize_q8_0(const float* values, int64_t elements, std::byte* out);
-// The values that such blocks stand for: scale * q.
+// The values of such blocks: scale * q.
 void dequantize_q8_0(const std::byte* blocks, int64_t elements, float* out);
 
 class GgufValues {
@@ -58,8 +58,8 @@ struct GgufTensor {
 };
 
 struct GgufLayout {
-  std::string header;            // all in front of the data
-  std::vector<int64_t> offsets;  // of the tensors, in the file
+  std::string header;            // everything before the data
+  std::vector<int64_t> offsets;  // one per tensor, in the file
   int64_t file_bytes = 0;
 };
 

@@ -19,9 +19,9 @@ using detail::printable;
 constexpr uint64_t kMaxNameBytes = 4096;
 constexpr uint32_t kMaxAxes = 4;  // GGML_MAX_DIMS
 constexpr uint32_t kString = 8, kArray = 9, kUint32 = 4;
-constexpr int kMaxDepth = 4;  // of arrays in arrays
+constexpr int kMaxDepth = 4;  // of nested arrays
 
-// Bytes of a value of each type of gguf.h; 0: text, an array, or nothing known.
+// Bytes per value of each type in gguf.h; 0: strings, arrays and unknown types.
 uint64_t value_bytes(uint32_t type) {
   constexpr uint64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
   return type < std::size(kBytes) ? kBytes[type] : 0;
@@ -153,7 +153,7 @@ void GgufReader::read_tensors(Cursor& cursor, uint64_t count) {
     tensor.elements = 1;
     for (uint32_t axis = 0; axis < axes; ++axis) {
       const auto length = cursor.number<uint64_t>();
-      // No type has more than 8 elements a byte (of 1 bit).
+      // No type stores more than 8 elements per byte (1 bit each).
       if (length == 0 || length > static_cast<uint64_t>(8 * file_bytes / tensor.elements)) {
         cursor.refuse(cat("tensor ", printable(tensor.name), " with an axis of ", length));
       }

@@ -1,7 +1,7 @@
-// The header of a GGUF file (gguf/layout.h has the format), read without believing it: which tensors it holds, of which
-// type and shape, and where their bytes are.
+// Reads and checks the header of a GGUF file (format: gguf/layout.h): which tensors it contains, their types and
+// shapes, and where their data is.
 //
-// Every size is checked against the file before it is used. Key-value pairs are skipped but for the two that are
+// Every size is checked against the file before it is used. Key-value pairs are skipped, except the two that are
 // needed.
 #pragma once
 
@@ -24,24 +24,24 @@ class GgufReader {
   struct Tensor {
     std::string name;
     core::Dims shape;      // rows first
-    uint32_t type = 0;     // ggml's number; of a GgufType if has_known_type()
-    int64_t at = 0;        // of its first byte in the file
+    uint32_t type = 0;     // ggml's number; a GgufType if has_known_type()
+    int64_t at = 0;        // offset of its first byte in the file
     int64_t elements = 0;  // > 0
-    bool again = false;    // a tensor of this name stands before it
+    bool again = false;    // an earlier tensor has the same name
     bool has_known_type() const;
     GgufType gguf_type() const { return static_cast<GgufType>(type); }
   };
 
-  // Throws kNotFound, kIo, and kCorruptData for what is no GGUF file of version 2 or 3: a size that the file does not
-  // have, a tensor of a known type that ends behind the file.
+  // Throws kNotFound, kIo, and kCorruptData for a file that is not GGUF of version 2 or 3, for a size that exceeds the
+  // file, and for a tensor of a known type that ends after the end of the file.
   explicit GgufReader(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  const std::string& architecture() const { return architecture_; }  // general.architecture; empty if it is not there
-  std::span<const Tensor> tensors() const { return tensors_; }       // in the order of the file
+  const std::string& architecture() const { return architecture_; }  // general.architecture; empty if absent
+  std::span<const Tensor> tensors() const { return tensors_; }       // in file order
   const Tensor* find(std::string_view name) const;                   // the first of this name; null: none
 
-  // Elements [first, first + count) of a tensor of a known type as they are stored; of q8_0 as fp32, scale times
+  // Reads elements [first, first + count) of a tensor of a known type as stored; q8_0 is read as fp32, scale times
   // integer. Thread-safe. Throws kIo, kCorruptData.
   void read(const Tensor& tensor, int64_t first, int64_t count, std::byte* out) const;
 

@@ -23,10 +23,10 @@ using detail::printable;
 using nlohmann::json;
 
 constexpr int64_t kMaxJsonBytes = 128 << 20;
-// llama.cpp's types of tokens.
+// llama.cpp's token types.
 enum Type : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-// What splits a text before its bytes are merged, told by its regular expression.
+// The pre-tokenizer, which splits text before bytes are merged, identified by its regular expression.
 struct Splitter {
   std::string_view part;  // of the expression
   std::string_view name;
@@ -34,7 +34,7 @@ struct Splitter {
 constexpr Splitter kSplitters[] = {{R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)", "llama-bpe"},
                                    {R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)", "qwen2"}};
 
-// The part of a tokenizer (normalizer, pre_tokenizer) of this type, in a sequence or alone.
+// Finds the part of a tokenizer (normalizer, pre_tokenizer) of this type, in a sequence or alone.
 const json* find_part(const json& part, std::string_view type) {
   if (!part.is_object()) return nullptr;
   if (part.value("type", json()) == type) return &part;
@@ -112,7 +112,7 @@ class Tokenizer {
   std::vector<int32_t> types_;  // 0: there is none
   std::map<std::string, size_t> ids_;
   std::vector<std::string> merges_;
-  std::map<size_t, size_t> merged_;  // token: the first merge that makes it
+  std::map<size_t, size_t> merged_;  // token -> the first merge that makes it
 };
 
 void Tokenizer::add_added(const json& added) {
@@ -151,7 +151,7 @@ void Tokenizer::add_merge(const json& merge) {
   merges_.push_back(cat(left, " ", right));
 }
 
-// Empty: none that is known.
+// Returns an empty string if it is unknown.
 std::string_view Tokenizer::splitter(std::string_view architecture) const {
   const json before = json_.value("pre_tokenizer", json());
   if (const json* split = find_part(before, "Split"); split && split->contains("pattern")) {
@@ -168,7 +168,7 @@ std::string_view Tokenizer::splitter(std::string_view architecture) const {
   return bytes && bytes->value("use_regex", json(true)) == true ? "gpt-2" : "";
 }
 
-// The id that config.json or tokenizer_config.json gives to bos, eos, ..: a number, the first of a list, or a text.
+// Returns the id of bos, eos, .. in config.json or tokenizer_config.json: a number, the first of a list, or a string.
 std::optional<uint32_t> Tokenizer::special_id(const json& config, const json& tokenizer_config,
                                               const char* name) const {
   const std::string token = cat(name, "_token");
@@ -206,7 +206,7 @@ void Tokenizer::write(std::string_view architecture, GgufValues& values, std::ve
   values.set("tokenizer.ggml.pre", pre);
   values.set("tokenizer.ggml.tokens", std::span(tokens_));
   values.set("tokenizer.ggml.token_type", std::span(types_));
-  if (by_bytes_) {  // merges are made by score: the earlier the better
+  if (by_bytes_) {  // merges are ordered by score: the earlier the better
     std::vector<float> scores(tokens_.size(), 0.0f);
     for (const auto& [token, merge] : merged_) scores[token] = -static_cast<float>(merge);
     values.set("tokenizer.ggml.scores", std::span<const float>(scores));
