@@ -16,8 +16,8 @@ bool is_one_of(const std::string& arg, std::initializer_list<std::string_view> f
   return std::find(flags.begin(), flags.end(), arg) != flags.end();
 }
 
-// The verb that args begin with; nullptr if they ask for the program's own help or version. CLI11 answers a misspelt
-// verb, or a flag where the verb belongs, with "A subcommand is required": this says what was seen.
+// The verb that args begin with; nullptr for the program's own help or version. For a misspelt verb, or a flag in its
+// place, CLI11 says only "A subcommand is required"; this error says what was seen.
 const CLI::App* verb_of(const CLI::App& app, const std::vector<std::string>& args) {
   if (!args.empty() && is_one_of(args[0], {"-h", "--help", "--version"})) return nullptr;
   std::vector<std::string> names;
@@ -35,7 +35,7 @@ const CLI::App* verb_of(const CLI::App& app, const std::vector<std::string>& arg
   throw core::Error(core::ErrorCode::kInvalidArgument, core::cat(seen, app.get_name(), " knows ", all));
 }
 
-// The flags of a verb, or of the program where no verb is given.
+// The flags of a verb, or of the program if no verb is given.
 core::FlagSyntax syntax_of(const CLI::App& app) {
   core::FlagSyntax syntax;
   for (const CLI::Option* option : app.get_options()) {
@@ -49,7 +49,7 @@ core::FlagSyntax syntax_of(const CLI::App& app) {
   return syntax;
 }
 
-// CLI11 speaks of a missing path before it speaks of a flag that it does not know, which the user meant to be one.
+// CLI11 reports a missing path before an unknown flag, but the flag is the user's mistake.
 std::string what_is_wrong(const CLI::App& app, const core::FlagSyntax& syntax, const CLI::ParseError& error) {
   for (const std::string& arg : app.remaining(true)) {
     if (arg.size() < 2 || arg[0] != '-') continue;
@@ -64,7 +64,7 @@ std::string what_is_wrong(const CLI::App& app, const core::FlagSyntax& syntax, c
 bool parse(CLI::App& app, const std::vector<std::string>& args) {
   bool version = false;
   app.add_flag("--version", version, "Print the version and end");
-  // A verb is required, but not beside --version.
+  // A verb is required, except with --version.
   if (args == std::vector<std::string>{"--version"}) app.require_subcommand(0);
   std::string command = app.get_name();
   try {
@@ -72,7 +72,7 @@ bool parse(CLI::App& app, const std::vector<std::string>& args) {
     if (verb != nullptr) command += " " + verb->get_name();
     const core::FlagSyntax syntax = syntax_of(verb != nullptr ? *verb : app);
     if (verb != nullptr) syntax.check(std::span(args).subspan(1));
-    std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 takes its vector from the back
+    std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 reads its vector from the end
     try {
       app.parse(reversed);
     } catch (const CLI::CallForHelp&) {

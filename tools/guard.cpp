@@ -18,7 +18,7 @@ namespace ms::tools {
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   for (std::string& arg : args) {
-    if (arg == "--") break;  // another program's
+    if (arg == "--") break;  // the rest belongs to another program
     if (arg.rfind("--", 0) != 0) continue;
     const auto name_end = static_cast<std::ptrdiff_t>(std::min(arg.find('='), arg.size()));
     std::replace(arg.begin(), arg.begin() + name_end, '_', '-');
@@ -50,7 +50,7 @@ void print_version(std::string_view name) { print(core::cat(name, " ", MS_VERSIO
 
 int run_guarded(std::string_view name, const std::function<int()>& body, const std::function<void(int)>& when_alone) {
   const auto fail = [&](core::ErrorCode code, const std::string& text, bool alone) {
-    if (alone || core::log_rank() == 0) core::log_error(name, text);  // what all ranks know is said once
+    if (alone || core::log_rank() == 0) core::log_error(name, text);  // an error that all ranks know is printed once
     const int signal = core::termination_signal();
     const int exit_code = signal != 0 && code != core::ErrorCode::kPeerFailed ? 128 + signal : core::exit_code(code);
     if (alone && when_alone) when_alone(exit_code);

@@ -1,4 +1,4 @@
-// msdata: makes data sets of text, and looks into them. Wiring only; see train/data/README.md.
+// msdata: makes data sets from text, and inspects them. Connects modules only; train/data/README.md is its page.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -43,7 +43,7 @@ ordered_json to_json(const train::PreprocessedSet& set) {
 
 struct PreprocessFlags {
   train::PreprocessOptions options;
-  std::vector<std::string> input;  // --input, Megatron's spelling of the positional ones
+  std::vector<std::string> input;  // --input, Megatron's spelling of the positional arguments
   std::string format = "auto";
   bool dry_run = false;
   bool json = false;
@@ -105,7 +105,7 @@ int run_preprocess(PreprocessFlags& flags) {
 struct InspectFlags {
   std::vector<std::string> prefixes;
   train::TokenizerChoice tokenizer;
-  bool with_tokenizer = false;  // one was named
+  bool with_tokenizer = false;  // a tokenizer was given
   int64_t show_documents = 1;
   int64_t show_tokens = 64;
   bool json = false;
@@ -124,7 +124,7 @@ ordered_json to_json(const train::LengthStatistics& lengths) {
   return {{"mean", lengths.mean}, {"percentiles", percentiles}, {"histogram", histogram}};
 }
 
-// The beginning of a document as text; what is cut within a character shows as U+FFFD.
+// The beginning of a document as text; a character that is cut in half is printed as U+FFFD.
 std::string beginning(const train::IndexedDataset& dataset, int64_t document, int64_t most_tokens,
                       const train::Tokenizer& tokenizer) {
   std::vector<int32_t> all;
@@ -175,7 +175,7 @@ void print_line(const std::string& name, const std::string& value) {
   print(line.str());
 }
 
-// Text that is not UTF-8 throughout prints too.
+// Prints text that is not valid UTF-8 too.
 std::string dump(const ordered_json& value, int indent = -1) {
   return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
 }

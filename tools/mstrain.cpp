@@ -1,4 +1,5 @@
-// mstrain: trains decoder-only language models across MPI ranks. Wiring only; see train/README.md.
+// mstrain: trains decoder-only language models across MPI ranks. Connects modules only; train/README.md is the user's
+// manual, train/DEVELOPING.md describes the modules.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -56,7 +57,7 @@ Flags have Megatron-LM's names and meaning. '_' passes for '-'. Results go to st
 
 constexpr std::string_view kWriterArgument = "--checkpoint-writer-process";
 
-// What the program itself takes beside the configuration of a run.
+// Flags of the program itself, in addition to the configuration of a run.
 struct ProgramFlags {
   std::string config_file;
   bool help = false, version = false, print_config = false, benchmark = false, json = false;
@@ -99,7 +100,7 @@ void load_config_file(const std::string& path, core::ConfigFields& fields, train
   }
 }
 
-// Flags and the file that --config names.
+// Reads the flags and the file of --config.
 void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields, const ProgramFlags& program,
                 train::TrainerConfig& config) {
   try {
@@ -110,7 +111,7 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
     if (e.code() != core::ErrorCode::kInvalidArgument) throw;
     throw tools::see_help(e, "mstrain");
   }
-  // Of a flag: in a printed configuration an empty one stands for none.
+  // Checked for the flag only: in a printed configuration an empty value means none.
   if (fields.given("generate") && config.generate.generate.empty())
     throw core::Error(core::ErrorCode::kInvalidArgument, "--generate is empty: give the text to continue");
   if (program.json && !program.benchmark)
@@ -118,13 +119,13 @@ void read_flags(const std::vector<std::string>& args, core::ConfigFields& fields
   if (fields.given("config")) load_config_file(program.config_file, fields, config);
 }
 
-// MPI has to know at its start whether a thread beside the main one will send.
+// MPI must know when it starts whether a thread other than the main one will send.
 core::MpiThreads threads_that_send(const train::TrainerConfig& config) {
   const bool writer_sends = config.checkpoint.ckpt_gather && config.checkpoint.ckpt_gather_progress != "main";
   return writer_sends ? core::MpiThreads::kAny : core::MpiThreads::kOne;
 }
 
-// What flags and files name; the same on every rank but for stdin, which rank 0 reads.
+// Reads what flags and files refer to. The result is the same on every rank, except for stdin, which only rank 0 reads.
 void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& config, bool may_read_stdin) {
   if (config.checkpoint.use_checkpoint_args && !config.checkpoint.load.empty()) {
     train::take_model_from(open_source(config.checkpoint.load, config.checkpoint.ckpt_step)->info().model, fields,
@@ -133,7 +134,7 @@ void read_what_flags_name(core::ConfigFields& fields, train::TrainerConfig& conf
   if (may_read_stdin) config.data.data_path = core::expand_path_list(config.data.data_path, std::cin);
 }
 
-// What a run would take, as far as the flags say it.
+// Prints the configuration that a run would use, as far as the flags determine it.
 void print_config(core::ConfigFields& fields, train::TrainerConfig& config, int world_size) {
   if (config.model.vocab_size == 0) {
     try {
@@ -146,7 +147,7 @@ void print_config(core::ConfigFields& fields, train::TrainerConfig& config, int 
   tools::print(fields.dump().dump(2) + "\n");
 }
 
-// Collective. What --threads-per-rank says, or the cores of this rank; warns if a rank has fewer cores than threads.
+// Collective. --threads-per-rank, or the number of this rank's cores; warns if a rank has fewer cores than threads.
 int threads_per_rank(const train::TrainerConfig& config, core::Communicator& world) {
   const core::RankCpus own = core::cpus_of_this_thread();
   int64_t mine[] = {own.place, own.count};
@@ -181,7 +182,7 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
   }
   ProgramFlags program;
   program.add_to(fields);
-  std::exception_ptr bad_configuration;  // one rank's is every rank's: told once there is an endpoint to agree over
+  std::exception_ptr bad_configuration;  // reported once there is an endpoint, so that all ranks agree
   try {
     tools::check_instruction_set();
     read_flags(args, fields, program, config);
@@ -217,11 +218,12 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
     core::watch_termination_signal(core::parse_signal(config.training.exit_signal));
   }
   for (const std::string& notice : fields.notices()) core::log_info("mstrain", notice);
-  // Rank 0 alone has read stdin.
+  // Only rank 0 has read stdin.
   const bool gave_data = fields.given("data_path");
   config.data.data_path = nlohmann::json::parse(world.bcast_string(nlohmann::json(config.data.data_path).dump(), 0))
                               .get<std::vector<std::string>>();
-  if (gave_data && config.data.data_path.empty()) return 0;  // the link before has failed, and said why
+  if (gave_data && config.data.data_path.empty())
+    return 0;  // stdin is empty: the upstream command failed and printed why
   if (program.print_config) {
     if (rank == 0) print_config(fields, config, endpoint.size());
     return 0;
@@ -260,12 +262,12 @@ int run(const std::vector<std::string>& args, std::optional<core::MpiSession>& s
 
 int main(int argc, char** argv) {
   using namespace ms;
-  // Not for users: what --ckpt-writer process starts.
+  // Internal: how --ckpt-writer process starts its writer.
   if (argc > 1 && std::string_view(argv[1]) == kWriterArgument)
     return ckpt::run_writer_process({argv + 2, argv + argc});
   const core::SignalStack signal_stack;
   core::install_termination_handlers();
-  core::count_signal(SIGUSR2);  // it asks for a trace, unless it is to be --exit-signal
+  core::count_signal(SIGUSR2);  // it requests a trace, unless it is --exit-signal
   core::flush_denormals_in_this_thread();
   std::optional<core::MpiSession> session;
   return tools::run_guarded(

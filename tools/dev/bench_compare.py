@@ -4,9 +4,9 @@
   build/bench/norm_bench --benchmark_repetitions=9 --benchmark_out=before.json
   bench_compare.py before.json after.json [--metric cpu_time|real_time|...] [--fail-above PERCENT]
 
-One line a case: the medians, the change of the median, and the noise, which is the larger interquartile range of the two,
+One line per case: the medians, the change of the median, and the noise, which is the larger interquartile range of the two,
 halved and relative to its median. A change within the noise is marked `~`. With --fail-above, a slow-down beyond PERCENT
-and beyond the noise makes the exit status 1. `noise ?` stands for a single repetition: nothing is known about it.
+and beyond the noise makes the exit status 1. `noise ?` means that there was only one repetition.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import sys
 
 
 def repetitions(path, metric):
-    """{case: its values of the metric}, in file order; aggregates that Google Benchmark computed are left out."""
+    """{case: its values of the metric}, in file order, without the aggregates that Google Benchmark computed."""
     with open(path, encoding="utf-8") as file:
         cases = {}
         for run in json.load(file)["benchmarks"]:
@@ -25,7 +25,7 @@ def repetitions(path, metric):
 
 
 def noise(values):
-    """Half the interquartile range over the median; None where one repetition says nothing."""
+    """Half the interquartile range over the median; None for a single repetition."""
     if len(values) < 2:
         return None
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Checks every #include of the tree against the module graph in tools/cmake/ms.cmake (ctest `layers`).
 
-A module is a folder whose CMakeLists.txt declares ms_library(<name> ...); a file belongs to the deepest one above it.
+A module is a folder whose CMakeLists.txt declares ms_library(<name> ...); a file belongs to the nearest one above it.
 Tests, tools and benchmarks may use every module. Rules, each with its own message:
-  - a module includes only itself and what MS_MAY_USE_<module> names, and another's public headers (not its detail/);
+  - a module includes only itself and the modules in MS_MAY_USE_<module>, and of those only public headers (not detail/);
   - quotes are for this repository, by paths from its root; angle brackets for everything else;
   - the headers of MPI, HDF5, oneDNN, Eigen, Highway and simdjson stay where EXTERNAL says.
 
-  check_layers.py [ROOT]       exit 1 and one line a finding
-  check_layers.py --self-test  proves that each rule catches what it forbids
+  check_layers.py [ROOT]       prints one line per finding and exits with 1
+  check_layers.py --self-test  checks that each rule catches what it forbids
 """
 import os
 import re
@@ -19,7 +19,7 @@ from source_tree import read, run_check, walk, write
 
 USE_EVERYTHING = ("tests", "tools", "bench")
 SOURCES = (".h", ".cpp", ".inl")
-# Header, the folders that may include it, and whether only their .cpp (and .inl, which .cpp files include) may.
+# Header, the folders that may include it, and whether only their .cpp files (and .inl files, which those include) may.
 EXTERNAL = (
     (re.compile(r"mpi\.h$"), ("core/comm", "profile/record"), False),
     (re.compile(r"(hdf5|H5\w+)\.h$"), ("core/io",), False),

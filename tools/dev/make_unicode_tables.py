@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes train/data/detail/unicode_tables.inc: what the tokenizers need of Unicode 16.
+"""Writes train/data/detail/unicode_tables.inc: the Unicode 16 data that the tokenizers need.
 
-Categories L and N and White_Space for splitting, canonical decompositions and combining classes for NFC. Unicode 16 is
-what the regular expressions of the `tokenizers` library know; it comes from the package unicodedata2, version 16.0.0.
-Its NFC is that of Unicode 9, and ids must equal its ids: characters that normalize and are younger are left out.
+Categories L and N and White_Space for splitting, canonical decompositions and combining classes for NFC. The regular
+expressions of the `tokenizers` library use Unicode 16; the data comes from the package unicodedata2, version 16.0.0. The
+library's NFC is that of Unicode 9, and our ids must equal its ids, so newer characters that normalize are left out.
   make_unicode_tables.py > train/data/detail/unicode_tables.inc
 """
 import sys

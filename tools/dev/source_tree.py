@@ -1,4 +1,4 @@
-"""What the checks of the tree share: reading it, and how a check runs and reports."""
+"""Shared by the checks of the source tree: reading files, running a check and reporting its findings."""
 import os
 import sys
 
@@ -9,7 +9,7 @@ def read(path):
 
 
 def walk(root):
-    """Every file of the tree, relative to root; build trees, the quickstart's output and hidden folders are not part of it."""
+    """Every file of the tree, relative to root; without build folders, the quickstart's output and hidden folders."""
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = sorted(f for f in subfolders if not f.startswith((".", "build", "__", "quickstart_out")))
         for name in sorted(files):
@@ -17,14 +17,14 @@ def walk(root):
 
 
 def write(root, path, text):
-    """A file of a made-up tree, for self-tests."""
+    """Writes a file into a temporary tree, for self-tests."""
     os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
     with open(os.path.join(root, path), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def run_check(findings, self_test, all_is_well):
-    """The main of a check: [ROOT] or --self-test; prints findings(root), one a line. Returns the exit status."""
+    """The main of a check: [ROOT] or --self-test; prints findings(root), one per line. Returns the exit status."""
     if sys.argv[1:] == ["--self-test"]:
         self_test()
         return 0

@@ -7,11 +7,11 @@
     msuite.open_trace("traces/").breakdown()
 
 Each function runs one of the commands that the package installs (msckpt, msprof) with --json and returns what it prints: the
-fields are those of `msckpt VERB --json` and of the "result" of `msprof VERB --json`. Nothing of a checkpoint passes through
-Python. Keyword arguments are the command's flags with _ for -: True sets a switch, a list gives several values.
+fields are those of `msckpt VERB --json` and of the "result" of `msprof VERB --json`. The contents of checkpoints do not pass
+through Python. Keyword arguments are the command's flags with _ for -: True sets a switch, a list gives several values.
 
-A command that fails raises MsuiteError with its exit code and its error line. Exit code 10, "nothing failed and the answer is
-no", raises nothing: see "ok" of verify() and "equal" of diff().
+A command that fails raises MsuiteError with its exit code and its error line. Exit code 10 (nothing failed, the answer is
+no) does not raise: see "ok" of verify() and "equal" of diff().
 """
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MsuiteError(RuntimeError):
 
 
 def command(name: str) -> str:
-    """The path of msckpt, msprof or msdata: MS_BIN's if that is set, else the one of this environment, else PATH's."""
+    """The path of msckpt, msprof or msdata: from the folder MS_BIN if that is set, else from this environment, else from PATH."""
     for folder in (os.environ.get("MS_BIN"), sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user")):
         if folder and os.access(os.path.join(folder, name), os.X_OK):
             return os.path.join(folder, name)
@@ -74,12 +74,12 @@ def run(name: str, verb: str, *paths: Path, **options: Any) -> dict[str, Any]:
 
 
 def inspect(path: Path, **options: Any) -> dict[str, Any]:
-    """What is in a checkpoint or a model's folder of any known format: model, layout, tensors, training state."""
+    """The contents of a checkpoint or a model folder in any known format: model, layout, tensors, training state."""
     return run("msckpt", "inspect", path, **options)
 
 
 def convert(load_dir: Path, save_dir: Path, *, to: str | None = None, **options: Any) -> dict[str, Any]:
-    """Converts a checkpoint; returns the report: source, what was carried, dropped and taken from flags, and "path".
+    """Converts a checkpoint. Returns the report: source, what was converted, dropped and taken from flags, and "path".
 
     to: hf, hf-bin, file, mg, dist, dcp, ucp, gguf or ms (the default). options: flags of msckpt convert, such as
     target_tensor_parallel_size=2, dtype="bf16", drop_optimizer=True, prove=True.
@@ -88,12 +88,12 @@ def convert(load_dir: Path, save_dir: Path, *, to: str | None = None, **options:
 
 
 def verify(path: Path, *, against: Path | None = None, **options: Any) -> dict[str, Any]:
-    """Checks hashes and structure, or with `against` that both hold the same tensors; "ok" is the answer."""
+    """Checks hashes and structure, or with `against` that both contain the same tensors. The result is in "ok"."""
     return run("msckpt", "verify", path, against=None if against is None else os.fspath(against), **options)
 
 
 def diff(left: Path, right: Path, **options: Any) -> dict[str, Any]:
-    """Compares two checkpoints of any formats and layouts; "equal" is the answer, resume=True asks whether a run continues."""
+    """Compares two checkpoints in any formats and layouts. The result is in "equal". resume=True: would a run continue alike?"""
     return run("msckpt", "diff", left, right, **options)
 
 
@@ -112,17 +112,17 @@ class Trace:
         return self.table("breakdown", **options)
 
     def breakdown_frame(self, **options: Any) -> "Any":
-        """breakdown() as a pandas DataFrame with a row a rank. Throws ImportError without pandas."""
+        """breakdown() as a pandas DataFrame with one row per rank. Raises ImportError without pandas."""
         import pandas
 
         return pandas.DataFrame([{"rank": row["rank"], **row["breakdown"]} for row in self.breakdown(**options)["ranks"]])
 
     def kernels(self, **options: Any) -> dict[str, Any]:
-        """Which kernels take the time."""
+        """Time by kernel."""
         return self.table("kernels", **options)
 
     def steps(self, **options: Any) -> dict[str, Any]:
-        """Each step: computing, communication, idle."""
+        """Computing, communication and idle time of each step."""
         return self.table("steps", **options)
 
     def ranks(self, **options: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Trace:
 
 
 def open_trace(*paths: Path) -> Trace:
-    """Traces to analyse; nothing is read before an analysis asks for it. Throws FileNotFoundError."""
+    """Traces to analyse. They are read by each analysis, not here. Raises FileNotFoundError."""
     if not paths:
         raise ValueError("open_trace: at least one file or folder")
     for path in paths:
