@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How large requests past the page cache have to be: a file is read and written again by threads, each a part at a time.
+"""Measures how large direct requests must be: threads read a file and write a copy, each one part at a time.
 
   request_sizes.py [--gib 2] [--threads 6] [--rounds 3] [--folder DIR]
 
-For parts of 1, 2, 4 and 8 MiB, in small pages and in huge ones (core/io/aligned_buffer.h): seconds until all is written, and until
-it is on the disk (fsync), medians. A device takes a few hundred pieces of memory a request, so small pages make small requests.
---folder says which disk; it needs room for twice the size.
+Prints for parts of 1, 2, 4 and 8 MiB, in small and in huge pages (core/io/aligned_buffer.h), the median seconds until all is
+written, and until it is on the disk (fsync). A device takes a few hundred pieces of memory per request, so small pages make small
+requests. --folder selects the disk, which needs room for twice the size.
 """
 import argparse
 import ctypes

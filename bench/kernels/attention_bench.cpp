@@ -1,5 +1,5 @@
-// Causal attention of one head, forward and backward, one thread. Flops: 4 s^2 d and 10 s^2 d, halved: all products
-// executed, as limits.md counts them.
+// Causal attention of one head, forward and backward, one thread. FLOPs: 4 s^2 d and 10 s^2 d, halved for causality:
+// all products that are executed.
 #include <cmath>
 
 #include "bench/bench_support.h"
@@ -21,7 +21,7 @@ void run(benchmark::State& state, bool backward, int64_t seq, int64_t d) {
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   const AttentionRule rule{.scale = static_cast<float>(scale)};
   attention(shape, q.data(), k.data(), v.data(), rule, out.data(), {lse.data()}, workspace.data());
-  // The first 64 rows see nothing of what follows: they are the whole of a shorter sequence.
+  // The first 64 rows see no later key, so they equal the result of a shorter sequence.
   const auto head = [&](const std::vector<float>& x) {
     return reference::to_double(std::vector<float>(x.begin(), x.begin() + 64 * d));
   };

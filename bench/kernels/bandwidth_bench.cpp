@@ -1,7 +1,7 @@
-// Kernels that memory bounds, on 64 MB and more, against the machine's bandwidth for the same mix of reads and writes:
-// bandwidth/<isa>/<kernel>/threads:<n>. Kernel and yardsticks take turns; %ceiling is the median of the ratios of
-// neighbours, the better yardstick (plain stores or streaming ones) each time. Bytes are what a kernel must read and
-// write, each once.
+// Memory-bound kernels on 64 MB and more, compared with the machine's bandwidth for the same mix of reads and writes:
+// bandwidth/<isa>/<kernel>/threads:<n>. Kernel and stream movers alternate; %ceiling is the median ratio of
+// neighbouring runs, each time with the faster mover (plain or streaming stores). Bytes are what a kernel must read and
+// write, each counted once.
 #include <time.h>
 
 #include <algorithm>
@@ -34,16 +34,16 @@ namespace ms::kernels {
 namespace {
 
 constexpr int64_t kHidden = 768, kFfn = 2048, kVocab = 50304;
-constexpr int64_t kFloats = int64_t{22} << 20;  // of each operand: 92 MB
+constexpr int64_t kFloats = int64_t{22} << 20;  // per operand: 92 MB
 
-// What moves, in streams of equal bytes. in_place: the first writes go where the first reads came from.
+// Streams of equal bytes that are read and written. in_place: the first writes go where the first reads came from.
 struct Mix {
   int reads, writes;
   bool in_place = false;
 };
 
-// Operands of every case: eight buffers of kFloats, from an arena as tensors are (on huge pages), touched, of moderate
-// values.
+// Operands of every case: eight buffers of kFloats, allocated from an arena like tensors (on huge pages), touched, with
+// moderate values.
 class Buffers {
  public:
   Buffers() {
@@ -53,13 +53,12 @@ class Buffers {
     reset();
   }
 
-  // Values in [0.25, 1], whatever the last case left: sums of squares and second moments are not negative, exponents
-  // stay small.
+  // Fills with values in [0.25, 1]: sums of squares and second moments are not negative, and exponents stay small.
   template <class T = float>
   void reset() {
     std::vector<T> values;
     for (const float value : test::RandomValues().make(1 << 16, 0.375F)) values.push_back(T(0.625F + value));
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));  // of which a buffer has a whole number
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));  // a buffer holds a whole number of these
     for (const core::Buffer& buffer : buffers_) {
       for (int64_t at = 0; at < buffer.size_bytes(); at += bytes) {
         std::memcpy(buffer.data() + at, values.data(), static_cast<size_t>(bytes));
@@ -74,15 +73,15 @@ class Buffers {
   std::array<core::Buffer, kMostStreamReads + kMostStreamWrites> buffers_;
 };
 
-// One value of a result, which tells a kernel that computes from one that only moves.
+// Index of the result that is checked, to detect a kernel that moves data without computing.
 constexpr int64_t kProbe = 5;
 using Value = std::function<double(const Buffers&)>;
 
 struct Case {
   std::string name;
-  Mix mix;        // as the yardstick moves it
-  int64_t bytes;  // of the kernel, read and written
-  int64_t rows;   // that threads share
+  Mix mix;        // as moved by the stream mover
+  int64_t bytes;  // that the kernel reads and writes
+  int64_t rows;   // to share among threads
   std::function<void(const Buffers&, int64_t begin, int64_t end)> run;
   Value want;  // by its definition in double, before the kernel runs
   Value seen = [](const Buffers& x) { return static_cast<double>(x[4][kProbe]); };
@@ -90,8 +89,8 @@ struct Case {
   bool bf16_operands = false;
 };
 
-// What a kernel reads besides streams, aligned as tensors are (core/arena.h): LayerNorm's gradient is a fifth slower
-// where each vector of its sums lies in two lines.
+// What a kernel reads besides streams, aligned like tensors (core/arena.h): LayerNorm's gradient is a fifth slower if
+// each vector of its sums spans two cache lines.
 template <class T>
 class Floats {
  public:
@@ -138,7 +137,7 @@ void measure(benchmark::State& state, const Case& c, int threads) {
     return now_s() - start;
   };
   std::vector<double> kernel_s, ceilings, shares;
-  // In place a line is in the cache when it is written: streaming past it gains nothing.
+  // In place, a line is in the cache when it is written, so streaming stores gain nothing.
   const bool streams_too = kHasStreamingStores && c.mix.writes > 0 && !c.mix.in_place;
   const MoveStreams plain = stream_mover(c.mix.reads, c.mix.writes, false);
   const MoveStreams streamed = stream_mover(c.mix.reads, c.mix.writes, true);
@@ -158,12 +157,12 @@ void measure(benchmark::State& state, const Case& c, int threads) {
   state.counters["%ceiling"] = 100 * bench::median(shares);
 }
 
-// As operators ask for results of this size.
+// The stores that operators request for results of this size.
 constexpr Stores kPast = Stores::kPastCaches;
 
-// One of each element-wise family on flat data, in rows of 4096.
+// One kernel of each element-wise family on flat data, in rows of 4096.
 constexpr int64_t kRow = 4096, kFlatRows = kFloats / kRow;
-// Rows of a model's width, and of its MLP.
+// Rows of a model's width, and of its MLP's.
 constexpr int64_t kNormRows = kFloats / kHidden, kGatedRows = kFloats / (2 * kFfn), kLogitRows = kFloats / kVocab;
 
 int64_t at(int64_t row) { return row * kRow; }
@@ -180,7 +179,7 @@ double gelu_tanh(double x) {
 }
 double slope(double (*f)(double), double x) { return (f(x + 1e-5) - f(x - 1e-5)) / 2e-5; }
 
-// dx of a norm over a row x of h elements with gradient dy, all scales 1. centre: 0 for RMSNorm.
+// dx of a norm over a row x of h elements with gradient dy and all weights 1. centre: 0 for RMSNorm.
 template <class T>
 double norm_gradient(const T* dy, const T* x, int64_t h, double centre, double rstd) {
   const auto hat = [&](int64_t i) { return (static_cast<double>(to_float(x[i])) - centre) * rstd; };
@@ -192,7 +191,7 @@ double norm_gradient(const T* dy, const T* x, int64_t h, double centre, double r
 
 constexpr float kMean = 0.625F, kRstd = 4.6F;
 
-// Gradients of norms over rows of h elements: RMSNorm's alone, LayerNorm's with the residual's.
+// Norm gradients over rows of h elements: RMSNorm's without, LayerNorm's with the residual's gradient.
 template <class T>
 void add_norm_gradients(int64_t h, std::vector<Case>& cases) {
   const int64_t rows = kFloats * static_cast<int64_t>(sizeof(float) / sizeof(T)) / h;
@@ -204,7 +203,7 @@ void add_norm_gradients(int64_t h, std::vector<Case>& cases) {
   const auto operand = [](const Buffers& x, size_t i) { return reinterpret_cast<T*>(x[i]); };
   const Value seen = [=](const Buffers& x) { return static_cast<double>(to_float(operand(x, 4)[kProbe])); };
   constexpr bool kIsBf16 = std::is_same_v<T, bf16>;
-  constexpr double kTolerance = kIsBf16 ? 0x1p-7 : 1e-5;  // the probe's terms cancel a little
+  constexpr double kTolerance = kIsBf16 ? 0x1p-7 : 1e-5;  // the terms at the probe cancel a little
   const std::string kind = std::string(kIsBf16 ? "/bf16" : "/fp32") + "/hidden:" + std::to_string(h);
   cases.push_back({"rms_norm_backward" + kind,
                    {2, 1},

@@ -1,7 +1,7 @@
-// GEMM on the linear layers of real models, one thread. Every implementation on fp32 operands:
-// gemm/<name>/<layer>/<pass>; of bf16 ones, C bf16 but in fp32 main gradients, the chosen one, its weight packed
-// before, in turns with those behind it and with oneDNN's on an operand packed before (prepacked_matmul.h), "of <name>"
-// their time over its: gemm_bf16/<isa>/<layer>/<pass>.
+// GEMM on the linear layers of real models, one thread. On fp32 operands, every implementation:
+// gemm/<name>/<layer>/<pass>. On bf16 operands (C is bf16, or fp32 for main gradients): gemm_bf16/<isa>/<layer>/<pass>
+// runs the chosen implementation with a prepacked weight, alternating with those after it in the list and with oneDNN
+// on a prepacked operand (prepacked_matmul.h). "of <name>" is their time divided by its time.
 #include <cmath>
 
 #include "bench/bench_support.h"
@@ -49,7 +49,7 @@ double element_of(const GemmProblem& p, int64_t i, int64_t j) {
   return static_cast<const float*>(p.c)[at];
 }
 
-// One element against its definition in double: a wrong kernel must not win.
+// Compares one element with its definition in double: a wrong kernel must not win.
 template <class T>
 bool agrees(const GemmProblem& p, double before) {
   const int64_t i = p.m / 2, j = p.n / 3;
@@ -72,7 +72,7 @@ Operands<T> random_operands(int64_t tokens, int64_t out, int64_t in) {
   return {random.make<T>(tokens * in), random.make<T>(out * in), random.make<T>(tokens * out), random.make(out * in)};
 }
 
-// Runs it once. False: state says why.
+// Runs it once. If it fails, returns false and sets the reason in state.
 template <class T>
 bool works(benchmark::State& state, const GemmImplementation& implementation, const GemmProblem& problem) {
   if (const auto reason = implementation.declines(problem); !reason.empty()) {
@@ -104,7 +104,7 @@ void run_bf16(benchmark::State& state, const std::string& pass, int64_t tokens, 
   std::vector<float> words;
   PackedOperand operand;
   const auto format = packed_format(GemmType::kBf16, false);
-  // A weight is packed once for many products, as train/ops/packed_weight.h does.
+  // A weight is packed once for many products, as in train/ops/packed_weight.h.
   if (format && (pass == "fwd" || (pass == "dgrad" && *format == PackedFormat::kAmx))) {
     words.resize(static_cast<size_t>(packed_words(*format, problem.n, problem.k)) + 16);
     const auto misaligned = static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(words.data()) / 4 % 16);

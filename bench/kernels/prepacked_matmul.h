@@ -1,5 +1,5 @@
-// What bf16 products are measured against: oneDNN's matmul whose second operand lies as oneDNN chose, reordered before
-// the clock starts, on one thread.
+// The reference for bf16 products: oneDNN's matmul with its second operand in the layout that oneDNN chooses, reordered
+// before the clock starts, on one thread.
 #pragma once
 
 #include <dnnl.hpp>
@@ -7,14 +7,14 @@
 
 #include "kernels/gemm.h"
 
-// As in kernels/gemm_onednn.cpp: libdnnl may bring OpenMP.
+// Weak, as in kernels/gemm_onednn.cpp: libdnnl may bring OpenMP.
 extern "C" void omp_set_num_threads(int) __attribute__((weak));
 
 namespace ms::bench {
 
 class PrepackedMatmul {
  public:
-  // Of bf16 operands, into problem.c, to which an accumulating problem adds. Keeps pointers to problem's operands.
+  // bf16 operands, result in problem.c, which accumulates if problem does. Keeps pointers to problem's operands.
   explicit PrepackedMatmul(const kernels::GemmProblem& problem) {
     if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
     using dnnl::memory;

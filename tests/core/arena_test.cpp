@@ -36,7 +36,8 @@ TEST(Arena, ReusesWhatIsGivenBack) {
   EXPECT_EQ(arena.system_allocations(), 1);
 }
 
-// Two tensors of powers of 2 do not compete for the same lines of L1, and what one gives back serves the next.
+// Tensors whose sizes are powers of 2 must not compete for the same L1 lines, and freed memory must serve the next
+// ones.
 TEST(Arena, ActivationsBeginAtDifferentPlacesOfTheirPages) {
   if (BlockHeap::kFenced) GTEST_SKIP() << "blocks end at fences";
   Arena arena;

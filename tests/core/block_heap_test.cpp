@@ -59,8 +59,8 @@ TEST(BlockHeap, SaysWhenTheSystemHasNoMore) {
   EXPECT_NE(heap.take(1), nullptr);
 }
 
-// Requests and returns in random order, each block filled with its own pattern; twice over: the second pass gets the
-// same blocks and nothing from the system.
+// Takes and frees blocks in random order, each filled with its own pattern. A second identical pass must get the same
+// blocks and nothing from the system.
 TEST(BlockHeap, BlocksNeverOverlapAndASecondPassIsTheFirst) {
   BlockHeap heap = pages();
   struct Block {
@@ -98,7 +98,7 @@ TEST(BlockHeap, BlocksNeverOverlapAndASecondPassIsTheFirst) {
     if (pass == 0) {
       first = given;
       growths = heap.growths();
-      EXPECT_LT(heap.held_bytes(), int64_t{32} << 20);  // 200 blocks of 100 KB on average are 20 MB
+      EXPECT_LT(heap.held_bytes(), int64_t{32} << 20);  // 200 blocks of 100 KB on average take 20 MB
     } else {
       EXPECT_EQ(given, first);
       EXPECT_EQ(heap.growths(), growths);

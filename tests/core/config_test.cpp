@@ -1,5 +1,5 @@
-// Flags and files to fields: what each kind of flag takes for its value. With a real configuration:
-// train/config_test.cpp.
+// Parsing of flags and files into fields: which values each kind of flag takes. train/config_test.cpp tests a real
+// configuration.
 #include "core/config.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ struct Example {
   }
 };
 
-// The error's text, "" if there is none.
+// The error's text, or "" if there is none.
 std::string problem(const std::vector<std::string>& args) {
   Example example;
   try {

@@ -1,4 +1,4 @@
-// What is a value and what is a flag: the answers of Python's argparse, but for numbers with an exponent.
+// Distinguishes values from flags like Python's argparse, except for numbers with an exponent.
 #include "core/flag_syntax.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ FlagSyntax example() {
   return syntax;
 }
 
-// The error's text, "" if there is none.
+// The error's text, or "" if there is none.
 std::string problem(const Args& args) {
   try {
     example().check(args);
@@ -90,10 +90,10 @@ TEST(FlagSyntax, NothingIsCheckedBehindTwoDashes) { EXPECT_EQ(problem({"--bf16",
 
 TEST(FlagSyntax, NearestIsWithinASlipOfTheKeyboardOrTheOnlyCompletion) {
   const FlagSyntax syntax = example();
-  EXPECT_EQ(syntax.nearest("--svae"), "--save");  // exchanged letters
+  EXPECT_EQ(syntax.nearest("--svae"), "--save");  // swapped letters
   EXPECT_EQ(syntax.nearest("--saves=3"), "--save");
   EXPECT_EQ(syntax.nearest("--wieght-decya"), "--weight-decay");
-  EXPECT_EQ(syntax.nearest("--weight"), "--weight-decay");  // the only one that begins so
+  EXPECT_EQ(syntax.nearest("--weight"), "--weight-decay");  // the only one with this prefix
   EXPECT_EQ(syntax.nearest("--frobnicate"), "");
   EXPECT_EQ(syntax.nearest("-x"), "");
   EXPECT_EQ(syntax.nearest("--" + std::string(1 << 20, 'x')), "");

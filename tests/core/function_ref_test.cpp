@@ -22,7 +22,7 @@ TEST(FunctionRef, CallsWhatItLooksAt) {
   EXPECT_EQ(call(&twice), 6);
 }
 
-// A copy looks at the callable, not at the reference it was made of.
+// A copy refers to the callable, not to the reference it was copied from.
 TEST(FunctionRef, CopiesLookAtTheSame) {
   int sum = 0;
   const auto adds = [&](int& x) { sum += x++; };

@@ -9,9 +9,9 @@ namespace ms::core {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kSlack = kMiB;  // pages that the kernel has not counted yet, some on each core
+constexpr int64_t kSlack = kMiB;  // pages that the kernel has not counted yet, a few per core
 
-// Memory that is nowhere resident before it is touched.
+// Mapped memory, not resident until touched.
 class Pages {
  public:
   explicit Pages(int64_t size_bytes)

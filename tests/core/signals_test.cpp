@@ -1,4 +1,4 @@
-// Signals that come in the middle of a product change nothing in it.
+// Signals during a product must not change its result.
 #include "core/signals.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(Signals, AreCountedAndLeaveProductsAlone) {
   EXPECT_LE(counted_signals(), sent);
 }
 
-// As what a launcher sends to a process and to its group: one wish to end.
+// A launcher signals both a process and its group: that is one request to terminate.
 TEST(Signals, TheSameInterruptTwiceEndsNothing) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -10,7 +10,7 @@
 namespace ms::core {
 namespace {
 
-// A model of experts that is whole.
+// A complete model with experts.
 TransformerConfig moe_model() {
   TransformerConfig model;
   model.num_layers = 6;
@@ -36,7 +36,7 @@ TEST(TransformerConfig, ListsOfLayersWithExpertsHaveOneSpelling) {
   const std::pair<const char*, const char*> cases[] = {
       {"1", "1"},
       {"2", "2"},
-      {"9", "6"},  // only the first
+      {"9", "6"},  // only the first layer
       {"([0]*2+[1]*4)", "([0]*2+[1]*4)"},
       {"[0,0,1,1,1,1]", "([0]*2+[1]*4)"},
       {"[0] + [0] + ([1]*2)*2", "([0]*2+[1]*4)"},
@@ -64,7 +64,7 @@ TEST(TransformerConfig, ListsOfLayersWithExpertsHaveOneSpelling) {
   }
 }
 
-// int((4 * hidden * 2 / 3) / 64) * 64 in Python, for the widths of many models and for odd ones.
+// int((4 * hidden * 2 / 3) / 64) * 64 in Python, for the widths of many models and for odd widths.
 TEST(TransformerConfig, DefaultWidthOfTheMlpIsMegatrons) {
   const std::pair<int64_t, int64_t> swiglu[] = {{512, 1344},  {768, 2048},   {1000, 2624},  {1024, 2688},  {1536, 4096},
                                                 {2048, 5440}, {4096, 10880}, {5120, 13632}, {8192, 21824}, {24, 64}};
@@ -174,7 +174,7 @@ TEST(TransformerConfig, FieldsThatMeanNothingHaveOneValue) {
   dense.num_experts = 0;
   dense.moe_router_topk = 7;
   dense.moe_router_pre_softmax = true;
-  dense.kv_lora_rank = 32;  // Megatron's default of a model without latent attention
+  dense.kv_lora_rank = 32;  // Megatron's default for a model without latent attention
   TransformerConfig plain = dense;
   plain.moe_router_topk = 2;
   plain.moe_router_pre_softmax = false;

@@ -83,8 +83,8 @@ TYPED_TEST(Activations, GatedAgreeWithTheDefinitionAndCentralDifferences) {
       const Array x64 = reference::to_double(x), dy64 = reference::to_double(dy);
       const Array want = reference::gated_activation(kind, x64, f);
       for (size_t i = 0; i < want.size(); ++i) {
-        // exp or erf to 4 roundoffs of an argument with 3 (which is up to 30 in GELU's tails), a sum, a division, two
-        // products.
+        // exp or erf within 4 roundoffs, with an argument of 3 roundoffs (up to 30 in GELU's tails), a sum, a division,
+        // two products.
         const double bound =
             ((12 + 90) * roundoff<float>() + kValueError<TypeParam> + roundoff<TypeParam>()) * std::abs(want[i]);
         ASSERT_NEAR(to_float(y[i]), want[i], bound + 1e-30) << "f " << f << " at " << i;
@@ -141,7 +141,7 @@ TYPED_TEST(Activations, LargeInputsStayFinite) {
 TEST(Activation, WhatIsNotFinite) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const Activation kind : kKinds) {
-    // A vector's width of each: vectors and their remainders take different code.
+    // 17 elements cover both the vector code and the remainder.
     for (const float value : {std::nanf(""), kInf, -kInf, 1e20F, -1e20F, 1e38F, -1e38F}) {
       const std::vector<float> x(17, value), dy(17, 1.0F);
       std::vector<float> y(17), dx(17);
@@ -154,7 +154,7 @@ TEST(Activation, WhatIsNotFinite) {
         } else if (value > 0) {
           EXPECT_EQ(y[i], value) << where;
         } else if (std::isinf(value)) {
-          EXPECT_TRUE(y[i] == 0 || std::isnan(y[i])) << where;  // -inf * 0, as PyTorch has it
+          EXPECT_TRUE(y[i] == 0 || std::isnan(y[i])) << where;  // -inf * 0, as in PyTorch
         } else {
           EXPECT_EQ(y[i], 0) << where;
         }

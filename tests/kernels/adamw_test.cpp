@@ -50,7 +50,7 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
       ASSERT_NEAR(m[i], want.m[i], static_cast<double>(kSteps) * 4 * kFp32 * kScale);
       ASSERT_NEAR(v[i], want.v[i], static_cast<double>(kSteps) * 4 * kFp32 * want.v[i] + 1e-12);
       ASSERT_EQ(param[i], bf16(p[i]));
-      // Three roundings a step, and p's errors at most.
+      // Three roundings per step, plus the error of p.
       ASSERT_NEAR(ema[i], want.ema[i], static_cast<double>(kSteps) * kFp32 * (3 + 2 + 3 * kLr * 12))
           << n << " at " << i;
     }
@@ -62,7 +62,7 @@ TEST(Adamw, OfHalvesIsTheSameToTheBit) {
   for (const int64_t n : {0, 1, 7, 8, 9, 16, 17, 1009}) {
     test::RandomValues random(static_cast<uint64_t>(n));
     auto p = random.make(n);
-    for (size_t i = 0; i < p.size(); i += 3) {  // halfway between two bf16, of which every other one is even
+    for (size_t i = 0; i < p.size(); i += 3) {  // halfway between two bf16 numbers; every other upper half is even
       p[i] = std::bit_cast<float>((std::bit_cast<uint32_t>(p[i]) & 0xffff0000U) | 0x8000U);
     }
     std::vector<float> m(p.size()), v(p.size()), halves_m(p.size()), halves_v(p.size()), joined(p.size());
@@ -73,7 +73,7 @@ TEST(Adamw, OfHalvesIsTheSameToTheBit) {
     for (int64_t step = 1; step <= 20; ++step) {
       const auto grad = random.make(n);
       auto taken = grad, halves_taken = grad;
-      // The first updates leave p, and with it what is halfway, as it was.
+      // The first updates leave p unchanged, and with it the halfway cases.
       const auto scalars = scalars_of(step <= 2 ? 0 : 1e-2, 0.9, 0.999, 1e-8, 0.1, 0.25, step, 0);
       adamw(p.data(), taken.data(), m.data(), v.data(), param.data(), nullptr, n, scalars);
       adamw(halves, halves_taken.data(), halves_m.data(), n, scalars);

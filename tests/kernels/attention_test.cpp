@@ -13,7 +13,7 @@ namespace {
 using reference::Array;
 using reference::roundoff;
 
-// Two query heads over one key and value head, with gaps between positions, as in a [s, b, heads, d] tensor.
+// Two query heads that share one key and value head, with gaps between positions, as in a [s, b, heads, d] tensor.
 template <class T>
 struct Problem {
   AttentionShape shape;
@@ -32,7 +32,7 @@ struct Problem {
     dk = dv = std::vector<T>(k.size(), T(7.0F));
     lse.resize(static_cast<size_t>(2 * seq));
     workspace.assign(static_cast<size_t>(std::max(attention_workspace(shape), attention_backward_workspace(shape))),
-                     std::nanf(""));  // content is free: nothing may come of it
+                     std::nanf(""));  // contents are unspecified: nothing may depend on them
   }
 
   void run() {
@@ -49,7 +49,7 @@ struct Problem {
                        dq.data(), dk.data(), dv.data(), workspace.data());
   }
 
-  // The reference's rule for a head.
+  // The reference's parameters for a head.
   reference::AttentionRule reference_rule(int64_t head) const {
     const int64_t first = rule.visible.first;
     reference::AttentionRule result{scale, rule.softcap,
@@ -65,7 +65,7 @@ struct Problem {
     return result;
   }
 
-  // Rows of d out of a strided array, as double.
+  // Rows of d elements of a strided array, as double.
   Array rows(const std::vector<T>& x, int64_t stride, int64_t head) const {
     Array result;
     for (int64_t i = 0; i < shape.queries; ++i) {
@@ -105,13 +105,13 @@ TYPED_TEST(Attention, ForwardAgreesWithTheDefinition) {
       const Array lse(p.lse.begin() + head * seq, p.lse.begin() + (head + 1) * seq);
       expect_near(lse, want.lse, bound, 2 * roundoff<float>(), "lse");
     }
-    // What lies between the heads' rows is not ours.
+    // The gaps between the heads' rows must not be written.
     EXPECT_EQ(p.out[static_cast<size_t>(2 * d)], TypeParam(7.0F));
     EXPECT_EQ(p.dk[static_cast<size_t>(d)], TypeParam(7.0F));
   }
 }
 
-// by_differences: against central differences, else against the chain rule written out.
+// by_differences: compares with central differences, otherwise with the chain rule written out.
 template <class T>
 void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by_differences) {
   Problem<T> p(seq, d, 1.5F);
@@ -121,7 +121,7 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by
   p.run();
   const Array k = p.rows(p.k, p.shape.kv_stride, 0), v = p.rows(p.v, p.shape.kv_stride, 0);
   Array want_k(k.size()), want_v(v.size());
-  // The stored out enters as rowsum(dO * O): its rounding is an error of dS, spread by |q| and |k| <= 1.5.
+  // The stored out enters as rowsum(dO * O): its rounding is an error of dS, multiplied by |q| and |k| <= 1.5.
   const double stored = roundoff<T>() * static_cast<double>(d);
   const double bound = 3 * stored + (static_cast<double>(seq) + 32) * 4 * roundoff<float>() + 1e-7;
   for (int64_t head = 0; head < 2; ++head) {
@@ -141,13 +141,13 @@ void expect_gradients(int64_t seq, int64_t d, const AttentionRule& rule, bool by
     for (size_t i = 0; i < k.size(); ++i) want_k[i] += want.dk[i], want_v[i] += want.dv[i];
     expect_near(p.rows(p.dq, p.shape.q_stride, head), want.dq, bound, roundoff<T>(), "dq");
   }
-  // A key collects the errors of up to seq rows.
+  // A key accumulates the errors of up to seq rows.
   const double rows = std::sqrt(static_cast<double>(seq)) + 1;
   expect_near(p.rows(p.dk, p.shape.kv_stride, 0), want_k, bound * rows, roundoff<T>(), "dk");
   expect_near(p.rows(p.dv, p.shape.kv_stride, 0), want_v, bound * rows, roundoff<T>(), "dv");
 }
 
-// What a model may ask for between q k^T and the product with v.
+// Options that a model may apply between q k^T and the product with v.
 const AttentionRule kRules[] = {
     {},
     {.visible = {.first = 0}},
@@ -164,8 +164,8 @@ TYPED_TEST(Attention, BackwardAgreesWithCentralDifferences) {
   }
 }
 
-// One row for each query or one for all of them, shared by both heads: sums over what shares a number, times factor,
-// added to what is there.
+// A bias with one row per query, or one row for all, shared by both heads: its gradient sums over the scores that use
+// it, times factor, and is added to the previous contents.
 TYPED_TEST(Attention, TheGradientOfABiasAgreesWithCentralDifferences) {
   for (const int64_t row_stride : {0, 17}) {
     for (AttentionRule rule : kRules) {
@@ -195,7 +195,7 @@ TYPED_TEST(Attention, TheGradientOfABiasAgreesWithCentralDifferences) {
             values);
         for (size_t i = 0; i < want.size(); ++i) want[i] += of_this[i];
       }
-      // Of each head and row that a number collects: rowsum(dO * O) of the stored out, and its probability's error.
+      // For each head and row that shares a value: rowsum(dO * O) of the stored out, and the probability's error.
       const double rows = 2 * (row_stride == 0 ? std::sqrt(static_cast<double>(kSeq)) + 1 : 1);
       const double bound = rows * (roundoff<TypeParam>() * kD + (kSeq + 32) * 4 * roundoff<float>());
       expect_near(reference::to_double(gradient), want, bound, 2 * roundoff<float>(), "dbias");
@@ -223,7 +223,7 @@ TYPED_TEST(Attention, WindowsAcrossManyBlocks) {
   }
 }
 
-// Everything that decides what a query sees and what is added to its scores, on other numbers of keys than queries.
+// Every way to hide keys and to add to scores, with different numbers of keys and queries.
 struct Masked {
   int64_t queries, keys;
   Visible visible;
@@ -234,17 +234,17 @@ struct Masked {
 
 const Masked kMasked[] = {
     {40, 40, {.last = Visible::kAll}},
-    {30, 71, {.last = 41}},              // causal, the last query beside the last key
-    {71, 30, {.last = -41}},             // the first 41 queries see nothing
+    {30, 71, {.last = 41}},              // causal, the last query aligned with the last key
+    {71, 30, {.last = -41}},             // the first 41 queries see no key
     {50, 50, {.first = -5, .last = 3}},  // a band
-    {50, 50, {.first = 3, .last = 9}},   // of later keys alone
+    {50, 50, {.first = 3, .last = 9}},   // later keys only
     {60, 60, {.last = 0, .prefix = 17}},
-    {20, 60, {.last = -70, .prefix = 5}},  // the prefix and nothing else
+    {20, 60, {.last = -70, .prefix = 5}},  // the prefix only
     {33, 33, {.last = Visible::kAll}, true},
     {33, 45, {.last = 12}, false, false, 0.3F},
     {33, 45, {.last = 12}, true, false, 0.3F, true},
     {41, 41, {.last = Visible::kAll}, true, true, 0.1F},
-    {200, 420, {.first = -150, .last = 230}, true, true},  // over blocks
+    {200, 420, {.first = -150, .last = 230}, true, true},  // across blocks
     {420, 200, {.last = -220, .prefix = 195}, false, true, 0.01F},
     {0, 5, {}},
     {5, 0, {}},
@@ -260,8 +260,7 @@ TYPED_TEST(Attention, MasksAndBiasesOfEveryKind) {
     const auto values = random.make(c.queries * c.keys, 2);
     std::vector<uint8_t> mask;
     for (const int32_t bit : random.integers(c.queries * c.keys, 0, 2)) mask.push_back(bit == 0 ? 1 : 0);
-    for (int64_t j = 0; j < c.keys && c.queries > 2; ++j)
-      mask[static_cast<size_t>(2 * c.keys + j)] = 1;  // sees nothing
+    for (int64_t j = 0; j < c.keys && c.queries > 2; ++j) mask[static_cast<size_t>(2 * c.keys + j)] = 1;  // sees no key
     AttentionRule rule{.scale = 0.4F, .visible = c.visible};
     if (c.bias) rule.bias.values = values.data(), rule.bias.row_stride = c.keys, rule.bias.factor = 0.5F;
     if (c.mask) rule.bias.mask = mask.data(), rule.bias.mask_stride = c.keys;

@@ -20,7 +20,7 @@ TEST(ChecksumTest, Xxh3IsTheLibrarysOnEveryInstructionSet) {
   std::vector<unsigned char> bytes(70000);
   for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
   std::vector<size_t> sizes = {1023, 1024, 1025, 4096, 65536, 65537, 69999};
-  for (size_t size = 0; size <= 600; ++size) sizes.push_back(size);  // its code changes at 16, 128, 240 and 256
+  for (size_t size = 0; size <= 600; ++size) sizes.push_back(size);  // its code path changes at 16, 128, 240 and 256
   for (const size_t size : sizes) {
     const unsigned char* const at = bytes.data() + random() % (bytes.size() - size + 1);
     const uint64_t expected = XXH3_64bits(at, size);
@@ -31,7 +31,7 @@ TEST(ChecksumTest, Xxh3IsTheLibrarysOnEveryInstructionSet) {
     }
 #endif
   }
-  EXPECT_EQ(xxh3(nullptr, 0), 0x2d06800538d394c2u);  // of the empty string, as the specification's test vectors have it
+  EXPECT_EQ(xxh3(nullptr, 0), 0x2d06800538d394c2u);  // of the empty string, from the specification's test vectors
 }
 
 TEST(ChecksumTest, Xxh3OfPiecesIsThatOfTheWhole) {

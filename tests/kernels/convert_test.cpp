@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPatterns = 65536;
 
-// The value of a binary16 pattern, from IEEE 754-2019 table 3.5.
+// The value of a binary16 bit pattern, from IEEE 754-2019 table 3.5.
 double half_value(uint16_t bits) {
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
   const double sign = (bits & 0x8000) != 0 ? -1 : 1;
@@ -41,7 +41,7 @@ TEST(Convert, EveryFp16IsReadAndWrittenBack) {
 }
 
 TEST(Convert, Fp16RoundsToNearestEven) {
-  // Between each pair of neighbours: the midpoint goes to the even one, a hair beside it to the nearer.
+  // Between each pair of neighbours: the midpoint rounds to the even one, the next floats beside it to the nearer one.
   std::vector<float> values;
   std::vector<uint16_t> want;
   for (uint32_t i = 0; i < 0x7bff; ++i) {
@@ -98,7 +98,7 @@ TEST(Convert, BetweenNarrowTypesThroughFp32) {
     for (size_t i = 0; i < source.size(); ++i) {
       ASSERT_EQ(half[i].bits, direct[i].bits);
       if (std::abs(wide[i]) > 1e-3F) {
-        ASSERT_EQ(back[i], source[i]);  // 8 bits of mantissa fit in 11
+        ASSERT_EQ(back[i], source[i]);  // 8 mantissa bits fit in 11
       }
     }
   }

@@ -24,7 +24,7 @@ TEST(CrossEntropy, LossAndGradientAgreeWithTheDefinition) {
     EXPECT_EQ(max, *std::max_element(logits.begin(), logits.end()));
     const float sum = row_sum_exp(logits.data(), n, max);
     const double loss = std::log(static_cast<double>(sum)) + max - logits[label];
-    // exp to 4 roundoffs and its argument's rounding (at most 40), then the sum.
+    // exp within 4 roundoffs, the rounding of its argument (at most 40), then the sum.
     const double relative = (46 + std::min<double>(static_cast<double>(n), 4096)) * kFp32;
     EXPECT_NEAR(loss, reference::cross_entropy(logits64, label), relative) << n;
 
@@ -59,7 +59,7 @@ TEST(CrossEntropy, EmptySliceAndForeignLabels) {
   EXPECT_EQ(logits, (std::vector<float>{0.5F, 0.5F}));
 }
 
-// A masked token counts nothing, and neither does one whose share is below the normal numbers.
+// A masked token contributes nothing, and neither does one whose share is below the normal numbers.
 TEST(CrossEntropy, WhatIsFarBelowTheGreatestIsNothing) {
   for (const float low : {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::lowest(), -200.0F}) {
     for (const int64_t n : {2, 17, 40}) {

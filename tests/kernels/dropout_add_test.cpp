@@ -63,7 +63,7 @@ TYPED_TEST(DropoutAdd, AgreesWithTheDefinitionWhateverIsThere) {
   }
 }
 
-// What goes past the caches is what stays, on an aligned row, one with a tail, and one that is not aligned.
+// The result stored past the caches equals the cached one, for an aligned row, a row with a tail and an unaligned row.
 TYPED_TEST(DropoutAdd, GoesPastTheCachesAsWell) {
   using T = typename TypeParam::T;
   using Z = typename TypeParam::Z;
@@ -82,7 +82,7 @@ TYPED_TEST(DropoutAdd, GoesPastTheCachesAsWell) {
   }
 }
 
-// With nothing but a residual it is the sum, rounded once; in place too.
+// With only a residual it is the sum, rounded once; also in place.
 TYPED_TEST(DropoutAdd, WithoutFactorsIsASum) {
   using T = typename TypeParam::T;
   using Z = typename TypeParam::Z;

@@ -14,7 +14,7 @@ class Elementwise : public ::testing::Test {};
 using Types = ::testing::Types<float, bf16>;
 TYPED_TEST_SUITE(Elementwise, Types);
 
-// One operation per element, so results are the rounded exact ones: no tolerance.
+// One operation per element, so results equal the rounded exact ones: no tolerance.
 TYPED_TEST(Elementwise, EveryElementIsRoundedOnce) {
   for (const int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 1009}) {
     test::RandomValues random(static_cast<uint64_t>(n));

@@ -1,5 +1,5 @@
-// gemm_amx.inl on tile registers that are memory, for CPUs without AMX: what it packs, where it loads tiles from and
-// what becomes of them are its own. Not TDPBF16PS itself, which adds in an order of its own.
+// Emulates AMX tile registers in memory, so that gemm_amx.inl can be tested on CPUs without AMX: packing, tile addresses
+// and stores are the real code. TDPBF16PS is not emulated exactly: it adds in another order.
 
 struct EmulatedTile {
   uint32_t words[16][16];
@@ -20,7 +20,7 @@ inline void emulated_store(int index, void* to, int64_t stride) {
   }
 }
 
-// The pair of terms in word `pair` of each row of A, times row `pair` of B.
+// Adds the products of the pair in word `pair` of each row of A and row `pair` of B.
 inline void emulated_products(int sums, int a, int b) {
   const __m512i above = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
   for (int row = 0; row < 16; ++row) {

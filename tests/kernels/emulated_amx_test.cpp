@@ -1,4 +1,4 @@
-// The "amx" implementation of gemm.h where there is no AMX. On one that has it, gemm_test.cpp runs it as it is.
+// The "amx" implementation of gemm.h on CPUs without AMX. On a CPU with AMX, gemm_test.cpp runs the real one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class EmulatedAmx {
     problem_.c_type = sizeof(C) == 2 ? GemmType::kBf16 : GemmType::kFp32, problem_.ldc = c.n + 3;
   }
 
-  // C in rows of n + 3 whose last 3 must stay.
+  // C has rows of n + 3 elements, of which the last 3 must not be written.
   std::vector<C> plain() {
     std::vector<C> c = start_;
     problem_.c = c.data();
@@ -43,7 +43,7 @@ class EmulatedAmx {
     return c;
   }
 
-  // With B packed by two threads' shares, and read in parts that begin with a strip.
+  // With B packed in the shares of two threads, and read in parts that begin at a strip.
   std::vector<C> packed() {
     const int64_t strips = packed_strips(case_.n);
     std::vector<float> words(static_cast<size_t>(packed_words(PackedFormat::kAmx, case_.n, case_.k)));
@@ -54,7 +54,7 @@ class EmulatedAmx {
     for (int64_t column = 0; column < case_.n; column += 96) {
       GemmProblem part = problem_;
       part.packed_b = &operand, part.packed_column = column;
-      part.b = nullptr;  // it is not read
+      part.b = nullptr;  // not read
       part.n = std::min<int64_t>(96, case_.n - column);
       part.c = c.data() + column;
       avx512_bf16::gemm_amx(part, scratch_);
@@ -107,7 +107,7 @@ class EmulatedAmxTest : public ::testing::Test {
   }
 };
 
-// Edges of tiles, an odd last term, and k of one, two and three depths.
+// Edges of tiles, an odd last element of k, and one, two and three blocks of k.
 TEST_F(EmulatedAmxTest, AgreeWithTheDefinition) {
   const int64_t sizes[][3] = {{1, 1, 1},    {16, 32, 32},  {17, 31, 33},  {32, 64, 31},
                               {33, 65, 63}, {47, 130, 70}, {20, 40, 513}, {49, 33, 1100}};
@@ -120,8 +120,8 @@ TEST_F(EmulatedAmxTest, AgreeWithTheDefinition) {
   }
 }
 
-// More rows than a panel of A has, whose B is kept; more columns than a block; more terms, and columns besides, than a
-// panel of A has.
+// More rows than a panel of A, so that packed B is kept; more columns than a block; more k than a panel of A, also with
+// more columns.
 TEST_F(EmulatedAmxTest, AgreeOverPanelsAndBlocks) {
   for (int flags = 0; flags < 4; ++flags) {
     const bool transpose_a = (flags & 1) != 0, transpose_b = (flags & 2) != 0;
@@ -131,7 +131,7 @@ TEST_F(EmulatedAmxTest, AgreeOverPanelsAndBlocks) {
     check<float>({20, 40, 4200, transpose_a, transpose_b, true});
     check<bf16>({2, 2080, 4133, transpose_a, transpose_b, false});
   }
-  check<bf16>({513, 2080, 4096, false, false, false});  // B kept in two parts
+  check<bf16>({513, 2080, 4096, false, false, false});  // B is kept in two parts
 }
 #endif
 

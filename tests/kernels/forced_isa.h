@@ -1,5 +1,5 @@
-// For tests declared with ISAS: skips the program where the CPU lacks what MS_FORCE_ISA names, and checks that the
-// forced instruction set is the one that runs. Include once, in the test's .cpp.
+// For tests declared with ISAS: skips the program if the CPU does not support what MS_FORCE_ISA names, and checks that
+// the forced instruction set is the active one. Include once, in the test's .cpp.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ struct Planes {
   std::vector<float> marks;
 };
 
-// 65536 numbers with one lower half, through the planes and back.
+// Splits and joins 65536 numbers with the same lower half.
 void expect_back(uint32_t lower, Planes& planes, std::vector<float>& values, std::vector<float>& back) {
   for (uint32_t upper = 0; upper < 0x10000U; ++upper) values[upper] = std::bit_cast<float>(upper << 16 | lower);
   for (size_t i = 0; i < planes.marks.size(); ++i) planes.marks[i] = static_cast<float>(i % 7);
@@ -43,8 +43,8 @@ void expect_back(uint32_t lower, Planes& planes, std::vector<float>& values, std
   }
 }
 
-// Of the 2^32 patterns 10^8: with every upper half, the lower ones around the places where rounding changes, and every
-// 43rd.
+// 10^8 of the 2^32 bit patterns: every upper half with every 43rd lower half, and the lower halves around which
+// rounding changes.
 TEST(Fp32Halves, ComeBackToTheBitFromTheNearestBf16) {
   Planes planes(0x10000);
   std::vector<float> values(0x10000), back(0x10000);

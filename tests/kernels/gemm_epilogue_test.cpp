@@ -1,4 +1,4 @@
-// GemmEpilogue of kernels/gemm.h.
+// Tests GemmEpilogue of kernels/gemm.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr GemmType type_of() {
   return std::is_same_v<T, bf16> ? GemmType::kBf16 : GemmType::kFp16;
 }
 
-// Operands and what stands beside them, C in rows of n + 3 and the residual in rows of n + 5.
+// Operands, bias and residual; C has rows of n + 3, the residual rows of n + 5.
 template <class T>
 struct Case {
   Case(int64_t rows, int64_t columns, int64_t terms)
@@ -83,7 +83,8 @@ void check(int64_t m, int64_t n, int64_t k) {
             const double argument = product.value[at] + beside;
             const double value = activation ? reference::activation(*activation, argument) : argument;
             const double added = adds ? to_float(given.residual[static_cast<size_t>(i * (n + 5) + j)]) : 0;
-            // No activation is steeper than 1.13; each is within 2e-6 of its definition, relative or near 0 absolute.
+            // No activation's derivative exceeds 1.13; each is within 2e-6 of its definition, relative or absolute near
+            // 0.
             const double twice =
                 implementation->name == "onednn_bf16" ? roundoff<T>() * std::abs(product.value[at]) : 0;
             const double before =
@@ -99,7 +100,7 @@ void check(int64_t m, int64_t n, int64_t k) {
   }
 }
 
-// One depth and several, whole tiles and edges, few rows and many.
+// One and several blocks of k, whole tiles and edges, few and many rows.
 TEST(GemmEpilogue, EveryImplementationAgreesWithTheDefinition) {
   const int64_t sizes[][3] = {{1, 1, 1}, {13, 33, 7}, {24, 64, 801}, {19, 70, 401}, {70, 40, 9}};
   for (const auto& [m, n, k] : sizes) {

@@ -34,8 +34,8 @@ std::string describe(const Case& c, std::string_view name) {
          (c.transpose_a ? " At" : " A") + (c.transpose_b ? " Bt" : " B") + (c.accumulate ? " +=" : " =");
 }
 
-// Runs every implementation that takes the problem, C in rows of n, or of n + 3 whose last 3 must stay (oneDNN has
-// other kernels for either); operands are off their alignment by an element where C is added to.
+// Runs every implementation that takes the problem, with C in rows of n, or of n + 3 whose last 3 must not be written
+// (oneDNN has separate kernels for these); with accumulation, operands are misaligned by one element.
 template <class A, class B, class C>
 void check(const Case& c) {
   test::RandomValues random(static_cast<uint64_t>(c.m * 7919 + c.n * 31 + c.k));
@@ -96,7 +96,7 @@ TEST(Gemm, EveryImplementationAgreesWithTheDefinition) {
   }
 }
 
-// Sums of a 16-bit C over several depths, and over more columns, and rows, than are gathered at once.
+// Sums of a 16-bit C over several blocks of k, and over more columns and rows than are accumulated at once.
 TEST(Gemm, SixteenBitResultsOfManyTerms) {
   check<bf16, bf16, bf16>({13, 1999, 801, false, true, false});
   check<bf16, bf16, bf16>({17, 2080, 4133, false, false, false});
@@ -110,7 +110,7 @@ const GemmImplementation* named(std::string_view name) {
   return found == list.end() ? nullptr : *found;
 }
 
-// What is padded with zeros, edges and an odd last term, must not meet an infinite operand.
+// Zero padding (edges and an odd last element of k) must not be multiplied with an infinite operand.
 template <class T>
 void expect_infinities_stay_in_their_rows() {
   constexpr int64_t kM = 31, kN = 37, kK = 29;
@@ -155,7 +155,7 @@ TEST(Gemm, InfinitiesAndNaNsStayInTheirRows) {
   expect_infinities_stay_in_their_rows<bf16>();
 }
 
-// Denormal operands and sums may count as 0, and nothing else.
+// Denormal operands and sums may be flushed to 0, but nothing else.
 TEST(Gemm, DenormalNumbersAreLostAtMost) {
   constexpr int64_t kM = 14, kN = 35, kK = 65;
   constexpr float kLeast = std::numeric_limits<float>::min();
@@ -226,7 +226,7 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
   odd.a_type = GemmType::kBf16;
   EXPECT_EQ(list.back()->name, "naive");
   EXPECT_TRUE(list.back()->declines(odd).empty());
-  // Vector code is chosen where there is some, for every type.
+  // Vector code is chosen if there is any, for every type.
   const bool vectors = active_isa() != Isa::kScalar;
   EXPECT_EQ(choose_gemm(odd).name, vectors ? "tiles" : "eigen");
   odd.any_split = true;
@@ -238,7 +238,7 @@ TEST(Gemm, TheListEndsInOneThatTakesAll) {
   EXPECT_EQ(choose_gemm(fp32).name, "onednn");
   fp32.any_split = true;
   EXPECT_EQ(choose_gemm(fp32).name, "tiles");
-  fp32.m = 65;  // of 8 to 64 thin takes most
+  fp32.m = 65;  // thin takes most from 8 to 64
   for (const bool any_split : {false, true}) {
     fp32.any_split = any_split;
     EXPECT_EQ(choose_gemm(fp32).name, "tiles");
@@ -258,12 +258,12 @@ TEST(Gemm, FewRowsAreThin) {
   }
 }
 
-// Bits do not depend on which of them a split leads to.
+// Bits must not depend on which of the two implementations a split selects.
 template <class T>
 void expect_thin_is_tiles() {
   for (const int64_t m : {8, 16, 17, 31, 32, 64}) {
     for (int flags = 0; flags < 8; ++flags) {
-      const int64_t n = 107, k = 803;  // three depths
+      const int64_t n = 107, k = 803;  // three blocks of k
       test::RandomValues random(static_cast<uint64_t>(m));
       const auto a = random.make<T>(m * k), b = random.make<T>(n * k);
       std::vector<float> thin = random.make(m * n), tiles = thin;
@@ -288,7 +288,7 @@ TEST(Gemm, ThinHasTheBitsOfTiles) {
   expect_thin_is_tiles<bf16>();
 }
 
-// On which the equality of results over thread counts rests.
+// Results that do not depend on the thread count rely on this.
 template <class T, class C>
 void expect_no_bit_of_a_split() {
   constexpr int64_t kM = 131, kN = 2100, kK = 1021;

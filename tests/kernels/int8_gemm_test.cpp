@@ -45,7 +45,7 @@ TEST(Int8Gemm, IsExactAtAwkwardSizes) {
   }
 }
 
-// The greatest sums there are: every product 2^14, as many as fit.
+// The largest possible sums: every product 2^14, with the largest k.
 TEST(Int8Gemm, IsExactAtTheLimit) {
   constexpr int64_t kK = kMostInt8Products;
   for (const auto& [x, y] : {std::pair{-128, -128}, std::pair{-128, 127}, std::pair{127, -128}}) {

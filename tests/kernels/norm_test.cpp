@@ -30,7 +30,7 @@ TYPED_TEST(Norm, ForwardAgreesWithTheDefinition) {
     const auto x = random.make<TypeParam>(kRows * h + 1, 3), gamma = random.make<TypeParam>(h);
     std::vector<TypeParam> y(static_cast<size_t>(kRows * h + 1));
     std::vector<float> rstd(kRows);
-    // One element off: rows need no alignment.
+    // Offset by one element: rows need no alignment.
     rms_norm(x.data() + 1, gamma.data(), 0.0F, kRows, h, static_cast<float>(kEpsilon), y.data() + 1, rstd.data());
     const Array want = reference::rms_norm(reference::to_double(std::vector<TypeParam>(x.begin() + 1, x.end())),
                                            reference::to_double(gamma), kEpsilon);
@@ -79,7 +79,7 @@ TYPED_TEST(Norm, LayerNormAgreesWithTheDefinition) {
     constexpr int64_t kRows = 3;
     test::RandomValues random(static_cast<uint64_t>(h));
     auto x = random.make<TypeParam>(kRows * h, 3);
-    for (auto& value : x) value = TypeParam(to_float(value) + 5.0F);  // a mean above the deviation
+    for (auto& value : x) value = TypeParam(to_float(value) + 5.0F);  // a mean larger than the deviation
     const auto gamma = random.make<TypeParam>(h), beta = random.make<TypeParam>(h);
     std::vector<TypeParam> y(x.size());
     std::vector<float> mean(kRows), rstd(kRows);
@@ -88,7 +88,7 @@ TYPED_TEST(Norm, LayerNormAgreesWithTheDefinition) {
     const Array want = reference::layer_norm(reference::to_double(x), reference::to_double(gamma),
                                              reference::to_double(beta), kEpsilon);
     for (size_t i = 0; i < want.size(); ++i) {
-      // The mean of h numbers up to 8 is off by h/lanes roundoffs of it, which rstd and gamma multiply.
+      // The mean of h numbers up to 8 is off by h/lanes roundoffs, which are multiplied by rstd and gamma.
       const double terms = static_cast<double>(h) / 2 + 8;
       const double bound = terms * roundoff<float>() * 8 * (static_cast<double>(rstd[i / static_cast<size_t>(h)]) + 1);
       ASSERT_NEAR(to_float(y[i]), want[i], bound + roundoff<TypeParam>() * std::abs(want[i])) << "h " << h << " " << i;
@@ -123,7 +123,7 @@ TYPED_TEST(Norm, LayerNormBackwardAgreesWithCentralDifferences) {
           reference::numeric_gradient([&](const Array& v) { return loss(x64, gamma64, v); }, beta64);
       double scale = 0;
       for (const float r : rstd) scale = std::max(scale, static_cast<double>(r));
-      // As for RMSNorm; central differences lose digits where rstd is large.
+      // As for RMSNorm; central differences lose digits if rstd is large.
       const double bound =
           (static_cast<double>(h) + 16) * roundoff<float>() * (scale + 1) * 8 + 1e-7 * (1 + scale * scale);
       for (size_t i = 0; i < x.size(); ++i) {
@@ -138,7 +138,7 @@ TYPED_TEST(Norm, LayerNormBackwardAgreesWithCentralDifferences) {
   }
 }
 
-// Rows go by in blocks, which the sums over rows and the rows' ends must not show.
+// Rows are handled in blocks; sums over rows and the last rows must not depend on it.
 TYPED_TEST(Norm, GradientsOfManyRowsAreThoseOfEach) {
   for (const int64_t h : {1, 17, 768, 1040, 2051}) {
     for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 13}) {
@@ -201,7 +201,7 @@ TYPED_TEST(Norm, GradientsOfManyRowsAreThoseOfEach) {
   }
 }
 
-// Rows go by in blocks, whose ends the results must not show.
+// Rows are handled in blocks; results must not depend on it.
 TYPED_TEST(Norm, ManyRowsAreThoseOfEachAlsoInPlace) {
   for (const int64_t h : {1, 17, 31, 768, 1040}) {
     for (const int64_t rows : {1, 2, 3, 4, 5, 8}) {
@@ -236,7 +236,7 @@ TYPED_TEST(Norm, ManyRowsAreThoseOfEachAlsoInPlace) {
   }
 }
 
-// A row's first number has a part in how 16-bit rows are summed: one far out must not cost the others their digits.
+// 16-bit rows are summed relative to their first number: an outlier there must not cost the others precision.
 TYPED_TEST(Norm, LayerNormKeepsItsDigitsBesideAnOutlierInFront) {
   for (const int64_t h : {33, 768, 4099}) {
     test::RandomValues random(static_cast<uint64_t>(h));
@@ -248,8 +248,7 @@ TYPED_TEST(Norm, LayerNormKeepsItsDigitsBesideAnOutlierInFront) {
     layer_norm(x.data(), gamma.data(), 0.0F, beta.data(), 1, h, static_cast<float>(kEpsilon), y.data(), &mean, &rstd);
     const Array x64 = reference::to_double(x), beta64 = reference::to_double(beta);
     const Array want = reference::layer_norm(x64, reference::to_double(gamma), beta64, kEpsilon);
-    // The variance comes of squares of 1000 or so, h deviations squared each at most: h sums with h roundoffs lie
-    // within.
+    // The variance sums squares of about 1000, each at most h squared deviations: h sums with h roundoffs each.
     const double terms = (static_cast<double>(h) / 2 + 8) * static_cast<double>(h) / 2;
     for (size_t i = 0; i < want.size(); ++i) {
       const double hat = std::abs((x64[i] - static_cast<double>(mean)) * static_cast<double>(rstd));
@@ -273,7 +272,7 @@ TYPED_TEST(Norm, NaNAndInfinityStayInTheirRow) {
       for (int64_t i = 0; i < kRows * h; ++i) {
         const auto at = static_cast<size_t>(i);
         ASSERT_EQ(std::isnan(to_float(layer[at])), i / h == 2) << i;
-        // 1 / sqrt(inf) is 0: of an infinity only its own product is not a number.
+        // 1 / sqrt(inf) is 0: for an infinity only the element's own product is NaN.
         ASSERT_EQ(std::isnan(to_float(rms[at])), i / h == 2 && (std::isnan(bad) || i % h == column)) << i;
       }
     }

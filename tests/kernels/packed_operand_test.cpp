@@ -24,7 +24,7 @@ std::string_view reader_of(PackedFormat format) {
   return format == PackedFormat::kDots ? "dots" : "tiles";
 }
 
-// Packed by two threads' shares, and off its alignment where it is stored as [n, k].
+// Packs in the shares of two threads; misaligned if stored as [n, k].
 template <class T>
 std::vector<float> packed(PackedFormat format, const GemmProblem& problem) {
   std::vector<float> words(static_cast<size_t>(packed_words(format, problem.n, problem.k)));
@@ -56,7 +56,7 @@ void expect_same_bits() {
       const std::vector<float> words = packed<T>(*format, problem);
       const PackedOperand operand{*format, n, k, words.data()};
       problem.packed_b = &operand;
-      problem.b = nullptr;  // it is not read
+      problem.b = nullptr;  // not read
       EXPECT_EQ(choose_gemm(problem).name, reader_of(*format));
       problem.c = fast.data();
       gemm(problem);
@@ -82,7 +82,7 @@ TEST(PackedOperand, GivesTheBitsOfThePlainOne) {
   expect_same_bits<fp16, fp16>();
 }
 
-// Of another format, or a part that begins within a strip: the plain operand is there for that.
+// For another format, or a part that begins within a strip, the plain operand is used.
 TEST(PackedOperand, WhatCannotBeReadIsComputedAllTheSame) {
   constexpr int64_t kM = 20, kN = 70, kK = 33;
   test::RandomValues random;

@@ -48,7 +48,7 @@ TEST(Quantize, FourBitNumbersAreTheLowerAndTheUpperHalfOfAByte) {
   for (const int64_t n : {0, 2, 14, 16, 18, 30, 62, 64, 66, 510, 512}) {
     std::vector<uint8_t> packed(static_cast<size_t>(n / 2 + 1));
     for (size_t i = 0; i < packed.size(); ++i)
-      packed[i] = static_cast<uint8_t>(i * 101);  // every byte, once there is room
+      packed[i] = static_cast<uint8_t>(i * 101);  // every byte value, if n is large enough
     std::vector<int8_t> y(static_cast<size_t>(n + 2), 77);
     unpack_int4(packed.data() + 1, n, y.data() + 1);
     for (int64_t i = 0; i < n; ++i) {

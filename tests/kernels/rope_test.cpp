@@ -65,7 +65,7 @@ TYPED_TEST(Rope, InverseUndoes) {
   }
 }
 
-// Tables with an angle for each element: y = x cos + R(x) sin, its transpose, and the tables' gradients.
+// Tables with one angle per element: y = x cos + R(x) sin, its transpose, and the gradients of the tables.
 TYPED_TEST(Rope, ByTablesOfAnyAngle) {
   for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
     for (const int64_t d : {2, 14, 16, 18, 30, 32, 34, 62, 64, 66, 128}) {

@@ -25,7 +25,7 @@ TYPED_TEST(Rows, AreWeightedAndSummedInOrder) {
       const auto x = random.make<TypeParam>(count * (h + 1) + 1, 2);
       const auto weights = random.make(count);
       std::vector<const TypeParam*> rows;
-      for (int64_t r = 0; r < count; ++r) rows.push_back(x.data() + 1 + r * (h + 1));  // no row is aligned
+      for (int64_t r = 0; r < count; ++r) rows.push_back(x.data() + 1 + r * (h + 1));  // all rows are unaligned
       std::vector<TypeParam> weighted(static_cast<size_t>(h + 1), TypeParam(9.0F)), plain = weighted;
       weighted_row_sum(rows.data(), weights.data(), count, h, weighted.data());
       weighted_row_sum<TypeParam>(rows.data(), nullptr, count, h, plain.data());

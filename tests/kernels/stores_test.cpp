@@ -21,7 +21,7 @@ class StoresOf : public ::testing::Test {};
 using Types = ::testing::Types<float, bf16, fp16>;
 TYPED_TEST_SUITE(StoresOf, Types);
 
-// Room for n elements whose first is 64-byte aligned, or one element behind that.
+// Room for n elements, the first 64-byte aligned or one element after that.
 template <class T>
 struct Target {
   std::vector<T> memory;
@@ -33,7 +33,7 @@ struct Target {
   }
 };
 
-// The same bits, and nothing beyond them, wherever they go: whole rows, rows with a tail, rows that are not aligned.
+// Both kinds of stores give the same bits and write nothing beyond: whole rows, rows with a tail, unaligned rows.
 TYPED_TEST(StoresOf, PastCachesGivesTheSameBits) {
   using T = TypeParam;
   for (const int64_t h : {1, 15, 16, 17, 64, 127, 768}) {

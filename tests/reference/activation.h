@@ -30,15 +30,15 @@ inline Array activation(kernels::Activation kind, const Array& x) {
   return y;
 }
 
-// The kernels take the logistic function for bf16 to 1.4e-4 where there is AVX-512, relative: so much of a value, and
-// of a slope s + x s (1 - s) u'(x), whose second term is at most 0.5 (3 u s (1 - s) of GELU's tanh form), an absolute
-// 1.4e-4 + 0.5 (1.4e-4 + 2.1e-4).
+// With AVX-512, the kernels compute the logistic function for bf16 with a relative error of 1.4e-4. A value has the
+// same relative error. A slope s + x s (1 - s) u'(x), whose second term is at most 0.5 (3 u s (1 - s) in GELU's tanh
+// form), has an absolute error of 1.4e-4 + 0.5 (1.4e-4 + 2.1e-4).
 template <class T>
 constexpr double kValueError = std::is_same_v<T, kernels::bf16> ? 1.4e-4 : 0;
 template <class T>
 constexpr double kSlopeError = std::is_same_v<T, kernels::bf16> ? 3.2e-4 : 0;
 
-// Rows of [gate | up].
+// x: rows of [gate | up].
 inline Array gated_activation(kernels::Activation kind, const Array& x, int64_t f) {
   const auto width = static_cast<size_t>(f);
   Array y(x.size() / 2);

@@ -7,7 +7,7 @@ namespace ms::reference {
 
 struct AdamwState {
   Array p, m, v;
-  Array ema = {};  // of p, where there is one
+  Array ema = {};  // of p; empty: none
 };
 
 inline void adamw(AdamwState& s, const Array& grad, double lr, double beta1, double beta2, double eps,

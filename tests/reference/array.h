@@ -1,4 +1,4 @@
-// What the references compute with: arrays of double, the roundings that tolerances are made of, and numeric gradients.
+// Building blocks of the references: arrays of double, roundoffs for tolerances, and numeric gradients.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ template <>
 constexpr double roundoff<kernels::fp16>() {
   return 0x1p-11;
 }
-// Half the distance of its smallest numbers: what rounding adds near zero.
+// Half the spacing of its smallest numbers: the rounding error near zero.
 template <class T>
 constexpr double underflow() {
   return 0x1p-134;
@@ -57,7 +57,7 @@ inline double max_abs(const Array& values) {
   return most;
 }
 
-// d loss / d x by central differences. loss: a function of the whole array. With f64 and step 1e-5 the error is about
+// d loss / d x by central differences. loss: a function of the whole array. In double with step 1e-5 the error is about
 // 1e-10 of the third derivative plus 1e-11 of the loss.
 inline Array numeric_gradient(const std::function<double(const Array&)>& loss, Array x, double step = 1e-5) {
   Array gradient(x.size());

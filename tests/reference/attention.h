@@ -1,5 +1,6 @@
-// Attention of one head: softmax(scale q k^T) v with the matrix written out (Vaswani et al. 2017, equation 1), and what
-// models do in between: a soft cap of scores (Gemma 2), a bias (ALiBi), masks of any form, dropout of probabilities.
+// Attention of one head: softmax(scale q k^T) v with the matrix written out (Vaswani et al. 2017, equation 1), with the
+// variants that models use: a soft cap of scores (Gemma 2), a bias (ALiBi), masks of any form, dropout of
+// probabilities.
 #pragma once
 
 #include "tests/reference/array.h"
@@ -8,7 +9,7 @@ namespace ms::reference {
 
 struct Attention {
   Array out;  // [queries, d]
-  Array lse;  // [queries]; -inf for one that sees no key, whose out is 0
+  Array lse;  // [queries]; -inf for a query that sees no key, whose out is 0
 };
 
 struct AttentionRule {
@@ -16,18 +17,18 @@ struct AttentionRule {
   double softcap = 0;                                                 // 0: none
   std::function<bool(size_t query, size_t key)> sees = nullptr;       // null: causal
   std::function<double(size_t query, size_t key)> bias = nullptr;     // added after scale and soft cap
-  std::function<double(size_t query, size_t key)> dropout = nullptr;  // factor of a probability
+  std::function<double(size_t query, size_t key)> dropout = nullptr;  // multiplies a probability
 };
 
-// A query sees itself and the keys before it, `window` in all; 0: all of them.
+// A query sees itself and earlier keys, `window` keys in total; 0: all of them.
 inline std::function<bool(size_t, size_t)> causal(size_t window = 0) {
   return [window](size_t i, size_t j) { return j <= i && (window == 0 || j + window > i); };
 }
 
-// Rows of the matrix, and what backward needs of them.
+// One row of the matrix, and what backward needs of it.
 struct AttentionRow {
-  Array p;      // probabilities before dropout, 0 where nothing is seen
-  Array slope;  // of the soft cap
+  Array p;      // probabilities before dropout, 0 for keys that are not seen
+  Array slope;  // derivative of the soft cap
   double lse;
 };
 
@@ -78,7 +79,7 @@ struct AttentionGradients {
   Array dbias;       // [queries, keys]
 };
 
-// Gradients of dot(out, dout), by the chain rule over the same matrix: where central differences take too long.
+// Gradients of dot(out, dout), by the chain rule over the same matrix: used where central differences take too long.
 inline AttentionGradients attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v,
                                              int64_t d, const AttentionRule& rule) {
   const auto width = static_cast<size_t>(d);

@@ -1,4 +1,4 @@
-// C = op(A) op(B), from the definition, and the sum of magnitudes that bounds any order of summation.
+// C = op(A) op(B) from the definition, and the sum of magnitudes that bounds the error of any summation order.
 #pragma once
 
 #include "tests/reference/array.h"

@@ -7,7 +7,7 @@
 
 namespace ms::reference {
 
-// One head: element i of the first half of x[0, dim) pairs with element i of the second; or neighbours pair.
+// One head: element i of the first half of x[0, dim) pairs with element i of the second half, or with its neighbour.
 inline Array rope(const Array& head, int64_t dim, const Array& angles, bool neighbours = false) {
   Array y = head;
   const auto half = static_cast<size_t>(dim / 2);

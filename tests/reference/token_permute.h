@@ -1,5 +1,5 @@
-// Tokens in the order of their experts and back, from the definition: a stable argsort, one-hot matrices P [rows, T]
-// for what goes where, permute = P x and unpermute = (P * p)^T y.
+// Permutation of tokens into the order of their experts and back, from the definition: a stable argsort, a one-hot
+// matrix P [rows, T], permute = P x and unpermute = (P * p)^T y.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ms::reference {
 
-// Slots (of tokens, k each) in the order of their experts.
+// Slots (k per token) in the order of their experts.
 inline std::vector<size_t> stable_argsort(const std::vector<int32_t>& experts) {
   std::vector<size_t> order(experts.size());
   std::iota(order.begin(), order.end(), 0);
@@ -17,7 +17,7 @@ inline std::vector<size_t> stable_argsort(const std::vector<int32_t>& experts) {
   return order;
 }
 
-// P, rows of num_tokens: row j is 1 at token_of_row[j].
+// P, with rows of num_tokens: row j is 1 at token_of_row[j].
 inline Array one_hot(const std::vector<size_t>& token_of_row, size_t num_tokens) {
   Array matrix(token_of_row.size() * num_tokens);
   for (size_t row = 0; row < token_of_row.size(); ++row) matrix[row * num_tokens + token_of_row[row]] = 1;

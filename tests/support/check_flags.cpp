@@ -1,5 +1,5 @@
-// For tests/cli/argparse_agreement.py: core::FlagSyntax over the command lines on stdin, one a line, words between
-// tabs. Prints "ok" for each, or the error up to what was seen: "--save: expected one argument".
+// For tests/cli/argparse_agreement.py: applies core::FlagSyntax to the command lines on stdin, one per line, words
+// separated by tabs. Prints "ok" for each, or the error up to what was seen: "--save: expected one argument".
 #include <iostream>
 #include <sstream>
 #include <string>

@@ -29,7 +29,7 @@ void check_allreduce(Communicator& comm, int64_t count) {
   for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = value_at(comm.rank(), i);
   comm.allreduce(view(data));
   for (int64_t i = 0; i < count; ++i) {
-    float sum = value_at(0, i);  // the same order: equal bits, not nearly equal
+    float sum = value_at(0, i);  // in the same order, so bits must be equal
     for (int r = 1; r < comm.size(); ++r) sum += value_at(r, i);
     ASSERT_EQ(data[static_cast<size_t>(i)], sum) << "element " << i << " of " << count;
   }
@@ -100,7 +100,7 @@ void check_counters(Communicator& comm) {
   EXPECT_EQ(counter.ring_bytes, 2 * (n - 1) * 4096 * 4 / n);
 }
 
-// Messages of another thread, beside those of this one.
+// Messages on a side channel, from another thread, at the same time as messages of this thread.
 void check_side_channel(core::Endpoint& endpoint, core::Endpoint::SideProgress progress) {
   const auto side = endpoint.side_channel(progress), other = endpoint.side_channel(progress);
   const int n = endpoint.size(), next = (endpoint.rank() + 1) % n, previous = (endpoint.rank() + n - 1) % n;
@@ -158,7 +158,7 @@ void check_communicator(core::Endpoint& endpoint) {
     check_side_channel(endpoint, core::Endpoint::SideProgress::kThisThread);
     if (endpoint.any_thread()) check_side_channel(endpoint, core::Endpoint::SideProgress::kOwnThread);
   }
-  // Two groups that share ranks do not hear each other: halves of the world beside the world.
+  // Groups that share ranks must not receive each other's messages: halves of the world beside the world.
   if (endpoint.size() % 2 == 0) {
     const int half = endpoint.size() / 2;
     const bool upper = endpoint.rank() >= half;

@@ -1,4 +1,4 @@
-// What is in a folder.
+// Reads all files of a folder.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace ms::test {
 
-// The contents of all files, by path within it.
+// Contents of all files, by relative path.
 inline std::map<std::string, std::string> files_of(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {

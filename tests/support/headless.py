@@ -17,7 +17,7 @@ def browser():
 
 
 def run(page, script, flags=(), timeout=100):
-    """The text that `script` passes to done(text), and what the page wrote to the console otherwise.
+    """Returns the text that `script` passes to done(text), and everything else that the page wrote to the console.
 
     script: a function body that runs after the page's own scripts, in real time.
     """

@@ -25,7 +25,7 @@ struct CodeRange {
   uintptr_t begin = 0, end = 0;
 };
 
-// Where libdnnl lies; empty where the program has none, or before the first count.
+// Address range of libdnnl; empty if the program does not load it, or before the first count.
 std::atomic<uintptr_t> onednn_begin{0}, onednn_end{0};
 
 std::atomic<int64_t> our_blocks{0}, onednn_blocks{0};
@@ -91,7 +91,7 @@ int posix_memalign(void** block, size_t alignment, size_t size) noexcept {
 #define MS_PLAIN_MALLOC std::malloc
 #endif
 
-// Else the caller would be libstdc++. Not inlined: GCC 12 takes an inlined half of a pair for a mismatch.
+// Otherwise the caller would be libstdc++. Not inlined: GCC 12 reports an inlined new or delete as mismatched.
 __attribute__((noinline)) void* operator new(size_t size) {
   count(size, __builtin_return_address(0));
   if (void* block = MS_PLAIN_MALLOC(size)) return block;

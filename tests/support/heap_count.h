@@ -1,5 +1,6 @@
-// What a test takes from the heap. heap_count.cpp is a SOURCE of the tests that ask: it replaces malloc and its kin in
-// their program (in a library it would do so in every test). With a sanitizer, whose malloc must stay, only new counts.
+// Counts what a test takes from the heap. heap_count.cpp is a SOURCE of the tests that use it, because it replaces
+// malloc and related functions in their program (in a library it would do so in every test). With a sanitizer, whose
+// malloc must stay, only operator new is counted.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +9,12 @@
 namespace ms::test {
 
 struct HeapCount {
-  int64_t our_blocks = 0;     // taken, also where they were given back
+  int64_t our_blocks = 0;     // allocated, including those that were freed
   size_t our_largest = 0;     // bytes
-  int64_t onednn_blocks = 0;  // taken by code that lies in oneDNN's library
+  int64_t onednn_blocks = 0;  // allocated by code in oneDNN's library
 };
 
-// Of all threads, since the last call of this.
+// Counts of all threads since the previous call.
 HeapCount take_heap_count();
 
 }  // namespace ms::test

@@ -1,4 +1,4 @@
-// Jobs of a few ranks whose times are known, written as traces and matched: for tests of what looks across ranks.
+// Jobs of a few ranks with known times, written as traces and matched: for tests of analyses across ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace ms::profile {
 
-inline constexpr int64_t kUnit = 100'000;  // ns: far above what alignment calls equal
+inline constexpr int64_t kUnit = 100'000;  // ns: far more than alignment treats as equal
 
 class JobTest : public testing::Test {
  protected:
@@ -67,7 +67,7 @@ class JobTest : public testing::Test {
     load_all();
   }
 
-  // 200 rounds of two ranks, of random lengths, with an all-reduce after each.
+  // 200 rounds of two ranks with random lengths, each followed by an all-reduce.
   void load_random() {
     {
       Rank zero = rank(0, 2), one = rank(1, 2);

@@ -1,4 +1,4 @@
-// A process that dies in the middle of writing.
+// Runs code in a process that is killed in the middle of writing.
 #pragma once
 
 #include <sys/wait.h>
@@ -12,8 +12,8 @@
 
 namespace ms::test {
 
-// Runs work in a child that dies, without a word to anybody, before its nth call that writes, syncs, allocates or
-// renames (0: the first). True if it was through before that.
+// Runs work in a child process that exits silently before its nth call that writes, syncs, allocates or renames (0: the
+// first). Returns true if work finished before that.
 inline bool survives(int nth, const std::function<void()>& work) {
   class Killer final : public core::FileOps {
    public:
@@ -50,7 +50,7 @@ inline bool survives(int nth, const std::function<void()>& work) {
     std::atomic<int> left_;
   };
   const pid_t child = ::fork();
-  if (child == 0) {  // no gtest in here: only _exit
+  if (child == 0) {  // no gtest in the child: only _exit
     Killer killer(nth);
     core::set_file_ops_for_test(&killer);
     try {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a synthetic training job as Kineto traces, as PyTorch would for ranks with one GPU each: for pictures and tests of the report.
+"""Writes a synthetic training job as Kineto traces, like those of PyTorch for ranks with one GPU each, for pictures and tests of the report.
 
   make_job.py FOLDER [--ranks 8] [--steps 5] [--layers 12] [--slow-rank 5]
 
-Each step loads data, then runs nested Python frames, modules, operators and launches for each layer forward and backward, kernels
-behind them, an all-reduce of gradients on a stream of its own, and an optimizer; one rank's GEMMs take longer, so that the
+Each step loads data, then runs nested Python frames, modules, operators and launches for each layer forward and backward, and
+their kernels, an all-reduce of gradients on a stream of its own, and an optimizer; one rank's GEMMs take longer, so that the
 others wait for it. Memory grows forward and shrinks backward. All from fixed numbers: the same arguments give the same files.
 """
 import argparse

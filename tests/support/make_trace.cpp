@@ -1,8 +1,8 @@
-// make_trace FOLDER: two ranks of three steps with known times in whole microseconds, for scripts that run msprof or
-// other tools on them. Prints the paths.
+// make_trace FOLDER: writes traces of two ranks and three steps with known times in whole microseconds, for scripts
+// that run msprof or other tools on them. Prints the paths.
 //
-// Per step of 1000 us: computing 100..300 and 500..700, an allreduce 250..400, a copy 720..740, so that a rank computes
-// 400, communicates 100 exposed of 150 and copies 20 exposed in each step.
+// Each step takes 1000 us: computation 100..300 and 500..700, an allreduce 250..400, a copy 720..740. So in each step a
+// rank computes 400, communicates 150 of which 100 are exposed, and copies 20, all exposed.
 #include <cstdio>
 
 #include "tests/support/trace_maker.h"

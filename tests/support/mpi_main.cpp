@@ -1,5 +1,5 @@
-// main() of tests that run under mpirun: MPI for the life of the process, gtest output of rank 0 only, and a failure on
-// any rank fails the test.
+// main() of tests that run under mpirun: initialises MPI, prints gtest output on rank 0 only, and fails the test if any
+// rank fails.
 #include <gtest/gtest.h>
 
 #include "core/comm/mpi_transport.h"

@@ -1,4 +1,4 @@
-// The MPI world of a test with RANKS in its ms_test line.
+// The MPI world of tests with RANKS in their ms_test line.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Random numbers for tests: the seed is printed once, and MS_TEST_SEED repeats a run.
+// Random numbers for tests: the seed is printed once, and MS_TEST_SEED reproduces a run.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   for (int64_t i = 0;; ++i) {
     Span op(&recorder, Category::kCpuOp, "ms::linear");
     Span kernel(&recorder, Category::kKernel, "linear", i, 4096);
-    // About a chunk's worth in a twentieth of a second: kills come while one is written, too.
+    // About one chunk per 50 ms, so that kills also come while a chunk is written.
     if (i % 2000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

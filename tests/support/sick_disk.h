@@ -1,4 +1,4 @@
-// A disk that fails: the calls of core::FileOps, of which one kind fails at the nth time, or comes short every time.
+// Injects disk errors: among the calls of core::FileOps, one kind fails at the nth call, or every write is short.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace ms::test {
 
-// In force from its construction to its destruction, for the whole process.
+// Active from construction to destruction, for the whole process.
 class SickDisk final : public core::FileOps {
  public:
   enum class Kind { kNone, kWrite, kFsync, kAllocate, kRename, kShortWrites };
   // error: an errno. kShortWrites: every third write is interrupted, the others write at most 1000 bytes.
   SickDisk(Kind kind, int nth, int error) : kind_(kind), nth_(nth), error_(error) { core::set_file_ops_for_test(this); }
   ~SickDisk() override { core::set_file_ops_for_test(nullptr); }
-  int calls() const { return calls_; }  // of the kind that fails
+  int calls() const { return calls_; }  // calls of the kind that fails
 
   ssize_t pwrite(int fd, const void* data, size_t size, int64_t offset) override {
     return may_write(size) ? core::FileOps::pwrite(fd, data, size, offset) : -1;

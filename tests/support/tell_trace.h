@@ -1,4 +1,4 @@
-// Everything that a store holds of a rank, as text: equal texts are equal traces, with ids and order.
+// Prints everything that a store holds of a rank as text: equal texts mean equal traces, including ids and order.
 #pragma once
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// A folder that is gone when the test is over, and files in it.
+// A temporary folder that is removed at the end of the test, and files in it.
 #pragma once
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A text as a stream of bytes, in reads or loans of at most `piece` bytes; several readers at once, as of a file.
+// A text as a stream of bytes, in reads or loans of at most `piece` bytes; several readers at once, like a file.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class TextStream final : public profile::ByteStream {
     return n;
   }
   bool lends() const override { return lends_; }
-  // Each in memory of its own, so that sanitizers see who uses one that was given back.
+  // Each loan has its own memory, so that sanitizers detect use after it was given back.
   std::span<char> lend() override {
     const size_t n = std::min(piece_, text_.size() - at_);
     if (n == 0) return {};

@@ -43,7 +43,7 @@ class Receive final : public core::TransferRequest {
     std::lock_guard lock(world_.mutex);
     auto& [posted, served] = world_.receives[key_];
     auto& queue = world_.messages[key_];
-    if (served != ticket_ || queue.empty()) {  // what was sent before a rank failed still arrives
+    if (served != ticket_ || queue.empty()) {  // messages sent before a rank failed still arrive
       if (world_.failed) throw core::Error(core::ErrorCode::kPeerFailed, "another thread rank has failed");
       return false;
     }
@@ -85,7 +85,7 @@ class ThreadTransport final : public core::Transport {
   bool any_thread() const override { return true; }
 
  private:
-  static constexpr int kDuplicates = 16;  // of one transport, at most
+  static constexpr int kDuplicates = 16;  // maximum, of one transport
   ThreadWorld& world_;
   int rank_;
   int channel_;
@@ -112,7 +112,7 @@ void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& bod
         core::trace::Recorder* recorder = recorders.empty() ? nullptr : &recorders[static_cast<size_t>(rank)];
         core::Endpoint endpoint(std::move(transport), {.timeout_s = timeout_s, .recorder = recorder});
         body(endpoint);
-      } catch (const core::AgreedError&) {  // the others throw it too, once they have what was sent to them
+      } catch (const core::AgreedError&) {  // the other ranks throw it too, after receiving the vote
         std::lock_guard lock(error_mutex);
         if (!first) first = std::current_exception();
       } catch (const core::Error& e) {

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: for fast layout tests, sanitizers and debuggers.
+// Runs ranks as threads of one process: for fast layout tests, sanitizers and debuggers.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@ namespace ms::test {
 
 using WrapTransport = std::function<std::unique_ptr<core::Transport>(std::unique_ptr<core::Transport>)>;
 
-// Runs body(endpoint) on `ranks` threads that share a world. When one throws, the others' waits fail, and the first
-// real exception is rethrown here. timeout_s: of every wait. wrap: put around every rank's transport. recorders: one
-// for each rank, or none.
+// Runs body(endpoint) on `ranks` threads that share a world. If one throws, the waits of the others fail, and the first
+// real exception is rethrown here. timeout_s: of every wait. wrap: applied to every rank's transport. recorders: one
+// per rank, or none.
 void run_thread_ranks(int ranks, const std::function<void(core::Endpoint&)>& body, double timeout_s = 60,
                       core::LinkDelay delay = {}, const WrapTransport& wrap = {},
                       std::span<core::trace::Recorder> recorders = {});

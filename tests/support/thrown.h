@@ -1,4 +1,4 @@
-// What an action throws, for tests of refusals.
+// Captures what an action throws, for tests of errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ struct Thrown {
   std::string text;
 };
 
-// Fails the test, and is kInternal without a text, if nothing was thrown.
+// If nothing was thrown, fails the test and returns kInternal without a text.
 inline Thrown thrown_by(const std::function<void()>& action) {
   try {
     action();

@@ -31,7 +31,7 @@ train::TrainerConfig tiny_config(const std::filesystem::path& folder, const Tiny
     for (int document = 0; document < 40; ++document) {
       std::vector<int32_t> tokens;
       auto token = static_cast<int32_t>(rng.below(draw++, 256));
-      for (int i = 0; i < 60; ++i) {  // mostly a fixed walk, so that there is something to learn
+      for (int i = 0; i < 60; ++i) {  // mostly a fixed sequence, so that there is something to learn
         tokens.push_back(token);
         token = rng.below(draw++, 8) == 0 ? static_cast<int32_t>(rng.below(draw++, 256)) : (token * 5 + 7) % 256;
       }

@@ -1,4 +1,4 @@
-// Whole training runs, small enough for a test: a tiny Llama on made-up text, on thread ranks.
+// Whole training runs, small enough for a test: a tiny Llama on generated text, on thread ranks.
 #pragma once
 
 #include <filesystem>
@@ -16,22 +16,22 @@ namespace ms::test {
 struct TinyLayout {
   int tp = 1, pp = 1, dp = 1;
   bool zero = false, sp = false;
-  int vpp = 1;  // chunks of layers on each stage
+  int vpp = 1;  // chunks of layers per stage
   int ranks() const { return tp * pp * dp; }
   std::string name() const;  // "tp2_pp2_vpp2_dp2_zero_sp"
 };
 
-// Writes the data set (made once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads
-// in 4 groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
+// Writes the data set (once per folder) and returns the configuration of a run on it: 4 layers, hidden 32, 8 heads in 4
+// groups, vocabulary 257, sequence 16, global batch 4, constant learning rate, fp32.
 train::TrainerConfig tiny_config(const std::filesystem::path& folder, const TinyLayout& layout = {});
 
 using OpenSource = decltype(train::TrainerHooks::open_source);
 
-// Runs on config's ranks as threads (world: tp x pp x dp of the layout); summary of rank 0. open_source: what --load
-// reads; native checkpoints unless given.
+// Runs on config's ranks as threads (world: tp x pp x dp of the layout); returns rank 0's summary. open_source: opens
+// what --load names; reads native checkpoints if not given.
 train::RunSummary run_on_threads(const train::TrainerConfig& config, int ranks, const OpenSource& open_source = {});
 
-// Whole tensors of a checkpoint, as fp32: by canonical name.
+// Whole tensors of a checkpoint, as fp32, by canonical name.
 std::map<std::string, std::vector<float>> read_tensors(const std::filesystem::path& checkpoint, core::TensorRole role);
 
 // Largest relative L2 distance |a - b| / |b| over the tensors; infinite if the names differ.

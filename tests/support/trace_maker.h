@@ -1,4 +1,4 @@
-// Writes native traces with times of the test's choosing, so that analyses can be compared with closed-form answers.
+// Writes native traces with given times, so that analyses can be compared with closed-form answers.
 //
 //   TraceMaker maker(folder, rank, world_size);
 //   maker.host("ProfilerStep#1", 0, 100'000);
@@ -71,7 +71,7 @@ class TraceMaker {
         {tables_.intern(op), tables_.intern(group), tables_.intern(members), tables_.intern("fp32")});
     if (async) event.flags |= core::trace::kIsAsync;
   }
-  // Of the last event; the outermost first.
+  // Sets the stack of the last event; the outermost frame first.
   void stack(const std::vector<std::string>& frames) {
     core::trace::Event& event = events_.back();
     for (const std::string& frame : frames) event.stack = tables_.intern_stack(event.stack, tables_.intern(frame));
@@ -142,7 +142,8 @@ class TraceMaker {
   std::map<std::string, int64_t> sequences_;
 };
 
-// A native file of one events chunk with this payload, right checksums and all: for readers that must survive lies.
+// A native file with one events chunk of this payload and correct checksums: for readers that must survive wrong
+// contents.
 inline std::string file_of_payload(const std::string& payload, uint32_t num_events,
                                    uint8_t version = core::trace::kFormatVersion) {
   using core::trace::put_fixed;

@@ -1,11 +1,11 @@
-// What a span costs the thread that records it, beside the two clock reads that it cannot do without.
+// Measures what a span costs the recording thread, in addition to the two clock reads that it needs anyway.
 //
 //   bench.core.trace.span [flags of Google Benchmark]
 //
 // Cases: clock/two_reads (of CLOCK_MONOTONIC), clock/two_time_stamps, span/off (10^8 of them), span/<level>[/with_cpu].
 // Spans come in bursts with pauses in which the writer drains them, as in a training step; only the bursts are timed.
-// Each case checks that its spans are in the file. bench/train/profile_cost.py takes the least of many repetitions and
-// compares.
+// Each case checks that its spans are in the file. bench/train/profile_cost.py takes the minimum of many repetitions
+// and compares.
 #include <unistd.h>
 
 #include <algorithm>

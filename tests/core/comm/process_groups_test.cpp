@@ -9,7 +9,7 @@
 namespace ms::core {
 namespace {
 
-// Two groups with one context over the same ranks would take each other's messages.
+// Two groups with the same context over the same ranks would receive each other's messages.
 TEST(GroupContext, NoTwoGroupsOfARunShareOne) {
   const std::multiset<int> contexts = {kWorldContext,     kTpContext,
                                        kPpContext,        kDpCpContext,

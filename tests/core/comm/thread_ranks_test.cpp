@@ -1,4 +1,4 @@
-// The same suite on thread ranks, plain and behind a slow link; and what a silent peer does.
+// The conformance suite on thread ranks, without and with a slow link, and the report of a silent peer.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ TEST(SingleRank, Conforms) {
 TEST(Bfloat16, IsAddedInFp32AndRoundedOnce) {
   test::run_thread_ranks(4, [](core::Endpoint& endpoint) {
     core::Communicator world(endpoint, "world", {0, 1, 2, 3}, 0);
-    // 256 + 0.6 + 0.6 + 0.6: in bf16 steps every small addend would vanish (spacing 2 above 256), in fp32 they add
+    // 256 + 0.6 + 0.6 + 0.6: added in bf16, each small addend would vanish (spacing 2 above 256); in fp32 they add up
     // to 1.8.
     std::vector<kernels::bf16> data(5000, kernels::bf16(endpoint.rank() == 0 ? 256.0f : 0.6f));
     world.allreduce(core::TensorView(data.data(), core::DType::kBf16, {5000}));
@@ -61,7 +61,7 @@ TEST(SilentPeer, IsNamedAfterTheTimeout) {
 }
 
 TEST(SlowLink, DelaysByLatencyAndBandwidth) {
-  int64_t sent_ns = 0;  // the other rank may begin later
+  int64_t sent_ns = 0;  // the other rank may start later
   double seconds = 0;
   test::run_thread_ranks(2,
                          [&](core::Endpoint& endpoint) {

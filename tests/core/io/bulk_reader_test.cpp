@@ -21,7 +21,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 class BulkReaderTest : public testing::Test {
  protected:
-  // 33 MiB and a few bytes, in no page of the cache.
+  // 33 MiB and a few bytes, none of them in the page cache.
   BulkReaderTest() : bytes_(33 * kMiB + 77) {
     uint32_t state = 1;
     for (std::byte& byte : bytes_) byte = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
@@ -59,7 +59,7 @@ TEST_F(BulkReaderTest, AnyRangeIntoAnyMemory) {
 
 TEST_F(BulkReaderTest, TakesWhatIsInThePageCacheFromThere) {
   std::vector<std::byte> out(bytes_.size());
-  File::open_read(path_).pread(out, 0);  // now it is
+  File::open_read(path_).pread(out, 0);  // puts it into the cache
   expect_part(BulkReader(path_), 3, bytes_.size() - 3, out.data());
 }
 

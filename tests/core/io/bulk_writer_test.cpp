@@ -31,7 +31,7 @@ std::vector<std::byte> pattern(int64_t size, int64_t salt) {
 
 class BulkWriterTest : public ::testing::TestWithParam<WritePath> {
  protected:
-  // False, and the test is skipped, where this machine does not write so.
+  // False if this machine does not support the write path; the test is then skipped.
   bool works() const {
     try {
       choose_write_path(folder_.path(), GetParam());
@@ -46,7 +46,7 @@ class BulkWriterTest : public ::testing::TestWithParam<WritePath> {
 #define SKIP_UNLESS_IT_WORKS() \
   if (!works()) GTEST_SKIP() << write_path_name(GetParam()) << " does not work here"
 
-// Pieces of every kind of size and place, aligned or not in file and memory.
+// Pieces of many sizes at many offsets, aligned and unaligned in file and memory.
 TEST_P(BulkWriterTest, EveryByteArrives) {
   SKIP_UNLESS_IT_WORKS();
   File file = File::create(folder_ / "a");
@@ -153,7 +153,7 @@ TEST(WritePath, ALimitSlowsTheWriterDown) {
   BulkWriter::Batch batch(writer);
   writer.submit(bytes, 0, batch);
   writer.wait(batch);
-  // The fourth MiB may begin 150 ms after the first.
+  // The fourth MiB may start 150 ms after the first.
   EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 0.14);
 }
 

@@ -14,7 +14,7 @@
 namespace ms::core {
 namespace {
 
-// Normal weights of standard deviation 0.02, as T.
+// Normally distributed weights with standard deviation 0.02, as T.
 template <class T>
 std::vector<std::byte> weights(int64_t n) {
   const Rng rng(1, "weights");
@@ -36,7 +36,7 @@ double ratio(const std::vector<std::byte>& bytes, int item) {
   }
   decompress_chunk(frame, item, back);
   EXPECT_EQ(back, bytes);
-  // A standard frame: zstd says its size, and finds the shuffled bytes in it.
+  // A standard frame: zstd knows its content size, and decodes the shuffled bytes.
   EXPECT_EQ(ZSTD_getFrameContentSize(frame.data(), frame.size()), bytes.size());
   std::vector<std::byte> shuffled(bytes.size());
   EXPECT_EQ(ZSTD_decompress(shuffled.data(), shuffled.size(), frame.data(), frame.size()), bytes.size());
@@ -60,7 +60,7 @@ TEST(ChunkCodec, AnySizeComesBack) {
       EXPECT_GE(ratio(bytes, item), 1);
     }
   }
-  // bf16 values in fp32: two planes of zeros below one that does not compress.
+  // bf16 values in fp32: two planes of zeros and one that does not compress.
   auto wide = weights<float>(1 << 20);
   for (size_t i = 0; i < wide.size(); i += 4) wide[i] = wide[i + 1] = std::byte{0};
   EXPECT_GE(ratio(wide, 4), 2.5);
@@ -84,22 +84,22 @@ TEST(ChunkCodec, AShortChunkIsFilledUpWithZeros) {
   ChunkEncoder encoder, other;
   for (const int64_t n : {1, 2500, 131071, 131072, 200000}) {
     const auto bytes = weights<float>(n);
-    encoder.encode(weights<float>(300000), 1200000, 4);  // what is left of it must not show
+    encoder.encode(weights<float>(300000), 1200000, 4);  // its remains must not show
     const auto short_one = encoder.encode(bytes, 1200000, 4);
     ASSERT_FALSE(short_one.raw);
     std::vector<std::byte> back(1200000), expected = bytes;
     decompress_chunk(short_one.bytes, 4, back);
     expected.resize(back.size());
     EXPECT_EQ(back, expected) << n;
-    EXPECT_LE(static_cast<int64_t>(short_one.bytes.size()), 4 * n + 20000) << n;  // zeros cost little
+    EXPECT_LE(static_cast<int64_t>(short_one.bytes.size()), 4 * n + 20000) << n;  // zeros take little space
   }
 }
 
-// As other programs write it: one run of zstd, which may refer to anything before.
+// Frames written by other programs: one zstd run, which may refer to any earlier data.
 TEST(ChunkCodec, FramesOfOtherEncodersAreRead) {
   const Rng rng(3, "noise");
   for (const size_t repeat : {size_t{300000}, size_t{131072}}) {
-    std::vector<std::byte> shuffled(600000);  // planes of 300000: noise, then what was there before
+    std::vector<std::byte> shuffled(600000);  // planes of 300000: noise, then repetitions
     for (size_t i = 0; i < shuffled.size(); ++i) {
       shuffled[i] = i < repeat ? static_cast<std::byte>(rng.bits(i)) : shuffled[i - repeat];
     }
@@ -125,7 +125,7 @@ TEST(ChunkCodec, DamageAndLiesAreCorruptData) {
               ErrorCode::kCorruptData);
   }
   std::vector<std::byte> lie = frame;
-  lie[8] = std::byte{0x7f};  // a content of 2 GiB
+  lie[8] = std::byte{0x7f};  // claims a content of 2 GiB
   EXPECT_EQ(test::code_of([&] { decompress_chunk(lie, 4, out); }), ErrorCode::kCorruptData);
   out.resize(out.size() - 4);
   EXPECT_EQ(test::code_of([&] { decompress_chunk(frame, 4, out); }), ErrorCode::kCorruptData);

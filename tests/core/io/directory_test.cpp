@@ -1,4 +1,4 @@
-// atomic_directory.h, lock_file.h and json.h.
+// Tests of atomic_directory.h, lock_file.h and json.h.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ TEST_F(DirectoryTest, NeverReplaces) {
   fs::create_directory(folder_ / "x");
   {
     AtomicDirectory directory(folder_ / ("x" + temporary_suffix()));
-    EXPECT_FALSE(directory.commit(folder_ / "x"));  // even an empty one, which rename(2) would replace
+    EXPECT_FALSE(directory.commit(folder_ / "x"));  // even an empty directory, which rename(2) would replace
     EXPECT_TRUE(directory.commit(folder_ / "y"));
   }
   EXPECT_TRUE(fs::exists(folder_ / "y"));
@@ -76,15 +76,14 @@ TEST_F(DirectoryTest, WhatIsMadeIsDurableInWhatHoldsIt) {
   const test::SickDisk disk(test::SickDisk::Kind::kFsync, 100, EIO);
   make_directories_durably(deep.string() + "/");
   EXPECT_TRUE(fs::is_directory(deep));
-  EXPECT_EQ(disk.calls(), 1);  // b in a failed above, and is there; c
+  EXPECT_EQ(disk.calls(), 1);  // b exists, although its fsync failed above; c is new
   make_directories_durably(deep);
   EXPECT_EQ(disk.calls(), 1);
   test::write_file(folder_ / "file", "");
   EXPECT_EQ(code_of([&] { make_directories_durably(folder_ / "file" / "a"); }), ErrorCode::kIo);
 }
 
-// A process that takes the lock, hands it on to a child of its own, and dies.
-// The child of a process that has died with the lock: it holds it until release().
+// The child of a process that took the lock and died: it inherits the lock and holds it until release().
 class Heir {
  public:
   explicit Heir(const std::string& path) {
@@ -94,8 +93,8 @@ class Heir {
       ::close(pipe_[1]);
       LockFile lock(path);
       char nothing;
-      if (::fork() == 0) (void)!::read(pipe_[0], &nothing, 1);  // until nobody can write
-      ::_exit(0);                                               // both without the destructor
+      if (::fork() == 0) (void)!::read(pipe_[0], &nothing, 1);  // until no process has the write end
+      ::_exit(0);                                               // both exit without running the destructor
     }
     ::close(pipe_[0]);
     siginfo_t ended;
@@ -108,7 +107,7 @@ class Heir {
   void release() {
     if (pipe_[1] >= 0) ::close(std::exchange(pipe_[1], -1));
   }
-  // It is a zombie before.
+  // The parent is a zombie before this.
   void bury_parent() {
     if (parent_ > 0) ::waitpid(std::exchange(parent_, -1), nullptr, 0);
   }

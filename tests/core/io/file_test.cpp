@@ -79,7 +79,7 @@ TEST_F(FileTest, ConfinedFolderIsNotReadThroughLinksOutOfIt) {
   fs::create_symlink("data", inside / "in");
   fs::create_directory_symlink(top, inside / "parent");
   fs::create_directory_symlink(inside, top / "name");
-  EXPECT_EQ(read_text((inside / "out").string(), 10), "secret");  // nothing has been confined
+  EXPECT_EQ(read_text((inside / "out").string(), 10), "secret");  // nothing is confined yet
   confine_reads(inside.string() + "/");
   for (const char* name : {"out", "relative", "parent/secret"}) {
     const test::Thrown thrown = test::thrown_by([&] { read_text((inside / name).string(), 10); });
@@ -89,7 +89,7 @@ TEST_F(FileTest, ConfinedFolderIsNotReadThroughLinksOutOfIt) {
   for (const char* name : {"data", "in", "rank/../in", "parent/checkpoint/data"}) {
     EXPECT_EQ(read_text((inside / name).string(), 10), "data") << name;
   }
-  confine_reads((top / "name").string());  // itself a link: what it leads to is the folder
+  confine_reads((top / "name").string());  // itself a link; its target is the folder
   EXPECT_EQ(read_text((top / "name" / "in").string(), 10), "data");
   EXPECT_EQ(code_of([&] { read_text((top / "name" / "out").string(), 10); }), ErrorCode::kCorruptData);
 }

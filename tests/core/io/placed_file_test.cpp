@@ -40,7 +40,7 @@ class PlacedFileTest : public ::testing::TestWithParam<WritePath> {
   const std::string path_ = folder_ / "file";
 };
 
-// Pieces of any length at any offset, from several threads at a time, later ones first.
+// Pieces of any length at any offset, from several threads at once, the last ones first.
 TEST_P(PlacedFileTest, PiecesInAnyOrderMakeTheWhole) {
   const std::string text = counted(5'000'003);
   const std::vector<size_t> cuts = {0, 1, 4095, 4097, 70'001, 1'048'576, 3'333'333, 4'999'999, text.size()};

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 class ResultFolderTest : public ::testing::Test {
  protected:
   using Files = std::map<std::string, std::string>;
-  // All files and folders under the test's, by path; a folder's text is "/".
+  // All files and folders of the test by path; a folder's text is "/".
   Files there() const {
     Files files;
     for (const auto& entry : fs::recursive_directory_iterator(temporary_.path())) {
@@ -100,7 +100,8 @@ TEST_F(ResultFolderTest, TheSecondOfTwoIsRefusedByName) {
   EXPECT_TRUE(fs::exists(first.staged()));
 }
 
-// Killed before each of its calls, for a folder that is there and one that is not: whole, or not there for the next.
+// Killed before each of its calls, for a folder that existed and one that did not: afterwards the result is complete,
+// or the next attempt does not see it.
 TEST_F(ResultFolderTest, AKillAtAnyCallIsUndoneByTheNextAttemptOrByRemoval) {
   for (const bool was_there : {false, true}) {
     bool through = false;
@@ -163,7 +164,7 @@ TEST_F(ResultFolderTest, LeftForALaterAttemptItIsFoundWithKeepAndRemovedWithout)
 
 TEST_F(ResultFolderTest, StagingLiesInsideWhereThereCanBeNoSibling) {
   if (!fs::is_directory("/dev/shm")) GTEST_SKIP() << "no second file system";
-  // A folder on another file system than its parent's cannot be made here without mounting; the root of one is such.
+  // A folder on another file system than its parent needs a mount; the root of a mounted file system is one.
   const ResultFolder result("/dev/shm");
   EXPECT_EQ(result.staged(), fs::path("/dev/shm/.msckpt-tmp/result"));
 }

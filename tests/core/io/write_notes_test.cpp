@@ -43,7 +43,8 @@ TEST_F(WriteNotesTest, NotesOfAnotherJobAndWithoutKeepAreAsIfAbsent) {
   EXPECT_FALSE(WriteNotes(path_, 7, true).has_earlier()) << "they are gone for good";
 }
 
-// Whatever is cut off or flipped: records before it hold, none is invented, and new ones can be added.
+// Wherever the file is truncated or a bit is flipped: records before it remain, none is invented, and new ones can be
+// added.
 TEST_F(WriteNotesTest, DamageOnlyLosesNotes) {
   add_three();
   const std::string whole = test::read_file(path_);
@@ -58,7 +59,7 @@ TEST_F(WriteNotesTest, DamageOnlyLosesNotes) {
           const auto found = notes.earlier(file, offset, static_cast<int64_t>(std::string(text).size()));
           EXPECT_EQ(found.value_or(WriteNotes::hash_of(bytes_of(text))), WriteNotes::hash_of(bytes_of(text))) << at;
         }
-        EXPECT_FALSE(notes.earlier(3, 4, 1)) << at;  // the last one, which any damage loses
+        EXPECT_FALSE(notes.earlier(3, 4, 1)) << at;  // the last record, which any damage loses
         notes.add(9, 9, bytes_of("new"));
       }
       EXPECT_TRUE(WriteNotes(path_, 7, true).earlier(9, 9, 3)) << at;

@@ -1,4 +1,4 @@
-// Offsets between ranks, on thread ranks: they share one clock, so the truth is zero.
+// Clock offsets between thread ranks, which share one clock, so the true offset is zero.
 #include "core/trace/clock.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The recorder writes what its options ask for, and nothing else; read back with profile's reader.
+// The recorder writes what its options request and nothing else; the files are read back with profile's reader.
 #include "core/trace/recorder.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ using testing::UnorderedElementsAre;
 
 const std::vector<int> kRanks = {0, 3};
 
-// One of everything that a training step reports.
+// Reports one event of every kind that a training step reports.
 void report_a_step(Recorder& recorder, Arena& arena) {
   Span step(&recorder, Category::kUserAnnotation, "ProfilerStep#10");
   {
@@ -159,7 +159,7 @@ TEST_F(RecorderTest, LevelOneAddsAmountsAndThePartsOfCommunication) {
   EXPECT_NEAR(static_cast<double>(trace.events.dur[find(trace, "wait")]), 2000, kResolution_ns);
   EXPECT_NEAR(static_cast<double>(trace.events.dur[find(trace, "transfer")]), 3000, kResolution_ns);
   EXPECT_TRUE(trace.counters.empty());
-  // The parts are no work of their own.
+  // The parts are not work on a device of their own.
   EXPECT_EQ(profile::view_devices(trace).devices.size(), 4u);
 }
 
@@ -176,7 +176,7 @@ TEST_F(RecorderTest, LevelTwoAddsCounters) {
   EXPECT_THAT(series, testing::Contains(testing::StartsWith("runqueue wait ns ")));
 }
 
-// This thread, and those it starts, are refused perf_event_open, as containers do it.
+// Makes perf_event_open fail for this thread and those it starts, as containers do.
 void forbid_perf() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -202,7 +202,7 @@ TEST_F(RecorderTest, CountersThatTheKernelForbidsAreNamedOnceAndTheRestIsRecorde
     notice = recorder.notice();
     report_a_step(recorder, arena);
     recorder.stop();
-    options.level = Level::kLevel1;  // the next window wants none
+    options.level = Level::kLevel1;  // the next window requests no counters
     options.save_path = folder_ / "next";
     recorder.start(options);
     EXPECT_EQ(recorder.notice(), "");
@@ -335,7 +335,7 @@ TEST_F(RecorderTest, InactiveLeavesNothing) {
   report_a_step(recorder, arena);
   EXPECT_FALSE(recorder.active());
   EXPECT_TRUE(std::filesystem::is_empty(here));
-  recorder.stop();  // nothing to do
+  recorder.stop();  // does nothing
 }
 
 TEST_F(RecorderTest, WindowsAreSeparate) {
@@ -347,7 +347,7 @@ TEST_F(RecorderTest, WindowsAreSeparate) {
     recorder.start(options);
     report_a_step(recorder, arena);
     recorder.stop();
-    report_a_step(recorder, arena);  // outside: dropped
+    report_a_step(recorder, arena);  // outside a window: dropped
     store_ = profile::load({recorder.path()}, {});
     EXPECT_EQ(store_.files.at(0).events, 6) << window;
   }
@@ -413,7 +413,7 @@ TEST_F(RecorderTest, SpansLieBetweenTheClockReadingsAroundThem) {
       Span kernel(&recorder, Category::kKernel, "kernel");
     }
     around.emplace_back(before, now_ns());
-    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the writer comes between
+    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));  // lets the writer run
   }
   recorder.stop();
   store_ = profile::load({recorder.path()}, {});
@@ -431,13 +431,13 @@ TEST_F(RecorderTest, SpansLieBetweenTheClockReadingsAroundThem) {
   }
   ASSERT_EQ(kernels.size(), around.size());
   ASSERT_EQ(ops.size(), around.size());
-  for (size_t i = 0; i < ops.size(); ++i) {  // what nests when it is recorded nests when it is read
+  for (size_t i = 0; i < ops.size(); ++i) {  // nesting is preserved
     EXPECT_LE(ops[i].start, kernels[i].start);
     EXPECT_GE(ops[i].end, kernels[i].end);
   }
 }
 
-// Not a benchmark: a spans' file must stay small whatever the machine.
+// Not a benchmark: the file size per span does not depend on the machine.
 TEST_F(RecorderTest, ASpanTakesFewerThanFourBytes) {
   Options options;
   options.save_path = folder_ / "traces";
@@ -447,7 +447,7 @@ TEST_F(RecorderTest, ASpanTakesFewerThanFourBytes) {
   uint64_t random = 88172645463325252u;
   int64_t now = 1'000'000'000;
   const char* kernels[] = {"gemm", "rms_norm_forward", "rope_forward", "flash_attention_forward", "swiglu_forward"};
-  for (int i = 0; i < kSpans; ++i) {  // durations that vary by a tenth, gaps by half a microsecond
+  for (int i = 0; i < kSpans; ++i) {  // durations vary by a tenth, gaps by half a microsecond
     random ^= random << 13;
     random ^= random >> 7;
     random ^= random << 17;

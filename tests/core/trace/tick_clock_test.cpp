@@ -1,4 +1,4 @@
-// Ticks become the nanoseconds of CLOCK_MONOTONIC, in their order.
+// Conversion of ticks to CLOCK_MONOTONIC nanoseconds preserves their order.
 #include "core/trace/tick_clock.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(TickClock, TimeStampsBecomeMonotonicTimeInOrder) {
     const int64_t ns = clock.ns(reading.ticks);
     EXPECT_GE(ns, last);
     last = ns;
-    // A mark is off by half of what reading the two clocks took, the least of five times.
+    // A mark is off by at most half the time of reading the two clocks, the least of five readings.
     EXPECT_GE(ns, reading.before_ns - 2000);
     EXPECT_LE(ns, reading.after_ns + 2000);
   }
