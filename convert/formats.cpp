@@ -173,8 +173,8 @@ Target huggingface_target(const TargetRequest& request, std::vector<std::string>
                     ", ..), and no config.json of one; give its folder by --hf-cfg-dir, or --drop-passthrough"));
   }
   target.shards = hf_targets(*family, target.info.model, request.dtype, others);
-  target.sink = make_hf_sink(std::move(sink));  // writes nothing before begin(), but refuses a folder that contains a
-                                                // model
+  // Writes nothing before begin(), but refuses a folder that contains a model.
+  target.sink = make_hf_sink(std::move(sink));
   return target;
 }
 

@@ -1,9 +1,10 @@
-// A Hugging Face folder into a Megatron tree, up to the files: planned, read, cut for every rank, and given to a sink
-// that keeps nothing. All values must be zeros, as in the sparse files that deepseek_671b.py makes.
+// Converts a Hugging Face folder into a Megatron tree without writing files: plans, reads, cuts for every rank, and
+// passes the data to a sink that discards it. All values must be zeros, as in the sparse files that deepseek_671b.py
+// makes.
 //
 //   bench.convert.huge FOLDER TP PP EP LAYER_LIST [THREADS]     2 threads, 256 MiB of --mem; prints JSON
 //
-// What is left out of a conversion is the archives: of each file under way its pickle and a CRC-32 a tensor.
+// Compared with a conversion only the archives are missing: a pickle per open file and a CRC-32 per tensor.
 #include <malloc.h>
 
 #include <algorithm>
@@ -79,7 +80,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench.convert.huge FOLDER TP PP EP LAYER_LIST [THREADS]\n");
     return 2;
   }
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // as msckpt
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // as in msckpt
   try {
     return run(argv[1], layout_of(std::atoi(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]), argv[5]),
                argc > 6 ? std::atoi(argv[6]) : 2);

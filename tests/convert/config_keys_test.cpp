@@ -86,7 +86,7 @@ TEST(ConfigKeys, WhatChangesTheComputationMustSayWhatTheModelIs) {
     EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported) << key;
     EXPECT_THAT(thrown.text, HasSubstr(core::cat(key, " is "))) << thrown.text;
   }
-  // Qwen's window, which use_sliding_window turns off; an interval beside the list that it made.
+  // Qwen's window, which use_sliding_window turns off; an interval next to the list made from it.
   const json window = {{"sliding_window", 4096}, {"use_sliding_window", false}};
   EXPECT_THAT(ConfigKeys(window, "x").unused(model(), {}), IsEmpty());
   const json layers = {{"no_rope_layers", {1, 1}}, {"no_rope_layer_interval", 4}};

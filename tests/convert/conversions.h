@@ -1,5 +1,5 @@
-// What every target must do: come back byte for byte, leave nothing where a disk fails or the user stops it; and what
-// every source must read.
+// Checks for every conversion: targets come back byte for byte and leave nothing after a disk failure or an interrupt;
+// sources read every tensor.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@
 
 namespace ms::test {
 
-// Tensors of `role` of the source are those of a folder of transformers, all of them.
+// The source's tensors of `role` equal the tensors of a transformers folder, and none is missing.
 inline void expect_equals_folder(ckpt::Source& source, core::TensorRole role, const std::string& folder) {
   const auto wanted = convert::open_huggingface(folder);
   EXPECT_GT(wanted->shards().num_tensors(), 5U);
@@ -32,7 +32,8 @@ inline void expect_equals_folder(ckpt::Source& source, core::TensorRole role, co
   }
 }
 
-// The folder `model` of transformers, which has become the checkpoint `from`, is made of it again in `to`.
+// Converts checkpoint `from`, which was made from the transformers folder `model`, back to a folder `to` and compares
+// the two.
 inline void expect_folder_comes_back(const std::string& from, const std::string& model, const std::string& to) {
   convert::ConvertOptions back;
   back.load_dir = from;
@@ -43,19 +44,20 @@ inline void expect_folder_comes_back(const std::string& from, const std::string&
   convert::convert_checkpoint(back);
   for (const auto& entry : std::filesystem::directory_iterator(model)) {
     const std::string name = entry.path().filename().string();
-    if (name == "reference.json" || name == "generation_config.json") continue;  // no part of the model
+    if (name == "reference.json" || name == "generation_config.json") continue;  // not part of the model
     EXPECT_TRUE(read_file(core::cat(to, "/", name)) == read_file(entry.path().string())) << name;
   }
 }
 
-// Whichever call of the disk fails: one error of the disk, or none. look: at what is there then; it puts back what was.
+// Whichever disk call fails, the conversion succeeds or reports one disk error. look: checks the files that exist then,
+// and restores the folder.
 inline void expect_survives_sick_disk(const convert::ConvertOptions& options, const std::function<void()>& look) {
   using Kind = SickDisk::Kind;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
     int failures = 0;
     for (const int nth : {0, 1, 2, 3, 5, 8, 16, 64}) {
       SCOPED_TRACE(core::cat(static_cast<int>(kind), " ", nth));
-      try {  // what looks for the fastest way of writing takes another if one fails
+      try {  // the search for the fastest write path falls back to another one
         const SickDisk disk(kind, nth, ENOSPC);
         convert::convert_checkpoint(options);
       } catch (const core::Error& error) {
@@ -69,7 +71,7 @@ inline void expect_survives_sick_disk(const convert::ConvertOptions& options, co
   }
 }
 
-// Stopped under way, `folder` is as empty as it was.
+// Interrupts a conversion: `folder` is as empty as before.
 inline void expect_stop_leaves_nothing(convert::ConvertOptions options, const std::filesystem::path& folder) {
   int asked = 0;
   options.execute.stopped = [&] { return ++asked > 20; };

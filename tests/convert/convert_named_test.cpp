@@ -1,4 +1,4 @@
-// Conversions that keep names: from what genuine programs wrote into every format that takes names, and back.
+// Conversions that keep names: from files of genuine programs to every format that takes any names, and back.
 #include "convert/convert_named.h"
 
 #include <gmock/gmock.h>
@@ -117,7 +117,7 @@ TEST_F(ConvertNamed, AKnownFamilyGoesByItsNamesWhenAsked) {
   for (const char* file : {"model.safetensors", "config.json"}) {
     EXPECT_EQ(test::read_file(folder_ / cat("hf/", file)), test::read_file(cat(from, "/", file))) << file;
   }
-  convert(from, folder_ / "bin", Format::kHuggingFaceBin);  // which keeps names always
+  convert(from, folder_ / "bin", Format::kHuggingFaceBin);  // always keeps names
   EXPECT_EQ(test::first_difference(tensors(folder_ / "bin"), tensors(from)), "");
   EXPECT_TRUE(open_source(folder_ / "bin")->info().has_model);
 }

@@ -77,7 +77,7 @@ TEST_P(ConvertRoundTripTest, ThroughANativeCheckpointComesBackByteForByte) {
   out.max_shard_size_bytes = trip.max_shard_size_bytes;
   const ConvertReport back = convert_checkpoint(out);
   EXPECT_EQ(back.path, folder / "hf");
-  EXPECT_GE(back.bytes, made.bytes);  // copies, in layers that predict further tokens, are of what is stored once
+  EXPECT_GE(back.bytes, made.bytes);  // multi-token prediction layers store copies of tensors that ours store once
   for (const auto& entry : std::filesystem::directory_iterator(data(trip.model))) {
     const std::string name = entry.path().filename().string();
     if (name == "reference.json") continue;
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"hf_deepseek_v3_tiny", 2, 2, 5'000'000'000, 2},
         RoundTrip{"hf_deepseek_v3_tiny", 4, 1, 5'000'000'000, 4, 1}));
 
-// transformers writes the experts of a layer as one tensor where it is told to; out they go one by one.
+// On request transformers writes the experts of a layer as one tensor; we write them one by one.
 TEST(ConvertTest, PackedExpertsAreThoseThatStandAlone) {
   for (const char* model : {"hf_deepseek_v3_tiny", "hf_mixtral_tiny"}) {
     const auto packed = open_source(data(core::cat(model, "_packed")));
@@ -139,7 +139,7 @@ TEST(ConvertTest, DtypeCastsRoundToNearestEvenAndSayso) {
   }
 }
 
-// transformers splits models with experts by what shares storage in memory: sizes do not tell it.
+// transformers splits models with experts by shared memory; sizes alone do not determine the split.
 TEST(ConvertTest, WithoutMaxShardSizeTheSplitOfTheConfigFolderIsKept) {
   for (const char* model : {"hf_llama_tiny_sharded", "hf_qwen3_moe_tiny_sharded"}) {
     const test::TemporaryFolder folder;
@@ -190,7 +190,7 @@ TEST(ConvertTest, AFolderThatCannotBeMadeIsAnErrorOfTheMachine) {
   }
 }
 
-// While it is written nothing lies in the folder, whatever the format and the way of writing.
+// During a conversion the target folder stays empty, whatever the format and write path.
 TEST(ConvertTest, NothingUnfinishedLiesInTheFolder) {
   for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron, Format::kMegatronDist, Format::kDcp,
                           Format::kUniversal}) {
@@ -222,7 +222,7 @@ TEST(ConvertTest, DryRunWritesNothing) {
   }
 }
 
-// A native checkpoint of the tiny model with an fp32 moment, as a trainer leaves it.
+// A native checkpoint of the tiny model with an fp32 moment, as a trainer writes it.
 void write_native_with_moments(const std::string& root) {
   const auto source = open_source(data("hf_llama_tiny"));
   std::vector<core::ShardedTensor> targets(source->shards().begin(), source->shards().end());
@@ -327,7 +327,7 @@ TEST(ConvertTest, FlagValues) {
   }
 }
 
-// --model-type-hf: of a model that several families can say, and that was no folder.
+// --model-type-hf: for a model that several families can express and that does not come from a folder.
 TEST(ConvertTest, TheFamilyOfTheResultIsTheOneAskedFor) {
   const test::TemporaryFolder folder;
   ConvertOptions options;

@@ -1,4 +1,4 @@
-// A DCP checkpoint without its config.json: what genuine FSDP2 saved (tests/data/make_dcp_fsdp.py), tensor by tensor.
+// A DCP checkpoint without its config.json, saved by genuine FSDP2 (tests/data/make_dcp_fsdp.py), tensor by tensor.
 #include "convert/dcp_named.h"
 
 #include <gmock/gmock.h>

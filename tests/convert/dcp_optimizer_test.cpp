@@ -1,5 +1,5 @@
-// Groups, steps and the scheduler of an optimizer in a DCP checkpoint: two groups of an AdamW under a LinearLR, as
-// genuine torch left them (tests/data/make_fsdp_ranks.py), written as DCP and read by position and by name.
+// Groups, steps and the scheduler of an optimizer in a DCP checkpoint: two groups of an AdamW under a LinearLR, saved
+// by genuine torch (tests/data/make_fsdp_ranks.py), written as DCP and read by position and by name.
 #include "convert/dcp_optimizer.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ class DcpOptimizerOfTwoGroups : public testing::Test {
     const std::string names[] = {"model.embed_tokens.weight", "model.norm.weight", "model.layers.0.mlp.up_proj.weight"};
     return read_dcp_optimizer(reader, "optim.state.", names);
   }
-  // What make_fsdp_ranks.py gave them: matrices decay, vectors do not.
+  // Values from make_fsdp_ranks.py: matrices decay, vectors do not.
   void expect_groups(const DcpOptimizer& found) {
     ASSERT_EQ(found.groups.size(), 2U);
     EXPECT_THAT(found.groups[0].names, Contains("model.embed_tokens.weight"));

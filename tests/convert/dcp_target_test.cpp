@@ -1,5 +1,5 @@
-// DCP checkpoints of ours: against the values that torch gathered of a genuine one, cut for any number of ranks, from
-// and to other formats, on sick disks.
+// Our DCP checkpoints: compared with the values that torch gathered from a genuine one, cut for any number of ranks,
+// from and to other formats, with disk faults.
 #include "convert/dcp_target.h"
 
 #include <gmock/gmock.h>
@@ -47,8 +47,8 @@ ConvertOptions plain(const std::string& from, const std::string& to, Format form
   return options;
 }
 
-// What PyTorch wrote, cut by columns in places, through a native checkpoint: every key and value, and the boxes of
-// FSDP.
+// A checkpoint by PyTorch, with some tensors cut by columns, through a native checkpoint: every key and value, and
+// FSDP's boxes.
 TEST(DcpTargetTest, WhatPyTorchWroteComesBack) {
   const test::TemporaryFolder folder;
   ConvertOptions native = plain(data("dcp_fsdp"), folder / "ms", Format::kNative);
@@ -93,14 +93,14 @@ TEST(DcpTargetTest, HuggingFaceCutForRanksComesBackByteForByte) {
     ConvertOptions first = to_dcp(data(model), at + "/dcp", 3);
     const ConvertReport made = convert_checkpoint(first);
     EXPECT_TRUE(read_file(at + "/dcp/config.json") == read_file(data(model) + "/config.json"));
-    convert_checkpoint(to_dcp(at + "/dcp", at + "/dcp2", 40));  // more than some have rows
+    convert_checkpoint(to_dcp(at + "/dcp", at + "/dcp2", 40));  // more ranks than some tensors have rows
     EXPECT_EQ(DcpReader(at + "/dcp2").tensors().size(), DcpReader(at + "/dcp").tensors().size());
     ConvertOptions back = plain(at + "/dcp2", at + "/hf", Format::kHuggingFace);
     if (std::string(model) == "hf_llama_tiny_sharded") back.max_shard_size_bytes = 8'000;
     convert_checkpoint(back);
     for (const auto& entry : fs::directory_iterator(data(model))) {
       const std::string name = entry.path().filename().string();
-      if (name == "reference.json" || name == "generation_config.json") continue;  // no part of the model
+      if (name == "reference.json" || name == "generation_config.json") continue;  // not part of the model
       EXPECT_TRUE(read_file(cat(at, "/hf/", name)) == read_file(entry.path().string())) << name;
     }
   }
@@ -128,7 +128,7 @@ TEST(DcpTargetTest, WeightsAreTheMasters) {
   EXPECT_EQ(test::first_difference(test::tensors_of(*again), test::tensors_of(*original)), "");
 }
 
-// Matrices decay, vectors do not: each parameter is where its settings are, by position and by name.
+// Matrices decay, vectors do not: each parameter keeps its settings, by position and by name.
 TEST(DcpTargetTest, GroupsOfTheOptimizerComeBackApart) {
   const test::TemporaryFolder folder;
   const std::string from = data("megatron/swiglu_tp2_pp2_distributed");
@@ -156,7 +156,8 @@ TEST(DcpTargetTest, GroupsOfTheOptimizerComeBackApart) {
 
 TEST(DcpTargetTest, WhatTheSourceDoesNotStateIsLeftOutAndNamed) {
   const test::TemporaryFolder folder;
-  ConvertOptions options = to_dcp(data("deepspeed/zero2"), folder / "dcp");  // an elastic one has no param_groups
+  // An elastic checkpoint has no param_groups.
+  ConvertOptions options = to_dcp(data("deepspeed/zero2"), folder / "dcp");
   options.hf_cfg_dir = data("deepspeed/expected/zero2/param");
   const ConvertReport report = convert_checkpoint(options);
   EXPECT_THAT(report.decisions, Contains(HasSubstr("does not state lr (--lr), betas")));

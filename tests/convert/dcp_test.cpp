@@ -1,5 +1,5 @@
-// A checkpoint that FSDP2 and torch.distributed.checkpoint wrote of a model of transformers: every element of weights
-// and moments, against what torch itself gathers of it, and what is refused.
+// A checkpoint that FSDP2 and torch.distributed.checkpoint wrote of a transformers model: every element of weights and
+// moments, compared with what torch itself gathers; and what is refused.
 #include "convert/dcp.h"
 
 #include <gmock/gmock.h>
@@ -32,13 +32,13 @@ using testing::HasSubstr;
 const std::string kFolder = cat(MS_TEST_DATA, "/dcp_fsdp");
 std::string expected(std::string_view role) { return cat(kFolder, "/expected/", role); }
 
-// The fixture, changed by a test.
+// The fixture, modified by a test.
 class ChangedDcp : public testing::Test {
  protected:
   ChangedDcp() {
     fs::copy(kFolder, folder_.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
-  // Of the same length.
+  // Replaces text by other text of the same length.
   void rename(const std::string& from, const std::string& to, size_t times = SIZE_MAX) {
     ASSERT_EQ(from.size(), to.size());
     std::string metadata = test::read_file(folder_ / ".metadata");
@@ -77,7 +77,7 @@ TEST(Dcp, AllThatTorchGathers) {
           "1 entries that are neither weights, moments nor the optimizer's settings are skipped, as \"epoch\"")));
 }
 
-// As make_dcp_fsdp.py made the optimizer: AdamW(lr=1e-2).
+// The optimizer of make_dcp_fsdp.py: AdamW(lr=1e-2).
 TEST(Dcp, SettingsOfTheOptimizerAreThoseOfItsGroup) {
   std::vector<std::string> decisions;
   const auto source = open_dcp(kFolder, {expected("param"), false}, decisions);

@@ -1,5 +1,5 @@
 // Checkpoints that DeepSpeed's engine saved under ZeRO 1, 2 and 3: every element of weights, masters and moments,
-// against what zero_to_fp32 reads, and what is refused.
+// compared with what zero_to_fp32 reads; and what is refused.
 #include "convert/deepspeed.h"
 
 #include <gmock/gmock.h>
@@ -71,11 +71,11 @@ TEST(DeepSpeed, Zero1OfBf16WeightsHasTheirMasters) {
   EXPECT_EQ(source->info().common.at("config").at("optimizer").at("adam_beta2"), 0.999);
 }
 
-// Three ranks, tied, fp32, in the order of round_robin_gradients with padding between weights, the optimizer's state
-// elastic.
+// Three ranks, tied, fp32, in the order of round_robin_gradients with padding between weights, and an elastic optimizer
+// state.
 TEST(DeepSpeed, Zero2) { expect_all("zero2", TensorRole::kParam); }
 
-// Three ranks, among which most weights do not divide.
+// Three ranks, a number that does not divide most weights.
 TEST(DeepSpeed, Zero3) {
   EXPECT_EQ(detect_format(kRoot + "/zero3/global_step3").rule, "zero_pp_rank_0_mp_rank_00_model_states.pt");
   expect_all("zero3", TensorRole::kParam);
@@ -86,7 +86,7 @@ TEST(DeepSpeed, AFrozenWeightHasNoState) {
   const test::Thrown thrown = test::thrown_by([&] { open_case("zero3_frozen", decisions); });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
   EXPECT_THAT(thrown.text, HasSubstr("no exp_avg of \"model.layers.0.self_attn.o_proj.weight\": frozen in training"));
-  // It alone is bf16, as it was in training.
+  // Only the frozen weight is bf16, as in training.
   const auto source = open_case("zero3_frozen", decisions, true);
   EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));
   const test::TemporaryFolder folder;
@@ -127,7 +127,7 @@ TEST(DeepSpeed, WithoutAConfigThereIsNoModel) {
   EXPECT_THAT(thrown.text, HasSubstr("--hf-cfg-dir"));
 }
 
-// A fixture, changed by a test.
+// A fixture, modified by a test.
 class ChangedDeepSpeed : public testing::Test {
  protected:
   void take(const std::string& name) {
@@ -213,7 +213,7 @@ TEST_F(ChangedDeepSpeed, AnotherModelThanConfigSays) {
   EXPECT_THAT(thrown.text, HasSubstr("no tensor is called transformer.wte.weight"));
 }
 
-// Every file cut at every length is refused in one line.
+// Every file, truncated at every length, is refused with one line.
 TEST_F(ChangedDeepSpeed, TruncatedAnywhere) {
   take("zero3");
   const fs::path file = tag_ / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt";
@@ -229,7 +229,7 @@ TEST_F(ChangedDeepSpeed, TruncatedAnywhere) {
   }
 }
 
-// It is refused, or read as something: nothing else happens.
+// The result is an error or a parsed file, never a crash.
 TEST_F(ChangedDeepSpeed, AnyBitFlipped) {
   take("zero3");
   for (const char* name :
@@ -251,7 +251,7 @@ TEST_F(ChangedDeepSpeed, AnyBitFlipped) {
   }
 }
 
-// A byte of the tensors changed: the CRC tells.
+// A changed byte of a tensor fails the CRC check.
 TEST_F(ChangedDeepSpeed, AFlippedBit) {
   take("zero3");
   const std::string file = (tag_ / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").string();

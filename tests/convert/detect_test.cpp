@@ -53,7 +53,7 @@ TEST(DetectTest, DeepSpeedByItsPointersOrFiles) {
   EXPECT_EQ(detect_format(path).rule, "mp_rank_00_model_states.pt");
   std::filesystem::remove(folder / "mp_rank_00_model_states.pt");
   EXPECT_EQ(detect_format(path).rule, "latest_universal");
-  write_file(folder / "latest", "");  // of both, the one that the other was made of
+  write_file(folder / "latest", "");  // with both, the one that the other was made from
   EXPECT_EQ(detect_format(path).format, Format::kDeepSpeed);
 }
 

@@ -38,12 +38,12 @@ TEST(Families, AreFoundByTheirModelType) {
   EXPECT_EQ(thrown.text.find('\n'), std::string::npos) << thrown.text;
 }
 
-// Each parameter of the model is made of one whole tensor, of all of a packed one, or of each of its parts once.
+// Each parameter of the model consists of one whole tensor, of all of a packed one, or of each of its parts once.
 TEST(Families, RulesNameEveryParameterOfTheModelOnce) {
   for (const char* name : kGenuine) {
     SCOPED_TRACE(name);
     const HfConfig config = genuine(name);
-    // Of each parameter, the boxes that tensors are of it.
+    // For each parameter, the boxes that its tensors cover.
     std::map<std::string, std::vector<core::ShardedTensor>> boxes;
     std::set<std::string> hf_names;
     for_each_tensor(*config.family, config.model, [&](const MappedTensor& mapped) {

@@ -9,7 +9,7 @@
 namespace ms::convert {
 namespace {
 
-// By the definition: sign, exponent with bias 7, three bits behind the point; no infinities.
+// By definition: sign, exponent with bias 7, three mantissa bits; no infinities.
 double by_definition(int bits) {
   const int sign = bits & 0x80 ? -1 : 1, exponent = bits >> 3 & 15, mantissa = bits & 7;
   if (exponent == 15 && mantissa == 7) return std::numeric_limits<double>::quiet_NaN();

@@ -1,4 +1,4 @@
-// GGUF files read again beside the checkpoint that they were made of, and proved.
+// GGUF files read back and proved against the checkpoint that they were made from.
 #include "convert/gguf_source.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ using testing::SizeIs;
 
 class GgufSourceTest : public testing::Test {
  protected:
-  // Returns the file. model: a folder of the tests' data, or any.
+  // Returns the file. model: a folder of the test data, or any path.
   std::string written(const std::string& model, std::optional<core::DType> dtype = {}, bool q8_0 = false) {
     source_ = model.find('/') == std::string::npos ? cat(MS_TEST_DATA, "/", model) : model;
     ConvertOptions options;
@@ -55,7 +55,7 @@ class GgufSourceTest : public testing::Test {
     const auto source = open_source(source_);
     return prove_gguf(*source, path, nullptr, {.threads = 2});
   }
-  // Overwrites bytes of a tensor's data; of elements of 2 or 4 bytes.
+  // Overwrites bytes of a tensor's data, for elements of 2 or 4 bytes.
   static void change(const std::string& path, const std::string& tensor,
                      const std::function<void(std::string&)>& edit) {
     const GgufReader reader(path);
@@ -72,10 +72,10 @@ class GgufSourceTest : public testing::Test {
   int made_ = 0;
 };
 
-// Permuted heads, matrices stored the other way round, fused ones, norms with 1 added, experts in one tensor, tied
-// embeddings: what a file has in its own way is led back to the source's.
+// Reordered heads, transposed and fused matrices, norms plus 1, experts in one tensor, tied embeddings: all are mapped
+// back to the source's form.
 TEST_F(GgufSourceTest, FilesOfEveryArchitectureAreProved) {
-  // llama.cpp's Gemma 2 has the head size for this.
+  // llama.cpp's Gemma 2 uses the head size here.
   const std::string gemma = folder_ / "gemma2";
   std::filesystem::copy(cat(MS_TEST_DATA, "/hf_gemma2_tiny"), gemma);
   std::string config = test::read_file(gemma + "/config.json");
@@ -122,7 +122,7 @@ TEST_F(GgufSourceTest, AFlippedBitOfAQuantizedBlockIsFound) {
   EXPECT_THAT(report.notes, Contains(AllOf(HasSubstr("tensors in q8_0"), HasSubstr("quantize_row_q8_0_ref"))));
 }
 
-// What only the list of tensors can do wrong. Names are changed to others of the same length.
+// Faults in the list of tensors. Names are replaced by others of the same length.
 TEST_F(GgufSourceTest, DroppedDoubledAndForeignTensorsAreNamed) {
   const std::string good = test::read_file(written("hf_llama_tiny"));
   const auto renamed = [&](const std::string& from, const std::string& to) {

@@ -1,5 +1,5 @@
-// GGUF files as they are written: values under their names, in llama.cpp's order of rows, and the tokenizer; that
-// ggml's own package reads the same, gguf_test.py shows.
+// Written GGUF files: names, values, llama.cpp's row order, and the tokenizer. gguf_test.py checks that ggml's own
+// package reads the same.
 #include "convert/gguf_target.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using core::ErrorCode;
 using testing::Contains;
 using testing::HasSubstr;
 
-// Takes a file apart by the format's definition.
+// Parses a file by the format's definition.
 class Gguf {
  public:
   explicit Gguf(const std::string& path) : bytes_(test::read_file(path)) {
@@ -123,7 +123,7 @@ TEST_F(GgufTargetTest, Llama) {
   EXPECT_EQ(file.type("output_norm.weight"), 0U);
   const std::string norm = tensor_of(model, "model.norm.weight"), wide = file.data("output_norm.weight", 4);
   for (size_t i = 0; i < 16; ++i) EXPECT_EQ(wide.substr(4 * i, 4), std::string(2, '\0') + norm.substr(2 * i, 2));
-  EXPECT_EQ(test::code_of([&] { convert_checkpoint(options(model)); }), ErrorCode::kInvalidArgument);  // it is there
+  EXPECT_EQ(test::code_of([&] { convert_checkpoint(options(model)); }), ErrorCode::kInvalidArgument);  // it exists
 }
 
 TEST_F(GgufTargetTest, ExpertsOfALayerInOneTensor) {

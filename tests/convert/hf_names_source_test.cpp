@@ -1,4 +1,4 @@
-// Models of every family, from formats with names of their own, under Hugging Face's names: .bin folders and single
+// Models of every family, from formats with other names, written under Hugging Face's names: .bin folders and single
 // files.
 #include "convert/hf_names_source.h"
 
@@ -51,8 +51,7 @@ class HfNamesSourceTest : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-// Rows and columns swapped (GPT-2), packed q, k and v, experts one by one, layers that predict further tokens, tied
-// heads.
+// Rows and columns swapped (GPT-2), packed q, k and v, experts one by one, multi-token prediction layers, tied heads.
 TEST_F(HfNamesSourceTest, NativeToBinHoldsTheTensorsAndConfigOfTheFamily) {
   for (const char* model :
        {"hf_llama_tiny", "hf_gpt2_tiny", "hf_qwen2_tiny", "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm4_tiny",
@@ -124,7 +123,7 @@ TEST_F(HfNamesSourceTest, DtypeIsThatOfWeightsAndConfig) {
   EXPECT_THAT(test::read_file(made.save_dir + "/config.json"), HasSubstr("float16"));
 }
 
-// Boxes of every place and size of a transposed and of a packed matrix, against the whole.
+// Boxes at every position and of every size of a transposed and of a packed matrix, compared with the whole.
 TEST_F(HfNamesSourceTest, ReadAnyBox) {
   for (const auto& [model, name] : {std::pair("hf_gpt2_tiny", "transformer.h.0.attn.c_attn.weight"),
                                     std::pair("hf_phi3_tiny", "model.layers.0.mlp.gate_up_proj.weight")}) {

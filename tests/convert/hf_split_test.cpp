@@ -16,7 +16,7 @@ using Numbers = std::vector<size_t>;
 TEST(SplitBySize, FillsFilesInOrderAndLargeTensorsStandAlone) {
   const std::vector<int64_t> sizes = {4, 3, 3, 20, 4, 9};
   const HfSplit split = split_by_size(sizes, 10, kHfSafetensors);
-  EXPECT_EQ(split.file_of, (Numbers{1, 1, 1, 0, 2, 3}));  // 20 does not close the file that is being filled
+  EXPECT_EQ(split.file_of, (Numbers{1, 1, 1, 0, 2, 3}));  // 20 does not close the file being filled
   EXPECT_EQ(split.files.size(), 4U);
   EXPECT_EQ(split.files[3], "model-00004-of-00004.safetensors");
 }

@@ -1,4 +1,4 @@
-// Which files of a folder hold its weights.
+// Which files of a folder contain its weights.
 #include "convert/hf_weights.h"
 
 #include <gmock/gmock.h>

@@ -20,7 +20,7 @@ json llama() {
           {"num_attention_heads", 8}, {"vocab_size", 127}, {"max_position_embeddings", 512}};
 }
 
-// llama() with one key more or another.
+// llama() with one key added or changed.
 json with(const char* key, json value) {
   json config = llama();
   config[key] = std::move(value);
@@ -138,7 +138,8 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsOfTheirFamilies) {
   EXPECT_EQ(parse_hf_config(gemma, "x").model, model);
 }
 
-// A model that mstrain made has no config.json: the family that can say it is found, and says the same model.
+// A model of mstrain has no config.json: a family that can express it is found, and its config.json gives the same
+// model.
 TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
   for (const char* name : {"hf_llama_tiny",       "hf_llama3_tiny",    "hf_yarn_tiny",       "hf_mistral_tiny",
                            "hf_qwen2_tiny",       "hf_qwen3_tiny",     "hf_gemma2_tiny",     "hf_phi3_tiny",
@@ -152,7 +153,7 @@ TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
     EXPECT_TRUE(same_model(parse_hf_config(made, "made").model, genuine.model)) << name << "\n" << made.dump(1);
   }
   core::TransformerConfig scripted = parse_hf_config(llama(), "x").model;
-  scripted.bias_gelu_fusion = false;  // as Llama scripts say it, to no effect
+  scripted.bias_gelu_fusion = false;  // as in Llama scripts; has no effect
   scripted.resolve(64);
   EXPECT_EQ(make_hf_config(scripted, json(), core::DType::kFp32).at("model_type"), "llama");
   core::TransformerConfig nobody = parse_hf_config(llama(), "x").model;
@@ -218,7 +219,7 @@ TEST(HuggingFaceConfigTest, Gemma3HasWindowsAndRotaryBasesByLayer) {
   EXPECT_THAT(error_of(scaled, core::ErrorCode::kUnsupported), HasSubstr("rope_parameters"));
 }
 
-// What a family does not read is refused if it changes the computation, and listed if nobody knows what it is.
+// A key that the family does not read is refused if it changes the computation, and listed if it is unknown.
 TEST(HuggingFaceConfigTest, UnusedKeysAreListedOrRefused) {
   json config = with("embedding_multiplier", 1.0);
   config["my_key"] = 3;
@@ -292,7 +293,7 @@ TEST(HuggingFaceConfigTest, RoutingThatWeHaveNoWordForIsRefused) {
   refused("hf_qwen3_moe_tiny", "attention_bias", true);
 }
 
-// transformers leaves the layers of multi-token prediction out and says that they are there: both are kept so.
+// transformers drops multi-token prediction layers but keeps their key in config.json; so do we.
 TEST(HuggingFaceConfigTest, NextTokenLayersThatAreNotThereStayInTheConfig) {
   const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_glm4_moe_tiny"));
   ASSERT_EQ(config.model.mtp_num_layers, 1);
@@ -389,15 +390,15 @@ TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
 
 TEST(HuggingFaceConfigTest, OwnConfigsReadBackAsTheSameModel) {
   for (const Family* family : families()) {
-    if (family->heads_key != "num_attention_heads") continue;    // GPT-2 has names of its own: see above
-    if (family->expert_layers != ExpertLayers::kNone) continue;  // their keys are more: see above
+    if (family->heads_key != "num_attention_heads") continue;    // GPT-2 has its own names: see above
+    if (family->expert_layers != ExpertLayers::kNone) continue;  // they have more keys: see above
     json config = with("model_type", family->model_type);
     if (!family->groups_key.empty()) config[std::string(family->groups_key)] = 4;
     config["rms_norm_eps"] = 1e-5;
     config[std::string(family->rotary_base_key)] = 123.0;
     const core::TransformerConfig model = parse_hf_config(config, "x").model;
     const json made = make_hf_config(model, nullptr, core::DType::kBf16);
-    // A model that several families can say is said by the first of them.
+    // If several families can express a model, the first is used.
     EXPECT_EQ(made.at("architectures").at(0), family_of_model(model).architecture) << family->model_type;
     EXPECT_EQ(made.at("torch_dtype"), "bfloat16");
     EXPECT_TRUE(made.at("eos_token_id").is_null());

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 using Matrix = std::vector<float>;  // row-major; a vector is one column
 
-// A model whose every element is another number: tensor number * 2^14 + flat index. Exact in fp32.
+// A model whose elements are all different: tensor number * 2^14 + flat index. Exact in fp32.
 struct FakeModel {
   json config;
   std::map<std::string, std::vector<uint64_t>> shapes;  // Hugging Face names
@@ -113,7 +113,8 @@ Matrix assemble_floats(ckpt::Source& source, const core::ShardedTensor& target) 
   return values;
 }
 
-// Section 7 of the checkpoint notes, row by row, from the definitions: what row `row` of a canonical tensor holds.
+// Returns what row `row` of a canonical tensor contains, by Megatron's definition of the packed tensors: linear_qkv
+// holds for each query group its q heads, its k head and its v head; linear_fc1 holds gate, then up.
 std::pair<std::string, int64_t> naive_origin(const std::string& hf_layer, const std::string& canonical, int64_t row,
                                              int64_t heads, int64_t groups, int64_t head_dim, int64_t ffn) {
   if (canonical == "self_attention.linear_qkv.weight") {
@@ -153,7 +154,7 @@ struct Heads {
 
 class HuggingFaceValuesTest : public ::testing::TestWithParam<std::tuple<Heads, int>> {};
 
-// Every element of every shard of every rank, against the definitions.
+// Compares every element of every shard of every rank with the definition.
 TEST_P(HuggingFaceValuesTest, ShardsAtEachTensorParallelSizeHoldTheRightElements) {
   const auto [shape, tp] = GetParam();
   const FakeModel model = fake_llama(shape.heads, shape.groups, shape.head_dim);
@@ -235,7 +236,7 @@ TEST(HuggingFaceSourceTest, ReadsAnyBoxOfAShard) {
   EXPECT_THAT(source->describe(0), HasSubstr("model.safetensors:\"model.embed_tokens.weight\""));
 }
 
-// Matrices of a llama in FP8, in blocks that neither its rows nor its columns are a multiple of.
+// Matrices of a llama in FP8, with block sizes that divide neither rows nor columns.
 TEST(HuggingFaceSourceTest, Fp8IsDequantisedBlockByBlock) {
   constexpr int64_t kBlockRows = 7, kBlockColumns = 10;
   FakeModel model = fake_llama(4, 2, 6, 1);
@@ -292,7 +293,7 @@ TEST(HuggingFaceSourceTest, Fp8IsDequantisedBlockByBlock) {
       ASSERT_EQ(value, wanted) << row << " " << column;
     }
   }
-  // Scales of another shape; none at all.
+  // Scales of another shape; no scales.
   for (const auto& [from, to] :
        {std::pair{"[6,3]", "[3,6]"}, std::pair{"gate_proj.weight_scale_inv", "gate_proj.weight_scale_xxx"}}) {
     std::string changed = bytes;
@@ -379,7 +380,7 @@ TEST_F(HuggingFaceFolderTest, MissingTensorWrongShapeUnknownTensor) {
   EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("has shape [36, 24] but config.json says [18, 24]"));
 
   broken = model;
-  broken.config["num_hidden_layers"] = 65536;  // far more than there are: an error, not an allocation
+  broken.config["num_hidden_layers"] = 65536;  // far more layers than exist: must be an error, not an allocation
   write_model(broken, folder_);
   EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("65536 layers"));
 
@@ -510,7 +511,7 @@ TEST_F(HuggingFaceFolderTest, TruncatedAndFlippedFilesAreRefusedOrReadWithinBoun
   }
 }
 
-// From a source to a folder, as ckpt/execute.h does it.
+// Copies a source to a folder as ckpt/execute.h does.
 void copy(ckpt::Source& source, ckpt::Sink& sink, const ckpt::CheckpointInfo& info,
           const std::vector<core::ShardedTensor>& targets) {
   sink.begin(info, targets);

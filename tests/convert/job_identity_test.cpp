@@ -38,7 +38,7 @@ TEST_F(JobIdentityTest, ContentsNamesAndReplacedFilesChangeIt) {
   fs::rename(folder_ / "in/a", folder_ / "in/c");
   const std::string renamed = now();
   EXPECT_NE(renamed, longer);
-  // Another file of the same size and time of change in its place.
+  // Another file with the same size and change time in its place.
   test::write_file(folder_ / "new", "1");
   fs::last_write_time(folder_ / "new", fs::last_write_time(folder_ / "in/c"));
   fs::rename(folder_ / "new", folder_ / "in/c");

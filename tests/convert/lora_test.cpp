@@ -1,5 +1,5 @@
-// A LoRA adapter merged while weights are read, against W + scale * B A in double, through every layout; and what is
-// refused. That it is what PEFT merges, lora_test.py shows.
+// A LoRA adapter merged while weights are read, compared with W + scale * B A in double, through every layout; and what
+// is refused. lora_test.py compares with PEFT's own merge.
 #include "convert/lora.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ struct Values {
   std::vector<float> values;
 };
 
-// Some numbers, the same for the same name.
+// Numbers that depend only on the name.
 Values numbers(const std::string& name, std::vector<uint64_t> shape) {
   uint64_t count = 1;
   for (const uint64_t length : shape) count *= length;
@@ -91,7 +91,7 @@ class Lora : public testing::Test {
   }
   Lora() { std::filesystem::create_directories(folder_ / "adapter"); }
 
-  // Of a weight that is stored [in, out], transposed.
+  // transposed: the weight is stored [in, out].
   void expect_merged(const std::string& model, const std::string& module, double scale, bool transposed = false) {
     const auto before = read_safetensors(cat(MS_TEST_DATA, "/", model, "/model.safetensors"));
     const auto after = read_safetensors(folder_ / "merged/model.safetensors");
@@ -187,7 +187,7 @@ TEST_F(Lora, ABf16ModelMayBecomeFp32) {
   const Values b = adapter_.at("base_model.model.model.layers.0.self_attn.o_proj.lora_B.weight");
   double sum = 0;
   for (size_t k = 0; k < 3; ++k) sum += double{b.values[k]} * double{a.values[k * 16]};
-  EXPECT_NEAR(merged.values[0], double{plain.values[0]} + 2 * sum, 1e-6);  // a bf16 would be off by up to 0.004
+  EXPECT_NEAR(merged.values[0], double{plain.values[0]} + 2 * sum, 1e-6);  // bf16 would be off by up to 0.004
 }
 
 TEST_F(Lora, AModuleThatWasTrainedWhole) {

@@ -51,7 +51,7 @@ TEST(DistSourceTest, AllThatMegatronReadsInIt) {
   }
 }
 
-// Stacked over layers and experts; and with keys for each expert and each half of linear_fc1.
+// Stacked over layers and experts; and with separate keys for each expert and each half of linear_fc1.
 TEST(DistSourceTest, ExpertsOfBothKindsOfKeys) {
   for (const char* name : {"moe_ep2_distributed", "moe_latent_tp2_ep2_etp1"}) {
     SCOPED_TRACE(name);
@@ -94,7 +94,7 @@ TEST(DistSourceTest, MoreOfTheVocabularyIfAsked) {
             core::ErrorCode::kInvalidArgument);
 }
 
-// Made by tests/data/make_megatron_dist_kinds.py: every element says where it belongs.
+// Made by tests/data/make_megatron_dist_kinds.py: the value of each element encodes its position.
 std::string kind_folder(const std::string& name) {
   return core::cat(MS_TEST_DATA, "/megatron_dist_kinds/", name, "/iter_0000007");
 }
@@ -115,13 +115,13 @@ TEST(DistSourceTest, EveryKindOfOptimizerState) {
   }
 }
 
-// A copy of a checkpoint, whose .metadata a test changes.
+// A copy of a checkpoint whose .metadata a test modifies.
 class ChangedDist : public testing::Test {
  protected:
   void take(const std::string& from) {
     fs::copy(from, folder_.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
-  // As many bytes, everywhere.
+  // Replaces all occurrences; both have the same length.
   void replace(std::string_view from, std::string_view to, const char* file = ".metadata") {
     std::string text = test::read_file(folder_ / file);
     ASSERT_EQ(from.size(), to.size());
@@ -140,24 +140,24 @@ class ChangedDist : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-// Of the kind dp_zero_gather_scatter: what is no tensor is not left out without a word.
+// The kind dp_zero_gather_scatter: its state is an object, which must not be dropped silently.
 TEST_F(ChangedDist, StateInOneObject) {
   take(kind_folder("buckets_tied_pp2"));
   replace("dp_group_idx_1.optimizer/shard", "dp_group_idx.param_state/shard");
   expect(core::ErrorCode::kUnsupported, "dp_zero_gather_scatter is not supported; --drop-optimizer leaves it out");
 }
 
-// A rank's part, cut through a parameter: other lengths of the flat axis.
+// A rank's part, cut inside a parameter: other lengths of the flat axis.
 TEST_F(ChangedDist, FlatPartsOfAnotherModel) {
   take(kind_folder("model_space_tp2"));
   replace("nd_reformulated_orig_global_shape", "nd_reformulated_orig_global_shapx");
-  std::vector<std::string> decisions;  // the model says its shapes: what Megatron notes of them is not needed
+  std::vector<std::string> decisions;  // shapes come from the model: Megatron's record of them is not needed
   EXPECT_NO_THROW(open_megatron_dist(folder_.path().string(), {}, decisions));
   replace("optimizer.state.exp_avg.output_layer.weight", "optimizer.state.exp_avg.decoder.final_xxxxx");
   expect(core::ErrorCode::kUnsupported, "belongs to no part of the model");
 }
 
-// megatron-core 0.16 writes others' elements for those of parameters in buckets behind one that it has filled up.
+// megatron-core 0.16 writes other parameters' elements for parameters in buckets after one that it has filled up.
 TEST_F(ChangedDist, MastersThatAreNotOfTheWeights) {
   take(core::cat(data_folder(), "/", kIteration));
   const auto expected = open_safetensors(core::cat(data_folder(), "/expected.safetensors"));

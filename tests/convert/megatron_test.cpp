@@ -162,7 +162,7 @@ class DamagedMegatronTest : public ::testing::Test {
   std::string rank_file(const std::string& rank, const std::string& file = "model_optim_rng.pt") const {
     return core::cat(root_, "/iter_0000007/", rank, "/", file);
   }
-  // Gives a small integer of the pickle another value; the pickle's CRC is taken out of the archive's directory.
+  // Sets a small integer in the pickle; clears the pickle's CRC in the archive's directory.
   static void set_integer(const std::string& path, const std::string& name, int value) {
     std::string bytes = read_file(path);
     std::string key("X\0\0\0\0", 5);  // BINUNICODE
@@ -186,7 +186,7 @@ class DamagedMegatronTest : public ::testing::Test {
     }
     return bytes;
   }
-  // As --no-save-optim: the entry gets another name.
+  // As with --no-save-optim: renames the entry.
   void drop_optimizer(const std::string& rank) const {
     std::string bytes = read_file(rank_file(rank));
     const std::string key("X\x09\0\0\0optimizer", 14);
@@ -194,7 +194,7 @@ class DamagedMegatronTest : public ::testing::Test {
     write_file(rank_file(rank), without_pickle_crc(bytes));
     fs::remove(rank_file(rank, "distrib_optim.pt"));
   }
-  // The bytes of a file, where a bit is changed in the element of this index of a weight.
+  // Returns the bytes of a file with one bit flipped in the element of a weight at this index.
   static std::string with_flipped_bit(const std::string& path, const std::string& key, int64_t index) {
     std::string wanted;
     for (int64_t i = index; i < index + 4; ++i) {
@@ -296,7 +296,7 @@ TEST_F(DamagedMegatronTest, ATensorUnderAnotherName) {
   expect(ErrorCode::kUnsupported, {"mp_rank_00_001", "\"decoder.layers.1.mlp.linear_fc3.weight\" belongs to no part"});
 }
 
-// Without CRCs, so that only the comparison is left to find it.
+// Without CRCs, so that only the comparison can find it.
 TEST_F(DamagedMegatronTest, ATiedCopyThatDiffers) {
   copy("tied_pp2_distributed");
   for (const char* rank : {"mp_rank_00_000", "mp_rank_00_001"}) drop_optimizer(rank);
@@ -345,7 +345,7 @@ TEST_F(DamagedMegatronTest, OptimizerStateOfAnotherStage) {
 }
 
 TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherModel) {
-  copy("swiglu_tp2_pp2_distributed");  // of the same length, and other values
+  copy("swiglu_tp2_pp2_distributed");  // of the same length, but with other values
   fs::copy_file(rank_file("mp_rank_00_001", "distrib_optim.pt"), rank_file("mp_rank_01_001", "distrib_optim.pt"),
                 fs::copy_options::overwrite_existing);
   expect(ErrorCode::kCorruptData,
@@ -364,7 +364,7 @@ TEST_F(DamagedMegatronTest, GroupsOfOtherShapes) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
     std::string bytes = read_file(rank_file(rank));
-    const size_t state = bytes.find("exp_avg_sq");  // of the first parameter, which takes the place of the second
+    const size_t state = bytes.find("exp_avg_sq");  // of the first parameter, which replaces the second
     const size_t params = bytes.find("params", bytes.find("param_groups", state) + 12);
     const size_t list = bytes.find(std::string("K\0K\1K\2", 6), params);
     ASSERT_NE(list, std::string::npos);
@@ -379,7 +379,7 @@ TEST_F(DamagedMegatronTest, OptimizerStateThatWasEmptied) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
     std::string bytes = read_file(rank_file(rank));
-    // The items of `state` are no longer put into it (SETITEMS), but dropped (POP_MARK).
+    // The items of `state` are dropped (POP_MARK) instead of stored (SETITEMS).
     const size_t groups = bytes.find(std::string("X\x0c\0\0\0param_groups", 17));
     ASSERT_NE(groups, std::string::npos);
     ASSERT_EQ(bytes[groups - 1], 'u');

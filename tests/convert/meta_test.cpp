@@ -1,4 +1,5 @@
-// Meta's files of a Llama, made of a Hugging Face model by the definition of their layout, come back as that model.
+// Meta's files of a Llama, made from a Hugging Face model by the definition of their layout, are read back as that
+// model.
 #include "convert/meta.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +36,7 @@ struct Matrix {
   std::string row(size_t r) const { return bytes.substr(r * shape[1] * 2, shape[1] * 2); }
 };
 
-// Rows of each head: 2 j + h is row j of half h.
+// In each head, row 2 j + h is row j of half h.
 Matrix interleaved(const Matrix& from) {
   Matrix made{from.shape, ""};
   for (size_t r = 0; r < from.shape[0]; ++r) {
@@ -62,7 +63,7 @@ class MetaTest : public testing::Test {
     const auto found = reader.header()[*reader.header().find(name)];
     Matrix made{{found.shape.begin(), found.shape.end()}, std::string(found.end - found.begin, '\0')};
     reader.read(found.begin, std::as_writable_bytes(std::span(made.bytes)));
-    if (files_.size() == 2 && made.shape[0] == 67) {  // one more, so that two ranks divide it
+    if (files_.size() == 2 && made.shape[0] == 67) {  // one more row, so that two ranks divide it
       made.bytes += made.row(0);
       ++made.shape[0];
     }
@@ -127,7 +128,7 @@ class MetaTest : public testing::Test {
   MetaTest() { std::filesystem::create_directories(folder_ / "meta"); }
   const test::TemporaryFolder folder_;
   std::string params_ = kParams;
-  std::vector<std::vector<std::pair<std::string, Matrix>>> files_;  // of the ranks
+  std::vector<std::vector<std::pair<std::string, Matrix>>> files_;  // per rank
   int runs_ = 0;
 };
 
@@ -141,7 +142,7 @@ TEST_F(MetaTest, OneRank) {
   EXPECT_EQ(test::read_file(report.path + "/model.safetensors"), test::read_file(kModel + "/model.safetensors"));
 }
 
-// The embedding by columns, as before Llama 3, or by rows.
+// The embedding cut by columns, as before Llama 3, or by rows.
 TEST_F(MetaTest, TwoRanks) {
   for (const bool by_columns : {true, false}) {
     make(2, by_columns);

@@ -1,5 +1,5 @@
-// Trees that MindSpeed-LLM's own converter made (tests/data/make_mindspeed_llm.py): what msckpt reads of them is what
-// they were made of, and what it writes in their place holds the same.
+// Trees made by MindSpeed-LLM's own converter (tests/data/make_mindspeed_llm.py): msckpt reads the model that they were
+// made from, and writes trees with the same content.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,14 +75,14 @@ TEST_P(MindSpeedLlmTest, IsReadAsWhatItWasMadeOf) {
   EXPECT_EQ(open_source(folder_ / "hf")->info().model, open_source(hf_)->info().model);
 }
 
-// Of the tensors of a dictionary, by name: type, shape and bytes.
+// Type, shape and bytes of the tensors in a dictionary, by name.
 std::map<std::string, std::string> tensors_in(const TorchFile& file, const std::string& key) {
   std::map<std::string, std::string> found;
   const auto dictionary = file.root().find(key);
   if (!dictionary) return found;
   for (const auto& [name, value] : dictionary->pairs()) {
     const auto tensor = file.tensor(value);
-    if (!tensor) continue;  // _extra_state of ours
+    if (!tensor) continue;  // our _extra_state
     std::string bytes(tensor->size_bytes(), '\0');
     file.read(*tensor, 0, std::as_writable_bytes(std::span(bytes)));
     found[std::string(name.text())] = core::cat(safetensors_dtype_name(tensor->dtype), tensor->shape, bytes);
@@ -91,7 +91,7 @@ std::map<std::string, std::string> tensors_in(const TorchFile& file, const std::
 }
 
 TEST_P(MindSpeedLlmTest, IsWrittenAsItsConverterWritesIt) {
-  const bool latent = GetParam().ep > 1;  // has other projections in megatron-core than in MindSpeed-LLM
+  const bool latent = GetParam().ep > 1;  // megatron-core has other projections than MindSpeed-LLM
   convert_checkpoint(to_tree(folder_ / "mg"));
   size_t tensors = 0;
   for (const auto& rank : fs::directory_iterator(data(core::cat(GetParam().name, "/mg/iter_0000001")))) {
@@ -117,7 +117,7 @@ TEST_P(MindSpeedLlmTest, ThroughATreeOfOursAndBack) {
   EXPECT_EQ(tree->info().layout.at("noop_layers"), GetParam().extras.noop_layers);
   ConvertOptions back = to_hf(folder_ / "hf");
   back.load_dir = folder_ / "mg";
-  back.extras = GetParam().extras;  // as lines of MindSpeed-LLM say again
+  back.extras = GetParam().extras;  // as MindSpeed-LLM's command lines repeat it
   back.moe_grouped_gemm = true;
   const ConvertReport report = convert_checkpoint(back);
   EXPECT_THAT(report.decisions, Contains(HasSubstr("--moe-grouped-gemm is taken and changes nothing")));
@@ -143,7 +143,7 @@ TEST(MindSpeedLlmSplitTest, FourProjectionsUpAreReadAsTwo) {
   EXPECT_EQ(test::first_difference(tensors(folder / "hf"), tensors(hf)), "");
 }
 
-// One of the four is another tensor, or none.
+// One of the four is another tensor, or missing.
 TEST(MindSpeedLlmSplitTest, FourProjectionsUpThatDoNotFit) {
   const struct {
     const char *from, *to;

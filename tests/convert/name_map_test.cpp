@@ -49,7 +49,7 @@ TEST(NameMap, AFamilyThatLacksNamesSaysAllOfThem) {
                         "post_self_attn_layernorm.weight, decoder.layers.{layer}.post_mlp_layernorm.weight"));
 }
 
-// Packed by groups is as ours: one piece; q, k, v one after the other: three pieces a group.
+// Packed by groups as ours: one piece; q, k, v one after the other: three pieces per group.
 TEST(NameMap, PackedQkvInRowsAndByGroups) {
   const core::TransformerConfig llama = read_hf_config(core::cat(MS_TEST_DATA, "/hf_internlm2_tiny")).model;
   const auto pieces = [&](const char* family) {

@@ -1,4 +1,4 @@
-// --rename, --include, --exclude: which names come out, and what is refused.
+// --rename, --include, --exclude: the resulting names, and what is refused.
 #include "convert/name_rules.h"
 
 #include <gmock/gmock.h>

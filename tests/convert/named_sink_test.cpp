@@ -1,4 +1,4 @@
-// Files of named tensors: how they are split, and that empty tensors and empty files come out whole.
+// Files of named tensors: their split, and that empty tensors and empty files are written completely.
 #include "convert/named_sink.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using core::DType;
 using core::TensorRole;
 
-// Writes tensors of bytes that count up, each in two parts.
+// Writes tensors of counting bytes, each in two parts.
 fs::path write(NamedSinkOptions options) {
   ckpt::ShardTable targets;
   for (const NamedOutput& output : options.outputs) {
@@ -131,7 +131,7 @@ TEST(NamedSink, WithoutACommitNothingStays) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-// Of a file of each kind, of which an attempt wrote the first part of each tensor and was stopped.
+// An earlier attempt wrote the first part of each tensor, into a file of each kind, and was stopped.
 TEST(NamedSink, ResumedAttemptKeepsWhatItFindsWritten) {
   constexpr int64_t kPart = 64 << 10, kCount = 2 * kPart;
   for (const char* name : {"x.safetensors", "x.pt"}) {

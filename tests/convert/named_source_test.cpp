@@ -21,7 +21,7 @@ using core::ErrorCode;
 using core::TensorRole;
 using testing::HasSubstr;
 
-// Tensors whose bytes count up, in memory.
+// Tensors of counting bytes, in memory.
 class CountingFile final : public TensorFile {
  public:
   void add(std::string name, SafetensorsDType dtype, std::vector<uint64_t> shape) {

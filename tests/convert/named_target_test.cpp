@@ -1,4 +1,4 @@
-// Which tensors of a set go where, in which order.
+// Which tensors of a set are written where, and in which order.
 #include "convert/named_target.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Whatever holds named tensors opens without a family: folders, files, DCP, DeepSpeed, files of ranks; and what else
-// may lie there is refused in one line.
+// Anything that contains named tensors opens without a family: folders, files, DCP, DeepSpeed, rank files. Anything
+// else is refused in one line.
 #include "convert/named.h"
 
 #include <gmock/gmock.h>

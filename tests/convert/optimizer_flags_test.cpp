@@ -1,4 +1,4 @@
-// Settings of the optimizer that the command line gives.
+// Optimizer settings from the command line.
 #include "convert/optimizer_flags.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST_F(OptimizerFlagsTest, ValuesReplaceTheSourcesAndAreNamed) {
                                       HasSubstr("--lr 0.0001 replaces the source's 0.0003")));
 }
 
-// Against the formula of half a cosine in double.
+// Compared with the half-cosine formula in double.
 TEST_F(OptimizerFlagsTest, AScheduleIsBegunWhereTheSourceStands) {
   flags_.lr = 1e-3;
   flags_.min_lr = 1e-4;
@@ -99,7 +99,7 @@ TEST_F(OptimizerFlagsTest, WeightDecayAloneLeavesTheRateAsItIs) {
   flags_.global_batch_size = 8;
   groups();
   source_.state() = made_->info();
-  source_.state().common["optimizer"]["groups"][0]["lr"] = 0.125;  // as the program had rounded it
+  source_.state().common["optimizer"]["groups"][0]["lr"] = 0.125;  // as rounded by the program
   flags_ = {};
   flags_.weight_decay = 0.3;
   const auto made = groups();

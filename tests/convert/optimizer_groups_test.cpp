@@ -1,4 +1,4 @@
-// Groups of parameters under Hugging Face's names, and the canonical ones.
+// Parameter groups under Hugging Face's names, and the canonical ones.
 #include "convert/optimizer_groups.h"
 
 #include <gmock/gmock.h>

@@ -133,7 +133,7 @@ TEST(Passthrough, DroppedIsALanguageModelOfItsOwn) {
   EXPECT_THAT(thrown.text, HasSubstr("--drop-passthrough"));
 }
 
-// What mstrain saves of a model around a language model: our checkpoint of its language model, with its config.json.
+// What mstrain saves of a multimodal model: our checkpoint of its language model, with its config.json.
 std::string language_part(const std::string& root, const char* model) {
   ConvertOptions native = options(data(model), root + "/whole", Format::kNative);
   convert_checkpoint(native);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kPart = 100'000, kParts = 5;
 
-// Two files, of kParts parts each and of one, and a text.
+// Two files, one of kParts parts and one of a single part, and a text.
 class PlacedResultTest : public ::testing::Test {
  protected:
   static std::vector<std::byte> part(size_t file, int64_t index) {
@@ -32,7 +32,7 @@ class PlacedResultTest : public ::testing::Test {
   }
   WriteOptions options(bool resume = false, const std::string& job = "job") const { return {{}, job, resume}; }
 
-  // Returns how many parts were kept. stop_after: parts; then it ends without commit.
+  // Returns how many parts were kept. stop_after: number of parts after which it ends without commit.
   int run(const WriteOptions& options, int stop_after = 100) const {
     PlacedResult result(folder_, options);
     result.begin(specs(), LayoutHash());
@@ -126,7 +126,7 @@ TEST_F(PlacedResultTest, KilledAtAnyCallTheNextAttemptIsWholeAndKeepsMore) {
       fs::remove_all(folder_);
       through = test::survives(nth, [&] { run(options()); });
       if (through) break;
-      if (fs::exists(folder_)) continue;  // killed behind the commit
+      if (fs::exists(folder_)) continue;  // killed after the commit
       const int kept = run(options(resume));
       expect_whole();
       EXPECT_TRUE(resume || kept == 0);

@@ -1,4 +1,4 @@
-// Faults planted in what a conversion has written, in every format: the proof finds each, says where and what it is.
+// Faults planted in the output of a conversion, in every format: the proof finds each, and names its place and kind.
 #include "ckpt/prove.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 namespace fs = std::filesystem;
 
-// A small Qwen3 with experts, or without and with tied embeddings; as many key as query heads.
+// A small Qwen3 with experts, or without and with tied embeddings; as many key heads as query heads.
 nlohmann::json model_config(bool experts, bool tied) {
   nlohmann::json config = {{"architectures", {experts ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM"}},
                            {"model_type", experts ? "qwen3_moe" : "qwen3"},
@@ -114,14 +114,14 @@ class ProveWritten : public ::testing::TestWithParam<TargetCase> {
     options.use_distributed_optimizer = target.optimizer && target.format == Format::kMegatronDist;
     options.drop_optimizer = !target.optimizer;
     if (target.optimizer && (target.format == Format::kMegatron || target.format == Format::kMegatronDist)) {
-      options.optimizer.lr = 1e-3;  // the source does not state them
+      options.optimizer.lr = 1e-3;  // the source lacks them
       options.optimizer.adam_beta1 = 0.9;
       options.optimizer.adam_beta2 = 0.999;
       options.optimizer.adam_eps = 1e-8;
     }
     if (target.format == Format::kHuggingFace) options.max_shard_size_bytes = 40'000;
     options.dtype = dtype;
-    if (target.format == Format::kNative) {  // ours becomes ours by reshard
+    if (target.format == Format::kNative) {  // reshard makes native from native
       options.load_dir = convert(from, to + ".dist", {"dist", Format::kMegatronDist, 1, 1, true});
     }
     return convert_checkpoint(options).path;
@@ -138,7 +138,7 @@ class ProveWritten : public ::testing::TestWithParam<TargetCase> {
     }
   }
 
-  // Writes the tampered state in the target's format and looks for the only fault, or the only ones of a kind.
+  // Writes the modified state in the target's format and expects exactly one fault, or several of one kind.
   ProofReport proof_of_tampered(const TargetCase& target, std::optional<core::DType> dtype = std::nullopt) {
     fs::remove_all(folder_ / "tampered");
     fs::remove_all(folder_ / "target");
@@ -268,13 +268,13 @@ INSTANTIATE_TEST_SUITE_P(Formats, ProveWritten,
                                          TargetCase{"ms", Format::kNative, 2, 2, true}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// What only editing the files can do wrong.
+// Faults that only editing the files can cause.
 class ProveFolder : public ProveWritten {
  protected:
   explicit ProveFolder(bool tied = false) : ProveWritten(model_config(!tied, tied)) {
     path_ = convert("source", "target", {"hf", Format::kHuggingFace, 1, 1, false});
   }
-  // Rewrites a safetensors file with its header edited; data: bytes that are appended.
+  // Rewrites a safetensors file with an edited header; data: bytes that are appended.
   static void edit(const fs::path& file, const std::function<void(nlohmann::json& header, std::string& data)>& change) {
     const std::string bytes = test::read_file(file.string());
     uint64_t size = 0;
@@ -327,7 +327,7 @@ TEST_F(ProveFolder, TensorWrittenTwiceIsNamed) {
 TEST_F(ProveFolder, OrderOfKeysAndShardingRaiseNoAlarm) {
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().extension() != ".safetensors") continue;
-    edit(entry.path(), [](nlohmann::json& header, std::string& data) {  // the tensors in the opposite order
+    edit(entry.path(), [](nlohmann::json& header, std::string& data) {  // the tensors in reverse order
       std::vector<std::string> names;
       for (const auto& [name, value] : header.items()) {
         if (name != "__metadata__") names.push_back(name);

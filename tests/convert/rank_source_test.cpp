@@ -1,4 +1,4 @@
-// The files of FSDP's ranks of a Qwen2, written by genuine torch (tests/data/make_fsdp_ranks.py), through the family.
+// FSDP rank files of a Qwen2, written by genuine torch (tests/data/make_fsdp_ranks.py), read through the family.
 #include "convert/rank_source.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,8 @@ class RankSourceConversion : public testing::TestWithParam<Format> {
   test::TemporaryFolder folder_;
 };
 
-// Ranks -> a cut checkpoint of another program -> read again: every weight and moment is what torch gathered.
+// Rank files -> a sharded checkpoint of another program -> read again: every weight and moment equals what torch
+// gathered.
 TEST_P(RankSourceConversion, HoldsWhatTorchGathered) {
   for (const std::string name : {"qwen2_2", "qwen2_4"}) {
     ConvertOptions options;

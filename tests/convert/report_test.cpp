@@ -52,7 +52,7 @@ TEST(ReportPath, IsBesideTheResultWhateverItsSpelling) {
   EXPECT_EQ(test::code_of([] { report_path("/"); }), core::ErrorCode::kInvalidArgument);
 }
 
-// Killed before each of its calls that change the disk.
+// Killed before each call that changes the disk.
 TEST_F(ReportTest, KillWhileItIsWrittenLeavesNothingAfterGc) {
   ConvertOptions options;
   options.save_dir = folder_ / "out";

@@ -212,7 +212,7 @@ TEST(SafetensorsTest, EveryBitFlipIsRefusedOrLeavesAValidHeader) {
     std::string flipped = file;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
     try {
-      const SafetensorsHeader header = parse(flipped);  // a name may differ, the tiling may not
+      const SafetensorsHeader header = parse(flipped);  // a name may change, the tiling may not
       ASSERT_EQ(header.size(), 2u);
       EXPECT_EQ(header[1].end, 28u);
       EXPECT_EQ(header[0].shape[0] * header[0].shape[1], 6u);
@@ -239,7 +239,7 @@ TEST(SafetensorsTest, WrittenFileIsByteIdenticalToTheReferenceWriters) {
   ASSERT_FALSE(golden.empty());
   const SafetensorsHeader header = parse(golden);
   std::vector<SafetensorsEntry> entries;
-  for (size_t i = header.size(); i-- > 0;) {  // any order will do
+  for (size_t i = header.size(); i-- > 0;) {  // any order works
     const auto tensor = header[i];
     entries.push_back({std::string(tensor.name), tensor.dtype, {tensor.shape.begin(), tensor.shape.end()}});
   }

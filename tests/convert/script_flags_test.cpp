@@ -73,7 +73,7 @@ TEST(ScriptFlagsTest, ClaimsAreHeldAgainstTheModel) {
   EXPECT_THAT(text({.num_layers = 1}), HasSubstr("--num-layers 1, but the model has 2"));
   EXPECT_THAT(text({.first_k_dense_replace = 2}), HasSubstr("but the first 1 of the model's 2 layers"));
   EXPECT_THAT(text({.mtp_num_layers = 0}), HasSubstr("--mtp-num-layers 0, but the model has 1"));
-  // Of a model that was no folder, whether the family can say it.
+  // For a model that does not come from a folder: whether the family can express it.
   const nlohmann::json none;
   EXPECT_EQ(check_script_claims({"deepseek3"}, config.model, none, 0), &find_family("deepseek_v3"));
   EXPECT_THAT(thrown_by([&] { check_script_claims({"llama2"}, config.model, none, 0); }).text,

@@ -1,4 +1,4 @@
-// A safetensors file through the interface that all files of named tensors share.
+// A safetensors file through the interface shared by all files of named tensors.
 #include "convert/tensor_file.h"
 
 #include <gmock/gmock.h>

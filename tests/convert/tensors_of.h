@@ -1,4 +1,4 @@
-// All tensors of a source, put together, for comparison with those of another.
+// All tensors of a source, merged from their shards, for comparison with another source.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ inline TensorsOfSource tensors_of(ckpt::Source& source) {
   return tensors;
 }
 
-// Where the first byte that differs is in `wanted`; if all do that could, so do their names: empty.
+// Returns the name and offset of the first byte that differs from `wanted`; empty if tensors and names are equal.
 inline std::string first_difference(const TensorsOfSource& seen, const TensorsOfSource& wanted) {
   const auto name = [](const auto& entry) {
     return core::cat(core::role_name(entry.first.first), " of ", entry.first.second);

@@ -65,7 +65,7 @@ TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
     EXPECT_FALSE(tensor_bytes(renamed, theirs).empty()) << theirs;
     EXPECT_EQ(tensor_bytes(renamed, theirs), tensor_bytes(own, ours)) << theirs;
   }
-  // Transposed, in the order q, k, v: element (column, row) of it is (row, column) of q.
+  // Transposed, in the order q, k, v: its element (column, row) is (row, column) of q.
   const auto q = tensor_bytes(own, "model.layers.0.self_attn.q_proj.weight");
   const auto k = tensor_bytes(own, "model.layers.0.self_attn.k_proj.weight");
   const auto qkv = tensor_bytes(renamed, "backbone.block.0.qkv");
@@ -77,7 +77,7 @@ TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
       EXPECT_EQ(qkv[(column * kRows + kQueryRows + 3) * 2 + byte], k[(3 * kHidden + column) * 2 + byte]);
     }
   }
-  // And back, from a folder whose model_type nobody knows.
+  // And back, from a folder with an unknown model_type.
   std::string config = test::read_file(folder / "renamed/config.json");
   const std::string type = "\"model_type\": \"llama\"";
   config.replace(config.find(type), type.size(), "\"model_type\": \"backbone\"");
@@ -93,7 +93,7 @@ TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
   back.hf_cfg_dir = model;
   convert_checkpoint(back);
   EXPECT_TRUE(test::read_file(folder / "hf/model.safetensors") == test::read_file(own));
-  // Without --hf-cfg-dir under the names that it came with: the map came along.
+  // Without --hf-cfg-dir under the original names: the map is stored in the checkpoint.
   back.save_dir = folder / "as_it_came";
   back.hf_cfg_dir.clear();
   convert_checkpoint(back);
@@ -102,7 +102,8 @@ TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
   EXPECT_EQ(test::read_file(folder / "as_it_came/config.json"), test::read_file(folder / "renamed/config.json"));
 }
 
-// All that the model lacks in one error; what config.json rules out (biases, norms of q and k) needs no name.
+// One error lists every parameter without a name; parameters that config.json rules out (biases, norms of q and k) need
+// none.
 TEST(UserFamily, MissingNamesComeInOneErrorAndOnlyThoseOfTheModel) {
   ordered_json map = ordered_json::parse(kLlama);
   map["tensors"].erase("output_layer.weight");
@@ -134,7 +135,7 @@ std::vector<std::string> tensors_of(const Family& family, const core::Transforme
   return tensors;
 }
 
-// What families --explain prints is the whole family: read again it says the same of models, tensors and config.json.
+// `families --explain` prints the whole family: read back it gives the same models, tensors and config.json.
 TEST(UserFamily, EveryBuiltInFamilyIsTheSameWhenItsExplanationIsRead) {
   for (const Family* family : families()) {
     SCOPED_TRACE(family->model_type);
@@ -151,7 +152,7 @@ TEST(UserFamily, EveryBuiltInFamilyIsTheSameWhenItsExplanationIsRead) {
   }
 }
 
-// A family that nobody built in, stated by a map: OLMo 2's structure and names beside Llama's.
+// A family that is not built in, defined by a map: OLMo 2's structure and names on the base of Llama's.
 TEST(UserFamily, AMapStatesStructure) {
   const ordered_json map = ordered_json::parse(R"({"family": "llama", "model_type": "mine",
     "structure": {"pre_norm": false, "post_norm": true, "qk_layernorm": true, "qk_layernorm_all_heads": true},
@@ -181,7 +182,7 @@ TEST(UserFamily, AMapStatesStructure) {
   EXPECT_TRUE(read.unused_keys.empty());
   EXPECT_EQ(tensors_of(mine.family(), olmo), tensors_of(find_family("olmo2"), olmo));
   ordered_json strict = map;
-  strict["config"]["logit_divisor"] = "logits_scaling";  // without "absent" it must be there
+  strict["config"]["logit_divisor"] = "logits_scaling";  // without "absent" it is required
   const UserFamily wants(strict, "names.json");
   EXPECT_THAT(test::thrown_by([&] { parse_hf_config(config, "x", &wants.family()); }).text,
               HasSubstr("logit_divisor is missing"));

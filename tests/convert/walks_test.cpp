@@ -1,6 +1,6 @@
 // Random walks through the formats: models of every family, as Hugging Face, Megatron trees, torch_dist, PyTorch DCP
-// and ours, in layouts that change with every step, come back bit for bit, weights and optimizer state.
-// Every element says where it belongs, so that a wrong one is reported with its origin. 300 steps, 600 in `nightly`.
+// and ours, in layouts that change with every step, come back bit for bit, weights and optimizer state. The value of
+// each element encodes its position, so that a misplaced one is reported with its origin. 300 steps, 600 in `nightly`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,13 +34,13 @@ constexpr const char* kFamilies[] = {"gemma2",      "glm4",    "glm",       "gpt
                                      "deepseek_v3", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe"};
 constexpr int64_t kSteps = 5;  // of the optimizer
 
-// A positive fp32 value that no other number below 8e8 has, and that bf16 rounds down: its upper half.
+// A positive fp32 value that is unique among numbers below 8e8, and that bf16 rounds down to its upper half.
 uint32_t value_bits(int64_t number) {
   const int64_t upper = 0x1000 + number * 40501 % 0x6000, lower = number % 32749;
   return static_cast<uint32_t>(upper << 16 | lower);
 }
 
-// Numbers of the elements of a role: of all tensors in turn. Weights are the upper halves of their masters.
+// Numbers the elements of a role consecutively over all tensors. Weights are the upper halves of their masters.
 int64_t first_number(TensorRole role) {
   return role == TensorRole::kExpAvg     ? 100'000'000
          : role == TensorRole::kExpAvgSq ? 200'000'000
@@ -48,7 +48,7 @@ int64_t first_number(TensorRole role) {
                                          : 0;
 }
 
-// Four layers; those that are added have experts as the last one had.
+// Sets four layers; added layers have experts if the last one had.
 void set_four_layers(core::TransformerConfig& model) {
   std::vector<bool> experts = model.layers_with_experts();
   model.num_layers = 4;
@@ -60,7 +60,7 @@ void set_four_layers(core::TransformerConfig& model) {
   model.resolve(0);
 }
 
-// The state that a walk begins and ends with.
+// The state at the start and end of a walk.
 TensorsOfSource make_state(const core::TransformerConfig& model, DType weights, bool with_optimizer) {
   TensorsOfSource state;
   std::vector<TensorRole> roles = {TensorRole::kParam, TensorRole::kBuffer};
@@ -86,7 +86,7 @@ TensorsOfSource make_state(const core::TransformerConfig& model, DType weights, 
   return state;
 }
 
-// The elements of the state that have these bits.
+// Names the elements of the state that have these bits.
 std::string origin_of(const std::byte* bits, DType dtype, const TensorsOfSource& state) {
   const auto item = static_cast<size_t>(core::size_of(dtype));
   std::string found;
@@ -101,7 +101,7 @@ std::string origin_of(const std::byte* bits, DType dtype, const TensorsOfSource&
   return found.empty() ? "nowhere" : found;
 }
 
-// Empty if all is as it should be.
+// Returns an empty string if everything is equal.
 std::string difference(const TensorsOfSource& seen, const TensorsOfSource& wanted) {
   const std::string what = test::first_difference(seen, wanted);
   if (what.empty() || what.find("differs") == std::string::npos) return what;
@@ -152,7 +152,7 @@ class Walk {
     set_four_layers(model);
     with_optimizer_ = random_() % 3 != 0;
     weights_ = random_() % 3 == 0 ? DType::kFp32 : DType::kBf16;
-    // What config.json says is what a folder says; the rest is left to Megatron and to us.
+    // The folder of --hf-cfg-dir, for formats that do not describe the model.
     config_dir_ = folder_ / "config";
     fs::create_directory(config_dir_);
     const nlohmann::json config = make_hf_config(model, tiny.original, weights_);
@@ -182,9 +182,9 @@ class Walk {
     go(to);
   }
 
-  // Where it is, against where it began.
+  // Compares the current state with the start.
   void check() {
-    // DCP keeps masters as weights; Megatron gives them back.
+    // DCP stores masters as weights; Megatron restores them.
     if (weights_are_masters_) go(Format::kMegatron);
     const auto source = open_source(path_);
     EXPECT_EQ(difference(test::tensors_of(*source), state_), "");
@@ -240,7 +240,7 @@ class Walk {
       if (random_() % 2 == 0) options.target_norm_naming = MegatronNaming::kTransformerEngine;
       if (random_() % 4 == 0) options.mg_args = MegatronArgsForm::kDict;
       options.moe_grouped_gemm = has_experts_ && random_() % 2 == 0;
-      if (with_optimizer_) {  // what the first source does not state
+      if (with_optimizer_) {  // what the first source lacks
         options.optimizer.lr = 1e-3;
         options.optimizer.adam_beta1 = 0.9;
         options.optimizer.adam_beta2 = 0.999;
@@ -274,7 +274,7 @@ class Walk {
     }
   }
 
-  // MindSpeed-LLM's: four layers in as many slots or twice as many, in a V or not.
+  // MindSpeed-LLM's: four layers in four or eight slots, with or without dualpipe-v.
   void choose_pipeline(ConvertOptions& options) {
     const int pp = options.target_pipeline_parallel_size;
     options.extras.dualpipev = pp > 1 && random_() % 2 == 0;
@@ -287,7 +287,7 @@ class Walk {
     std::sort(options.extras.noop_layers.begin(), options.extras.noop_layers.end());
   }
 
-  // Of four experts.
+  // For four experts.
   void choose_expert_layout(ConvertOptions& options) {
     const int tp = options.target_tensor_parallel_size;
     options.target_expert_parallel_size = one_of(std::array{1, 2, 4});
@@ -325,7 +325,7 @@ TEST(Walks, ThroughTheFormatsComeBack) {
   }
 }
 
-// The report itself: of one element that was put elsewhere.
+// Tests the report itself, with one misplaced element.
 TEST(Walks, AWrongElementIsReportedWithItsOrigin) {
   Walk walk(1, "llama");
   TensorsOfSource seen = walk.state();

@@ -1,4 +1,4 @@
-// A tensor of a source put together from its shards.
+// A tensor of a source, merged from its shards.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace ms::test {
 
-// Its bytes, dense and row-major; empty if the source does not have it.
+// Returns its bytes, dense and row-major; empty if the source does not have it.
 inline std::vector<std::byte> whole_tensor(ckpt::Source& source, const std::string& key, core::TensorRole role) {
   const ckpt::ShardTable& shards = source.shards();
   const auto tensor = shards.find(key, role);

@@ -1,4 +1,4 @@
-// Tensors that FSDP cut by rows and by columns, read in ranges that begin and end anywhere.
+// Tensors that FSDP cut by rows and by columns, read in arbitrary ranges.
 #include "convert/whole_tensors.h"
 
 #include <gtest/gtest.h>

@@ -30,13 +30,13 @@ TEST(Wrapper, TextConfigIsTheLanguageModelsWithTheWrappersTie) {
   EXPECT_EQ(text.at("hidden_size"), 16);
   EXPECT_EQ(text.at("tie_word_embeddings"), false);
   EXPECT_EQ(text_config(genuine("hf_gemma3_tiny"), "x").at("model_type"), "gemma3_text");
-  // transformers 4 has the language model's keys in the file itself, of Qwen2-VL.
+  // transformers 4 stores Qwen2-VL's language model keys at the top level of the file.
   json flat = genuine("hf_qwen2_5_vl_tiny");
   flat.update(flat["text_config"]);
   flat["model_type"] = "qwen2_5_vl";
   flat.erase("text_config");
   EXPECT_EQ(parse_hf_config(flat, "x").model, parse_hf_config(genuine("hf_qwen2_5_vl_tiny"), "x").model);
-  // What a nested config leaves out is its class's default (google/gemma-3-4b-it).
+  // A nested config omits the defaults of its class (google/gemma-3-4b-it).
   const json short_text = {
       {"model_type", "gemma3"},
       {"text_config", {{"hidden_size", 2560}, {"intermediate_size", 10240}, {"num_hidden_layers", 34}}}};

@@ -1,5 +1,5 @@
-// Universal checkpoints: what ds_to_universal wrote is read, what is written is read back with every element; that
-// DeepSpeed's own engine loads it, tests/convert/deepspeed_test.py shows.
+// Universal checkpoints: those of ds_to_universal are read, and ours are read back with every element.
+// tests/convert/deepspeed_test.py checks that DeepSpeed's own engine loads them.
 #include "convert/deepspeed/universal_target.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ class Universal : public testing::TestWithParam<const char*> {
   std::vector<std::string> decisions_;
 };
 
-// Of ZeRO 1 dictionaries with bf16 weights beside them, of ZeRO 3 bare flat tensors.
+// With ZeRO 1 dictionaries and separate bf16 weights, with ZeRO 3 bare flat tensors.
 TEST_P(Universal, WhatDeepSpeedWroteIsWhatItWasMadeOf) {
   const std::string path = cat(kRoot, "/", name(), "_universal");
   EXPECT_EQ(detect_format(path).format, Format::kUniversal);
@@ -77,7 +77,7 @@ TEST_P(Universal, WrittenAndReadBack) {
   EXPECT_EQ(report.path, folder_ / "ucp/global_step3_universal");
   EXPECT_EQ(test::read_file(folder_ / "ucp/latest_universal"), "global_step3_universal");
   expect_same(*open_source(folder_ / "ucp"), *open_zero(name()));
-  EXPECT_EQ(test::code_of([&] { convert_checkpoint(options); }), ErrorCode::kInvalidArgument);  // it is there already
+  EXPECT_EQ(test::code_of([&] { convert_checkpoint(options); }), ErrorCode::kInvalidArgument);  // it exists
 }
 
 INSTANTIATE_TEST_SUITE_P(, Universal, testing::Values("zero1", "zero3"));

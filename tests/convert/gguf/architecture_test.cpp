@@ -33,7 +33,7 @@ TEST(GgufArchitecture, NamesOfTensors) {
   EXPECT_EQ(name("qwen2_moe", "model.layers.0.mlp.shared_expert.up_proj.weight"), "blk.0.ffn_up_shexp.weight");
 }
 
-// Every tensor of every family that has an architecture has a name, and one of its own.
+// Every tensor of every family that has an architecture has a unique name.
 TEST(GgufArchitecture, AllTensorsHaveNames) {
   for (const char* model : {"llama", "mistral", "qwen2", "qwen3", "phi3", "glm4", "gpt2"}) {
     const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_", model, "_tiny"));
@@ -70,8 +70,8 @@ TEST(GgufArchitecture, RopeFactorsOfLlama3Alone) {
   const HfConfig scaled = read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama3_tiny"));
   const std::vector<float> factors = gguf_rope_factors(scaled.model);
   ASSERT_EQ(factors.size(), 8U);
-  EXPECT_EQ(factors.front(), 1.0f);  // short waves stay
-  EXPECT_EQ(factors.back(), 8.0f);   // long ones are stretched whole
+  EXPECT_EQ(factors.front(), 1.0f);  // short waves are not scaled
+  EXPECT_EQ(factors.back(), 8.0f);   // long ones are scaled fully
   EXPECT_TRUE(gguf_rope_factors(read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama_tiny")).model).empty());
 }
 

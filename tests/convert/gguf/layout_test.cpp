@@ -18,7 +18,7 @@ T at(const std::string& bytes, size_t offset) {
   return value;
 }
 
-// By hand: a header of one pair and two tensors.
+// Checked by hand: a header of one pair and two tensors.
 TEST(GgufLayout, ByteForByte) {
   GgufValues values;
   values.set("a", uint32_t{7});
@@ -42,7 +42,7 @@ TEST(GgufLayout, ByteForByte) {
   EXPECT_EQ(at<uint64_t>(bytes, 74), 0U);
   EXPECT_EQ(bytes[90], 'v');
   EXPECT_EQ(at<uint64_t>(bytes, 95), 5U);
-  EXPECT_EQ(at<uint64_t>(bytes, 107), 32U);  // offset: 12 bytes, up to a multiple of 32
+  EXPECT_EQ(at<uint64_t>(bytes, 107), 32U);  // offset: 12 bytes, rounded up to a multiple of 32
   EXPECT_EQ(bytes.size(), 128U);
   EXPECT_EQ(layout.offsets, (std::vector<int64_t>{128, 160}));
   EXPECT_EQ(layout.file_bytes, 192);

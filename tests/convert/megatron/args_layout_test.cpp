@@ -73,7 +73,7 @@ TEST(ArgsLayoutTest, WhatDoesNotGo) {
     EXPECT_THAT(thrown.text, HasSubstr("a.pt: args: "));
   }
   EXPECT_EQ(thrown_by([] { layers_of(6, {{"pipeline_model_parallel_size", 4}}); }).code, ErrorCode::kCorruptData);
-  for (const auto& [name, value] :  // of which no list is made
+  for (const auto& [name, value] :  // of which no list is allocated
        {std::pair("account_for_embedding_in_pipeline_split", 1),
         std::pair("decoder_first_pipeline_num_layers", 65536)}) {
     const auto thrown = thrown_by([&, name = name, value = value] {

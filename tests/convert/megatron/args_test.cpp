@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 using Member = std::variant<std::nullptr_t, bool, int, double, const char*>;
 using Members = std::map<std::string, Member>;
 
-// A pickle of a dictionary, by hand.
+// A handmade pickle of a dictionary.
 std::string pickled(const Members& members) {
   const auto text = [](std::string_view value) {
     return std::string("X") + static_cast<char>(value.size()) + std::string(3, '\0') + std::string(value);
@@ -111,7 +111,7 @@ TEST(MegatronArgsTest, Llama) {
   EXPECT_EQ(model.query_groups(), 2);
   EXPECT_EQ(model.position_embedding_type, "rope");
   EXPECT_EQ(model.rotary_base, 500000);
-  EXPECT_EQ(model.rope_scaling_type, "none");  // the factor is Megatron's default, without a meaning
+  EXPECT_EQ(model.rope_scaling_type, "none");  // the factor is Megatron's default and has no effect
   EXPECT_EQ(model.rope_scaling_factor, 1);
   EXPECT_EQ(model.norm_epsilon, 1e-5);
   EXPECT_TRUE(model.swiglu && model.untie_embeddings_and_output_weights && !model.add_bias_linear);
@@ -177,7 +177,7 @@ TEST(MegatronArgsTest, PipelinesOfMindSpeedLlm) {
   const PipelineExtras both = extras({{"noop_layers", "7,2,30"}, {"schedules_method", "dualpipev"}});
   EXPECT_EQ(both.noop_layers, (std::vector<int64_t>{2, 7, 30}));
   EXPECT_TRUE(both.dualpipev);
-  // A training run keeps a set: as protocol 2 pickles it, and as protocol 4.
+  // A training run contains a set: as protocol 2 pickles it, and as protocol 4.
   for (const char* set : {"c__builtin__\nset\n](K\x07K\x02"
                           "e\x85R",
                           "\x8f(K\x07K\x02\x90"}) {
@@ -218,7 +218,7 @@ TEST(MegatronArgsTest, SharedExpertsTogether) {
 }
 
 TEST(MegatronArgsTest, TrueVocabulary) {
-  // "": nothing to say.
+  // "": no decisions.
   using Matcher = ::testing::Matcher<std::vector<std::string>>;
   const auto expect = [](const Members& members, int64_t asked, int64_t rows, int tp, int64_t wanted,
                          const char* says) {
@@ -231,8 +231,8 @@ TEST(MegatronArgsTest, TrueVocabulary) {
   expect(members, 0, 32, 2, 21, "of 32 rows of the vocabulary 11 are padding");
   expect(members, 0, 24, 1, 21, "3 are padding");
   expect(members, 0, 21, 1, 21, "");
-  expect(members, 0, 16, 2, 16, "args.vocab_size 21 is not that of 16 rows");  // args are of another tree
-  expect(members, 0, 48, 2, 48, "args.vocab_size 21 is not that of 48 rows");  // more padding than there would be
+  expect(members, 0, 16, 2, 16, "args.vocab_size 21 is not that of 16 rows");  // args of another tree
+  expect(members, 0, 48, 2, 48, "args.vocab_size 21 is not that of 48 rows");  // more padding than possible
   expect(members, 30, 48, 2, 30, "18 are padding");
   expect(members, 48, 48, 2, 48, "");
   expect({}, 0, 48, 2, 48, "args do not say the true size of the vocabulary, of 48 rows");
@@ -247,7 +247,7 @@ TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
   core::TransformerConfig gpt;
   gpt.num_layers = 2;
   gpt.hidden_size = 16;
-  gpt.ffn_hidden_size = 64;  // what Megatron derives for so small a SwiGLU is 0
+  gpt.ffn_hidden_size = 64;  // Megatron derives 0 for so small a SwiGLU
   gpt.num_attention_heads = 4;
   gpt.max_position_embeddings = 32;
   gpt.vocab_size = 1;
@@ -281,7 +281,7 @@ TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
   custom.window_attn_skip_freq = "[1,0]";
   EXPECT_EQ(megatron_cannot_say(smollm), "");
   EXPECT_EQ(megatron_cannot_say(custom), "pre_norm off, residual_multiplier 0.22");
-  // 0 would be a scale for Megatron, and no list of layers is None.
+  // For Megatron 0 would be a scale, and None means no list of layers.
   for (const auto& [name, value] : megatron_args(gpt)) {
     const bool none = name == "softmax_scale" || name == "no_rope_freq" || name == "window_attn_skip_freq";
     EXPECT_EQ(std::holds_alternative<std::monostate>(value) && none, none) << name;

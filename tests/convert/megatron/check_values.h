@@ -1,4 +1,4 @@
-// Every element of a checkpoint that was made from those of make_megatron_tree.py, against what belongs there.
+// Compares every element of a checkpoint made from the values of make_megatron_tree.py with what belongs there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace ms::test {
 
-// Every element of a shard against what belongs there; returns the number of elements.
+// Checks every element of a shard; returns the number of elements.
 inline int64_t check_values(ckpt::Source& source, int32_t index) {
   const core::ShardedTensor shard = source.shards()[static_cast<size_t>(index)];
   const int64_t count = core::num_elements(shard.local_shape), item = core::size_of(shard.dtype);

@@ -1,5 +1,5 @@
-// Buckets of genuine checkpoints (tests/data/make_megatron_dist_kinds.py), against the function that says what is in
-// every element of them; weights are that function's too.
+// Buckets of genuine checkpoints (tests/data/make_megatron_dist_kinds.py), compared with the function that defines the
+// value of each of their elements; the weights use the same function.
 #include "convert/megatron/dist_buckets.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using core::TensorRole;
 using test::thrown_by;
 using ::testing::HasSubstr;
 
-// Calls visit(index in the parameter) for the elements of a box, in their order.
+// Calls visit(index in the parameter) for the elements of a box, in order.
 template <class Visit>
 void for_each_element(const core::Dims& shape, const ckpt::Box& box, const Visit& visit) {
   core::Dims at(shape.size());
@@ -41,7 +41,7 @@ void for_each_element(const core::Dims& shape, const ckpt::Box& box, const Visit
   }
 }
 
-// A checkpoint.
+// An opened checkpoint.
 struct Opened {
   explicit Opened(const std::string& folder) : reader(folder), common(folder + "/common.pt") {}
 
@@ -63,7 +63,7 @@ struct Opened {
 
   DcpReader reader;
   TorchFile common;
-  std::string wrong;  // a parameter of which the weights are others
+  std::string wrong;  // a parameter with wrong weights
 };
 
 std::string kind_folder(const std::string& name) {
@@ -75,7 +75,7 @@ class DistBucketsTest : public ::testing::TestWithParam<const char*> {};
 TEST_P(DistBucketsTest, EveryElementIsThereOnce) {
   const Opened opened(kind_folder(GetParam()));
   const DistBuckets buckets = opened.buckets();
-  std::map<std::pair<TensorRole, std::string>, std::vector<int>> seen;  // how often each element was
+  std::map<std::pair<TensorRole, std::string>, std::vector<int>> seen;  // how often each element occurred
   int64_t wrong = 0;
   for (const BucketPart& part : buckets.parts) {
     const core::Dims& shape = part.spec.global_shape;
@@ -116,7 +116,7 @@ TEST(DistBucketsWrongTest, StateOfOtherWeightsIsSaidToBeSo) {
   EXPECT_THAT(thrown.text, HasSubstr("should be where decoder.layers.1.mlp.linear_fc2.weight begins"));
 }
 
-// What is wrong with it, when `from` is `to` everywhere in its .metadata.
+// Replaces `from` by `to` everywhere in .metadata and returns the error.
 test::Thrown thrown_of_changed(const char* kind, std::string_view from, std::string_view to) {
   const test::TemporaryFolder folder;
   fs::copy(kind_folder(kind), folder.path(), fs::copy_options::recursive);

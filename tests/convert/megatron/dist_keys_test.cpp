@@ -1,4 +1,4 @@
-// Keys of torch_dist, there and back.
+// Keys of torch_dist, in both directions.
 #include "convert/megatron/dist_keys.h"
 
 #include <gmock/gmock.h>
@@ -73,7 +73,7 @@ TEST(DistKeysTest, LayersThatAreNotHaveTheirIndex) {
       "decoder.layers.1.self_attention.kv_layernorm.weight");
 }
 
-// Whatever writes it: every parameter has a place of its own, and is found again there.
+// For every layer implementation each parameter has a unique place and is found again from it.
 TEST(DistKeysTest, ThereAndBack) {
   for (const core::TransformerConfig& model :
        {model_of_experts("1"), model_of_experts("[0,1]"), model_of_experts("[0,1]", true)}) {

@@ -1,5 +1,5 @@
-// torch_dist checkpoints of ours: against one of megatron-core, in other layouts, from and to other formats, on sick
-// disks.
+// Our torch_dist checkpoints: compared with one of megatron-core, in other layouts, from and to other formats, with
+// disk faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST_P(DistLayoutTest, EveryElementIsWhereItBelongs) {
   EXPECT_EQ(made->info().iteration, 7);
   EXPECT_EQ(made->info().common, original->info().common) << "samples, step, schedule";
 
-  // By a native checkpoint of another layout, and back: the same bytes.
+  // Through a native checkpoint of another layout and back: the same bytes.
   ConvertOptions native;
   native.load_dir = folder / "dist";
   native.save_dir = folder / "ms";
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
                        l.etp > 0 ? core::cat("_etp", l.etp) : "", l.extended ? "_extended" : "");
     });
 
-// Every tensor, box by box, and every object.
+// Compares every tensor, box by box, and every object.
 void expect_as_megatron_wrote(const std::string& genuine_folder, const ConvertOptions& options) {
   const ConvertReport report = convert_checkpoint(options);
   const DcpReader genuine(genuine_folder), ours(report.path);
@@ -188,7 +188,7 @@ TEST(DistTargetTest, HuggingFaceThroughTwoCheckpointsComesBackByteForByte) {
     EXPECT_THAT(made.decisions,
                 Contains(HasSubstr("the vocabulary of 67 rows is padded with 189 rows of zeros to 256")));
     ConvertOptions second = to_dist(at + "/dist", at + "/dist2", 4, 1);
-    second.make_vocab_size_divisible_by = 64;  // the last rank has padding only
+    second.make_vocab_size_divisible_by = 64;  // the last rank has only padding
     convert_checkpoint(second);
     EXPECT_EQ(open(at + "/dist2")->info().model.vocab_size, 67);
     test::expect_folder_comes_back(at + "/dist2", data(model), at + "/hf");
@@ -237,7 +237,7 @@ TEST(DistTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
   const auto before = files_of(folder / "dist");
   const ConvertOptions options = to_dist(data("megatron/tied_pp2_distributed"), folder / "dist", 1, 2);
   test::expect_survives_sick_disk(options, [&] {
-    if (fs::exists(folder / "dist/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
+    if (fs::exists(folder / "dist/iter_0000007")) {  // complete; if only the tracker failed, it is the old one
       EXPECT_FALSE(check_all_values(*open(folder / "dist/iter_0000007")).empty());
       fs::remove_all(folder / "dist/iter_0000007");
       test::write_file(folder / "dist/latest_checkpointed_iteration.txt", "release");
@@ -246,7 +246,7 @@ TEST(DistTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
   });
 }
 
-// At any moment: what is there under its final name is whole, and the tracker names what is there.
+// At any moment a checkpoint under its final name is complete, and the tracker names an existing one.
 TEST(DistTargetTest, AKillLeavesNothingOrAllOfIt) {
   int nth = 0, whole = 0;
   for (bool through = false; !through; nth += 1 + nth / 4) {

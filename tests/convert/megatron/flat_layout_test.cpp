@@ -35,7 +35,7 @@ TEST(FlatLayoutTest, ASharedEmbeddingHasABucketOfItsOwn) {
   std::vector<FlatParameter> first = {{100, true}, {30}, {50}};
   EXPECT_THAT(flat_layout(first, {}).begin, ElementsAre(128, 64, 0));
   EXPECT_THAT(flat_layout(first, {.shared_multiple = 384}).begin, ElementsAre(384, 64, 0));
-  std::vector<FlatParameter> last = {{30}, {50}, {100, true}};  // what follows begins a bucket, where it is
+  std::vector<FlatParameter> last = {{30}, {50}, {100, true}};  // the next bucket begins at its end, unaligned
   EXPECT_THAT(flat_layout(last, {}).begin, ElementsAre(164, 100, 0));
   EXPECT_EQ(flat_layout(last, {}).end, 194);
 }
@@ -45,7 +45,7 @@ TEST(FlatLayoutTest, CandidatesAreThoseOfTheLength) {
   EXPECT_THAT(possible_flat_layouts(kModel, 7176, 1210, 2), ElementsAre(flat_layout(kModel, {.bucket_size = 1210})));
   EXPECT_THAT(possible_flat_layouts(kModel, 7080, 1210, 2), ElementsAre(flat_layout(kModel, {.aligned = false})));
   EXPECT_THAT(possible_flat_layouts(kModel, 7000, 1210, 2), IsEmpty());
-  // Multiples of 64 lie alike under every rule.
+  // Multiples of 64 have the same position under every rule.
   EXPECT_THAT(possible_flat_layouts(std::vector<FlatParameter>{{64}, {128}}, 192, 100, 1), SizeIs(1));
   EXPECT_THAT(possible_flat_layouts({}, 0, 0, 1), SizeIs(1));
 }
@@ -54,7 +54,7 @@ TEST(FlatLayoutTest, PlacesInBucketsOfGivenLengths) {
   using Place = BucketPlace;
   const auto places = [](std::vector<FlatParameter> parameters, std::vector<int64_t> lengths, bool aligned = true,
                          int64_t padding = 0) { return places_in_buckets(parameters, lengths, aligned, padding); };
-  // As flat_layout has them, of buckets of at least 1210.
+  // As in flat_layout, with buckets of at least 1210.
   EXPECT_EQ(places(kModel, {1240, 2880, 1216, 1840}),
             std::vector<Place>({{3, 640}, {3, 64}, {3, 0}, {2, 64}, {2, 0}, {1, 960}, {1, 0}, {0, 1216}, {0, 0}}));
   EXPECT_EQ(places(kModel, {7216})->front(), (Place{0, 6016}));

@@ -1,4 +1,4 @@
-// Which iteration of a root: the tracker's, or the newest.
+// Which iteration of a root is chosen: the tracker's, or the newest.
 #include "convert/megatron/iterations.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class IterationsTest : public testing::Test {
 
 TEST_F(IterationsTest, TheNewestFirstByNumber) {
   for (const char* name : {"iter_0000900", "iter_10000000", "iter_0001000", "release", "iter_12x", "other"}) make(name);
-  fs::create_directories(folder_ / "iter_99999999");  // holds nothing
+  fs::create_directories(folder_ / "iter_99999999");  // contains nothing
   EXPECT_THAT(names(), ElementsAre("iter_10000000", "iter_0001000", "iter_0000900", "release"));
   EXPECT_EQ(choose_megatron_iteration(folder_.path(), holds).filename(), "iter_10000000");
 }

@@ -1,4 +1,4 @@
-// Every layer in one place, and in the same one as the pictures of Megatron's and MindSpeed-LLM's sources have it.
+// Every layer has one place, the same as in the diagrams of Megatron's and MindSpeed-LLM's sources.
 #include "convert/megatron/layer_map.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ TEST(MegatronLayerMapTest, AsTheSourcesDrawIt) {
     EXPECT_THAT(slots(v4, pp, 0), ElementsAre(pp));
     EXPECT_THAT(slots(v4, pp, 1), ElementsAre(7 - pp));
   }
-  const MegatronLayerMap noops = make(6, 2, 2, {4, 5});  // a chunk of nothing
+  const MegatronLayerMap noops = make(6, 2, 2, {4, 5});  // an empty chunk
   EXPECT_THAT(slots(noops, 0, 1), ElementsAre(-1, -1));
   EXPECT_THAT(slots(noops, 1, 1), ElementsAre(4, 5));
   EXPECT_EQ(noops.num_slots(), 8);
@@ -58,7 +58,7 @@ TEST(MegatronLayerMapTest, AsTheSourcesDrawIt) {
   EXPECT_THAT(slots(MegatronLayerMap(6, uneven, {}), 1, 0), ElementsAre(1, 2, 3));
 }
 
-// Slots taken alternately from both ends of the list of all, as the converter does it.
+// Slots are taken alternately from both ends of the list, as in the converter.
 TEST(MegatronLayerMapTest, InAVWithNoOpLayersAnywhere) {
   for (const int pp : {2, 3, 4}) {
     for (const int64_t each : {1, 2, 3}) {

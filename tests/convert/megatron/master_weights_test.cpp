@@ -27,7 +27,7 @@ TEST(MasterWeights, RoundToTheNearest) {
   EXPECT_FALSE(round_to({0x3f800000, 0x3f810000}, {0x3f81, 0x3f80}));
 }
 
-// To even, and away from zero where only what rounding has taken off is kept.
+// To even, or away from zero, as when only the remainder of the rounding is stored.
 TEST(MasterWeights, HalfwayIsEither) {
   for (const uint32_t sign : {0U, 0x80000000U}) {
     const auto upper = [&](uint32_t bits) { return static_cast<uint16_t>(bits | sign >> 16); };
@@ -49,7 +49,7 @@ TEST(MasterWeights, OfOtherTypes) {
   EXPECT_TRUE(round_to_weights(bytes_of(half), DType::kFp16, bytes_of(half), DType::kFp16));
 }
 
-// Of a padded vocabulary there are more masters than weights.
+// A padded vocabulary has more masters than weights.
 TEST(MasterWeights, BeyondTheWeightsArePassedOver) {
   EXPECT_TRUE(round_to({0x3f800000, 0x12345678}, {0x3f80}));
   EXPECT_TRUE(round_to({0x3f800000}, {}));

@@ -1,4 +1,4 @@
-// In which order optimizers keep what they keep.
+// The order in which optimizers store their state.
 #include "convert/megatron/optimizer_order.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Megatron's groups of parameters: read by their marks, written from groups that a run of torch had.
+// Megatron's parameter groups: identified by their markers, and written from the groups of a torch run.
 #include "convert/megatron/param_groups.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What a Megatron checkpoint says of its training, wherever its optimizer keeps the step.
+// The training progress in a Megatron checkpoint, wherever its optimizer stores the step.
 #include "convert/megatron/progress.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// Opcodes of a short text, and of a dictionary.
+// Opcodes of a short string, and of a dictionary.
 std::string text(const std::string& value) { return "U" + std::string(1, static_cast<char>(value.size())) + value; }
 std::string dict(const std::string& items) { return "}(" + items + "u"; }
 
@@ -85,7 +85,7 @@ TEST(MegatronProgress, OnlyAWholeScheduleIsWritten) {
   EXPECT_TRUE(megatron_scheduler(info).is_null());
 }
 
-// As Megatron's own scheduler, which reads weight decay only where start_wd is.
+// As in Megatron's own scheduler, which reads weight decay only if start_wd exists.
 TEST(MegatronProgress, AScheduleNeedNotStateWeightDecay) {
   ckpt::CheckpointInfo info;
   info.common["opt_param_scheduler"] = {{"max_lr", 1e-3},      {"min_lr", 1e-4}, {"lr_warmup_steps", 0},

@@ -1,4 +1,4 @@
-// What a stage holds, by name and place.
+// The contents of a stage, by name and position.
 #include "convert/megatron/stage_plan.h"
 
 #include <gmock/gmock.h>

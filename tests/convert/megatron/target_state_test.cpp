@@ -1,4 +1,4 @@
-// What a Megatron checkpoint holds besides tensors, and where it appears.
+// The non-tensor content of a Megatron checkpoint, and its folder.
 #include "convert/megatron/target_state.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ TEST(TargetStateTest, ArgsSayTheLayoutAndWhatIsNotThere) {
   EXPECT_THAT(all.args, Contains(Pair("no_save_optim", MegatronArg(false))));
 }
 
-// A checkpoint of FSDP, with what a test makes of its settings.
+// An FSDP checkpoint with settings modified by a test.
 class FromFsdp final : public ckpt::Source {
  public:
   explicit FromFsdp(const std::function<void(nlohmann::json& common)>& change = [](auto&) {}) {

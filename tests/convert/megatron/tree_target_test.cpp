@@ -1,4 +1,5 @@
-// Megatron trees of ours: against those of megatron-core, in other layouts, from and to other formats, on sick disks.
+// Our Megatron trees: compared with those of megatron-core, in other layouts, from and to other formats, with disk
+// faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,7 +90,7 @@ TEST_P(MegatronLayoutTest, EveryElementIsWhereItBelongs) {
   const std::string rank = megatron_rank_folder(0, 0, layout.pp, 0, layout.ep);
   EXPECT_EQ(fs::exists(folder / "mg/iter_0000007/" + rank + "/distrib_optim.pt"), layout.distributed);
 
-  // By a native checkpoint of yet another layout, and back: the same bytes.
+  // Through a native checkpoint of another layout and back: the same bytes.
   ConvertOptions native;
   native.load_dir = folder / "mg";
   native.save_dir = folder / "ms";
@@ -127,12 +128,12 @@ INSTANTIATE_TEST_SUITE_P(
                        l.extended ? "_extended" : "");
     });
 
-// What is in two files of torch.save.
+// Compares the contents of two torch.save files.
 class SameObjects {
  public:
   SameObjects(const std::string& genuine, const std::string& ours) : genuine_(genuine), ours_(ours) {}
 
-  // Every entry of the dictionaries of the genuine file is in ours, of the same value, in the same order.
+  // Every entry of the genuine file's dictionaries is in ours, with the same value, in the same order.
   void expect(std::string_view key) const {
     const auto genuine = genuine_.root().find(key), ours = ours_.root().find(key);
     ASSERT_EQ(genuine.has_value(), ours.has_value()) << key;
@@ -221,7 +222,8 @@ TEST(MegatronTargetTest, InTheirLayoutTheFilesHoldWhatMegatronWrote) {
     options.target_expert_parallel_size = layout.ep;
     if (layout.etp > 0) options.expert_tensor_parallel_size = layout.etp;
     options.moe_grouped_gemm = layout.grouped;
-    if (layout.ep == 1) options.true_vocab_size = layout.tp == 2 ? 16 : 24;  // all: rows that pad are not zeros there
+    // All rows: padding rows are not zeros there.
+    if (layout.ep == 1) options.true_vocab_size = layout.tp == 2 ? 16 : 24;
     convert_checkpoint(options);
     for (const auto& rank : fs::directory_iterator(from + "/iter_0000007")) {
       const std::string ours = core::cat(to, "/iter_0000007/", rank.path().filename().string());
@@ -316,7 +318,7 @@ TEST(MegatronTargetTest, OptimizerStateIsLeftOutWhenAsked) {
   EXPECT_TRUE(file.root().find("opt_param_scheduler"));
 }
 
-// Weights of another type get the masters that they came from.
+// Cast weights keep the masters that they were made from.
 TEST(MegatronTargetTest, MastersOfWeightsThatAreCast) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_megatron(data("megatron/gelu_vpp2_fp32"), folder / "bf16", 2, 2);
@@ -349,7 +351,7 @@ TEST(MegatronTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
   ConvertOptions options = to_megatron(data("megatron/tied_pp2_distributed"), folder / "mg", 1, 2);
   options.use_distributed_optimizer = true;
   test::expect_survives_sick_disk(options, [&] {
-    if (fs::exists(folder / "mg/iter_0000007")) {  // whole; when only the tracker failed, it is the old one
+    if (fs::exists(folder / "mg/iter_0000007")) {  // complete; if only the tracker failed, it is the old one
       EXPECT_FALSE(check_all_values(*open(folder / "mg/iter_0000007")).empty());
       fs::remove_all(folder / "mg/iter_0000007");
       test::write_file(folder / "mg/latest_checkpointed_iteration.txt", "release");

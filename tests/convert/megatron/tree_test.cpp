@@ -68,7 +68,7 @@ TEST_F(MegatronTreeFolderTest, WithoutATrackerTheNewest) {
 TEST_F(MegatronTreeFolderTest, AnIncompleteIterationOffersTheNewestComplete) {
   add("iter_0000005");
   add("iter_0000007");
-  fs::remove_all(add("iter_0000008") / "mp_rank_00");  // no better
+  fs::remove_all(add("iter_0000008") / "mp_rank_00");  // incomplete too
   fs::remove_all(add("iter_0000009") / "mp_rank_01");
   track("9");
   test::Thrown thrown = thrown_by([&] { open_megatron_tree(root()); });
@@ -110,7 +110,7 @@ TEST_F(MegatronTreeFolderTest, FilesOfSomethingElse) {
   };
   put("state_dict.pt");  // an OrderedDict of tensors
   EXPECT_THAT(thrown_by([&] { open_megatron_tree(root()); }).text, HasSubstr("not a dictionary"));
-  put("nested.pt");  // args, but without a model
+  put("nested.pt");  // args, but no model
   EXPECT_EQ(open_megatron_tree(root()).ranks.size(), 1u);
 }
 

@@ -1,5 +1,5 @@
-// What tests/data/make_megatron_tree.py put into every element: a function of the parameter's canonical name, the role
-// and the element's index in the global tensor, so that a misplaced element shows.
+// The value that tests/data/make_megatron_tree.py gives each element: a function of the parameter's canonical name, the
+// role and the element's index in the global tensor, so that a misplaced element shows.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ms::test {
 
-// splitmix64 of the index, begun at FNV-1a of "role:name".
+// splitmix64 of the index, seeded with FNV-1a of "role:name".
 inline uint64_t mixed(std::string_view role, std::string_view key, int64_t index) {
   uint64_t seed = 0xcbf29ce484222325u;
   for (const char c : core::cat(role, ":", key)) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -21,7 +21,7 @@ inline uint64_t mixed(std::string_view role, std::string_view key, int64_t index
   return z ^ (z >> 31);
 }
 
-// kParam is what bf16 holds of kMaster; the parameters of an fp32 model are masters.
+// kParam is kMaster rounded to bf16; the parameters of an fp32 model are masters.
 inline float pattern(core::TensorRole role, std::string_view key, int64_t index) {
   double value = 1;
   if (role == core::TensorRole::kParam || role == core::TensorRole::kMaster) {

@@ -10,7 +10,7 @@
 namespace ms::convert {
 namespace {
 
-// A list: 7, 8.0, a scalar fp32 tensor of 9, a vector, a text, -1.
+// A list: 7, 8.0, a scalar fp32 tensor of 9, a vector, a string, -1.
 TEST(AdamState, CountsAreNumbersOrScalarTensors) {
   const test::TemporaryFolder folder;
   const std::string pickle = make_pickle([](PickleWriter& p) {
@@ -72,7 +72,7 @@ TEST(AdamState, AGroupSaysItsSettings) {
   EXPECT_TRUE(group.params.empty());
 }
 
-// capturable=True keeps the rate in a tensor.
+// capturable=True stores the rate in a tensor.
 TEST(AdamState, ARateMayBeATensor) {
   const test::TemporaryFolder folder;
   const std::string pickle = make_pickle([](PickleWriter& p) {

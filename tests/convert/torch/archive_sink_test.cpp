@@ -1,4 +1,4 @@
-// A folder of archives: filled in any order, whole or not there.
+// A folder of archives: filled in any order, complete or absent.
 #include "convert/torch/archive_sink.h"
 
 #include <gmock/gmock.h>
@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 using core::ErrorCode;
 using ::testing::HasSubstr;
 
-constexpr int64_t kLarge = 40'000;  // elements, of more than one aligned page
+constexpr int64_t kLarge = 40'000;  // elements; more than one aligned page
 
-// Two files: a.pt of a large tensor and a small one, of which only the middle is filled, and a number; b.pt without
+// Two files: a.pt with a number, a large tensor, and a small one of which only the middle is filled; b.pt without
 // targets.
 class ArchiveSinkTest : public ::testing::Test {
  protected:
@@ -57,7 +57,7 @@ class ArchiveSinkTest : public ::testing::Test {
     return {core::ShardedTensor{"large", core::TensorRole::kParam, core::DType::kFp32, {kLarge}, {0}, {kLarge}},
             core::ShardedTensor{"small", core::TensorRole::kParam, core::DType::kFp32, {3}, {0}, {3}}};
   }
-  // All of it, the later parts first.
+  // Writes everything, the later parts first.
   void write(ckpt::Sink& sink) {
     const ckpt::ShardTable table = targets();
     sink.begin({}, table);
@@ -106,7 +106,7 @@ TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
   }
 }
 
-// Of a file of two: the first without targets, the second a transposed matrix; and a text behind them.
+// Two archives in one file: the first without targets, the second a transposed matrix; followed by a text.
 TEST_F(ArchiveSinkTest, ArchivesSideBySide) {
   ArchiveSinkOptions asked;
   asked.root = folder_ / "made";

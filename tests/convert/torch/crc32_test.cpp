@@ -13,7 +13,7 @@ namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-TEST(Crc32Test, IsThatOfZip) {  // the check value of the catalogue of CRCs, CRC-32/ISO-HDLC
+TEST(Crc32Test, IsThatOfZip) {  // the check value of CRC-32/ISO-HDLC in the catalogue of CRCs
   EXPECT_EQ(crc32(0, bytes_of("123456789")), 0xcbf43926u);
   EXPECT_EQ(crc32(crc32(0, bytes_of("1234")), bytes_of("56789")), 0xcbf43926u);
   EXPECT_EQ(crc32(0, {}), 0u);

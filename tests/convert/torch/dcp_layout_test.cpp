@@ -1,4 +1,4 @@
-// What a layout says is what the reader finds: boxes, objects, places; the same bytes every time.
+// The reader finds what a layout describes: boxes, objects, places; the bytes are always the same.
 #include "convert/torch/dcp_layout.h"
 
 #include <gmock/gmock.h>
@@ -20,9 +20,9 @@ std::string number_pickle(int64_t number) {
   return make_pickle([&](PickleWriter& pickle) { pickle.integer(number); });
 }
 
-constexpr int64_t kColumns = 20'000;  // of 4 bytes: an archive that begins at a page
+constexpr int64_t kColumns = 20'000;  // of 4 bytes: its archive is page-aligned
 
-// Three rows for two ranks, a number beside, an object.
+// Three rows for two ranks, a number, an object.
 class DcpLayoutTest : public ::testing::Test {
  protected:
   void write(const std::string& folder, bool paths) {

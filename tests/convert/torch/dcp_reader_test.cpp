@@ -1,4 +1,4 @@
-// Boxes and objects of a DCP checkpoint, and what its metadata may not claim.
+// Boxes and objects of a DCP checkpoint, and invalid metadata.
 #include "convert/torch/dcp_reader.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 std::string data_folder() { return core::cat(MS_TEST_DATA, "/dcp"); }  // made by tests/data/make_dcp.py
 
-// All elements of a tensor, each chunk read in boxes of at most `step` along every axis.
+// All elements of a tensor, with each chunk read in boxes of at most `step` along every axis.
 template <class T>
 std::vector<T> assembled(const DcpReader& reader, const char* key, int64_t step) {
   const DcpReader::Tensor& tensor = reader.tensors().at(key);
@@ -100,7 +100,7 @@ class DamagedDcpTest : public testing::Test {
     fs::copy(data_folder(), folder_.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
   std::string metadata() const { return test::read_file(folder_ / ".metadata"); }
-  // Reads everything; what it says, empty if nothing is wrong.
+  // Reads everything; returns the error, empty if there is none.
   std::string error_of() const {
     try {
       const DcpReader reader(folder_.path().string());
@@ -158,7 +158,7 @@ TEST_F(DamagedDcpTest, FlippedBitsOfMetadataEndInOneLine) {
     std::string bytes = good;
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
     test::write_file(folder_ / ".metadata", bytes);
-    error_of();  // an error or not, but no other end than these
+    error_of();  // success or an error, never a crash
   }
   for (size_t size = 0; size < good.size(); size += 41) {
     test::write_file(folder_ / ".metadata", good.substr(0, size));
@@ -169,7 +169,7 @@ TEST_F(DamagedDcpTest, FlippedBitsOfMetadataEndInOneLine) {
 TEST_F(DamagedDcpTest, AFlippedBitOfATensorIsFound) {
   const std::string path = folder_ / "__1_0.distcp", good = test::read_file(path);
   std::string bytes = good;
-  const float value = 5;  // the end of cube's second chunk and others hold it too: each storage has a CRC
+  const float value = 5;  // several storages contain the end of cube's second chunk: each has a CRC
   const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&value), 4));
   ASSERT_NE(at, std::string::npos);
   bytes[at] = static_cast<char>(bytes[at] ^ 1);

@@ -1,5 +1,5 @@
-// Any range of a tensor that DCP keeps in shards, cut by rows or by columns, is that of the whole tensor; shards that
-// do not tile it are refused.
+// Any range of a tensor that DCP stores in shards, cut by rows or by columns, equals that of the whole tensor; shards
+// that do not tile it are refused.
 #include "convert/torch/dcp_tensors.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,4 @@
-// DTensors as torch 2.13 pickles them, with whatever mesh and placements a test wants (tests/data/fsdp_ranks holds
-// genuine ones).
+// Writes DTensors as torch 2.13 pickles them, with any mesh and placements (tests/data/fsdp_ranks has genuine ones).
 #pragma once
 
 #include <cstdint>
@@ -16,17 +15,17 @@ namespace ms::test {
 struct PickledPlacement {
   std::string kind = "Shard";  // the class
   int64_t dim = 0;
-  int64_t split_factor = 0;  // 0: it has none
+  int64_t split_factor = 0;  // 0: none
 };
 
 struct PickledDTensor {
   std::vector<int64_t> shape;        // global
   std::vector<int64_t> local_shape;  // fp32
   size_t storage = 0;
-  std::vector<int64_t> mesh_shape, mesh_stride;  // strides: of each axis, in ranks
+  std::vector<int64_t> mesh_shape, mesh_stride;  // strides of each axis, in ranks
   std::vector<int64_t> ranks;
   std::vector<PickledPlacement> placements;
-  std::vector<int64_t> meta_shape = {};  // empty: as shape
+  std::vector<int64_t> meta_shape = {};  // empty: same as shape
 };
 
 inline constexpr const char* kTensorModule = "torch.distributed.tensor";
@@ -122,7 +121,7 @@ inline void write_dtensor(convert::PickleWriter& p, const PickledDTensor& tensor
   p.call("torch._tensor", "_rebuild_from_type_v2", arguments);
 }
 
-// A file of torch.save of {"w": the tensor}, its elements first, first + 1, ..
+// A torch.save file of {"w": the tensor}, with elements first, first + 1, ..
 inline std::string dtensor_file(const PickledDTensor& tensor, float first = 0) {
   const int64_t elements = product(tensor.local_shape);
   std::string storage(static_cast<size_t>(elements) * sizeof(float), '\0');

@@ -1,4 +1,4 @@
-// DTensors: which boxes of the global tensor a rank holds, against torch's own cuts, and what is refused.
+// DTensors: the boxes of the global tensor that a rank holds, compared with torch's own cuts, and what is refused.
 #include "convert/torch/dtensor.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using core::ErrorCode;
 using testing::HasSubstr;
 using Kind = DTensorPlacement::Kind;
 
-// A tensor [length] on a mesh, of which the part on each rank is as long as it should be.
+// A tensor [length] on a mesh, with the correct local length on each rank.
 DTensor tensor_on(std::vector<int64_t> mesh, std::vector<DTensorPlacement> placements, uint64_t length) {
   auto made = std::make_shared<DTensorMesh>();
   int64_t ranks = 1;
@@ -31,7 +31,7 @@ DTensor tensor_on(std::vector<int64_t> mesh, std::vector<DTensorPlacement> place
   return tensor;
 }
 
-// The indices that a rank holds; it is asked with each local length until one fits.
+// Returns the indices that a rank holds; tries local lengths until one fits.
 std::vector<int64_t> indices(DTensor tensor, int64_t rank) {
   for (uint64_t local = 0; local <= tensor.shape[0]; ++local) {
     tensor.local.shape = {local};
@@ -73,11 +73,11 @@ TEST(DTensorBoxes, ShardsOfOneAxisCutFromLeftToRight) {
   EXPECT_EQ(indices(tensor, 2), (Held{5, 6, 7}));
 }
 
-// FSDP over tensor parallelism: the factor is the size of the axis to the right, which has cut before.
+// FSDP over tensor parallelism: the factor is the size of the axis to the right, which has cut first.
 TEST(DTensorBoxes, StridedShardIsCutAfterTheAxisToItsRight) {
   const DTensor tensor = tensor_on({2, 2}, {{Kind::kStridedShard, 0, 2}, {Kind::kShard, 0, 1}}, 9);
   EXPECT_EQ(indices(tensor, 0), (Held{0, 1, 2}));  // of the first half, 0 to 4
-  EXPECT_EQ(indices(tensor, 1), (Held{5, 6}));     // of the second, 5 to 8
+  EXPECT_EQ(indices(tensor, 1), (Held{5, 6}));     // of the second half, 5 to 8
   EXPECT_EQ(indices(tensor, 2), (Held{3, 4}));
   EXPECT_EQ(indices(tensor, 3), (Held{7, 8}));
 }

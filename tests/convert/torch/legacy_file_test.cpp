@@ -1,4 +1,4 @@
-// A file as torch.save wrote them before 1.6: every value, and every way of being cut or changed.
+// A file as torch.save wrote it before 1.6: every value, and every kind of truncation and change.
 #include "convert/torch/legacy_file.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ TEST(LegacyTorchFile, CutAnywhere) {
               HasSubstr("1 bytes behind the last storage"));
 }
 
-// It is refused, or read as something: nothing else happens.
+// The result is an error or a parsed file, never a crash.
 TEST(LegacyTorchFile, AnyBitFlipped) {
   const test::TemporaryFolder folder;
   const std::string whole = test::read_file(kFile);

@@ -1,7 +1,7 @@
-// A program for torch_writer_test.py: writes a file of torch.save with all that ours can hold.
+// A program for torch_writer_test.py: writes a torch.save file with everything that our writer supports.
 //
 //   make_torch_file FILE             every element type, shapes, shared storages, values
-//   make_torch_file FILE BYTES       one storage of so many bytes, zeros but for its last eight
+//   make_torch_file FILE BYTES       one storage of that size, zeros except its last eight bytes
 #include <array>
 #include <cstring>
 #include <iostream>

@@ -58,7 +58,7 @@ TEST(PickleTest, PythonsValuesOfEveryProtocol) {
 }
 
 TEST(PickleTest, ASymbolIsOnlyAName) {
-  // os.system("false"), as an attacker would have it.
+  // os.system("false"), as in an attack.
   const std::string bytes =
       "\x80\x02"
       "cos\nsystem\nX\x05" +
@@ -74,7 +74,7 @@ TEST(PickleTest, ASymbolIsOnlyAName) {
   EXPECT_TRUE(old.root().is_symbol("builtins", "set"));
 }
 
-// Lists in lists: no recursion, and an end to how many may wait.
+// Nested lists: no recursion, and a limit on the number of open ones.
 TEST(PickleTest, DeepNestingIsBounded) {
   const size_t deep = 500'000;
   const Pickle pickle("\x80\x02" + std::string(deep, ']') + std::string(deep - 1, 'a') + ".", "test");
@@ -116,7 +116,7 @@ TEST(PickleTest, ValuesSayWhatTheyAreNot) {
   EXPECT_THROW(pickle.root().arguments(), core::Error);
 }
 
-// Billion laughs: a list of lists of the list before, nine deep, is small here.
+// Billion laughs: a list of lists of the previous list, nine levels deep, stays small here.
 TEST(PickleTest, SharedValuesAreNotCopied) {
   std::string bytes = "\x80\x02]q";
   bytes += '\0';
@@ -126,7 +126,7 @@ TEST(PickleTest, SharedValuesAreNotCopied) {
     bytes += std::string("eq") + level + "0";
   }
   bytes.insert(bytes.size(), "h'.");
-  // The first list stays below: take it off before the end.
+  // Pops the first list, which would remain on the stack, before the end.
   bytes.insert(5, "0");
   const Pickle pickle(bytes, "test");
   EXPECT_EQ(pickle.root().items().size(), 10u);

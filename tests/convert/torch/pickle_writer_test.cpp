@@ -1,4 +1,4 @@
-// Pickles of ours, byte for byte and as our reader sees them.
+// Our pickles, byte for byte and as our reader parses them.
 #include "convert/torch/pickle_writer.h"
 
 #include <gtest/gtest.h>

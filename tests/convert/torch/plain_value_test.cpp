@@ -1,4 +1,4 @@
-// Values of a pickle as JSON, and back.
+// Pickled values as JSON, and back.
 #include "convert/torch/plain_value.h"
 
 #include <gtest/gtest.h>

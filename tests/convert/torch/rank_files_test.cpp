@@ -1,5 +1,5 @@
-// Files of the ranks of an FSDP job, written by genuine torch (tests/data/make_fsdp_ranks.py), put together; and sets
-// of files that contradict each other.
+// FSDP rank files written by genuine torch (tests/data/make_fsdp_ranks.py), merged; and sets of files that contradict
+// each other.
 #include "convert/torch/rank_files.h"
 
 #include <gmock/gmock.h>

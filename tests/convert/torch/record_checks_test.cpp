@@ -1,4 +1,4 @@
-// CRCs of records compared as their parts are read.
+// CRCs of records, compared while their parts are read.
 #include "convert/torch/record_checks.h"
 
 #include <gmock/gmock.h>
@@ -81,8 +81,8 @@ TEST_F(RecordChecksTest, PartsThatOverlapCountOnceAndTheEndReadsTheGaps) {
     const TorchFile file = open();
     file.begin_one_pass();
     read(file, 20'000);
-    read(file, 60'000);   // overlaps the first
-    read(file, 10'000);   // overlaps it from below
+    read(file, 60'000);   // overlaps the end of the first
+    read(file, 10'000);   // overlaps its beginning
     read(file, 250'000);  // the last part
     EXPECT_TRUE(file.checks()->has_parts());
     if (damaged) {

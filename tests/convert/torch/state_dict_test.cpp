@@ -35,12 +35,12 @@ TEST(StateDictTest, ReadsAsOneRunOfBytes) {
 }
 
 TEST(StateDictTest, TheStateOfAProgramStandsForItsModel) {
-  const auto file = open_state_dict(data_file("nested.pt"));  // as Megatron's: args, iteration, model, ..
+  const auto file = open_state_dict(data_file("nested.pt"));  // like Megatron's: args, iteration, model, ..
   EXPECT_TRUE(file->find("columns").has_value());
   EXPECT_EQ(file->size(), open_state_dict(data_file("state_dict.pt"))->size());
 }
 
-// {key: w [2] of fp32, ..}, in whatever it lies.
+// {key: w [2] of fp32, ..}, at any nesting level.
 void write_tensor(PickleWriter& p, size_t storage) {
   write_torch_tensor(p, {.storage = storage, .storage_elements = 2, .shape = {2}});
 }
@@ -121,7 +121,7 @@ TEST_F(WrappedStateDict, NoTensorAtAllIsRefused) {
   EXPECT_THAT(thrown.text, HasSubstr("no tensor in it"));
 }
 
-// x = {}; x["a"] = x["b"] = x, and so on: unfolded it would have no end.
+// x = {}; x["a"] = x["b"] = x, and so on: expanding it would never end.
 TEST_F(WrappedStateDict, ADictionaryInItselfIsUnfoldedOnce) {
   using namespace std::string_literals;
   const std::string pickle = "\x80\x02}q\0("s + "X\1\0\0\0"s + "ah\0"s + "X\1\0\0\0"s + "bh\0u."s;

@@ -91,7 +91,7 @@ TEST(TorchFileTest, WhatIsBesideTensors) {
 
 class DamagedTorchFileTest : public testing::Test {
  protected:
-  // What reading everything of such a file says; empty: nothing is wrong.
+  // Reads everything in such a file and returns the error; empty if there is none.
   std::string error_of(const std::string& bytes) {
     std::ofstream(path_, std::ios::binary) << bytes;
     try {
@@ -146,11 +146,11 @@ TEST_F(DamagedTorchFileTest, AFlippedBitOfTheDirectoryIsHarmless) {
   for (size_t at = begin; at < good_.size(); at += 3) {
     std::string bytes = good_;
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << (at % 8)));
-    error_of(bytes);  // an error or not, but no other end than these
+    error_of(bytes);  // success or an error, never a crash
   }
 }
 
-// A tensor by the arguments of _rebuild_tensor_v2, of the storage 0.
+// A tensor by the arguments of _rebuild_tensor_v2, in storage 0.
 struct View {
   const char* type = "FloatStorage";
   int32_t numel = 6, offset = 0;

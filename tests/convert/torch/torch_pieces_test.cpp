@@ -1,4 +1,4 @@
-// Tensors put together from runs of tensors of several files.
+// Tensors merged from runs of tensors in several files.
 #include "convert/torch/torch_pieces.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Element types, sizes and fields as a pickle says them.
+// Element types, sizes and fields in pickles.
 #include "convert/torch/torch_types.h"
 
 #include <gmock/gmock.h>

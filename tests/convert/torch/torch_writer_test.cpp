@@ -1,4 +1,4 @@
-// Archives of ours, as our reader sees them.
+// Our archives, as our reader parses them.
 #include "convert/torch/torch_writer.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::string random_bytes(size_t size, uint32_t seed) {
   return bytes;
 }
 
-// Two storages: the first is seen by two tensors.
+// Two storages; two tensors view the first.
 std::string two_storages() {
   return make_pickle([](PickleWriter& p) {
     p.dict([&] {

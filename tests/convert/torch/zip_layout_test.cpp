@@ -1,4 +1,4 @@
-// Where records lie, and what only a large archive needs.
+// Positions of records, and what only a large archive needs.
 #include "convert/torch/zip_layout.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ms::convert {
 namespace {
 
-// The archive as a file with holes for its data, all of it zeros.
+// Writes the archive as a file with holes (zeros) for its data.
 ZipReader write_zeros(const ZipLayout& layout, const std::string& path) {
   const core::File file = core::File::create(path);
   const auto put = [&](const std::string& text, int64_t at) { file.pwrite(std::as_bytes(std::span(text)), at); };

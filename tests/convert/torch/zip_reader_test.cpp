@@ -1,4 +1,4 @@
-// Entries of an archive of torch.save, each checked by its CRC.
+// Entries of a torch.save archive, each checked by its CRC.
 #include "convert/torch/zip_reader.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ TEST_F(ZipReaderTest, EntriesInTheOrderOfTheFile) {
 }
 
 TEST_F(ZipReaderTest, TwoEntriesOfOneName) {
-  // The second of two names of one length, in its directory entry and before its data.
+  // Changes the second of two names of the same length, in its directory entry and before its data.
   std::string bytes = good_;
   for (size_t at = bytes.find("/data/1"); at != std::string::npos; at = bytes.find("/data/1", at + 1)) {
     if (bytes[at + 7] != 'P' && bytes[at + 7] != 'F') continue;  // a longer name
@@ -66,17 +66,17 @@ TEST_F(ZipReaderTest, PackedEntriesAreUnsupported) {
   EXPECT_EQ(opening(bytes).code, ErrorCode::kUnsupported);
 }
 
-// The directory says where entries are, and the bytes there must agree.
+// The directory's offsets must agree with the local headers.
 TEST_F(ZipReaderTest, EntriesThatLieInOneAnother) {
   std::string bytes = good_;
   const size_t first = bytes.find("PK\1\2"), second = bytes.find("PK\1\2", first + 1);
   ASSERT_NE(second, std::string::npos);
-  bytes.replace(second + 42, 4, bytes.substr(first + 42, 4));  // both begin where the first does
+  bytes.replace(second + 42, 4, bytes.substr(first + 42, 4));  // both begin at the first
   const test::Thrown same = opening(bytes);
   EXPECT_EQ(same.code, ErrorCode::kCorruptData);
   EXPECT_THAT(same.text, HasSubstr("it overlaps the next"));
   bytes = good_;
-  bytes[second + 24] = static_cast<char>(bytes[second + 24] + 100);  // of the sizes, packed and not
+  bytes[second + 24] = static_cast<char>(bytes[second + 24] + 100);  // of the sizes, compressed and uncompressed
   bytes[second + 20] = static_cast<char>(bytes[second + 20] + 100);
   EXPECT_THAT(opening(bytes).text, HasSubstr("it overlaps the next"));
 }
@@ -94,7 +94,7 @@ TEST_F(ZipReaderTest, CountsAndNamesThatCannotBe) {
   std::string bytes = good_;
   const size_t end64 = bytes.find("PK\6\6"), end = bytes.rfind("PK\5\6");
   ASSERT_NE(end64, std::string::npos);
-  for (const size_t field : {end64 + 24, end64 + 32, end64 + 40, end64 + 48}) {  // entries, bytes, place
+  for (const size_t field : {end64 + 24, end64 + 32, end64 + 40, end64 + 48}) {  // entries, bytes, offset
     for (const char value : {'\x7f', '\xff'}) {
       std::string lie = good_;
       lie.replace(field, 8, std::string(7, '\xff') + value);
@@ -102,7 +102,7 @@ TEST_F(ZipReaderTest, CountsAndNamesThatCannotBe) {
       EXPECT_EQ(opening(lie).code, ErrorCode::kCorruptData) << field - end64;
     }
   }
-  bytes.erase(end64, end - end64);  // the old end record alone
+  bytes.erase(end64, end - end64);  // only the old end record
   bytes.replace(bytes.size() - 12, 2, "\xff\xff");
   EXPECT_EQ(opening(bytes).code, ErrorCode::kCorruptData);
   std::string upwards = good_;
