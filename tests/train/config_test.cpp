@@ -1,4 +1,4 @@
-// Flags as users write them: Megatron's spellings, one clear line for what is wrong.
+// The command line as users write it: Megatron's spellings are accepted, and each mistake gives one clear error.
 #include "train/config.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ const std::vector<std::string> kGood = {"--num-layers",
                                         "--lr",
                                         "1e-3"};
 
-// Parses kGood and more for a world of `ranks`; the error's text, or "" if there is none.
+// Parses kGood plus `more` for a world of `ranks`. Returns the text of the error, or "" if there is none.
 std::string refusal(std::vector<std::string> more, int ranks = 8) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
@@ -54,7 +54,7 @@ TEST(Config, TakesMegatronsSpellings) {
                      "--global-batch-size", "8", "--no-overlap-p2p-communication"}),
             "");
   EXPECT_EQ(refusal({"--tensor-model-parallel-size=2", "--no-async-save", "--eval-only", "--use-flash-attn"}), "");
-  EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: what there is without sharing
+  EXPECT_EQ(refusal({"--num-query-groups", "4"}), "");  // as many as heads: the number without sharing
 }
 
 TEST(Config, RefusalsNameTheFlags) {
@@ -117,7 +117,7 @@ TEST(Config, RefusalsNameTheFlags) {
       {{"--rampup-batch-size", "16", "16", "1000"}, "--rampup-batch-size"},
       {{"--context-parallel-size", "2"}, "--context-parallel-size"},
       {{"--optimizer", "sgd"}, "--optimizer"},
-      // Numbers whose products do not fit: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.
+      // Numbers whose products overflow: 2^63 - 1, and 2^16 x 2^16 ranks, which is 0 in 32 bits.
       {{"--hidden-size", "9223372036854775807"}, "--hidden-size"},
       {{"--hidden-size", "-9223372036854775807"}, "--hidden-size"},
       {{"--kv-channels", "9223372036854775807"}, "--kv-channels"},
@@ -154,7 +154,7 @@ TEST(Config, FewerQueryGroupsThanTensorParallelRanksAreRefusedAtTheStart) {
   EXPECT_EQ(refusal({"--group-query-attention", "--num-query-groups", "2", "--tensor-model-parallel-size", "2"}), "");
 }
 
-// Every spelling of a user's own script that has no field here is answered once, and no more than once.
+// Models that msckpt converts but the trainer does not compute: one error that names the flag.
 TEST(Config, ModelsThatAreNotTrainedAreRefusedByTheirFlag) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--num-experts", "8"}, {"--multi-latent-attention"}, {"--mtp-num-layers", "1"}}) {
@@ -203,7 +203,7 @@ TEST(Config, DeprecatedSpellingsAreReadAsTheModernOnes) {
                       "--recompute-num-layers", "2"});
   EXPECT_EQ(config.training.recompute_granularity, "full");
   EXPECT_EQ(config.training.recompute_method, "uniform");
-  EXPECT_EQ(config.training.recompute_num_layers, 2);  // what follows wins
+  EXPECT_EQ(config.training.recompute_num_layers, 2);  // the flag that follows wins
   EXPECT_EQ(config.model.position_embedding_type, "rope");
   EXPECT_EQ(config.model.vocab_size, 300);
   EXPECT_EQ(fields.notices().size(), 2u);
@@ -244,7 +244,7 @@ TEST(Config, FlagsWinOverTheFile) {
 TEST(Config, ResolveFillsWhatFollowsFromOtherFlags) {
   TrainerConfig config;
   core::ConfigFields fields = config.fields();
-  config.resolve(1);  // of what is not given nothing follows
+  config.resolve(1);  // nothing is derived from fields that are not given
   EXPECT_EQ(config.model.ffn_hidden_size, 0);
   fields.parse_flags({"--hidden-size", "512", "--num-attention-heads", "8", "--swiglu", "--seq-length", "128",
                       "--global-batch-size", "0", "--micro-batch-size", "3", "--tensor-model-parallel-size", "2",

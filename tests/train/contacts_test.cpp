@@ -1,4 +1,5 @@
-// Whom a rank of a job of 32 talks to: the peers of its groups, and a few others for what all agree on; never everyone.
+// Which ranks a rank of a job of 32 communicates with: the peers of its groups, and a few others for what all ranks
+// agree on; never all of them.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -15,7 +16,7 @@ using test::TinyLayout;
 
 constexpr int kRanks = 32;
 
-// Peers of each rank, in either direction: with TCP, a connection each.
+// Peers of each rank, in either direction: over TCP, one connection each.
 struct Contacts {
   std::mutex mutex;
   std::vector<std::set<int>> of = std::vector<std::set<int>>(kRanks);
@@ -44,7 +45,7 @@ class CountingTransport final : public core::Transport {
   Contacts& contacts_;
 };
 
-// Start and first step of a run; whom its ranks met. (A save brings every rank's report to rank 0.)
+// Runs the start and the first step, and records which ranks met. (A save brings every rank's report to rank 0.)
 void run_job(const test::TemporaryFolder& folder, const TinyLayout& layout, Contacts& contacts) {
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
   config.training.train_iters = 1;
@@ -61,7 +62,7 @@ void run_job(const test::TemporaryFolder& folder, const TinyLayout& layout, Cont
       });
 }
 
-// Rounds of what all ranks agree on and trees of broadcasts: 1, 2, 4, 8 and 16 ranks up and down.
+// Agreements and broadcast trees reach ranks at distances of 1, 2, 4, 8 and 16 in both directions.
 bool is_a_power_of_two_away(int a, int b) {
   for (int step = 1; step < kRanks; step *= 2) {
     if ((a + step) % kRanks == b || (b + step) % kRanks == a) return true;
@@ -87,7 +88,7 @@ TEST(Contacts, AreTheGroupsAndAFewOthers) {
       }
       most = std::max(most, contacts.of[static_cast<size_t>(rank)].size());
     }
-    EXPECT_LE(most, 18U) << layout.name();  // of 31: 9 by powers of two, the rest are peers
+    EXPECT_LE(most, 18U) << layout.name();  // of 31: 9 by powers of two, the others are peers
   }
 }
 

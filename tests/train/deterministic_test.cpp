@@ -1,4 +1,4 @@
-// --deterministic: the number of threads changes no bit of a training run.
+// --deterministic: the number of threads does not change any bit of a training run.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiny_run.h"
@@ -28,7 +28,7 @@ TEST(Deterministic, ThreadsChangeNoBit) {
         EXPECT_EQ(more.steps[i].grad_norm, one.steps[i].grad_norm) << threads << " threads, step " << i + 1;
       }
     }
-    // The sums are others than those of the default kernels by rounding at most.
+    // The sums differ from those of the default kernels by rounding only.
     const auto fast = run(bf16, 2, false);
     EXPECT_NEAR(fast.steps[0].loss, one.steps[0].loss, (bf16 ? 1e-2 : 1e-5) * one.steps[0].loss);
   }

@@ -1,5 +1,5 @@
-// Models that are not Llama's, and dropout, on layouts against one rank: what the numerics ladder asks of layouts
-// (tests/train/layouts_test.cpp) holds for every part of a model that has parameters or masks of its own.
+// Models of other families than Llama, and dropout: every layout agrees with one rank within the bounds of
+// tests/train/layouts_test.cpp, for every part of a model that has parameters or masks of its own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ void glm4(train::TrainerConfig& config) {
   model.hidden_dropout = 0.1;
 }
 
-// LayerNorm of heads, a window, GELU by erf behind a gate: what the families above leave out.
+// What the families above lack: LayerNorm of heads, a window, GELU by erf after a gate.
 void mixture(train::TrainerConfig& config) {
   core::TransformerConfig& model = config.model;
   model.normalization = "LayerNorm";
@@ -92,8 +92,8 @@ Outcome run(const Model& model, const TinyLayout& layout, const Change& more = n
   Outcome outcome;
   outcome.summary = test::run_on_threads(config, layout.ranks());
   outcome.weights = test::read_tensors(outcome.summary.checkpoint, core::TensorRole::kParam);
-  // Softmax does not see what is added to all keys, and hardly what slow rotations turn: those biases have gradients of
-  // rounding alone, from which Adam makes steps of full size.
+  // Softmax is invariant to what is added to all keys, and nearly so to biases that slow rotations turn. The gradients
+  // of those biases are rounding errors only, from which Adam makes steps of full size.
   std::erase_if(outcome.weights, [](const auto& item) {
     return item.first.ends_with("linear_qkv.bias") || item.first.ends_with("k_layernorm.bias");
   });
@@ -146,7 +146,7 @@ TEST(Dropout, ChangesTrainingAndLeavesEvaluationAlone) {
     config.data.split = "80,20,0";
     config.training.eval_iters = 1;
     config.training.eval_interval = 1000;
-    config.optimizer.lr = 1e-12;  // the weights stay what they are
+    config.optimizer.lr = 1e-12;  // the weights practically do not change
   };
   const Change evaluates_without = [](train::TrainerConfig& config) {
     config.data.split = "80,20,0";
@@ -160,7 +160,7 @@ TEST(Dropout, ChangesTrainingAndLeavesEvaluationAlone) {
   EXPECT_NEAR(with.summary.validation_loss, without.summary.validation_loss, 1e-5);
 }
 
-// The masks belong to samples: a step of two micro-batches of two is one of four of one.
+// Masks belong to samples: a step of two micro-batches of two has the masks of four of one.
 TEST(Dropout, MasksDoNotDependOnTheMicroBatchSize) {
   const Outcome one = run(kModels[0], {});
   const Outcome two = run(kModels[0], {}, [](train::TrainerConfig& config) { config.training.micro_batch_size = 2; });

@@ -1,4 +1,5 @@
-// fp16 training: it learns what fp32 learns, overflow is skipped on all ranks alike, and a stop changes no bit.
+// fp16 training: it learns what fp32 learns, steps that overflow are skipped on all ranks, and stopping and resuming
+// changes no bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,8 +71,8 @@ TEST(Fp16, OverflowIsSkippedOnAllRanksAndHalvesTheScale) {
     const auto summary = run(folder, layout, "save", overflow_at_first);
     const auto& steps = summary.steps;
     EXPECT_TRUE(steps[0].skipped && steps[0].nan) << layout.name();
-    EXPECT_EQ(steps[1].loss_scale, 4294967296.0);      // the first is forgiven
-    EXPECT_EQ(steps[2].loss_scale, 4294967296.0 / 2);  // then each halves
+    EXPECT_EQ(steps[1].loss_scale, 4294967296.0);      // hysteresis 2: the first overflow does not halve
+    EXPECT_EQ(steps[2].loss_scale, 4294967296.0 / 2);  // each further one does
     const auto applied = std::count_if(steps.begin(), steps.end(), [](const auto& step) { return !step.skipped; });
     EXPECT_GE(applied, 3) << layout.name() << ": from about 2^21 on it fits";
     EXPECT_LT(steps.back().loss, steps.front().loss) << layout.name();
@@ -87,7 +88,7 @@ TEST(Fp16, AStopChangesNoBit) {
     const auto whole = run(folder, layout, "whole", overflow_at_first);
     run(folder, layout, "parts", [](train::TrainerConfig& config) {
       overflow_at_first(config);
-      config.training.exit_interval = 7;  // among the skipped ones
+      config.training.exit_interval = 7;  // while steps are being skipped
     });
     const auto second = run(folder, layout, "parts", [&](train::TrainerConfig& config) {
       overflow_at_first(config);

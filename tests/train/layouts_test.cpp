@@ -1,6 +1,5 @@
-// Layouts against one rank, on the numerics ladder of features.md (G4): pipeline cuts, virtual stages too, bitwise,
-// what re-associates sums to 1e-5 relative in the loss of each of 50 steps. The table is data: a new layout is a new
-// line.
+// Every layout against one rank. Pipeline cuts and virtual stages must be bitwise equal; layouts that re-associate sums
+// agree to 1e-5 relative in the loss of each of 50 steps. A new layout is a new line of the table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ std::vector<TinyLayout> every_layout() {
   return layouts;
 }
 
-// Every value of every axis, and every pair of axes at work together.
+// Covers every value of every axis, and every pair of axes together.
 const std::vector<TinyLayout> kCovering = {
     // tp, pp, dp, zero, sp, vpp
     {1, 1, 1, false, false, 1}, {1, 1, 2, false, false, 1}, {1, 1, 2, true, false, 1},  {1, 1, 4, true, false, 1},
@@ -67,7 +66,7 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     outcomes_.clear();
   }
 
-  // A run that a layout is compared with: as long a model and as many micro-batches as the layout needs.
+  // The reference run of a layout: as many layers and micro-batches as the layout needs.
   struct Shape {
     int64_t layers = 4, batch = 4;
   };
@@ -78,7 +77,7 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     return shape;
   }
 
-  // Runs a layout once; the result is kept for comparison with others.
+  // Runs a layout once and keeps the result for comparison with others.
   static const Outcome& outcome(const TinyLayout& layout, const Shape& shape, bool tied = false) {
     const std::string name = core::cat(layout.name(), "_", shape.layers, "_", shape.batch, tied ? "_tied" : "");
     if (outcomes_.count(name) == 0) {
@@ -95,8 +94,8 @@ class Layouts : public testing::TestWithParam<TinyLayout> {
     return outcomes_[name];
   }
 
-  // AdamW's steps have the size of the learning rate however small a gradient is: elements whose gradient is near zero
-  // carry roundoff into the weights, and more so the more layers it passes.
+  // AdamW's steps have the size of the learning rate even for a tiny gradient, so elements with a gradient near zero
+  // carry roundoff into the weights, more of it the more layers it passes.
   static void expect_near(const Outcome& seen, const Outcome& expected, const Shape& shape) {
     ASSERT_EQ(seen.summary.steps.size(), expected.summary.steps.size());
     for (size_t i = 0; i < seen.summary.steps.size(); ++i) {
@@ -137,7 +136,7 @@ TEST_P(Layouts, AgreesWithOneRank) {
 INSTANTIATE_TEST_SUITE_P(Table, Layouts, testing::ValuesIn(table()),
                          [](const auto& test) { return test.param.name(); });
 
-// With ZeRO a tensor's norm is summed in the parts that its owners hold, so the cut may change the last bit of it.
+// With ZeRO-1 a tensor's norm is summed in the parts that its owners hold, so the cut may change its last bit.
 std::vector<TinyLayout> cut_layouts() {
   std::vector<TinyLayout> layouts = table();
   std::erase_if(layouts, [](const TinyLayout& layout) { return layout.pp == 1 || (layout.zero && layout.dp > 1); });
@@ -180,7 +179,8 @@ INSTANTIATE_TEST_SUITE_P(Table, TiedLayouts,
                                          TinyLayout{2, 1, 2, true, false}, TinyLayout{1, 2, 2, true, false}),
                          [](const auto& test) { return test.param.name(); });
 
-// In bf16 what re-associates sums rounds other partial sums, to 8 bits: a part in 2^9 each. 50 steps carry that on.
+// In bf16 a layout that re-associates sums rounds other partial sums, each to 8 bits (1 part in 2^9), and 50 steps
+// accumulate that.
 class Bf16Layouts : public testing::TestWithParam<TinyLayout> {};
 
 TEST_P(Bf16Layouts, AgreesWithOneRankToTheRoundingOfBf16) {
@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Bf16Layouts,
                                          TinyLayout{2, 1, 1, false, true}, TinyLayout{2, 2, 2, true, true}),
                          [](const auto& test) { return test.param.name(); });
 
-// Recomputation, early receives: what virtual stages change of them.
+// How virtual stages affect recomputation and early receives.
 class VirtualStages : public testing::Test {
  protected:
   train::RunSummary run(const std::function<void(train::TrainerConfig&)>& change) {
@@ -252,7 +252,7 @@ TEST_F(VirtualStages, PostReceivesEarlyUnlessToldNotTo) {
   const auto early = run([](train::TrainerConfig&) {});
   const auto late = run([](train::TrainerConfig& config) { config.parallel.overlap_p2p_communication = false; });
   expect_same_steps(early, late);
-  // The next chunk's input has its place while this chunk is computed: [seq 16, batch 1, hidden 32] of fp32.
+  // The next chunk's input is allocated while this chunk is computed: [seq 16, batch 1, hidden 32] of fp32.
   EXPECT_EQ(peak(early) - peak(late), 16 * 32 * 4);
 }
 

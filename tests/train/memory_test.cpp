@@ -1,5 +1,5 @@
-// What a run needs is what the formulas of features.md say: G9 for what it keeps from step to step, G8 for what lives
-// between forward and backward, less what recomputation drops.
+// The memory of a run equals the formulas of train/README.md: bytes per parameter for what is kept from step to step,
+// bytes per token for activations, minus what recomputation drops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Mode {
   const char* name;
   bool rebuilt;         // --recompute-norm --recompute-activation-function
   const char* method;   // of full recomputation; empty: none
-  int64_t num_layers;   // of it
+  int64_t num_layers;   // --recompute-num-layers
   bool mlp = false;     // --recompute-modules mlp
   bool reuses = false;  // --reuse-fp32-param, with bf16
 };
@@ -83,14 +83,14 @@ struct Formula {
   int64_t product() const { return element * kTokens * model.ffn_hidden_size; }
   int64_t fc1() const { return model.gated() ? 2 * product() : product(); }
 
-  // A_layer of G8; an activation that is not gated has one input and one output of f.
+  // Bytes of a layer's activations; an activation without a gate has one input and one output of f.
   int64_t layer(bool rebuilds) const {
     const int64_t norms = (rebuilds ? 2 : 4) * hidden(), mlp = mode.mlp ? 0 : fc1() + (rebuilds ? 0 : product());
     return norms + element * kTokens * (2 * heads() + 2 * groups()) * model.kv_channels + mlp + 4 * kTokens * heads();
   }
 
-  // The most of the moments when all layers' are held (the logits; the begin of backward, which rebuilds the MLP's),
-  // and the backward of what is recomputed whole.
+  // The largest of two moments: when all layers' activations exist (with the logits, and at the start of backward,
+  // which recomputes the MLP), and the backward of a layer that is recomputed whole.
   int64_t activations() const {
     const int64_t layers = model.num_layers, logit = 4 + (element < 4 ? element : 0);
     const int64_t logits = kTokens * model.padded_vocab_size(1) * logit;
@@ -99,8 +99,8 @@ struct Formula {
     const std::string method = mode.method;
     if (method.empty()) return layers * layer(mode.rebuilt) + head;
     const bool block = method == "block";
-    const int64_t group = block ? 1 : mode.num_layers;                // run again at once
-    const int64_t inputs = block ? mode.num_layers : layers / group;  // that are kept
+    const int64_t group = block ? 1 : mode.num_layers;                // layers run again at once
+    const int64_t inputs = block ? mode.num_layers : layers / group;  // inputs that are kept
     const int64_t whole = block ? (layers - mode.num_layers) * layer(mode.rebuilt) : 0;
     return inputs * hidden() + std::max(whole + head, group * layer(false) + 2 * hidden());
   }
@@ -129,14 +129,14 @@ TEST(Memory, IsWhatTheFormulasSay) {
         config.resolve_and_validate(1);
         const int64_t parameters = config.model.num_parameters(1);
 
-        // G9. A tied embedding's own sums, of the rows that a step has, are within the tenth.
+        // The row sums of a tied embedding, for the rows of a step, are within the tolerance of a tenth.
         EXPECT_EQ(peak(step, MemoryTag::kMaster) > 0, bf16);
         expect_within_a_tenth(peak(step, MemoryTag::kParam) + peak(step, MemoryTag::kGrad) +
                                   peak(step, MemoryTag::kMaster) + peak(step, MemoryTag::kOptim),
                               (bf16 && !mode.reuses ? 18 : 16) * parameters, "static");
         expect_within_a_tenth(peak(step, MemoryTag::kAct), Formula(config, mode).activations(), "activations");
 
-        // What is held is what was needed at once; a heap grows by 2 MiB.
+        // The arena holds what was needed at once; a heap grows by 2 MiB.
         EXPECT_EQ(step.arena.growths, 0);
         EXPECT_LT(static_cast<double>(step.arena.held_bytes - (int64_t{4} << 20)),
                   1.1 * static_cast<double>(step.arena.peak_bytes));

@@ -1,4 +1,4 @@
-// The same layouts on MPI processes: the collectives are the same code, so every bit equals that of thread ranks.
+// The same layouts as MPI processes: the collectives are the same code, so every bit equals the run on thread ranks.
 #include <gtest/gtest.h>
 
 #include "tests/support/mpi_world.h"
@@ -24,7 +24,7 @@ TEST(MpiLayouts, EqualThreadRanksBitForBit) {
     std::unique_ptr<test::TemporaryFolder> folder;
     if (world.rank() == 0) folder = std::make_unique<test::TemporaryFolder>();
     const std::string shared = world.bcast_string(folder ? folder->path().string() : "", 0);
-    if (world.rank() == 0) test::tiny_config(shared);  // writes the data set, once
+    if (world.rank() == 0) test::tiny_config(shared);  // writes the data set once
     world.barrier();
     train::TrainerConfig config = test::tiny_config(shared, layout);
     config.training.train_iters = 10;

@@ -1,4 +1,4 @@
-// --packed-weights changes no bit of a run: a copy that were not made anew after a change of the weights would.
+// --packed-weights changes no bit of a run. A copy that is not made again after the weights have changed would.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiny_run.h"
@@ -11,7 +11,7 @@ using test::TinyLayout;
 
 class PackedWeights : public testing::TestWithParam<std::tuple<TinyLayout, bool>> {
  protected:
-  // Steps with evaluations between them, a stop and a continuation from what was saved.
+  // Runs steps with evaluations between them, a stop, and a continuation from the checkpoint.
   train::RunSummary run(bool packed, int64_t until, bool continued) const {
     const auto& [layout, bf16] = GetParam();
     train::TrainerConfig config = test::tiny_config(folder_.path(), layout);

@@ -1,4 +1,4 @@
-// Recomputation drops activations and changes no bit.
+// Recomputation saves activation memory and changes no bit.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiny_run.h"
@@ -41,20 +41,20 @@ TEST(Recompute, ChangesNoBitAndHoldsLess) {
   }
 }
 
-// FLOPs of a step's products, recomputed ones among them.
+// FLOPs of a step's products, including recomputed ones.
 double flops(const train::RunSummary& summary) {
   return summary.steps.back().hardware_tflops_per_rank * summary.steps.back().seconds * 1e12;
 }
 
 TEST(Recompute, LeavesOutTheProductThatOnlyTheOutputHasAUseFor) {
-  constexpr double kFc2 = 2.0 * (4 * 16) * 32 * 64;  // of a layer, in a step of 4 x 16 tokens
+  constexpr double kFc2 = 2.0 * (4 * 16) * 32 * 64;  // linear_fc2 of one layer, in a step of 4 x 16 tokens
   const double none = flops(run("", 0, {})), block = flops(run("block", 2, {}));
   const double each = flops(run("uniform", 1, {})), pairs = flops(run("uniform", 2, {}));
   EXPECT_NEAR(each - none, 2 * (block - none), 1);
-  EXPECT_NEAR(pairs - each, 2 * kFc2, 1);  // two pairs, in each of which the second layer reads the first one's output
+  EXPECT_NEAR(pairs - each, 2 * kFc2, 1);  // two pairs; in each the second layer reads the output of the first
 }
 
-// The tiny model in fp32, 4 layers. Returns the run, and takes from `drops` what is dropped.
+// Runs the tiny model in fp32 with 4 layers and the recomputation flags of `drops`.
 train::RunSummary run_dropping(const train::TrainingConfig& drops, const test::TinyLayout& layout, bool gpt) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), layout);
@@ -91,7 +91,8 @@ TEST(RebuiltOutputs, ChangeNoBitAndHoldLessByTheFormula) {
                     static_cast<double>(saved_bytes), 0.05 * static_cast<double>(saved_bytes))
             << layout.name();
       };
-      const int64_t norms = 2 * kBytes * kTokens * kHidden / layout.tp;  // of a layer; split by sequence parallelism
+      const int64_t norms =
+          2 * kBytes * kTokens * kHidden / layout.tp;  // of one layer; divided by sequence parallelism
       expect_same({.recompute_norm = true}, kLayers * norms);
       expect_same({.recompute_norm = true, .recompute_norm_num_layers = 3}, 3 * norms);
       const int64_t product = kBytes * kTokens * kFfn / layout.tp;
@@ -134,7 +135,7 @@ TEST(RecomputePlan, BlockTakesTheFirstLayersUniformAllInGroups) {
   EXPECT_EQ(uniform.group_begin(3), 3);
 }
 
-// Stages and chunks need not have as many layers as the first one.
+// Other stages and chunks may have a different number of layers than the first one.
 TEST(RecomputePlan, HoldsForAnyNumberOfLayers) {
   const train::RecomputePlan none("", "", 0), block("full", "block", 2), uniform("full", "uniform", 3);
   for (const int64_t layer : {0, 1, 2, 7, 1000}) {

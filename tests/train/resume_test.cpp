@@ -1,4 +1,4 @@
-// A run that was stopped and continued is the run that was not.
+// A run that is stopped and continued equals a run without a stop.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiny_run.h"
@@ -76,7 +76,7 @@ TEST_P(OtherLayout, ContinuesTheUnbrokenRun) {
   }
 }
 
-// Each axis goes up, down and away, virtual stages to other virtual stages too.
+// Each axis grows, shrinks and disappears; virtual stages change too.
 const std::vector<std::pair<TinyLayout, TinyLayout>> kPairs = {
     {{2, 1, 1, false, true}, {1, 2, 1, false, false}},       {{1, 2, 1, false, false}, {1, 1, 2, true, false}},
     {{1, 1, 2, true, false}, {4, 1, 1, false, false}},       {{4, 1, 1, false, true}, {2, 2, 1, true, true}},
@@ -90,7 +90,7 @@ const std::vector<std::pair<TinyLayout, TinyLayout>> kPairs = {
 INSTANTIATE_TEST_SUITE_P(Pairs, OtherLayout, testing::ValuesIn(kPairs),
                          [](const auto& test) { return test.param.first.name() + "_to_" + test.param.second.name(); });
 
-// What only moves work continues bit for bit.
+// Layouts that only move work continue bit for bit.
 TEST(VirtualStages, ContinueToTheBit) {
   test::TemporaryFolder folder;
   const auto whole = run(folder, {}, 20, "", "whole");
@@ -110,7 +110,7 @@ TEST(Save, InTheBackgroundOrNotWritesTheSameBits) {
 TEST(Load, ChangesPrecision) {
   test::TemporaryFolder folder;
   run(folder, {}, 5, "", "bf16", true);
-  const auto as_fp32 = run(folder, {}, 6, "bf16", "fp32", false);  // fp32 weights are the bf16 run's master weights
+  const auto as_fp32 = run(folder, {}, 6, "bf16", "fp32", false);  // its fp32 weights are the bf16 run's master weights
   ASSERT_EQ(as_fp32.steps.size(), 1U);
   const auto again = run(folder, {}, 6, "bf16", "bf16", true);
   EXPECT_NEAR(as_fp32.steps[0].loss, again.steps[0].loss, 1e-2 * again.steps[0].loss);
@@ -121,7 +121,7 @@ TEST(Load, RefusesAnotherModel) {
   run(folder, {}, 1, "", "saved");
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 2;
-  config.model.rotary_base = 500000;  // shapes agree: only the comparison of the configuration can tell
+  config.model.rotary_base = 500000;  // shapes agree, so only the comparison of configurations detects it
   config.checkpoint.load = folder / "saved";
   try {
     test::run_on_threads(config, 1);

@@ -1,4 +1,4 @@
-// --reuse-fp32-param changes no bit, and the master weights take half their memory.
+// --reuse-fp32-param changes no bit, and halves the memory of the master weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using test::TinyLayout;
 
 class ReuseFp32Param : public testing::TestWithParam<TinyLayout> {
  protected:
-  // Saves on the way and goes on.
+  // Runs and saves on the way.
   train::RunSummary run(bool reuses, int64_t until, const std::string& save, const std::string& load = {}) const {
     train::TrainerConfig config = test::tiny_config(folder_.path(), GetParam());
     config.training.bf16 = true;
@@ -59,7 +59,7 @@ TEST_P(ReuseFp32Param, ChangesNoBitAndHoldsHalf) {
   for (const MemoryTag tag : {MemoryTag::kParam, MemoryTag::kGrad, MemoryTag::kOptim, MemoryTag::kAct}) {
     EXPECT_EQ(peak(reusing, tag), peak(plain, tag)) << core::memory_tag_name(tag);
   }
-  // Each goes on from what the other has saved.
+  // Each continues from the checkpoint of the other.
   expect_same(run(true, 9, "from_plain", "plain"), run(false, 9, "from_reusing", "reusing"));
 }
 
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ReuseFp32Param,
                                          TinyLayout{2, 1, 2, true}, TinyLayout{1, 1, 2}),
                          [](const auto& test) { return test.param.name(); });
 
-// Whatever copies the state, and with what steps around it.
+// Saves by every way of copying the state, with steps around them.
 TEST(ReuseFp32ParamSaves, AreTheSameByEveryWay) {
   using Change = std::function<void(train::TrainerConfig&)>;
   const std::vector<std::pair<const char*, Change>> ways = {
@@ -96,7 +96,7 @@ TEST(ReuseFp32ParamSaves, AreTheSameByEveryWay) {
   }
 }
 
-// Of a checkpoint in which others have rounded the weights, each owner rounds its own anew.
+// If a checkpoint's weights were rounded differently, each owner rounds its own again.
 TEST(ReuseFp32ParamLoads, WeightsAreTheOwnersOnAllRanks) {
   const test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, true});

@@ -1,7 +1,7 @@
-// The trainer against PyTorch and transformers, whose answers lie in tests/data: 50 AdamW steps from the same weights
-// on the same samples (llama_adamw and gpt2_adamw, made by bench/peers/adamw.py), and the loss of untrained models of
-// every family (hf_*, made by tests/data/make_hf_tiny.py). Bars of both: 1e-5 relative in a loss, 1e-4 relative L2 in a
-// tensor.
+// Compares the trainer with PyTorch and transformers, whose results are in tests/data: 50 AdamW steps from the same
+// weights on the same samples (llama_adamw and gpt2_adamw, made by bench/peers/adamw.py), and the loss of untrained
+// models of every family (hf_*, made by tests/data/make_hf_tiny.py). Bounds for both: 1e-5 relative in a loss, 1e-4
+// relative L2 in a tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ train::RunSummary run(const train::TrainerConfig& config, const TinyLayout& layo
   });
 }
 
-// A run that loads a Hugging Face folder and takes the model's shape from it.
+// Configures a run that loads a Hugging Face folder and takes the model's shape from it.
 train::TrainerConfig configuration(const std::string& model, const TinyLayout& layout, const json& flags) {
   train::TrainerConfig config;
   core::ConfigFields fields = config.fields();
@@ -57,7 +57,7 @@ train::TrainerConfig configuration(const std::string& model, const TinyLayout& l
   return config;
 }
 
-// Every tensor of a file in fp32, by its name.
+// Every tensor of a file as fp32, by name.
 std::map<std::string, std::vector<float>> read_fp32(const std::string& path) {
   const convert::SafetensorsReader reader(path);
   std::map<std::string, std::vector<float>> tensors;
@@ -71,8 +71,8 @@ std::map<std::string, std::vector<float>> read_fp32(const std::string& path) {
   return tensors;
 }
 
-// Softmax does not see what is added to all keys: the middle third of GPT-2's attention bias has a gradient of rounding
-// alone, and what Adam makes of that is nobody's answer.
+// Softmax is invariant to what is added to all keys: the gradient of the middle third of GPT-2's attention bias is
+// rounding error only, and Adam's steps from it are arbitrary. Leave it out.
 std::map<std::string, std::vector<float>> without_free_keys(std::map<std::string, std::vector<float>> tensors) {
   for (auto& [name, values] : tensors) {
     if (!name.ends_with("attn.c_attn.bias")) continue;
@@ -133,7 +133,7 @@ TEST_P(TransformersLoss, AgreesWithoutTraining) {
   const auto& [name, layout] = GetParam();
   const json reference = read_reference(name);
   const auto rows = reference.at("tokens").get<std::vector<std::vector<int32_t>>>();
-  // A data set is one stream of tokens: rows that do not follow on each other are data sets of their own.
+  // A data set is one stream of tokens; rows that are not contiguous become separate data sets.
   const test::TemporaryFolder folder;
   std::vector<std::string> prefixes;
   for (const std::vector<int32_t>& row : rows) {
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 1})),
     [](const auto& test) { return core::cat(std::get<0>(test.param), "_", std::get<1>(test.param).name()); });
 
-// The data set of a model with another vocabulary: its ids must not reach the embedding table.
+// A data set made for a larger vocabulary: its ids must not reach the embedding table.
 TEST(TransformersLossErrors, AnIdAboveTheVocabularyIsRefused) {
   const test::TemporaryFolder folder;
   train::IndexedDatasetBuilder builder(folder / "row", train::TokenType::kUint16);

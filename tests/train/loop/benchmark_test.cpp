@@ -1,4 +1,4 @@
-// Rows, calls, FLOPs and bytes of --benchmark against what the configuration's formulas say.
+// Compares rows, calls, FLOPs and bytes of --benchmark with the formulas of the configuration.
 #include "train/loop/benchmark.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TrainerConfig config_of(const test::TemporaryFolder& folder, const test::TinyLay
   TrainerConfig config = test::tiny_config(folder.path(), layout);
   config.model.ffn_hidden_size = kFfn;
   config.data.data_path.clear();
-  config.optimizer.lr = 0;  // neither is asked for
+  config.optimizer.lr = 0;  // neither is needed
   config.training.train_iters = 0;
   return config;
 }
@@ -36,7 +36,7 @@ BenchmarkReport run(const TrainerConfig& config, int ranks = 1) {
   return report;
 }
 
-// The one such row. first_input: where there are several, the one with that shape.
+// The only such row. first_input: selects by shape if there are several.
 OperatorRow row_of(const BenchmarkReport& report, const std::string& name, const std::string& layer = "",
                    const Dims& first_input = {}) {
   OperatorRow found;
@@ -75,7 +75,7 @@ TEST(Benchmark, HasEveryOperatorOfAStepWithItsCallsFlopsAndBytes) {
   expect_product(report, "linear_fc1", calls, 2 * kFfn, kHidden);
   expect_product(report, "linear_fc2", calls, kHidden, kFfn);
   expect_product(report, "output_layer", kMicrobatches, kVocab, kHidden, "linear_fp32");
-  const int64_t scores = kTokens * kTokens * kHeadDim * kHeads;  // of the causal half, each product
+  const int64_t scores = kTokens * kTokens * kHeadDim * kHeads;  // of the causal half, for each product
   EXPECT_EQ(row_of(report, "causal_attention").flops, calls * 2 * scores);
   EXPECT_EQ(row_of(report, "causal_attention_backward").flops, calls * 4 * scores);
   EXPECT_EQ(row_of(report, "rms_norm").calls, (2 * kLayers + 1) * kMicrobatches);
@@ -126,7 +126,7 @@ TEST(Benchmark, HasTheChunksOfTheLossAndItsDtype) {
 TEST(Benchmark, IsOfTheShareOfARankAndMergesLayersOfOneShape) {
   test::TemporaryFolder folder;
   TrainerConfig config = config_of(folder, {.tp = 2});
-  config.model.ffn_hidden_size = kQkv / 2;  // linear_fc1 is as large as linear_qkv
+  config.model.ffn_hidden_size = kQkv / 2;  // so that linear_fc1 is as large as linear_qkv
   const BenchmarkReport report = run(config, 2);
   const OperatorRow row = row_of(report, "linear", "linear_qkv/linear_fc1");
   EXPECT_EQ(row.inputs[1], (Dims{kQkv / 2, kHidden}));

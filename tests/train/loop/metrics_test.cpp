@@ -1,4 +1,4 @@
-// Numbers of steps as text. Lines of whole runs: trainer_test.cpp.
+// The numbers of steps as text. Lines of whole runs are in trainer_test.cpp.
 #include "train/loop/metrics.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::string line_of(const LogInterval& interval) {
   return text;
 }
 
-// As Megatron: 'lm loss' is total_loss_dict / advanced iterations, time and throughput are of all of them together.
+// As in Megatron: 'lm loss' is total_loss_dict / advanced iterations; time and throughput are over all steps.
 TEST(LogInterval, HasTheMeansOfItsSteps) {
   LogInterval interval;
   interval.add(step(1, 5, 1));

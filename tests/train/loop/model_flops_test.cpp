@@ -9,7 +9,7 @@ namespace {
 
 using test::TinyLayout;
 
-// FLOPs of a step that were executed, and that the model needs: of all ranks.
+// FLOPs of a step on all ranks: executed, and needed by the model.
 struct Flops {
   double executed, model;
 };
@@ -19,7 +19,7 @@ Flops of_a_step(const train::TrainerConfig& config, int ranks) {
   return {step.hardware_tflops_per_rank * all, step.tflops_per_rank * all};
 }
 
-// PaLM's 6 N + 12 L H Q T with N the weights that multiply and attention's half that the mask leaves, by hand.
+// PaLM's 6 N + 12 L H Q T, computed by hand, with N the weights of products, and half of attention because of the mask.
 TEST(ModelFlops, FollowPalmsAppendixB) {
   core::TransformerConfig model;  // GPT-2 124M
   model.num_layers = 12;
@@ -53,7 +53,7 @@ TEST(ModelFlops, AreWhatARunWithoutRecomputationExecutes) {
   }
 }
 
-// MFU stays where recomputation makes a run slower; HFU counts what was executed.
+// Recomputation leaves the model's FLOPs unchanged (MFU) and adds to the executed ones (HFU).
 TEST(ModelFlops, DoNotCountRecomputation) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());

@@ -1,4 +1,4 @@
-// What must be as in the checkpoint, and what may differ.
+// Which fields must equal the checkpoint's, and which may differ.
 #include "train/loop/same_model.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST(SameModel, WhatTheWeightsDoNotDependOnMayDiffer) {
   wanted.init_method_std = 0.5;
   wanted.make_vocab_size_divisible_by = 8;
   EXPECT_NO_THROW(check_same_model(model(), wanted));
-  // As many groups as heads is the same attention, said otherwise.
+  // As many groups as heads is the same attention in other words.
   wanted.group_query_attention = true;
   wanted.num_query_groups = 8;
   EXPECT_NO_THROW(check_same_model(model(), wanted));

@@ -1,4 +1,4 @@
-// When a run saves, what becomes of a save that is due while the one before is unfinished, and of a run whose save
+// When a run saves, what happens to a save that is due while the previous one is unfinished, and to a run whose save
 // fails.
 #include "train/loop/saves.h"
 
@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
-// One of two ranks that hold half a model each.
+// One of two ranks, each of which holds half a model.
 class SavingRank {
  public:
   SavingRank(const CheckpointConfig& config, core::Endpoint& endpoint)
@@ -37,7 +37,7 @@ class SavingRank {
     if (!config.non_persistent_local_ckpt_dir.empty()) saves.open_local(local_);
   }
 
-  // Ends a step: its number grows, and the ranks tell each other how their saves go.
+  // Ends a step: increments its number and exchanges the status of saves.
   std::array<double, Saves::kTold> step() {
     ++iteration;
     const auto told = saves.told();
@@ -125,7 +125,7 @@ TEST(Saves, NothingAtTheEndOfARunThatASignalEnds) {
   EXPECT_TRUE(iterations_in(config.save).empty());
 }
 
-// A local one beside it would be a second snapshot of the same state.
+// A local save in addition would be a second snapshot of the same state.
 TEST(Saves, OfTwoKindsThatAreDueThePersistentOne) {
   TemporaryFolder folder;
   CheckpointConfig config;
@@ -147,7 +147,8 @@ TEST(Saves, OfTwoKindsThatAreDueThePersistentOne) {
   }
 }
 
-// By what the ranks have told each other, not by what each sees: else they would not do the same.
+// Decided by the status that all ranks have agreed on, not by what a rank sees itself; otherwise ranks could act
+// differently.
 TEST(Saves, WhileOneIsUnfinishedTheNextWaitsOrIsSkipped) {
   for (const bool skips : {false, true}) {
     TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// A step after the first: it takes nothing from the heap, makes no oneDNN primitive and starts no thread.
+// A step after the first allocates nothing from the heap, creates no oneDNN primitive and starts no thread.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -44,7 +44,7 @@ int64_t threads_of_this_process() {
 
 using Change = std::function<void(TrainerConfig&)>;
 
-// Returns how many weights were packed.
+// Returns the number of packed weights.
 int64_t expect_steady_steps(const Change& change, int threads, size_t num_microbatches) {
   const test::TemporaryFolder folder;
   int64_t packed = 0;
@@ -85,13 +85,13 @@ int64_t expect_steady_steps(const Change& change, int threads, size_t num_microb
     for (const Parameter& parameter : parameters.all()) {
       if (parameter.packed == nullptr || parameter.packed->times_packed() == 0) continue;
       ++packed;
-      EXPECT_EQ(parameter.packed->times_packed(), 4) << parameter.spec.key;  // once a step
+      EXPECT_EQ(parameter.packed->times_packed(), 4) << parameter.spec.key;  // once per step
     }
     EXPECT_EQ(arena.system_allocations(), blocks);
     EXPECT_EQ(kernels::gemm_primitives_created(), primitives);
     EXPECT_EQ(threads_of_this_process(), running);
-    // oneDNN takes blocks inside itself, and the list of a primitive's arguments is made in our code, by its header: it
-    // has no product of this model where our kernels have vectors.
+    // oneDNN allocates internally, and its header builds the list of a primitive's arguments in our code. It computes
+    // no product of this model where our kernels have vectors.
     if (primitives == 0) {
       EXPECT_EQ(heap.our_blocks, 0);
     }
@@ -163,7 +163,7 @@ TEST(SteadyStep, TakesNothingWithLogitsInChunks) {
   expect_steady_steps([](TrainerConfig& config) { config.training.loss_chunk_size = 4; });
 }
 
-// Iterations as Trainer::run has them: samples are read, ranks agree, lines are written.
+// Iterations as in Trainer::run: reading samples, agreement of ranks, writing lines.
 TEST(SteadyStep, OfAWholeRunTakesNothing) {
   const test::TemporaryFolder folder;
   TrainerConfig config = test::tiny_config(folder.path());

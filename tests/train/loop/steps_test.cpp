@@ -1,4 +1,4 @@
-// Steps that are not applied, and runs that end before their time: what they leave, on any layout.
+// Steps that are not applied, and runs that end early: their effect on state, on any layout.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ double weights_apart(const train::RunSummary& a, const train::RunSummary& b) {
                                 test::read_tensors(b.checkpoint, TensorRole::kParam));
 }
 
-// The first update makes the weights so large that no later loss is a number.
+// The first update makes the weights so large that every later loss is infinite or NaN.
 void blow_up(train::TrainerConfig& config) {
   config.optimizer.lr = 1e30;
   config.training.train_iters = 4;
@@ -72,7 +72,8 @@ TEST(Nan, IsSkippedOnAllRanksWhenNotChecked) {
   }
 }
 
-// Not checked is not for ever: the weights stay, so the losses do too. A loss scale that may still fall is waited for.
+// Without the check, endless NaN steps still end the run: the weights do not change, so neither do the losses. A loss
+// scale that can still fall is waited for.
 TEST(Nan, WithoutAnEndEndsTheRunAllTheSame) {
   for (const TinyLayout& layout : kLayouts) {
     for (const bool fp16 : {false, true}) {
@@ -89,7 +90,7 @@ TEST(Nan, WithoutAnEndEndsTheRunAllTheSame) {
         });
       });
       EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << layout.name();
-      // The first step is good; 4 and 2 may help.
+      // The first step is good. With fp16, steps at loss scales 4 and 2 do not count: the scale can still fall.
       EXPECT_NE(thrown.text.find(fp16 ? "iteration 103: " : "iteration 101: "), std::string::npos) << thrown.text;
       EXPECT_NE(thrown.text.find("each of the last 100 steps"), std::string::npos) << thrown.text;
     }
@@ -106,7 +107,7 @@ TEST(IterationsToSkip, PassesOverTheirSamples) {
   EXPECT_TRUE(skipped.steps[1].skipped && skipped.steps[2].skipped);
   EXPECT_EQ(skipped.steps[2].consumed_train_samples, 12);
   EXPECT_EQ(weights_apart(skipped, plain), 0);
-  // The run goes on with the samples behind them, and the schedule where it stood.
+  // The run continues with the samples after the skipped ones, and with the schedule unchanged.
   const auto whole = run(folder, {}, "whole", [](train::TrainerConfig& config) {
     config.training.train_iters = 4;
     config.training.iterations_to_skip = {2, 3};
@@ -156,7 +157,7 @@ TEST(Spikes, AWindowOfThemEndsTheRun) {
     const test::Thrown thrown = test::thrown_by([&] {
       run(folder, layout, "save", [](train::TrainerConfig& config) {
         config.training.spike_skip_factor = 1.000001;
-        config.training.spike_skip_window = 1;  // the first step that is worse than the one before
+        config.training.spike_skip_window = 1;  // a step is skipped if it is worse than the one before
       });
     });
     EXPECT_EQ(thrown.code, core::ErrorCode::kInvalidArgument) << layout.name();
@@ -164,7 +165,7 @@ TEST(Spikes, AWindowOfThemEndsTheRun) {
   }
 }
 
-// A checkpoint of which one number is another.
+// A checkpoint with one number changed.
 class Edited final : public ckpt::Source {
  public:
   Edited(std::unique_ptr<ckpt::Source> source, const nlohmann::json& change)
@@ -242,7 +243,7 @@ TEST(Schedule, AMovedEndIsRefusedOrOverridden) {
   run_until(2, false, false, false);
   EXPECT_THROW(run_until(4, true, false, false), core::Error);
   EXPECT_DOUBLE_EQ(run_until(4, true, true, false).steps[0].learning_rate, 3e-3 * 0.5);
-  EXPECT_DOUBLE_EQ(run_until(5, true, false, true).steps[0].learning_rate, 0);  // of a schedule of 4, at its end
+  EXPECT_DOUBLE_EQ(run_until(5, true, false, true).steps[0].learning_rate, 0);  // the end of a schedule of 4
 }
 
 }  // namespace

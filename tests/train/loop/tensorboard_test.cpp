@@ -1,4 +1,4 @@
-// Event files, byte for byte as TensorFlow's own writers make them, and which tags a run leaves.
+// Event files are byte for byte those of TensorFlow's own writers; and the tags that a run writes.
 #include "train/loop/tensorboard.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(Events, AreTensorBoardsBytes) {
             "1e00000000000000d9dc123209000000000000f83f10ac022a100a0e0a076c6d206c6f7373150000803ebeb905c7");
 }
 
-// The scalars of an event file, each checksum checked: tag -> (step, value) in order.
+// The scalars of an event file, with every checksum checked: tag -> (step, value) in order.
 using Scalars = std::map<std::string, std::vector<std::pair<int64_t, float>>>;
 Scalars read_events(const std::string& folder) {
   Scalars scalars;
@@ -133,7 +133,7 @@ TEST(Events, WaitForTheirNumberOrTheirTime) {
     return counts;
   };
   EXPECT_EQ(written("patient", 1e9), (std::vector<size_t>{0, 0, 3, 3}));
-  EXPECT_EQ(read_events(folder / "patient")["x"].size(), 4U);  // the last with the writer
+  EXPECT_EQ(read_events(folder / "patient")["x"].size(), 4U);  // the last one is written by the destructor
   EXPECT_EQ(written("hasty", 0), (std::vector<size_t>{1, 2, 3, 4}));
 }
 

@@ -1,4 +1,4 @@
-// What a run does besides stepping: evaluation, generation, metrics, masked losses; the same on every layout.
+// What a run does besides stepping: evaluation, generation, metrics, masked losses; equal on every layout.
 #include "train/loop/trainer.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
                                    TinyLayout{2, 2, 1, false, true}, TinyLayout{1, 2, 1, false, false, 2}}) {
     train::TrainerConfig config = config_for(layout);
     config.generate.generate = "ab";
-    config.generate.num_tokens_to_generate = 24;  // longer than the context of 16: it slides
+    config.generate.num_tokens_to_generate = 24;  // longer than the context of 16, so the window slides
     config.generate.temperature = 0;
     const std::string text = test::run_on_threads(config, layout.ranks()).generated;
     EXPECT_EQ(text.substr(0, 2), "ab");
@@ -51,7 +51,7 @@ TEST_F(TrainedModel, GeneratesTheSameTextOnEveryLayout) {
   }
 }
 
-// Learned positions end where the table ends, also where the ranks' parts would reach beyond it.
+// Generation stops at the end of the table of learned positions, also if the ranks' parts would reach beyond it.
 TEST(Generation, StaysWithinTheLearnedPositions) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
@@ -69,7 +69,7 @@ TEST(Generation, StaysWithinTheLearnedPositions) {
   EXPECT_GE(test::run_on_threads(config, 4).generated.size(), 17U);
 }
 
-// What --use-checkpoint-args gives: the positions of the checkpoint are enough.
+// With --use-checkpoint-args, the positions of the checkpoint suffice.
 TEST_F(TrainedModel, GeneratesWithoutASequenceLength) {
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}}) {
     train::TrainerConfig config = config_for(layout);
@@ -94,12 +94,12 @@ TEST_F(TrainedModel, EvaluatesTheSameLossOnEveryLayout) {
     config.data.split = "50,50,0";
     const double loss = test::run_on_threads(config, layout.ranks()).validation_loss;
     if (expected == 0) expected = loss;
-    EXPECT_LT(loss, 5.0);  // it has learnt: below ln(257)
+    EXPECT_LT(loss, 5.0);  // it has learned: below ln(257)
     EXPECT_NEAR(loss, expected, 1e-5 * expected) << layout.name();
   }
 }
 
-// "lm loss validation" (or `key`) of a run's lines of --metrics-path, in their order.
+// The values of "lm loss validation" (or `key`) in a run's --metrics-path, in order.
 std::vector<double> evaluations(const std::filesystem::path& metrics, const std::string& key = "lm loss validation") {
   std::vector<double> losses;
   std::ifstream file(metrics);
@@ -110,7 +110,7 @@ std::vector<double> evaluations(const std::filesystem::path& metrics, const std:
   return losses;
 }
 
-// A run whose weights do not move, evaluated at 2, 4 and 5.
+// A run whose weights practically do not change, evaluated at iterations 2, 4 and 5.
 train::TrainerConfig evaluated_run(const test::TemporaryFolder& folder, const std::string& metrics) {
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.optimizer.lr = 1e-30;
@@ -123,7 +123,7 @@ train::TrainerConfig evaluated_run(const test::TemporaryFolder& folder, const st
   return config;
 }
 
-// As Megatron's iterator: an evaluation begins behind the one before, in a continued run at iteration //
+// As Megatron's iterator: an evaluation begins after the samples of the one before, in a continued run at iteration //
 // eval_interval * eval_iters * global_batch_size.
 TEST(Evaluation, GoesOnInTheValidationSamples) {
   test::TemporaryFolder folder;
@@ -135,14 +135,14 @@ TEST(Evaluation, GoesOnInTheValidationSamples) {
   EXPECT_NE(losses[0], losses[1]);
   EXPECT_NE(losses[1], losses[2]);
 
-  // The three together read what one evaluation of three times the batches reads.
+  // The three together read what one evaluation of three times as many batches reads.
   train::TrainerConfig all = evaluated_run(folder, "all");
   all.training.skip_train = true;
   all.training.eval_iters = 6;
   test::run_on_threads(all, 1);
   EXPECT_NEAR(evaluations(folder / "all").at(0), (losses[0] + losses[1] + losses[2]) / 3, 1e-6);
 
-  // In two parts: the same three.
+  // In two parts: the same three evaluations.
   for (const int64_t until : {3, 5}) {
     config = evaluated_run(folder, "parts");
     config.checkpoint.save = config.checkpoint.load = folder / "parts_saved";
@@ -163,7 +163,7 @@ TEST(Evaluation, ReadsTheSameSamplesEachTimeWhereAsked) {
   EXPECT_EQ(losses[2], losses[0]);
 }
 
-// Weights that have overflowed.
+// Weights that overflow.
 TEST(Evaluation, OfALossThatIsNoNumberIsAnErrorOnAllRanks) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
@@ -183,7 +183,7 @@ TEST(Evaluation, OfALossThatIsNoNumberIsAnErrorOnAllRanks) {
   EXPECT_FALSE(test::run_on_threads(config, 2).validation_loss > 0);
 }
 
-// As Megatron: once, behind the last step, from the first sample on.
+// As in Megatron: once, after the last step, from the first sample.
 TEST(TestSet, IsEvaluatedAtTheEnd) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
@@ -200,7 +200,7 @@ TEST(TestSet, IsEvaluatedAtTheEnd) {
   EXPECT_EQ(evaluations(folder / "metrics", "lm loss test"), std::vector{whole.test_loss});
   EXPECT_EQ(evaluations(folder / "metrics").size(), 2U);
 
-  // --skip-train evaluates it too, alone where there is no validation set.
+  // --skip-train evaluates the test set too, or it alone if there is no validation set.
   config.training.skip_train = true;
   EXPECT_EQ(test::run_on_threads(config, 1).test_loss, whole.test_loss);
   config.data.split = "70,0,30";
@@ -230,7 +230,7 @@ TEST(TestSet, OfAPathThatIsNotThereIsAnErrorEvenIfItIsNotRead) {
   }
 }
 
-// Flags that mean nothing for the model make no other model of it; what changes the rotary frequencies does.
+// Flags that have no effect on the model do not make it another model; those that change the rotary frequencies do.
 TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
@@ -246,7 +246,7 @@ TEST(LoadedModel, IsTheSameWhereItComputesTheSame) {
   again.checkpoint.load = folder / "saved";
   again.training.skip_train = true;
   again.training.eval_iters = 1;
-  again.training.seq_length = 24;  // beyond the 16 it was made for: the frequencies are stretched
+  again.training.seq_length = 24;  // beyond the 16 it was made for: the frequencies are scaled
   again.data.split = "50,50,0";
   again.model.bias_gelu_fusion = false;  // it has SwiGLU
   const double stretched = test::run_on_threads(again, 1).validation_loss;
@@ -288,7 +288,7 @@ TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
   for (std::string line; std::getline(file, line); ++lines) {
     const auto json = nlohmann::json::parse(line);
     EXPECT_EQ(json["iteration"], lines + 1);
-    EXPECT_EQ(json["lm loss"].get<double>(), summary.steps[lines].loss);  // every digit survives
+    EXPECT_EQ(json["lm loss"].get<double>(), summary.steps[lines].loss);  // every digit is preserved
     EXPECT_GT(json["tokens/s"].get<double>(), 0);
     EXPECT_GT(json["throughput per rank (TFLOP/s)"].get<double>(), 0);
     EXPECT_GT(json["peak memory bytes"]["act"].get<int64_t>(), 0);
@@ -296,7 +296,8 @@ TEST(Metrics, EveryStepIsALineUnderMegatronsNames) {
   EXPECT_EQ(lines, 3U);
 }
 
-// --log-params-norm is the norm of what is saved; --log-num-zeros-in-grad has the rows of tokens that no sample holds.
+// --log-params-norm is the norm of the saved parameters; --log-num-zeros-in-grad counts the embedding rows of tokens
+// that are in no sample.
 TEST(Metrics, NormOfTheParametersAndZerosOfTheGradientsAreOfTheWholeModel) {
   double norm = 0, zeros = 0;
   for (const TinyLayout& layout : {TinyLayout{}, TinyLayout{2, 1, 1, false, true}, TinyLayout{1, 2, 2, true, false}}) {
@@ -316,7 +317,7 @@ TEST(Metrics, NormOfTheParametersAndZerosOfTheGradientsAreOfTheWholeModel) {
       }
       EXPECT_NEAR(run.steps.back().params_norm, std::sqrt(squares), 1e-6 * std::sqrt(squares)) << layout.name();
       if (bf16) continue;
-      // Rows that pad the vocabulary, of the embedding and of the output layer, have no gradient.
+      // Padding rows of the embedding and of the output layer have gradient 0.
       const auto padding = static_cast<double>(2 * 32 * (config.model.padded_vocab_size(layout.tp) - 257));
       if (layout.ranks() == 1) norm = run.steps[0].params_norm, zeros = run.steps[0].num_zeros - padding;
       EXPECT_NEAR(run.steps[0].params_norm, norm, 1e-6 * norm) << layout.name();
@@ -326,7 +327,7 @@ TEST(Metrics, NormOfTheParametersAndZerosOfTheGradientsAreOfTheWholeModel) {
   }
 }
 
-// Receive buffers of reductions are part of the peak, and their peak is that of the step.
+// Receive buffers of reductions are part of the peak, and their peak is of this step.
 TEST(Metrics, PeakMemoryHasTheCommunicationBuffersOfTheStep) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path(), {1, 1, 2, false, false});
@@ -340,7 +341,7 @@ TEST(Metrics, PeakMemoryHasTheCommunicationBuffersOfTheStep) {
   EXPECT_LT(comm(2), 1000) << "nothing was reduced but a few numbers";
 }
 
-// Its family follows from its shape: nobody said that it is a Llama.
+// No family is stored, since none was given; exports infer it from the shape.
 TEST(Checkpoint, OfARunFromScratchNamesNoFamily) {
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
@@ -375,7 +376,7 @@ TEST(Metrics, OfAPassedOverStepHaveNoLossAndNoSpeed) {
   }
 }
 
-// A model's vocabulary holds the NullTokenizer's eod, --vocab-size does not.
+// A model's vocabulary includes the NullTokenizer's eod, --vocab-size does not.
 TEST(NullTokenizer, ItsModelIsTakenUpFromTheCheckpointAndFromItsConfiguration) {
   test::TemporaryFolder folder;
   const auto config_of_run = [&] {
@@ -425,8 +426,8 @@ TEST(EodMaskLoss, NeedsATokenizerThatHasAnEod) {
 }
 
 TEST(Flops, AgreeWithTheFormula) {
-  // features.md 9.3: 6 x matrix parameters x tokens, and attention's 6 * layers * width * seq a token, halved for
-  // causal.
+  // 6 x matrix parameters x tokens, and attention's 6 * layers * width * seq per token, halved for the causal mask
+  // (train/loop/model_flops.h).
   test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());
   config.training.train_iters = 2;
@@ -454,7 +455,7 @@ TEST(Start, AContradictionIsOneErrorOnAllRanks) {
   }
 }
 
-// MindSpore's data_parallel: without gradients_mean the replicas' gradients are added, exactly D times their mean.
+// MindSpore's data_parallel without gradients_mean adds the gradients of the D replicas: exactly D times their mean.
 TEST(ParallelMode, TheSumIsTheMeanTimesTheReplicas) {
   const auto first_norm = [](const std::string& mode, bool mean) {
     test::TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// The trackers by hand, from megatron/core/optimizer/grad_scaler.py.
+// The hysteresis and growth trackers of megatron/core/optimizer/grad_scaler.py, computed by hand.
 #include "train/optim/loss_scaler.h"
 
 #include <gtest/gtest.h>
@@ -39,16 +39,16 @@ TEST(LossScaler, HysteresisHalvesAndAWindowDoubles) {
     scaler.update(found_inf);
     return scaler.scale();
   };
-  EXPECT_EQ(after(true), 1024);  // the first is forgiven
+  EXPECT_EQ(after(true), 1024);  // hysteresis 2: the first overflow does not halve
   EXPECT_EQ(after(false), 1024);
-  EXPECT_EQ(after(true), 512);  // and not forgotten by one good step
+  EXPECT_EQ(after(true), 512);  // one good step does not reset that
   EXPECT_EQ(after(true), 256);
   EXPECT_EQ(after(false), 256);
   EXPECT_EQ(after(false), 256);
-  EXPECT_EQ(after(false), 512);  // three good ones double, and forgive again
+  EXPECT_EQ(after(false), 512);  // three good steps double, and reset it
   EXPECT_EQ(after(true), 512);
   for (int i = 0; i < 5; ++i) after(true);
-  EXPECT_EQ(scaler.scale(), 128);  // never below the least
+  EXPECT_EQ(scaler.scale(), 128);  // never below the minimum
 }
 
 TEST(LossScaler, ARestoredOneGoesOnAlike) {

@@ -7,8 +7,8 @@
 namespace ms {
 namespace {
 
-// After one step m = (1 - beta1) g and v = (1 - beta2) g^2 whatever g is, so m^2 / v = 10 at beta1 0.9, beta2 0.999. A
-// beta2 that went through fp32 shows here: its 1 - beta2 is off by 1.3e-5.
+// After one step m = (1 - beta1) g and v = (1 - beta2) g^2 for any g, so m^2 / v = 10 at beta1 0.9, beta2 0.999. A
+// beta2 that passed through fp32 is detected: its 1 - beta2 is off by 1.3e-5.
 TEST(Optimizer, MomentsDecayByTheConfiguredDoubles) {
   const test::TemporaryFolder folder;
   train::TrainerConfig config = test::tiny_config(folder.path());

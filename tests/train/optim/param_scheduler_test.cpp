@@ -1,5 +1,5 @@
-// Against Megatron's own OptimizerParamScheduler (tests/data/param_scheduler.json, by make_scheduler_golden.py), and
-// what a continued run does with the schedule of its checkpoint.
+// Compares with Megatron's own OptimizerParamScheduler (tests/data/param_scheduler.json, made by
+// make_scheduler_golden.py), and checks what a continued run does with the schedule of its checkpoint.
 #include "train/optim/param_scheduler.h"
 
 #include <gtest/gtest.h>
@@ -113,7 +113,7 @@ TEST(ContinueSchedule, RefusesAnotherUnlessToldWhoseCounts) {
     EXPECT_EQ(e.code(), core::ErrorCode::kInvalidArgument);
     EXPECT_NE(std::string(e.what()).find("--override-opt_param-scheduler"), std::string::npos) << e.what();
   }
-  // A longer run at a constant rate is no other schedule.
+  // A longer run at a constant rate has the same schedule.
   const auto constant = [](const char* iters) {
     return param_schedule(config_of({"--train-iters", iters, "--lr-decay-style", "constant"}));
   };

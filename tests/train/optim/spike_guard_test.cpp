@@ -16,17 +16,17 @@ TEST(SpikeGuard, ComparesWithTheMeanOfAFullWindow) {
   config.spike_skip_window = 4;
   SpikeGuard guard(config);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(guard.is_spike(1e6, 1e6));  // too few to know
+    EXPECT_FALSE(guard.is_spike(1e6, 1e6));  // the window is not full
     guard.accept(2, 1);
   }
   guard.accept(2, 5);
-  EXPECT_FALSE(guard.is_spike(6, 6));  // means: 2 and 2
+  EXPECT_FALSE(guard.is_spike(6, 6));  // the means are 2 and 2
   EXPECT_TRUE(guard.is_spike(6.1, 1));
   EXPECT_TRUE(guard.is_spike(1, 6.1));
   SpikeGuard restored(config);
   restored.restore(guard.state());
   EXPECT_TRUE(restored.is_spike(6.1, 1));
-  for (int i = 0; i < 4; ++i) restored.accept(4, 4);  // the old ones have left
+  for (int i = 0; i < 4; ++i) restored.accept(4, 4);  // the old values have left the window
   EXPECT_FALSE(restored.is_spike(12, 12));
   EXPECT_FALSE(SpikeGuard(TrainingConfig{}).is_spike(1e30, 1e30));
 }

@@ -41,15 +41,14 @@ TEST(Schedule1f1b, RunsEveryMicrobatchOnceInOrder) {
   }
 }
 
-// Runs the stages' lists against each other, each action as soon as its input is there and its stage is free, and
-// returns when the last one ends. A chunk's forward takes 1, its backward 2, sending nothing. 0: they wait for each
-// other.
+// Simulates the stages' lists: each action runs as soon as its input exists and its stage is free. Returns when the
+// last one ends; a chunk's forward takes 1, its backward 2, a message 0. Returns 0 for a deadlock.
 int64_t makespan(const std::vector<std::vector<ScheduleAction>>& lists, int chunks) {
   const auto stages = static_cast<int>(lists.size());
   const int last = stages * chunks - 1;  // virtual stages: chunk * stages + stage
   std::vector<size_t> next(lists.size());
   std::vector<int64_t> free_at(lists.size());
-  std::map<std::tuple<int, int, int64_t>, int64_t> done;  // (kind, virtual stage, microbatch) -> when
+  std::map<std::tuple<int, int, int64_t>, int64_t> done;  // (kind, virtual stage, micro-batch) -> time
   size_t left = 0;
   for (const auto& list : lists) left += list.size();
   for (bool moved = true; moved;) {
@@ -61,7 +60,7 @@ int64_t makespan(const std::vector<std::vector<ScheduleAction>>& lists, int chun
       const bool forward = action.kind == ScheduleAction::kForward;
       const int place = action.chunk * stages + stage;
       int64_t start = free_at[at];
-      if (place != (forward ? 0 : last)) {  // from its neighbour; the last virtual stage begins from its own forward
+      if (place != (forward ? 0 : last)) {  // from its neighbour; the last virtual stage starts from its own forward
         const auto input = done.find({action.kind, forward ? place - 1 : place + 1, action.microbatch});
         if (input == done.end()) continue;
         start = std::max(start, input->second);
@@ -87,8 +86,8 @@ TEST(Schedule1f1b, IsIdleForStagesMinusOneMicrobatches) {
 }
 
 TEST(ScheduleInterleaved, TwoStagesTwoChunksFourMicrobatches) {
-  // Written out from Megatron's rules: forwards in rounds of two micro-batches a chunk, 2 (p - 1 - i) + (v - 1) p to
-  // warm up.
+  // Written by hand from Megatron's rules: forwards in rounds of two micro-batches per chunk, 2 (p - 1 - i) + (v - 1) p
+  // to warm up.
   const auto f = [](int64_t microbatch, int chunk) {
     return ScheduleAction{ScheduleAction::kForward, microbatch, chunk};
   };
@@ -123,7 +122,7 @@ TEST(ScheduleInterleaved, WarmsUpByMegatronsFormulaAndHoldsOneMore) {
 }
 
 TEST(ScheduleInterleaved, RunsEachChunkOfEachMicrobatchOnceInOrder) {
-  // In order, so that gradients are added as without chunks.
+  // In order, so that gradients are added in the same order as without chunks.
   for (int stage = 0; stage < 4; ++stage) {
     std::map<std::pair<int, int>, int64_t> next;  // (kind, chunk) -> micro-batch
     for (const ScheduleAction& action : schedule_interleaved(stage, 4, 3, 8)) {
@@ -136,8 +135,8 @@ TEST(ScheduleInterleaved, RunsEachChunkOfEachMicrobatchOnceInOrder) {
 }
 
 TEST(ScheduleInterleaved, DividesTheIdleTimeByTheChunks) {
-  // A chunk has 1 / v of a stage's work: idle for p - 1 micro-batches of a chunk, so for 1 / v of the time that 1F1B
-  // is.
+  // A chunk is 1 / v of a stage's work, so a stage is idle for p - 1 micro-batches of a chunk: 1 / v of 1F1B's idle
+  // time.
   for (int stages : {2, 3, 4}) {
     for (int chunks : {1, 2, 4}) {
       for (int64_t m : {2 * stages, 4 * stages}) {
