@@ -103,7 +103,7 @@ TEST(BlendIndices, NoDataSetFallsMoreThanOneSampleBehind) {
   }
 }
 
-// Documents of 10 tokens; the tokens of a set lie in [base, base + 10 * documents).
+// Writes documents of 10 tokens with ids in [base, base + 10 * documents).
 void write_set(const std::string& prefix, int documents, int32_t base) {
   IndexedDatasetBuilder builder(prefix, TokenType::kInt32);
   for (int d = 0; d < documents; ++d) {
@@ -114,7 +114,7 @@ void write_set(const std::string& prefix, int documents, int32_t base) {
   builder.finalize();
 }
 
-// The same without the syncs of a builder, and one token throughout: 20 documents of 10.
+// Same without the builder's syncs, all tokens equal: 20 documents of 10.
 void write_raw_set(const std::string& prefix, int token) {
   std::string idx(std::string("MMIDIDX\0\0", 9)), bin;
   const auto put = [](std::string& to, auto value) { to.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -210,7 +210,7 @@ TEST_F(BuildDatasets, WeightedBlend) {
   EXPECT_EQ(from_b, 100);
 }
 
-// Hundreds of data sets, listed in a file, with fewer descriptors than data sets.
+// Hundreds of data sets, listed in a file, with a limit of fewer descriptors than data sets.
 TEST_F(BuildDatasets, ManyDataSetsFromAFile) {
   constexpr int kSets = 300;
   std::string list;
@@ -248,7 +248,7 @@ TEST_F(BuildDatasets, SplitsFromAFile) {
       json{{"train", {0.5, dir_ / "a", "0.5", dir_ / "b"}}, {"valid", "1 " + (dir_ / "b")}, {"test", json::array()}}
           .dump());
   const TrainValidTest sets = build_datasets(config_, 7, 1234, 100, 20, 20);
-  EXPECT_LT(extent(*sets.train).first, 1000);  // both sets
+  EXPECT_LT(extent(*sets.train).first, 1000);  // from both sets
   EXPECT_GE(extent(*sets.train).second, 10000);
   EXPECT_GE(extent(*sets.valid).first, 10000);
   EXPECT_EQ(sets.test, nullptr);
@@ -290,7 +290,7 @@ TEST_F(BuildDatasets, CacheLiesBesideTheDataUnlessTold) {
 }
 
 TEST_F(BuildDatasets, WithoutACacheFolderTheIndexIsInMemory) {
-  test::write_file(dir_ / "a/cache", "");  // no such folder: nothing is written
+  test::write_file(dir_ / "a/cache", "");  // the folder cannot be created: nothing is written
   std::filesystem::create_directories(dir_ / "a");
   test::write_file(dir_ / "a/cache", "a file where the folder should be");
   config_.data_path = {dir_ / "a"};
@@ -303,7 +303,7 @@ TEST_F(BuildDatasets, WithoutACacheFolderTheIndexIsInMemory) {
   EXPECT_EQ(x, y);
 }
 
-// Not in memory either, which is the way out where no cache can be written.
+// Stopping also prevents the fallback to an index in memory.
 TEST_F(BuildDatasets, StopsWhenTold) {
   for (const std::vector<std::string>& path :
        {std::vector<std::string>{dir_ / "a"}, {"1", dir_ / "a", "2", dir_ / "b"}}) {
@@ -312,7 +312,7 @@ TEST_F(BuildDatasets, StopsWhenTold) {
     int asked = 0;
     expect_error(ErrorCode::kIo, "interrupted",
                  [&] { build_datasets(config_, 7, 1, 10, 0, 0, [&] { return ++asked > 0; }); });
-    EXPECT_EQ(asked, 2);  // by the work, and whether to go on without a cache
+    EXPECT_EQ(asked, 2);  // by the build, and before continuing without a cache
   }
 }
 

@@ -65,8 +65,8 @@ TEST(GptIndices, EqualTheSecondImplementation) {
   EXPECT_TRUE(separate);
 }
 
-// Steps x global batch x sequence length beyond 2^31, and beyond 2^32 within one epoch: every sample begins where the
-// one before it ends, counted in 64 bits.
+// More than 2^31 samples x tokens, and more than 2^32 within one epoch: every sample begins where the previous one
+// ends, counted in 64 bits.
 TEST(GptIndices, DoNotOverflow32Bits) {
   const std::vector<int32_t> lengths = {2'000'000'000, 7, 1'999'999'999, 0, INT32_MAX, 123'456'789};
   const auto flat_begins = [&](const GptIndices& indices) {
@@ -114,7 +114,7 @@ TEST(GptIndices, RefusesWhatCannotBe) {
   refuse({8}, INT64_MAX / 64, 8, 1, ErrorCode::kOutOfMemory, "GB of memory");
 }
 
-// Documents d of length (d * 5) % 11 whose tokens count up over the whole set.
+// A data set of documents d with length (d * 5) % 11, whose tokens count up over the whole set.
 std::shared_ptr<IndexedDataset> counting_dataset(const std::string& prefix, int documents) {
   IndexedDatasetBuilder builder(prefix, TokenType::kInt32);
   int32_t next = 0;
@@ -138,13 +138,13 @@ TEST(GptDataset, OneEpochShowsEveryTokenOnce) {
   std::vector<int32_t> sample(7);
   for (int64_t i = 0; i < gpt.size(); ++i) {
     gpt.sample(i, sample);
-    seen.insert(sample.begin(), sample.end() - 1);  // the last is the first of another
+    seen.insert(sample.begin(), sample.end() - 1);  // the last token is the first of another sample
   }
   EXPECT_EQ(std::set<int32_t>(seen.begin(), seen.end()).size(), seen.size());
   EXPECT_EQ(static_cast<int64_t>(seen.size()), gpt.size() * 6);
 }
 
-// The flat series of documents, cut by hand.
+// Cuts the concatenated documents independently and compares.
 TEST(GptDataset, SamplesAreCutsOfTheFlatSeries) {
   const TemporaryFolder dir;
   const auto dataset = counting_dataset(dir / "a", 25);
@@ -248,7 +248,7 @@ TEST_F(Cache, DamagedFilesAreReplaced) {
   EXPECT_EQ(files().size(), 4) << "no temporary file is left";
 }
 
-// Walking a document recurses: one that is only brackets is refused before it is walked.
+// Reading a description recurses: one that is only brackets is refused before that.
 TEST_F(Cache, ADescriptionNestedTooDeeplyIsReplaced) {
   load(request_);
   for (const std::string& path : files()) {
@@ -265,7 +265,7 @@ TEST_F(Cache, ADescriptionNestedTooDeeplyIsReplaced) {
 }
 
 TEST_F(Cache, AStoppedBuildLeavesNothing) {
-  request_.num_samples = 3000000;  // more than one pause
+  request_.num_samples = 3000000;  // enough for more than one check
   for (const int after : {0, 1, 2, 5}) {
     int asked = 0;
     request_.stopped = [&] { return asked++ >= after; };

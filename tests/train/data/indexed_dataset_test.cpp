@@ -136,7 +136,7 @@ TEST(IndexedDataset, TokenTypes) {
   EXPECT_EQ(token_size_bytes(TokenType::kInt64), 8);
 }
 
-// --- hostile files: what is wrong, how the good .idx or .bin is changed, what the error says ---
+// --- hostile files: what is wrong, how the valid .idx or .bin is changed, what the error says ---
 
 struct Hostile {
   const char* name;

@@ -1,4 +1,4 @@
-// What Megatron's own classes wrote and drew (tests/train/data/make_megatron_goldens.py) against ours.
+// Compares with what Megatron's own classes wrote and drew (tests/train/data/make_megatron_goldens.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

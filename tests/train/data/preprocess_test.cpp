@@ -100,7 +100,7 @@ TEST_F(Preprocess, JsonLines) {
   EXPECT_EQ(result_.empty_documents, 1);
 }
 
-// As tools/preprocess_data.py: a sequence for each sentence, the end of document behind the last one.
+// As tools/preprocess_data.py: one sequence per sentence, the end of document after the last one.
 TEST_F(Preprocess, AListIsADocumentOfSentences) {
   write_file(dir_ / "in.jsonl",
              "{\"text\": [\"one\", \"\", \"two!\"]}\n{\"text\": []}\n{\"text\": [\"\"]}\n{\"text\": \"x\"}\n");
@@ -115,7 +115,7 @@ TEST_F(Preprocess, AListIsADocumentOfSentences) {
   EXPECT_EQ(dataset.document_index(3), 2);
 }
 
-// What a tokenizer puts around a text, it puts around an empty one: <s> here, and then the end of document.
+// A tokenizer adds its special tokens to an empty text too: <s> here, followed by the end of document.
 TEST_F(Preprocess, AnEmptyTextHasTheTokensAroundIt) {
   write_file(dir_ / "in.jsonl", "{\"text\": \"a text\"}\n{\"text\": \"\"}\n");
   options_.inputs = {dir_ / "in.jsonl"};
@@ -142,7 +142,7 @@ TEST_F(Preprocess, ResultDoesNotDependOnWorkers) {
   }
   std::string lines;
   for (int i = 0; i < 60000; ++i) lines += "{\"text\": \"line " + std::to_string(i) + " of some length\"}\n";
-  write_file(dir_ / "in/0.jsonl", lines);  // some batches of lines
+  write_file(dir_ / "in/0.jsonl", lines);  // several batches of lines
   options_.inputs = {dir_ / "in"};
   options_.workers = 1;
   const auto one = run();
@@ -248,7 +248,7 @@ TEST_F(Preprocess, BadLinesAreSkippedAndCountedWhereAsked) {
   EXPECT_THAT(result_.first_skipped_line, HasSubstr("in.jsonl:2: not JSON"));
   EXPECT_EQ(result_.malformed_documents, 0);
 
-  // A line that the tokenizer refuses, too.
+  // Also lines that the tokenizer refuses.
   write_file(dir_ / "in.jsonl", "{\"text\": \"1 2\"}\n{\"text\": \"3 four\"}\n{\"text\": \"5\"}\n");
   options_.json_keys = {"text"};
   options_.tokenizer.tokenizer_type = "NullTokenizer";
@@ -266,7 +266,7 @@ TEST_F(Preprocess, BadOptions) {
   options_.inputs = {dir_ / "none.txt"};
   refuse(ErrorCode::kNotFound, "none.txt");
   options_.inputs = {dir_ / "a.txt"};
-  options_.output_prefix = dir_ / "a.txt/out";  // a file where a folder must be
+  options_.output_prefix = dir_ / "a.txt/out";  // a file where a folder is needed
   refuse(ErrorCode::kIo, "a.txt");
   options_.output_prefix = good.output_prefix;
   options_.workers = -1;

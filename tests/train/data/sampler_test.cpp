@@ -9,7 +9,7 @@
 namespace ms::train {
 namespace {
 
-// Sample i is i, i + 1, .. i + seq.
+// Sample i contains i, i + 1, .. i + seq.
 class CountingSource : public SampleSource {
  public:
   int64_t size() const override { return 1000; }

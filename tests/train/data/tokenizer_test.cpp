@@ -56,7 +56,7 @@ TEST(HuggingFaceTokenizer, IdsEqualThoseOfTheLibrary) {
       const auto text = file["texts"][i].get<std::string>();
       EXPECT_EQ(tokenizer->encode(text), golden["ids"][i].get<Ids>()) << golden["name"] << ": " << text;
       EXPECT_EQ(fork->encode(text), golden["ids"][i].get<Ids>()) << "fork";
-      const json& decoded = golden["decoded"][i];  // null where the library's own decoder breaks an added token
+      const json& decoded = golden["decoded"][i];  // null if the library's own decoder breaks an added token
       if (!decoded.is_null()) {
         EXPECT_EQ(tokenizer->decode(golden["ids"][i].get<Ids>()), decoded) << golden["name"];
       }
@@ -235,7 +235,7 @@ TEST_F(SmallTokenizer, WhatIsNotBuiltInIsRefusedByName) {
       {ErrorCode::kCorruptData, "<|end|>", [](json& t) { t["added_tokens"][1]["id"] = int64_t{1} << 40; }},
       {ErrorCode::kCorruptData, "\"id\": expected a whole number", [](json& t) { t["added_tokens"][1]["id"] = 1e300; }},
       {ErrorCode::kCorruptData, "\"ab\" is -1", [](json& t) { t["model"]["vocab"]["ab"] = 1e300; }},
-      // Each within the limit that the one before would set if gaps counted as tokens.
+      // Each id is within the limit that the previous one would set if gaps counted as tokens.
       {ErrorCode::kCorruptData, "the id of \"far\" is 1000000",
        [](json& t) {
          t["added_tokens"].push_back({{"content", "near"}, {"id", 65000}});

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kSeq = 16, kBatch = 2, kWidth = 32;
 const std::vector<int64_t> kSamples = {7, 3};
 
-// What the place lets through of ones, [kSeq, kBatch, kWidth] row-major: of all ranks, in the order of their parts.
+// The result of dropout at this place for an input of ones, [kSeq, kBatch, kWidth] row-major, assembled from all ranks.
 std::vector<float> masks(const TrainerConfig& config, int ranks, const std::string& place,
                          const std::vector<int64_t>& samples = kSamples) {
   std::vector<float> whole(static_cast<size_t>(kSeq * kBatch * kWidth));
@@ -23,7 +23,7 @@ std::vector<float> masks(const TrainerConfig& config, int ranks, const std::stri
     core::Tensor x(rank.arena, core::DType::kFp32, {cut ? kSeq / ranks : kSeq, kBatch, kWidth}, core::MemoryTag::kTmp);
     std::fill_n(x.data<float>(), x.size(), 1.0F);
     dropout.apply(x, samples);
-    // Without sequence parallelism every rank has all of it, and writes the same.
+    // Without sequence parallelism every rank has the whole tensor, and writes the same values.
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     std::copy_n(x.data<float>(), x.size(), whole.begin() + (cut ? rank.state->tp_rank() * x.size() : 0));

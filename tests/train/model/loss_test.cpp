@@ -37,7 +37,7 @@ struct Outcome {
   int64_t peak_act_bytes = 0;
 };
 
-// The head of the tiny model on one rank, or on `tp` of them: rank 0's slice.
+// Runs the loss head of the tiny model on one rank, or on `tp` ranks (returning rank 0's slice).
 Outcome run(int64_t chunk, double softcap, int tp = 1) {
   const test::TemporaryFolder folder;
   TrainerConfig config = test::tiny_config(folder.path(), {tp, 1, 1, false, tp > 1});
@@ -49,7 +49,7 @@ Outcome run(int64_t chunk, double softcap, int tp = 1) {
     rank.parameters->zero_grads();
     Parameter& weight = rank.parameters->at("output_layer.weight");
     const int64_t hidden = rank.config.model.hidden_size, rows = weight.weight.dim(0);
-    // What is padding and what is of which rank depends on TP; the values of an id do not.
+    // TP determines which rows are padding and which rank has a row; the values of an id do not depend on it.
     for (int64_t row = 0; row < rows; ++row) {
       const auto values = test::RandomValues(static_cast<uint64_t>(rank.state->tp_rank() * rows + row)).make(hidden);
       std::copy(values.begin(), values.end(), weight.weight.data<float>() + row * hidden);
@@ -88,7 +88,7 @@ void expect_near(const Array& seen, const Array& want, double bound, const std::
   for (size_t i = 0; i < seen.size(); ++i) ASSERT_NEAR(seen[i], want[i], bound) << what << " at " << i;
 }
 
-// The loss and the gradient of the output layer, written out in double from what the norm gave.
+// The loss and the gradient of the output layer, computed in double from the output of the norm.
 TEST(LossHead, AgreesWithTheDefinitionInAnyChunks) {
   const Microbatch batch = microbatch();
   for (const double softcap : {0.0, 3.0}) {
@@ -145,7 +145,7 @@ TEST(LossHead, ChunksGiveTheGradientOfTheWhole) {
   }
 }
 
-// What chunks keep is hidden states.
+// With chunks, only hidden states are kept.
 TEST(LossHead, ChunksNeverHoldTheLogitsOfTheWhole) {
   const Outcome whole = run(0, 0), chunks = run(2, 0);
   const auto hidden = static_cast<int64_t>(chunks.dx.size()) / (kSeq * kBatch);

@@ -33,7 +33,7 @@ struct Kind {
   bool centred;  // --apply-layernorm-1p
 };
 
-// The configuration chooses the formula, the names the parameters; gradients add up and the residual's is passed on.
+// The configuration selects formula and parameters; gradients add up, and the residual's gradient is added.
 TEST(Norm, IsWhatTheConfigurationSaysWithItsOwnParameters) {
   for (const Kind& kind : {Kind{"RMSNorm", false}, {"RMSNorm", true}, {"LayerNorm", false}, {"LayerNorm", true}}) {
     SCOPED_TRACE(core::cat(kind.normalization, kind.centred ? " 1p" : ""));
@@ -81,7 +81,7 @@ TEST(Norm, IsWhatTheConfigurationSaysWithItsOwnParameters) {
       for (size_t i = 0; i < want.size(); ++i) want[i] += array(dresidual)[i];
       expect_near(array(with_residual), want, "dx + dresidual");
 
-      const auto twice = [](Array values) {  // backward ran twice
+      const auto twice = [](Array values) {  // backward runs twice
         for (double& value : values) value *= 2;
         return values;
       };

@@ -1,5 +1,4 @@
-// One rank of the tiny model of tests/support/tiny_run.h, without a trainer around it: what the parts of a model are
-// made of.
+// One rank of the tiny model of tests/support/tiny_run.h without a trainer, for tests of the parts of a model.
 #pragma once
 
 #include "tests/support/thread_comm.h"
@@ -11,7 +10,7 @@ namespace ms::train {
 
 struct Rank {
   Rank(core::Endpoint& endpoint, const TrainerConfig& given) : config(given) {
-    config.model.vocab_size = 257;  // what the tiny data set's tokenizer would say
+    config.model.vocab_size = 257;  // the size of the tiny data set's tokenizer
     config.training.train_iters = 1;
     config.resolve_and_validate(endpoint.size());
     groups.emplace(endpoint, config.grid(endpoint.size()));

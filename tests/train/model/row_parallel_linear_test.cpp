@@ -35,8 +35,8 @@ void fill(const core::TensorView& x, const Floats& values) {
   std::copy(values.begin(), values.end(), x.data<float>());
 }
 
-// x [seq, batch, in] through a column-parallel layer and a row-parallel one behind it, against the two whole products:
-// the bias and the residual are in the sum once, whatever tp is, and each rank has its part of the sequence with SP.
+// x [seq, batch, in] through a column-parallel layer followed by a row-parallel one, compared with two whole products:
+// bias and residual are added once for any tp, and each rank has its part of the sequence with SP.
 void expect_the_whole_products(const test::TinyLayout& layout) {
   SCOPED_TRACE(layout.name());
   const test::TemporaryFolder folder;
@@ -48,7 +48,7 @@ void expect_the_whole_products(const test::TinyLayout& layout) {
   const auto wide =
       reference::matmul(reference::to_double(x), false, reference::to_double(fc1), true, kTokens, ffn, hidden);
   const auto product = reference::matmul(wide.value, false, reference::to_double(fc2), true, kTokens, hidden, ffn);
-  // Of two sums of products: the first's error goes through the second, whose terms it is a part of.
+  // Error of two products in sequence: the first one's error is multiplied by the second's weights.
   Array bound = reference::matmul(
                     wide.magnitude, false,
                     [&] {

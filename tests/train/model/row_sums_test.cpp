@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRows = 11, kWidth = 70, kFirst = 100;
 
-// To the bit what an accumulator of all rows gives, in every step anew.
+// Bitwise equal to a dense accumulator of all rows, in every step.
 TEST(RowSums, AreTheSumsOfAWholeAccumulator) {
   ops::Ops ops(2);
   RowSums sums(kRows, kWidth, 12);

@@ -72,7 +72,7 @@ TYPED_TEST(Attention, GroupedQueriesAgreeWithTheDefinition) {
   EXPECT_EQ(ops.context.flops, 2 * kSeq * kSeq * kD * kBatch * kHeads);
   const auto gradients = causal_attention_backward(ops.context, dout, q, k, v, result.out, result.lse, {scale});
   EXPECT_EQ(ops.context.flops, 6 * kSeq * kSeq * kD * kBatch * kHeads);
-  // As in tests/kernels/attention_test.cpp: the stored out's rounding enters dS.
+  // Bounds as in tests/kernels/attention_test.cpp: the rounding of the stored out enters dS.
   const double forward = 200 * kFp32, backward = 400 * kFp32 + 3 * kD * roundoff<TypeParam>() + 1e-7;
   for (int64_t batch = 0; batch < kBatch; ++batch) {
     for (int64_t group = 0; group < kGroups; ++group) {
@@ -124,8 +124,8 @@ TYPED_TEST(Attention, BitsDoNotDependOnThreadsAndMemoryNotOnTheSquare) {
   EXPECT_LT(ops.arena.total_peak_bytes() - before, 4096 * 4096 * 4 / 16) << "a seq x seq buffer";
 }
 
-// The mask of a head of a sample is the same wherever it is computed: on the rank that holds heads 2 and 3, in another
-// place of the batch.
+// The mask of a head of a sample is the same wherever it is computed: on the rank that holds heads 2 and 3, or at
+// another position of the batch.
 TEST(AttentionDropout, MasksFollowTheHeadAndTheSample) {
   constexpr int64_t kSeq = 9, kHeads = 4, kD = 4;
   Ops ops(2);

@@ -10,7 +10,7 @@ namespace {
 using reference::Array;
 using reference::kFp32;
 
-// The whole loss, put together from vocabulary slices as tensor-parallel ranks do; each slice padded by 3 columns.
+// The whole loss from slices of the vocabulary, as tensor-parallel ranks compute it; each slice is padded by 3 columns.
 TEST(CrossEntropy, SlicesOfTheVocabularyMakeOneLoss) {
   constexpr int64_t kN = 9, kVocab = 53, kPad = 3;
   Ops ops(2);
@@ -22,7 +22,7 @@ TEST(CrossEntropy, SlicesOfTheVocabularyMakeOneLoss) {
     std::vector<int64_t> first, valid;
     std::vector<float> max(kN, -HUGE_VALF), sum(kN), target(kN);
     for (int64_t slice = 0; slice < slices; ++slice) {
-      // The last of three holds padding only.
+      // The last of three slices contains only padding.
       const int64_t width = slices == 3 ? 30 : (kVocab + slices - 1) / slices, begin = std::min(slice * width, kVocab);
       first.push_back(begin);
       valid.push_back(std::min(width, kVocab - begin));

@@ -15,7 +15,7 @@ using reference::roundoff;
 constexpr int64_t kSeq = 11, kBatch = 2, kWidth = 9;
 const std::vector<int64_t> kSamples = {5, 77};
 
-// Which of the optional inputs are there, and what is asked for.
+// Which optional inputs are given, and which outputs are requested.
 struct Case {
   bool rms, residual, bias, scales, drop, wide;
 };
@@ -64,7 +64,7 @@ struct Problem {
     rule.return_dropout_mask = true;
   }
 
-  // z by the definition, from dropout's factors.
+  // z by the definition, with the factors of dropout.
   Array z(const Array& x, const Array& past, const Array& rows, const Array& columns) const {
     Array result(x.size());
     std::vector<float> factors(kWidth, 1.0F);
@@ -101,7 +101,7 @@ TYPED_TEST(DropoutAddNorm, AgreesWithTheDefinition) {
     const Array want_z = p.z(array(p.x0), array(p.residual), array(p.rowscale), array(p.layerscale));
     const double stored = c.wide ? kFp32 : roundoff<TypeParam>();
     expect_near(seen.z, want_z, 12 * kFp32, stored, "z");
-    // The norm of the z that is stored.
+    // The norm of the stored z.
     const double rstd = reference::max_abs(array(seen.statistics.rstd));
     expect_near(seen.y, p.norm(array(seen.z), array(p.weight), array(p.bias)), 60 * kFp32 * (rstd + 1),
                 roundoff<TypeParam>(), "y");
@@ -133,7 +133,7 @@ TYPED_TEST(DropoutAddNorm, GradientsAgreeWithCentralDifferences) {
                                                 {&dweight_view, &dbias_view, &dlayerscale_view});
     const Array x = array(p.x0), r = array(p.residual), rows = array(p.rowscale), columns = array(p.layerscale);
     const Array w = array(p.weight), b = array(p.bias);
-    // Of the norm around the z that is stored: what of z is rounded away has no gradient.
+    // The gradient of the norm at the stored z: what rounding z removed has no gradient.
     const auto of_norm = [&](const Array& z, const Array& gamma, const Array& beta) {
       return reference::dot(p.norm(z, gamma, beta), array(dy));
     };
@@ -182,7 +182,7 @@ TYPED_TEST(DropoutAddNorm, WithoutDropoutItIsAddAndNormBitForBit) {
                          rms_norm(p.ops.context, z, p.weight, p.rule.norm, &rstd)));
 }
 
-// Results larger than half of the last cache (of most machines) go past it.
+// Results larger than half of the last-level cache (of most machines) are written past it.
 TYPED_TEST(DropoutAddNorm, LargeResultsAreNoOther) {
   Ops ops(2);
   const auto x = ops.random<TypeParam>({9000, 1, 1033}, 1), residual = ops.random<TypeParam>(x.shape(), 2);

@@ -10,8 +10,8 @@ template <class T>
 class DropoutOp : public ::testing::Test {};
 TYPED_TEST_SUITE(DropoutOp, StorageTypes);
 
-// A sequence-parallel rank drops in its rows what one rank alone drops in them, and a sample keeps its mask wherever
-// in a batch it is.
+// A sequence-parallel rank drops the same elements of its rows as a single rank, and a sample keeps its mask at any
+// position of a batch.
 TYPED_TEST(DropoutOp, MasksFollowTheSampleAndThePosition) {
   Ops ops(2);
   constexpr int64_t kSeq = 6, kBatch = 3, kWidth = 40;

@@ -45,7 +45,7 @@ TEST(Cast, BetweenAllStorageTypes) {
   for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(narrow.data<bf16>()[i], bf16(x.data<float>()[i]));
   const auto wide = cast(ops.context, narrow, core::DType::kFp32);
   for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(wide.data<float>()[i], to_float(narrow.data<bf16>()[i]));
-  // 8 bits of mantissa survive fp16's 11 where its exponent reaches.
+  // bf16's 8 bits of mantissa fit into fp16's 11 within fp16's range.
   const auto half = cast(ops.context, narrow, core::DType::kFp16);
   const auto back = cast(ops.context, half, core::DType::kBf16);
   const auto widened = cast(ops.context, half, core::DType::kFp32);

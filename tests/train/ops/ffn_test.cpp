@@ -21,7 +21,7 @@ constexpr Activation kKinds[] = {Activation::kFastGelu, Activation::kGelu, Activ
 
 int64_t group_of(int64_t row) { return row < 8 ? 0 : 2; }
 
-// rows of x by the matrix of their group, plus its bias.
+// Rows of x times the matrix of their group, plus its bias.
 Array product(const Array& x, const Array& w, const Array& b, int64_t k, int64_t n) {
   Array y;
   for (int64_t row = 0; row < kRows; ++row) {
@@ -59,7 +59,7 @@ TYPED_TEST(Ffn, EveryActivationPlainAndGated) {
             ffn(ops.context, x, w1, w2, kEnds, activation, biased ? &b1_view : nullptr, biased ? &b2_view : nullptr);
         const Array wide = product(array(x), array(w1), biased ? array(b1) : Array(), kK1, n1);
         const Array want = product(activated(activation, wide), array(w2), biased ? array(b2) : Array(), kK2, kN2);
-        // What is stored in between is rounded: inputs of up to 13, slopes of up to 14 gated, 9 products behind it.
+        // The stored intermediate is rounded: inputs up to 13, slopes up to 14 if gated, 9 products after it.
         const double stored = roundoff<TypeParam>() * 4 * kK2 * (gated ? 40 : 13);
         expect_near(y, want, 1e-4 + stored, 2 * roundoff<TypeParam>(), "y");
       }
@@ -67,7 +67,7 @@ TYPED_TEST(Ffn, EveryActivationPlainAndGated) {
   }
 }
 
-// With scales that keep every number whole the integers say exactly what comes out.
+// With scales that keep every number whole, the result is exact integer arithmetic.
 TEST(FfnQuantised, IsTheIntegerArithmeticThatItSays) {
   for (const bool gated : {false, true}) {
     for (const bool of_columns : {false, true}) {
@@ -92,7 +92,7 @@ TEST(FfnQuantised, IsTheIntegerArithmeticThatItSays) {
         wide[i] = (wide[i] + b1.data<int32_t>()[at]) * array(deq1)[at];
       }
       Array narrow = activated(activation, wide);
-      size_t unsure = 0;  // too near a half to say which way fp32 rounds
+      size_t unsure = 0;  // too near a half to know which way fp32 rounds
       std::vector<bool> sure(kRows, true);
       for (size_t i = 0; i < narrow.size(); ++i) {
         const auto group = static_cast<size_t>(group_of(static_cast<int64_t>(i) / kK2));
@@ -127,7 +127,7 @@ TYPED_TEST(Ffn, WeightsAloneQuantised) {
               1e-4 + roundoff<TypeParam>() * 4 * kK2 * 60, 2 * roundoff<TypeParam>(), "y");
 }
 
-// What a weight of integers stands for, its scales and offsets in every shape.
+// The real values of integer weights, with scales and offsets in every shape.
 Array real_weights(const core::TensorView& w, const core::TensorView& scale, const core::TensorView& offset) {
   const int64_t k = w.dim(1), n = w.dim(2);
   const core::Dims& shape = scale.shape();
@@ -171,7 +171,7 @@ TYPED_TEST(Ffn, FourBitWeightsInEveryActivationAndScale) {
         for (const core::DType packing : {core::DType::kUInt8, core::DType::kInt32}) {
           const auto y = weight_quant_ffn(ops.context, x, packed_int4(ops, w1, packing), packed_int4(ops, w2, packing),
                                           kEnds, activation, {s1, &o1_view}, {s2, &o2_view}, &b1_view, &b2_view);
-          // Weights of up to 1: inputs of up to 13, slopes of up to 14 gated, 16 products behind what was stored.
+          // Weights up to 1: inputs up to 13, slopes up to 14 if gated, 16 products after the stored intermediate.
           const double stored = roundoff<TypeParam>() * 4 * kWide * (gated ? 40 : 13);
           expect_near(y, want, 1e-4 + stored, 2 * roundoff<TypeParam>(), "y");
         }

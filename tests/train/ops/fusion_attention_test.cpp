@@ -16,11 +16,11 @@ constexpr AttentionLayout kLayouts[] = {AttentionLayout::kBsh, AttentionLayout::
                                         AttentionLayout::kBnsd, AttentionLayout::kTnd};
 constexpr double kScale = 0.35;
 
-// A case, and the one place that knows where an element of each layout lies.
+// A test case, and the index of an element in each layout.
 struct Call {
   AttentionLayout layout = AttentionLayout::kBsnd;
   int64_t heads = 4, groups = 2, d = 6;
-  std::vector<int64_t> queries = {13, 13}, keys = {13, 13};  // of each sequence; equal but in TND
+  std::vector<int64_t> queries = {13, 13}, keys = {13, 13};  // of each sequence; equal except in TND
   SparseMode mode = SparseMode::kDefaultMask;
   int64_t pre = 2147483647, next = 2147483647;
   std::vector<int64_t> prefix;
@@ -79,7 +79,7 @@ struct Call {
   }
 };
 
-// What a query of a sequence sees, from the words of features.md and torch_npu's pages.
+// Which keys a query sees, written from torch_npu's documentation of its sparse modes.
 bool sees(const Call& c, size_t sequence, size_t query, size_t key) {
   const auto i = static_cast<int64_t>(query), j = static_cast<int64_t>(key);
   const int64_t moved = i + c.keys[sequence] - c.queries[sequence];
@@ -128,7 +128,7 @@ void expect_attention(const Call& c, FusionAttentionRule rule, const Bias& bias 
   ASSERT_EQ(gradients.dk.shape(), k.shape());
 
   const std::string what = core::cat("layout ", static_cast<int>(c.layout), " mode ", static_cast<int>(c.mode));
-  // As in tests/kernels/attention_test.cpp: the stored out's rounding enters dS.
+  // Bounds as in tests/kernels/attention_test.cpp: the rounding of the stored out enters dS.
   const double bound = 5e-5, of_gradient = 2e-4 + 3 * static_cast<double>(c.d) * roundoff<T>();
   const auto compare = [&](const core::TensorView& seen, int64_t n, const std::vector<int64_t>& lengths,
                            size_t sequence, int64_t head, const Array& want, double absolute, const char* of) {
@@ -210,7 +210,7 @@ TYPED_TEST(FusionAttention, EveryLayoutAndSparseMode) {
     band.pre = 4, band.next = 1;
     expect_attention<TypeParam>(band, {});
     Call later{layout};
-    later.pre = -2, later.next = 5, later.mode = SparseMode::kBand;  // only keys behind the query
+    later.pre = -2, later.next = 5, later.mode = SparseMode::kBand;  // only keys after the query
     expect_attention<TypeParam>(later, {});
   }
 }
@@ -218,7 +218,7 @@ TYPED_TEST(FusionAttention, EveryLayoutAndSparseMode) {
 TEST(FusionAttentionMask, OfEveryShape) {
   for (const AttentionLayout layout : kLayouts) {
     for (const SparseMode mode : {SparseMode::kDefaultMask, SparseMode::kAllMask}) {
-      for (const int64_t masks : {int64_t{0}, int64_t{1}, int64_t{4}}) {  // one for all, one a sequence, one a head
+      for (const int64_t masks : {int64_t{0}, int64_t{1}, int64_t{4}}) {  // one for all, one per sequence, one per head
         Call c{layout};
         c.mode = mode, c.queries = {9, 9}, c.keys = {14, 14};
         if (c.packed() && masks != 0) continue;
@@ -266,7 +266,7 @@ TEST(FusionAttentionBias, BeforeAndAfterTheScaleInEveryShape) {
   }
 }
 
-// The sums over what shares a number of pse, by the chain rule; dq, dk and dv stay what they are.
+// The gradient of pse, summed over what shares an element, by the chain rule; dq, dk and dv are unchanged.
 template <class T>
 void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shape) {
   Ops ops(2);
@@ -320,7 +320,7 @@ void expect_dpse(const Call& c, FusionAttentionRule rule, const core::Dims& shap
       }
     }
   }
-  // Of each row that a number collects: rowsum(dO * O) of the stored out, and its probability's error.
+  // Error of each row that is summed into an element: of rowsum(dO * O) with the stored out, and of its probability.
   const double rows = (shape[0] == 1 ? 2 : 1) * (shape[2] == 1 ? std::sqrt(static_cast<double>(c.queries[0])) + 1 : 1);
   const double bound = rows * (roundoff<T>() * static_cast<double>(c.d) + 2e-5);
   expect_near(dpse, want, bound, 4 * kFp32, "dpse");
@@ -344,7 +344,8 @@ TYPED_TEST(FusionAttention, TheGradientOfPseInEveryShape) {
   }
 }
 
-// Against central differences in double, over all that share a number; larger than a block of the kernel.
+// Compared with central differences in double, over everything that shares an element; larger than a block of the
+// kernel.
 TEST(FusionAttentionBias, ItsGradientAgreesWithCentralDifferences) {
   for (const PositionBias type : {PositionBias::kAfterScale, PositionBias::kBeforeScale}) {
     Ops ops(2);
@@ -422,7 +423,8 @@ TYPED_TEST(FusionAttention, HeadsOfOtherSizes) {
   }
 }
 
-// One document after the other is each alone, bit for bit, and causal attention is what the model's operator computes.
+// Documents packed one after the other are attended separately, bit for bit, and causal attention equals the model's
+// operator.
 TEST(FusionAttentionPacked, DocumentsAreAttentionsOfTheirOwn) {
   Ops ops(2);
   const std::vector<int64_t> ends = {200, 200, 337};
@@ -476,7 +478,8 @@ TEST(FusionAttentionThreads, NorDoesTheGradientOfPse) {
 }
 
 TEST(FusionAttentionMemory, ASecondCallTakesNoneFromTheSystem) {
-  for (int attempt = 0; attempt < 20; ++attempt) {  // threads that took their own would overlap in some
+  for (int attempt = 0; attempt < 20;
+       ++attempt) {  // if threads allocated their own workspaces, they would overlap in some attempts
     Ops ops(3);
     const auto q = ops.random<float>({90, 2, 6, 16}, 1);
     FusionAttentionRule rule;

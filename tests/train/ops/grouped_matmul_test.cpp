@@ -41,7 +41,7 @@ struct Case {
   std::vector<int64_t> sizes;  // of the groups
   int64_t k, n;
 };
-// Empty groups first, last and side by side; one row; more and fewer rows than columns; nothing at all.
+// Empty groups at the start, at the end and in a row; one row; more and fewer rows than columns; no rows at all.
 const Case kCases[] = {
     {{3}, 5, 7},    {{0, 0, 13, 1, 0, 0, 40, 0}, 33, 19}, {{26, 0, 130}, 24, 48}, {{2, 3}, 300, 129},
     {{0, 0}, 4, 4}, {{1, 1, 1, 1, 1, 1, 1}, 1, 1},
@@ -84,7 +84,7 @@ TYPED_TEST(GroupedMatmul, IsAProductForEachGroup) {
   }
 }
 
-// Gradients of <y, dy> by central differences: dgrad and wgrad are those of forward.
+// Gradients of <y, dy> by central differences: dgrad and wgrad are the derivatives of forward.
 TEST(GroupedMatmulGradients, AgreeWithCentralDifferences) {
   constexpr int64_t kK = 4, kN = 3;
   const std::vector<int64_t> ends = {2, 2, 7};
@@ -126,12 +126,12 @@ TYPED_TEST(GroupedMatmul, EveryGroupHasItsBias) {
     size_t group = 0;
     while (row >= ends[group]) ++group;
     const double want = products[i] + biases[group * 33 + i % 33];
-    // The product alone is rounded, and with its bias only their sum.
+    // The product without bias is rounded, and with bias only their sum is.
     ASSERT_NEAR(seen[i], want, 2 * roundoff<TypeParam>() * (std::abs(products[i]) + std::abs(want))) << "y at " << i;
   }
 }
 
-// What no token came to keeps its bytes: NaN too.
+// Matrices of experts without tokens keep their bytes, even NaN.
 TEST(GroupedMatmulAddFp32, LeavesEmptyGroupsAlone) {
   Ops ops(2);
   const std::vector<int64_t> ends = {0, 4, 4};

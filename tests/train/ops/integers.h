@@ -17,8 +17,8 @@ inline reference::Array int8_array(const core::TensorView& x) {
   return {values, values + x.size()};
 }
 
-// x, int8 within [-8, 7], as 4-bit numbers: as torch_npu's npu_convert_weight_to_int4pack lays eight into an int32, or
-// two into a uint8.
+// Packs x, int8 within [-8, 7], into 4-bit numbers, as torch_npu's npu_convert_weight_to_int4pack does: eight per
+// int32, or two per uint8.
 inline core::Tensor packed_int4(Ops& ops, const core::TensorView& x, core::DType dtype) {
   const int64_t each = packed_weights(dtype);
   core::Dims shape = x.shape();

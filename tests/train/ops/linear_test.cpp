@@ -48,7 +48,8 @@ TEST(ExplainGemm, NamesWhatRunsAndWhyOthersDoNot) {
   EXPECT_TRUE(any.rfind("gemm fp32: tiles", 0) == 0 || any.rfind("gemm fp32: naive", 0) == 0) << any;
 }
 
-// Forward, both gradients and their flops, on more rows than columns and the other way: each splits the other side.
+// Forward, both gradients and their FLOPs, with more rows than columns and the reverse, because the longer side is
+// split.
 TYPED_TEST(Linear, ForwardAndGradientsAgreeWithTheDefinition) {
   const int64_t sizes[][3] = {{1, 1, 1}, {7, 33, 19}, {100, 24, 40}, {26, 129, 300}};
   for (const auto& [tokens, out, in] : sizes) {
@@ -115,7 +116,7 @@ TYPED_TEST(Linear, ActivationAndResidual) {
     for (size_t i = 0; i < product.value.size(); ++i) {
       const double argument = product.value[i] + array(bias)[i % kOut];
       const double want = reference::activation(kernels::Activation::kGelu, argument) + array(residual)[i];
-      // The sum, which a library may round to its storage type, and the result.
+      // Rounding of the product, which a library may store, and of the result.
       const double storage = roundoff<TypeParam>() * (std::abs(product.value[i]) + 2 * std::abs(want));
       ASSERT_NEAR(array(y)[i], want, (kIn + 4) * kFp32 * (product.magnitude[i] + 2) + 1.13 * storage + 4e-6) << i;
     }

@@ -147,7 +147,7 @@ TEST(EmaAdamw, IsAdamwWithAnAverage) {
   EXPECT_NE(s, random(3));
 }
 
-// Of each family: with experts, and without, where MindSpeed leaves out their axis; x of three axes.
+// Each family with experts, and without, where MindSpeed omits their axis; x has three axes.
 TEST(Ffn, TakesItsOptionsAsMindSpeedDoes) {
   Ops ops(2);
   const std::vector<int64_t> all = {6}, tokens = {4, 2}, ends = {4, 6};

@@ -14,7 +14,7 @@
 namespace ms::ops {
 namespace {
 
-// The payloads of a native trace, unpacked and put together: enough to look for strings.
+// The uncompressed payloads of a native trace, concatenated; sufficient to search for strings.
 std::string payloads(const std::filesystem::path& path) {
   const std::string bytes = test::read_file(path);
   std::string result;

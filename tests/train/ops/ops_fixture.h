@@ -1,4 +1,4 @@
-// A context with a number of threads, and tensors from vectors and back.
+// An operator context with a given number of threads, and conversions between vectors and tensors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Ops {
     std::copy(values.begin(), values.end(), result.data<T>());
     return result;
   }
-  // Uniform in [-scale, scale], the same for the same salt.
+  // Uniform in [-scale, scale]; the same salt gives the same values.
   template <class T>
   core::Tensor random(core::Dims shape, uint64_t salt, float scale = 1.0F) {
     const int64_t n = core::num_elements(shape);

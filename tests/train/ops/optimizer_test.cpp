@@ -38,7 +38,7 @@ TEST(Adamw, AgreesWithTheAlgorithmOverSteps) {
   }
 }
 
-// In the same pass, and nothing else changes by it.
+// The average is computed in the same pass and changes nothing else.
 TEST(Adamw, AveragesWhatTheParametersBecome) {
   constexpr int64_t kN = 40003;
   const auto master = test::RandomValues(1).make(kN), grad = test::RandomValues(2).make(kN),
@@ -61,7 +61,7 @@ TEST(Adamw, AveragesWhatTheParametersBecome) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-// The first step moves by lr whatever the gradient's size, and decay by lr * weight_decay * p.
+// The first step moves each parameter by lr whatever the gradient's size, plus decay by lr * weight_decay * p.
 TEST(Adamw, FirstStepIsLr) {
   Ops ops;
   std::vector<float> p = {1.0F, -2.0F}, m(2), v(2);

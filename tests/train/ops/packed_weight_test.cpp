@@ -13,8 +13,8 @@ template <class T>
 class PackedWeightOf : public ::testing::Test {};
 TYPED_TEST_SUITE(PackedWeightOf, StorageTypes);
 
-// Products read what the weight was when they began, packed once for a change; none where gemm reads no packed operand,
-// and for gradients where it costs as much to pack.
+// Products use the weight's value when they begin, packed once per change. There is no copy if gemm reads no packed
+// operand, nor for gradients where packing costs as much as reading it.
 TYPED_TEST(PackedWeightOf, IsPackedOnceForAChange) {
   constexpr int64_t kTokens = 50, kOut = 130, kIn = 67;
   Ops ops(2);

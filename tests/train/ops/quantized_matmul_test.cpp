@@ -68,7 +68,7 @@ void expect_quant_gmm(std::optional<Activation> activation, bool per_token, bool
     want[i] *= array(scale)[at] * (per_token ? array(tokens)[i / kN] : 1.0);
     if (activation) want[i] = reference::activation(*activation, want[i]);
   }
-  // Far out an activation is a small number that comes of a large one.
+  // Far from 0 an activation's small result comes from a large argument.
   expect_near(quant_gmm(ops.context, x, w, scale, kEnds, rule), want, 1e-5, roundoff<T>() + 8 * kFp32, "y");
 }
 
@@ -154,7 +154,7 @@ TYPED_TEST(QuantGmm, WeightsAloneAreScaledInEveryShape) {
       const Array seen = array(y);
       for (size_t i = 0; i < seen.size(); ++i) {
         const double b = array(bias)[group_of(static_cast<int64_t>(i / kN)) * kN + i % kN];
-        // Two roundings of a weight, k of the sum, the bias's, and its storage.
+        // Two roundings of a weight, k of the sum, one of the bias, one of the result.
         const double bound =
             (kK + 4) * kFp32 * (want.magnitude[i] + std::abs(b)) + roundoff<TypeParam>() * std::abs(want.value[i] + b);
         ASSERT_NEAR(seen[i], want.value[i] + b, bound) << i;
@@ -163,7 +163,7 @@ TYPED_TEST(QuantGmm, WeightsAloneAreScaledInEveryShape) {
   }
 }
 
-// Four-bit weights are the int8 ones that they say, whatever they are packed in and however they are scaled.
+// 4-bit weights give the same result as equal int8 weights, in either packing and with any scales.
 TYPED_TEST(QuantGmm, FourBitWeightsAreTheirInt8Ones) {
   for (const core::Dims& shape : {core::Dims{kGroups}, core::Dims{kGroups, kN}, core::Dims{kGroups, 3, kN}}) {
     for (const core::DType packing : {core::DType::kUInt8, core::DType::kInt32}) {
@@ -179,7 +179,7 @@ TYPED_TEST(QuantGmm, FourBitWeightsAreTheirInt8Ones) {
   }
 }
 
-// Whole numbers and scales of powers of two: the sums in double, to the last bit.
+// Whole numbers and scales of powers of two: equal to sums in double, to the last bit.
 TEST(QuantGmm, FourBitWeightsAreExact) {
   Ops ops(2);
   const auto w = int8s(ops, {kGroups, kK, kN}, 1, -8, 7), whole = int8s(ops, {kRows, kK}, 2, -30, 30);

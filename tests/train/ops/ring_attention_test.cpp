@@ -17,13 +17,13 @@ template <class T>
 class RingAttention : public ::testing::Test {};
 TYPED_TEST_SUITE(RingAttention, StorageTypes);
 
-// Keys in blocks, each attended to by itself; whatever the order in which they are merged, it is attention to all.
-// Blocks of later keys are hidden from early queries altogether: rows of -inf.
+// Attends to blocks of keys separately and merges them in any order: the result is attention to all keys. Blocks of
+// later keys are entirely hidden from early queries: rows with max -inf.
 TYPED_TEST(RingAttention, AnyOrderOfBlocksIsAttentionToAll) {
   constexpr int64_t kSeq = 24, kBlock = 6, kBatch = 2, kHeads = 3, kD = 20;
   for (const bool packed : {false, true}) {
     Ops ops(2);
-    // One sequence a batch of one when packed: [t, n, d] and [s, b, n * d] of b = 1 lie alike.
+    // One sequence per batch of one when packed: [t, n, d] and [s, b, n * d] with b = 1 have the same layout.
     const int64_t batch = packed ? 1 : kBatch;
     const auto q =
         ops.random<TypeParam>(packed ? core::Dims{kSeq, kHeads, kD} : core::Dims{kSeq, batch, kHeads * kD}, 1, 2);
@@ -37,7 +37,7 @@ TYPED_TEST(RingAttention, AnyOrderOfBlocksIsAttentionToAll) {
 
     std::vector<FusionAttentionResult> blocks;
     for (int64_t first = 0; first < kSeq; first += kBlock) {
-      rule.next_tokens = -first;  // key j of the block stands at first + j
+      rule.next_tokens = -first;  // key j of the block is key first + j of all
       rule.pre_tokens = 2147483647;
       const std::vector<int64_t> kv_ends = {kBlock};
       if (packed) rule.actual_seq_kvlen = kv_ends;

@@ -76,7 +76,7 @@ TEST(RopeTable, NeighboursAndTheFactor) {
   const auto x = ops.tensor<float>({1, 0, 0, 1}, {2, 1, 1, 2});
   rope_inplace(ops.context, x, table, 1, false);
   expect_near(x, {2 * std::cos(0.5), 2 * std::sin(0.5), -2 * std::sin(1.0), 2 * std::cos(1.0)}, 1e-6, 0, "x");
-  rope_inplace(ops.context, x, table, 1, true);  // the gradient: turned back, and the factor once more
+  rope_inplace(ops.context, x, table, 1, true);  // the gradient: rotated back, times the factor again
   expect_near(x, {4, 0, 0, 4}, 2e-6, 0, "gradient");
 }
 

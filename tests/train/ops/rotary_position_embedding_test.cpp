@@ -14,7 +14,7 @@ using reference::roundoff;
 
 constexpr RopePairs kPairs[] = {RopePairs::kHalves, RopePairs::kNeighbours};
 
-// y = x cos + R(x) sin from the definition; rows of d, table rows by broadcasting.
+// y = x cos + R(x) sin by the definition, with rows of d, and table rows broadcast.
 Array rotated(RopePairs pairs, const Array& x, const core::Dims& shape, const Array& cos, const Array& sin,
               const core::Dims& tables) {
   const int64_t d = shape[3];
@@ -42,7 +42,7 @@ template <class T>
 class Rotary : public ::testing::Test {};
 TYPED_TEST_SUITE(Rotary, StorageTypes);
 
-// Tables of one row for each position, of batches too, and of everything; heads of awkward widths.
+// Tables with one row per position, per position and batch, and for every axis; awkward head widths.
 TYPED_TEST(Rotary, AgreesWithTheDefinitionAndCentralDifferences) {
   for (const RopePairs pairs : kPairs) {
     for (const int64_t d : {2, 6, 34, 64}) {
@@ -77,7 +77,7 @@ TYPED_TEST(Rotary, AgreesWithTheDefinitionAndCentralDifferences) {
   }
 }
 
-// With the tables of train/ops/rope.h it turns as that does, [seq, batch, heads, d].
+// With the tables of train/ops/rope.h it equals rope_inplace, [seq, batch, heads, d].
 TEST(Rotary, TurnsAsRopeDoes) {
   for (const RopePairs pairs : kPairs) {
     Ops ops(3);

@@ -15,7 +15,7 @@ template <class T>
 class TokenPermute : public ::testing::Test {};
 TYPED_TEST_SUITE(TokenPermute, StorageTypes);
 
-// What moves, said twice: as the operators want it, and as the matrix of the definition.
+// A routing in two forms: the arguments of the operators, and the permutation matrix of the definition.
 struct Routing {
   core::Tensor indices;
   std::vector<int32_t> flat;
@@ -27,7 +27,7 @@ struct Routing {
   std::optional<int64_t> kept() const {
     return padded || rows == static_cast<int64_t>(flat.size()) ? std::nullopt : std::optional<int64_t>(rows);
   }
-  // p of each slot -> of each row.
+  // Probabilities by slot -> by row.
   Array of_rows(const Array& of_slots) const {
     Array result;
     for (const size_t slot : slot_of_row) result.push_back(of_slots[slot]);
@@ -85,7 +85,7 @@ TYPED_TEST(TokenPermute, AgreesWithTheMatricesOfTheDefinition) {
 
       const auto dpermuted = ops.random<TypeParam>({r.rows, h}, 2);
       const Array ones(r.slot_of_row.size(), 1.0);
-      // At most 33 slots of a token, of at most 1.
+      // A sum of at most 33 slots per token, each at most 1.
       expect_near(token_permute_backward(ops.context, dpermuted, seen.sorted_indices, r.tokens, r.padded),
                   reference::unpermute(r.matrix, num_tokens, ones, array(dpermuted), width), 33 * 33 * kFp32,
                   roundoff<TypeParam>(), "dtokens");

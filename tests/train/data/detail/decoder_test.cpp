@@ -42,7 +42,7 @@ TEST(Decoder, MetaspaceDropsTheOneBeforeTheText) {
   EXPECT_EQ(decoded(R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false})", {"_a"}), " a");
 }
 
-// Llama's: spaces from their stand-in, bytes, one text, the space before it dropped.
+// Llama's: stand-ins become spaces, bytes are joined, fused into one text, and the leading space is dropped.
 TEST(Decoder, ASequenceIsInItsOrder) {
   const char* described = R"({"type": "Sequence", "decoders": [
       {"type": "Replace", "pattern": {"String": "_"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},

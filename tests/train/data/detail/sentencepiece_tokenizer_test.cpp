@@ -51,7 +51,7 @@ TEST(SentencePiece, MegatronsOwnTokensComeBehindTheModels) {
   choice.vocab_extra_ids = 0;
   const auto plain = make_tokenizer(choice);
   const auto first = static_cast<int32_t>(plain->vocab_size());
-  // The model knows <s> and </s>, and neither <pad> nor the rest: <CLS> <SEP> <EOD> <MASK> <PAD>, then the extra ids.
+  // The model contains <s> and </s> but not the others: <CLS> <SEP> <EOD> <MASK> <PAD> are added, then the extra ids.
   EXPECT_EQ(tokenizer->vocab_size(), first + 7);
   EXPECT_EQ(tokenizer->eod(), first + 2);
   Ids ids = plain->encode("the text");
@@ -84,7 +84,7 @@ TEST(SentencePiece, BrokenModelsAreRefused) {
   EXPECT_THAT(text(""), HasSubstr("tokenizer.model"));
   EXPECT_THAT(text("no model at all"), HasSubstr("not a model of SentencePiece"));
   EXPECT_THAT(text(good.substr(0, good.size() / 2)), HasSubstr("tokenizer.model"));
-  // The library follows the offsets of this map without looking.
+  // The library follows the offsets of this map unchecked.
   const size_t trie = good.find("\x12", good.find("user_defined"));
   ASSERT_NE(trie, std::string::npos);
   std::string wild = good;
