@@ -291,14 +291,14 @@ void attention_backward(const AttentionShape& shape, int64_t heads, const T* dou
   const int64_t operand = operand_floats(shape), of_block = kQueryBlock * padded + kPackSlack;
   const float scale = rules->scale;
   const Visible& visible = rules->visible;
-  float* k_strips = workspace;  // strips of keys, for the scores
-  float* v_strips = k_strips + operand;  // strips of keys
+  float* k_strips = workspace;            // strips of keys, for the scores
+  float* v_strips = k_strips + operand;   // strips of keys
   float* k_columns = v_strips + operand;  // strips of columns, for dQ
   float* dk_sums = k_columns + operand;
   float* dv_sums = dk_sums + keys_padded * padded;
   float* queries = dv_sums + keys_padded * padded;  // [kQueryBlock][d], times scale
   float* q_columns = queries + of_block;            // strips of columns, for dK
-  float* gradients = q_columns + of_block;  // dO, in the layout of queries
+  float* gradients = q_columns + of_block;          // dO, in the layout of queries
   float* g_columns = gradients + of_block;
   float* dq_sums = g_columns + of_block;
   float* scores = dq_sums + of_block;

@@ -12,12 +12,12 @@
 #include "kernels/impl/pack_amx.inl"
 
 constexpr int64_t kSquareSums = kSquare * kSquare;
-constexpr int64_t kPanelTerms = 4096;  // k of a packed panel of A: 4 MiB
-constexpr int64_t kPanelRows = 512;  // 512 KiB of A per block of k
+constexpr int64_t kPanelTerms = 4096;   // k of a packed panel of A: 4 MiB
+constexpr int64_t kPanelRows = 512;     // 512 KiB of A per block of k
 constexpr int64_t kBlockColumns = 512;  // 1 MiB of sums for a panel's rows
 constexpr int64_t kPackedAtOnce = 128;  // columns of B packed at a time if one panel holds all rows: 128 KiB
 constexpr int64_t kKeptElements = int64_t{8} << 20;  // otherwise, elements of packed B that are kept: 16 MiB
-constexpr int64_t kPanelColumns = 2048;  // columns whose sums are kept if k is longer than a panel
+constexpr int64_t kPanelColumns = 2048;              // columns whose sums are kept if k is longer than a panel
 
 // Adds `steps` steps of packed A and B to the sums in tiles 0 to 3; kBoth: A has two tiles, otherwise only the first.
 template <bool kBoth>

@@ -1,5 +1,5 @@
-// Emulates AMX tile registers in memory, so that gemm_amx.inl can be tested on CPUs without AMX: packing, tile addresses
-// and stores are the real code. TDPBF16PS is not emulated exactly: it adds in another order.
+// Emulates AMX tile registers in memory, so that gemm_amx.inl can be tested on CPUs without AMX: packing, tile
+// addresses and stores are the real code. TDPBF16PS is not emulated exactly: it adds in another order.
 
 struct EmulatedTile {
   uint32_t words[16][16];
