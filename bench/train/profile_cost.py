@@ -4,9 +4,10 @@ without it.
 
   MS_BIN=build/bin bench/train/profile_cost.py [--steps 120] [--block 5] [--ranks 1] [--spans build/bench/bench.core.trace.span]
 
-The cost of a span is the least of many repetitions of the bench of spans, beside two reads of the clock. The pairs are blocks of
-one run, which SIGUSR2 lets record and not record in turn, so that a machine that gets slower does so for both; of at least
---steps steps each, it prints the mean of the paired differences, in percent of the steps without, and its 95 % interval.
+The cost of a span is the minimum over many repetitions of the span benchmark, compared with two reads of the clock. The pairs
+are blocks of one run in which SIGUSR2 turns recording on and off alternately, so that a machine that slows down does so for
+both. It records at least --steps steps of each kind, and prints the mean of the paired differences, in percent of the steps
+without recording, and its 95 % interval.
 """
 import argparse
 import json
@@ -28,14 +29,14 @@ MODEL = ("--num-layers 6 --hidden-size 288 --num-attention-heads 6 --swiglu --no
          "--micro-batch-size 1 --global-batch-size 2 --bf16 --lr 1e-3 --lr-decay-style constant --eval-iters 0 "
          "--peak-tflops 0.1 --log-interval 1 --threads-per-rank 1").split()
 LIMITS = {"level0": 0.5, "level1": 2.0, "level2": 5.0}  # percent of step time
-READS = 1.25  # times two reads of the clock, of a span
+READS = 1.25  # cost of a span, in multiples of two reads of the clock
 OFF_NS = 2.0
 FIRST = 5  # steps before are warm-up
 LONG = 40  # steps in one trace
 
 
 def span_costs(program):
-    """ns by case: the least of all repetitions, since whatever else runs only adds."""
+    """ns by case: the minimum of all repetitions, because any disturbance only adds."""
     costs = {}
     for row in google_benchmark.iterations(program, "--benchmark_repetitions=20"):
         name = row["run_name"].split("/iterations")[0]
@@ -67,7 +68,7 @@ def record_in_turn(place, level, args):
 
 
 def bytes_an_event(place, level):
-    """Of one trace of LONG steps: what each trace has beside its events weighs nothing in it."""
+    """For one trace of LONG steps, so that what each trace stores besides events does not matter."""
     folder = level + "-long"
     ran = place.run("--train-iters", str(FIRST + LONG), "--profile", "--profile-step-start", str(FIRST), "--profile-step-end",
                     str(FIRST + LONG), "--profile-level", level, "--profile-save-path", folder, model=MODEL, limit_s=600)
@@ -108,7 +109,7 @@ def main():
                 info = json.loads(place.tool("msprof", "info", os.path.join(level, folder), "--json").stdout)
                 facts = info["result"]["ranks"][0]["facts"]
                 events, steps = events + facts["events"], steps + len(facts["steps"])
-            pairs = []  # a window and the block before it: medians, so that one interruption is one step
+            pairs = []  # a window and the block before it; medians, so that one interruption affects one step only
             for (first, end), before in zip(windows, [(FIRST, 0)] + windows):
                 off = [seconds[i] for i in range(before[1] + 1, first) if i in seconds and i >= FIRST]
                 on = [seconds[i] for i in range(first, end + 1) if i in seconds]

@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""What saving costs a training run: whole wall time of the same steps with a save every few of them, without, and beside
-processes that do nothing but write the same bytes as often, in turn.
+"""What saving costs a training run: wall time of the same steps with a save every few steps, without saves, and beside
+processes that only write as many bytes as often, in turn.
 
   MS_BUILD=build bench/train/save_cost.py [--rounds 5] [--steps 60] [--interval 10] [--ranks 2] [--size small|large]
       [--folder DIR] [-- MSTRAIN FLAGS]
 
-Prints the ratio of the medians and, per save, what it costs beside the time of copying and hashing the state (hashing twice,
-for its chunks and for its tensors; the saver does all three in one pass, told beside it; and what writing the bytes costs the
-training even if others do it, who copy and hash nothing: where all cores compute, no saver can cost less), its blocking
-part beside a memcpy, and how long it waited for the one before; and how much of the disk the saves take, old ones' removal
-included, which a file system mounted with discard makes as slow as writing. within_a_run: the
-same by each save's own neighbourhood, which a machine that changes its speed from minute to minute does not blur: the
-median and its 95 % interval. The ceilings are measured in the same run by as many processes as there are ranks
-(bench.ckpt.ceiling). Flags behind -- go to the saving runs (--ckpt-lazy-snapshot, ..).
+Prints the ratio of the medians and, per save:
+  - its cost compared with the time of copying and hashing the state (hashing twice, for chunks and for tensors; the time in
+    which the saver does all three in one pass is printed too), and with what writing the bytes costs the training if other
+    processes do it, which copy and hash nothing: if all cores compute, no saver can cost less;
+  - its blocking part compared with a memcpy, and how long it waited for the save before;
+  - the share of the disk's time that saves use, including removal of old ones, which a file system mounted with discard makes
+    as slow as writing.
+within_a_run: the cost from the steps around each save, so that a machine whose speed changes from minute to minute does not
+distort it: the median and its 95 % interval. The reference rates are measured in the same run by as many processes as there
+are ranks (bench.ckpt.ceiling). Flags after -- are passed to the saving runs (--ckpt-lazy-snapshot, ..).
 
-  --size small: 3 M parameters, so that saves take little of the disk. large: 75 M and short steps; with --interval 1 or
-  2 saves take much of it.
+  --size small: 3 M parameters, so that saves use little of the disk. large: 75 M and short steps; with --interval 1 or
+  2 saves use much of it.
 """
 import argparse
 import json
@@ -47,14 +49,14 @@ def seconds_of_day(text):
 
 
 def steps_seconds(said, last):
-    """From the end of step FIRST to the end of step `last`, saves between them included."""
+    """From the end of step FIRST to the end of step `last`, including saves between them."""
     at = {int(i): seconds_of_day(t) for t, i in re.findall(r"^I ([\d:.]+) \S+ train.step\] iteration +(\d+)/", said, re.M)}
     return (at[last] - at[FIRST]) % 86400
 
 
 def costs_within(said, last, interval):
-    """Seconds that each save costs by its own neighbourhood: the steps from the save until its commit, and what lies between
-    them, by as many of the steps from there to the next save (a machine that gets slower for a while does so for both)."""
+    """Seconds that each save costs, from the steps around it: the steps from the save until its commit, with what is between
+    them, minus as many of the steps from there to the next save (a machine that slows down does so for both)."""
     at = {int(i): seconds_of_day(t) for t, i in re.findall(r"^I ([\d:.]+) \S+ train.step\] iteration +(\d+)/", said, re.M)}
     committed = {int(i): seconds_of_day(t) for t, i in re.findall(r"^I ([\d:.]+) \S+ ckpt.commit\] saved iteration (\d+) ", said, re.M)}
     costs = []
@@ -63,9 +65,9 @@ def costs_within(said, last, interval):
             continue
         touched = next((n for n in range(1, interval) if at[save + n] >= committed[save]), None)
         if touched is None:
-            continue  # it lasts from save to save: nothing to compare with
+            continue  # the save lasts until the next one: nothing to compare with
         steps = [at[step] - at[step - 1] for step in range(save + touched + 1, save + interval + 1)]
-        if save > FIRST + interval:  # those before it, back to where the save before had long been done
+        if save > FIRST + interval:  # the steps before it, back to where the previous save was long finished
             steps += [at[step] - at[step - 1] for step in range(save - interval + touched + 1, save + 1)]
         costs.append(at[save + touched] - at[save] - touched * statistics.median(steps))
     return costs
@@ -76,7 +78,7 @@ def ceiling_bench(build):
 
 
 def ceilings(build, folder, size, processes):
-    """Seconds of the slowest of so many processes, each with its share of the bytes; by the rates of shares that no cache holds."""
+    """Seconds of the slowest of so many processes, each with its share of the bytes, at the rates of shares larger than caches."""
     share = size // processes
     measured = max(share, 256 << 20)
     command = [ceiling_bench(build), folder, str(measured)]

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""One rank's operators and its whole training step, beside the machine's ceilings and beside torch: the whole table.
+"""One rank's operators and its whole training step, compared with the machine's roofline and with torch: the whole table.
 
   MS_BUILD=build bench/train/single_rank.py [--json FILE] [--only gemm grouped attention fused bandwidth step] [--rounds 3]
 
-  gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread, share of the fp32
-             multiply-adds that registers do, with the machine's instruction set and with AVX2; and of bf16 beside oneDNN's
-             products with an operand that it packed before, held to a bar where there is AMX
-  grouped    products for 64 experts of 32 rows beside a loop of products, ours and the library's
-  attention  causal, forward and backward together, one head of 64, one thread: share of the same ceiling, and torch's time
-             for it over ours
-  fused      operators that stand for several, beside those: the others' time over theirs
-  bandwidth  kernels that memory bounds, on 64 MB and more, one and two threads: share of the bandwidth for the same mix of
-             reads and writes, measured in turns
-  step       whole steps of two models of 124 M parameters and their memory beside torch (bench/peers/torch_speed.py)
+  gemm       linear layers, forward and both gradients (bench/shapes/gemm_cases.json), one thread: share of the fp32
+             multiply-adds on registers, with the machine's instruction set and with AVX2; and bf16 compared with oneDNN's
+             products with an operand packed in advance, with a bar where there is AMX
+  grouped    products for 64 experts of 32 rows compared with a loop of products, ours and the library's
+  attention  causal, forward and backward together, one head of 64, one thread: share of the same roofline, and torch's time
+             divided by ours
+  fused      fused operators: the time of the operators they replace divided by theirs
+  bandwidth  memory-bound kernels, on 64 MB and more, one and two threads: share of the bandwidth for the same mix of reads
+             and writes, measured in turns
+  step       whole steps of two models of 124 M parameters and their memory, compared with torch (bench/peers/torch_speed.py)
 
-Each line says what it measured, the bar that it is held to, and whether it is met; what needs torch is SKIPPED without (an
-interpreter that has it: MS_PEERS_PYTHON). --json keeps all of it. Figures are medians; with other work on the machine they
-mean little: the load is printed, and what memory bounds, and products for experts, run twice more under their bar, for the
+Each line states what was measured, its bar, and whether it is met. What needs torch is SKIPPED without it (MS_PEERS_PYTHON
+names an interpreter that has it). --json stores everything. Figures are medians. With other work on the machine they mean
+little: the load is printed, and memory-bound kernels and products for experts that miss their bar run twice more, for the
 median of three. Exit code 10 if a bar is missed.
 """
 import argparse
@@ -36,7 +36,7 @@ import peers  # noqa: E402
 
 KINDS = ["gemm", "grouped", "attention", "fused", "bandwidth", "step"]
 MISSED = 10
-# By memory alone; what else bench.kernels.bandwidth measures is printed without a bar.
+# Memory-bound kernels; the other cases of bench.kernels.bandwidth are printed without a bar.
 BOUND_BY_MEMORY = {"rms_norm", "rms_norm_backward", "layer_norm", "layer_norm_backward", "swiglu", "swiglu_backward", "rope",
                    "rope_neighbours", "adamw", "fp32_to_bf16", "bf16_to_fp32", "row_sum_exp", "cross_entropy_backward", "permute",
                    "permute_backward", "unpermute", "unpermute_backward"}
@@ -79,7 +79,7 @@ def bench(name, pattern, isa=None):
 
 
 def settled(program, row, figure, bar):
-    """(figure(row), more for the table): under the bar the median of three runs, since one may have met a neighbour's work."""
+    """(figure(row), further columns): if it misses the bar, the median of three runs, since one may have been disturbed."""
     runs = [figure(row)]
     if bar is None or runs[0] >= bar:
         return runs[0], {}

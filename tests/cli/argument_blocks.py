@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Users' own scripts: the argument blocks of Megatron-LM's, MindSpeed's and MindSpeed-LLM's examples, with the program's
-name changed, the launcher changed to mpirun, the paths filled in and the sizes shrunk, run to the end. Blocks that ask
-for what is not built are refused in one line that names the flag.
+name and the launcher replaced, the paths filled in and the sizes reduced, run to the end. Blocks that need something
+that is not implemented are refused with one line that names the flag.
 
-  argument_blocks.py [--all]     all blocks; without it those that the default tests run (MS_BIN: where the binaries are)
+  argument_blocks.py [--all]     all blocks; without it those of the default tests (MS_BIN: folder of the binaries)
 """
 import json
 import os
@@ -13,19 +13,19 @@ import sys
 
 import training
 
-# What a size becomes; others stay. Parallel sizes shrink to at most 2.
+# Reduced sizes; others stay. Parallel sizes are reduced to at most 2.
 SMALL = {"num-layers": 4, "hidden-size": 32, "ffn-hidden-size": 64, "num-attention-heads": 4, "num-query-groups": 2,
          "kv-channels": 8, "seq-length": 16, "max-position-embeddings": 16, "micro-batch-size": 1, "global-batch-size": 4,
          "train-iters": 2, "train-samples": 8, "lr-decay-iters": 2, "lr-warmup-iters": 1, "eval-iters": 1,
          "sliding-window": 8, "padded-vocab-size": 512, "make-vocab-size-divisible-by": 8}
 PARALLEL = ("tensor-model-parallel-size", "pipeline-model-parallel-size")
-# The only additions: calibrating the machine's peak and filling its cores is no part of a script.
+# The only additions: a script does not measure the machine's roofline or use all its cores.
 OURS = "--peak-tflops 0.1 --threads-per-rank 1 --distributed-timeout-minutes 1".split()
 
 
 class Block:
-    """source: project, release, script. text: its flags, a word of ours for each path (DATA, CKPT, LOAD, VOCAB, MERGES,
-    TOKENIZER, SPM, BOARD). default: the default tests run it. refused: the flag that the refusal names; none: it runs.
+    """source: project, release, script. text: its flags, with a placeholder for each path (DATA, CKPT, LOAD, VOCAB, MERGES,
+    TOKENIZER, SPM, BOARD). default: whether the default tests run it. refused: the flag that the refusal names; none: it runs.
     sizes: what else was changed."""
 
     def __init__(self, name, source, text, default=False, refused=None, dp=1, **sizes):
@@ -90,7 +90,7 @@ BLOCKS = [
     Block("megatron_06_pretrain_gpt_distributed_with_mp", (*MEGATRON_06, "examples/pretrain_gpt_distributed_with_mp.sh"),
           "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel --micro-batch-size 4 "
           "--global-batch-size 16 " + NEW_345M),
-    # With --train-iters Megatron's own arguments.py refuses the growing batch of this script; without it, it runs.
+    # With --train-iters, Megatron's own arguments.py refuses the growing batch of this script; without it, the script runs.
     Block("megatron_08_gpt3_175b_rampup", (*MEGATRON_08, "examples/gpt3/train_gpt3_175b_distributed.sh"),
           "--rampup-batch-size 16 16 5859375 " + GPT_175B, refused="--rampup-batch-size", default=True),
     Block("megatron_08_gpt3_175b", (*MEGATRON_08, "examples/gpt3/train_gpt3_175b_distributed.sh"), GPT_175B, default=True),
@@ -182,7 +182,7 @@ BLOCKS = [
 
 
 def make_inputs(place):
-    """The tokenizers that blocks name, small, and a data set made with each."""
+    """Makes small tokenizers of the kinds that blocks use, and a data set with each."""
     source = os.path.join(os.environ["MS_SOURCE"], "tests/data/train")
     with open(os.path.join(source, "tokenizer_goldens.json"), encoding="utf-8") as file:
         tokenizer = next(g["tokenizer"] for g in json.load(file)["goldens"] if g["name"] == "qwen2")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Scripts of bench/peers find our programs in MS_BIN, beside themselves in build/bin, or on the PATH, and end at once and with
-one line where they are in none of these."""
+"""Scripts of bench/peers find our programs in MS_BIN, in build/bin of the checkout, or on the PATH, and otherwise end at once
+with one line."""
 import os
 import shutil
 import subprocess

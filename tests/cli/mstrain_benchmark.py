@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--benchmark as a program: on one rank and on two, as a table and as JSON, reading no data and leaving no file."""
+"""mstrain --benchmark: on one rank and on two, as a table and as JSON, without reading data or leaving a file."""
 import json
 import os
 import sys

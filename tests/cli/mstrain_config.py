@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The configuration as text: --help names every flag, --print-config read back through --config is the same, a reader that
-goes away is met quietly."""
+"""mstrain --help names every flag; --print-config read back through --config is the same; a closed pipe ends the program
+silently."""
 import json
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""32 ranks over TCP: the connections that a rank holds after its first steps, counted from outside. No full mesh."""
+"""32 ranks over TCP: the connections of each rank after its first steps, counted from outside, are not a full mesh."""
 import os
 import sys
 
@@ -10,7 +10,7 @@ TCP = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
 
 
 def connections(pid):
-    """Peers' TCP ports on the loop-back that a process is connected with: one for each connection of the transport."""
+    """Remote TCP ports on the loopback to which a process is connected: one for each connection of the transport."""
     inodes = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if os.path.islink(f"/proc/{pid}/fd/{fd}")}
     count = 0
     for line in training.read(f"/proc/{pid}/net/tcp").splitlines()[1:]:
@@ -30,7 +30,7 @@ def main():
         counts = [connections(job.pid(rank)) for rank in range(RANKS)]
         job.kill()
         print("connections of each rank:", counts)
-        # Peers: 1 of TP, 1 of PP, 7 of DP, 3 of the model, at most 9 by powers of two for what all agree on; and mpirun's.
+        # Peers: 1 of TP, 1 of PP, 7 of DP, 3 of the model, at most 9 by powers of two for agreements of all ranks; and mpirun's.
         place.expect(0 < max(counts) <= 20, f"the most is {max(counts)} of {RANKS - 1}")
 
 

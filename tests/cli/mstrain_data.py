@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """mstrain and its data: indices in a shared cache, documents whose loss is masked, and text through every tokenizer.
 
-Four things that a launcher of many jobs has met: an index of other data is used, a start waits for a lock that nobody holds
-any more, many starts write one cache, and a micro-batch without a token that counts makes the gradient norm NaN.
+Guards against four failures of jobs on clusters: an index of other data is used; a start waits for a lock that no process
+holds any more; many starts write one cache; a micro-batch with all tokens masked makes the gradient norm NaN.
 """
 import json
 import math
@@ -31,7 +31,7 @@ def make_documents(place, count):
 
 
 class Runs:
-    """Runs of mstrain over one cache folder, each with metrics of its own."""
+    """Runs of mstrain with one cache folder, each with its own metrics."""
 
     def __init__(self, place):
         self.place, self.count = place, 0
@@ -49,7 +49,7 @@ class Runs:
 
 
 def stale_indices(place, runs):
-    """What an index depends on changes under an old cache: the run must equal one that begins without a cache."""
+    """Changes what an index depends on while an old cache exists: the run must equal one without a cache."""
     base = runs.losses(what="first run")
     place.expect(runs.losses(what="second run") == base, "the cache changes nothing")
     written = set(os.listdir(place.path("cache")))
@@ -67,7 +67,7 @@ def stale_indices(place, runs):
 
 
 def starts_at_once(place, runs):
-    """Many jobs begin on one cache; some are killed or stopped while they do. None of the others may wait for them."""
+    """Many jobs start with one cache; some are killed or stopped meanwhile. None of the others may wait for them."""
     wanted = runs.losses(what="alone", cache="alone")
     for attempt in range(3):
         cache = f"shared{attempt}"
@@ -85,7 +85,7 @@ def starts_at_once(place, runs):
 
 
 def masked_documents(place, runs):
-    """Tokens that all are the end of a document, in all micro-batches or in every other one."""
+    """Tokens that are all the end of a document, in all micro-batches or in every other one."""
     documents = {"masked": "20 " * 400, "half": ("20 " * 16 + "1 7 3 9 2 6 4 8 " * 2) * 60}
     for name, ids in documents.items():
         with open(place.path(f"{name}.txt"), "w", encoding="utf-8") as file:
@@ -111,7 +111,7 @@ def masked_documents(place, runs):
 
 
 def write_tokenizers(place):
-    """Flags of a tokenizer of each kind, from the goldens of tests/train/data."""
+    """Writes a tokenizer of each kind, from the goldens of tests/train/data, and returns its flags."""
     goldens = os.path.join(os.environ["MS_SOURCE"], "tests/data/train")
     flags = {"ByteLevelTokenizer": []}
     for kind in ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"):
@@ -137,7 +137,7 @@ def write_tokenizers(place):
 
 
 def tokenizers(place):
-    """The same flags for msdata, for training, and for text from the model, which begins with the prompt."""
+    """The same flags work for msdata, for training, and for generated text, which begins with the prompt."""
     for kind, files in write_tokenizers(place).items():
         flags = ["--tokenizer-type", kind, *files]
         made = place.tool("msdata", "preprocess", "documents.jsonl", "--output-prefix", kind, "--append-eod", *flags)

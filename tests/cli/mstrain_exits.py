@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a run ends before its time: signals between steps, in an evaluation and in a text, with and without a save, and through
+"""How a run ends early: by signals between steps, in an evaluation and during generation, with and without a save, and during
 a long wait."""
 import os
 import signal
@@ -38,7 +38,7 @@ def main():
         ran = place.run("--train-iters", "9", "--save", "interval", "--exit-interval", "4", ranks=2)
         place.expect(ran.exit == 0 and saved(place, "interval") == ["iter_0000004"], "--exit-interval saves, exit 0", ran)
 
-        # Before the first step: an index of millions of samples is left unbuilt, here and on the rank that waits for it.
+        # Before the first step: an index of millions of samples is not built further, here and on the rank that waits for it.
         job = place.start("--train-iters", "12000000", "--data-cache-path", "cache", "--save", "early", ranks=2,
                           wrap=training.NOTE_CODE, mpirun=training.RECOVER)
         job.wait_for_line("train.model] parameters")
@@ -50,7 +50,7 @@ def main():
                      and not os.path.exists(place.path("cache")) and not saved(place, "early"),
                      "SIGTERM while the index is built ends the run before it has begun", ran)
 
-        # Outside the steps: an evaluation, before or between them, and a text under way.
+        # Outside of steps: in an evaluation before or between them, and during generation.
         prefix = "data_text_document"
         evaluates = ("--eval-iters", "200000", "--train-data-path", prefix, "--valid-data-path", prefix)
         for what, ranks, flags in (("an evaluation", 1, ("--skip-train", *evaluates)),
@@ -72,7 +72,7 @@ def main():
         place.expect(ran.exit == 128 + signal.SIGTERM and saved(place, "eval") == ["iter_0000003"],
                      "a save does not wait for an evaluation", ran)
 
-        # A rank that is slow, not dead: the others' wait outlasts the signal, and all end at the step's end.
+        # A slow rank is not a dead one: the others' wait is not ended by the signal, and all end at the end of the step.
         job = place.start(*ENDLESS, "--pipeline-model-parallel-size", "2", "--save", "slow", "--exit-signal-handler", ranks=2,
                           wrap=training.NOTE_CODE, mpirun=training.RECOVER)
         job.wait_for_line("iteration 3/")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--generate as a user's first command: with the checkpoint's own shape, with nothing to continue, with nothing to load."""
+"""--generate as a user's first command: with the checkpoint's own shape, with an empty prompt, without a checkpoint."""
 import sys
 
 import training

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Local checkpoints under mpirun, each rank on a node of its own: killed jobs and lost nodes go on as if nothing had been."""
+"""Local checkpoints under mpirun, each rank with a folder of its own: killed jobs and lost nodes resume exactly."""
 import os
 import re
 import shutil
@@ -7,7 +7,7 @@ import shutil
 import training
 
 STEPS = 60
-# Each rank in a folder of its own, where its local checkpoints are.
+# Starts each rank in its own folder, which contains its local checkpoints.
 ON_NODES = 'mkdir -p "node$OMPI_COMM_WORLD_RANK" && cd "node$OMPI_COMM_WORLD_RANK" && exec "$@"'
 LOCAL = ["--non-persistent-ckpt-type", "local", "--non-persistent-local-ckpt-dir", "local"]
 REPLICATION = ["--replication", "--replication-jump", "1"]
@@ -28,7 +28,7 @@ def main():
             return ran
 
         def goes_on(ran, metrics, expected, source):
-            """The run has loaded what `source` says, and its losses are those of the undisturbed run."""
+            """The run has loaded from `source`, and its losses equal those of the undisturbed run."""
             loaded = re.search(r"loaded iteration (\d+) from (.*), with", ran.stderr)
             if not place.expect(loaded is not None and re.search(source, loaded[2]), f"loads from {source}", ran):
                 return 0
@@ -37,7 +37,7 @@ def main():
                          min(losses) == int(loaded[1]) + 1, f"{metrics}: the losses of an undisturbed run", ran)
             return int(loaded[1])
 
-        # Killed at any moment after the first whole one; then a node is lost.
+        # Killed at any moment after the first complete one; then a node is lost.
         run(*ZERO, "--train-iters", str(STEPS), metrics="whole")
         whole = place.losses("whole")
         for progress, lost in (("main", "0"), ("auto", "1")):
@@ -54,7 +54,7 @@ def main():
             for rank in range(2):
                 shutil.rmtree(place.path(f"node{rank}"))
 
-        # The newer of the two tiers; without replicas a lost node costs the steps since the persistent one.
+        # The newer of the two kinds is loaded; without replicas, a lost node costs the steps since the persistent one.
         flags = [*LOCAL, "--train-iters", "12"]
         run(*flags, "--non-persistent-save-interval", "5", "--save", place.path("root"), "--save-interval", "8", metrics="both")
         both = place.losses("both")
@@ -72,7 +72,7 @@ def main():
         place.expect(goes_on(ran, "older", both, "root$") == 8, "the persistent one", ran)
         place.expect("local iteration 10 is passed over: no rank has the part of rank 1" in ran.stderr, "and why", ran)
 
-        # What cannot be is refused before anything is done.
+        # Impossible requests are refused before anything is done.
         for flags, text in ((["--non-persistent-ckpt-type", "global"], "--non-persistent-ckpt-type global: expected local"),
                             (LOCAL[:2], "--non-persistent-ckpt-type local and --non-persistent-local-ckpt-dir go together"),
                             (["--non-persistent-save-interval", "5"], "needs --non-persistent-ckpt-type local"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the log says of a run: lines of intervals, times of the parts of a step, the roofline, flags without effect."""
+"""The log of a run: lines of intervals, times of the parts of a step, the roofline, flags without effect."""
 import json
 import re
 import sys

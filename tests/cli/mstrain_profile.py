@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each --profile* flag of mstrain changes what is recorded, and nothing else does."""
+"""Each --profile* flag of mstrain changes what is recorded, and no other flag does."""
 import ctypes
 import gzip
 import json
@@ -11,7 +11,7 @@ import sys
 import training
 
 WINDOW = ["--profile-step-start", "1", "--profile-step-end", "3"]
-# What a trace can hold, as a test of one event of its Chrome JSON.
+# What a trace can contain, each as a test of one event of its Chrome JSON.
 FEATURES = {
     "phases": lambda e: e.get("cat") == "user_annotation" and e["name"] in ("data", "optimizer"),
     "kernels": lambda e: e.get("cat") == "kernel" and "Collective name" not in e["args"],
@@ -40,14 +40,14 @@ CASES = [
     (["--profile-with-cpu", "--profile-with-memory"], LEVEL0 | CPU | {"allocations"}),
     (["--profile-with-cpu", "--profile-record-shapes"], LEVEL0 | CPU | {"shapes"}),
 ]
-# (--profile-ranks, who records)
+# (--profile-ranks, the ranks that record)
 RANKS = [([], [0]), (["0"], [0]), (["1"], [1]), (["0", "1"], [0, 1]), (["-1"], [0, 1])]
 
 
 def zstd(data):
     library = ctypes.CDLL("libzstd.so.1")
     library.ZSTD_decompress.restype = ctypes.c_size_t
-    # streams do not say their size: room for a ratio that JSON does not reach
+    # streams do not state their size: allow for a compression ratio that JSON does not reach
     room = ctypes.create_string_buffer(200 * len(data))
     size = library.ZSTD_decompress(room, ctypes.c_size_t(len(room)), data, ctypes.c_size_t(len(data)))
     assert size <= len(room), "zstd cannot read it"
@@ -67,7 +67,7 @@ def steps(events):
 
 
 def amounts(place):
-    """What recording costs, as far as it is the same on every machine: events a step, and bytes an event."""
+    """The part of the recording cost that is the same on every machine: events per step, and bytes per event."""
     for flags, most in ((["--profile-level", "level0"], 175), (["--profile-level", "level1"], 175),
                         (["--profile-level", "level1", "--profile-with-cpu"], 510)):
         ran = place.run("--train-iters", "300", "--log-interval", "300", "--profile", "--profile-step-start", "1", "--profile-step-end",
@@ -83,7 +83,7 @@ def amounts(place):
 
 
 def ask(place):
-    """SIGUSR2 starts and stops a trace in a running job, as often as it comes; mpirun passes it on."""
+    """SIGUSR2 starts and stops traces in a running job, any number of times; mpirun forwards it."""
     job = place.start("--train-iters", "1000000", "--profile-save-path", "asked", "--profile-ranks", "-1",
                       "--profile-level", "level2", "--exit-signal-handler", "--exit-signal", "SIGUSR1", ranks=2)
     job.wait_for_line("iteration 3/")
@@ -91,7 +91,7 @@ def ask(place):
         for line in ("recording from iteration", "trace of iterations"):
             os.kill(job.process.pid, signal.SIGUSR2)
             training.wait_for(lambda: job.said().count(line) > window or job.process.poll() is not None, f'"{line}"')
-    os.kill(job.process.pid, signal.SIGUSR2)  # the third is open when the job ends
+    os.kill(job.process.pid, signal.SIGUSR2)  # the third trace is open when the job ends
     training.wait_for(lambda: job.said().count("recording from iteration") > 2 or job.process.poll() is not None, "a third")
     os.kill(job.process.pid, signal.SIGUSR1)
     ran = job.end()
@@ -105,11 +105,11 @@ def ask(place):
         ranks = told["result"]["ranks"]
         place.expect([rank["facts"]["steps"] for rank in ranks] == [list(range(int(first), int(end)))] * 2
                      and not told["import"]["data_loss"], f"the trace of {folder} is whole", info)
-    # What the kernel does not let us count is told once a window, by one rank.
+    # Counters that the kernel does not allow are reported once per window, by one rank.
     notices = ran.stderr.count("not counted, the kernel refuses")
     place.expect(notices in (0, 3), f"one notice a window, not {notices}", ran)
 
-    # A trace that cannot be kept does not end the job; one that --profile asks for does.
+    # A requested trace that cannot be written does not end the job; one of --profile does.
     with open(place.path("file"), "w", encoding="utf-8"):
         pass
     job = place.start("--train-iters", "1000000", "--profile-save-path", "file/in")
@@ -122,7 +122,7 @@ def ask(place):
     ran = job.end()
     place.expect(ran.exit == 128 + signal.SIGTERM and not ran.errors, "a trace that cannot be opened is passed over", ran)
 
-    # The flags' window is ended by the signal, and not opened again.
+    # The signal ends the window of the flags, which is not opened again.
     job = place.start("--train-iters", "1000000", "--profile", "--profile-step-start", "2", "--profile-step-end", "1000000",
                       "--profile-save-path", "ended")
     job.wait_for_line("recording from iteration 2")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every flag of saving changes what is written, kept, said or held, as train/README.md says."""
+"""Every flag for saving changes what is written, kept, logged or allocated, as train/README.md describes."""
 import glob
 import json
 import os
@@ -24,14 +24,14 @@ def files(manifest, linked=False):
 
 
 def wide(*flags):
-    """The small model with tensors above 64 KiB, which have datasets of their own."""
+    """The small model with tensors above 64 KiB, which get datasets of their own."""
     model = [*training.MODEL]
     model[model.index("--hidden-size") + 1] = "128"
     return {"model": model}, list(flags)
 
 
 def gathers(place, run):
-    """--ckpt-gather under mpirun, with and without MPI_THREAD_MULTIPLE: one file, the same whatever the slice."""
+    """--ckpt-gather under mpirun, with and without MPI_THREAD_MULTIPLE: one file, which does not depend on the slice size."""
     zero = ["--use-distributed-optimizer"]
     parallel, _ = run(*zero, root="zero", ranks=2)
     place.expect("ckpt.gather]" not in parallel.stderr, "no gather unless asked for", parallel)
@@ -102,12 +102,12 @@ def main():
         place.expect(threads["iter_0000006"]["files"] == found["iter_0000006"]["files"],
                      "--ckpt-compress-threads 3: the same files", ran)
 
-        # A learning rate of nothing changes no weight: moments are written, weights linked.
+        # A learning rate of almost 0 changes no weight: moments are written, weights linked.
         ran, found = run("--ckpt-full-every", "3", "--lr", "1e-30", "--weight-decay", "0", root="incremental")
         place.expect(files(found["iter_0000004"], linked=True) != [], "--ckpt-full-every 3: the second save links", ran)
         place.expect(files(found["iter_0000002"], linked=True) == [], "the first does not", ran)
 
-        # 1 KB/s: the first save takes longer than the run, and the second is left out.
+        # 1 KB/s: the first save takes longer than the run, and the second is skipped.
         ran = place.run(*COMMON[:-1], "skip", "--ckpt-io-limit", "0.05", "--ckpt-overlap", "skip")
         place.expect("iteration 4 is not saved: the save before is not finished (--ckpt-overlap skip)" in ran.stderr,
                      "--ckpt-overlap skip leaves a save out", ran)
@@ -122,7 +122,7 @@ def main():
 
         gathers(place, run)
 
-        # What cannot be is refused before anything is done.
+        # Impossible requests are refused before anything is done.
         for flags, text in ((["--ckpt-writer", "fork"], "--ckpt-writer fork: expected thread or process"),
                             (["--ckpt-staging-buffers", "3"], "--ckpt-staging-buffers 3: 1 or 2"),
                             (["--ckpt-write-path", "mmap"], "\"mmap\" is not a way of writing"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As many compute threads as a rank has cores; more than that are told, with the cure."""
+"""A rank uses as many compute threads as it has cores; more than that give a warning with the cure."""
 import os
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python module over the built binaries: dicts out, errors with the exit code, answers that are no without one."""
+"""The Python module with the built binaries: results are dicts, errors carry the exit code, a negative answer is no error."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ MODEL, OTHER = SOURCE / "tests/data/hf_llama_tiny", SOURCE / "tests/data/hf_qwen
 
 
 def write_trace(folder):
-    """Kineto's JSON of two ranks, of which the second computes for twice as long in a span of 100 us."""
+    """Kineto's JSON of two ranks; the second computes for twice as long in a span of 100 us."""
     for rank in (0, 1):
         busy = 30 * (rank + 1)
         events = [{"ph": "X", "cat": "kernel", "name": "gemm", "pid": rank, "tid": 7, "ts": 1000, "dur": busy, "args": {"stream": 7}},

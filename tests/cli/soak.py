@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Hours of training on more ranks than cores, saving all the time, with a reshard between runs: no loss that is not a
-number, no memory that grows, no file that is left.
+"""Hours of training on more ranks than cores, with frequent saves and a reshard between runs: every loss is finite, memory does
+not grow, and no file is left behind.
 
-MS_SOAK_MINUTES: how long (120). One run goes on from the other's checkpoint, resharded or as it is, on another layout.
+MS_SOAK_MINUTES: duration (120). Each run continues from the previous checkpoint, resharded or not, on another layout.
 """
 import json
 import math
@@ -14,7 +14,7 @@ import time
 
 import training
 
-# Flags of a layout and the arguments by which msckpt makes its checkpoint; four ranks each.
+# Flags of a layout and the msckpt arguments that make its checkpoint; four ranks each.
 LAYOUTS = [
     (["--tensor-model-parallel-size", "2", "--sequence-parallel", "--use-distributed-optimizer"], ["2", "1"]),
     (["--pipeline-model-parallel-size", "2", "--use-distributed-optimizer"], ["1", "2"]),
@@ -22,7 +22,7 @@ LAYOUTS = [
     (["--use-distributed-optimizer", "--no-async-save"], ["1", "1"]),
 ]
 RANKS = 4
-GROWTH_MB = 8  # of a rank's resident memory from the second quarter of a run to its end; pages of libraries come late
+GROWTH_MB = 8  # growth of a rank's resident memory from the second quarter of a run to its end; pages of libraries arrive late
 
 
 def minutes():
@@ -62,7 +62,7 @@ def watch(place, job, root, seconds):
 
 
 def growth(samples):
-    """From the median of the second quarter of the time to that of the last."""
+    """From the median of the second quarter of the time to the median of the last quarter."""
     quarter = len(samples) // 4
     middle = lambda values: sorted(values)[len(values) // 2]
     return middle(samples[3 * quarter:]) - middle(samples[quarter:2 * quarter]) if quarter > 0 else 0

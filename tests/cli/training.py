@@ -1,10 +1,10 @@
-"""What the tests of mstrain as a program share: a data set, a small model, runs on ranks, what they said and how they ended.
+"""Shared by the tests of mstrain as a program: a data set, a small model, runs on ranks, their output and exit status.
 
   with training.workplace() as place:
       ran = place.run("--train-iters", "2", ranks=2)
       place.expect(ran.exit == 0, "...", ran)
 
-MS_BIN tells where the binaries are. Nothing here waits longer than LIMIT_S.
+MS_BIN is the folder of the binaries. Nothing here waits longer than LIMIT_S.
 """
 import contextlib
 import json
@@ -25,15 +25,15 @@ MODEL = ("--num-layers 2 --hidden-size 16 --num-attention-heads 2 --ffn-hidden-s
          "--micro-batch-size 1 --global-batch-size 2 "
          "--lr 1e-3 --lr-decay-style constant --eval-iters 0 --peak-tflops 0.1 --log-interval 1 --threads-per-rank 1 "
          "--distributed-timeout-minutes 0.5").split()
-# Wrappers of a rank. pid.R is mstrain's own process; NOTE_CODE outlives mpirun's SIGTERM to note how that ended.
+# Wrappers of a rank. pid.R is mstrain's own process; NOTE_CODE survives mpirun's SIGTERM to record the exit code.
 NOTE_PID = 'echo $$ > "$NOTES/pid.${OMPI_COMM_WORLD_RANK:-0}"; exec "$@"'
 NOTE_CODE = f'''trap "" TERM INT; sh -c '{NOTE_PID}' sh "$@"; code=$?
 echo $code > "$NOTES/code.${{OMPI_COMM_WORLD_RANK:-0}}"; exit $code'''
-RECOVER = ["--enable-recovery"]  # mpirun ends no rank because another has failed; its own exit status then says nothing
+RECOVER = ["--enable-recovery"]  # mpirun does not end a rank because another has failed; its own exit status is then meaningless
 
 
 class Ran:
-    """How a program ended: its exit status (mpirun's under MPI), its output, and the exit code of each rank."""
+    """A program that has ended: its exit status (mpirun's under MPI), its output, and the exit code of each rank."""
 
     def __init__(self, command, status, stdout, stderr, codes, seconds):
         self.command, self.exit, self.stdout, self.stderr, self.codes, self.seconds = command, status, stdout, stderr, codes, seconds
@@ -47,7 +47,7 @@ class Ran:
 
 
 class Job:
-    """A program under way, in a process group of its own."""
+    """A running program, in a process group of its own."""
 
     def __init__(self, place, command, ranks, environment):
         self.command, self.ranks, self.notes = command, ranks, environment["NOTES"]
@@ -72,7 +72,7 @@ class Job:
         wait_for(lambda: text in self.said() or self.process.poll() is not None, f'"{text}" in the log', limit_s)
 
     def end(self, limit_s=LIMIT_S):
-        """Waits for the end; what outlives the limit is killed, and that is the status None."""
+        """Waits for the end. At the limit the program is killed, and the status is None."""
         try:
             status = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ class Job:
                    time.monotonic() - self.began)
 
     def kill(self, spare=None):
-        """SIGKILL for everything that is left of the program, ranks included (mpirun gives them groups of their own), but for
+        """SIGKILL to everything that is left of the program, including ranks (mpirun gives them groups of their own), except
         processes that have `spare` among their arguments."""
         victims = descendants(self.process.pid) if self.process.poll() is None else []
         victims = [pid for pid in victims if spare is None or spare not in read(f"/proc/{pid}/cmdline").split("\0")]
@@ -116,7 +116,7 @@ class Place:
         return made.stdout.strip()
 
     def start(self, *flags, ranks=1, wrap=None, mpirun=(), data="data_text_document", model=MODEL):
-        """One rank runs without mpirun, unless `mpirun` has flags for it. wrap: NOTE_CODE or NOTE_PID."""
+        """One rank runs without mpirun, unless `mpirun` contains flags for it. wrap: NOTE_CODE or NOTE_PID."""
         self.runs += 1
         environment = dict(os.environ, NOTES=self.path(f"notes{self.runs}"))
         os.mkdir(environment["NOTES"])
@@ -145,7 +145,7 @@ class Place:
     def losses(self, metrics):
         """iteration -> "lm loss", as the text JSON carries (shortest that gives the same bits)."""
         losses = {}
-        for line in read(self.path(metrics)).split("\n")[:-1]:  # whole lines: it may be under way
+        for line in read(self.path(metrics)).split("\n")[:-1]:  # whole lines only: the program may still be writing
             row = json.loads(line)
             if "lm loss" in row:
                 losses[row["iteration"]] = repr(row["lm loss"])
@@ -185,7 +185,7 @@ def wait_for(condition, what, limit_s=LIMIT_S):
 
 
 def descendants(pid):
-    """Of a running process, from /proc, deepest last."""
+    """Descendants of a running process, from /proc, deepest last."""
     children = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -201,7 +201,7 @@ def descendants(pid):
 
 @contextlib.contextmanager
 def workplace(needs_mpirun=True, in_memory=False):
-    """in_memory: on a file system of memory where there is one, for much that is synced and is not about disks."""
+    """in_memory: in a memory file system if there is one, for tests that sync a lot but are not about disks."""
     name = os.path.basename(sys.argv[0])
     if needs_mpirun and shutil.which("mpirun") is None:
         print("SKIPPED: needs mpirun")
@@ -211,7 +211,7 @@ def workplace(needs_mpirun=True, in_memory=False):
         try:
             yield place
         finally:
-            for job in place.jobs:  # of a script that has failed
+            for job in place.jobs:  # after a script that has failed
                 job.kill()
     print(f"{place.name}: {place.cases} checks, {place.failures} failed")
     sys.exit(1 if place.failures else 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The wheel and the tarball: made, installed into an empty environment, and run in a root folder that holds nothing else.
+"""The wheel and the tarball: built, installed into an empty environment, and run in a root folder that contains nothing else.
 
 SKIPPED without Debian's source packages or PyPI. Takes a quarter of an hour: label nightly.
 """
@@ -25,7 +25,7 @@ def check(holds, what):
 
 
 def in_an_empty_root(folder, tarball):
-    """As root: the executables see nothing but themselves and the data."""
+    """Runs the executables as root in a chroot that contains only them and the data."""
     root = folder / "root"
     root.mkdir()
     run("tar", "-xzf", tarball, "-C", root, "--strip-components=1")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""msdata against the data sets of the megatron-core package: each reads what the other wrote, in every type of token.
+"""msdata against the data sets of the megatron-core package: each reads what the other wrote, for every type of token.
 
 Exit 77 and SKIPPED without the package; MS_PEERS_PYTHON names an interpreter that has it.
   compare_megatron.py MSDATA
@@ -40,7 +40,7 @@ def read_by_msdata(prefix):
 
 
 def ours_read_by_megatron(folder, rng):
-    """Documents of ids as text, written by msdata in both of its types."""
+    """msdata writes documents of ids in both of its types; Megatron reads them."""
     for vocab, dtype in ((60000, np.uint16), (200000, np.int32)):
         documents = [[rng.randrange(vocab) for _ in range(rng.choice((0, 1, 5, 300)))] for _ in range(400)]
         source = os.path.join(folder, "ids.jsonl")
@@ -62,7 +62,7 @@ def theirs_read_by_ours(folder, rng):
         documents = [[[rng.randint(0, largest) for _ in range(rng.choice((1, 2, 40)))] for _ in range(rng.randrange(3))]
                      for _ in range(200)]
         megatron.write(prefix, documents, getattr(np, name))
-        # The other two ways of the builder: a whole document at once, and another data set behind it.
+        # The builder's other two methods: a whole document at once, and appending another data set.
         builder = IndexedDatasetBuilder(prefix + "2.bin", dtype=getattr(np, name))
         for sequences in documents:
             builder.add_document(torch.tensor(sum(sequences, []), dtype=torch.int64), [len(s) for s in sequences])

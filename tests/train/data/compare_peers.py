@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """msdata against other implementations: a numpy reader of .bin/.idx, and the `tokenizers` and `sentencepiece` libraries.
 
-Small tokenizers are trained on the spot, of every kind that train/data knows; msdata tokenizes mixed-language text and
-random Unicode with them, numpy reads the ids back, and msdata makes text of them again. Exit 77 and SKIPPED without the
-libraries; MS_PEERS_PYTHON names an interpreter that has them.
-  compare_peers.py MSDATA        MS_TEST_BYTES: how much text (1,000,000)
+Trains small tokenizers of every kind that train/data supports. msdata tokenizes mixed-language text and random Unicode with
+them, numpy reads the ids, and msdata converts them back to text. Exit 77 and SKIPPED without the libraries;
+MS_PEERS_PYTHON names an interpreter that has them.
+  compare_peers.py MSDATA        MS_TEST_BYTES: bytes of text (1,000,000)
 """
 import glob
 import itertools
@@ -57,7 +57,7 @@ def random_texts(rng):
 
 
 def random_words(rng):
-    """Words of one script after the other, with spaces, digits and marks between them."""
+    """Words of one script after another, with spaces, digits and marks between them."""
     scripts = [(0x61, 0x7A), (0xE0, 0xFF), (0x3B1, 0x3C9), (0x430, 0x44F), (0x5D0, 0x5EA), (0x627, 0x64A), (0x905, 0x939),
                (0xE01, 0xE2E), (0x10D0, 0x10F0), (0x1200, 0x1248), (0x3041, 0x3096), (0x4E00, 0x9FA5), (0xAC00, 0xD7A3)]
     while True:
@@ -70,7 +70,7 @@ def random_words(rng):
 
 
 def machine_texts(rng):
-    """Paragraphs of the files that every machine has: code, licences, messages in many languages."""
+    """Paragraphs of files that every machine has: code, licences, messages in many languages."""
     paths = [path for pattern in ("/usr/lib/python3*/*.py", "/usr/share/common-licenses/*", "/usr/include/*.h",
                                   "/usr/share/locale/*/LC_MESSAGES/*.mo", "/usr/share/perl/*/unicore/*.pl")
              for path in sorted(glob.glob(pattern))]
@@ -83,7 +83,7 @@ def machine_texts(rng):
 
 
 def all_texts(rng, size_bytes):
-    """TEXTS and, until there is enough, a third each of what the machine has, words of many scripts, random characters."""
+    """TEXTS, then equal parts of text from this machine, words of many scripts, and random characters, up to the size."""
     texts = list(TEXTS)
     for source in (machine_texts(rng), random_words(rng), random_texts(rng)):
         left = size_bytes // 3
@@ -99,7 +99,7 @@ def all_texts(rng, size_bytes):
 
 
 def make(name, pre_tokenizer, normalizer=None, bos=False, ignore_merges=False, vocab_size=900):
-    """A tokenizer trained on TEXTS, with added tokens of every kind."""
+    """Trains a tokenizer on TEXTS, with added tokens of every kind."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
@@ -119,7 +119,7 @@ def make(name, pre_tokenizer, normalizer=None, bos=False, ignore_merges=False, v
 
 
 def kinds(**options):
-    """(name, tokenizer) of every kind that train/data knows."""
+    """(name, tokenizer) of every kind that train/data supports."""
     byte_level = pre_tokenizers.ByteLevel
     split = lambda pattern: pre_tokenizers.Split(Regex(pattern), "isolated")
     tail = byte_level(add_prefix_space=False, use_regex=False)
@@ -140,7 +140,7 @@ def kinds(**options):
 
 
 def from_sentencepiece(kind, vocab_size=900):
-    """A tokenizer as converters make it of a SentencePiece BPE model: characters, and bytes for those it lacks."""
+    """A tokenizer as converted from a SentencePiece BPE model: characters, and bytes for those it lacks."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(TEXTS[:4] * 2, trainers.BpeTrainer(vocab_size=vocab_size // 2, show_progress=False))
@@ -174,7 +174,7 @@ def from_sentencepiece(kind, vocab_size=900):
 
 
 def sentencepiece_models(folder):
-    """(name, file) of SentencePiece models of every make, trained on what the machine has."""
+    """(name, file) of SentencePiece models of every kind, trained on text from this machine."""
     source = os.path.join(folder, "train.txt")
     with open(source, "w", encoding="utf-8") as file:
         file.write("\n".join(TEXTS[:9] * 3 + list(itertools.islice(machine_texts(random.Random(SEED)), 60)))[:200000])
@@ -196,7 +196,7 @@ def sentencepiece_models(folder):
 
 
 def read_indexed(prefix):
-    """Documents of PREFIX.bin/.idx, read as the format is written down."""
+    """Documents of PREFIX.bin/.idx, read according to the format's definition."""
     with open(prefix + ".idx", "rb") as file:
         idx = file.read()
     assert idx[:9] == b"MMIDIDX\0\0", idx[:9]
@@ -214,7 +214,7 @@ def read_indexed(prefix):
 
 
 class Work:
-    """msdata over one list of texts."""
+    """Runs msdata on one list of texts."""
 
     def __init__(self, msdata, folder, texts):
         self.msdata, self.folder, self.texts = msdata, folder, texts
@@ -234,8 +234,8 @@ class Work:
         return prefix, documents
 
     def compare(self, name, theirs, decoded, eod, *flags, same=lambda ours, wanted: False):
-        """theirs: ids without eod, per text; decoded: text of ids, or None where the library mangles it; same: whether other
-        ids are as good."""
+        """theirs: ids without eod, per text; decoded: text of ids, or None if the library decodes it wrongly; same: whether other
+        ids are equally good."""
         ties = 0
         for workers in ("1", "3"):
             prefix, documents = self.encode("--append-eod", "--workers", workers, *flags)
@@ -265,7 +265,7 @@ def compare_hugging_face(work, folder):
         os.mkdir(path)
         tokenizer.save(os.path.join(path, "tokenizer.json"))
         eod = next(i for i in map(tokenizer.token_to_id, ("<|endoftext|>", "</s>")) if i is not None)
-        # The library's byte-level decoder takes an added token for the characters of bytes, and breaks those above ASCII.
+        # The library's byte-level decoder treats an added token as the characters of bytes, and breaks those above ASCII.
         decoded = lambda text, ids, t=tokenizer: None if "<ACCENT" in text else t.decode(
             [i for i in ids if i != eod], skip_special_tokens=False)
         work.compare(name, [tokenizer.encode(text).ids for text in work.texts], decoded, eod, "--tokenizer-type",
@@ -284,7 +284,7 @@ def compare_gpt2_files(work, folder):
 
 
 def megatrons_tokenizer(model):
-    """Encoder and eod of Megatron's SentencePieceTokenizer: its own names are cut out of the text before the model sees it."""
+    """Encoder and eod of Megatron's SentencePieceTokenizer, which cuts its own names out of the text before the model."""
     ids = {model.id_to_piece(i): i for i in range(len(model))}
     names = ["<CLS>", "<SEP>", "<EOD>", "<MASK>"]
     names += [model.id_to_piece(i) if i >= 0 else other
@@ -305,7 +305,7 @@ def megatrons_tokenizer(model):
 
 
 def same_score(model):
-    """Of segmentations that score the same, a unigram model takes another one from release 0.2.2 on than in 0.1.97 to 0.2.1."""
+    """Among segmentations with equal scores, a unigram model chooses differently from release 0.2.2 on than in 0.1.97 to 0.2.1."""
     if tuple(map(int, sentencepiece.__version__.split(".")[:3])) < (0, 2, 2):
         return lambda ours, wanted: False
     score = lambda ids: sum(model.get_score(i) for i in ids if i < len(model))

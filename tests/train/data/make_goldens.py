@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/data/train/data_goldens.json: what numpy makes of the rules of Megatron's data sets.
+"""Writes tests/data/train/data_goldens.json: the indices of Megatron's data sets, computed with numpy.
 
-A second implementation, with numpy itself doing the shuffling, from the rules as train/data's headers state them.
+A second implementation of the rules in train/data's headers, in which numpy itself shuffles.
   make_goldens.py > tests/data/train/data_goldens.json
 """
 import json
@@ -32,9 +32,9 @@ def gpt_index(lengths, begin, end, num_samples, seq, seed):
         random.shuffle(part)
         index.append(part)
     document_index = np.concatenate(index)
-    # Every token of the flat series with its place in it; sample i begins at flat token i * seq.
+    # Every token of the concatenated documents with its position; sample i begins at token i * seq.
     places = [(p, o) for p, d in enumerate(document_index) for o in range(lengths[d])]
-    # The first begins at (0, 0) even where document 0 is empty.
+    # The first sample begins at (0, 0) even if document 0 is empty.
     sample_index = [(0, 0)] + [places[i * seq] for i in range(1, total + 1)]
     shuffles = [np.arange(before_last), np.arange(before_last, total)] if separate else [np.arange(total)]
     for part in shuffles:
@@ -76,7 +76,7 @@ def shuffled(seed, n):
 
 
 def main():
-    # Lengths from a formula, so that the file shows what went in; zero-length documents are among them.
+    # Lengths from a formula, so that the file shows the input; some documents have length zero.
     lengths = [(i * i * 7 + i * 3) % 41 for i in range(30)]
     weights = [[1, 1], [0.3, 0.7], [5, 1, 1, 3], [0.1] * 10 + [0.7, 0.3, 1e-3]]
     goldens = {

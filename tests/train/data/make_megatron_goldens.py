@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/train/megatron: data sets written by Megatron's own builder, and the samples that its own data sets draw.
 
-The genuine classes of the megatron-core package do both: IndexedDatasetBuilder, GPTDataset, BlendedDataset. Exit 77 and
+Uses the classes IndexedDatasetBuilder, GPTDataset and BlendedDataset of the megatron-core package. Exit 77 and
 SKIPPED without the package; MS_PEERS_PYTHON names an interpreter that has it.
   make_megatron_goldens.py TESTS_DATA_TRAIN_MEGATRON
 """
@@ -39,7 +39,7 @@ def write(prefix, documents, dtype, multimodal=False):
 
 
 def corpus(base, documents):
-    """Documents of 0 to 18 ids from base on, each ended by EOD; every seventh is of two sequences."""
+    """Documents of 0 to 18 ids from base on, each ended by EOD; every seventh has two sequences."""
     out = []
     for d in range(documents):
         ids = [base + (d * 31 + t * t) % 90 for t in range(d * 5 % 19)]
@@ -67,7 +67,7 @@ def draw(folder, case):
 
 
 def blend(weights, size):
-    """Indices of megatron/core/datasets/helpers.cpp."""
+    """The indices that megatron/core/datasets/helpers.cpp computes."""
     weights = np.array(weights, dtype=np.float64)
     weights /= weights.sum()
     dataset, sample = np.zeros(size, dtype=np.int16), np.zeros(size, dtype=np.int64)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tokenizer goldens of tests/data/train: tiny tokenizers, and what the `tokenizers` and `sentencepiece` libraries
-make of some texts with them: tokenizer_goldens.json, and sentencepiece/ with two models.
+"""Writes the tokenizer goldens of tests/data/train: tiny tokenizers, and the ids that the `tokenizers` and `sentencepiece`
+libraries compute with them: tokenizer_goldens.json, and sentencepiece/ with two models.
 
   make_tokenizer_goldens.py TESTS_DATA_TRAIN
 """
@@ -33,7 +33,7 @@ def tokenizers_goldens():
 
 
 def sentencepiece_goldens(folder):
-    # "!!" + "!" and "!" + "!!" score the same: which of them a unigram model takes changed with release 0.2.2.
+    # "!!" + "!" and "!" + "!!" have equal scores; which of them a unigram model chooses changed with release 0.2.2.
     texts = [text.replace("!!!", "!!") for text in TEXTS]
     with tempfile.TemporaryDirectory() as work:
         text, rules = os.path.join(work, "text"), os.path.join(work, "rules.tsv")

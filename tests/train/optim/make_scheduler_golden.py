@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Learning rates and weight decays of Megatron's own OptimizerParamScheduler, as tests/data/param_scheduler.json.
 
-  make_scheduler_golden.py            # compares the stored file with the megatron-core that is installed
+  make_scheduler_golden.py            # compares the stored file with the installed megatron-core
   make_scheduler_golden.py --write    # writes it
 
 Needs megatron-core and torch (exit 77 without).
