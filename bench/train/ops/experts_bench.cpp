@@ -1,9 +1,9 @@
-// What a MoE layer does besides its router: experts/<operator>/threads:<n>, in real time.
+// Operators of a MoE layer except its router: experts/<operator>/threads:<n>, in real time.
 //
-// Grouped products take turns with loops of products, one for each group, and report the medians of a loop's time over
-// theirs: `of loop` for ops::linear, whose kernels are theirs, `of library loop` for oneDNN's fp32 products (Eigen's
-// without it), each split over the pool as ops::linear splits it. Permutations take turns with copies of as many rows:
-// %copy is the median of the ratios of bytes moved.
+// Grouped products take turns with loops of one product per group, and report the median of the loop's time divided by
+// theirs: `of loop` for ops::linear, which uses the same kernels, `of library loop` for oneDNN's fp32 products (Eigen's
+// without oneDNN), each split over the pool as ops::linear splits it. Permutations take turns with copies of as many
+// rows: %copy is the median of the ratios of bytes moved.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -29,8 +29,8 @@ struct Extents {
   int64_t m, n, k;
 };
 
-// c [m, n] = a b, of the library behind kernels/gemm.h: oneDNN, or Eigen in a build without it. a is [m, k]; b is
-// [k, n], or [n, k] with transpose_b; with as few terms as a group has rows, a is [k, m] and c += a b.
+// c [m, n] = a b, by the library behind kernels/gemm.h: oneDNN, or Eigen in a build without it. a is [m, k]; b is
+// [k, n], or [n, k] with transpose_b. If k is below m and n, as for a group's weight gradient, a is [k, m] and c += a b.
 void library_product(core::ThreadPool& pool, const Extents& extents, const float* a, const float* b, bool transpose_b,
                      float* c) {
   static const kernels::GemmImplementation& library = *[] {
@@ -126,7 +126,7 @@ void permuted(benchmark::State& state, const std::string& name, int threads) {
     return;
   }
   const int64_t moved = tokens.size_bytes() + there.tokens.size_bytes() * (name == "unpermute_backward" ? 2 : 1);
-  // As many bytes read and written as a copy moves; the target touched before.
+  // A copy that reads and writes as many bytes; the target has been touched before.
   const core::Tensor target = random_tensor(arena, {kTokens * kTop, kHidden});
   const auto copy = [&] {
     pool.parallel_for(kTokens * kTop, 64, [&](int64_t begin, int64_t end) {

@@ -1,8 +1,8 @@
-// Operators that stand for several: fused/<operator>/threads:<n>, in real time, in turns with what they replace.
+// Fused operators: fused/<operator>/threads:<n>, in real time, in turns with the operators they replace.
 //
-// `of parts` is the median of the parts' time over theirs: add and norm, the products of the packed documents as one
-// causal sequence, gradients without the bias's, fp32 experts beside those of 8 and 4 bits, an MLP's operators. Ring
-// attention's update takes turns with copies: %copy.
+// `of parts` is the median of the parts' time divided by theirs. The parts are: add and norm; the products of the
+// packed documents as one causal sequence; gradients without the bias's; fp32 experts for those of 8 and 4 bits; the
+// operators of an MLP. Ring attention's update takes turns with copies: %copy.
 #include <cmath>
 #include <cstring>
 
@@ -50,7 +50,7 @@ void add_norm(benchmark::State& state, Context& context) {
       state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
 }
 
-// The same with dropout between: a copy that is dropped in place, then added and normed.
+// Same with dropout between: a copy that is dropped in place, then added and normed.
 void dropout_norm(benchmark::State& state, Context& context) {
   const auto x = random_tensor(context.arena, {16384, 1, 768}), residual = random_tensor(context.arena, x.shape());
   const auto gamma = random_tensor(context.arena, {768}), copy = random_tensor(context.arena, x.shape());
@@ -76,7 +76,7 @@ void dropout_norm(benchmark::State& state, Context& context) {
       state, [&] { dropout_add_norm(context, inputs, rule); }, [&] { parts(); });
 }
 
-// 8 documents of 512 positions, and one causal sequence of them all: tiles between documents are not visited.
+// 8 documents of 512 positions, and one causal sequence of all of them: tiles between documents are not visited.
 void packed_documents(benchmark::State& state, Context& context) {
   const auto q = random_tensor(context.arena, {4096, 4, 64});
   FusionAttentionRule packed, whole;
@@ -135,7 +135,7 @@ void int8_experts(benchmark::State& state, Context& context) {
   bench::report_flops(state, 2.0 * static_cast<double>(groups * rows * in * out), context.pool.num_threads());
 }
 
-// Weights of 8 and 4 bits beside fp32 ones: what is read is less, what is computed the same after they are made real.
+// Weights of 8 and 4 bits compared with fp32 ones: less is read; after conversion to real numbers the work is the same.
 void integer_weights(benchmark::State& state, Context& context, core::DType dtype) {
   const int64_t groups = 8, rows = 128, in = 768, out = 2048;
   const auto x = random_tensor(context.arena, {groups * rows, in}),
@@ -162,7 +162,7 @@ void integer_weights(benchmark::State& state, Context& context, core::DType dtyp
 void int8_weights(benchmark::State& state, Context& context) { integer_weights(state, context, core::DType::kInt8); }
 void int4_weights(benchmark::State& state, Context& context) { integer_weights(state, context, core::DType::kInt32); }
 
-// An MLP of 8 experts beside its two products and the activation between them.
+// An MLP of 8 experts, compared with its two products and the activation between them.
 void experts_ffn(benchmark::State& state, Context& context) {
   const int64_t groups = 8, rows = 128, hidden = 768, wide = 2048;
   const auto x = random_tensor(context.arena, {groups * rows, hidden}),
@@ -183,7 +183,7 @@ void experts_ffn(benchmark::State& state, Context& context) {
   bench::report_flops(state, 4.0 * static_cast<double>(groups * rows * hidden * wide), context.pool.num_threads());
 }
 
-// Gradients of attention with a bias for every pair, beside the same without the bias's own: what that costs.
+// Gradients of attention with a bias for every pair, compared with the same without the bias's own gradient.
 void pse_gradient(benchmark::State& state, Context& context) {
   const auto q = random_tensor(context.arena, {2, 1024, 4, 64}), pse = random_tensor(context.arena, {1, 4, 1024, 1024});
   const core::TensorView view = pse;
@@ -194,7 +194,7 @@ void pse_gradient(benchmark::State& state, Context& context) {
   core::Tensor dpse;
   const auto with = [&] { return fusion_attention_backward(context, q, q, q, q, forward, rule, &dpse); };
   with();
-  double sum = 0;  // a query's scores move together: softmax does not
+  double sum = 0;  // a query's scores change together, so softmax does not change
   for (int64_t j = 0; j < 1024; ++j) sum += dpse.data<float>()[j];
   if (!(std::abs(sum) < 1e-4)) return state.SkipWithError("wrong result");
   const int64_t before = context.flops;

@@ -16,7 +16,7 @@ void run(benchmark::State& state, const std::string& pass, int threads, int64_t 
   const auto x = random_tensor(arena, {tokens, in}), weight = random_tensor(arena, {out, in});
   const auto dy = random_tensor(arena, {tokens, out});
   const auto main_grad = core::Tensor::zeros(arena, core::DType::kFp32, {out, in}, core::MemoryTag::kGrad);
-  {  // its memory is what the timed calls use again: a step after the first takes no new pages
+  {  // its memory is reused by the timed calls, as in a training step after the first
     const auto y = linear(context, x, weight);
     double want = 0;
     for (int64_t i = 0; i < in; ++i) want += static_cast<double>(x.data<float>()[i]) * weight.data<float>()[i];

@@ -1,4 +1,4 @@
-// Operands of the operators' benchmarks.
+// Operands for the benchmarks of operators.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace ms::ops {
 
-// fp32 in [-1, 1], 65536 values over and over: nothing here depends on more.
+// fp32 in [-1, 1], 65536 values repeated; the operators' time does not depend on more.
 inline core::Tensor random_tensor(core::Arena& arena, core::Dims shape) {
   core::Tensor x(arena, core::DType::kFp32, std::move(shape), core::MemoryTag::kTmp);
   const auto values = test::RandomValues().make(1 << 16);

@@ -1,5 +1,5 @@
-// Operators that move rows, in turns with copies of as many bytes: rows/<operator>/threads:<n>, %copy the median of the
-// ratios of bytes moved. 16384 rows of a model's width, 50 MB.
+// Operators that move rows, in turns with copies of as many bytes: rows/<operator>/threads:<n>; %copy is the median of
+// the ratios of bytes moved. 16384 rows of a model's width, 50 MB.
 #include <cmath>
 #include <cstring>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kRows = 16384, kHeads = 12, kD = 64, kHidden = kHeads * kD, kVocab = 50304;
 
-// moved: bytes of `work`, read and written.
+// moved: bytes that `work` reads and writes.
 void beside_copies(benchmark::State& state, Context& context, int64_t moved, const std::function<void()>& work) {
   const auto from = random_tensor(context.arena, {kRows, kHidden}), to = random_tensor(context.arena, from.shape());
   const double ratio = bench::in_turns(state, work, [&] { cast_into(context, from, to); });
@@ -46,7 +46,7 @@ void rotary_backward(benchmark::State& state, Context& context) {
   const auto turn = [&] {
     return npu_rotary_position_embedding_backward(context, r.dy, r.x, r.cos, r.sin, kernels::RopePairs::kHalves, true);
   };
-  double want = 0;  // of the first table's first number, over the heads
+  double want = 0;  // of the first number of the first table, over the heads
   for (int64_t head = 0; head < kHeads; ++head) {
     want += static_cast<double>(r.dy.data<float>()[head * kD]) * r.x.data<float>()[head * kD];
   }
