@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How much idle time msprof explains on real traces, and with which words.
+"""Measures how much idle time msprof explains on real traces, and prints the findings.
 
   MS_BIN=build/bin bench/profile/idle_explained.py FOLDER [--wanted 90]
 
-Every entry of FOLDER (a file, or a folder with the files of one job) is one row of a Markdown table: the time in which no
-device event runs, the share of it with a named cause, the share that only a user annotation names, the first finding, and the
-largest idle cause with its remedy. Named: an operator, Python frame, API call or data loader of the trace. Time with cause
-`unknown`, or with an annotation alone, does not count. Exits 10 if a trace with host events is below --wanted percent.
+Prints a Markdown table with one row per entry of FOLDER (a file, or a folder with the files of one job): the time without a
+running device event, the share of it with a named cause, the share covered only by a user annotation, the first finding, and
+the largest idle cause with its remedy. A named cause is an operator, Python frame, API call or data loader of the trace, not
+`unknown` or an annotation alone. Exits with 10 if a trace with host events is below --wanted percent.
 """
 import argparse
 import json
@@ -27,13 +27,13 @@ def result_of(verb, path):
 
 
 def host_events(info):
-    """Whether any rank holds events of the host: without them nothing can be explained."""
+    """Whether any rank has host events; without them no idle time can be explained."""
     words = ("cpu_op", "python_function", "runtime", "driver", "user_annotation", "operator")
     return any(word in category.lower() for rank in info["ranks"] for category in rank["facts"]["by_cat"] for word in words)
 
 
 def row_of(path):
-    """(cells of the table's row, explained percent or None, whether it has host events)"""
+    """Returns (cells of the table row, explained percent or None, whether the trace has host events)."""
     analysis, info, idle = (result_of(verb, path) for verb in ("analyze", "info", "idle"))
     name = os.path.basename(path.rstrip("/"))
     if analysis is None or info is None or idle is None:

@@ -1,9 +1,10 @@
-// JSON text in memory to the columns of the store, beside simdjson's on-demand pass that only counts the events.
+// Measures reading JSON text in memory to columns of the store, next to simdjson's on-demand pass that only counts
+// events.
 //
-//   bench.profile.ingest FILE... [flags of Google Benchmark]     FILE: Chrome JSON, plain or packed
+//   bench.profile.ingest FILE... [flags of Google Benchmark]     FILE: Chrome JSON, plain or compressed
 //
-// Cases: count/simdjson/FILE, columns/msprof/FILE, and columns/msprof/threads:2/FILE, of which the CPU time is that of
-// both threads. All find as many events, which is checked.
+// Cases: count/simdjson/FILE, columns/msprof/FILE, and columns/msprof/threads:2/FILE, whose CPU time is the sum of both
+// threads. All must find the same number of events.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -23,7 +24,7 @@
 namespace ms::profile {
 namespace {
 
-// With ByteStream::kBehind bytes behind it.
+// Followed by ByteStream::kBehind readable bytes.
 std::string text_of(const std::string& path) {
   ImportStats stats;
   const auto stream = open_bytes(path, stats, false);
@@ -37,7 +38,7 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-// A text in memory, lent as a whole.
+// A text in memory, lent in one piece.
 class MemoryStream final : public ByteStream {
  public:
   explicit MemoryStream(std::span<char> text) : text_(text) {}

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""msprof beside its peers on real traces: speed and memory, with every peer timed in turn in the same run.
+"""Compares msprof with its peers on real traces: speed and memory, with all programs timed in turn in the same run.
 
   MS_BIN=build/bin MS_BENCH=build/bench bench/profile/traces.py [--rounds 5] [--ranks 64] [--rank-mb 100] [TRACE...]
 
-TRACE: Chrome JSON, gzipped; without, the five largest of MS_TRACE_DATA/hta. Times are CPU seconds on one core unless said otherwise,
-since other programs may share the machine; medians over rounds.
+TRACE: Chrome JSON, gzipped; default: the five largest of MS_TRACE_DATA/hta. Times are CPU seconds on one core unless noted, because
+other programs may share the machine; medians over rounds. Ratios, with the required value:
 
-  columns   JSON in memory to the columns of the store, by simdjson's on-demand pass that counts events (wanted: >= 0.5)
-  two       the same by two threads: wall time of one thread by that of two (goal: 1.8; only a machine without other load shows
-            it, or one where this script comes first: chrt -f 10), and the CPU time of both by that of one
-  zcat      .json.gz from disk to every default analysis, by `zcat FILE > /dev/null` (wanted: <= 1.0)
-  hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports, by the whole of ours (wanted: >= 30);
+  columns   JSON in memory to the columns of the store: speed / speed of simdjson's on-demand pass that counts events (>= 0.5)
+  two       the same with two threads: wall time of one thread / wall time of two (goal: 1.8; measurable only on an idle machine, or
+            with real-time priority: chrt -f 10), and CPU time of both / CPU time of one
+  zcat      .json.gz from disk to all default analyses: time / time of `zcat FILE > /dev/null` (<= 1.0)
+  hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports / all of msprof (>= 30);
             the median of three
-  memory    peak of that analysis: what each event adds to that of one in fifty of its events (wanted: <= 64 B; names included), and all that
-            lies above an empty trace, by the text (wanted: <= 0.35)
-  ranks     N ranks of M MB each, grown from the largest of the traces that hold collectives: every default analysis of all, by cores x speed of one alone
-            (wanted: >= 0.9), and what as many processes of one rank each reach of that side by side, by which cores that share their
-            units are judged
+  memory    peak memory of that analysis: bytes per additional event, compared with a trace of one in fifty of the events (<= 64 B, names
+            included), and memory above that of an empty trace / bytes of text (<= 0.35)
+  ranks     N ranks of M MB each, grown from the largest trace with collectives: all default analyses: speed / (cores x speed of one rank
+            alone) (>= 0.9); and the same for as many concurrent processes with one rank each, the reference for cores that share
+            execution units
 """
 import argparse
 import gzip
@@ -38,13 +38,13 @@ CORES = len(os.sched_getaffinity(0))
 
 
 class Run:
-    """One program to its end: CPU and wall seconds."""
+    """Runs one program; returns CPU and wall seconds."""
 
     def __init__(self, *command, cores=None):
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores or own)  # the child inherits it
         began = time.monotonic()
-        # Not forked: what it takes to copy this interpreter would be counted as the program's.
+        # posix_spawn: the cost of forking this interpreter would count as the program's.
         child = os.posix_spawnp(command[0], command, os.environ,
                                 file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0), (os.POSIX_SPAWN_DUP2, 1, 2)])
         os.sched_setaffinity(0, own)
@@ -56,7 +56,7 @@ class Run:
 
 
 def side_by_side(commands):
-    """Wall seconds until all have ended, each on a core of its own."""
+    """Runs the programs concurrently, each on its own core; returns the wall seconds until all have ended."""
     began = time.monotonic()
     running = [subprocess.Popen(["taskset", "-c", str(core), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                for core, command in enumerate(commands)]
@@ -66,7 +66,7 @@ def side_by_side(commands):
 
 
 def peak_bytes(*command):
-    """By `time`: the children of a large program begin with its peak."""
+    """Peak memory, measured by `time`: a child of a large process inherits its peak."""
     with tempfile.NamedTemporaryFile("r") as said:
         subprocess.run(["/usr/bin/time", "-f", "%M", "-o", said.name, *command], check=True, capture_output=True)
         return int(said.read()) * 1024
@@ -83,7 +83,7 @@ def events_of(trace):
 
 
 def thinned(trace, folder):
-    """A trace of one in fifty of its events, which touch the same code."""
+    """A trace with one in fifty of the events, which runs the same code."""
     with gzip.open(trace) as file:
         document = json.load(file)
     events = document["traceEvents"]
@@ -99,7 +99,7 @@ def median(runs, what):
 
 
 def columns(traces, rounds):
-    """By trace: CPU seconds of simdjson (None: not there) and of ours, and of two threads wall and CPU seconds by those of one."""
+    """By trace: CPU seconds of simdjson (None: not available) and msprof, and wall and CPU seconds of two threads / those of one."""
     rows = google_benchmark.iterations(os.path.join(BENCH, "bench.profile.ingest"), *traces, f"--benchmark_repetitions={rounds}",
                                        "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.05")
 
@@ -135,7 +135,7 @@ def hta_seconds(trace):
 
 
 def grow(trace, folder, ranks, rank_bytes):
-    """Files of `ranks` ranks, each the events of `trace` again and again, one after the other in time; the text of one."""
+    """Writes files of `ranks` ranks that repeat the events of `trace` one after the other in time; returns the text of one."""
     text = gzip.open(trace, "rt", errors="surrogateescape").read()
     start = text.index("[", text.index('"traceEvents"'))
     parsed, end = json.JSONDecoder().raw_decode(text, start)
