@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""msckpt convert beside cp and beside Python's converters: seconds, GB/s, peak resident memory.
+"""Compares msckpt convert with cp and with Python converters: seconds, GB/s, peak resident memory.
 
   convert_speed.py [--gib 8] [--rounds 3] [--folder DIR] [--json]
 
-Makes a Hugging Face folder of a Llama of so many GiB of bf16, in shards, and converts it to a Megatron tree of TP 2 PP 2 in
-the same type. Ours and `cp -r` with sync in turns, medians; then the others once each: transformers and torch
-(torch_convert.py), safetensors' own save_file of the same bytes, and Megatron's convert.py where MS_MEGATRON is a copy of
-Megatron that has the loader llama_mistral. Caches are cold, everything is on the disk at the end. Of what runs in Python the
-imports are told as start-up, and left out of GB/s and of the bars. One rank file of ours and of torch's must hold the same
-tensors. The bars: ours at 0.9 of cp's speed and within 256 MiB, twice as fast as the fastest converter with a tenth of
-its memory. Exit 1 if one is missed.
+Makes a Hugging Face folder of a Llama of that many GiB of bf16, in shards, and converts it to a Megatron tree of TP 2 PP 2 in
+the same type. msckpt and `cp -r` with sync take turns, and medians are reported; then the others run once each: transformers
+and torch (torch_convert.py), safetensors' own save_file of the same bytes, and Megatron's convert.py if MS_MEGATRON names a
+copy of Megatron that has the loader llama_mistral. Caches are cold at the start, and all data is on the disk at the end. For
+programs in Python the time of imports is reported as start-up, and excluded from GB/s and from the bars. One rank file of ours
+and of torch's must hold the same tensors. The bars: 0.9 of cp's speed within 256 MiB, and twice the speed of the fastest
+converter with a tenth of its memory. Exit 1 if one is missed.
 
---folder says which disk; it needs room for two and a quarter of the model. MS_BIN says where msckpt is, MS_PEERS_PYTHON
-which interpreter has torch, transformers and safetensors. No peak is below that of this script, some 15 MiB.
+--folder chooses the disk, which needs space for two and a quarter times the model. MS_BIN is the folder of msckpt,
+MS_PEERS_PYTHON an interpreter with torch, transformers and safetensors. A measured peak is never below that of this script,
+about 15 MiB.
 """
 import argparse
 import json
@@ -33,7 +34,7 @@ SPEED_OF_CP, PEAK_MIB, TIMES_FASTER, SHARE_OF_MEMORY = 0.9, 256, 2, 0.1
 
 
 def config_of(gib):
-    """Llama 3's layers, or below 2 GiB those of a small one; as many as it takes, in two stages."""
+    """The layers of Llama 3, or below 2 GiB those of a small model; as many as needed, in two stages."""
     hidden, ffn, heads, groups = (4096, 14336, 32, 8) if gib >= 2 else (2048, 5632, 16, 4)
     layer = 2 * hidden * (2 * hidden + 2 * hidden * groups // heads + 3 * ffn)
     layers = PP * max(1, round((gib * (1 << 30) - 4 * VOCAB * hidden) / layer / PP))
@@ -63,7 +64,7 @@ def shapes(config):
 
 
 def make_model(folder, config):
-    # Of random bytes, without infinities: the exponents' upper bits are cleared.
+    # Random bytes without infinities: the exponents' upper bits are cleared.
     mask = int.from_bytes(b"\xff\xbf" * (BLOCK // 2), "little")
     block = (int.from_bytes(os.urandom(BLOCK), "little") & mask).to_bytes(BLOCK, "little")
     shards, end = [{}], 0
@@ -86,7 +87,7 @@ def make_model(folder, config):
                 part = memoryview(block)[at:at + left]
                 out.write(part)
                 left -= len(part)
-                at = (at + len(part) + 4098) % BLOCK  # another piece each time, so that no two tensors are equal
+                at = (at + len(part) + 4098) % BLOCK  # a different piece each time, so that no two tensors are equal
         weight_map.update({tensor: name for tensor in shard})
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     total = sum(entry["data_offsets"][1] - entry["data_offsets"][0] for shard in shards for entry in shard.values())
@@ -100,7 +101,7 @@ def make_model(folder, config):
 
 
 def drop_caches(folder):
-    """By the kernel where root may, else these files' alone."""
+    """For the whole system if root, else for these files."""
     os.sync()
     try:
         with open("/proc/sys/vm/drop_caches", "w") as file:
@@ -121,7 +122,7 @@ class Bench:
         self.bytes = sum(path.stat().st_size for path in self.source.glob("*.safetensors"))
 
     def run(self, command, keep=None):
-        """Into self.target, which is removed again, but for a rank file."""
+        """Runs a command that writes self.target, and removes the result except for a rank file."""
         drop_caches(self.source)
         ran = peers.measured(command)
         if keep and ran.exit_code == 0:
@@ -130,7 +131,7 @@ class Bench:
         return ran
 
     def rounds(self, count):
-        """Rows of ours and of cp."""
+        """Rows of msckpt and of cp."""
         ours = [peers.binary("msckpt"), "convert", "--load-dir", self.source, "--save-dir", self.target, "--save-model-type",
                 "mg", "--target-tensor-parallel-size", TP, "--target-pipeline-parallel-size", PP]
         copy = ["sh", "-c", 'cp -r "$0" "$1" && sync -f "$1"', self.source, self.target]
@@ -149,7 +150,7 @@ class Bench:
                 "peak_MiB": peak_mib, "seconds_of_runs": all_s}
 
     def python(self, name, verb, *more, keep=None):
-        """Row of a verb of torch_convert.py."""
+        """Row of a command of torch_convert.py."""
         script = [sys.executable, os.path.join(HERE, "torch_convert.py"), verb]
         ran = self.run([*script, self.source, self.target, *more], keep)
         if ran.exit_code == 77:
@@ -178,7 +179,7 @@ class Bench:
         return self.row(name, ran.seconds, ran.peak_mib, 0, [round(ran.seconds, 3)])
 
     def check(self):
-        """That ours and torch's rank file hold the same."""
+        """Checks that our rank file and torch's hold the same tensors."""
         ran = peers.measured([sys.executable, os.path.join(HERE, "torch_convert.py"), "same", *self.kept.values()])
         if ran.exit_code != 0:
             sys.exit("msckpt and torch wrote different tensors")
@@ -186,7 +187,7 @@ class Bench:
 
 
 def bars(copy, ours, converters):
-    """(what, seen, whether it is met) of each."""
+    """(name, value, whether it is met) for each bar."""
     yield f"speed of cp's: >= {SPEED_OF_CP}", round(copy["seconds"] / ours["seconds"], 2), \
         copy["seconds"] / ours["seconds"] >= SPEED_OF_CP
     yield f"MiB resident: <= {PEAK_MIB}", round(ours["peak_MiB"], 1), ours["peak_MiB"] <= PEAK_MIB

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""DeepSeek-V3 in its real shapes, 671 billion parameters, through msckpt convert: how much memory and time does it take?
+"""Measures memory and time of msckpt convert for DeepSeek-V3 in its real shapes, 671 billion parameters.
 
   deepseek_671b.py [--layers N] [--keep FOLDER] [--fp8] [--threads N] [--dry-run-only]
 
-Makes a Hugging Face folder as the hub's, config.json, index and shards with real headers, whose data is a hole (no disk);
-then `msckpt convert` to a Megatron tree of TP 8 PP 8 EP 16 as a dry run, and the same into a sink that throws the bytes away
-(bench.convert.huge). Bar: 256 MiB resident. MS_BIN says where our programs are, beside which the bench's lies.
+Makes a Hugging Face folder like the hub's, with config.json, index and shards with real headers, whose data is a hole (uses no
+disk space). Then runs `msckpt convert` to a Megatron tree of TP 8 PP 8 EP 16 as a dry run, and the same into a sink that
+discards the data (bench.convert.huge). Bar: 256 MiB resident. MS_BIN is the folder of our programs; the bench is expected next
+to it.
 
-The whole model into the null sink is 1.3 TB of memory traffic; --layers cuts the layers behind the first N off.
+The whole model into the null sink is 1.3 TB of memory traffic; --layers keeps only the first N layers.
 """
 import argparse
 import json
@@ -120,13 +121,13 @@ def write_folder(folder, layers, fp8):
 
 
 def layer_list(layers, stages):
-    """As evenly as it goes, the first and the last stage no longer than the others."""
+    """As even as possible, with the first and the last stage no longer than the others."""
     counts = [layers // stages + (0 < i <= layers % stages) for i in range(stages)]
     return ",".join(map(str, counts))
 
 
 def null_sink_bench():
-    """Beside the folder of our programs, as the build has it, or on the PATH."""
+    """Next to the folder of our programs, as in the build, or on the PATH."""
     folder = os.environ.get("MS_BIN")
     return os.path.join(folder, "..", "bench", "bench.convert.huge") if folder else "bench.convert.huge"
 
@@ -137,7 +138,7 @@ def make_folder(folder, layers, fp8):
 
 
 def report(what, command):
-    """What the command prints, and its peak memory in MiB."""
+    """Prints a command's report, and its peak memory in MiB."""
     ran = peers.measured(command)
     if ran.exit_code != 0:
         sys.exit(f"{what} failed")

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""msckpt convert from each format to each, beside cp and sync of the larger of the two sides: a table of ratios.
+"""Runs msckpt convert from each format to each, and compares it with cp and sync of the larger side: a table of ratios.
 
   matrix.py [--gib 2] [--rounds 3] [--pairs hf:mg42,dcp:hf] [--folder DIR] [--json]
 
-Makes a Llama of so many GiB of bf16 as a Hugging Face folder, converts it to each of the formats below, and then each of these
-to each: hf; mg1 and mg42, Megatron trees of TP 1 and of TP 4 PP 2; dist (torch_dist); dcp; ucp; ours (by reshard, to itself).
-Before each run the source's files leave the page cache (posix_fadvise after fsync, no root needed), and everything is on the
-disk at the end of it: msckpt syncs what it writes, cp is followed by sync -f. cp of the larger side and msckpt take turns;
-medians, VmHWM is the highest. The bars: 0.9 of cp's speed and 256 MiB. A pair below 0.9 runs once more for as many rounds,
-and the medians are of all its rounds: a shared disk's speed changes by half within minutes. Exit 10 if a bar is missed.
+Makes a Llama of that many GiB of bf16 as a Hugging Face folder, converts it to each of the formats below, and then converts each
+of these to each: hf; mg1 and mg42, Megatron trees of TP 1 and of TP 4 PP 2; dist (torch_dist); dcp; ucp; ours (to itself by
+reshard). Before each run the source's files are dropped from the page cache (posix_fadvise after fsync, no root needed). At the
+end of each run all data is on the disk: msckpt syncs what it writes, cp is followed by sync -f. cp of the larger side and msckpt
+take turns. The table has medians, and the highest VmHWM. The bars: 0.9 of cp's speed and 256 MiB. A pair below 0.9 runs as many
+rounds again, and its medians are over all rounds: the speed of a shared disk can change by half within minutes. Exit 10 if a bar
+is missed.
 
---pairs FROM:TO,.. takes only these; three of them with --gib 8 are the long run. --folder says which disk: it needs room for
-twelve times the model, of which the ucp checkpoint is three. MS_BIN says where msckpt is.
+--pairs FROM:TO,.. selects pairs; three of them with --gib 8 are the long run. --folder chooses the disk, which needs space for
+twelve times the model, three of them for the ucp checkpoint. MS_BIN is the folder of msckpt.
 """
 import argparse
 import json
@@ -38,7 +39,7 @@ SPEED_OF_CP, PEAK_MIB, ANSWER_IS_NO = 0.9, 256, 10
 
 
 def config_of(gib):
-    """TinyLlama's layers, or from 4 GiB on Llama 3's; as many as it takes, in two stages."""
+    """TinyLlama's layers, or from 4 GiB on Llama 3's; as many as needed, in two stages."""
     hidden, ffn, heads, groups = (4096, 14336, 32, 8) if gib >= 4 else (2048, 5632, 32, 4)
     layer = 2 * hidden * (2 * hidden + 2 * hidden * groups // heads + 3 * ffn)
     layers = 2 * max(1, round((gib * (1 << 30) - 4 * convert_speed.VOCAB * hidden) / layer / 2))
@@ -82,7 +83,7 @@ class Matrix:
         return [peers.binary("msckpt"), "convert", "--load-dir", self.place(source), "--save-dir", to, *FORMATS[target], *more, *drop]
 
     def run(self, command, source):
-        """Into self.target, which is removed again."""
+        """Runs a command that writes self.target, and removes the result."""
         drop_caches(source)
         ran = peers.measured(command)
         shutil.rmtree(self.target, ignore_errors=True)
@@ -91,7 +92,7 @@ class Matrix:
         return ran
 
     def take_turns(self, source, target, rounds):
-        """(cp of the larger side, msckpt convert), each round."""
+        """(cp of the larger side, msckpt convert) for each round."""
         larger = self.larger(source, target)
         copy = ["sh", "-c", 'cp -r "$0" "$1" && sync -f "$1"', self.place(larger), self.target]
         return [(self.run(copy, self.place(larger)), self.run(self.command(source, target, self.target), self.place(source)))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What convert_speed.py compares with: a converter of transformers and torch, and safetensors' own writing.
+"""The converters that convert_speed.py compares with: one with transformers and torch, and safetensors' own writing.
 
-  torch_convert.py convert SOURCE TARGET TP PP     a Llama of Hugging Face into a Megatron tree, as converters do it: the
-      model by from_pretrained in bf16, the dictionary of one rank after the other by torch.save; every file fsynced
+  torch_convert.py convert SOURCE TARGET TP PP     a Llama of Hugging Face into a Megatron tree, as converters usually do it:
+      the model by from_pretrained in bf16, then the dictionary of each rank by torch.save; every file is fsynced
   torch_convert.py save SOURCE TARGET              the same tensors by safetensors' save_file, file by file, fsynced
   torch_convert.py same FILE FILE                  whether two rank files hold the same tensors, bit for bit
 
-convert and save print the seconds they worked, without those that imports took. Exit 77 where the packages are missing.
+convert and save print the seconds of their work, without imports. Exit 77 if the packages are missing.
 """
 import argparse
 import os
@@ -30,7 +30,7 @@ def fsync(path):
 
 
 def rank_tensors(state, config, tp, tp_rank, layers, first, last):
-    """What one rank holds, under megatron-core's names."""
+    """The tensors of one rank, under megatron-core's names."""
     head = config.hidden_size // config.num_attention_heads
     groups, hidden = config.num_key_value_heads, config.hidden_size
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""50 AdamW steps of small models: mstrain beside transformers and torch, from the same weights on the same samples.
+"""Compares 50 AdamW steps of small models in mstrain with transformers and torch, from the same weights on the same samples.
 
   adamw.py [--keep FOLDER] [CASE ...]                        all CASES; exit 1 if one misses the bar
-  adamw.py --write-golden tests/data/llama_adamw llama       a case, kept for tests/train/torch_golden_test.cpp
+  adamw.py --write-golden tests/data/llama_adamw llama       a case, stored for tests/train/torch_golden_test.cpp
   adamw.py --write-golden tests/data/gpt2_adamw gpt2
 
-transformers makes the model; mstrain trains it from its folder, leaving the document, sample and shuffle index, from
-which this script cuts the same batches; `msckpt convert` takes the trained weights back. Bars: 1e-5 relative in the loss
-of every step, 1e-4 relative L2 in every tensor of the final weights; but for the keys' part of an attention bias that is
-not rotated (GPT-2, half of GLM-4's), whose exact gradient is zero: what Adam makes of it is made of rounding alone. Needs
-numpy, torch, transformers and safetensors (exit 77 without); MS_BIN says where our programs are.
+transformers makes the model. mstrain trains it from its folder, and leaves the document, sample and shuffle indices, from
+which this script cuts the same batches; `msckpt convert` converts the trained weights back. Bars: 1e-5 relative in the loss
+of every step, 1e-4 relative L2 in every tensor of the final weights, except the keys' part of an attention bias that is not
+rotated (GPT-2, half of GLM-4's): its exact gradient is zero, so Adam's update of it consists of rounding errors. Needs
+numpy, torch, transformers and safetensors (exit 77 without); MS_BIN is the folder of our programs.
 """
 import argparse
 import json
@@ -41,7 +41,7 @@ GPT2_SMALL = {"vocab_size": 259, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_pos
               "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 GEMMA2_SMALL = {**LARGER, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9, "attn_logit_softcapping": 3.0,
                 "final_logit_softcapping": 5.0, "pad_token_id": 1008}
-# name: family, model, flags beyond COMMON
+# name: family, model, flags in addition to COMMON
 CASES = {
     "llama": ("Llama", SMALL, {"lr": 2e-3, "lr-decay-style": "cosine", "lr-warmup-iters": 5, "lr-warmup-init": 1e-5, "min-lr": 1e-4}),
     "gpt2": ("GPT2", GPT2_SMALL, {"lr": 6e-3, "lr-decay-style": "cosine", "lr-warmup-iters": 5, "min-lr": 1e-4}),
@@ -71,17 +71,17 @@ def make_model(family, shape, folder):
 
 
 def without_free_keys(name, tensor, shape):
-    """A tensor but for what has no gradient: softmax does not see what is added to all keys and not rotated."""
+    """A tensor without the part that has no gradient: softmax ignores what is added to all keys and not rotated."""
     if name.endswith("attn.c_attn.bias"):
         third = len(tensor) // 3
         return torch.cat([tensor[:third], tensor[2 * third:]])
-    if name.endswith("k_proj.bias") and "pad_token_id" in shape:  # GLM-4, which rotates half of a head
+    if name.endswith("k_proj.bias") and "pad_token_id" in shape:  # GLM-4 rotates half of a head
         return tensor.view(-1, 2, shape["head_dim"] // 2)[:, 0]
     return tensor
 
 
 def make_documents(vocab):
-    """Documents of uneven length, mostly a fixed walk: there is something to learn."""
+    """Documents of uneven length, mostly a fixed walk, so that there is something to learn."""
     random = numpy.random.RandomState(5)
     documents = []
     for length in random.randint(20, 200, size=20):
@@ -93,7 +93,7 @@ def make_documents(vocab):
 
 
 def train_ours(folder, flags):
-    """The loss of every step and the trained weights by their Hugging Face names."""
+    """The loss of every step, and the trained weights under their Hugging Face names."""
     options = [part for name, value in flags.items() for part in (f"--{name}", value)]
     checkpoint = peers.run("mstrain", "--load", folder / "hf", "--use-checkpoint-args", "--finetune", "--train-iters", STEPS,
                            "--train-data-path", folder / "tokens", "--data-cache-path", folder / "cache", "--eval-iters", 0,
@@ -104,7 +104,7 @@ def train_ours(folder, flags):
 
 
 def batches(folder, documents, flags):
-    """The samples in the order that mstrain drew them: [global batch, seq_length + 1] for each step."""
+    """The samples in the order in which mstrain drew them: [global batch, seq_length + 1] for each step."""
     document_index, sample_index, shuffle_index = (
         numpy.load(next((folder / "cache").glob(f"*-train-{kind}_index.npy"))) for kind in ("document", "sample", "shuffle"))
     flat = numpy.concatenate([documents[document] for document in document_index])
@@ -154,7 +154,7 @@ def check(name, folder):
     flags = {**COMMON, **own}
     folder.mkdir(parents=True)
     make_model(family, shape, folder / "hf")
-    # transformers gives the padding token's embedding no gradient: it does not occur.
+    # transformers gives the padding token's embedding no gradient; the token does not occur.
     documents = make_documents(shape["vocab_size"] - (1 if "pad_token_id" in shape else 0))
     peers.write_indexed_dataset(folder / "tokens", documents)
     steps, weights = train_ours(folder, flags)

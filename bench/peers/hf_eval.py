@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""transformers -> mstrain --skip-train -> transformers: the same model has the same loss, and comes back unchanged.
+"""transformers -> mstrain --skip-train -> transformers: the model keeps its loss, and comes back unchanged.
 
   hf_eval.py [--keep FOLDER]
 
-Random models of each family, tied and untied, of each dtype, in one file and in shards: the loss on known samples as
-mstrain computes it in fp32 from the Hugging Face folder (--eval-only) and from the checkpoint of some layout that `msckpt
-convert` made of it (--skip-train), beside transformers' own; bar 1e-5 relative. Then the way back: every file byte for
-byte, and from_pretrained has the tensors and the loss again. Needs numpy, torch and transformers (exit 77 without); MS_BIN
-says where our programs are.
+Random models of each family, tied and untied, of each dtype, in one file and in shards. mstrain computes the loss on known
+samples in fp32, from the Hugging Face folder (--eval-only) and from a checkpoint of some layout that `msckpt convert` made
+from it (--skip-train); both are compared with transformers' own loss, bar 1e-5 relative. Then the way back: every file is
+byte-identical, and from_pretrained loads the same tensors and loss. Needs numpy, torch and transformers (exit 77 without);
+MS_BIN is the folder of our programs.
 """
 import argparse
 import json
@@ -94,7 +94,7 @@ def check(number, case, folder):
     model = make_model(family, options, dtype)
     original, native, back = folder / "hf", folder / "ms", folder / "back"
     model.save_pretrained(original, max_shard_size=shard_size)
-    # One document of exactly these samples: every one is evaluated once, so their shuffled order does not matter.
+    # One document of exactly these samples: each is evaluated once, so their shuffled order does not matter.
     tokens = numpy.random.RandomState(number).randint(model.config.vocab_size, size=SAMPLES * SEQ_LENGTH + 1)
     peers.write_indexed_dataset(folder / "tokens", [tokens])
     rows = read_tokens(folder / "tokens.bin", SEQ_LENGTH, SAMPLES, "uint16")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The loss that transformers computes for a Hugging Face folder, in fp32: the other side of `mstrain --skip-train`.
+"""Computes the loss of a Hugging Face folder with transformers, in fp32: the reference for `mstrain --skip-train`.
 
   hf_loss.py MODEL DATA.bin --seq-length 64 [--samples 8]   samples cut back to back from an indexed data set's .bin
   hf_loss.py MODEL TOKENS.json                              {"tokens": [[ids ...], ...]}, all rows of one length

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: they run other people's software beside ours, where it is installed."""
+"""Helpers of the scripts in this folder, which run other projects' software next to ours, if it is installed."""
 import importlib.util
 import os
 import shutil
@@ -15,8 +15,8 @@ def installed(module):
 
 
 def need(*modules, programs=()):
-    """Goes on only where the modules can be imported: else with the interpreter in MS_PEERS_PYTHON, or not at all (77).
-    programs: of ours that the script will run: it ends here, not after minutes, where one is missing."""
+    """Returns if the modules can be imported; otherwise restarts with the interpreter in MS_PEERS_PYTHON, or exits with 77.
+    programs: programs of ours that the script will run; a missing one ends the script here, not minutes later."""
     missing = [module for module in modules if not installed(module)]
     if not missing:
         for name in programs:
@@ -31,8 +31,8 @@ def need(*modules, programs=()):
 
 
 def binary(name):
-    """Path of one of our programs: in MS_BIN, else in build/bin of this checkout, else on the PATH. Ends the script where
-    it is in none of them."""
+    """Path of one of our programs: in MS_BIN, else in build/bin of this checkout, else on the PATH. Ends the script if it is
+    in none of them."""
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     folder = os.environ.get("MS_BIN")
     found = None
@@ -45,7 +45,7 @@ def binary(name):
 
 
 def run(name, *arguments):
-    """What one of our programs prints; ends the script when it fails."""
+    """Returns what one of our programs prints; ends the script if it fails."""
     command = [binary(name), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
@@ -54,7 +54,7 @@ def run(name, *arguments):
 
 
 def write_indexed_dataset(prefix, documents):
-    """PREFIX.bin and PREFIX.idx, as Megatron's data sets are, of lists of token ids below 65536."""
+    """Writes PREFIX.bin and PREFIX.idx, a Megatron data set, from lists of token ids below 65536."""
     import numpy
     lengths = numpy.array([len(document) for document in documents], dtype=numpy.int32)
     pointers = numpy.concatenate([[0], numpy.cumsum(lengths[:-1], dtype=numpy.int64) * 2]).astype(numpy.int64)
@@ -66,14 +66,14 @@ def write_indexed_dataset(prefix, documents):
 
 
 class Finished:
-    """A command that ran: exit code, stdout, wall seconds and peak resident memory in MiB."""
+    """A finished command: exit code, stdout, wall seconds and peak resident memory in MiB."""
 
     def __init__(self, exit_code, out, seconds, peak_mib):
         self.exit_code, self.out, self.seconds, self.peak_mib = exit_code, out, seconds, peak_mib
 
 
 def measured(command):
-    """Runs it. A child begins with the peak of who starts it, so only a small process may call this."""
+    """Runs a command. A child inherits its parent's peak memory, so only a small process may call this."""
     begin = time.perf_counter()
     child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     out = child.stdout.read()
@@ -84,7 +84,7 @@ def measured(command):
 
 
 def in_child(body, *arguments):
-    """Runs body in a process of its own, so that this one stays small."""
+    """Runs body in a separate process, so that this one stays small."""
     child = os.fork()
     if child == 0:
         code = 1

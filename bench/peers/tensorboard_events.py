@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The genuine TensorBoard reads what mstrain --tensorboard-dir writes: its EventAccumulator finds every tag, and each
-step's loss is the one in the metrics file. Needs tensorboard (exit 77 without); MS_BIN says where our programs are."""
+"""The genuine TensorBoard reads the files of mstrain --tensorboard-dir: its EventAccumulator finds every tag, and each step's
+loss equals the one in the metrics file. Needs tensorboard (exit 77 without); MS_BIN is the folder of our programs."""
 import json
 import pathlib
 import sys

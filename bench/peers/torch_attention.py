@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seconds of torch's fused causal attention, fp32, one head of a batch of one, on one thread: for bench/train/single_rank.py.
+"""Measures torch's fused causal attention for bench/train/single_rank.py: fp32, one head, batch of one, one thread.
 
   torch_attention.py [--seq-lengths 4096 16384 32768] [--head-size 64]
 

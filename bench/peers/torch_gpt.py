@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole training steps of torch on one of two models of 124 M parameters: what torch_speed.py runs beside mstrain.
+"""Measures whole training steps of torch on one of two models of 124 M parameters, for torch_speed.py.
 
   torch_gpt.py --model gpt2|llama --dtype fp32|bf16 --batch 4 --seq-length 1024 --steps 2 [--compile] [--threads 2]
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Time and peak memory of whole training steps: one mstrain rank beside torch at its best, on the same two models.
+"""Compares time and peak memory of whole training steps: one mstrain rank and torch at its best, on the same two models.
 
   torch_speed.py [--models gpt2 llama] [--dtypes fp32 bf16] [--shapes 4x64 4x1024 1x4096] [--rounds 3] [--json FILE]
 
 124 M parameters: 12 layers, hidden 768, 12 heads, vocabulary 50304, tied; GPT-2's block (LayerNorm, biases, GELU, learned
-positions) and Llama's (RMSNorm, SwiGLU of 2048, rotary). A step is forward, backward, clipping and AdamW; bf16 is --bf16
+positions) and Llama's (RMSNorm, SwiGLU of 2048, RoPE). A step is forward, backward, clipping and AdamW; bf16 is --bf16
 here and torch.autocast there. Torch's best is the faster of eager and compiled (torch_gpt.py; both with fused attention
-and fused AdamW), chosen in a round of its own; then runs of both alternate. With bf16 mstrain's weights are one half of its
-master weights; from 1024 tokens on it takes logits in chunks and computes norms, activations and some layers twice, as many
-as the memory bars ask for (memory_flags). Every run is a process; the first
-two steps of each do not count. A round's ratio is between medians; the table has the median ratio and its range, seconds of
-a step, the peak of the process's memory, and MFU: model FLOPs (causal attention, no recomputation) over the fp32
-multiply-adds that `mstrain --benchmark` reaches on registers in the same round. With other work on the machine threads that
-spin while they wait suffer most: the load is printed. Needs numpy and torch (exit 77 without); MS_BIN says where mstrain is.
+and fused AdamW), chosen in a separate round; then runs of both alternate. With bf16 mstrain's weights are one half of its
+master weights; from 1024 tokens on it computes logits in chunks and recomputes norms, activations and some layers, as many
+as the memory bars require (memory_flags). Every run is a separate process; the first two steps of each are not counted. A
+round's ratio is between medians. The table has the median ratio and its range, seconds per step, the peak memory of the
+process, and MFU: model FLOPs (causal attention, no recomputation) over the fp32 multiply-adds that `mstrain --benchmark`
+reaches on registers in the same round. Other load on the machine slows spinning threads most, so the load is printed.
+Needs numpy and torch (exit 77 without); MS_BIN is the folder of mstrain.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ LLAMA = ["--swiglu", "--ffn-hidden-size", 2048, "--normalization", "RMSNorm", "-
 
 
 def model_flops(batch, length):
-    """Of a step; both models have as many weights in matrices."""
+    """FLOPs of a step; both models have the same number of weights in matrices."""
     matrices = 12 * LAYERS * HIDDEN ** 2 + VOCABULARY * HIDDEN
     return batch * length * (6 * matrices + 6 * LAYERS * HIDDEN * length)
 
@@ -66,7 +66,7 @@ def checked(command):
 
 
 def ours(folder, case, steps, arguments):
-    """Seconds of a step, MiB, the first loss."""
+    """Seconds per step, MiB, the first loss."""
     import numpy
     metrics, tokens = folder / "metrics.jsonl", folder / "tokens"
     metrics.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def theirs(case, steps, compiled, arguments):
 
 
 def ceiling(arguments):
-    """GFLOP/s of fp32 multiply-adds, now."""
+    """GFLOP/s of fp32 multiply-adds at this moment."""
     told = peers.run("mstrain", "--benchmark", "--json", "--num-layers", 1, "--hidden-size", 64, "--num-attention-heads", 1,
                      "--vocab-size", 127, "--tokenizer-type", "NullTokenizer", "--seq-length", 64, "--micro-batch-size", 1,
                      "--threads-per-rank", arguments.threads)

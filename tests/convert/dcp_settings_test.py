@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A DCP checkpoint of a model that no family knows, written again for another number of ranks by msckpt convert --as-named, gives
-torch's own loading code the same optimizer: groups with their settings, moments and steps, a scheduler and counters beside them
+"""A DCP checkpoint of a model of an unknown family, rewritten for another number of ranks by msckpt convert --as-named, gives torch's
+own loading code the same optimizer: groups with their settings, moments and steps, and the scheduler and counters saved with it
 (MS_PEERS_PYTHON; skipped without). By position and, with flatten_optimizer_state_dict, by name; also with a rate in a tensor."""
 import os
 import pathlib
@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[0] = os.path.join(HERE, "../../bench/peers")  # instead of this folder, whose torch/ would pass for the package
+sys.path[0] = os.path.join(HERE, "../../bench/peers")  # not this folder, whose torch/ would be imported as the package
 import peers  # noqa: E402
 
 peers.need("torch")

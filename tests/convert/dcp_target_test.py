@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""torch.distributed.checkpoint.load and set_state_dict take the DCP checkpoints that msckpt convert writes, into models of transformers
+"""torch.distributed.checkpoint.load and set_state_dict read the DCP checkpoints that msckpt convert writes, into transformers models
 under FSDP2 on CPU ranks and without, with exact values of weights, moments, step and settings (MS_PEERS_PYTHON; skipped without).
 
-Sources: the FSDP checkpoint of tests/data/dcp_fsdp, whose values torch gathered, and folders of transformers.
+Sources: the FSDP checkpoint of tests/data/dcp_fsdp, whose values torch gathered, and transformers folders.
 """
 import os
 import pathlib
@@ -60,14 +60,14 @@ def load(rank, ranks, meeting, folder):
 
 
 def weights_alone(model, work):
-    """A folder of transformers, tied or not, as PyTorch's own tool for DCP and dcp.load see what was made of it."""
+    """Converts a transformers folder, tied or not, and reads the result with PyTorch's own DCP tool and with dcp.load."""
     folder = os.path.join(work, model)
     peers.run("msckpt", "convert", "--load-dir", DATA / model, "--save-dir", folder, "--save-model-type", "dcp",
               "--target-data-parallel-size", 3)
     wanted = transformers.AutoModelForCausalLM.from_pretrained(DATA / model, dtype="auto").state_dict()
     dcp_to_torch_save(folder, os.path.join(work, "all.pt"))
     seen = torch.load(os.path.join(work, "all.pt"), weights_only=True)["model"]
-    behind = {name for name in seen if ".layers.2." in name}  # layers that predict further tokens, which transformers does not make
+    behind = {name for name in seen if ".layers.2." in name}  # multi-token prediction layers, which transformers does not create
     assert seen.keys() - behind == wanted.keys(), (seen.keys() ^ wanted.keys())
     state = {"model": {name: torch.zeros_like(values) for name, values in wanted.items()}}
     dcp.load(state, checkpoint_id=folder, no_dist=True)

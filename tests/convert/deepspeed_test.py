@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """DeepSpeed's own engine loads the universal checkpoints that msckpt convert writes, under ZeRO 1, 2 and 3 on other numbers of ranks, and
-finds every element of weights and moments where it belongs (MS_PEERS_PYTHON with deepspeed; skipped without).
+finds every element of weights and moments in its place (MS_PEERS_PYTHON with deepspeed; skipped without).
 
-The sources are tests/data/deepspeed/zero1, whose values zero_to_fp32 has told, and a GPT-2 whose matrices are transposed on the way.
+The sources are tests/data/deepspeed/zero1, whose values zero_to_fp32 read, and a GPT-2, whose matrices are transposed on the way.
 """
 import os
 import pathlib

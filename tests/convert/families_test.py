@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tiny random models of every family, and of models around a language model, made by transformers, go through a native checkpoint at TP 2
-PP 2 (EP 2), a Megatron tree and torch_dist of other layouts, and back: every file byte for byte, and from_pretrained loads the folder, with the
-same tensors and logits; and with a config.json that msckpt makes of torch_dist alone it loads a model of the same loss. Then maps: what
-families --explain prints reads the same model, and a map with two names exchanged is found by the logits (MS_PEERS_PYTHON; skipped without).
+"""Tiny random models of every family, and multimodal models, made by transformers, are converted to a native checkpoint at TP 2 PP 2
+(EP 2), a Megatron tree and torch_dist of other layouts, and back: every file is byte-identical, and from_pretrained loads the folder with the
+same tensors and logits. With a config.json that msckpt makes from torch_dist alone, it loads a model with the same loss. Then maps: the output
+of families --explain reads the same model, and a map with two exchanged names changes the logits (MS_PEERS_PYTHON; skipped without).
 
   families_test.py [NAME ...]
 """
@@ -23,7 +23,7 @@ import transformers  # noqa: E402
 import make_hf_tiny  # noqa: E402
 
 NOT_OF_THE_MODEL = ("reference.json", "generation_config.json")
-CUSTOM = ("granite", "olmo2", "gemma3", "gpt_neox")  # for which Megatron has no arguments
+CUSTOM = ("granite", "olmo2", "gemma3", "gpt_neox")  # Megatron has no arguments for them
 
 
 def layout(tp, pp, layers, experts=()):
@@ -64,7 +64,7 @@ def expect_refused(source, target, kind, *flags):
 
 
 def check_bin(name, folder, expected, tokens):
-    """The folder of .bin files that msckpt makes of our checkpoint: what torch.load reads, and what transformers computes with it."""
+    """Checks the folder of .bin files that msckpt makes from our checkpoint: what torch.load reads, and what transformers computes with it."""
     stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
     assert stored and all(torch.is_tensor(value) for value in stored.values()), f"{name}: pytorch_model.bin"
     loaded = load(name, folder)
@@ -98,7 +98,7 @@ def check(name, folder):
             assert (at / path.name).read_bytes() == path.read_bytes(), f"{name}: {path.name} differs"
     reference = json.loads((original / "reference.json").read_text())
     tokens = torch.tensor(reference["tokens"])
-    if "internlm2" not in name:  # which transformers has not; the bare folder is a Llama's
+    if "internlm2" not in name:  # transformers does not have it; the bare folder is a Llama's
         expected, loaded = load(name, original), load(name, at)
         expected_tensors, tensors = expected.state_dict(), loaded.state_dict()
         assert tensors.keys() == expected_tensors.keys(), f"{name}: other tensors"
@@ -136,7 +136,7 @@ def packed_otherwise(explained):
 
 
 def check_maps(name, folder, model_type, tokens, expected):
-    """Right and wrong maps: what comes of them is written under the family's own names and computed by transformers."""
+    """Right and wrong maps: their result is written under the family's own names and computed by transformers."""
     original = folder / name
     explained = peers.run("msckpt", "families", "--explain", model_type)
 
@@ -145,7 +145,7 @@ def check_maps(name, folder, model_type, tokens, expected):
         native = convert(original, folder / f"{what}_ms", "ms", "--name-map", folder / f"{what}.json")
         back = convert(native, folder / f"{what}_back", "hf")
         assert (back / "config.json").read_bytes() == (original / "config.json").read_bytes()
-        # With the map that came along it is the same folder, right or wrong; under the built-in names a wrong map shows.
+        # With the stored map the folder is the same, right or wrong; under the built-in names a wrong map shows.
         assert all((back / path.name).read_bytes() == path.read_bytes() for path in original.glob("*.safetensors")), f"{name}: {what}"
         tree = convert(native, folder / f"{what}_mg", "mg", "--allow-custom-model")
         return loss(load(name, convert(tree, folder / f"{what}_hf", "hf")), tokens)
@@ -170,7 +170,7 @@ def main():
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     for name in sys.argv[1:] or [*make_hf_tiny.MODELS, *make_hf_tiny.WRAPPERS]:
-        if not name.endswith("_packed"):  # which comes back as transformers writes it, expert by expert
+        if not name.endswith("_packed"):  # it comes back as transformers writes it, expert by expert
             with tempfile.TemporaryDirectory() as folder:
                 check(name, pathlib.Path(folder))
 

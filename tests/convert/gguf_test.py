@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The GGUF files that msckpt convert writes, read by ggml's own gguf package: every tensor of every family under the name that its table
-has, with the exact value, q8_0 with the bytes of its own quantization; and the tokenizer (MS_PEERS_PYTHON; skipped without).
+"""ggml's own gguf package reads the GGUF files that msckpt convert writes: every tensor of every family under the name in its table, with the
+exact value, q8_0 with the bytes of its own quantization; and the tokenizer (MS_PEERS_PYTHON; skipped without).
 """
 import json
 import os
@@ -25,14 +25,14 @@ from gguf import GGMLQuantizationType as Type  # noqa: E402
 DATA = pathlib.Path(HERE).parent / "data"
 FAMILIES = {"llama": "LLAMA", "llama3": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gemma2": "GEMMA2", "phi3": "PHI3",
             "glm4": "GLM4", "gpt2": "GPT2", "mixtral": "LLAMA", "qwen2_moe": "QWEN2MOE", "qwen3_moe": "QWEN3MOE"}
-# What transformers calls experts where it has them one by one, and gguf all of a layer.
+# transformers' names of single experts, and gguf's name of all experts of a layer.
 EXPERT = re.compile(r"\.experts\.(\d+)\.")
 TYPES = {"fp32": Type.F32, "fp16": Type.F16, "bf16": Type.BF16, "q8_0": Type.Q8_0}
 TEXT = ["the quick brown fox jumps over the lazy dog"] * 3 + ["a dog and a fox"]
 
 
 def model_of(family, work):
-    """The tiny model, with a width that q8_0 divides in some matrices, and of Gemma a scale that llama.cpp has."""
+    """The tiny model, with a width that q8_0 divides in some matrices, and for Gemma a scale that llama.cpp has."""
     folder = work / family
     if "moe" in family or family == "mixtral":
         return folder, make_experts(family, folder)
@@ -47,7 +47,7 @@ def model_of(family, work):
 
 
 def make_experts(family, folder):
-    """Wide enough for blocks of q8_0, with experts in every layer, since llama.cpp knows no others."""
+    """Makes models wide enough for blocks of q8_0, with experts in every layer, since llama.cpp supports no others."""
     import transformers
     config = transformers.AutoConfig.from_pretrained(DATA / f"hf_{family}_tiny")
     config.hidden_size, config.mlp_only_layers = 32, []
@@ -59,7 +59,7 @@ def make_experts(family, folder):
 
 
 def stacked(tensors):
-    """Those of all experts of a layer in one, under a name that gguf's table has."""
+    """The tensors with all experts of a layer in one, under a name in gguf's table."""
     experts = {}
     for name in [name for name in tensors if EXPERT.search(name)]:
         experts.setdefault(EXPERT.sub(".experts.", name), {})[int(EXPERT.search(name)[1])] = tensors.pop(name)
@@ -130,7 +130,7 @@ def check_values(reader, arch, config):
 
 
 def check_rope_factors(work):
-    """llama3's, against transformers' own frequencies."""
+    """Compares llama3's factors with transformers' own frequencies."""
     import transformers
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
     config = transformers.AutoConfig.from_pretrained(DATA / "hf_llama3_tiny")

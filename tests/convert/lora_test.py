@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Adapters that PEFT saved, merged by msckpt convert --lora, against PEFT's own merge_and_unload (MS_PEERS_PYTHON; skipped without).
+"""Adapters that PEFT saved, merged by msckpt convert --lora, compared with PEFT's own merge_and_unload (MS_PEERS_PYTHON; skipped without).
 
-In fp32 the two differ by the order of the sum over the rank alone; in bf16 PEFT rounds the product before it adds it, so that its
-result lies within a unit in the last place of what was merged in fp32 and rounded once.
+In fp32 the two differ only by the order of the sum over the rank. In bf16 PEFT rounds the product before it adds it, so its result is
+within a unit in the last place of a merge in fp32 that is rounded once.
 """
 import os
 import pathlib
@@ -21,7 +21,7 @@ import transformers  # noqa: E402
 
 DATA = pathlib.Path(HERE).parent / "data"
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-# Model, what PEFT is told.
+# Model, PEFT's options.
 CASES = {
     "llama": ("hf_llama3_tiny", dict(r=4, lora_alpha=16, target_modules=LINEAR)),
     "rslora of an embedding": ("hf_qwen3_tiny", dict(r=3, lora_alpha=8, use_rslora=True, target_modules=["q_proj", "embed_tokens"])),
@@ -36,7 +36,7 @@ CASES = {
 
 
 def products(adapted):
-    """By weight: scale |B| |A|, which the roundings of the sum over the rank are relative to."""
+    """For each weight: scale |B| |A|, to which the rounding errors of the sum over the rank are relative."""
     sizes = {}
     for name, module in adapted.base_model.model.named_modules():
         if not isinstance(module, peft.tuners.lora.LoraLayer):
@@ -72,11 +72,12 @@ def main():
                 changed = 0
                 for key, value in seen.items():
                     assert value.dtype == (torch.float32 if key.endswith("e_score_correction_bias") else dtype), key
-                    if key not in merged:  # experts, which transformers calls and packs otherwise in memory
+                    if key not in merged:  # experts, which transformers names and packs differently in memory
                         assert (".experts." in key or "_moe." in key) and torch.equal(value, base[key]), key
                         continue
                     wanted = merged[key].float()
-                    # bf16: two roundings of PEFT's and one of ours, each of half a unit in the last place; fp32: sums of r products
+                    # bf16: two roundings of PEFT's and one of ours, each of half a unit in the last place; fp32: sums
+                    # of r products
                     size = wanted.abs() + sizes.get(key, torch.zeros(1))
                     bound = size * (3 * 2.0 ** -8 if dtype == torch.bfloat16 else 12 * 2.0 ** -24)
                     assert ((value.float() - wanted).abs() <= bound).all(), f"{what}: {key}"

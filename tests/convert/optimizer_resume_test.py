@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Genuine programs go on where they stopped after their checkpoints went through msckpt convert (MS_PEERS_PYTHON with torch,
-transformers, megatron-core and deepspeed; skipped without).
+"""Genuine programs resume after their checkpoints were converted by msckpt (MS_PEERS_PYTHON with torch, transformers, megatron-core and
+deepspeed; skipped without).
 
-  FSDP2 on 3 CPU ranks -> ours -> dist -> ours -> DCP: settings and moments to the bit, and five further steps of torch give the losses
-  of the run that was never converted. megatron-core loads the dist form; its OptimizerParamScheduler returns the schedule's rate
+  FSDP2 on 3 CPU ranks -> ours -> dist -> ours -> DCP: settings and moments are bitwise equal, and five further steps of torch give the
+  losses of the run that was never converted. megatron-core loads the dist form; its OptimizerParamScheduler returns the schedule's rate
   at steps 5, 50 and 500. DeepSpeed under ZeRO 1 and 3 -> ours -> dist -> ours -> ucp: likewise. Schedulers of torch.optim and of DeepSpeed
-come through ours.
+survive our format.
 
-Every run has two groups, matrices that decay and vectors that do not. A run that continues begins with other weights and settings.
+Every run has two groups, matrices that decay and vectors that do not. A resumed run starts with other weights and settings.
 """
 import json
 import math
@@ -34,7 +34,7 @@ RANKS, STEPS, MORE = 3, 5, 5
 LR, BETAS, EPS, DECAY = 3e-4, (0.8, 0.97), 1e-7, 0.05
 CONFIG = {"vocab_size": 19, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "max_position_embeddings": 32, "tie_word_embeddings": False}
-# Flags of a schedule, and its rate at an iteration (half a cosine behind a linear warm-up).
+# Flags of a schedule, and its rate at an iteration (half a cosine after a linear warm-up).
 WARMUP, DECAY_ITERS, MIN_LR, BATCH = 10, 400, 3e-5, 6
 SCHEDULE_FLAGS = ["--lr", LR, "--min-lr", MIN_LR, "--lr-decay-style", "cosine", "--lr-decay-iters", DECAY_ITERS,
                   "--lr-warmup-iters", WARMUP, "--global-batch-size", BATCH]
@@ -110,7 +110,7 @@ def fsdp_train(rank, meeting, work):
 
 
 def same_state(seen, wanted):
-    """Every tensor and setting of what get_state_dict returns."""
+    """Compares every tensor and setting that get_state_dict returns."""
     assert seen["model"].keys() == wanted["model"].keys()
     for name, value in wanted["model"].items():
         assert torch.equal(seen["model"][name], value), name
@@ -162,7 +162,7 @@ def scheduled_steps(model, optimizer, scheduler, first, count):
 
 
 def torch_scheduler_continues(work, config):
-    """A scheduler of torch.optim beside the optimizer, in one process."""
+    """A torch.optim scheduler saved with the optimizer, in one process."""
     model, optimizer, scheduler = scheduled_run(7, LR)
     scheduled_steps(model, optimizer, scheduler, 0, STEPS)
     model_state, optimizer_state = get_state_dict(model, optimizer)
@@ -212,7 +212,7 @@ def megatron_rank(args, folder, override, rate_at, decays):
         scheduler.step(step * BATCH - scheduler.num_steps)
         for group in optimizer.param_groups:
             assert math.isclose(group["lr"], rate_at(step), rel_tol=1e-12), f"at {step}: {group['lr']}, expected {rate_at(step)}"
-            # Of the schedule's from the first step on: its load_state_dict sets the rates before it takes over the decay.
+            # The schedule's only from the first step on: load_state_dict sets the rates before it restores the decay.
             assert group["weight_decay"] == (decays if group["wd_mult"] else 0.0), group["weight_decay"]
 
 
@@ -265,11 +265,11 @@ def zero_train(rank, stage, work, name, more):
 def zero_continue(rank, stage, work, name, more):
     import make_deepspeed
     make_deepspeed.init_rank(rank, RANKS)
-    # ZeRO 3 gives all groups of a run the settings of one, so what differs between groups stays the run's.
+    # ZeRO 3 gives all groups of a run the settings of one, so settings that differ between groups stay the run's.
     engine = zero_engine(11, stage, 1e-2, (0.5, 0.6), 1e-3, DECAY if stage == 3 else 0.5,
                          {"checkpoint": {"load_universal": True}, **(more or {})})
     engine.load_checkpoint(f"{work}/{name}_ucp")
-    if stage == 3:  # DeepSpeed 0.19.8 loads one counter of steps into all groups, which then counts each step once a group
+    if stage == 3:  # DeepSpeed 0.19.8 loads one step counter into all groups, which then counts each step once per group
         for held in engine.optimizer.optimizer.state.values():
             held["step"] = held["step"].clone()
     for group, decay in zip(engine.optimizer.param_groups, (DECAY, 0.0), strict=True):
@@ -293,7 +293,7 @@ def common_of(native):
 
 
 def check_groups(common):
-    """What the manifest says: lr, betas, epsilon, decay and step of both groups."""
+    """Compares the manifest's lr, betas, epsilon, decay and step of both groups."""
     groups = common["optimizer"]["groups"]
     assert [group["weight_decay"] for group in groups] == [DECAY, 0.0], groups
     for group in groups:

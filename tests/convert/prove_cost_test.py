@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A proof costs at most one more read of both sides: the bytes that msckpt verify --against --prove, and msckpt convert --prove
-beyond the conversion itself, take from the disk (read_bytes of /proc/PID/io), with cold caches, against the sizes of source and
-result, for each format. Skipped where reads from the disk are not counted (tmpfs)."""
+"""A proof costs at most one more read of both sides. Measures the bytes that msckpt verify --against --prove, and msckpt convert --prove
+beyond the conversion itself, read from the disk (read_bytes of /proc/PID/io), with cold caches, and compares them with the sizes of source
+and result, for each format. Skipped if disk reads are not counted (tmpfs)."""
 import json
 import os
 import pathlib
@@ -13,11 +13,11 @@ import tempfile
 MSCKPT = os.path.join(os.environ["MS_BIN"], "msckpt")
 LAYERS, HIDDEN, FFN, VOCAB = 4, 512, 1024, 2000
 RESULTS = {"ms": ["--tp", "2"], "mg": ["--tp", "2"], "dist": ["--tp", "2"], "dcp": ["--dp", "2"], "ucp": [], "hf": [], "gguf": []}
-SLACK = 1 << 20  # headers, the pages around what is read, the program itself
+SLACK = 1 << 20  # headers, the pages around the data, the program itself
 
 
 def make_model(folder):
-    """A Llama in bf16, of random values of one magnitude."""
+    """A Llama in bf16, with random values of one magnitude."""
     folder.mkdir()
     shapes = {"model.embed_tokens.weight": [VOCAB, HIDDEN], "model.norm.weight": [HIDDEN], "lm_head.weight": [VOCAB, HIDDEN]}
     for layer in range(LAYERS):
@@ -58,7 +58,7 @@ def drop_caches(path):
 
 
 def read_bytes(*words):
-    """What the program takes from the disk: the shell's counters have those of the children that it has waited for."""
+    """Bytes that the program reads from the disk: the shell's counters include those of children that it has waited for."""
     shell = '"$@" > /dev/null || exit 1; while read -r line; do echo "$line"; done < /proc/$$/io'
     ran = subprocess.run(["bash", "-c", shell, "x", MSCKPT, *map(str, words)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

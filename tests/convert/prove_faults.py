@@ -1,5 +1,5 @@
-"""Checkpoints of each format as the genuine libraries see them (torch, safetensors), so that prove_test.py can plant faults in the
-files: each class converts a source with msckpt, loads what was written, and saves it again after a change."""
+"""Checkpoints of each format as the genuine libraries read them (torch, safetensors), so that prove_test.py can plant faults in the
+files: each class converts a source with msckpt, loads the result, and saves it again after a change."""
 import json
 import pathlib
 import pickle
@@ -52,7 +52,7 @@ def config_of(experts, tied):
 
 
 def make_source(folder, experts=False, tied=False):
-    """What FSDP saves of such a model after some steps of AdamW, by torch's own dcp.save."""
+    """Makes what FSDP saves of such a model after some steps of AdamW, with torch's own dcp.save."""
     random = torch.Generator().manual_seed(7)
     model, state = {}, {}
     for name, shape in names_of(experts, tied).items():
@@ -233,8 +233,8 @@ class Universal(HuggingFaceNames):
 
 
 class MegatronTree:
-    """mp_rank_*/model_optim_rng.pt: each tensor in parts of two tensor-parallel ranks, layers on two stages, or of a model with
-    experts these on two expert-parallel ranks."""
+    """mp_rank_*/model_optim_rng.pt: each tensor cut for two tensor-parallel ranks; layers on two stages, or with experts these on two
+    expert-parallel ranks."""
     has_moments = True
     flags = ["--to", "mg", "--tp", "2"]
     dense_flags, expert_flags = ["--pp", "2"], ["--ep", "2"]
@@ -251,7 +251,7 @@ class MegatronTree:
             torch.save(state, path)
 
     def parts(self, layer, rest):
-        """Of a layer's tensor those of the tensor-parallel ranks."""
+        """The parts of a layer's tensor on the tensor-parallel ranks."""
         each = LAYERS // 2 if self.staged else LAYERS
         stage = f"{layer // each:03}"
         name = f"decoder.layers.{layer % each}.{rest}"

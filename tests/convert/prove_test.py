@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """msckpt verify --against --prove finds twelve faults that genuine code of torch and safetensors plants in the written files of
-each format, and names tensor, place and kind; what these write anew without a fault raises no alarm (MS_PEERS_PYTHON; skipped
-without). Formats and models are in prove_faults.py: FSDP's checkpoints of a small Qwen3 with AdamW's moments, dense, tied and with
-experts, are the sources.
+each format, and names tensor, place and kind; files that these rewrite without a fault pass (MS_PEERS_PYTHON; skipped
+without). Formats and models are in prove_faults.py; the sources are FSDP checkpoints of a small Qwen3 with AdamW's moments, dense,
+tied and with experts.
 
   prove_test.py [FORMAT ...]
 """
@@ -15,7 +15,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[0] = os.path.join(HERE, "../../bench/peers")  # instead of this folder, whose torch/ would pass for the package
+sys.path[0] = os.path.join(HERE, "../../bench/peers")  # not this folder, whose torch/ would be imported as the package
 import peers  # noqa: E402
 
 peers.need("torch", "safetensors")
@@ -39,7 +39,7 @@ def msckpt(*words):
 
 
 class Planting:
-    """One format: a source, what msckpt made of it, and copies in which one thing is wrong."""
+    """One format: a source, msckpt's conversion of it, and copies with one fault each."""
 
     def __init__(self, work, name):
         self.work, self.name, self.form = work / name, name, FORMATS[name]
@@ -90,10 +90,10 @@ class Planting:
         qkv, proj = "decoder.layers.1.self_attention.linear_qkv.weight", "decoder.layers.1.self_attention.linear_proj.weight"
         optimizer = () if self.form.has_moments else ("--drop-optimizer",)
         experts = self.name != "ucp"
-        # Written anew, in other orders and shards.
+        # Rewritten, in other orders and shards.
         for kind in ("dense", "tied", "experts") if experts else ("dense", "tied"):
             self.expect(f"no fault, {kind}", lambda files: None, 0, kind=kind, flags=optimizer)
-        # 1: dropped. Where the format's reader refuses what is incomplete, its words name the tensor.
+        # 1: dropped. If the format's reader refuses incomplete files, its error names the tensor.
         missing = {"mg": "linear_proj.weight is missing", "dist": "linear_proj.weight, for which args ask"}
         self.expect("dropped", lambda files: files.drop(1), REFUSED, "refused",
                     missing.get(self.name, "model.layers.1.self_attn.o_proj.weight is missing"))
@@ -123,7 +123,7 @@ class Planting:
         if self.form.has_moments:
             self.expect("stale moments", lambda files: files.age_moment(1), DIFFERS, "self_attention.linear_proj.weight (exp_avg)", "stale",
                         flags=())
-        # 7: a tied head that is not the embedding.
+        # 7: a tied head that differs from the embedding.
         head = {"mg": "is not bit for bit", "dist": "output_layer.weight"}.get(self.name, "lm_head.weight differs from")
         self.expect("tied head", lambda files: files.add_head(torch.randn(67, 32)), REFUSED, "refused", head,
                     kind="tied")
@@ -133,10 +133,10 @@ class Planting:
         self.expect("q and k", lambda files: files.swap_q_k(1), DIFFERS, qkv, "swapped: q and k")
         self.expect("duplicated layer", lambda files: files.duplicate_layer(1, 2), DIFFERS, qkv.replace("1", "2"), "duplicated",
                     "layer 2 holds the values of layer 1: 8 tensors")
-        # 11: truncated to bf16 instead of rounded; rounded is right.
+        # 11: truncated to bf16 instead of rounded; a rounded one passes.
         half = ("--drop-optimizer", "--dtype", "bf16")
         self.expect("rounded to bf16", lambda files: None, 0, flags=half)
-        if self.name == "ucp":  # its weights are there twice, in bf16 and in fp32
+        if self.name == "ucp":  # its weights are stored twice, in bf16 and in fp32
             def change(files):
                 files.projection(1)[16, 16] = 1
             self.expect("fp32 copy changed", change, DIFFERS, f"{proj} (master)", "master of model.layers.1.self_attn.o_proj.weight", flags=half)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command line that convert/README.md begins with is run, on small checkpoints under the names that it uses."""
+"""Runs every command line in the first block of convert/README.md, on small checkpoints under the names that it uses."""
 import json
 import pathlib
 import pickle
@@ -20,7 +20,7 @@ README = TESTS.parent / "convert/README.md"
 
 
 def inputs(line):
-    """What the names of a line stand for. Names that several formats share mean the one that the line's comment tells."""
+    """The checkpoints that the names of a line stand for. The line's comment decides between formats that share a name."""
     names = {
         "Llama-3.2-1B": DATA / "hf_llama3_tiny",
         "Qwen2-0.5B": DATA / "hf_qwen2_tiny",
@@ -59,7 +59,7 @@ def make_adapter(folder):
 
 
 def make_meta(folder):
-    """A Llama of one layer as Meta's file has it, without PyTorch: its pickle names functions, which look-alikes stand for."""
+    """A Llama of one layer as Meta's file has it, without PyTorch: its pickle names functions, and look-alikes stand in for them."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     sys.modules.update({"torch": torch, "torch._utils": utils})
     torch.FloatStorage = type("FloatStorage", (), {"__module__": "torch"})
@@ -131,7 +131,7 @@ def main():
             def run(*words):
                 return place.tool(*words, cwd=folder)
 
-            if "ckpt" in command and made != "ckpt":  # an earlier line has made it; of a run where Adam's moments are wanted
+            if "ckpt" in command and made != "ckpt":  # made by an earlier line; from a run if the line needs Adam's moments
                 source = DATA / ("hf_llama3_tiny" if "hf" in command or "--hf-cfg-dir" in command else "megatron/tied_pp2_distributed")
                 run("msckpt", "convert", "--load-dir", str(source), "--save-dir", "ckpt")
             if command[1] == "verify":

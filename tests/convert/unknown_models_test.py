@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Models of ten classes that no table of msckpt has, made by transformers: inspect, diff, verify --against, resharding, other element
-types, averages, and the ways between hf, hf-bin, single files and DCP, each compared with what torch, safetensors and transformers read
-(MS_PEERS_PYTHON; skipped without). Also an adapter of PEFT, a wrapped state_dict, and the state of an optimizer in DCP.
+"""Models of ten classes that msckpt has no table for, made by transformers: inspect, diff, verify --against, resharding, other element
+types, averages, and conversions between hf, hf-bin, single files and DCP, each compared with what torch, safetensors and transformers read
+(MS_PEERS_PYTHON; skipped without). Also a PEFT adapter, a wrapped state_dict, and optimizer state in DCP.
 """
 import json
 import os
@@ -38,7 +38,7 @@ def convert(source, target, *flags):
 
 
 def read_hf(folder, suffix="safetensors"):
-    """All tensors of a folder, by its index if there is one; every file holds what the index says, and nothing else."""
+    """All tensors of a folder, by its index if there is one; every file contains what the index lists, and nothing else."""
     load = load_file if suffix == "safetensors" else lambda path: torch.load(path, weights_only=True)
     stem = "model" if suffix == "safetensors" else "pytorch_model"
     index = folder / f"{stem}.{suffix}.index.json"
@@ -86,7 +86,7 @@ def check(name, work):
     assert (whole / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes(), name
     assert (whole / "config.json").read_bytes() == (folder / "config.json").read_bytes(), name
 
-    # torch.save's, in one file and several.
+    # torch.save files, one and several.
     in_bin = convert(split, work / "bin", "--save-model-type", "hf-bin")
     same(torch.load(in_bin / "pytorch_model.bin", weights_only=True), wanted, "bin")
     bins = convert(folder, work / "bins", "--save-model-type", "hf-bin", "--max-shard-size", "4KB")

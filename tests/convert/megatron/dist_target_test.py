@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""megatron-core's own loading code reads the torch_dist checkpoints that msckpt convert writes, model and optimizer, and finds
-every element where it belongs; and so does PyTorch's DCP (MS_PEERS_PYTHON; skipped without).
+"""megatron-core's own loading code reads the torch_dist checkpoints that msckpt convert writes, model and optimizer, and finds every
+element in its place; PyTorch's DCP does so too (MS_PEERS_PYTHON; skipped without).
 
-The sources are the trees of tests/data/megatron, whose values are known by name and index. What loads is laid out otherwise than
-what was written: dist_checkpointing.load with strict=raise_all, into GPTModel and the optimizers of megatron-core, in processes under
+The sources are the trees of tests/data/megatron, whose values are functions of name and index. They are loaded in another layout than
+they are written in: dist_checkpointing.load with strict=raise_all, into GPTModel and the optimizers of megatron-core, in processes under
 gloo on the CPU (make_megatron_tree.py), as megatron/training/checkpointing.py calls it.
 """
 import os
@@ -23,8 +23,8 @@ import tree_target_test as tree_test  # noqa: E402
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 
 TREES = pathlib.Path(HERE).parents[1] / "data" / "megatron"
-# Tree; written at TP, PP, layers per virtual stage; loaded at TP, PP, virtual stages, DP; distributed optimizer; of experts the EP
-# and ETP that it is written at, and those that it is loaded at.
+# Tree; TP, PP, layers per virtual stage of the written checkpoint; TP, PP, virtual stages, DP of the run that loads;
+# distributed optimizer; for experts the written EP and ETP, and those of the run that loads.
 CASES = [
     ("swiglu_tp2_pp2_distributed", (2, 3, None), (1, 1, None, 2), True),
     ("swiglu_tp2_pp2_distributed", (1, 1, None), (2, 3, None, 1), False),
@@ -46,8 +46,8 @@ def bare(args, chunk):
 
 
 def let_pytorch_count(inner):
-    """The distributed optimizer expects Transformer Engine's Adam, which keeps the step in the groups, and has it from the start;
-    PyTorch's, which runs on a CPU, has it beside the moments."""
+    """The distributed optimizer expects Transformer Engine's Adam, which keeps the step in the groups from the start; PyTorch's, which runs
+    on a CPU, keeps it with the moments."""
     inner._init_optimizer_states_with_dummy_values()
     for held in inner.optimizer.state.values():
         held["step"] = torch.tensor(0.0)
@@ -84,7 +84,7 @@ def load_rank(args, folder):
 
 
 def load_with_torch(folder, args):
-    """All tensors, by PyTorch alone; the weights of dense layers, which are stacked, against what belongs there."""
+    """All tensors, by PyTorch alone; the weights of dense layers, which are stacked, are compared with what belongs there."""
     entries = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     state = {key: torch.full(entry.size, float("nan"), dtype=entry.properties.dtype) for key, entry in entries.items()
              if hasattr(entry, "chunks")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trees of msckpt convert, back to a Hugging Face folder by MindSpeed-LLM's own converter: the same tensors, bit for bit
+"""MindSpeed-LLM's own converter converts trees of msckpt convert back to a Hugging Face folder: the same tensors, bit for bit
 (MS_PEERS_PYTHON with PyTorch, MS_MINDSPEED_LLM: a copy of MindSpeed-LLM's sources; skipped without)."""
 import argparse
 import glob
@@ -25,7 +25,7 @@ from mindspeed_llm.tasks.checkpoint.convert_mg2hf import Mg2HfConvert  # noqa: E
 
 DATA = pathlib.Path(HERE).parent.parent / "data"
 PLAIN = ["--target-tensor-parallel-size", "2", "--target-pipeline-parallel-size", "2", "--make-vocab-size-divisible-by", "1"]
-# What: the model, our flags, theirs.
+# Name: the model, our flags, theirs.
 CASES = {
     "virtual stages and no-op layers": ("mindspeed_llm/qwen3_virtual_noop/hf",
                                         PLAIN + ["--num-layers-per-virtual-pipeline-stage", "2", "--noop-layers", "2,7"],

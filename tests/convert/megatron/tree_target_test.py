@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """megatron-core's own loading code, strict, reads the trees that msckpt convert writes, model and optimizer, and finds every
-element where it belongs (MS_PEERS_PYTHON; skipped without).
+element in its place (MS_PEERS_PYTHON; skipped without).
 
-The sources are the trees of tests/data/megatron, whose values are known by name and index. Models and optimizers are built by
-megatron-core from the args of what we wrote, in processes under gloo on the CPU (make_megatron_tree.py).
+The sources are the trees of tests/data/megatron, whose values are functions of name and index. megatron-core builds models and
+optimizers from the args in the written files, in processes under gloo on the CPU (make_megatron_tree.py).
 """
 import argparse
 import os
@@ -20,8 +20,8 @@ import torch  # noqa: E402
 import make_megatron_tree as megatron  # noqa: E402
 
 TREES = pathlib.Path(HERE).parents[1] / "data" / "megatron"
-# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer; of experts EP, ETP and
-# whether they are grouped.
+# Tree, TP, PP, layers per virtual stage, data-parallel size of the run that loads, distributed optimizer; for experts
+# EP, ETP and whether they are grouped.
 CASES = [
     ("swiglu_tp2_pp2_distributed", 1, 3, None, 1, False),
     ("swiglu_tp2_pp2_distributed", 2, 1, None, 2, True),
@@ -42,7 +42,7 @@ STEPS = 3
 
 
 def wanted(args, pieces, name, role):
-    """What belongs there; zeros where the vocabulary is padded."""
+    """What belongs there; zeros in vocabulary padding."""
     values = pieces.values(name, role)
     for key, index in pieces.of[name]:
         if key in ("embedding.word_embeddings.weight", "output_layer.weight"):
@@ -55,7 +55,7 @@ def check(what, seen, values):
 
 
 def optimizer_of(optimizer, parameter):
-    """Of chained optimizers the one that has the parameter, or its part on this data-parallel rank; None if none has."""
+    """The chained optimizer that has the parameter, or its part on this data-parallel rank; None if none has."""
     for inner in optimizer.chained_optimizers:
         if hasattr(inner, "model_param_group_index_map"):
             if parameter in inner.model_param_group_index_map:
@@ -98,7 +98,7 @@ def load_rank(args, folder):
 
 
 def load_parameter_state(optimizer, path):
-    # Transformer Engine's Adam, which it expects, keeps the step in the groups; PyTorch's beside the moments.
+    # Transformer Engine's Adam, which is expected, keeps the step in the groups; PyTorch's with the moments.
     steps = [{main: held.pop("step") for main, held in inner.optimizer.state.items()}
              for inner in optimizer.chained_optimizers]
     load = torch.load

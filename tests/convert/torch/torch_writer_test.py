@@ -45,7 +45,7 @@ def check_all_kinds(path):
 
 
 def check_large(path, size):
-    """With holes: only what is not zero takes room."""
+    """Checks a file with holes: only non-zero data takes space."""
     subprocess.run([MAKE, path, str(size)], check=True)
     large = torch.load(path, weights_only=True, mmap=True)["large"]
     assert large.numel() == size // 8 and large[-1].item() == 42 and large[0].item() == 0
