@@ -15,13 +15,13 @@
 
 namespace ms::train {
 
-// Where a run stands, besides its tensors.
+// The progress of a run, in addition to its tensors.
 struct Progress {
-  int64_t iteration = 0;  // steps done, skipped ones among them
+  int64_t iteration = 0;  // completed steps, including skipped ones
   int64_t consumed_train_samples = 0;
-  int64_t skipped_train_samples = 0;  // of them, by --iterations-to-skip
-  int64_t optimizer_steps = 0;        // updates applied: AdamW's step
-  int64_t scheduler_samples = 0;      // samples of those updates: where learning rate and weight decay stand
+  int64_t skipped_train_samples = 0;  // samples of --iterations-to-skip
+  int64_t optimizer_steps = 0;        // applied updates: AdamW's step
+  int64_t scheduler_samples = 0;      // samples of the applied updates: determines learning rate and weight decay
 };
 
 struct StateBox {
@@ -29,40 +29,43 @@ struct StateBox {
   std::byte* data = nullptr;  // dense, row-major, meta.local_shape of meta.dtype; owned by the buffers
 };
 
-// Elements of the parameters' buffers, as Parameter::offset_elems counts them.
+// A range of elements of the parameters' buffers, counted like Parameter::offset_elems.
 struct ElementRange {
   int64_t begin = 0, end = 0;
 };
 
-// The boxes of this rank; of what is the same on all data-parallel ranks those in `alike`. with_optimizer: master
-// weights and moments too.
+// The boxes of this rank. Of state that is the same on all data-parallel ranks, only the elements in `alike`.
+// with_optimizer: includes master weights and moments.
 std::vector<StateBox> state_boxes(const RankState& state, const ParameterStore& parameters, const Optimizer& optimizer,
                                   bool with_optimizer, ElementRange alike);
 
-// Which boxes a checkpoint takes of a rank: the share that it writes for all, or all that it needs to go on alone.
+// Which boxes of a rank a checkpoint contains: the share that it writes for all ranks, or all that it needs to continue
+// alone.
 enum class RankPart { kShare, kAll };
 
-// What RankPart::kAll saves, and load_state wants.
+// The shards that RankPart::kAll saves and load_state requires.
 std::vector<core::ShardedTensor> all_shards(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer);
 
-// What a save takes of this rank, in the order of its boxes. What it reads there is joined by make_save_request.
+// The shards that a save takes from this rank, in the order of its boxes. With --reuse-fp32-param the master weights in
+// them are valid only after make_save_request.
 std::vector<ckpt::ShardData> shards_to_save(const RankState& state, const ParameterStore& parameters,
                                             const Optimizer& optimizer, RankPart part);
 
-// What is saved at this point, until optimizer.split_master() or the next update. model_extra: what the loaded
-// checkpoint said of the model beyond its shape (a Hugging Face config.json, say), carried on. common: what else a
-// continued run wants, beside the progress.
+// The request for a save of the current state, valid until optimizer.split_master() or the next update. model_extra:
+// what the loaded checkpoint said about the model besides its shape (such as a Hugging Face config.json); it is saved
+// again. common: other state that a resumed run needs, in addition to the progress.
 ckpt::SaveRequest make_save_request(const RankState& state, const ParameterStore& parameters, Optimizer& optimizer,
                                     const Progress& progress, const nlohmann::json& model_extra, nlohmann::json common,
                                     RankPart part);
 
-// Fills the buffers of this rank from a checkpoint of any layout, or (kAll) of this rank's part alone (ckpt/local.h).
-// Master weights come from the checkpoint's if it has them (an fp32 checkpoint holds them as parameters).
-// with_optimizer: moments too; else they stay zero. Returns where the run stands. Throws kCorruptData if a tensor is
-// missing or differs in shape; kInvalidArgument if the checkpoint has no optimizer state but it is wanted. Without the
-// optimizer's state its steps, and with them learning rate and weight decay, begin anew, as in Megatron. stopped: as
-// load_shards' (ckpt/execute.h).
+// Fills the buffers of this rank from a checkpoint of any layout, or (kAll) from this rank's own part (ckpt/local.h).
+// Master weights are loaded if the checkpoint has them (an fp32 checkpoint stores them as parameters). with_optimizer:
+// loads moments too; otherwise they stay zero. Returns the progress of the run. Without the optimizer's state its step
+// count restarts, and with it learning rate and weight decay, as in Megatron. stopped: as in load_shards
+// (ckpt/execute.h).
+// Throws kCorruptData if a tensor is missing or differs in shape; kInvalidArgument if the optimizer state is requested
+// but missing.
 Progress load_state(const RankState& state, ParameterStore& parameters, Optimizer& optimizer, ckpt::Source& source,
                     RankPart part, bool with_optimizer, const std::function<bool()>& stopped);
 
