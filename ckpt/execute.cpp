@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ckpt/box.h"
+#include "ckpt/detail/panel_reader.h"
 #include "ckpt/logical_hash.h"
 #include "ckpt/plan.h"
 #include "core/error.h"
@@ -47,16 +48,17 @@ void refuse_overflow(const T* source, const kernels::fp16* half, int64_t count) 
 // Reads a box of a source shard and converts it; reuses its buffers between calls.
 class BoxReader {
  public:
-  explicit BoxReader(Source& source) : source_(source) {}
+  // panels: null: reads each box from the source itself.
+  explicit BoxReader(Source& source, detail::PanelReader* panels = nullptr) : source_(source), panels_(panels) {}
 
   // Stores it in `target`, a dense tensor of target_shape, at target_offset.
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, DType to, std::byte* target,
             const core::Dims& target_shape, const core::Dims& target_offset) {
     const DType from = source_.shards().dtype_of(static_cast<size_t>(shard));
-    if (from == to) return source_.read_into(shard, offset, extent, target, target_shape, target_offset);
+    if (from == to) return read_into(shard, offset, extent, target, target_shape, target_offset);
     const int64_t count = core::num_elements(extent);
     read_.resize(static_cast<size_t>(count * core::size_of(from)));
-    source_.read(shard, offset, extent, read_.data());
+    read_into(shard, offset, extent, read_.data(), extent, core::Dims(extent.size(), 0));
     if (is_one_run(extent, target_shape)) {
       return convert(shard, from, target + flat_index(target_shape, target_offset) * core::size_of(to), to, count);
     }
@@ -67,6 +69,11 @@ class BoxReader {
   }
 
  private:
+  void read_into(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out,
+                 const core::Dims& out_shape, const core::Dims& out_offset) {
+    if (panels_ != nullptr) return panels_->read_into(shard, offset, extent, out, out_shape, out_offset);
+    source_.read_into(shard, offset, extent, out, out_shape, out_offset);
+  }
   void convert(int32_t shard, DType from, std::byte* target, DType to, int64_t count) {
     try {
       convert_elements(read_.data(), from, target, to, count);
@@ -75,6 +82,7 @@ class BoxReader {
     }
   }
   Source& source_;
+  detail::PanelReader* panels_;
   std::vector<std::byte> read_, converted_;
 };
 
@@ -107,18 +115,27 @@ void fill_chunk(const Job& job, const core::ShardedTensor& target, BoxReader& re
   });
 }
 
+// Of the memory and the threads.
+struct Shares {
+  int workers = 1;
+  int64_t panel_bytes = 0;  // 0: the source has its own cache
+};
+
 // A bounded queue between the planner and the workers; the first error stops all of them.
 class Pipeline {
  public:
-  Pipeline(Source& source, Sink& sink, const ShardTable& targets, const ExecuteOptions& options, int threads)
+  Pipeline(Source& source, Sink& sink, const ShardTable& targets, const ExecuteOptions& options, const Shares& shares)
       : source_(source), sink_(sink), targets_(targets), options_(options) {
+    if (shares.panel_bytes > 0) {
+      panels_ = std::make_unique<detail::PanelReader>(source, shares.panel_bytes, shares.workers);
+    }
     for (size_t i = 0; i < targets.size(); ++i) {
       if (sink.wants(static_cast<int32_t>(i))) total_ += targets.size_bytes(i);
     }
-    if (threads == 1) {
-      inline_worker_ = std::make_unique<Worker>(source);
+    if (shares.workers == 1) {
+      inline_worker_ = std::make_unique<Worker>(source, panels_.get());
     } else {
-      for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { run(); });
+      for (int i = 0; i < shares.workers; ++i) workers_.emplace_back([this] { run(); });
     }
   }
   ~Pipeline() { join(); }
@@ -152,8 +169,8 @@ class Pipeline {
 
   // A worker's memory: the chunk that it assembles, and the buffers of a conversion.
   struct Worker {
-    explicit Worker(Source& source)
-        : reader(source), chunk(static_cast<size_t>(kChunkBytes + core::kDirectAlignment)) {}
+    Worker(Source& source, detail::PanelReader* panels)
+        : reader(source, panels), chunk(static_cast<size_t>(kChunkBytes + core::kDirectAlignment)) {}
     BoxReader reader;
     core::AlignedBuffer chunk;
   };
@@ -188,7 +205,7 @@ class Pipeline {
       }
       changed_.notify_all();
       try {
-        if (worker == nullptr) worker = std::make_unique<Worker>(source_);
+        if (worker == nullptr) worker = std::make_unique<Worker>(source_, panels_.get());
         perform(job, *worker);
       } catch (...) {
         {
@@ -206,6 +223,7 @@ class Pipeline {
   Sink& sink_;
   const ShardTable& targets_;
   const ExecuteOptions& options_;
+  std::unique_ptr<detail::PanelReader> panels_;
   int64_t total_ = 0, done_ = 0, kept_ = 0;
   std::unique_ptr<Worker> inline_worker_;
   std::vector<std::thread> workers_;
@@ -264,10 +282,11 @@ int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// Divides what mem_bytes leaves after the plan between workers and source; returns the number of workers.
-int share_memory(Source& source, const Sink& sink, const ShardTable& targets, const ExecuteOptions& options) {
+// Divides what mem_bytes leaves after the plan between workers, source and panels.
+Shares share_memory(Source& source, const Sink& sink, const ShardTable& targets, const ExecuteOptions& options) {
   constexpr int64_t kSinkBytes = int64_t{20} << 20;       // HDF5's and the writers' memory
   constexpr int64_t kPageOffsetBytes = int64_t{2} << 20;  // up to one huge page more per chunk buffer, for alignment
+  constexpr int64_t kReadIntoBytes = int64_t{2} << 20;    // Source::read_into()'s buffer
   bool converts = false;
   std::vector<std::optional<DType>> from(targets.num_tensors());
   for (size_t t = 0; t < from.size(); ++t) {
@@ -281,14 +300,16 @@ int share_memory(Source& source, const Sink& sink, const ShardTable& targets, co
   }
   // A worker holds the chunk that it assembles; a conversion also needs the input, up to twice as large, and the
   // result.
-  const int64_t each =
-      (converts ? 5 : 1) * kChunkBytes + kPageOffsetBytes + source.scratch_bytes() + sink.scratch_bytes();
+  const int64_t each = (converts ? 5 : 1) * kChunkBytes + kPageOffsetBytes + kReadIntoBytes + source.scratch_bytes() +
+                       sink.scratch_bytes();
   const int64_t pool = std::max(options.mem_bytes - resident_bytes() - kSinkBytes, each + 2 * kChunkBytes);
   // More workers than cores, because most of them wait for the disk.
   const auto carried = static_cast<int>((pool - kChunkBytes) / (each + kChunkBytes));
   const int workers = std::clamp(options.threads == 1 ? 1 : 2 * options.threads + 2, 1, std::max(1, carried));
-  source.expect_stream(std::min(pool - workers * each, int64_t{64} * kChunkBytes), workers);
-  return workers;
+  // Targets that are split by columns 8 ways want 64 MiB of the source at once.
+  constexpr int64_t kMaxPanelBytes = int64_t{64} << 20;
+  const int64_t rest = std::min(pool - workers * each, int64_t{64} * kChunkBytes);
+  return {workers, source.expect_stream(rest, workers) ? 0 : std::min(rest, kMaxPanelBytes)};
 }
 
 }  // namespace
@@ -331,9 +352,9 @@ ExecuteReport execute(Source& source, Sink& sink, const CheckpointInfo& info, co
   for (size_t i = 0; i < targets.size(); ++i) report.bytes += targets.size_bytes(i);
   sink.agree([&] {
     Planner planner(source.shards(), targets);
-    const int threads = share_memory(source, sink, targets, options);
+    const Shares shares = share_memory(source, sink, targets, options);
     source.begin_one_pass();
-    Pipeline pipeline(source, sink, targets, options, threads);
+    Pipeline pipeline(source, sink, targets, options, shares);
     std::map<int32_t, size_t> wave_of_file;  // number of the batch in which a file is written
     std::vector<int32_t> order;
     for (size_t i = 0; i < targets.size(); ++i) {

@@ -42,10 +42,12 @@ class MergedSource final : public Source {
   std::string describe(int32_t shard) const override { return sources_[0]->describe(shard) + ", merged"; }
   // A streaming source holds a chunk per thread and one more. If its share of the memory is smaller, no source streams:
   // a chunk is then read once in full, for its checksum, and later reads come from the page cache.
-  void expect_stream(int64_t cache_bytes, int threads) override {
+  bool expect_stream(int64_t cache_bytes, int threads) override {
     const auto share = cache_bytes / static_cast<int64_t>(sources_.size());
-    if (share < (threads + 1) * kChunkBytes) return;
-    for (const auto& source : sources_) source->expect_stream(share, threads);
+    if (share >= (threads + 1) * kChunkBytes) {
+      for (const auto& source : sources_) source->expect_stream(share, threads);
+    }
+    return true;  // the memory is for the sources
   }
   void begin_one_pass() override {
     for (const auto& source : sources_) source->begin_one_pass();

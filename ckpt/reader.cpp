@@ -89,9 +89,10 @@ class NativeSource final : public Source {
     return core::BulkReader::kBufferBytes +
            (std::any_of(places.begin(), places.end(), is_compressed) ? 2 * kChunkBytes : 0);
   }
-  void expect_stream(int64_t cache_bytes, int threads) override {
+  bool expect_stream(int64_t cache_bytes, int threads) override {
     const auto chunks = static_cast<size_t>(std::max(cache_bytes / kChunkBytes, int64_t{threads} + 1));
     cache_ = std::make_unique<ChunkCache>(chunks, static_cast<size_t>(kChunkBytes));
+    return true;
   }
 
  private:

@@ -57,8 +57,8 @@ class Source {
                          const core::Dims& out_shape, const core::Dims& out_offset);
 
   // Announces bulk reading: `threads` threads read at the same time, in an order that keeps neighbouring parts of a
-  // tensor together. The source may cache up to cache_bytes.
-  virtual void expect_stream(int64_t /*cache_bytes*/, int /*threads*/) {}
+  // tensor together. The source may cache up to cache_bytes. Returns whether it does; if not, the caller may.
+  virtual bool expect_stream(int64_t /*cache_bytes*/, int /*threads*/) { return false; }
 
   // Allows the source to compare a checksum while parts of the data are read, instead of before: bytes that read()
   // returned are known to be right only when end_one_pass() returns. Call it after the last read(). It reads the rest

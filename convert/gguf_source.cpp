@@ -234,7 +234,7 @@ class ExpectedSource final : public ckpt::Source {
 
   const ckpt::CheckpointInfo& info() const override { return source_.info(); }
   const ckpt::ShardTable& shards() const override { return shards_; }
-  void expect_stream(int64_t cache_bytes, int threads) override { source_.expect_stream(cache_bytes, threads); }
+  bool expect_stream(int64_t cache_bytes, int threads) override { return source_.expect_stream(cache_bytes, threads); }
   void begin_one_pass() override { source_.begin_one_pass(); }
   void end_one_pass(bool all) override { source_.end_one_pass(all); }
   int64_t scratch_bytes() const override { return source_.scratch_bytes(); }

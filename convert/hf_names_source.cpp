@@ -42,7 +42,7 @@ class HfNamesSource final : public ckpt::Source {
   std::string describe(int32_t shard) const override {
     return base_->describe(shards_of_[static_cast<size_t>(tensors_[static_cast<size_t>(shard)].base)].front());
   }
-  void expect_stream(int64_t cache_bytes, int threads) override { base_->expect_stream(cache_bytes, threads); }
+  bool expect_stream(int64_t cache_bytes, int threads) override { return base_->expect_stream(cache_bytes, threads); }
   void begin_one_pass() override { base_->begin_one_pass(); }
   void end_one_pass(bool all) override { base_->end_one_pass(all); }
   int64_t scratch_bytes() const override { return base_->scratch_bytes(); }

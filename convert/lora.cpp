@@ -220,7 +220,7 @@ class LoraSource final : public ckpt::Source {
   const ckpt::CheckpointInfo& info() const override { return base_->info(); }
   const ckpt::ShardTable& shards() const override { return shards_; }
   void read(int32_t shard, const core::Dims& offset, const core::Dims& extent, std::byte* out) override;
-  void expect_stream(int64_t cache_bytes, int threads) override { base_->expect_stream(cache_bytes, threads); }
+  bool expect_stream(int64_t cache_bytes, int threads) override { return base_->expect_stream(cache_bytes, threads); }
   void begin_one_pass() override { base_->begin_one_pass(); }
   void end_one_pass(bool all) override { base_->end_one_pass(all); }
   int64_t scratch_bytes() const override { return base_->scratch_bytes() + (int64_t{16} << 20); }

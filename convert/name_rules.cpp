@@ -147,7 +147,7 @@ class RenamedSource final : public ckpt::Source {
                  const core::Dims& out_shape, const core::Dims& out_offset) override {
     source_->read_into(of_source_.at(static_cast<size_t>(shard)), offset, extent, out, out_shape, out_offset);
   }
-  void expect_stream(int64_t cache_bytes, int threads) override { source_->expect_stream(cache_bytes, threads); }
+  bool expect_stream(int64_t cache_bytes, int threads) override { return source_->expect_stream(cache_bytes, threads); }
   void begin_one_pass() override { source_->begin_one_pass(); }
   void end_one_pass(bool all) override { source_->end_one_pass(all); }
   int64_t scratch_bytes() const override { return source_->scratch_bytes(); }

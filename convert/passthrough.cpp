@@ -72,7 +72,7 @@ class ChangedSource final : public ckpt::Source {
     const auto& [source, index] = places_[static_cast<size_t>(shard)];
     source->read_into(index, offset, extent, out, out_shape, out_offset);
   }
-  void expect_stream(int64_t cache_bytes, int threads) override { base_->expect_stream(cache_bytes, threads); }
+  bool expect_stream(int64_t cache_bytes, int threads) override { return base_->expect_stream(cache_bytes, threads); }
   void begin_one_pass() override { base_->begin_one_pass(); }
   void end_one_pass(bool all) override { base_->end_one_pass(all); }
   int64_t scratch_bytes() const override {

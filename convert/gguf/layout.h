@@ -5,7 +5,7 @@
 //   tensors: string name, u32 axes, u64 sizes (the last axis first), u32 type, u64 offset in the data
 //   data, from the next multiple of 32 on
 //
-// Sources: ggml's docs/gguf.md; for q8_0 ggml-quants.c (quantize_row_q8_0_ref).
+// Sources: the GGUF specification of ggml; for q8_0 ggml-quants.c (quantize_row_q8_0_ref).
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ struct Placement {
 constexpr uint64_t kComparedElements = 4096;  // at each end of a copy of optimizer state
 
 bool same_range(const MegatronState& a, const MegatronState& b, uint64_t begin, uint64_t end) {
-  const uint64_t item = bits_of(a.tensor.dtype) / 8, at_once = (1 << 20) / item;
+  const uint64_t item = bits_of(a.tensor.dtype) / 8, at_once = std::min<uint64_t>((1 << 20) / item, end - begin);
   std::vector<std::byte> left(at_once * item), right(at_once * item);
   for (uint64_t done = begin; done < end; done += at_once) {
     const size_t bytes = std::min(at_once, end - done) * item;

@@ -45,8 +45,8 @@ class RecordChecks {
   void finish(const ZipReader& archive);
 
  private:
-  static constexpr size_t kLeastBytes = size_t{64} << 10;  // adding smaller reads costs more than reading their bytes
-                                                           // again
+  // Adding a smaller read takes longer than reading its bytes again.
+  static constexpr size_t kLeastBytes = size_t{4} << 10;
   struct Parts {
     explicit Parts(int64_t size_bytes) : sum(size_bytes) {}
     std::map<int64_t, int64_t> ranges;  // begin and end of the added ranges; they do not overlap
