@@ -23,7 +23,7 @@
 namespace ms::profile {
 namespace {
 
-// core::cat without its stream, which took more than half of the time of a conversion.
+// Like core::cat, but without its stream, which took more than half of the time of a conversion.
 void put(std::string& out, std::string_view text) { out += text; }
 template <std::integral Integer>
 void put(std::string& out, Integer value) {
@@ -37,7 +37,7 @@ std::string cat(const Args&... args) {
   return out;
 }
 
-// Streams and threads of a merged rank share one process id: streams are moved out of the way of thread ids.
+// In a merged trace, streams and threads of a rank share one process id; this offset keeps their ids apart.
 constexpr int64_t kMergedStreamBase = 1'000'000'000;
 
 std::string_view kernel_of(std::string_view op) {
@@ -49,7 +49,7 @@ std::string_view kernel_of(std::string_view op) {
   return found == kNames.end() ? op : found->second;
 }
 
-// The texts of one rank's names, escaped once and not once an event.
+// The names of a rank as JSON strings, each escaped once rather than once per event.
 class Escaped {
  public:
   explicit Escaped(const RankTrace& trace) : trace_(trace), texts_(trace.names.size()) {}
@@ -65,7 +65,7 @@ class Escaped {
 
 class RankWriter {
  public:
-  // origin: of ts 0, in common time.
+  // origin: common time of ts 0.
   RankWriter(const RankTrace& trace, OutputFile& out, bool merged, const CommonClock& clock, int64_t origin,
              uint32_t correlation_base, std::span<const uint32_t> critical, std::vector<const FileInfo*> sources)
       : trace_(trace),
@@ -91,9 +91,9 @@ class RankWriter {
     for (const CounterSample& sample : trace_.counters) write_counter(sample);
   }
 
-  // Of the ids in arguments that were taken from files.
+  // The largest id in arguments that were copied from files.
   int64_t largest_id() const { return largest_id_; }
-  // As the rank's files have it; empty: unknown.
+  // From the rank's files; empty: unknown.
   const std::string& device_properties() const { return device_properties_; }
 
  private:
@@ -154,7 +154,7 @@ class RankWriter {
     return text;
   }
 
-  // With the arguments that their files have, in the order of the files.
+  // With the arguments from their files, in file order.
   void write_slices_of_sources() {
     const Events& events = trace_.events;
     std::vector<uint32_t> order(events.size());
@@ -173,8 +173,8 @@ class RankWriter {
     MS_CHECK(next == order.end(), order.end() - next, " slices are in no file");
   }
 
-  // The members of an event's arguments in its file, with ids that are unique in what is written; nothing if they are
-  // no valid JSON.
+  // The members of an event's arguments from its file, with ids made unique in the output; empty if they are not valid
+  // JSON.
   std::string foreign_arguments(std::string_view text, uint32_t correlation) {
     std::string args;
     if (!nlohmann::json::accept(text)) return args;
@@ -197,7 +197,7 @@ class RankWriter {
     return args;
   }
 
-  // source: the arguments in the event's file; empty: not at hand.
+  // source: the arguments from the event's file; empty: unknown.
   void write_slice(size_t i, std::string_view source = {}) {
     const Events& events = trace_.events;
     const Side side = trace_.side(i);
@@ -244,7 +244,7 @@ class RankWriter {
       const Details& details = trace_.details[row];
       if (details.flops >= 0) argument("flops", details.flops);
       if (details.bytes >= 0) argument("bytes", details.bytes);
-      if (details.dims != 0) argument("Input Dims", trace_.names[details.dims]);  // both are JSON already
+      if (details.dims != 0) argument("Input Dims", trace_.names[details.dims]);  // dims and types are JSON
       if (details.types != 0) argument("Input type", trace_.names[details.types]);
       if (details.sync_kind != 0) {
         argument("cuda_sync_kind", json_string(sync_kind_name(static_cast<SyncKind>(details.sync_kind))));
@@ -279,7 +279,7 @@ class RankWriter {
     }
   }
 
-  // From inside the slice before, near its end, to the start of this one.
+  // A flow from inside the previous slice, near its end, to the start of this one.
   void write_critical_flow(size_t n) {
     const Events& events = trace_.events;
     const uint32_t from = critical_[n - 1], to = critical_[n];
@@ -299,7 +299,7 @@ class RankWriter {
   }
 
   void write_counter(const CounterSample& sample) {
-    if (!std::isfinite(sample.value)) return;  // JSON has no such numbers
+    if (!std::isfinite(sample.value)) return;  // not representable in JSON
     char value[40];
     std::snprintf(value, sizeof(value), "%.17g", sample.value);
     emit(cat("{\"ph\": \"C\", \"name\": ", names_[sample.name], ", ", place(sample.lane), ", \"ts\": ", time(sample.ts),
@@ -332,7 +332,8 @@ std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
   }
   const std::string& backend = ranks[0]->backend;
   std::string out = cat("{\"backend\": ", json_string(backend.empty() ? "mpi" : backend));
-  if (ranks.size() == 1) out += cat(", \"rank\": ", ranks[0]->rank);  // HTA looks for the blank after the colon
+  if (ranks.size() == 1)
+    out += cat(", \"rank\": ", ranks[0]->rank);  // HTA's regular expression needs the blank after the colon
   out += cat(", \"world_size\": ", std::max(ranks[0]->world_size, static_cast<int>(ranks.size())),
              ", \"pg_count\": ", groups.size(), ", \"pg_config\": [");
   bool first = true;
@@ -345,12 +346,12 @@ std::string distributed_info(const std::vector<const RankTrace*>& ranks) {
   return out + "]}";
 }
 
-// What the native file holds and Kineto has no word for, so that it can be made again.
+// The parts of a native trace that Kineto has no field for, needed to restore it.
 std::string own_key(const RankTrace& trace, int64_t origin) {
   return trace.meta.empty() ? std::string() : cat("\"msuite\": ", own_info(trace, origin), ",\n");
 }
 
-// The files of a rank, where all of them are Chrome JSON of other programs that can be read again.
+// The files of a rank, if all of them are other programs' Chrome JSON and can be read again; else empty.
 std::vector<const FileInfo*> sources_of(const RankTrace& trace, std::span<const FileInfo> files) {
   std::vector<const FileInfo*> out;
   if (!trace.keep_file_order || !trace.meta.empty()) return out;

@@ -1,4 +1,4 @@
-// Commands to copy into a shell.
+// Command lines that the output of analyze and the report suggest, ready for a shell.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace ms::profile {
 
-// "msprof VERB INPUT...", quoted for a POSIX shell; more than four inputs end in "...".
+// "msprof VERB INPUT.." with inputs quoted for a POSIX shell; "..." replaces the inputs after the fourth. verb: a verb
+// with its flags, not quoted.
 std::string command_text(std::string_view verb, const std::vector<std::string>& inputs);
 
 }  // namespace ms::profile

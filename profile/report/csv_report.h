@@ -1,4 +1,4 @@
-// Results as CSV files (RFC 4180), one a section, rank first, units in the header.
+// Writes results as CSV files (RFC 4180): one file per table, the rank in the first column, units in the header.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace ms::profile {
 
-// The tables of the sections that were asked for, without empty ones. top: rows of each long list; 0: all.
+// The non-empty tables of Results::sections. top: rows of each long list; 0: all.
 std::vector<DataTable> tables_of(const Store& store, const Results& results, int64_t top);
 
-// Writes them and the files of sections that have their own (Section::csv) into `folder` (made if it is missing) and
-// returns the paths. Throws kIo.
+// Writes these tables, and each Section::csv, into `folder`, which is created if missing. Returns the paths. Throws
+// kIo.
 std::vector<std::string> write_csv(const Store& store, const Results& results, const std::string& folder);
 
-// The same for tables alone.
+// Writes the given tables only.
 std::vector<std::string> write_csv(const std::vector<DataTable>& tables, const std::string& folder);
 
-// One cell, quoted if it must be.
+// One cell, quoted if it contains a comma, a quote or a line break.
 std::string csv_cell(const std::string& text);
 
 }  // namespace ms::profile

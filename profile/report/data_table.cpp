@@ -58,7 +58,7 @@ std::string exact_cell(const Cell& cell) {
 
 using Rows = std::vector<std::vector<Cell>>;
 
-// By column: its texts, cut so that different ones look different; empty for cells that are no texts.
+// By column: shortened texts that stay distinct; empty for cells without text.
 std::vector<std::vector<std::string>> short_texts(const Rows& rows, size_t columns) {
   std::vector<std::vector<std::string>> out;
   for (size_t c = 0; c < columns; ++c) {

@@ -1,5 +1,5 @@
-// One table of results, filled once and printed several ways: text for people (ms, names shortened), CSV (us, exact),
-// JSON, and HTML (html_tables.h), which shows the cells of the text.
+// A table of results that is filled once and printed as text (ms, shortened names), CSV (us, exact), JSON, or HTML
+// (html_tables.h: the same cells as text).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Real {
   double value = 0;
   int decimals = 2;
 };
-// Nothing prints as "-", in CSV as an empty cell.
+// monostate prints as "-", in CSV as an empty cell.
 using Cell = std::variant<std::monostate, std::string, int64_t, Ns, Share, Real>;
 
 class DataTable {
@@ -30,11 +30,11 @@ class DataTable {
   struct Column {
     std::string name;  // words joined by '_'; times get _us or ms, shares _pct or %
     Unit unit = Unit::kCount;
-    bool detail = false;  // left out of text, which keeps to 120 columns
+    bool detail = false;  // not in text, which has 120 columns of room
   };
 
-  DataTable() = default;  // nothing to show
-  // name: of the CSV file. title: above the table in the report.
+  DataTable() = default;  // empty
+  // name: of the CSV file and the JSON key. title: above the table.
   DataTable(std::string name, std::string title, std::vector<Column> columns)
       : name_(std::move(name)), title_(std::move(title)), columns_(std::move(columns)) {}
 
@@ -46,12 +46,12 @@ class DataTable {
   const std::vector<Column>& columns() const { return columns_; }
   const std::vector<std::vector<Cell>>& rows() const { return rows_; }
 
-  // full_names: of kernels, with return type, namespaces and parameters; else short_names.h.
+  // full_names: kernel names with return type, namespaces and parameters; else shortened by short_names.h.
   std::string text(bool full_names = false) const;
-  // The cells of text(), with those of columns that it leaves out.
+  // The cells of text(), and of detail columns too.
   std::vector<std::vector<std::string>> shown_rows() const;
   std::string csv() const;
-  // Objects into the open array, keys as in CSV.
+  // Writes the rows as objects into the open array, with the keys of CSV.
   void write_rows(JsonWriter& json) const;
 
  private:
@@ -60,7 +60,7 @@ class DataTable {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// A header as DataTable::text() prints it.
+// The header of a column in DataTable::text().
 std::string header_text(const DataTable::Column& column);
 
 }  // namespace ms::profile

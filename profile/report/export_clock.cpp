@@ -32,7 +32,7 @@ ExportClock export_clock(const std::vector<const RankTrace*>& ranks) {
   }
   clock.origin = origin == INT64_MAX ? 0 : origin;
   const RankTrace& reference = *ranks.front();
-  // unix = base + ts of the reference; of aligned ranks common time is unix time already.
+  // unix = base + ts of the reference; aligned ranks already use unix time.
   const int64_t unix_base =
       merged && !tables ? 0 : reference.base_unix_ns + (reference.first_ts - clock.ranks[0](reference.first_ts));
   clock.unix_origin = unix_base + clock.origin;

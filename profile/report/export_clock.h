@@ -1,4 +1,4 @@
-// The times of an exported trace: of one rank by its own clock, of several by one clock, from the earliest event on.
+// Times of exported traces, counted from the earliest event: one rank keeps its own clock, several share one.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace ms::profile {
 
-// Own time to common time: of one rank alone its own, of ranks together the reference's unix time.
+// Converts a rank's own time to common time: the rank's own clock if it is alone, else unix time of the first rank.
 class CommonClock {
  public:
   CommonClock() = default;
-  // Clock tables: rank 0's clock, exactly. Otherwise: what the collectives say.
+  // tables: use the clock table of our recorder, which gives rank 0's clock; else `clock`, aligned by collectives.
   CommonClock(const RankTrace& trace, bool tables, const RankClock& clock)
       : trace_(&trace), tables_(tables), line_(tables ? trace.clocks : std::vector<ClockPoint>{}), clock_(clock) {}
   int64_t operator()(int64_t ts) const;
@@ -32,8 +32,8 @@ struct ExportClock {
   int64_t unix_origin = 0;  // its unix time
 };
 
-// ranks: not empty, the first is the reference. Cost: of several ranks without clock tables, matching their
-// collectives.
+// ranks: not empty, the first is the reference. Several ranks without clock tables are aligned by their collectives,
+// O(n log n).
 ExportClock export_clock(const std::vector<const RankTrace*>& ranks);
 
 }  // namespace ms::profile

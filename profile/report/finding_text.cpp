@@ -42,7 +42,7 @@ bool on_cpu(const Results& results) {
   return std::any_of(results.views.begin(), results.views.end(), [](const DeviceView& view) { return view.on_host; });
 }
 
-// Without a device, a thread that computes nothing is idle.
+// Without a device, a thread is idle if it computes nothing.
 std::string_view idle_sentence_on_cpu(IdleCause cause) {
   switch (cause) {
     case IdleCause::kHostWork:
@@ -99,7 +99,7 @@ std::string_view idle_remedy(IdleCause cause, bool cpu) {
   MS_CHECK(false, "cause ", static_cast<int>(cause));
 }
 
-// Finding::where of unknown time has its own word: "before aten::add".
+// Finding::where of unknown time contains its preposition: "before aten::add".
 std::string place(const Finding& f) {
   if (f.where.empty()) return {};
   const std::string_view word = f.cause == IdleCause::kUnknown      ? ""

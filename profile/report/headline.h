@@ -1,4 +1,4 @@
-// The few figures that stand above everything else, in `analyze` and in the report.
+// The headline figures of `analyze` and of the HTML report.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace ms::profile {
 struct Headline {
   size_t ranks = 0, files = 0;
   size_t steps_of_first_rank = 0;
-  std::optional<int64_t> mean_step_ns;  // over all steps of all ranks; nothing without steps
-  JobTime time;                         // of all ranks together
+  std::optional<int64_t> mean_step_ns;  // over all steps of all ranks; none without steps
+  JobTime time;                         // sum over ranks
   double load_balance = 1;              // average computing / largest computing
-  bool on_cpu = false;                  // a trace without device events: operators of the host count as computing
+  bool on_cpu = false;                  // some rank has no device events: its host operators count as computing
 };
 
 // results: of sections::every().

@@ -1,4 +1,4 @@
-// What --compat hta counts as tables under the words of Holistic Trace Analysis, like mfu_tables.h.
+// Results of --compat hta as tables, with the column names of Holistic Trace Analysis.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace ms::profile {
 
-// Its temporal breakdown and overlap.
+// Temporal breakdown and overlap.
 std::vector<DataTable> hta_breakdown_tables(const HtaResults& results);
 
-// These, steps, idle times, queue lengths, copy bandwidths and stragglers; without those that have no rows.
+// These two, then steps, idle times, queue lengths, copy bandwidths and stragglers; without empty tables.
 std::vector<DataTable> hta_tables(const HtaResults& results);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// Charts of the report that need no script, and the places where scripts draw the others.
+// Charts of the HTML report: bars that need no script, and empty figures for those that scripts draw.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace ms::profile {
 
-// A bar for each shown rank: computing, exposed communication, exposed memory, idle. Empty without device events.
+// A stacked bar for each shown rank, by rank: computing, exposed communication, exposed memory, idle. Empty without
+// device events.
 std::string breakdown_bars(const Results& results, const std::vector<ShownRank>& shown);
-// A figure that charts.js fills, and hides if there is nothing to draw.
+// A hidden figure; charts.js draws into it and shows it if there is data. title, note: plain text.
 std::string chart_place(std::string_view id, std::string_view title, std::string_view note);
 
 }  // namespace ms::profile

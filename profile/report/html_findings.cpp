@@ -16,7 +16,7 @@ namespace {
 
 using core::cat;
 
-constexpr double kSmall = 0.005;  // of the time: folded away behind the others
+constexpr double kSmall = 0.005;  // of the time; smaller findings are folded away
 
 std::string tile(std::string_view label, std::string_view figure, std::string_view note) {
   return cat("<div class=\"tile\"><dt>", html_text(label), "</dt><dd>", html_text(figure),
@@ -33,7 +33,7 @@ int64_t peak_bytes(const Results& results) {
   return peak;
 }
 
-// As the beginning of a sentence.
+// text with a capital first letter.
 std::string capital(std::string_view text) {
   std::string out(text);
   if (!out.empty() && out[0] >= 'a' && out[0] <= 'z') out[0] = static_cast<char>(out[0] - 'a' + 'A');

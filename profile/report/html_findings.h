@@ -1,4 +1,4 @@
-// The top of the report: headline figures, and each finding as a card.
+// The top of the HTML report: headline figures and the findings as cards.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 namespace ms::profile {
 
 std::string headline_html(const Store& store, const Results& results);
-// A bar for the share of the time, what was found, what to do, and the command that shows more. inputs: as given.
+// A card per finding: its share of the time as a bar, the sentence, the remedy, and the command that shows more.
+// Findings below 0.5 % are folded away. inputs: the arguments of the tool, repeated in the commands.
 std::string findings_html(const Results& results, const std::vector<std::string>& inputs);
 // "Idle: host work": names a finding among others.
 std::string finding_title(const Finding& finding);

@@ -21,15 +21,15 @@ namespace {
 
 using core::cat;
 
-// A page of all parts at their largest stays below kMaxBytes: the timeline takes what the others leave.
+// Even if every part has its largest size, the page stays below kMaxBytes: the timeline gets what the others leave.
 constexpr size_t kMaxBytes = 4'900'000, kMaxTimelineBytes = 3'000'000;
 constexpr size_t kTableBytes = 1'200'000, kMaxTableBytes = 250'000, kMaxImportBytes = 60'000;
 constexpr size_t kMaxRanks = 64;
-constexpr size_t kRowsOfRanks = 1500, kMinRows = 20, kMaxRows = 60;  // of long lists, by rank
+constexpr size_t kRowsOfRanks = 1500, kMinRows = 20, kMaxRows = 60;  // per rank, in long lists
 
 enum class Part : uint8_t { kTime, kKernels, kIdle, kMemory, kAcross, kInput };
 
-// Where each table stands, and the verb that prints it.
+// The section of each table, and the verb that prints it.
 struct TablePlace {
   std::string_view table;
   Part part;
@@ -60,7 +60,7 @@ constexpr TablePlace kPlaces[] = {
     {"useful", Part::kAcross, "pop"},
     {"facts", Part::kInput, "info"},
 };
-// Tables of a section that has no place yet stand at the end.
+// Tables that are not listed go to the end.
 constexpr TablePlace kElsewhere = {"", Part::kInput, "analyze"};
 
 const TablePlace& place_of(const std::string& table) {
@@ -125,7 +125,7 @@ class Page {
   };
 
   void add_section(std::string id, std::string title, std::string html) {
-    // Places of charts alone: nothing was measured.
+    // Without a table there is no data for the charts either.
     if (html.find("<table") == std::string::npos && id != "findings" && id != "timeline" && id != "input") {
       return;
     }
@@ -153,7 +153,7 @@ class Page {
     return out + rank_picker() + "</header>\n";
   }
 
-  // Hidden without scripts: the tables then hold all shown ranks.
+  // Hidden without scripts: tables then show all chosen ranks.
   std::string rank_picker() const {
     if (shown_.empty()) return {};
     std::vector<ShownRank> sorted = shown_;

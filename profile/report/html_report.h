@@ -1,5 +1,5 @@
-// The report: one HTML file that needs no network and no server (traces.md 13.3). Tables and bars work without
-// JavaScript; with it tables sort and the timeline zooms, pans and searches. Below 5 MB whatever the traces.
+// The HTML report: one file that loads nothing from a network or server, smaller than 5 MB for any trace. Tables and
+// bars work without JavaScript; with it tables sort, charts are drawn, and the timeline zooms, pans and searches.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ms::profile {
 
-// inputs: as given, for the title and the commands. results: of sections::every().
+// inputs: the arguments of the tool, for the title and the commands. results: of sections::every().
 std::string html_report(const Store& store, const Results& results, const std::vector<std::string>& inputs);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// Text inside HTML, and JSON inside a <script>: harmless whatever it says.
+// Escapes untrusted text for HTML, and JSON for a <script>.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace ms::profile {
 
-// &, <, > and quotes escaped, control characters except line breaks replaced by blanks, always valid UTF-8.
+// Escapes &, <, > and quotes, replaces control characters except line breaks by blanks, and invalid UTF-8 by U+FFFD.
 std::string html_text(std::string_view text);
-// JSON as the content of a <script>: every '<' becomes an escape, so that nothing looks like its end.
+// JSON for the content of a <script>: every '<' is escaped, so that no text can end the script.
 std::string script_json(std::string_view json);
 
 }  // namespace ms::profile

@@ -250,7 +250,7 @@ std::string side_title(const char* what, const DiffSide& side) {
 
 std::vector<DataTable> diff_tables(const Diff& diff, int64_t top) {
   std::vector<DataTable> out;
-  // What explains the difference comes first; if that is more than the top, all of it.
+  // Show at least the rows that explain the difference, even if they are more than `top`.
   const auto shown = [&](const DiffSide& side) {
     return top == 0 ? 0 : std::max(top, static_cast<int64_t>(side.explaining));
   };

@@ -1,4 +1,4 @@
-// Sections of several ranks as tables, like rank_tables.h: waits and blame, slow ranks, links, pipeline, POP, diff.
+// Job sections as tables: waits and blame, slow ranks, links, pipeline, POP; diff and check.
 #pragma once
 
 #include <vector>

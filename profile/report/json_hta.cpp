@@ -3,7 +3,7 @@
 namespace ms::profile {
 namespace {
 
-// It rounds shares and times of streams so.
+// HTA rounds shares and times of streams to this many decimals.
 constexpr int kRounded = 2, kExact = 6;
 
 void write_share(JsonWriter& json, std::string_view key, int64_t part, int64_t whole, double scale) {

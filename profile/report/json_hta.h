@@ -1,4 +1,4 @@
-// What --compat hta counts as JSON, under the very words of Holistic Trace Analysis' tables.
+// Results of --compat hta as JSON, with the column names of Holistic Trace Analysis as keys.
 #pragma once
 
 #include "profile/analysis/hta_results.h"
@@ -6,7 +6,7 @@
 
 namespace ms::profile {
 
-// The value of result.hta.
+// Writes the value of result.hta.
 void write_hta(JsonWriter& json, const HtaResults& results);
 
 }  // namespace ms::profile

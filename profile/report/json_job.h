@@ -1,4 +1,4 @@
-// The sections of several ranks together as JSON: cross_rank, pop, pipeline, and the result of diff.
+// Job sections as JSON: cross_rank, pop, pipeline, findings, and the results of diff and critical-path.
 #pragma once
 
 #include "profile/analysis/critical_path.h"
@@ -10,7 +10,7 @@ namespace ms::profile {
 
 // Functions for Section::write_job.
 void write_cluster(JsonWriter& json, const Results& results);
-void write_kernel_spread(JsonWriter& json, const Results& results);  // nothing of one rank
+void write_kernel_spread(JsonWriter& json, const Results& results);  // nothing for one rank
 void write_cross_rank(JsonWriter& json, const Results& results);     // nothing of one rank
 void write_pop(JsonWriter& json, const Results& results);
 void write_pipeline(JsonWriter& json, const Results& results);

@@ -10,7 +10,7 @@
 namespace ms::profile {
 namespace {
 
-// By their names.
+// The rows of each table under its name.
 void write_tables(JsonWriter& json, const std::vector<DataTable>& tables) {
   for (const DataTable& table : tables) {
     json.key(table.name()).begin_array();
@@ -47,7 +47,7 @@ void write_import(JsonWriter& json, const Store& store) {
 
 namespace {
 
-// Everything before the result's own fields.
+// Writes everything before the fields of the result.
 void open_report(JsonWriter& json, const Store& store, const std::vector<std::string>& warnings,
                  const ReportOptions& options) {
   json.begin_object();

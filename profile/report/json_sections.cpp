@@ -176,7 +176,7 @@ void write_facts(JsonWriter& json, const RankTrace& trace, const RankResults& ra
   json.key("first_ts_ns").value(f.first_ts);
   json.key("last_end_ns").value(f.last_end);
   json.key("negative_dur").value(trace.negative_dur);
-  json.key("rank");  // what the file says
+  json.key("rank");  // as in the file
   trace.file_rank < 0 ? json.null() : json.value(trace.file_rank);
   json.key("world_size");
   trace.world_size < 0 ? json.null() : json.value(trace.world_size);

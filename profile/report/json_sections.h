@@ -1,4 +1,4 @@
-// The sections of one rank as JSON (traces.md 9 and 13.2). Each writes its key and value into the open object.
+// Sections of one rank as JSON. Each function writes its key and value into the open object.
 #pragma once
 
 #include "profile/analysis/results.h"
@@ -14,7 +14,7 @@ void write_breakdown(JsonWriter& json, const RankTrace& trace, const RankResults
 void write_per_step(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_kernel_types(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_kernels(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
-// Also Ascend's tables, where the trace is Ascend's.
+// With the tables of an Ascend profile, if the trace is one.
 void write_steps(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_launch_stats(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);
 void write_queue_length(JsonWriter& json, const RankTrace& trace, const RankResults& rank, int64_t top);

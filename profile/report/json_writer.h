@@ -1,5 +1,5 @@
-// Writes JSON as results want it (traces.md 13.2): integers exact, microseconds with three decimals, keys in the order
-// given, one line unless pretty, always valid UTF-8.
+// Writes JSON: exact integers, microseconds with three decimals, keys in call order, one line unless pretty, always
+// valid UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace ms::profile {
 
-// text with what is no UTF-8 replaced by U+FFFD.
+// text with invalid UTF-8 replaced by U+FFFD.
 std::string valid_utf8(std::string_view text);
-// text with quotes, escaped; bytes that are no UTF-8 become U+FFFD.
+// text as a quoted and escaped JSON string; invalid UTF-8 becomes U+FFFD.
 std::string json_string(std::string_view text);
 // ns as microseconds with three decimals, exactly: 1500 -> "1.500".
 std::string microseconds(int64_t ns);
@@ -37,7 +37,7 @@ class JsonWriter {
   // 100 * part / whole with four decimals; null when whole is 0.
   void percent(int64_t part, int64_t whole);
 
-  // The text so far, with a newline. The writer is empty afterwards.
+  // Returns the text so far with a newline, and empties the writer.
   std::string take();
 
  private:

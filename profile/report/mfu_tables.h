@@ -1,4 +1,4 @@
-// FLOPs, utilisation and intensity as tables.
+// FLOP/s, utilisation and arithmetic intensity as tables.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 namespace ms::profile {
 
 struct Peak {
-  double tflops = 0;       // of one rank's device; 0: unknown, and no share of it is told
-  double model_flops = 0;  // of one step, all ranks together, without what is computed twice; 0: unknown
+  double tflops = 0;       // of one rank's device; 0: unknown, and shares are empty
+  double model_flops = 0;  // of one step of all ranks, without recompute; 0: unknown
 };
 
-// Of each rank: executed FLOP/s and their share of the peak (HFU), the model's share (MFU); then each kernel or
-// operator.
+// "mfu": per rank, executed FLOP/s and their share of the peak (HFU), and the model's share (MFU). "roofline": per
+// kernel or operator, rates and FLOPs per byte.
 std::vector<DataTable> mfu_tables(const std::vector<Mfu>& ranks, const Peak& peak, int64_t top);
 
 }  // namespace ms::profile

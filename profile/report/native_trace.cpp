@@ -25,7 +25,7 @@ class Writer {
  public:
   explicit Writer(const RankTrace& trace) : trace_(trace) {
     add_lanes();
-    // Parents come before their frames.
+    // A parent has a lower index than its frames.
     for (const StackFrame& frame : trace.stacks) {
       stacks_.push_back(stacks_.empty() ? 0 : tables_.intern_stack(stacks_[frame.parent], text(frame.name)));
     }
@@ -59,7 +59,7 @@ class Writer {
     return entry->second;
   }
 
-  // In an order of their own, not that of their first events.
+  // Sorted, so that their order does not depend on which event comes first.
   void add_lanes() {
     std::vector<uint16_t> order(trace_.lanes.size());
     std::iota(order.begin(), order.end(), uint16_t{0});
@@ -139,8 +139,8 @@ class Writer {
 
   const RankTrace& trace_;
   format::Tables tables_;
-  std::vector<uint16_t> lanes_;   // by those of the store
-  std::vector<uint32_t> stacks_;  // likewise
+  std::vector<uint16_t> lanes_;   // of the file, by lane of the store
+  std::vector<uint32_t> stacks_;  // of the file, by stack of the store
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, uint32_t> comms_;
   std::vector<format::Event> events_;
 };

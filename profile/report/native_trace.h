@@ -1,4 +1,4 @@
-// A rank's trace as a native file (FORMAT.md): back from the JSON that was made of one.
+// Writes a rank's trace as a native file (FORMAT.md), for example from the JSON that was exported from one.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace ms::profile {
 
-// Writes path whole or not at all. Reading it gives the same store; the chunks are cut by time, so the same store gives
-// the same bytes. Throws kUnsupported for traces of other profilers, of which the format cannot hold everything; kIo.
+// Writes `path` completely or not at all. Reading the file gives the same store, and the same store gives the same
+// bytes, because chunks are cut by time. Throws kUnsupported for traces of other profilers, which the format cannot
+// hold completely; kIo.
 void write_native_trace(const RankTrace& trace, const std::string& path);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// A file that is written in pieces, compressed on the way, and appears whole under its name or not at all.
+// Writes a file in pieces, compressed if wanted. The file appears under its name when it is complete, or not at all.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ enum class Compression { kNone, kGzip, kZstd };
 
 class OutputFile {
  public:
-  // Writes to path + ".tmp" until finish. Throws kIo.
+  // Writes to path + ".tmp" until finish(). Throws kIo.
   OutputFile(std::string path, Compression compression);
-  ~OutputFile();  // without finish: removes what was written
+  ~OutputFile();  // removes the temporary file unless finish() was called
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 

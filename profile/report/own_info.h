@@ -1,5 +1,5 @@
-// What a native trace holds and other formats have no word for, as text that goes along in them (ingest/own_meta.h
-// reads it back).
+// The parts of a native trace that other formats have no field for, as JSON text stored in them. ingest/own_meta.h
+// reads it back.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ms::profile {
 
-// {"origin_ns", "clocks", "meta"} of a trace of our recorder. origin: of the exported times, on the rank's own clock.
+// {"origin_ns", "clocks", "meta"} of a trace from our recorder. origin: time 0 of the export, on the rank's own clock.
 std::string own_info(const RankTrace& trace, int64_t origin);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// Critical paths as tables, like job_tables.h.
+// Critical paths as tables, for text, CSV, JSON and the HTML report.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace ms::profile {
 
-// Of one rank: what bounds the path, and its events by what they carry of it.
+// One rank: what bounds the path, and its events by their time on it.
 std::vector<DataTable> path_tables(const RankTrace& trace, const CriticalPath& path, int64_t top);
 
-// Across ranks: what the path consists of, how long it stays on each rank, and what would make it shorter.
+// Across ranks: the parts of the path, its time on each rank, and what-if answers.
 std::vector<DataTable> path_tables(const JobPath& path, int64_t top);
 
 }  // namespace ms::profile

@@ -1,4 +1,4 @@
-// One sequence of packets of a Perfetto trace, with the texts that its events refer to by number (interned data).
+// Writes one packet sequence of a Perfetto trace and its interned strings.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ namespace ms::profile {
 
 class PerfettoSequence {
  public:
-  // id: > 0, of the file. Numbers of texts begin anew in each sequence.
+  // id: > 0, unique in the file. Interning ids are per sequence.
   PerfettoSequence(OutputFile& out, uint32_t id, const RankTrace& trace);
 
-  // What a text is called in the next event; the packet of that says the text, if it is new.
+  // The interning id of a string, for the next event. The packet of that event carries the string if it is new.
   uint64_t event_name(NameId name) { return refer(event_names_, name, perfetto::interned::kNames); }
   uint64_t category(NameId name) { return refer(categories_, name, perfetto::interned::kCategories); }
   uint64_t string(NameId name) { return refer(strings_, name, perfetto::interned::kStrings); }
   uint64_t key(perfetto::Key key);
 
-  // Packets. descriptor, event, snapshot: the fields of the message within.
+  // Write one packet each. descriptor, event, snapshot: encoded fields of the inner message.
   void write_track(std::string_view descriptor);
   void write_event(uint64_t timestamp, std::string_view event);
   void write_clocks(std::string_view snapshot);
 
  private:
-  // Numbers of one table's texts, by first use; 0: not said yet.
+  // Ids of one table, in order of first use; 0: not written yet.
   struct Numbers {
     std::vector<uint32_t> by_name;
     uint32_t last = 0;
@@ -44,8 +44,8 @@ class PerfettoSequence {
   const RankTrace& trace_;
   bool first_ = true;
   Numbers event_names_, categories_, strings_;
-  std::vector<bool> keys_;  // said already
-  std::string interned_;    // to be said with the next event
+  std::vector<bool> keys_;  // interned already
+  std::string interned_;    // goes into the next event's packet
   std::string packet_, framed_;
 };
 

@@ -23,7 +23,7 @@ namespace fields = perfetto::track_event;
 
 class RankWriter {
  public:
-  // clock, origin: of exported times. correlation_base: is added, so that flows of ranks differ.
+  // clock, origin: convert to exported times. correlation_base: added to ids, so that flows of ranks differ.
   RankWriter(const RankTrace& trace, bool merged, PerfettoSequence& out, uint64_t& last_uuid, const CommonClock& clock,
              int64_t origin, uint32_t correlation_base)
       : trace_(trace),
@@ -41,13 +41,13 @@ class RankWriter {
   void write();
 
  private:
-  // The end of a slice, to be written when its time has come: of those that end together the innermost first.
+  // A pending end of a slice. Of slices that end together the innermost ends first.
   struct End {
     uint64_t time, begun, track;
     bool operator>(const End& other) const { return time != other.time ? time > other.time : begun < other.begun; }
   };
 
-  // Wraps for times that contradict themselves; the format's are unsigned.
+  // The format's times are unsigned; times before the origin, in damaged traces, wrap around.
   uint64_t time(int64_t ts) const { return static_cast<uint64_t>(clock_(ts)) - static_cast<uint64_t>(origin_); }
 
   void begin_event(uint64_t type, uint64_t track) {
@@ -76,10 +76,10 @@ class RankWriter {
   const CommonClock& clock_;
   int64_t origin_;
   uint32_t base_;
-  std::vector<bool> says_side_;  // by category: its name does
+  std::vector<bool> says_side_;  // by category: whether its name implies its side
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   uint64_t begun_ = 0;
-  std::vector<size_t> together_;  // slices that start at one time
+  std::vector<size_t> together_;  // slices that start at the same time
   std::string event_, argument_;
 };
 
@@ -97,7 +97,7 @@ void RankWriter::annotate_text(Key key, std::string_view text) {
   put_bytes(event_, fields::kAnnotations, argument_);
 }
 
-// Devices and streams may be named by texts.
+// The id of a device or stream, which may be a text.
 void RankWriter::annotate_place(Key key, int64_t id) {
   const bool text = id >= kTextLaneId && id < kTextLaneId + static_cast<int64_t>(trace_.names.size());
   text ? annotate_name(key, static_cast<NameId>(id - kTextLaneId)) : annotate(key, id);
@@ -117,7 +117,7 @@ void RankWriter::annotate_comm(const CommArgs& comm) {
   if (comm.async) annotate(Key::kAsync, perfetto::annotation::kBool, 1);
 }
 
-// An array of texts, the outermost first.
+// The frames as an array of texts, outermost first.
 void RankWriter::annotate_stack(uint32_t frame) {
   std::vector<NameId> frames;
   for (; frame != 0; frame = trace_.stacks[frame].parent) frames.push_back(trace_.stacks[frame].name);
@@ -244,7 +244,7 @@ void RankWriter::write_own(const RankTrace& trace) {
   out_.write_event(0, event_);
 }
 
-// Exported time 0 is on the clock of all packets, and this unix time.
+// Relates exported time 0 to the clock of the packets and to unix time. unix_origin < 0: unknown.
 std::string clock_snapshot(int64_t unix_origin) {
   namespace words = perfetto::clock_snapshot;
   std::string snapshot;

@@ -1,10 +1,8 @@
-// Writes ranks as a Perfetto trace (traces.md 6): opens in ui.perfetto.dev faster than JSON, and with slices that
-// overlap.
+// Writes ranks as a Perfetto trace: opens in ui.perfetto.dev faster than JSON, and keeps slices that overlap.
 //
-// Categories, names of arguments and what is kept are those of report/chrome_trace.h, but names stay ours. Times are
-// nanoseconds since the earliest event on the clock BOOTTIME, a snapshot of which says their unix time. The launch and
-// its kernels are joined by a flow. An instant "msuite" carries what ingest/perfetto.h needs to make the same trace
-// again.
+// Categories and names of arguments are those of report/chrome_trace.h; names of events stay as they are. Times are
+// nanoseconds since the earliest event on the clock BOOTTIME, and a clock snapshot gives its unix time. A flow joins a
+// launch and its kernels. An instant "msuite" carries what ingest/perfetto.h needs to restore a native trace.
 #pragma once
 
 #include <vector>

@@ -27,7 +27,7 @@ PerfettoTracks::PerfettoTracks(const RankTrace& trace, bool merged, PerfettoSequ
   }
 }
 
-// Of a process, thread, device or stream.
+// The name of a process, thread, device or stream.
 std::string PerfettoTracks::text_of(int64_t id) const {
   const bool text = id >= kTextLaneId && id < kTextLaneId + static_cast<int64_t>(trace_.names.size());
   return text ? trace_.names[static_cast<NameId>(id - kTextLaneId)] : cat(id);

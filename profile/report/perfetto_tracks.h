@@ -1,10 +1,10 @@
-// The tracks that one rank's lanes become in a Perfetto trace, described when they are first used.
+// Maps the lanes of one rank to Perfetto tracks, and writes the descriptor of a track when it is first used.
 //
-//   process (merged: the rank)   threads are its thread tracks; what overlaps without nesting goes to further tracks of
-//                                the same name below them
-//   └ device N                   streams are its child tracks; further ones of the same name stand beside them
+//   process (merged: the rank)   a thread track per thread; slices that overlap without nesting go to child tracks of
+//                                the same name
+//   └ device N                   a child track per stream; overlapping slices go to sibling tracks of the same name
 //
-// A process that is named by a text ("Spans") is a track without a process.
+// A process with a text as id ("Spans") becomes a track without a process.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ namespace ms::profile {
 
 class PerfettoTracks {
  public:
-  // merged: all is of one process, whose id is the rank. last_uuid: of the file, counted on.
+  // merged: everything belongs to one process whose id is the rank. last_uuid: the last one used in the file;
+  // increased.
   PerfettoTracks(const RankTrace& trace, bool merged, PerfettoSequence& out, uint64_t& last_uuid);
 
-  // The track on which a slice nests; to be called in the order of TrackNesting. Times as exported.
+  // The track on which a slice nests. Call in the order that TrackNesting needs, with exported times.
   uint64_t of_slice(uint16_t lane, uint64_t start, uint64_t end);
   uint64_t of_lane(uint16_t lane) { return track(lane, 0); }
   uint64_t of_counter(uint16_t lane, NameId series);
@@ -47,7 +48,7 @@ class PerfettoTracks {
   bool merged_;
   PerfettoSequence& out_;
   uint64_t& last_uuid_;
-  int64_t home_ = 0;  // the process that is the rank
+  int64_t home_ = 0;  // process id of the rank
   std::map<int64_t, NameId> process_names_;
   std::map<int64_t, uint64_t> processes_, devices_;  // tracks
   std::vector<LaneTracks> lanes_;

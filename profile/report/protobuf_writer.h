@@ -1,6 +1,6 @@
-// Appends fields of messages in protobuf's wire format to a text: a tag (number and type), then the value.
+// Appends message fields in protobuf's wire format to a string: a tag (field number and wire type), then the value.
 //
-// A message within a message is bytes: it is put together first, so that its length is known.
+// Encode an inner message first and append it with put_bytes, which needs its length.
 #pragma once
 
 #include <bit>
@@ -12,13 +12,13 @@
 
 namespace ms::profile::protobuf {
 
-// Types of fields on the wire. Groups (3, 4) have gone out of use.
+// Wire types. Groups (3 and 4) are deprecated.
 inline constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
 
 inline void put_tag(std::string& out, uint32_t field, uint32_t type) {
   core::trace::put_varint(out, uint64_t{field} << 3 | type);
 }
-// Integers of any size, enumerations and truths. Negative ones take ten bytes.
+// Integers, enumerations and booleans. Negative integers take ten bytes.
 inline void put_integer(std::string& out, uint32_t field, uint64_t value) {
   put_tag(out, field, kVarint);
   core::trace::put_varint(out, value);
@@ -33,7 +33,7 @@ inline void put_fixed64(std::string& out, uint32_t field, uint64_t value) {
 inline void put_double(std::string& out, uint32_t field, double value) {
   put_fixed64(out, field, std::bit_cast<uint64_t>(value));
 }
-// Texts, and messages.
+// Strings and messages.
 inline void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
   put_tag(out, field, kBytes);
   core::trace::put_varint(out, bytes.size());

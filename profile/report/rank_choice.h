@@ -1,4 +1,4 @@
-// Which ranks a page shows in full where it has no room for all of them.
+// Chooses the ranks that a report shows in full if it has no room for all.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ namespace ms::profile {
 struct ShownRank {
   size_t index = 0;  // of Results::ranks
   int rank = 0;
-  std::string reason;  // "finding 1", "slow rank", "computes longest", ...; empty: nothing sets it apart
+  std::string reason;  // "finding 1", "slow rank", "computes longest", ..; empty: none
 };
 
-// At most max_ranks, the most important first: ranks that findings name, slow ranks, those that compute longest, least
-// and the median, the first; then those that others waited for longest, then by number.
+// At most max_ranks, the most important first: ranks named by findings, slow ranks, those that compute longest, least
+// and the median, the first rank; then those that others waited for longest; then by number.
 std::vector<ShownRank> choose_ranks(const Results& results, size_t max_ranks);
 
 }  // namespace ms::profile

@@ -20,7 +20,7 @@ namespace {
 using Unit = DataTable::Unit;
 
 Cell count_or_nothing(int64_t value) { return value < 0 ? Cell() : Cell(value); }
-Cell rate(int64_t amount, int64_t ns, int decimals) {  // per ns is G per s
+Cell rate(int64_t amount, int64_t ns, int decimals) {  // amount per ns is G per s
   if (amount < 0 || ns == 0) return {};
   return Real{static_cast<double>(amount) / static_cast<double>(ns), decimals};
 }
@@ -257,7 +257,7 @@ DataTable idle_causes_table(const Store&, const Results& results, int64_t top) {
   for (const RankResults& rank : results.ranks) {
     const IdleReasons& idle = rank.at<IdleReasons>();
     std::map<std::string_view, std::vector<const IdleReason*>> by_cause;
-    std::vector<std::pair<int64_t, std::string_view>> order;  // of causes, by their sum
+    std::vector<std::pair<int64_t, std::string_view>> order;  // causes by descending sum
     for (const IdleReason& reason : idle.reasons) by_cause[idle_cause_name(reason.cause)].push_back(&reason);
     for (const auto& [cause, reasons] : by_cause) {
       int64_t sum = 0;

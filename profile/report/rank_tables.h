@@ -1,4 +1,4 @@
-// The sections of one rank as tables of all ranks: what text, CSV and the HTML report print.
+// Per-rank sections as tables over all ranks, for text, CSV and the HTML report.
 #pragma once
 
 #include "profile/analysis/results.h"
@@ -7,7 +7,7 @@
 
 namespace ms::profile {
 
-// Functions for Section::tables. top: rows of each rank; 0: all.
+// Functions for Section::tables. top: rows per rank; 0: all.
 DataTable facts_table(const Store& store, const Results& results, int64_t top);
 DataTable breakdown_table(const Store& store, const Results& results, int64_t top);
 DataTable per_step_table(const Store& store, const Results& results, int64_t top);

@@ -38,7 +38,7 @@ void write_steps(JsonWriter& json, const PerStep& steps, size_t max_steps) {
   json.key("steps_in_trace").value(all);
 }
 
-// The curves that reach highest of each kind.
+// The curves with the highest peaks.
 void write_curves(JsonWriter& json, const RankTrace& trace, std::vector<Curve> curves) {
   std::vector<std::pair<int64_t, size_t>> order;
   for (size_t i = 0; i < curves.size(); ++i) {
@@ -216,7 +216,7 @@ std::string timeline_script(const std::vector<TimelineInput>& ranks, size_t max_
   while (true) {
     std::string text = script_json(timeline_json(make_timeline(ranks, limits)));
     if (text.size() <= max_bytes || limits.slices == 0) return text;
-    // A tenth less than what would fit if all slices were alike.
+    // A tenth less than would fit if all slices had the same size.
     const double part = 0.9 * static_cast<double>(max_bytes) / static_cast<double>(text.size());
     limits.slices = static_cast<size_t>(static_cast<double>(limits.slices) * part);
     limits.name_bytes = static_cast<size_t>(static_cast<double>(limits.name_bytes) * part);

@@ -1,5 +1,5 @@
-// What the scripts of the HTML report draw, as JSON. Times are whole nanoseconds, so that a script shows the figures of
-// the tables.
+// The data of the HTML report's scripts, as JSON. Times are whole nanoseconds, so that charts show the figures of the
+// tables.
 #pragma once
 
 #include <string>
@@ -24,11 +24,11 @@ std::string charts_json(const Store& store, const Results& results, const std::v
 // {"span", "names": [[class, name, whole name?], ..],
 //  "ranks": [{"rank", "events", "slices", "lanes": [{"name", "device", "depth", "t", "d", "n", "z", "share"?}],
 //             "flows": [launch, device slice, ..]}]}
-// Of a lane: starts (each from the one before), durations, names, depths ("z", left out if all are 0), and the covered
-// shares as digits where it lost slices. Flows count the slices of the rank, lane after lane.
+// Per lane: starts (each relative to the previous one), durations, names, depths ("z", omitted if all are 0), and the
+// covered shares as digits if slices were dropped. Flows count the slices of the rank, lane by lane.
 std::string timeline_json(const Timeline& timeline);
 
-// timeline_json of as many slices as fit into max_bytes of a <script> (html_text.h).
+// timeline_json with as many slices as fit into max_bytes of a <script> (html_text.h).
 std::string timeline_script(const std::vector<TimelineInput>& ranks, size_t max_bytes);
 
 }  // namespace ms::profile

@@ -47,7 +47,7 @@ std::string steps_csv(const Results& results) {
     }
   }
   for (const StageRow& stage : results.at<ClusterSteps>().stages) {
-    std::string ranks = "(";  // the vendor prints a Python tuple
+    std::string ranks = "(";  // the vendor's tool prints a Python tuple
     for (size_t i = 0; i < stage.ranks.size(); ++i) ranks += core::cat(i == 0 ? "" : ", ", stage.ranks[i]);
     ranks += stage.ranks.size() == 1 ? ",)" : ")";
     auto row = with_times({std::to_string(stage.step), "stage", ranks}, stage.times);

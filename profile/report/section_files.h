@@ -1,4 +1,4 @@
-// Sections whose CSV file is no table of ours: its columns are another tool's, or its rows are of no rank.
+// CSV files that are not DataTables: the step table in another tool's columns, and the findings.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace ms::profile {
 
 // Functions for Section::csv.
-// cluster_step_trace_time.csv in the columns of the Ascend cluster tool: a row for each rank and each stage of a step.
+// cluster_step_trace_time.csv with the columns of the Ascend cluster tool: a row per step for each rank and each stage.
 std::string steps_csv(const Results& results);
 std::string findings_csv(const Results& results);
 

@@ -11,7 +11,7 @@ namespace {
 using Shown = std::map<std::string, std::string>;  // by full name
 using Base = std::string (*)(const std::string& name);
 
-// Its beginning, then what stands around `at`.
+// The beginning of the text, and the part around `at`.
 std::string cut_around(const std::string& text, size_t at, size_t width) {
   constexpr size_t kBefore = 4;
   if (text.size() <= width) return text;
@@ -22,14 +22,14 @@ std::string cut_around(const std::string& text, size_t at, size_t width) {
   return text.substr(0, head) + ".." + text.substr(from, rest - 2) + "..";
 }
 
-// The place of the first difference among all; npos if they are equal.
+// The first position at which the texts differ; npos if they are equal.
 size_t first_difference(const std::vector<std::string>& texts) {
-  const auto [low, high] = std::minmax_element(texts.begin(), texts.end());  // their common prefix is everyone's
+  const auto [low, high] = std::minmax_element(texts.begin(), texts.end());  // their common prefix is that of all texts
   const auto [a, b] = std::mismatch(low->begin(), low->end(), high->begin(), high->end());
   return a == low->end() && b == high->end() ? std::string::npos : static_cast<size_t>(a - low->begin());
 }
 
-// Cuts names that look alike around their first difference. What then still looks alike differs further back.
+// Cuts names around their first difference, then recursively those that still look equal.
 void tell_apart(const std::vector<std::string>& names, Base base, size_t width, Shown& shown) {
   std::vector<std::string> texts;
   for (const std::string& name : names) texts.push_back(base(name));

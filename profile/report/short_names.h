@@ -1,4 +1,4 @@
-// Names that fit into a column of a table, and still tell rows apart.
+// Shortens the names of a table's column so that different names stay different.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace ms::profile {
 
-// One text for each name, of at most `width` bytes where that can tell them apart. Equal names get equal texts,
-// different names different ones.
+// A text per name, of at most `width` bytes if that keeps them distinct. Equal names get equal texts, different names
+// different ones.
 //
-// Names are made readable and their middle is cut out (table.h). Those that look alike then, as kernels of one template
-// do, are cut around the place where they differ; if the difference lies in what readable_name drops, or in two places
-// that are far apart, so that no cut shows it, the whole name is the text. width >= 16. O(bytes log n).
+// Names are made readable and their middle is cut out (table.h). Names that look equal then, such as kernels of one
+// template, are cut around the place where they differ. If readable_name drops the difference, or no cut of this width
+// shows it, the text is the whole name. width >= 16. O(bytes log n).
 std::vector<std::string> distinct_short_names(const std::vector<std::string>& names, size_t width);
 
 }  // namespace ms::profile

@@ -74,7 +74,7 @@ std::string readable_name(std::string_view name) {
     constexpr std::string_view kAnonymous = "(anonymous namespace)";
     if (out.ends_with(kAnonymous)) {
       out.resize(out.size() - kAnonymous.size());
-    } else if (out.ends_with('>')) {  // of a class template: it tells kernels apart
+    } else if (out.ends_with('>')) {  // of a class template: kernels differ in it
       out += "::";
     } else {
       while (!out.empty() && (std::isalnum(static_cast<unsigned char>(out.back())) != 0 || out.back() == '_')) {

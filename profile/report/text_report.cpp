@@ -22,7 +22,7 @@ namespace {
 
 using core::cat;
 
-// The kernels with most of the computing time, all ranks together.
+// The kernels with most computing time over all ranks.
 std::string where_computing_goes(const Results& results) {
   constexpr size_t kTop = 3;
   std::map<std::string_view, int64_t> by_name;
@@ -134,7 +134,7 @@ std::string steps_text(const Store& store, const Results& results) {
     table.add(std::move(line));
   }
   std::string out = table.text();
-  constexpr double kSlowRank = 0.05;  // traces.md 10.4
+  constexpr double kSlowRank = 0.05;  // as Ascend's cluster tool: (max - min) / mean of a step
   for (const StepSpread& spread : results.at<ClusterSteps>().spread) {
     if (spread.computing <= kSlowRank) continue;
     out += cat("step ", spread.step, ": computing differs by ", fixed(100 * spread.computing, 1),

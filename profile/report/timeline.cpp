@@ -17,12 +17,12 @@ constexpr uint8_t kHostClass = 3, kNotDrawn = 255;
 constexpr size_t kShortName = 100, kWholeName = 400;
 constexpr uint32_t kNoSlice = UINT32_MAX;
 
-// Names of all ranks, each once for each class, as long as they have room.
+// Interns names by name and class, up to a number of bytes.
 class NamePool {
  public:
   NamePool(std::vector<TimelineName>& out, size_t max_bytes) : out_(out), left_(max_bytes) {}
 
-  // Nothing when there is no room left for a new name.
+  // Nullopt if a new name does not fit.
   std::optional<uint32_t> find(const std::string& name, uint8_t klass) {
     const auto [entry, added] = index_.try_emplace({name, klass}, static_cast<uint32_t>(out_.size()));
     if (!added) return entry->second;
@@ -45,7 +45,7 @@ class NamePool {
   std::map<std::pair<std::string, uint8_t>, uint32_t> index_;
 };
 
-// One rank: its lanes, then as many of its events as it may show.
+// Builds the lanes of one rank, then adds as many of its events as the limits allow.
 class RankPainter {
  public:
   RankPainter(const TimelineInput& rank, int64_t start, int64_t end, const TimelineLimits& limits)
@@ -115,7 +115,7 @@ class RankPainter {
   }
   int64_t since_start(int64_t ts) const { return clock_.to_reference(unix_time(trace_, ts)) - start_; }
 
-  // Some threads even where there are many streams: launches are explained by them.
+  // Keep some threads even if there are many streams, because launches happen on threads.
   void keep_both_kinds(std::vector<uint16_t>& order, size_t max_lanes) const {
     const auto hosts = std::find_if(order.begin(), order.end(), [&](uint16_t l) { return !trace_.lanes[l].device; });
     const size_t devices = static_cast<size_t>(hosts - order.begin()), threads = order.size() - devices;
@@ -142,7 +142,7 @@ class RankPainter {
     return windows;
   }
 
-  // Events to show, in any order.
+  // The events to show, unordered.
   std::vector<uint32_t> chosen(size_t max_slices) const {
     std::vector<uint32_t> out;
     out.reserve(wanted_);
@@ -165,7 +165,7 @@ class RankPainter {
     return out;
   }
 
-  // False if there is no room for its name, or it lies too deep. To be called by start.
+  // False if its name does not fit, or it is nested too deeply. Call in order of start.
   bool add_slice(TimelineLane& lane, size_t event, NamePool& names) {
     std::vector<int64_t>& open = open_[&lane];
     const int64_t ts = since_start(trace_.events.ts[event]), dur = trace_.events.dur[event];
@@ -179,7 +179,7 @@ class RankPainter {
     return true;
   }
 
-  // slice_of: by event, the index within its lane; becomes that within the rank.
+  // slice_of: by event, the index within its lane; changed to the index within the rank.
   void number(std::vector<uint32_t>& slice_of) {
     std::vector<uint32_t> first;
     for (const TimelineLane& lane : out_.lanes) {
@@ -198,7 +198,7 @@ class RankPainter {
               [](const TimelineFlow& a, const TimelineFlow& b) { return a.device < b.device; });
   }
 
-  // Nested slices cover their time once.
+  // Nested slices must not count twice.
   void cover() {
     const auto columns = static_cast<int64_t>(limits_.columns);
     const int64_t width = std::max<int64_t>(1, (end_ - start_ + columns - 1) / columns);
@@ -235,7 +235,7 @@ class RankPainter {
   TimelineRank out_;
   std::vector<uint8_t> classes_;   // by event
   std::vector<uint32_t> lane_of_;  // by lane of the trace: index of out_.lanes, kNoSlice: not drawn
-  std::map<const TimelineLane*, std::vector<int64_t>> open_;  // ends of the slices around the next one
+  std::map<const TimelineLane*, std::vector<int64_t>> open_;  // ends of the slices that enclose the next one
   size_t wanted_ = 0;
 };
 
@@ -259,7 +259,7 @@ Timeline make_timeline(const std::vector<TimelineInput>& ranks, const TimelineLi
     painters.emplace_back(rank, out.start, out.end, limits)
         .choose_lanes(std::max<size_t>(1, limits.lanes / ranks.size()));
   }
-  // Ranks that want little leave their part to the others.
+  // Ranks with few slices leave their unused share to the others.
   std::vector<size_t> order(ranks.size()), part(ranks.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),

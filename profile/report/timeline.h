@@ -1,8 +1,9 @@
-// The events of a few ranks as a browser can draw them: lanes of nested slices, arrows from launches to kernels.
+// Events of a few ranks for the timeline of the HTML report: lanes of nested slices, and flows from launches to
+// kernels.
 //
-// A page holds a limited number of slices. Where a rank has more, the slowest and the median step come first, device
-// events before those of the host, and the longest first; a lane that lost slices carries the covered share of each of
-// its columns, so that nothing looks idle that is not.
+// The number of slices is limited. If a rank has more, the slowest and the median step come first, device events before
+// host events, and longer events before shorter ones. A lane with dropped slices carries the covered share of each
+// column of the time axis, so that busy time does not look idle.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,14 @@ struct TimelineSlice {
 struct TimelineLane {
   std::string name;
   bool device = false;
-  bool whole = true;                  // every event of the lane is in `slices`
+  bool whole = true;                  // `slices` has every event of the lane
   int depth = 0;                      // rows
   std::vector<TimelineSlice> slices;  // by start, longer ones first
-  // Not whole: of equal columns of the time line, the covered share, 0 (nothing) to 9 (all of it).
+  // Unless whole: covered share of each of the equal columns of the time axis, 0 (none) to 9 (all).
   std::vector<uint8_t> share;
 };
 
-// Both count the slices of the rank, lane after lane.
+// Indices of slices of the rank, counted lane by lane.
 struct TimelineFlow {
   uint32_t launch = 0, device = 0;
 };
@@ -39,13 +40,13 @@ struct TimelineRank {
   int rank = 0;
   std::vector<TimelineLane> lanes;  // devices first, then threads, each by their time
   std::vector<TimelineFlow> flows;  // by device slice
-  int64_t events = 0;               // that could be drawn
-  int64_t slices = 0;               // that are
+  int64_t events = 0;               // of the trace that have a lane
+  int64_t slices = 0;               // in `lanes`
 };
 
 struct TimelineName {
-  std::string text;   // as tables show it
-  std::string whole;  // where that is shorter; empty otherwise
+  std::string text;   // shortened
+  std::string whole;  // empty if `text` is the whole name
   uint8_t klass = 0;  // 0 computation, 1 communication, 2 memory, 3 host
 };
 
@@ -69,7 +70,7 @@ struct TimelineInput {
   RankClock clock;  // to the time that all ranks share
 };
 
-// ranks: those to draw, in the order in which they are to stand.
+// ranks: in drawing order.
 Timeline make_timeline(const std::vector<TimelineInput>& ranks, const TimelineLimits& limits = {});
 
 }  // namespace ms::profile

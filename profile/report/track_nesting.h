@@ -1,5 +1,5 @@
-// Spreads the slices of one lane over tracks, so that those of each track nest: viewers lose slices that overlap
-// otherwise (traces.md 3).
+// Distributes the slices of a lane over tracks so that the slices of each track nest. Viewers such as Perfetto drop
+// slices that overlap without nesting.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace ms::profile {
 
 class TrackNesting {
  public:
-  // The track, counted from 0, of the slice [start, end): within the shortest open one that holds it, else on a track
-  // where nothing is open. To be called by start, and of those that start together the longest first. O(log tracks).
+  // The track, from 0, for the slice [start, end): the one whose innermost open slice is the shortest that contains it,
+  // else a track without open slices. Call by start; of slices that start together, the longest first. O(log tracks).
   size_t place(uint64_t start, uint64_t end) {
     close_until(start);
     size_t track = open_.size();
@@ -46,9 +46,9 @@ class TrackNesting {
     }
   }
 
-  std::vector<std::vector<uint64_t>> open_;    // by track: ends of what is open, the innermost last
-  std::multimap<uint64_t, size_t> innermost_;  // of each track with something open: end, track
-  std::set<size_t> idle_;                      // tracks with nothing open
+  std::vector<std::vector<uint64_t>> open_;    // by track: ends of open slices, innermost last
+  std::multimap<uint64_t, size_t> innermost_;  // end of the innermost open slice, track
+  std::set<size_t> idle_;                      // tracks without open slices
 };
 
 }  // namespace ms::profile
