@@ -95,8 +95,8 @@ def gemm(table, _):
         shares = {re.sub("^linear/|/threads.*", "", row["name"]): row["%peak"] for row in rows}
         worst = min(shares, key=shares.get)
         name = isa or "best instruction set"
-        table.add("gemm", f"{name}: % of the ceiling, median of {len(shares)}", statistics.median(shares.values()), middle, 1, cases=shares)
-        table.add("gemm", f"{name}: % of the ceiling, least ({worst})", shares[worst], least, 1)
+        table.add("gemm", f"{name}: % of the roofline, median of {len(shares)}", statistics.median(shares.values()), middle, 1, cases=shares)
+        table.add("gemm", f"{name}: % of the roofline, least ({worst})", shares[worst], least, 1)
     bf16_gemm(table, cases)
 
 
@@ -106,7 +106,7 @@ def bf16_gemm(table, cases):
         table.skip("gemm", "the bar for bf16 on AMX, the CPU has none; without a bar:")
     rows = [row for row in bench("kernels.gemm", f"gemm_bf16/.*/({cases})/") if "of onednn_prepacked" in row]
     if not rows:
-        table.skip("gemm", "bf16 beside oneDNN, which this build lacks")
+        table.skip("gemm", "bf16 compared with oneDNN, which this build lacks")
         return
     for row_pass in ("fwd", "dgrad", "wgrad"):
         ratios = [row["of onednn_prepacked"] for row in rows if f"/{row_pass}/" in row["name"]]
@@ -132,7 +132,7 @@ def attention(table, _):
         seconds = [row["real_time"] * 1e-3 for row in (forward, backward)]
         peak = forward["GFLOP/s"] / forward["%peak"] * 100
         flops = sum(row["GFLOP/s"] * s for row, s in zip((forward, backward), seconds))
-        table.add("attention", f"T {seq}: % of the ceiling", 100 * flops / sum(seconds) / peak, 45, 1)
+        table.add("attention", f"T {seq}: % of the roofline", 100 * flops / sum(seconds) / peak, 45, 1)
         if told:
             theirs = json.loads(told)[str(seq)]
             table.add("attention", f"T {seq}: x torch's scaled_dot_product_attention", (theirs["forward"] + theirs["backward"]) / sum(seconds), 1)

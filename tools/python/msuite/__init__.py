@@ -93,7 +93,7 @@ def verify(path: Path, *, against: Path | None = None, **options: Any) -> dict[s
 
 
 def diff(left: Path, right: Path, **options: Any) -> dict[str, Any]:
-    """Compares two checkpoints in any formats and layouts. The result is in "equal". resume=True: would a run continue alike?"""
+    """Compares two checkpoints in any formats and layouts. The result is in "equal". resume=True: would a resumed run be equal?"""
     return run("msckpt", "diff", left, right, **options)
 
 
