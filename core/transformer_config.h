@@ -91,31 +91,33 @@ struct TransformerConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = TransformerConfig;
-    field("num_layers", &C::num_layers, "Transformer layers");
-    field("hidden_size", &C::hidden_size, "Width of the residual stream");
+    field("num_layers", &C::num_layers, "Transformer layers; required");
+    field("hidden_size", &C::hidden_size, "Width of the residual stream; required");
     field("ffn_hidden_size", &C::ffn_hidden_size,
           "Width of the MLP; 0: 4 x hidden, with --swiglu 8/3 x hidden rounded down to a multiple of 64");
-    field("num_attention_heads", &C::num_attention_heads, "Query heads");
-    field("group_query_attention", &C::group_query_attention, "Share key/value heads among query heads");
+    field("num_attention_heads", &C::num_attention_heads, "Query heads; required");
+    field("group_query_attention", &C::group_query_attention, "Share each key/value head among several query heads");
     field("num_query_groups", &C::num_query_groups, "Key/value heads, with --group-query-attention");
-    field("kv_channels", &C::kv_channels, "Head size; 0: hidden / heads, which must divide");
-    field("max_position_embeddings", &C::max_position_embeddings, "Longest sequence of the model; 0: --seq-length");
+    field("kv_channels", &C::kv_channels, "Head size; 0: hidden size / heads, which must divide");
+    field("max_position_embeddings", &C::max_position_embeddings,
+          "Longest sequence of the model in tokens; 0: --seq-length");
     field("vocab_size", &C::vocab_size, "True vocabulary size; 0: the tokenizer's");
     field("make_vocab_size_divisible_by", &C::make_vocab_size_divisible_by,
           "Pad the vocabulary to a multiple of this x TP");
     field("normalization", &C::normalization, "LayerNorm or RMSNorm");
-    field("norm_epsilon", &C::norm_epsilon, "Epsilon of the norms");
-    field("apply_layernorm_1p", &C::apply_layernorm_1p, "Norm weights are stored as their distance from 1");
-    field("qk_layernorm", &C::qk_layernorm, "Norm of q and k per head");
+    field("norm_epsilon", &C::norm_epsilon, "Epsilon in the denominator of the norms");
+    field("apply_layernorm_1p", &C::apply_layernorm_1p, "Store norm weights as their difference from 1 (Gemma)");
+    field("qk_layernorm", &C::qk_layernorm, "Norms of q and k, per head (Qwen3)");
     field("qk_layernorm_all_heads", &C::qk_layernorm_all_heads,
-          "With --qk-layernorm: one norm over all heads of q, one over those of k (OLMo 2)");
+          "With --qk-layernorm: one norm over all heads of q, one over all heads of k (OLMo 2)");
     field("pre_norm", &C::pre_norm, "Norms before attention and MLP");
-    field("post_norm", &C::post_norm, "Norms after attention and MLP, before the residual sum");
+    field("post_norm", &C::post_norm, "Norms after attention and MLP, before the residual sum (Gemma 2, GLM-4)");
     field("parallel_residual", &C::parallel_residual, "Attention and MLP both read the layer's input (GPT-NeoX)");
     field("position_embedding_type", &C::position_embedding_type, "learned_absolute, rope or none");
     field("rotary_base", &C::rotary_base, "Base of the rotary angles");
-    field("rotary_percent", &C::rotary_percent, "Share of the head that is rotated");
-    field("rotary_interleaved", &C::rotary_interleaved, "Rotate neighbouring elements, not halves of the head");
+    field("rotary_percent", &C::rotary_percent, "Share of the head that is rotated, 0 to 1");
+    field("rotary_interleaved", &C::rotary_interleaved,
+          "Rotate pairs of neighbouring elements (GLM-4); off: halves of the head");
     field("rotary_base_local", &C::rotary_base_local,
           "Base of the rotary angles in layers with a sliding window, unscaled (Gemma 3); 0: --rotary-base");
     field("no_rope_freq", &C::no_rope_freq,
@@ -125,12 +127,13 @@ struct TransformerConfig {
     field("rope_scaling_original_max_position_embeddings", &C::rope_scaling_original_max_position_embeddings,
           "Longest sequence before the stretch (llama3, yarn); 0: --max-position-embeddings");
     field("rope_scaling_low_freq_factor", &C::rope_scaling_low_freq_factor,
-          "llama3: wavelengths above original / this are stretched whole");
+          "llama3: wavelengths above original length / this are scaled by the whole factor");
     field("rope_scaling_high_freq_factor", &C::rope_scaling_high_freq_factor,
-          "llama3: wavelengths below original / this are left alone");
+          "llama3: wavelengths below original length / this are not scaled");
     field("rope_scaling_beta_fast", &C::rope_scaling_beta_fast,
-          "yarn: pairs that turn more often than this within the original context are left alone");
-    field("rope_scaling_beta_slow", &C::rope_scaling_beta_slow, "yarn: pairs that turn less often are stretched whole");
+          "yarn: pairs with more rotations than this within the original context are not scaled");
+    field("rope_scaling_beta_slow", &C::rope_scaling_beta_slow,
+          "yarn: pairs with fewer rotations than this within the original context are scaled by the whole factor");
     field("rope_scaling_mscale", &C::rope_scaling_mscale, "yarn: numerator of the attention factor (DeepSeek)");
     field("rope_scaling_mscale_all_dim", &C::rope_scaling_mscale_all_dim, "yarn: its denominator");
     field("rope_scaling_attention_factor", &C::rope_scaling_attention_factor,
@@ -143,47 +146,55 @@ struct TransformerConfig {
     field("add_bias_linear", &C::add_bias_linear, "Biases in all linear layers");
     field("add_qkv_bias", &C::add_qkv_bias, "Bias in the QKV projection only");
     field("query_pre_attn_scalar", &C::query_pre_attn_scalar,
-          "Attention scores are divided by the root of this; 0: by that of the head size");
-    field("softmax_scale", &C::softmax_scale, "Factor of the attention scores; 0: 1 / root of --query-pre-attn-scalar");
-    field("attn_logit_softcapping", &C::attn_logit_softcapping, "Attention scores become cap * tanh(s / cap); 0: none");
-    field("output_logit_softcapping", &C::output_logit_softcapping, "Logits become cap * tanh(x / cap); 0: none");
-    field("sliding_window", &C::sliding_window, "Keys that a query sees, itself included; 0: all before it");
+          "Divide attention scores by the root of this (Gemma 2); 0: by the root of the head size");
+    field("softmax_scale", &C::softmax_scale,
+          "Factor of the attention scores (Granite); 0: 1 / root of --query-pre-attn-scalar");
+    field("attn_logit_softcapping", &C::attn_logit_softcapping,
+          "Attention scores s become cap * tanh(s / cap) (Gemma 2); 0: no cap");
+    field("output_logit_softcapping", &C::output_logit_softcapping,
+          "Logits x become cap * tanh(x / cap) (Gemma 2); 0: no cap");
+    field("sliding_window", &C::sliding_window, "Keys that a query sees, its own position included; 0: all before it");
     field("interleave_sliding_window", &C::interleave_sliding_window,
-          "The same in every second layer, from the first on");
+          "Sliding window in every second layer, from the first on; 0: none");
     field("window_attn_skip_freq", &C::window_attn_skip_freq,
           "Layers with --sliding-window: all but the last of every N, or a list such as ([1]*5+[0])*4; 0: all");
     field("embedding_multiplier", &C::embedding_multiplier, "Factor of the embeddings (Granite)");
     field("residual_multiplier", &C::residual_multiplier,
           "Factor of what attention and MLP add to the residual stream (Granite)");
-    field("logits_scaling", &C::logits_scaling, "Logits are divided by this (Granite)");
-    field("input_embeds_norm", &C::input_embeds_norm, "Embeddings are multiplied by the root of the hidden size");
+    field("logits_scaling", &C::logits_scaling, "Divisor of the logits (Granite)");
+    field("input_embeds_norm", &C::input_embeds_norm, "Multiply embeddings by the root of the hidden size (Gemma)");
     field("untie_embeddings_and_output_weights", &C::untie_embeddings_and_output_weights,
-          "Own weight for the output layer");
-    field("num_experts", &C::num_experts, "Experts of a layer in place of its MLP; 0: none");
+          "Give the output layer its own weight; off: the embedding's");
+    field("num_experts", &C::num_experts, "Experts per layer, in place of the MLP; 0: none");
     field("moe_layer_freq", &C::moe_layer_freq,
           "Layers with experts: every N-th from the first on, or a list such as ([0]*3+[1]*58)");
     field("moe_ffn_hidden_size", &C::moe_ffn_hidden_size, "Width of an expert; 0: --ffn-hidden-size");
-    field("moe_router_topk", &C::moe_router_topk, "Experts that a token goes to");
-    field("moe_router_score_function", &C::moe_router_score_function, "softmax or sigmoid");
-    field("moe_router_pre_softmax", &C::moe_router_pre_softmax, "Softmax of all experts' scores, not of the chosen");
+    field("moe_router_topk", &C::moe_router_topk, "Experts per token");
+    field("moe_router_score_function", &C::moe_router_score_function, "Scores of the router: softmax or sigmoid");
+    field("moe_router_pre_softmax", &C::moe_router_pre_softmax,
+          "Softmax over the scores of all experts; off: of the chosen ones");
     field("moe_router_enable_expert_bias", &C::moe_router_enable_expert_bias,
-          "A bias of each expert in the choice, moved without a gradient");
+          "Bias of each expert for the choice only, updated without a gradient (DeepSeek-V3)");
     field("moe_router_num_groups", &C::moe_router_num_groups, "Groups of experts, of which some are chosen; 0: none");
-    field("moe_router_group_topk", &C::moe_router_group_topk, "Groups that a token goes to");
-    field("moe_router_topk_scaling_factor", &C::moe_router_topk_scaling_factor, "Factor of the chosen experts' shares");
+    field("moe_router_group_topk", &C::moe_router_group_topk, "Groups per token");
+    field("moe_router_topk_scaling_factor", &C::moe_router_topk_scaling_factor,
+          "Factor of the weights of the chosen experts");
     field("moe_shared_expert_intermediate_size", &C::moe_shared_expert_intermediate_size,
-          "Width of what all tokens go through besides; 0: none");
-    field("moe_shared_expert_gate", &C::moe_shared_expert_gate, "The shared experts' output goes through a gate");
-    field("multi_latent_attention", &C::multi_latent_attention, "Queries, keys and values from vectors of low rank");
+          "Width of the shared experts that every token uses, all together; 0: none");
+    field("moe_shared_expert_gate", &C::moe_shared_expert_gate, "Gate the output of the shared experts");
+    field("multi_latent_attention", &C::multi_latent_attention,
+          "Compute queries, keys and values from low-rank vectors (DeepSeek)");
     field("q_lora_rank", &C::q_lora_rank, "Rank of the queries' vector; 0: none");
-    field("kv_lora_rank", &C::kv_lora_rank, "Rank of the keys' and values' vector");
+    field("kv_lora_rank", &C::kv_lora_rank, "Rank of the vector of keys and values");
     field("qk_head_dim", &C::qk_head_dim, "Elements of a query or key head that are not rotated");
-    field("qk_pos_emb_head_dim", &C::qk_pos_emb_head_dim, "Those that are rotated");
+    field("qk_pos_emb_head_dim", &C::qk_pos_emb_head_dim, "Elements of a query or key head that are rotated");
     field("v_head_dim", &C::v_head_dim, "Elements of a value head");
-    field("mtp_num_layers", &C::mtp_num_layers, "Layers behind the model that predict further tokens");
+    field("mtp_num_layers", &C::mtp_num_layers, "Layers after the model that predict further tokens; 0: none");
     field("init_method_std", &C::init_method_std, "Standard deviation of the initial weights");
-    field("hidden_dropout", &C::hidden_dropout, "Dropout of embeddings and of what attention and MLP add");
-    field("attention_dropout", &C::attention_dropout, "Dropout of attention probabilities");
+    field("hidden_dropout", &C::hidden_dropout,
+          "Dropout of embeddings and of the outputs of attention and MLP, 0 to 1; 0 for current models");
+    field("attention_dropout", &C::attention_dropout,
+          "Dropout of attention probabilities, 0 to 1; 0 for current models");
   }
 
   bool operator==(const TransformerConfig&) const = default;

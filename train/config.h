@@ -33,23 +33,29 @@ struct ModelParallelConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = ModelParallelConfig;
-    field("tensor_model_parallel_size", &C::tensor_model_parallel_size, "Ranks that share each layer");
-    field("pipeline_model_parallel_size", &C::pipeline_model_parallel_size, "Stages that the layers are cut into");
+    field("tensor_model_parallel_size", &C::tensor_model_parallel_size,
+          "Ranks that share each layer (TP); choose ranks of one node");
+    field("pipeline_model_parallel_size", &C::pipeline_model_parallel_size,
+          "Pipeline stages that the layers are divided into (PP)");
     field("num_layers_per_virtual_pipeline_stage", &C::num_layers_per_virtual_pipeline_stage,
-          "Interleaved schedule: each stage holds several chunks of so many layers");
+          "Interleaved schedule: layers per chunk, of which each stage holds several; makes pipeline bubbles "
+          "shorter. Default: not interleaved");
     field("num_virtual_stages_per_pipeline_rank", &C::num_virtual_stages_per_pipeline_rank,
           "The same, by the number of chunks");
     field("overlap_p2p_communication", &C::overlap_p2p_communication,
-          "Interleaved schedule: post the receive of the next chunk before computing this one");
-    field("sequence_parallel", &C::sequence_parallel, "Norms and residuals hold 1/TP of the sequence");
+          "Interleaved schedule: post the receive of the next chunk before computing this one; costs the memory of "
+          "one hidden state");
+    field("sequence_parallel", &C::sequence_parallel,
+          "Each TP rank holds 1/TP of the sequence in norms and residuals; saves activation memory, for TP above 1");
     field("use_distributed_optimizer", &C::use_distributed_optimizer,
           "Spread optimizer state and master weights over the data-parallel ranks (ZeRO-1)");
     field("distributed_timeout_minutes", &C::distributed_timeout_minutes,
-          "A rank that is silent for longer has died; fractions allowed");
+          "Minutes after which a silent rank counts as dead and the run ends; fractions allowed");
     field("parallel_mode", &C::parallel_mode,
-          "MindSpore's: stand_alone (one rank) or data_parallel; empty: as the sizes above say");
+          "MindSpore's mode: stand_alone (one rank) or data_parallel; empty: from the parallel sizes");
     field("gradients_mean", &C::gradients_mean,
-          "With --parallel-mode data_parallel: average gradients over the replicas; else they are summed");
+          "With --parallel-mode data_parallel: average gradients over the replicas; off: add them, as MindSpore "
+          "does by default");
   }
 };
 
@@ -80,7 +86,8 @@ struct OptimizerConfig {
     field("adam_eps", &C::adam_eps, "Added to the root of the second moment");
     field("clip_grad", &C::clip_grad, "Largest global gradient norm; 0: no clipping");
     field("reuse_fp32_param", &C::reuse_fp32_param,
-          "Of --bf16's fp32 master weights keep only what the weights do not have of them; no bit changes");
+          "With --bf16: store only the low 16 bits of the fp32 master weights, the bf16 weights are the high 16; 2 "
+          "bytes per parameter less, bitwise identical");
   }
 };
 
@@ -101,21 +108,28 @@ struct SchedulerConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = SchedulerConfig;
-    field("lr_decay_style", &C::lr_decay_style, "constant, linear, cosine, inverse-square-root or WSD");
-    field("lr_wsd_decay_style", &C::lr_wsd_decay_style, "End of WSD: exponential, linear, cosine or minus_sqrt");
-    field("lr_decay_iters", &C::lr_decay_iters, "Iterations until --min-lr; 0: --train-iters");
-    field("lr_decay_samples", &C::lr_decay_samples, "The same in samples, with --train-samples; 0: all of them");
-    field("lr_wsd_decay_iters", &C::lr_wsd_decay_iters, "Iterations of the last phase of WSD");
-    field("lr_wsd_decay_samples", &C::lr_wsd_decay_samples, "The same in samples, with --train-samples");
+    field("lr_decay_style", &C::lr_decay_style,
+          "Shape of the decay: constant, linear, cosine, inverse-square-root or WSD (constant, then "
+          "--lr-wsd-decay-style)");
+    field("lr_wsd_decay_style", &C::lr_wsd_decay_style,
+          "Shape of WSD's last phase: exponential, linear, cosine or minus_sqrt");
+    field("lr_decay_iters", &C::lr_decay_iters, "Iterations until the learning rate is --min-lr; 0: --train-iters");
+    field("lr_decay_samples", &C::lr_decay_samples,
+          "Samples until the learning rate is --min-lr, with --train-samples; 0: all of them");
+    field("lr_wsd_decay_iters", &C::lr_wsd_decay_iters,
+          "Iterations of WSD's last phase; required by --lr-decay-style WSD");
+    field("lr_wsd_decay_samples", &C::lr_wsd_decay_samples, "Samples of WSD's last phase, with --train-samples");
     field("lr_warmup_iters", &C::lr_warmup_iters, "Iterations of linear warm-up");
-    field("lr_warmup_samples", &C::lr_warmup_samples, "The same in samples, with --train-samples");
+    field("lr_warmup_samples", &C::lr_warmup_samples, "Samples of linear warm-up, with --train-samples");
     field("lr_warmup_fraction", &C::lr_warmup_fraction,
-          "Warm-up as a share of the decay; excludes --lr-warmup-iters and --lr-warmup-samples");
-    field("lr_warmup_init", &C::lr_warmup_init, "Learning rate at the first iteration of the warm-up");
+          "Length of the warm-up as a share of the decay, 0 to 1; excludes --lr-warmup-iters and "
+          "--lr-warmup-samples");
+    field("lr_warmup_init", &C::lr_warmup_init, "Learning rate at the start of the warm-up");
     field("override_opt_param_scheduler", &C::override_opt_param_scheduler,
-          "Continue with the schedule of the command line where the checkpoint's run had another");
+          "On resume, use the schedule of the command line if the checkpoint's differs; without this or the next "
+          "flag a difference is an error");
     field("use_checkpoint_opt_param_scheduler", &C::use_checkpoint_opt_param_scheduler,
-          "Continue with the schedule of the checkpoint's run");
+          "On resume, use the schedule of the checkpoint if the command line's differs");
   }
 };
 
@@ -173,58 +187,66 @@ struct TrainingConfig {
     field("exit_signal_handler", &C::exit_signal_handler, "Save before ending by --exit-signal");
     field("exit_signal", &C::exit_signal, "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2");
     field("eval_interval", &C::eval_interval, "Steps between evaluations");
-    field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: none");
+    field("eval_iters", &C::eval_iters, "Global batches per evaluation; 0: no evaluation");
     field("fixed_eval_samples", &C::fixed_eval_samples,
-          "Read the same validation samples in every evaluation, so that their losses compare; off: each reads those "
-          "behind the last one's, as Megatron");
-    field("skip_train", &C::skip_train, "Evaluate and end");
-    field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights");
-    field("fp16", &C::fp16, "fp16 weights and activations, with loss scaling; fp32 gradients and master weights");
-    field("loss_scale", &C::loss_scale, "fp16: fixed loss scale, instead of a dynamic one");
+          "Read the same validation samples in every evaluation, so that losses are comparable; off: each reads "
+          "the samples after the previous one's, as Megatron does");
+    field("skip_train", &C::skip_train, "Evaluate on the validation and test sets, and exit");
+    field("bf16", &C::bf16, "bf16 weights and activations, fp32 gradients and master weights; off: fp32");
+    field("fp16", &C::fp16,
+          "fp16 weights and activations with loss scaling, fp32 gradients and master weights; off: fp32");
+    field("loss_scale", &C::loss_scale, "fp16: fixed loss scale; default: dynamic");
     field("initial_loss_scale", &C::initial_loss_scale, "fp16: first dynamic loss scale");
-    field("min_loss_scale", &C::min_loss_scale, "fp16: least dynamic loss scale");
-    field("loss_scale_window", &C::loss_scale_window, "fp16: good steps in a row that double the loss scale");
-    field("hysteresis", &C::hysteresis, "fp16: overflowing steps that halve the loss scale");
+    field("min_loss_scale", &C::min_loss_scale, "fp16: smallest dynamic loss scale");
+    field("loss_scale_window", &C::loss_scale_window, "fp16: good steps in a row after which the loss scale doubles");
+    field("hysteresis", &C::hysteresis, "fp16: overflowing steps after which the loss scale is halved");
     field("check_for_nan_in_loss_and_grad", &C::check_for_nan_in_loss_and_grad,
           "End the run when the loss or a gradient is not finite; otherwise such steps are skipped");
     field("spike_skip_factor", &C::spike_skip_factor,
-          "Skip a step whose loss or gradient norm is above so many times its recent mean; 0: none");
-    field("spike_skip_window", &C::spike_skip_window, "Applied steps that the recent mean is of");
-    field("iterations_to_skip", &C::iterations_to_skip, "Iterations, from 1, whose samples are passed over");
+          "Skip a step whose loss or gradient norm is above this factor times its recent mean; 0: off");
+    field("spike_skip_window", &C::spike_skip_window,
+          "Applied steps in the mean of --spike-skip-factor; as many skipped steps in a row end the run");
+    field("iterations_to_skip", &C::iterations_to_skip,
+          "Iterations (the first is 1) that are not computed, their samples consumed; for bad batches");
     field("calculate_per_token_loss", &C::calculate_per_token_loss,
-          "Average over all unmasked tokens of the step, not over micro-batches");
+          "Average the loss over all unmasked tokens of a step; off: over micro-batches");
     field("add_position_embedding", &C::add_position_embedding,
-          "off (--no-position-embedding): no learned positions; --position-embedding-type must not ask for them");
+          "Positions as --position-embedding-type selects; --no-position-embedding excludes learned_absolute, as "
+          "in Megatron's scripts");
     field("recompute_granularity", &C::recompute_granularity,
-          "Drop activations and compute them again in backward. full: of whole layers; selective: of "
-          "--recompute-modules");
-    field(
-        "recompute_modules", &C::recompute_modules,
-        "mlp: all between an MLP's input and its result; layernorm: as --recompute-norm; core_attn: attention keeps no "
-        "probabilities here");
+          "Save activation memory by computing activations again in backward. full: whole layers (with "
+          "--recompute-method); selective: the parts in --recompute-modules");
+    field("recompute_modules", &C::recompute_modules,
+          "With --recompute-granularity selective: mlp (everything between an MLP's input and result), layernorm "
+          "(as --recompute-norm), core_attn (no effect: attention keeps no probabilities)");
     field("recompute_method", &C::recompute_method,
-          "block: the first --recompute-num-layers of a stage; uniform: every layer, from groups' inputs");
+          "With --recompute-granularity full: block (the first --recompute-num-layers layers of a stage) or "
+          "uniform (all layers, in groups of which only the input is kept)");
     field("recompute_num_layers", &C::recompute_num_layers,
           "Layers to recompute (block), or layers per group (uniform)");
     field("recompute_activation_function", &C::recompute_activation_function,
-          "Drop the MLP's activation behind linear_fc2, and compute it again for that layer's weight gradient");
+          "Drop the output of the MLP's activation after linear_fc2 has read it, and compute it again in backward; "
+          "saves memory for under 1 % of a step");
     field("recompute_activation_function_num_layers", &C::recompute_activation_function_num_layers,
-          "In so many layers of a stage, counted behind those that are recomputed whole; 0: in all");
+          "Layers of a stage for --recompute-activation-function, counted after those recomputed whole; 0: all");
     field("recompute_norm", &C::recompute_norm,
-          "Drop the outputs of the norms before attention and MLP, and compute them again for the weight gradients");
+          "Drop the outputs of the norms before attention and MLP, and compute them again in backward; saves "
+          "memory for under 1 % of a step");
     field("recompute_norm_num_layers", &C::recompute_norm_num_layers,
-          "In so many layers of a stage, counted behind those that are recomputed whole; 0: in all");
+          "Layers of a stage for --recompute-norm, counted after those recomputed whole; 0: all");
     field("loss_compute_mode", &C::loss_compute_mode,
-          "chunk: logits of --loss-chunk-size positions at a time; default: of the whole sequence");
+          "default: logits of the whole sequence; chunk: of --loss-chunk-size positions at a time");
     field("loss_chunk_size", &C::loss_chunk_size,
-          "Positions whose logits exist at once; 0: all, or 1024 with --loss-compute-mode chunk");
+          "Positions whose logits exist at the same time; saves memory with large vocabularies; 0: all (1024 with "
+          "--loss-compute-mode chunk)");
     field("threads_per_rank", &C::threads_per_rank,
           "Compute threads of a rank; 0: the cores it may run on, divided by the ranks that share them");
     field("deterministic", &C::deterministic,
-          "Results do not depend on --threads-per-rank either; two runs of one layout are always equal");
+          "Make results independent of --threads-per-rank; runs of one layout with the same number of threads are "
+          "always equal");
     field("packed_weights", &C::packed_weights,
-          "Keep the weights once more as products read them, packed once in a step: forward products, with AMX "
-          "gradients too");
+          "Cache GEMM-packed weights, repacked once per step (forward; with AMX also dgrad); faster for several "
+          "micro-batches of few tokens, costs the weights' memory again");
   }
 };
 
@@ -268,62 +290,69 @@ struct CheckpointConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = CheckpointConfig;
-    field("save", &C::save, "Folder of the checkpoints this run makes");
-    field(
-        "load", &C::load,
-        "Continue from the newest valid checkpoint of this folder (native, a Hugging Face folder or a Megatron tree)");
-    field("save_interval", &C::save_interval, "Steps between saves; 0: at the end only");
-    field("ckpt_step", &C::ckpt_step, "Load this iteration; 0: the newest");
+    field("save", &C::save, "Folder in which this run saves checkpoints; empty: it saves none");
+    field("load", &C::load,
+          "Continue from the newest valid checkpoint in this folder: ours, a Hugging Face folder or a Megatron "
+          "tree, of any layout; without one the run starts from scratch");
+    field("save_interval", &C::save_interval, "Steps between saves; 0: only at the end");
+    field("ckpt_step", &C::ckpt_step, "Iteration to load; 0: the newest");
     field("save_retain_interval", &C::save_retain_interval,
-          "Of what is saved keep the newest, and iterations that are multiples of this; 0: all");
-    field("save_keep_last", &C::save_keep_last, "Keep so many of the newest checkpoints; 0: all");
+          "Keep the newest checkpoint and iterations that are multiples of this; 0: all");
+    field("save_keep_last", &C::save_keep_last, "Keep this many of the newest checkpoints; 0: all");
     field("ckpt_fully_parallel_save", &C::ckpt_fully_parallel_save,
-          "Every data-parallel rank writes a share of what all of them hold; off: the first writes it");
+          "Each data-parallel rank writes a share of the state they hold alike; off: the first rank writes it");
     field("ckpt_gather", &C::ckpt_gather,
-          "Data-parallel rank 0 writes for its group: what the others alone hold travels to it in slices");
-    field("ckpt_slice_size", &C::ckpt_slice_size, "With --ckpt-gather: fp32 elements of one message");
+          "Data-parallel rank 0 writes one file for its group, and receives the others' optimizer state in slices; "
+          "for file systems that many writers overload");
+    field("ckpt_slice_size", &C::ckpt_slice_size, "fp32 elements per message of --ckpt-gather and --replication");
     field("ckpt_gather_progress", &C::ckpt_gather_progress,
-          "Who moves the slices: thread (the writer; needs MPI_THREAD_MULTIPLE), main (the trainer, between layers), "
-          "or auto: thread where MPI allows");
-    field("ckpt_staging_buffers", &C::ckpt_staging_buffers, "Snapshots in memory at once: 1, or 2");
+          "Thread that moves the slices: thread (the writer's; needs MPI_THREAD_MULTIPLE), main (the trainer's, "
+          "between layers), or auto: thread if MPI allows it");
+    field("ckpt_staging_buffers", &C::ckpt_staging_buffers,
+          "Snapshots in memory: 1, or 2, so that a save need not wait for the previous one");
     field("ckpt_lazy_snapshot", &C::ckpt_lazy_snapshot,
           "Copy the snapshot during the next forward and backward; only the update waits for it");
     field("ckpt_full_every", &C::ckpt_full_every,
-          "Incremental saves: what has not changed is linked to the save before; every Nth writes all. 0: every one "
-          "does");
+          "Incremental saves: unchanged parts are links to the previous save, every Nth save writes everything; 0: "
+          "every save does");
     field("ckpt_compress", &C::ckpt_compress,
-          "Byte shuffle and zstd, by the writer: 1.2 times smaller in fp32, 1.5 in bf16");
+          "Compress with byte shuffle and zstd in the writer: 1.2 times smaller in fp32, 1.5 in bf16");
     field("ckpt_compress_threads", &C::ckpt_compress_threads,
-          "Threads of each rank's writer that compress at a time; the files are the same");
+          "Threads of each rank's writer for --ckpt-compress, 1 to 256");
     field("ckpt_writer", &C::ckpt_writer,
-          "thread, or process: one that outlives the trainer and still commits the last snapshot");
+          "thread, or process: a separate process that commits the last snapshot even if the trainer is killed");
     field("ckpt_write_path", &C::ckpt_write_path,
           "io_uring, direct (threads with O_DIRECT), buffered, or auto: the first that works in --save");
     field("ckpt_io_limit", &C::ckpt_io_limit, "MB/s that each rank's writer may write; 0: no limit");
-    field("ckpt_writer_nice", &C::ckpt_writer_nice, "Niceness of the writer above the trainer's: 0 to 19");
-    field("ckpt_writer_cpus", &C::ckpt_writer_cpus, "CPUs that the writer may run on, as 0-3,7");
-    field("ckpt_overlap", &C::ckpt_overlap, "A save while the one before is unfinished: wait, or skip");
-    field("ckpt_on_error", &C::ckpt_on_error, "A failed save: stop the run, or continue");
+    field("ckpt_writer_nice", &C::ckpt_writer_nice, "Niceness of the writer above the trainer's, 0 to 19");
+    field("ckpt_writer_cpus", &C::ckpt_writer_cpus,
+          "CPUs that the writer may run on, such as 0-3,7; empty: the trainer's");
+    field("ckpt_overlap", &C::ckpt_overlap,
+          "A save that is due while the previous one is unfinished: wait for it, or skip");
+    field("ckpt_on_error", &C::ckpt_on_error, "After a failed save: stop the run, or continue with a warning");
     field("ckpt_timeout", &C::ckpt_timeout,
-          "Minutes without a word from a rank's writer after which a save has failed");
+          "Minutes without progress of a rank's writer after which a save has failed");
     field("non_persistent_save_interval", &C::non_persistent_save_interval,
-          "Steps between checkpoints of --non-persistent-ckpt-type; 0: none");
+          "Steps between local checkpoints (--non-persistent-ckpt-type); 0: none");
     field("non_persistent_ckpt_type", &C::non_persistent_ckpt_type,
-          "local: each rank keeps the newest state in a folder of its own node; empty: no such checkpoints");
+          "local: each rank also keeps its newest state in a folder of its node, to lose less work when a job is "
+          "killed; empty: off");
     field("non_persistent_local_ckpt_dir", &C::non_persistent_local_ckpt_dir,
-          "Folder of the local checkpoints: of the node, on a fast disk or in memory");
-    field("replication", &C::replication, "Each rank's local checkpoint is kept by other ranks, too");
+          "Folder of the local checkpoints on every node: a fast disk, or memory such as /dev/shm");
+    field("replication", &C::replication,
+          "Other ranks keep replicas of each rank's local checkpoint, in case a node is lost");
     field("replication_jump", &C::replication_jump,
-          "Distance between ranks that keep one another's local checkpoints: ranks that fail together, as those of a "
-          "node");
-    field("replication_factor", &C::replication_factor,
-          "How many ranks have each local checkpoint, its own one included");
-    field("async_save", &C::async_save, "Write in the background; the step pays for a copy only");
-    field("finetune", &C::finetune, "Load the weights alone and begin at iteration 0");
-    field("load_optim", &C::load_optim, "Load the optimizer's state");
-    field("save_optim", &C::save_optim, "Save the optimizer's state");
+          "Distance between ranks that exchange replicas: the number of ranks that fail together, such as those of "
+          "a node");
+    field("replication_factor", &C::replication_factor, "Ranks that hold each local checkpoint, its owner included");
+    field("async_save", &C::async_save,
+          "Write checkpoints in the background, so that a step waits only for a copy; off: within the step");
+    field("finetune", &C::finetune, "Load only the weights, and start at iteration 0");
+    field("load_optim", &C::load_optim, "Load the optimizer state; off: weights only, and the schedule restarts");
+    field("save_optim", &C::save_optim, "Save the optimizer state; off: the run cannot be resumed from the checkpoint");
     field("use_checkpoint_args", &C::use_checkpoint_args, "Take the model's shape from the checkpoint of --load");
-    field("exit_on_missing_checkpoint", &C::exit_on_missing_checkpoint, "An empty --load folder is an error");
+    field("exit_on_missing_checkpoint", &C::exit_on_missing_checkpoint,
+          "If --load contains no checkpoint, end with an error; off: start from scratch");
   }
 };
 
@@ -352,33 +381,34 @@ struct LoggerConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = LoggerConfig;
-    field("log_interval", &C::log_interval, "Steps between lines");
-    field("log_level", &C::log_level, "debug, info, warning or error");
-    field("log_rank", &C::log_rank, "0, or all");
-    field("metrics_path", &C::metrics_path, "JSON lines of every step, under Megatron's names");
-    field("report_memory", &C::report_memory, "Peak memory by purpose on every line, and how the arena holds it");
+    field("log_interval", &C::log_interval, "Steps between log lines");
+    field("log_level", &C::log_level, "Lowest level of log lines: debug, info, warning or error");
+    field("log_rank", &C::log_rank, "Ranks that write to the log: 0, or all");
+    field("metrics_path", &C::metrics_path, "File for one JSON line per step, under Megatron's names; empty: none");
+    field("report_memory", &C::report_memory, "Add peak memory by purpose and the state of the arena to each log line");
     field("peak_tflops", &C::peak_tflops,
-          "TFLOP/s of one rank at best, for MFU and HFU; 0: measured at the start by a GEMM of the run's dtype");
-    field("log_throughput", &C::log_throughput, "TFLOP/s of a rank in the event files too, beside the times");
-    field(
-        "log_params_norm", &C::log_params_norm,
-        "L2 norm of all parameters after each step, in lines, metrics and event files; one more pass over the weights");
+          "Roofline of one rank in TFLOP/s, for MFU and HFU; 0: measured at the start by a GEMM in the run's dtype");
+    field("log_throughput", &C::log_throughput,
+          "With --log-timers-to-tensorboard: TFLOP/s of a rank in the event files too");
+    field("log_params_norm", &C::log_params_norm,
+          "L2 norm of all parameters after each step in log, metrics and event files; costs a pass over the weights");
     field("log_num_zeros_in_grad", &C::log_num_zeros_in_grad,
-          "Elements of the gradient that are 0, in lines, metrics and event files; one more pass over the gradients");
-    field(
-        "timing_log_level", &C::timing_log_level,
-        "Times of a step's parts, a line behind each log line: 1: forward and backward, gradients' sum, update; 2: and "
-        "forward and backward apart, reading of batches; 0: none");
-    field("tensorboard_dir", &C::tensorboard_dir, "Folder of TensorBoard event files");
-    field("tensorboard_log_interval", &C::tensorboard_log_interval, "Steps between entries");
-    field("tensorboard_queue_size", &C::tensorboard_queue_size, "Entries that wait before they are written");
-    field("log_learning_rate_to_tensorboard", &C::log_learning_rate_to_tensorboard, "learning-rate");
-    field("log_loss_scale_to_tensorboard", &C::log_loss_scale_to_tensorboard, "loss-scale");
-    field("log_batch_size_to_tensorboard", &C::log_batch_size_to_tensorboard, "batch-size");
-    field("log_timers_to_tensorboard", &C::log_timers_to_tensorboard, "iteration-time");
-    field("log_validation_ppl_to_tensorboard", &C::log_validation_ppl_to_tensorboard, "lm loss validation ppl");
-    field("log_memory_to_tensorboard", &C::log_memory_to_tensorboard, "mem-allocated-bytes, mem-max-allocated-bytes");
-    field("log_world_size_to_tensorboard", &C::log_world_size_to_tensorboard, "world-size");
+          "Number of gradient elements that are 0 in log, metrics and event files; costs a pass over the gradients");
+    field("timing_log_level", &C::timing_log_level,
+          "Line with the times of a step's parts after each log line. 1: forward-backward, gradient reduction, "
+          "update; 2: also forward and backward of micro-batches, and reading of batches; 0: none");
+    field("tensorboard_dir", &C::tensorboard_dir, "Folder for TensorBoard event files; empty: none");
+    field("tensorboard_log_interval", &C::tensorboard_log_interval, "Steps between entries in event files");
+    field("tensorboard_queue_size", &C::tensorboard_queue_size, "Entries that may wait before they are written");
+    field("log_learning_rate_to_tensorboard", &C::log_learning_rate_to_tensorboard, "Write the tag learning-rate");
+    field("log_loss_scale_to_tensorboard", &C::log_loss_scale_to_tensorboard, "Write the tag loss-scale");
+    field("log_batch_size_to_tensorboard", &C::log_batch_size_to_tensorboard, "Write the tag batch-size");
+    field("log_timers_to_tensorboard", &C::log_timers_to_tensorboard, "Write the tag iteration-time (seconds)");
+    field("log_validation_ppl_to_tensorboard", &C::log_validation_ppl_to_tensorboard,
+          "Write the tag lm loss validation ppl");
+    field("log_memory_to_tensorboard", &C::log_memory_to_tensorboard,
+          "Write the tags mem-allocated-bytes and mem-max-allocated-bytes");
+    field("log_world_size_to_tensorboard", &C::log_world_size_to_tensorboard, "Write the tag world-size");
   }
 };
 
@@ -398,19 +428,20 @@ struct ProfilingConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = ProfilingConfig;
-    field("profile", &C::profile, "Record a trace");
-    field("profile_step_start", &C::profile_step_start, "First iteration of the window");
-    field("profile_step_end", &C::profile_step_end, "First iteration after it");
+    field("profile", &C::profile,
+          "Record a trace for msprof, of the steps from --profile-step-start to --profile-step-end");
+    field("profile_step_start", &C::profile_step_start, "Completed steps after which recording starts");
+    field("profile_step_end", &C::profile_step_end, "Completed steps after which recording ends");
     field("profile_level", &C::profile_level,
-          "level0: phases, kernels, communication; level1: + transfers, FLOPs; level2: + counters");
-    field("profile_with_cpu", &C::profile_with_cpu, "Operators on the host thread");
-    field("profile_with_stack", &C::profile_with_stack, "Call stacks");
-    field("profile_with_memory", &C::profile_with_memory, "Allocations (needs --profile-with-cpu)");
-    field("profile_record_shapes", &C::profile_record_shapes, "Input shapes of operators");
-    field("profile_save_path", &C::profile_save_path, "Folder of the traces");
-    field("profile_ranks", &C::profile_ranks, "Global ranks, or -1 for all");
+          "level0: phases, kernels, communication; level1: also transfers and FLOPs; level2: also hardware counters");
+    field("profile_with_cpu", &C::profile_with_cpu, "Record operators on the host thread");
+    field("profile_with_stack", &C::profile_with_stack, "Record call stacks");
+    field("profile_with_memory", &C::profile_with_memory, "Record allocations; needs --profile-with-cpu");
+    field("profile_record_shapes", &C::profile_record_shapes, "Record input shapes of operators");
+    field("profile_save_path", &C::profile_save_path, "Folder for traces");
+    field("profile_ranks", &C::profile_ranks, "Global ranks that record; -1: all");
     field("profile_format", &C::profile_format,
-          "native, json, json.gz or json.zst (converted when the window has closed)");
+          "native, or json, json.gz or json.zst: also write a Chrome trace after recording has ended");
   }
 };
 
@@ -419,7 +450,7 @@ struct RngConfig {
 
   template <class Visitor>
   static void fields(Visitor&& field) {
-    field("seed", &RngConfig::seed, "Of initial weights and data order");
+    field("seed", &RngConfig::seed, "Seed of initial weights, data order, dropout and generation, 0 to 2^32 - 1");
   }
 };
 
@@ -431,9 +462,10 @@ struct GenerateConfig {
   template <class Visitor>
   static void fields(Visitor&& field) {
     using C = GenerateConfig;
-    field("generate", &C::generate, "Continue this prompt with the loaded model, print the text and end");
-    field("num_tokens_to_generate", &C::num_tokens_to_generate, "Tokens to add to the prompt");
-    field("temperature", &C::temperature, "Of the softmax that is sampled; 0: the likeliest token");
+    field("generate", &C::generate, "Continue this text with the model of --load, print the result and exit");
+    field("num_tokens_to_generate", &C::num_tokens_to_generate, "Tokens to add to the text of --generate");
+    field("temperature", &C::temperature,
+          "Temperature of the softmax from which --generate samples; 0: always the most likely token");
   }
 };
 
@@ -452,8 +484,8 @@ struct TrainerConfig {
 
   // All flags, with Megatron's and MindSpeed's other spellings. `this` must outlive the result.
   core::ConfigFields fields();
-  // Fills what follows from other fields (widths of the model, global batch, decay iterations), as far as those are
-  // given; resolving twice is resolving once. Never throws: what is wrong is for resolve_and_validate.
+  // Fills fields that follow from others (widths of the model, global batch, decay iterations), if those are given.
+  // Idempotent. Never throws: resolve_and_validate reports errors.
   void resolve(int world_size);
   // Resolves, then checks every rule that needs no data. Throws kInvalidArgument or kUnsupported, naming the flags.
   void resolve_and_validate(int world_size);
@@ -461,8 +493,8 @@ struct TrainerConfig {
   // Chunks of layers on each pipeline stage; 1: not interleaved. After resolve_and_validate.
   int virtual_pipeline_model_parallel_size() const;
 
-  // What gradients are multiplied with beyond their mean over the global batch: 1, or for MindSpore's data_parallel
-  // without gradients_mean, which adds the replicas' means, their number.
+  // Factor of the gradients in addition to their mean over the global batch: 1, or the number of replicas for
+  // MindSpore's data_parallel without gradients_mean, which adds the replicas' means.
   double gradient_factor(int data_parallel_size) const {
     return parallel.parallel_mode == "data_parallel" && !parallel.gradients_mean ? data_parallel_size : 1;
   }
@@ -476,17 +508,16 @@ struct TrainerConfig {
     return training.global_batch_size / (training.micro_batch_size * data_parallel_size);
   }
 
-  // Validation samples that the whole run reads, and the first one of the evaluation at `iteration` of the whole run.
-  // A function of the iteration alone, so that a continued run reads what an unbroken one would. Source: Megatron's
+  // The number of validation samples that the whole run reads, and the first one of the evaluation at `iteration`. It
+  // depends only on the iteration, so that a resumed run reads the same samples as an unbroken one. Source: Megatron's
   // get_train_valid_test_num_samples and consumed_valid_samples (megatron/training/training.py). After
   // resolve_and_validate.
   int64_t num_valid_samples() const;
   int64_t first_valid_sample(int64_t iteration) const;
 };
 
-// Takes the model's shape from a checkpoint or a config.json, where neither a flag nor a --config file gave it. A
-// model's vocabulary holds a NullTokenizer's eod, which --vocab-size is without: what is taken is what the flag would
-// say.
+// Takes the model's shape from a checkpoint or a config.json, except for fields that a flag or a --config file gave. A
+// model's vocabulary includes a NullTokenizer's eod, but --vocab-size does not: vocab_size becomes the flag's value.
 void take_model_from(const core::TransformerConfig& found, const core::ConfigFields& given, TrainerConfig& config);
 
 }  // namespace ms::train

@@ -32,27 +32,33 @@ struct DataConfig {
   static void fields(Visitor&& field) {
     using C = DataConfig;
     field("data_path", &C::data_path,
-          "Data sets as prefixes of .bin/.idx: P, or weight1 P1 weight2 P2.., or P1 P2.. (weighted by their lengths)");
-    field("split", &C::split, "Train, validation and test shares of the documents of --data-path (969,30,1)");
-    field("train_data_path", &C::train_data_path, "Training data alone, as --data-path; excludes --data-path, --split");
-    field("valid_data_path", &C::valid_data_path, "Validation data alone, as --train-data-path");
-    field("test_data_path", &C::test_data_path, "Test data alone, as --train-data-path");
-    field("data_args_path", &C::data_args_path, "File that holds what --data-path would be given, for long lists");
+          "Data sets as prefixes of .bin/.idx: P, or weight1 P1 weight2 P2.., or P1 P2.. (weighted by length); -: "
+          "read from stdin");
+    field("split", &C::split, "Shares of the documents of --data-path for training, validation and test (969,30,1)");
+    field("train_data_path", &C::train_data_path,
+          "Training data sets, written as for --data-path; excludes --data-path and --split");
+    field("valid_data_path", &C::valid_data_path,
+          "Validation data sets, written as for --data-path; excludes --data-path and --split");
+    field("test_data_path", &C::test_data_path,
+          "Test data sets, written as for --data-path; excludes --data-path and --split");
+    field("data_args_path", &C::data_args_path, "File that contains the list for --data-path; for long lists");
     field("per_split_data_args_path", &C::per_split_data_args_path,
-          "JSON file whose \"train\", \"valid\" and \"test\" hold what the three flags above would be given");
+          "JSON file whose \"train\", \"valid\" and \"test\" contain the lists for the three flags above");
     field("data_cache_path", &C::data_cache_path,
           "Folder of the cached sample indices; empty: <prefix>/cache/GPTDataset_indices");
     field("tokenizer_type", &C::tokenizer_type,
-          "ByteLevelTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, "
-          "HuggingFaceTokenizer (PretrainedFromHF), or NullTokenizer");
-    field("tokenizer_model", &C::tokenizer_model,
-          "tokenizer.json or a SentencePiece .model, or the folder that holds it");
+          "ByteLevelTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, "
+          "Llama2Tokenizer, HuggingFaceTokenizer (PretrainedFromHF), or NullTokenizer; must be the one that made "
+          "the data");
+    field("tokenizer_model", &C::tokenizer_model, "tokenizer.json or a SentencePiece .model, or its folder");
     field("vocab_file", &C::vocab_file,
-          "vocab.json of GPT2BPETokenizer, which is taken when this and --merge-file are given alone");
+          "vocab.json of GPT2BPETokenizer, which is the default type if this and --merge-file are given");
     field("merge_file", &C::merge_file, "merges.txt of GPT2BPETokenizer");
-    field("vocab_extra_ids", &C::vocab_extra_ids, "<extra_id_N> that SentencePieceTokenizer adds to its vocabulary");
-    field("eod_mask_loss", &C::eod_mask_loss, "No loss where the input is the end-of-document token");
-    field("mmap_bin_files", &C::mmap_bin_files, "Map the .bin files into memory; otherwise read them piece by piece");
+    field("vocab_extra_ids", &C::vocab_extra_ids,
+          "Number of <extra_id_N> tokens that SentencePieceTokenizer adds to its vocabulary");
+    field("eod_mask_loss", &C::eod_mask_loss, "Ignore the loss where the input is the end-of-document token");
+    field("mmap_bin_files", &C::mmap_bin_files,
+          "Map the .bin files into memory; off: read them in pieces, for file systems that map slowly");
   }
 
   // True if train, validation or test data have paths of their own.
