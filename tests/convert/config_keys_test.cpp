@@ -25,7 +25,7 @@ core::TransformerConfig model() {
   return model;
 }
 
-TEST(ConfigKeys, TypedReadsNameTheKey) {
+TEST(ConfigKeys, TypeErrorsNameTheKey) {
   const json object = {{"size", 3}, {"number", 0.5}, {"flag", true}, {"text", "x"}, {"none", nullptr}};
   const ConfigKeys keys(object, "config.json");
   EXPECT_EQ(keys.size("size"), 3);
@@ -48,7 +48,7 @@ TEST(ConfigKeys, TypedReadsNameTheKey) {
   }
 }
 
-TEST(ConfigKeys, UnusedLeavesOutWhatWasReadWhatIsHarmlessAndWhatIsNull) {
+TEST(ConfigKeys, UnusedSkipsReadHarmlessAndNullKeys) {
   const json object = {{"read", 1}, {"use_cache", true},   {"none", nullptr},    {"colour", "blue"},
                        {"odd", 1},  {"summary_type", "x"}, {"architectures", {}}};
   const ConfigKeys keys(object, "config.json");
@@ -58,7 +58,7 @@ TEST(ConfigKeys, UnusedLeavesOutWhatWasReadWhatIsHarmlessAndWhatIsNull) {
   EXPECT_THAT(keys.unused(model(), kOwn), ElementsAre("odd"));
 }
 
-TEST(ConfigKeys, WhatChangesTheComputationMustSayWhatTheModelIs) {
+TEST(ConfigKeys, UnreadKeysThatChangeTheModelMustAgreeWithIt) {
   const std::tuple<const char*, json, json> cases[] = {{"embedding_multiplier", 1, 12},
                                                        {"attention_multiplier", 0.25, 0.2},
                                                        {"query_pre_attn_scalar", 16, 24},
@@ -93,7 +93,7 @@ TEST(ConfigKeys, WhatChangesTheComputationMustSayWhatTheModelIs) {
   EXPECT_THAT(ConfigKeys(layers, "x").unused(model(), {}), IsEmpty());
 }
 
-TEST(ConfigKeys, ActivationsHaveOneName) {
+TEST(ConfigKeys, ActivationAliasesMapToOneName) {
   EXPECT_EQ(activation_of("swish"), "silu");
   EXPECT_EQ(activation_of("gelu_pytorch_tanh"), "gelu_tanh");
   EXPECT_EQ(activation_of("gelu"), "gelu");

@@ -50,7 +50,7 @@ class ConvertNamed : public testing::Test {
 
 const auto kDropped = [](ConvertOptions& options) { options.drop_optimizer = true; };
 
-TEST_F(ConvertNamed, FilesOfRanksComeOutAsTorchGathersThem) {
+TEST_F(ConvertNamed, RankFilesEqualTorchsGather) {
   for (const char* kind : {"shard_2", "hsdp_4", "tp_4"}) {
     const std::string to = folder_ / kind;
     const ConvertReport report = convert(cat(kData, "/fsdp_ranks/", kind), to, std::nullopt, kDropped);
@@ -61,7 +61,7 @@ TEST_F(ConvertNamed, FilesOfRanksComeOutAsTorchGathersThem) {
   }
 }
 
-TEST_F(ConvertNamed, EveryKindOfTensorGoesThroughEveryFormat) {
+TEST_F(ConvertNamed, EveryKindOfTensorRoundTripsInEveryFormat) {
   const std::string first = kData + "/torch/state_dict.pt";
   const auto wanted = tensors(first);
   EXPECT_GT(wanted.size(), 15U);
@@ -85,7 +85,7 @@ TEST_F(ConvertNamed, EveryKindOfTensorGoesThroughEveryFormat) {
   EXPECT_TRUE(fs::exists(folder_ / "bin/pytorch_model.bin.index.json"));
 }
 
-TEST_F(ConvertNamed, AdamsStateGoesFromDcpToDcp) {
+TEST_F(ConvertNamed, AdamStateConvertsFromDcpToDcp) {
   const std::string from = kData + "/dcp_fsdp", to = folder_ / "dcp";
   const auto report = convert(from, to, Format::kDcp, [](ConvertOptions& o) { o.target_data_parallel_size = 5; });
   EXPECT_EQ(test::first_difference(tensors(to, false), tensors(from, false)), "");
@@ -94,7 +94,7 @@ TEST_F(ConvertNamed, AdamsStateGoesFromDcpToDcp) {
                  "give --drop-optimizer to leave it out");
 }
 
-TEST_F(ConvertNamed, AnotherTypeAndOtherNames) {
+TEST_F(ConvertNamed, DtypeAndNamesAreChanged) {
   const std::string from = kData + "/torch/state_dict.pt", to = folder_ / "x.safetensors";
   const auto report = convert(from, to, Format::kFile, [](ConvertOptions& options) {
     options.dtype = core::DType::kBf16;
@@ -109,7 +109,7 @@ TEST_F(ConvertNamed, AnotherTypeAndOtherNames) {
   EXPECT_THAT(report.decisions, Contains(HasSubstr("keep their type, fp64")));
 }
 
-TEST_F(ConvertNamed, AKnownFamilyGoesByItsNamesWhenAsked) {
+TEST_F(ConvertNamed, AsNamedKeepsNamesOfAKnownFamily) {
   const std::string from = kData + "/hf_llama_tiny";
   EXPECT_EQ(convert(from, folder_ / "ms", std::nullopt).to, Format::kNative);
   const auto named = [](ConvertOptions& options) { options.as_named = true; };
@@ -122,7 +122,7 @@ TEST_F(ConvertNamed, AKnownFamilyGoesByItsNamesWhenAsked) {
   EXPECT_TRUE(open_source(folder_ / "bin")->info().has_model);
 }
 
-TEST_F(ConvertNamed, WhatNeedsAFamilySaysSo) {
+TEST_F(ConvertNamed, TargetsThatNeedAFamilyAreRefused) {
   const std::string from = kData + "/torch/state_dict.pt";
   for (const Format format : {Format::kNative, Format::kMegatron, Format::kMegatronDist, Format::kGguf}) {
     expect_refused([&] { convert(from, folder_ / "x", format); }, ErrorCode::kUnsupported, "--name-map");
@@ -137,7 +137,7 @@ TEST_F(ConvertNamed, WhatNeedsAFamilySaysSo) {
       ErrorCode::kUnsupported, "--as-named");
 }
 
-TEST_F(ConvertNamed, UnknownModelTypeToNativeNamesTypeAndBothWaysOut) {
+TEST_F(ConvertNamed, UnknownModelTypeToNativeNamesTypeAndBothCures) {
   const std::string from = folder_ / "odd";
   fs::create_directory(from);
   fs::copy(kData + "/hf_llama_tiny/model.safetensors", from + "/model.safetensors");
@@ -160,7 +160,7 @@ TEST_F(ConvertNamed, NothingIsOverwritten) {
                  "the ending says what it is");
 }
 
-TEST_F(ConvertNamed, ASickDiskLeavesNothing) {
+TEST_F(ConvertNamed, DiskFaultLeavesNothing) {
   for (const auto& [name, format] : {std::pair("hf", Format::kHuggingFace), std::pair("x.pt", Format::kFile)}) {
     ConvertOptions options;
     options.load_dir = kData + "/torch/state_dict.pt";

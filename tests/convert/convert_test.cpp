@@ -57,7 +57,7 @@ struct RoundTrip {
 
 class ConvertRoundTripTest : public ::testing::TestWithParam<RoundTrip> {};
 
-TEST_P(ConvertRoundTripTest, ThroughANativeCheckpointComesBackByteForByte) {
+TEST_P(ConvertRoundTripTest, FolderIsByteIdenticalAfterNative) {
   const RoundTrip& trip = GetParam();
   const test::TemporaryFolder folder;
   ConvertOptions in = options(data(trip.model), folder / "ms");
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         RoundTrip{"hf_deepseek_v3_tiny", 4, 1, 5'000'000'000, 4, 1}));
 
 // On request transformers writes the experts of a layer as one tensor; we write them one by one.
-TEST(ConvertTest, PackedExpertsAreThoseThatStandAlone) {
+TEST(ConvertTest, PackedAndSingleExpertsAreEqual) {
   for (const char* model : {"hf_deepseek_v3_tiny", "hf_mixtral_tiny"}) {
     const auto packed = open_source(data(core::cat(model, "_packed")));
     const auto single = open_source(data(model));
@@ -114,7 +114,7 @@ TEST(ConvertTest, PackedExpertsAreThoseThatStandAlone) {
   }
 }
 
-TEST(ConvertTest, DtypeCastsRoundToNearestEvenAndSayso) {
+TEST(ConvertTest, DtypeCastRoundsToNearestEvenAndIsReported) {
   const test::TemporaryFolder folder;
   ConvertOptions asked = options(data("hf_llama_tiny_sharded"), folder / "bf16");
   asked.save_model_type = Format::kHuggingFace;
@@ -140,7 +140,7 @@ TEST(ConvertTest, DtypeCastsRoundToNearestEvenAndSayso) {
 }
 
 // transformers splits models with experts by shared memory; sizes alone do not determine the split.
-TEST(ConvertTest, WithoutMaxShardSizeTheSplitOfTheConfigFolderIsKept) {
+TEST(ConvertTest, DefaultSplitIsThatOfTheConfigFolder) {
   for (const char* model : {"hf_llama_tiny_sharded", "hf_qwen3_moe_tiny_sharded"}) {
     const test::TemporaryFolder folder;
     ConvertOptions asked = options(data(model), folder / "ms");
@@ -167,7 +167,7 @@ TEST(ConvertTest, WithoutMaxShardSizeTheSplitOfTheConfigFolderIsKept) {
   }
 }
 
-TEST(ConvertTest, ASecondConversionToTheSameFolderIsRefused) {
+TEST(ConvertTest, SecondConversionToTheSameFolderIsRefused) {
   const test::TemporaryFolder folder;
   const core::ResultFolder first(folder / "out");
   for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron, Format::kDcp, Format::kUniversal}) {
@@ -180,7 +180,7 @@ TEST(ConvertTest, ASecondConversionToTheSameFolderIsRefused) {
   }
 }
 
-TEST(ConvertTest, AFolderThatCannotBeMadeIsAnErrorOfTheMachine) {
+TEST(ConvertTest, FolderThatCannotBeCreatedIsAnIoError) {
   for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron}) {
     ConvertOptions asked = options(data("hf_llama_tiny"), "/proc/out");
     asked.save_model_type = to;
@@ -191,7 +191,7 @@ TEST(ConvertTest, AFolderThatCannotBeMadeIsAnErrorOfTheMachine) {
 }
 
 // During a conversion the target folder stays empty, whatever the format and write path.
-TEST(ConvertTest, NothingUnfinishedLiesInTheFolder) {
+TEST(ConvertTest, TargetFolderHasNoUnfinishedFiles) {
   for (const Format to : {Format::kHuggingFace, Format::kGguf, Format::kMegatron, Format::kMegatronDist, Format::kDcp,
                           Format::kUniversal}) {
     const test::TemporaryFolder folder;
@@ -255,7 +255,7 @@ TEST(ConvertTest, OptimizerStateIsNotDroppedSilently) {
   EXPECT_EQ(read_file(folder / "hf/model.safetensors"), read_file(data("hf_llama_tiny/model.safetensors")));
 }
 
-TEST(ConvertTest, ModelsThatNeverWereAtHuggingFaceGetAConfigOfTheirOwn) {
+TEST(ConvertTest, ModelWithoutConfigGetsAGeneratedOne) {
   const test::TemporaryFolder folder;
   const auto source = open_source(data("hf_qwen3_tiny"));
   ckpt::CheckpointInfo info = source->info();
@@ -279,7 +279,7 @@ TEST(ConvertTest, ModelsThatNeverWereAtHuggingFaceGetAConfigOfTheirOwn) {
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("another model"));
 }
 
-TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
+TEST(ConvertTest, ContradictoryOptionsAreRefusedBeforeWriting) {
   const test::TemporaryFolder folder;
   ConvertOptions asked = options(data("hf_llama_tiny"), data("hf_llama_tiny"));
   EXPECT_THAT(error_of(asked, ErrorCode::kInvalidArgument), HasSubstr("same folder"));
@@ -307,7 +307,7 @@ TEST(ConvertTest, ContradictionsAreRefusedBeforeAnythingIsWritten) {
               HasSubstr("--true-vocab-size applies to mg and dist sources"));
 }
 
-TEST(ConvertTest, FlagValues) {
+TEST(ConvertTest, FlagValuesAreParsed) {
   EXPECT_EQ(parse_target_format("hf", "--f"), Format::kHuggingFace);
   EXPECT_EQ(parse_target_format("ms", "--f"), Format::kNative);
   EXPECT_EQ(parse_target_format("mg", "--f"), Format::kMegatron);
@@ -328,7 +328,7 @@ TEST(ConvertTest, FlagValues) {
 }
 
 // --model-type-hf: for a model that several families can express and that does not come from a folder.
-TEST(ConvertTest, TheFamilyOfTheResultIsTheOneAskedFor) {
+TEST(ConvertTest, ModelTypeHfSetsTheResultsFamily) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = core::cat(MS_TEST_DATA, "/megatron/swiglu_tp2_pp2_distributed");

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 const std::string kFolder = core::cat(MS_TEST_DATA, "/dcp_fsdp");
 
-TEST(DcpNamed, WeightsAndMomentsUnderTheNamesOfTheStateDict) {
+TEST(DcpNamed, WeightsAndMomentsHaveTheNamesOfTheStateDict) {
   std::vector<std::string> decisions;
   const auto source = open_named(kFolder, false, decisions);
   for (const auto& [role, folder] : {std::pair(TensorRole::kParam, "param"), std::pair(TensorRole::kExpAvg, "exp_avg"),
@@ -36,7 +36,7 @@ TEST(DcpNamed, WeightsAndMomentsUnderTheNamesOfTheStateDict) {
   EXPECT_THAT(decisions, Contains(HasSubstr("entries that are no tensors")));
 }
 
-TEST(DcpNamed, EntriesKeepTheirKeysPathsAndContents) {
+TEST(DcpNamed, EntriesKeepKeysPathsAndContents) {
   const DcpReader reader(kFolder);
   const DcpEntries all = read_dcp_entries(kFolder, true), others = read_dcp_entries(kFolder, false);
   EXPECT_EQ(all.tensors.size(), reader.tensors().size());
@@ -51,7 +51,7 @@ TEST(DcpNamed, EntriesKeepTheirKeysPathsAndContents) {
   }
 }
 
-TEST(DcpNamed, OptimizerStateIsLeftOutWhenAsked) {
+TEST(DcpNamed, DropOptimizerLeavesOutOptimizerState) {
   std::vector<std::string> decisions;
   const auto source = open_named(kFolder, true, decisions);
   EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));

@@ -65,20 +65,20 @@ class DcpOptimizerOfTwoGroups : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-TEST_F(DcpOptimizerOfTwoGroups, AreReadByPosition) {
+TEST_F(DcpOptimizerOfTwoGroups, GroupsAreReadByPosition) {
   const DcpOptimizer found = read();
   expect_groups(found);
   EXPECT_TRUE(found.used.contains("optim.param_groups.0.lr"));
 }
 
-TEST_F(DcpOptimizerOfTwoGroups, AreReadByNameWhereThereIsNoPosition) {
+TEST_F(DcpOptimizerOfTwoGroups, GroupsAreReadByNameWithoutPositions) {
   for (const char* index : {"0", "1"}) {
     rename(cat("optim.param_groups.", index, "."), cat("other.param_groups.", index, "."));
   }
   expect_groups(read());
 }
 
-TEST_F(DcpOptimizerOfTwoGroups, SchedulerComesWithItsKey) {
+TEST_F(DcpOptimizerOfTwoGroups, SchedulerIsReadWithItsKey) {
   const DcpReader reader(folder_ / "dcp");
   std::set<std::string> used;
   std::vector<std::string> decisions;
@@ -91,7 +91,7 @@ TEST_F(DcpOptimizerOfTwoGroups, SchedulerComesWithItsKey) {
   EXPECT_THAT(decisions, IsEmpty());
 }
 
-TEST_F(DcpOptimizerOfTwoGroups, ScalarsAreTensorsOfOneElement) {
+TEST_F(DcpOptimizerOfTwoGroups, ScalarTensorsAreRead) {
   const DcpReader reader(folder_ / "dcp");
   EXPECT_EQ(read_dcp_scalar(reader, reader.tensors().at("optim.state.model.norm.weight.step")), 3.0);
   EXPECT_FALSE(read_dcp_scalar(reader, reader.tensors().at("model.model.norm.weight")));

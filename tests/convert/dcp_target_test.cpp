@@ -49,7 +49,7 @@ ConvertOptions plain(const std::string& from, const std::string& to, Format form
 
 // A checkpoint by PyTorch, with some tensors cut by columns, through a native checkpoint: every key and value, and
 // FSDP's boxes.
-TEST(DcpTargetTest, WhatPyTorchWroteComesBack) {
+TEST(DcpTargetTest, PyTorchCheckpointIsReproduced) {
   const test::TemporaryFolder folder;
   ConvertOptions native = plain(data("dcp_fsdp"), folder / "ms", Format::kNative);
   native.hf_cfg_dir = data("dcp_fsdp/expected/param");
@@ -84,7 +84,7 @@ TEST(DcpTargetTest, WhatPyTorchWroteComesBack) {
   }
 }
 
-TEST(DcpTargetTest, HuggingFaceCutForRanksComesBackByteForByte) {
+TEST(DcpTargetTest, HuggingFaceFolderIsByteIdenticalAfterSharding) {
   const test::TemporaryFolder folder;
   for (const char* model : {"hf_llama_tiny_sharded", "hf_gpt2_tiny", "hf_gemma2_tiny", "hf_glm_tiny", "hf_mixtral_tiny",
                             "hf_deepseek_v3_tiny"}) {
@@ -106,7 +106,7 @@ TEST(DcpTargetTest, HuggingFaceCutForRanksComesBackByteForByte) {
   }
 }
 
-TEST(DcpTargetTest, WeightsAreTheMasters) {
+TEST(DcpTargetTest, WeightsAreFilledFromMasters) {
   const test::TemporaryFolder folder;
   const std::string from = data("megatron/swiglu_tp2_pp2_distributed");
   const auto original = open_source(from);
@@ -129,7 +129,7 @@ TEST(DcpTargetTest, WeightsAreTheMasters) {
 }
 
 // Matrices decay, vectors do not: each parameter keeps its settings, by position and by name.
-TEST(DcpTargetTest, GroupsOfTheOptimizerComeBackApart) {
+TEST(DcpTargetTest, OptimizerGroupsKeepTheirSettings) {
   const test::TemporaryFolder folder;
   const std::string from = data("megatron/swiglu_tp2_pp2_distributed");
   convert_checkpoint(to_dcp(from, folder / "dcp", 2));
@@ -154,7 +154,7 @@ TEST(DcpTargetTest, GroupsOfTheOptimizerComeBackApart) {
   }
 }
 
-TEST(DcpTargetTest, WhatTheSourceDoesNotStateIsLeftOutAndNamed) {
+TEST(DcpTargetTest, SettingsThatTheSourceLacksAreLeftOutAndNamed) {
   const test::TemporaryFolder folder;
   // An elastic checkpoint has no param_groups.
   ConvertOptions options = to_dcp(data("deepspeed/zero2"), folder / "dcp");
@@ -178,7 +178,7 @@ TEST(DcpTargetTest, WhatTheSourceDoesNotStateIsLeftOutAndNamed) {
   EXPECT_EQ(groups[0].weight_decay, 0.05);
 }
 
-TEST(DcpTargetTest, WithoutOptimizerStateIfAsked) {
+TEST(DcpTargetTest, DropOptimizerLeavesOutOptimizerState) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_dcp(data("megatron/qk_norm_tp2_bf16"), folder / "dcp");
   options.drop_optimizer = true;
@@ -192,7 +192,7 @@ TEST(DcpTargetTest, WithoutOptimizerStateIfAsked) {
   EXPECT_EQ(DcpReader(folder / "dcp").objects().size(), 0u);
 }
 
-TEST(DcpTargetTest, WhatDoesNotGo) {
+TEST(DcpTargetTest, UnsupportedRequestsAreRefused) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_dcp(data("hf_llama_tiny"), folder.path().string());
   test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options); });
@@ -212,7 +212,7 @@ TEST(DcpTargetTest, WhatDoesNotGo) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(DcpTargetTest, ASickDiskOrAStopLeavesNothing) {
+TEST(DcpTargetTest, DiskFaultOrInterruptLeavesNothing) {
   const test::TemporaryFolder folder;
   const ConvertOptions options = to_dcp(data("megatron/swiglu_tp2_pp2_distributed"), folder / "dcp", 2);
   test::expect_survives_sick_disk(options, [&] {

@@ -62,7 +62,7 @@ class ChangedDcp : public testing::Test {
   std::vector<std::string> decisions_;
 };
 
-TEST(Dcp, AllThatTorchGathers) {
+TEST(Dcp, EqualsTorchsGather) {
   EXPECT_EQ(detect_format(kFolder).rule, ".metadata of PyTorch DCP");
   std::vector<std::string> decisions;
   const auto source = open_dcp(kFolder, {expected("param"), false}, decisions);
@@ -78,7 +78,7 @@ TEST(Dcp, AllThatTorchGathers) {
 }
 
 // The optimizer of make_dcp_fsdp.py: AdamW(lr=1e-2).
-TEST(Dcp, SettingsOfTheOptimizerAreThoseOfItsGroup) {
+TEST(Dcp, OptimizerSettingsAreReadFromTheGroup) {
   std::vector<std::string> decisions;
   const auto source = open_dcp(kFolder, {expected("param"), false}, decisions);
   const std::vector<ckpt::OptimizerGroup> groups = ckpt::optimizer_groups(*source);
@@ -94,7 +94,7 @@ TEST(Dcp, SettingsOfTheOptimizerAreThoseOfItsGroup) {
   EXPECT_NE(ckpt::group_of(groups, "decoder.layers.0.self_attention.linear_qkv.weight"), nullptr);
 }
 
-TEST(Dcp, ThroughANativeCheckpointToHuggingFace) {
+TEST(Dcp, ConvertsThroughNativeToHuggingFace) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = kFolder;
@@ -113,14 +113,14 @@ TEST(Dcp, ThroughANativeCheckpointToHuggingFace) {
             test::read_file(expected("param") + "/model.safetensors"));
 }
 
-TEST(Dcp, WithoutAConfigThereIsNoModel) {
+TEST(Dcp, MissingConfigIsRefused) {
   std::vector<std::string> decisions;
   const test::Thrown thrown = test::thrown_by([&] { open_dcp(kFolder, {}, decisions); });
   EXPECT_EQ(thrown.code, ErrorCode::kNotFound);
   EXPECT_THAT(thrown.text, HasSubstr("--hf-cfg-dir"));
 }
 
-TEST_F(ChangedDcp, ThePrefixIsWhateverStandsBeforeTheEmbedding) {
+TEST_F(ChangedDcp, PrefixIsTakenFromTheEmbedding) {
   for (const char* part : {"model.", "lm_head."}) {
     rename(cat("model.", part), cat("mymod.", part));
     rename(cat("optim.state.", part), cat("mysgd.state.", part));
@@ -130,7 +130,7 @@ TEST_F(ChangedDcp, ThePrefixIsWhateverStandsBeforeTheEmbedding) {
   test::expect_equals_folder(*source, TensorRole::kExpAvg, expected("exp_avg"));
 }
 
-TEST_F(ChangedDcp, OptimizerStateIsLeftOutWhenAsked) {
+TEST_F(ChangedDcp, DropOptimizerLeavesOutOptimizerState) {
   const auto source = open(true);
   test::expect_equals_folder(*source, TensorRole::kParam, expected("param"));
   EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kExpAvg));
@@ -138,28 +138,28 @@ TEST_F(ChangedDcp, OptimizerStateIsLeftOutWhenAsked) {
   EXPECT_THAT(decisions_, Contains("optimizer state is left out"));
 }
 
-TEST_F(ChangedDcp, AMomentThatIsMissing) {
+TEST_F(ChangedDcp, MissingMomentIsRefused) {
   rename("model.norm.weight.exp_avg_sq", "model.norm.weight.otherthing");
   expect(ErrorCode::kCorruptData, "exp_avg_sq of model.norm.weight is missing");
   EXPECT_NO_THROW(open(true));
 }
 
-TEST_F(ChangedDcp, AnotherModelThanConfigSays) {
+TEST_F(ChangedDcp, ModelThatContradictsConfigIsRefused) {
   rename("embed_tokens", "embed_tokenz");
   expect(ErrorCode::kUnsupported, "no tensor is called model.embed_tokens.weight");
 }
 
-TEST_F(ChangedDcp, ATensorThatTheFamilyDoesNotHave) {
+TEST_F(ChangedDcp, UnknownTensorIsRefused) {
   rename("model.model.norm.weight", "model.model.mean.weight");
   expect(ErrorCode::kCorruptData, "tensor model.norm.weight is missing");
 }
 
-TEST_F(ChangedDcp, WhatWrappersPutIntoNamesIsLeftOut) {
+TEST_F(ChangedDcp, WrapperPartsOfNamesAreRemoved) {
   for (const char* part : {"model.", "lm_head."}) rename(cat("optim.state.", part), cat("x._orig_mod.", part));
   test::expect_equals_folder(*open(), TensorRole::kExpAvgSq, expected("exp_avg_sq"));
 }
 
-TEST(Dcp, MegatronsIsNone) { EXPECT_EQ(dcp_sign(cat(MS_TEST_DATA, "/megatron_dist/iter_0000003")), ""); }
+TEST(Dcp, MegatronTorchDistIsNotPlainDcp) { EXPECT_EQ(dcp_sign(cat(MS_TEST_DATA, "/megatron_dist/iter_0000003")), ""); }
 
 }  // namespace
 }  // namespace ms::convert

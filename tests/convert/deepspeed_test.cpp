@@ -50,7 +50,7 @@ void expect_all(const std::string& name, TensorRole fp32) {
   EXPECT_THAT(decisions, Contains("latest names global_step3"));
 }
 
-TEST(DeepSpeed, Zero1OfBf16WeightsHasTheirMasters) {
+TEST(DeepSpeed, Zero1OfBf16WeightsHasMasters) {
   EXPECT_EQ(detect_format(kRoot + "/zero1").format, Format::kDeepSpeed);
   EXPECT_EQ(detect_format(kRoot + "/zero1").rule, "latest");
   EXPECT_EQ(detect_format(kRoot + "/zero1/global_step3").rule, "mp_rank_00_model_states.pt");
@@ -73,15 +73,15 @@ TEST(DeepSpeed, Zero1OfBf16WeightsHasTheirMasters) {
 
 // Three ranks, tied, fp32, in the order of round_robin_gradients with padding between weights, and an elastic optimizer
 // state.
-TEST(DeepSpeed, Zero2) { expect_all("zero2", TensorRole::kParam); }
+TEST(DeepSpeed, Zero2MatchesZeroToFp32) { expect_all("zero2", TensorRole::kParam); }
 
 // Three ranks, a number that does not divide most weights.
-TEST(DeepSpeed, Zero3) {
+TEST(DeepSpeed, Zero3MatchesZeroToFp32) {
   EXPECT_EQ(detect_format(kRoot + "/zero3/global_step3").rule, "zero_pp_rank_0_mp_rank_00_model_states.pt");
   expect_all("zero3", TensorRole::kParam);
 }
 
-TEST(DeepSpeed, AFrozenWeightHasNoState) {
+TEST(DeepSpeed, FrozenWeightHasNoState) {
   std::vector<std::string> decisions;
   const test::Thrown thrown = test::thrown_by([&] { open_case("zero3_frozen", decisions); });
   EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
@@ -102,7 +102,7 @@ TEST(DeepSpeed, AFrozenWeightHasNoState) {
             test::read_file(expected("zero3_frozen", "param") + "/model.safetensors"));
 }
 
-TEST(DeepSpeed, ThroughANativeCheckpointToHuggingFace) {
+TEST(DeepSpeed, ConvertsThroughNativeToHuggingFace) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = kRoot + "/zero3";
@@ -120,7 +120,7 @@ TEST(DeepSpeed, ThroughANativeCheckpointToHuggingFace) {
             test::read_file(expected("zero3", "param") + "/model.safetensors"));
 }
 
-TEST(DeepSpeed, WithoutAConfigThereIsNoModel) {
+TEST(DeepSpeed, MissingConfigIsRefused) {
   std::vector<std::string> decisions;
   const test::Thrown thrown = test::thrown_by([&] { open_deepspeed(kRoot + "/zero1", {}, decisions); });
   EXPECT_EQ(thrown.code, ErrorCode::kNotFound);
@@ -149,7 +149,7 @@ class ChangedDeepSpeed : public testing::Test {
   std::string name_;
 };
 
-TEST_F(ChangedDeepSpeed, LatestNamesWhatIsNotThere) {
+TEST_F(ChangedDeepSpeed, LatestThatNamesAMissingFolderIsRefused) {
   take("zero1");
   for (const char* tag : {"global_step4", "../zero1", "", ".", "global_step3/"}) {
     test::write_file(folder_ / "latest", tag);
@@ -160,7 +160,7 @@ TEST_F(ChangedDeepSpeed, LatestNamesWhatIsNotThere) {
   EXPECT_NO_THROW(open_deepspeed(folder_.path().string(), {expected(name_, "param"), false}, decisions));
 }
 
-TEST_F(ChangedDeepSpeed, ARankIsMissing) {
+TEST_F(ChangedDeepSpeed, MissingRankIsRefused) {
   take("zero2");
   fs::remove(tag_ / "zero_pp_rank_1_mp_rank_00_optim_states.pt");
   expect(ErrorCode::kCorruptData, "optimizer states of data-parallel rank 1 are missing");
@@ -170,26 +170,26 @@ TEST_F(ChangedDeepSpeed, ARankIsMissing) {
   EXPECT_NO_THROW(open_deepspeed(folder_.path().string(), {expected(name_, "param"), true}, decisions));
 }
 
-TEST_F(ChangedDeepSpeed, ARankOfZero3IsMissing) {
+TEST_F(ChangedDeepSpeed, MissingZero3RankIsRefused) {
   take("zero3");
   fs::remove(tag_ / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt");
   expect(ErrorCode::kCorruptData, "model states of 3 ranks, but optimizer states of 2", true);
 }
 
-TEST_F(ChangedDeepSpeed, RanksOfAnotherStep) {
+TEST_F(ChangedDeepSpeed, RanksOfAnotherStepAreRefused) {
   take("zero2");
   fs::copy(tag_ / "zero_pp_rank_1_mp_rank_00_optim_states.pt", tag_ / "zero_pp_rank_0_mp_rank_00_optim_states.pt",
            fs::copy_options::overwrite_existing);
   expect(ErrorCode::kCorruptData, "is not what its fp32 values round to");
 }
 
-TEST_F(ChangedDeepSpeed, TwoRunsInOneFolder) {
+TEST_F(ChangedDeepSpeed, TwoRunsInOneFolderAreRefused) {
   take("zero1");
   fs::copy(tag_ / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", tag_ / "zero_pp_rank_0_mp_rank_00_optim_states.pt");
   expect(ErrorCode::kCorruptData, "they are of different runs");
 }
 
-TEST_F(ChangedDeepSpeed, PartsThatAreNotSupported) {
+TEST_F(ChangedDeepSpeed, UnsupportedPartsAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"mp_rank_01_model_states.pt", "several model-parallel ranks"},
       {"layer_01-model_00-model_states.pt", "a pipeline module"},
@@ -203,7 +203,7 @@ TEST_F(ChangedDeepSpeed, PartsThatAreNotSupported) {
   }
 }
 
-TEST_F(ChangedDeepSpeed, AnotherModelThanConfigSays) {
+TEST_F(ChangedDeepSpeed, ModelThatContradictsConfigIsRefused) {
   take("zero1");
   std::vector<std::string> decisions;
   const test::Thrown thrown = test::thrown_by([&] {
@@ -214,7 +214,7 @@ TEST_F(ChangedDeepSpeed, AnotherModelThanConfigSays) {
 }
 
 // Every file, truncated at every length, is refused with one line.
-TEST_F(ChangedDeepSpeed, TruncatedAnywhere) {
+TEST_F(ChangedDeepSpeed, TruncationAnywhereIsRefused) {
   take("zero3");
   const fs::path file = tag_ / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt";
   const std::string whole = test::read_file(file);
@@ -230,7 +230,7 @@ TEST_F(ChangedDeepSpeed, TruncatedAnywhere) {
 }
 
 // The result is an error or a parsed file, never a crash.
-TEST_F(ChangedDeepSpeed, AnyBitFlipped) {
+TEST_F(ChangedDeepSpeed, AnyFlippedBitIsRefusedOrRead) {
   take("zero3");
   for (const char* name :
        {"bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"}) {
@@ -252,7 +252,7 @@ TEST_F(ChangedDeepSpeed, AnyBitFlipped) {
 }
 
 // A changed byte of a tensor fails the CRC check.
-TEST_F(ChangedDeepSpeed, AFlippedBit) {
+TEST_F(ChangedDeepSpeed, FlippedTensorBitFailsTheCrc) {
   take("zero3");
   const std::string file = (tag_ / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").string();
   const ZipReader archive(ArchiveRange::whole(file));

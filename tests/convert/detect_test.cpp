@@ -24,7 +24,7 @@ std::string error_of(const std::string& path, ErrorCode code) {
   return "accepted";
 }
 
-TEST(DetectTest, HuggingFaceFoldersByContent) {
+TEST(DetectTest, HuggingFaceFoldersAreDetectedByContent) {
   const Detection single = detect_format(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
   EXPECT_EQ(single.format, Format::kHuggingFace);
   EXPECT_EQ(single.rule, "config.json and model.safetensors");
@@ -33,13 +33,13 @@ TEST(DetectTest, HuggingFaceFoldersByContent) {
   EXPECT_EQ(sharded.rule, "config.json and model.safetensors.index.json");
 }
 
-TEST(DetectTest, OpenSourceGivesTheModel) {
+TEST(DetectTest, OpenSourceReturnsTheModel) {
   const auto source = open_source(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
   EXPECT_EQ(source->info().model.num_layers, 2);
   EXPECT_EQ(source->info().iteration, 0);
 }
 
-TEST(DetectTest, DeepSpeedByItsPointersOrFiles) {
+TEST(DetectTest, DeepSpeedIsDetectedByPointersOrFiles) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path().string();
   std::filesystem::create_directories(folder / "zero");
@@ -57,7 +57,7 @@ TEST(DetectTest, DeepSpeedByItsPointersOrFiles) {
   EXPECT_EQ(detect_format(path).format, Format::kDeepSpeed);
 }
 
-TEST(DetectTest, PlainDcp) {
+TEST(DetectTest, PlainDcpIsDetected) {
   const std::string folder = core::cat(MS_TEST_DATA, "/dcp_fsdp");
   EXPECT_EQ(detect_format(folder).format, Format::kDcp);
   const test::TemporaryFolder without_config;
@@ -65,7 +65,7 @@ TEST(DetectTest, PlainDcp) {
   EXPECT_EQ(detect_format(without_config.path().string()).format, Format::kDcp);
 }
 
-TEST(DetectTest, MegatronTorchDist) {
+TEST(DetectTest, MegatronTorchDistIsDetected) {
   const std::string root = core::cat(MS_TEST_DATA, "/megatron_dist");
   EXPECT_EQ(detect_format(root).format, Format::kMegatronDist);
   EXPECT_EQ(detect_format(root).rule, "iter_0000003/.metadata and metadata.json");
@@ -77,7 +77,7 @@ TEST(DetectTest, MegatronTorchDist) {
   EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kCorruptData), HasSubstr("cut short"));
 }
 
-TEST(DetectTest, MegatronTrees) {
+TEST(DetectTest, MegatronTreesAreDetected) {
   const std::string root = core::cat(MS_TEST_DATA, "/megatron/swiglu_tp2_pp2_distributed");
   const Detection found = detect_format(root);
   EXPECT_EQ(found.format, Format::kMegatron);
@@ -87,7 +87,7 @@ TEST(DetectTest, MegatronTrees) {
   EXPECT_EQ(open_source(root)->info().model.num_layers, 3);
 }
 
-TEST(DetectTest, NothingWeKnow) {
+TEST(DetectTest, UnknownContentIsRefused) {
   const test::TemporaryFolder folder;
   EXPECT_THAT(error_of(folder.path().string(), ErrorCode::kNotFound), HasSubstr("no checkpoint in it"));
   EXPECT_THAT(error_of(folder / "none", ErrorCode::kNotFound), HasSubstr("no such file or folder"));
@@ -96,7 +96,7 @@ TEST(DetectTest, NothingWeKnow) {
               HasSubstr("neither a folder nor a file of tensors"));
 }
 
-TEST(DetectTest, SetsOfNamedTensors) {
+TEST(DetectTest, NamedTensorsAreDetected) {
   const std::string data = MS_TEST_DATA;
   EXPECT_EQ(detect_format(data + "/fsdp_ranks/hsdp_4").format, Format::kRankFiles);
   EXPECT_EQ(detect_format(data + "/hf_llama_tiny/model.safetensors").format, Format::kFile);
@@ -108,7 +108,7 @@ TEST(DetectTest, SetsOfNamedTensors) {
   EXPECT_FALSE(open_source(adapter.path().string())->info().has_model);
 }
 
-TEST(DetectTest, WithoutAConfigDcpAndDeepSpeedOpenUnderTheirOwnNames) {
+TEST(DetectTest, DcpAndDeepSpeedWithoutConfigOpenUnderTheirOwnNames) {
   for (const char* folder : {"/dcp_fsdp", "/deepspeed/zero3", "/deepspeed/zero1_universal"}) {
     const auto source = open_source(std::string(MS_TEST_DATA) + folder);
     EXPECT_FALSE(source->info().has_model) << folder;
@@ -119,7 +119,7 @@ TEST(DetectTest, WithoutAConfigDcpAndDeepSpeedOpenUnderTheirOwnNames) {
   EXPECT_TRUE(open_source(std::string(MS_TEST_DATA) + "/dcp_fsdp", options)->info().has_model);
 }
 
-TEST(DetectTest, WhatIsComparedIsReadInOneWay) {
+TEST(DetectTest, ComparedSourcesAreOpenedTheSameWay) {
   const std::string folder = std::string(MS_TEST_DATA) + "/hf_llama_tiny";
   const auto with_family = open_comparable(folder, folder + "_bin");
   EXPECT_TRUE(with_family.first->info().has_model && with_family.second->info().has_model);

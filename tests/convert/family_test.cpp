@@ -24,7 +24,7 @@ HfConfig genuine(const std::string& name) {
   return read_hf_config(core::cat(MS_TEST_DATA, "/hf_", name, "_tiny/config.json"));
 }
 
-TEST(Families, AreFoundByTheirModelType) {
+TEST(Families, AreFoundByModelType) {
   ASSERT_EQ(families().size(), std::size(kGenuine));
   std::set<std::string_view> architectures;
   for (const Family* family : families()) {
@@ -68,7 +68,7 @@ TEST(Families, RulesNameEveryParameterOfTheModelOnce) {
   }
 }
 
-TEST(Families, AModelWithoutAConfigIsSaidByTheFirstThatCan) {
+TEST(Families, ModelWithoutConfigGetsTheFirstFamilyThatExpressesIt) {
   core::TransformerConfig model = genuine("mistral").model;
   EXPECT_EQ(family_of_model(model).model_type, "mistral");
   model.sliding_window = 0;

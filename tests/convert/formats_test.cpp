@@ -7,7 +7,7 @@
 namespace ms::convert {
 namespace {
 
-TEST(FormatsTest, EveryFormatHasOneRowAndAName) {
+TEST(FormatsTest, EveryFormatHasOneRowAndOneName) {
   std::set<std::string_view> names;
   std::set<Format> kinds;
   for (const FormatRow& row : formats()) {

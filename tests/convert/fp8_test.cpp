@@ -17,7 +17,7 @@ double by_definition(int bits) {
   return sign * std::pow(2.0, exponent - 7) * (1 + mantissa / 8.0);
 }
 
-TEST(Fp8, EveryPatternIsTheNumberItsDefinitionSays) {
+TEST(Fp8, EveryBitPatternMatchesTheDefinition) {
   for (int bits = 0; bits < 256; ++bits) {
     const double wanted = by_definition(bits), seen = e4m3_value(static_cast<uint8_t>(bits));
     if (std::isnan(wanted)) {
@@ -30,7 +30,7 @@ TEST(Fp8, EveryPatternIsTheNumberItsDefinitionSays) {
   EXPECT_EQ(e4m3_value(0x7e), 448.0F) << "the largest";
 }
 
-TEST(Fp8, ARowIsScaledBlockByBlockAndRoundedOnce) {
+TEST(Fp8, RowIsScaledByBlockAndRoundedOnce) {
   constexpr int64_t kBlock = 5, kColumns = 23;
   const std::vector<float> scales = {0.5F, 3.0F, 1e-3F, 7.25F, 0.3333F};
   for (int64_t first = 0; first < kColumns; ++first) {

@@ -108,7 +108,7 @@ TEST_F(GgufSourceTest, WrongRowsOfHeadsAreFound) {
   EXPECT_THAT(report.faults[0].place, HasSubstr("model.gguf:blk.1.attn_q.weight"));
 }
 
-TEST_F(GgufSourceTest, AFlippedBitOfAQuantizedBlockIsFound) {
+TEST_F(GgufSourceTest, FlippedBitOfAQuantizedBlockIsFound) {
   const std::string path = written("hf_gpt2_tiny", {}, true);  // its MLP has rows of 64
   const GgufReader reader(path);
   const auto tensor = std::find_if(reader.tensors().begin(), reader.tensors().end(), [](const auto& one) {
@@ -123,7 +123,7 @@ TEST_F(GgufSourceTest, AFlippedBitOfAQuantizedBlockIsFound) {
 }
 
 // Faults in the list of tensors. Names are replaced by others of the same length.
-TEST_F(GgufSourceTest, DroppedDoubledAndForeignTensorsAreNamed) {
+TEST_F(GgufSourceTest, MissingDuplicateAndUnknownTensorsAreNamed) {
   const std::string good = test::read_file(written("hf_llama_tiny"));
   const auto renamed = [&](const std::string& from, const std::string& to) {
     std::string bytes = good;
@@ -144,7 +144,7 @@ TEST_F(GgufSourceTest, DroppedDoubledAndForeignTensorsAreNamed) {
                                             Field(&Fault::tensor, "decoder.layers.1.mlp.linear_fc1.weight"))));
 }
 
-TEST_F(GgufSourceTest, AFileOfAnotherModelIsRefused) {
+TEST_F(GgufSourceTest, FileOfAnotherModelIsRefused) {
   const std::string path = written("hf_qwen2_tiny");
   source_ = cat(MS_TEST_DATA, "/hf_llama_tiny");
   const ProofReport report = proof(path);
@@ -153,7 +153,7 @@ TEST_F(GgufSourceTest, AFileOfAnotherModelIsRefused) {
   EXPECT_THAT(report.faults[0].text, HasSubstr("a \"qwen2\" model, but what it should be made of is llama"));
 }
 
-TEST_F(GgufSourceTest, IsToldByItsContent) {
+TEST_F(GgufSourceTest, IsDetectedByContent) {
   const std::string path = written("hf_llama_tiny");
   EXPECT_TRUE(is_gguf(path));
   EXPECT_TRUE(is_gguf(std::filesystem::path(path).parent_path().string()));

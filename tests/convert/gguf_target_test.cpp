@@ -102,7 +102,7 @@ std::string tensor_of(const std::string& folder, const std::string& name) {
   return bytes;
 }
 
-TEST_F(GgufTargetTest, Llama) {
+TEST_F(GgufTargetTest, LlamaHasPermutedHeadsAndItsNames) {
   const std::string model = cat(MS_TEST_DATA, "/hf_llama_tiny");  // bf16, 4 heads of 4, 16 columns
   const ConvertReport report = convert_checkpoint(options(model));
   EXPECT_EQ(report.path, folder_ / "gguf/model.gguf");
@@ -126,7 +126,7 @@ TEST_F(GgufTargetTest, Llama) {
   EXPECT_EQ(test::code_of([&] { convert_checkpoint(options(model)); }), ErrorCode::kInvalidArgument);  // it exists
 }
 
-TEST_F(GgufTargetTest, ExpertsOfALayerInOneTensor) {
+TEST_F(GgufTargetTest, ExpertsOfALayerAreInOneTensor) {
   const std::string model = cat(MS_TEST_DATA, "/hf_mixtral_tiny");  // bf16, four experts
   const Gguf file(convert_checkpoint(options(model)).path);
   EXPECT_EQ(file.value_of("general.architecture")[0], "llama");
@@ -143,7 +143,7 @@ TEST_F(GgufTargetTest, ExpertsOfALayerInOneTensor) {
   }
 }
 
-TEST_F(GgufTargetTest, Tokenizer) {
+TEST_F(GgufTargetTest, TokenizerIsWritten) {
   std::filesystem::copy(cat(MS_TEST_DATA, "/hf_qwen2_tiny"), folder_ / "model");
   const std::string whole =
       R"({"added_tokens": [{"id": 4, "content": "<end>", "special": true}, {"id": 5, "content": "me"}],

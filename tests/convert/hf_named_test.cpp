@@ -13,18 +13,18 @@ using core::ErrorCode;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(HfNamed, WrappersAreLeftOut) {
+TEST(HfNamed, WrapperPartsAreRemoved) {
   EXPECT_EQ(without_wrappers("_orig_mod.model.layers.0._checkpoint_wrapped_module.mlp.w"), "model.layers.0.mlp.w");
   EXPECT_EQ(without_wrappers("_fsdp_wrapped_module._orig_mod.a"), "a");
   EXPECT_EQ(without_wrappers("not_orig_mod.a"), "not_orig_mod.a");
 }
 
-TEST(HfNamed, PrefixesAreWholeWords) {
+TEST(HfNamed, PrefixesEndAtWordBoundaries) {
   const std::string names[] = {"norm.weight", "model.norm.weight", "model.xnorm.weight", "other"};
   EXPECT_THAT(prefixes_before(names, "norm.weight"), ElementsAre("", "model."));
 }
 
-TEST(HfNamed, ThePrefixOfAFamily) {
+TEST(HfNamed, FamilyPrefixIsFoundByItsEmbedding) {
   const std::string names[] = {"app.lm_head.weight", "app.model.embed_tokens.weight"};
   EXPECT_EQ(prefix_of_family(names, find_family("llama"), "here"), "app.");
   const std::string bare[] = {"wte.weight"};

@@ -52,7 +52,7 @@ class HfNamesSourceTest : public testing::Test {
 };
 
 // Rows and columns swapped (GPT-2), packed q, k and v, experts one by one, multi-token prediction layers, tied heads.
-TEST_F(HfNamesSourceTest, NativeToBinHoldsTheTensorsAndConfigOfTheFamily) {
+TEST_F(HfNamesSourceTest, NativeToBinHasTheFamilysTensorsAndConfig) {
   for (const char* model :
        {"hf_llama_tiny", "hf_gpt2_tiny", "hf_qwen2_tiny", "hf_gemma2_tiny", "hf_phi3_tiny", "hf_glm4_tiny",
         "hf_mixtral_tiny", "hf_deepseek_v3_tiny", "hf_internlm2_tiny", "hf_gpt_neox_tiny", "hf_llava_tiny"}) {
@@ -76,7 +76,7 @@ TEST_F(HfNamesSourceTest, SplitBySizeHasAnIndexAndIsProved) {
   EXPECT_EQ(test::first_difference(tensors(folder_ / "bin"), tensors(data("hf_llama_tiny"))), "");
 }
 
-TEST_F(HfNamesSourceTest, NativeToOneFile) {
+TEST_F(HfNamesSourceTest, NativeConvertsToOneFile) {
   const std::string native = native_of("hf_gpt2_tiny");
   for (const char* file : {"model.safetensors", "model.pt"}) {
     convert_checkpoint(options(native, file, Format::kFile));
@@ -84,7 +84,7 @@ TEST_F(HfNamesSourceTest, NativeToOneFile) {
   }
 }
 
-TEST_F(HfNamesSourceTest, EveryFormatWithAFamilyIsWritten) {
+TEST_F(HfNamesSourceTest, EveryFormatWithAFamilyConverts) {
   const std::string native = native_of("hf_qwen2_tiny");
   for (const Format format : {Format::kMegatron, Format::kMegatronDist, Format::kDcp, Format::kUniversal}) {
     const std::string name(format_name(format));
@@ -100,7 +100,7 @@ TEST_F(HfNamesSourceTest, EveryFormatWithAFamilyIsWritten) {
   }
 }
 
-TEST_F(HfNamesSourceTest, OptimizerStateIsLeftOutWhenAskedOnly) {
+TEST_F(HfNamesSourceTest, OptimizerStateNeedsDropOptimizer) {
   const std::string from = data("megatron/swiglu_tp2_pp2_distributed");
   ConvertOptions bin = options(from, "bin", Format::kHuggingFaceBin);
   const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(bin); });
@@ -115,7 +115,7 @@ TEST_F(HfNamesSourceTest, OptimizerStateIsLeftOutWhenAskedOnly) {
   EXPECT_TRUE(test::read_file(bin.save_dir + "/config.json") == test::read_file(hf.save_dir + "/config.json"));
 }
 
-TEST_F(HfNamesSourceTest, DtypeIsThatOfWeightsAndConfig) {
+TEST_F(HfNamesSourceTest, DtypeChangesWeightsAndConfig) {
   ConvertOptions made = options(native_of("hf_llama_tiny"), "bin", Format::kHuggingFaceBin);
   made.dtype = core::DType::kFp16;
   convert_checkpoint(made);
@@ -124,7 +124,7 @@ TEST_F(HfNamesSourceTest, DtypeIsThatOfWeightsAndConfig) {
 }
 
 // Boxes at every position and of every size of a transposed and of a packed matrix, compared with the whole.
-TEST_F(HfNamesSourceTest, ReadAnyBox) {
+TEST_F(HfNamesSourceTest, ReadsAnyBox) {
   for (const auto& [model, name] : {std::pair("hf_gpt2_tiny", "transformer.h.0.attn.c_attn.weight"),
                                     std::pair("hf_phi3_tiny", "model.layers.0.mlp.gate_up_proj.weight")}) {
     const std::string native = native_of(model);

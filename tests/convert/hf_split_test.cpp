@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using Numbers = std::vector<size_t>;
 
-TEST(SplitBySize, FillsFilesInOrderAndLargeTensorsStandAlone) {
+TEST(SplitBySize, FillsFilesInOrderAndSeparatesLargeTensors) {
   const std::vector<int64_t> sizes = {4, 3, 3, 20, 4, 9};
   const HfSplit split = split_by_size(sizes, 10, kHfSafetensors);
   EXPECT_EQ(split.file_of, (Numbers{1, 1, 1, 0, 2, 3}));  // 20 does not close the file being filled
@@ -21,7 +21,7 @@ TEST(SplitBySize, FillsFilesInOrderAndLargeTensorsStandAlone) {
   EXPECT_EQ(split.files[3], "model-00004-of-00004.safetensors");
 }
 
-TEST(SplitBySize, OneFileHasNoNumber) {
+TEST(SplitBySize, SingleFileHasNoNumber) {
   const std::vector<int64_t> sizes = {4, 6};
   EXPECT_THAT(split_by_size(sizes, 10, kHfSafetensors).files, ElementsAre("model.safetensors"));
   EXPECT_TRUE(split_by_size({}, 10, kHfSafetensors).files.empty());
@@ -37,7 +37,7 @@ class SplitOfIndex : public ::testing::Test {
   const std::vector<std::string> names_ = {"a", "b", "c"};
 };
 
-TEST_F(SplitOfIndex, SameNamesGiveItsFiles) {
+TEST_F(SplitOfIndex, SameNamesGiveTheIndexsFiles) {
   const auto split =
       of(R"({"weight_map": {"c": "model-1.safetensors", "a": "model-2.safetensors", "b": "model-1.safetensors"}})");
   ASSERT_TRUE(split.has_value());
@@ -45,7 +45,7 @@ TEST_F(SplitOfIndex, SameNamesGiveItsFiles) {
   EXPECT_EQ(split->file_of, (Numbers{1, 0, 0}));
 }
 
-TEST_F(SplitOfIndex, OtherNamesOrFilesAreNotTaken) {
+TEST_F(SplitOfIndex, OtherNamesOrFilesAreIgnored) {
   EXPECT_FALSE(split_of_index(folder_.path().string(), names_, kHfSafetensors)) << "no index";
   EXPECT_FALSE(split_of_index("", names_, kHfSafetensors));
   EXPECT_FALSE(of(R"({"weight_map": {"a": "model.safetensors", "b": "model.safetensors"}})"));

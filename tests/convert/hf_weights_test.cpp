@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using core::ErrorCode;
 using testing::HasSubstr;
 
-TEST(WeightFiles, SafetensorsOfTheModelComeFirst) {
+TEST(WeightFiles, ModelSafetensorsAreFoundFirst) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path().string();
   EXPECT_FALSE(find_weight_files(path).has_value());
@@ -34,14 +34,14 @@ TEST(WeightFiles, SafetensorsOfTheModelComeFirst) {
   EXPECT_EQ(find_model_files(path)->rule(), "pytorch_model.bin");
 }
 
-TEST(WeightFiles, AnAdapterIsNoModel) {
+TEST(WeightFiles, AdapterIsNotAModel) {
   const test::TemporaryFolder folder;
   test::write_file(folder / "adapter_model.safetensors", "");
   EXPECT_FALSE(find_model_files(folder.path().string()).has_value());
   EXPECT_TRUE(find_weight_files(folder.path().string()).has_value());
 }
 
-TEST(WeightFiles, ALinkOutOfTheFolderIsNotFollowed) {
+TEST(WeightFiles, LinkOutOfTheFolderIsRefused) {
   const test::TemporaryFolder folder, elsewhere;
   fs::copy_file(MS_TEST_DATA "/hf_llama_tiny/model.safetensors", elsewhere / "x.safetensors");
   fs::create_symlink(elsewhere / "x.safetensors", folder / "model.safetensors");
@@ -52,7 +52,7 @@ TEST(WeightFiles, ALinkOutOfTheFolderIsNotFollowed) {
   EXPECT_THAT(thrown.text, HasSubstr("is a link out of the folder"));
 }
 
-TEST(WeightFiles, ALinkThatLeadsNowhereIsThere) {
+TEST(WeightFiles, DanglingLinkIsFound) {
   const test::TemporaryFolder folder;
   fs::create_symlink("absent", folder / "model.safetensors");
   const auto found = find_weight_files(folder.path().string());

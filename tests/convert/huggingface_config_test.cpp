@@ -37,7 +37,7 @@ std::string error_of(const json& config, core::ErrorCode code) {
   return "accepted";
 }
 
-TEST(HuggingFaceConfigTest, DefaultsOfAbsentKeys) {
+TEST(HuggingFaceConfigTest, AbsentKeysHaveDefaults) {
   const HfConfig config = parse_hf_config(llama(), "x");
   const core::TransformerConfig& model = config.model;
   EXPECT_EQ(config.family->architecture, "LlamaForCausalLM");
@@ -59,7 +59,7 @@ TEST(HuggingFaceConfigTest, NullCountsAsAbsent) {
   EXPECT_EQ(parse_hf_config(config, "x").model, parse_hf_config(llama(), "x").model);
 }
 
-TEST(HuggingFaceConfigTest, GroupsAndHeadSize) {
+TEST(HuggingFaceConfigTest, GroupsAndHeadSizeAreRead) {
   json config = with("num_key_value_heads", 2);
   config["head_dim"] = 16;
   const core::TransformerConfig model = parse_hf_config(config, "x").model;
@@ -68,24 +68,24 @@ TEST(HuggingFaceConfigTest, GroupsAndHeadSize) {
   EXPECT_EQ(model.qkv_rows(), (8 + 2 * 2) * 16);
 }
 
-TEST(HuggingFaceConfigTest, RopeThetaInBothPlaces) {
+TEST(HuggingFaceConfigTest, RopeThetaIsReadFromBothPlaces) {
   EXPECT_EQ(parse_hf_config(with("rope_theta", 5e5), "x").model.rotary_base, 5e5);
   EXPECT_EQ(
       parse_hf_config(with("rope_parameters", {{"rope_theta", 7e5}, {"rope_type", "default"}}), "x").model.rotary_base,
       7e5);
 }
 
-TEST(HuggingFaceConfigTest, DtypeUnderBothNames) {
+TEST(HuggingFaceConfigTest, DtypeIsReadUnderBothNames) {
   EXPECT_EQ(parse_hf_config(with("torch_dtype", "bfloat16"), "x").dtype, core::DType::kBf16);
   EXPECT_EQ(parse_hf_config(with("dtype", "float16"), "x").dtype, core::DType::kFp16);
   EXPECT_EQ(parse_hf_config(with("dtype", "float32"), "x").dtype, core::DType::kFp32);
 }
 
-TEST(HuggingFaceConfigTest, TiedEmbeddings) {
+TEST(HuggingFaceConfigTest, TiedEmbeddingsAreRead) {
   EXPECT_FALSE(parse_hf_config(with("tie_word_embeddings", true), "x").model.untie_embeddings_and_output_weights);
 }
 
-TEST(HuggingFaceConfigTest, FamiliesDifferInWhatTheyImply) {
+TEST(HuggingFaceConfigTest, FamiliesImplyTheirStructure) {
   const core::TransformerConfig qwen2 = parse_hf_config(with("model_type", "qwen2"), "x").model;
   EXPECT_TRUE(qwen2.add_qkv_bias);
   EXPECT_FALSE(qwen2.qk_layernorm);
@@ -95,7 +95,7 @@ TEST(HuggingFaceConfigTest, FamiliesDifferInWhatTheyImply) {
   EXPECT_EQ(qwen3.kv_channels, 128);
 }
 
-TEST(HuggingFaceConfigTest, ScaledRotaryEmbeddingsUnderOldAndNewKeys) {
+TEST(HuggingFaceConfigTest, RopeScalingIsReadUnderOldAndNewKeys) {
   const core::TransformerConfig linear =
       parse_hf_config(with("rope_scaling", {{"type", "linear"}, {"factor", 2.5}}), "x").model;
   EXPECT_EQ(linear.rope_scaling_type, "linear");
@@ -119,7 +119,7 @@ TEST(HuggingFaceConfigTest, ScaledRotaryEmbeddingsUnderOldAndNewKeys) {
   EXPECT_EQ(parse_hf_config(written, "x").model, llama3);
 }
 
-TEST(HuggingFaceConfigTest, WindowsAndNullsOfTheirFamilies) {
+TEST(HuggingFaceConfigTest, WindowsAndNullsFollowTheFamily) {
   EXPECT_EQ(parse_hf_config(with("model_type", "mistral"), "x").model.sliding_window, 4096);
   json config = with("model_type", "mistral");
   config["sliding_window"] = nullptr;
@@ -140,7 +140,7 @@ TEST(HuggingFaceConfigTest, WindowsAndNullsOfTheirFamilies) {
 
 // A model of mstrain has no config.json: a family that can express it is found, and its config.json gives the same
 // model.
-TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
+TEST(HuggingFaceConfigTest, EveryFamilyExpressesItsModels) {
   for (const char* name : {"hf_llama_tiny",       "hf_llama3_tiny",    "hf_yarn_tiny",       "hf_mistral_tiny",
                            "hf_qwen2_tiny",       "hf_qwen3_tiny",     "hf_gemma2_tiny",     "hf_phi3_tiny",
                            "hf_glm_tiny",         "hf_glm4_tiny",      "hf_gpt2_tiny",       "hf_mixtral_tiny",
@@ -161,7 +161,7 @@ TEST(HuggingFaceConfigTest, EveryFamilySaysItsModelsAgain) {
   EXPECT_THROW(make_hf_config(nobody, json(), core::DType::kFp32), core::Error);
 }
 
-TEST(HuggingFaceConfigTest, WhatWeCannotComputeIsRefusedByName) {
+TEST(HuggingFaceConfigTest, UnsupportedKeysAreRefusedByName) {
   using core::ErrorCode;
   const std::vector<std::pair<const char*, json>> cases = {
       {"model_type", "mamba"},
@@ -200,7 +200,7 @@ TEST(HuggingFaceConfigTest, LayersWithoutRopeComeFromTheListOrTheInterval) {
             (std::vector<bool>{true, true, false, true, true, false, true, true}));
 }
 
-TEST(HuggingFaceConfigTest, Gemma3HasWindowsAndRotaryBasesByLayer) {
+TEST(HuggingFaceConfigTest, Gemma3HasWindowsAndRopeBasesByLayer) {
   const json config = genuine("hf_gemma3_text_tiny");
   const core::TransformerConfig model = parse_hf_config(config, "x").model;
   EXPECT_EQ(model.windows_of_layers(), (std::vector<int64_t>{5, 5, 0}));
@@ -248,11 +248,11 @@ TEST(HuggingFaceConfigTest, UnusedKeysAreListedOrRefused) {
   EXPECT_TRUE(parse_hf_config(with("no_rope_layers", {1, 1, 1}), "x").unused_keys.empty());
 }
 
-TEST(HuggingFaceConfigTest, AnOddHeadThatIsRotatedIsRefused) {
+TEST(HuggingFaceConfigTest, OddHeadSizeWithRopeIsRefused) {
   EXPECT_THAT(error_of(with("head_dim", 5), core::ErrorCode::kUnsupported), HasSubstr("head_dim"));
 }
 
-TEST(HuggingFaceConfigTest, WhichLayersHaveExperts) {
+TEST(HuggingFaceConfigTest, LayersWithExpertsAreRead) {
   json config = genuine("hf_deepseek_v3_tiny");
   config["num_hidden_layers"] = 6;
   config["first_k_dense_replace"] = 3;
@@ -276,7 +276,7 @@ TEST(HuggingFaceConfigTest, WhichLayersHaveExperts) {
   EXPECT_THAT(error_of(qwen, core::ErrorCode::kUnsupported), HasSubstr("mlp_only_layers"));
 }
 
-TEST(HuggingFaceConfigTest, RoutingThatWeHaveNoWordForIsRefused) {
+TEST(HuggingFaceConfigTest, UnsupportedRoutingIsRefused) {
   const auto refused = [](const char* name, const char* key, const json& value) {
     json config = genuine(name);
     config[key] = value;
@@ -294,7 +294,7 @@ TEST(HuggingFaceConfigTest, RoutingThatWeHaveNoWordForIsRefused) {
 }
 
 // transformers drops multi-token prediction layers but keeps their key in config.json; so do we.
-TEST(HuggingFaceConfigTest, NextTokenLayersThatAreNotThereStayInTheConfig) {
+TEST(HuggingFaceConfigTest, AbsentMtpLayersStayInTheConfig) {
   const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_glm4_moe_tiny"));
   ASSERT_EQ(config.model.mtp_num_layers, 1);
   core::TransformerConfig without = config.model;
@@ -303,7 +303,7 @@ TEST(HuggingFaceConfigTest, NextTokenLayersThatAreNotThereStayInTheConfig) {
   EXPECT_EQ(make_hf_config(without, json(), core::DType::kBf16).at("num_nextn_predict_layers"), 0);
 }
 
-TEST(HuggingFaceConfigTest, WeightsInFp8HaveBlocks) {
+TEST(HuggingFaceConfigTest, Fp8BlockSizeIsRead) {
   json config = genuine("hf_deepseek_v3_tiny");
   config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 64}}};
   const HfConfig parsed = parse_hf_config(config, "x");
@@ -316,7 +316,7 @@ TEST(HuggingFaceConfigTest, WeightsInFp8HaveBlocks) {
   }
 }
 
-TEST(HuggingFaceConfigTest, NonsenseIsCorruptDataAndNamesTheKey) {
+TEST(HuggingFaceConfigTest, InvalidValueIsCorruptDataAndNamesTheKey) {
   using core::ErrorCode;
   const std::vector<std::pair<const char*, json>> cases = {
       {"num_hidden_layers", 0},
@@ -354,7 +354,7 @@ TEST(HuggingFaceConfigTest, NonsenseIsCorruptDataAndNamesTheKey) {
   EXPECT_THAT(shown("rms_norm_eps", "small"), HasSubstr("rms_norm_eps is \"small\"; expected"));
 }
 
-TEST(HuggingFaceConfigTest, FilesThatAreNoJsonOrTooDeep) {
+TEST(HuggingFaceConfigTest, InvalidOrDeepJsonIsRefused) {
   const test::TemporaryFolder folder;
   const auto code_of = [&](const std::string& text) {
     test::write_file(folder / "config.json", text);
@@ -372,7 +372,7 @@ TEST(HuggingFaceConfigTest, FilesThatAreNoJsonOrTooDeep) {
   EXPECT_THROW(read_hf_config(folder.path().string()), core::Error);
 }
 
-TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
+TEST(HuggingFaceConfigTest, GenuineConfigsAreByteIdentical) {
   for (const char* name :
        {"hf_llama_tiny",    "hf_llama_tiny_sharded", "hf_llama3_tiny",      "hf_yarn_tiny",       "hf_mistral_tiny",
         "hf_qwen2_tiny",    "hf_qwen3_tiny",         "hf_gemma2_tiny",      "hf_phi3_tiny",       "hf_glm_tiny",
@@ -388,7 +388,7 @@ TEST(HuggingFaceConfigTest, GenuineConfigsComeBackByteForByte) {
   }
 }
 
-TEST(HuggingFaceConfigTest, OwnConfigsReadBackAsTheSameModel) {
+TEST(HuggingFaceConfigTest, GeneratedConfigsReadBackAsTheSameModel) {
   for (const Family* family : families()) {
     if (family->heads_key != "num_attention_heads") continue;    // GPT-2 has its own names: see above
     if (family->expert_layers != ExpertLayers::kNone) continue;  // they have more keys: see above
@@ -406,7 +406,7 @@ TEST(HuggingFaceConfigTest, OwnConfigsReadBackAsTheSameModel) {
   }
 }
 
-TEST(HuggingFaceConfigTest, AChangedModelOverridesTheOriginalButKeepsItsOtherKeys) {
+TEST(HuggingFaceConfigTest, ChangedModelOverridesTheOriginalButKeepsItsOtherKeys) {
   json original = with("eos_token_id", 9);
   original["my_key"] = "kept";
   original["rope_parameters"] = {{"rope_theta", 5.0}};
@@ -418,7 +418,7 @@ TEST(HuggingFaceConfigTest, AChangedModelOverridesTheOriginalButKeepsItsOtherKey
   EXPECT_EQ(made.at("my_key"), "kept");
 }
 
-TEST(HuggingFaceConfigTest, AModelThatNoFamilyCanSayIsRefused) {
+TEST(HuggingFaceConfigTest, ModelThatNoFamilyExpressesIsRefused) {
   core::TransformerConfig model = parse_hf_config(llama(), "x").model;
   model.add_qkv_bias = true;
   model.qk_layernorm = true;

@@ -305,7 +305,7 @@ TEST(HuggingFaceSourceTest, Fp8IsDequantisedBlockByBlock) {
   }
 }
 
-TEST(HuggingFaceSourceTest, CopiesInNextTokenLayersMustBeCopies) {
+TEST(HuggingFaceSourceTest, CopiesInMtpLayersMustBeEqual) {
   const TemporaryFolder folder;
   for (const char* file : {"config.json", "model.safetensors"}) {
     std::filesystem::copy_file(core::cat(MS_TEST_DATA, "/hf_deepseek_v3_tiny/", file), folder / file);
@@ -359,7 +359,7 @@ class HuggingFaceFolderTest : public ::testing::Test {
 
 using core::ErrorCode;
 
-TEST_F(HuggingFaceFolderTest, NothingThere) {
+TEST_F(HuggingFaceFolderTest, MissingFolderOrFilesAreRefused) {
   EXPECT_THAT(error(ErrorCode::kNotFound), HasSubstr("config.json"));
   write_file(folder_ / "config.json", fake_llama(4, 2, 6).config.dump());
   EXPECT_THAT(error(ErrorCode::kNotFound), HasSubstr("neither model.safetensors nor"));
@@ -367,7 +367,7 @@ TEST_F(HuggingFaceFolderTest, NothingThere) {
   EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("pytorch_model.bin: no ZIP archive"));
 }
 
-TEST_F(HuggingFaceFolderTest, MissingTensorWrongShapeUnknownTensor) {
+TEST_F(HuggingFaceFolderTest, MissingMisshapenAndUnknownTensorsAreRefused) {
   FakeModel model = fake_llama(4, 2, 6);
   FakeModel broken = model;
   broken.shapes.erase("model.layers.1.mlp.up_proj.weight");
@@ -390,7 +390,7 @@ TEST_F(HuggingFaceFolderTest, MissingTensorWrongShapeUnknownTensor) {
   EXPECT_THAT(error(ErrorCode::kUnsupported), HasSubstr("q_proj.bias\" belongs to no part"));
 }
 
-TEST_F(HuggingFaceFolderTest, AllMissingNamesAndTheForeignOnesAreListed) {
+TEST_F(HuggingFaceFolderTest, MissingAndUnknownNamesAreListed) {
   FakeModel model = fake_llama(4, 2, 6);
   FakeModel renamed = model;
   const std::string layer = "model.layers.1.mlp.";
@@ -409,7 +409,7 @@ TEST_F(HuggingFaceFolderTest, AllMissingNamesAndTheForeignOnesAreListed) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("\n")));
 }
 
-TEST_F(HuggingFaceFolderTest, ABaseModelLacksThePrefix) {
+TEST_F(HuggingFaceFolderTest, BaseModelWithoutPrefixIsRead) {
   FakeModel model = fake_llama(4, 2, 6);
   write_model(model, folder_);
   const auto wanted = open_huggingface(folder_.path().string());
@@ -438,7 +438,7 @@ TEST_F(HuggingFaceFolderTest, RotaryBuffersAreIgnored) {
   EXPECT_EQ(error(ErrorCode::kInternal), "accepted");
 }
 
-TEST_F(HuggingFaceFolderTest, AStoredHeadOfATiedModelMustEqualTheEmbedding) {
+TEST_F(HuggingFaceFolderTest, StoredHeadOfATiedModelMustEqualTheEmbedding) {
   FakeModel model = fake_llama(4, 2, 6, 1, /*tied=*/true);
   write_model(model, folder_);
   const size_t shards = open_huggingface(folder_.path().string())->shards().size();
@@ -450,7 +450,7 @@ TEST_F(HuggingFaceFolderTest, AStoredHeadOfATiedModelMustEqualTheEmbedding) {
   EXPECT_EQ(open_huggingface(folder_.path().string())->shards().size(), shards);
 }
 
-TEST_F(HuggingFaceFolderTest, ShardedFolder) {
+TEST_F(HuggingFaceFolderTest, ShardedFolderIsRead) {
   const FakeModel model = fake_llama(4, 2, 6);
   write_sharded(model);
   const auto source = open_huggingface(folder_.path().string());
@@ -459,7 +459,7 @@ TEST_F(HuggingFaceFolderTest, ShardedFolder) {
   EXPECT_EQ(assemble_floats(*source, norm), model.values.at("model.norm.weight"));
 }
 
-TEST_F(HuggingFaceFolderTest, IndexThatLies) {
+TEST_F(HuggingFaceFolderTest, WrongIndexIsRefused) {
   const FakeModel model = fake_llama(4, 2, 6);
   const auto map_norm_to = [&](const json& file, ErrorCode code) {
     write_sharded(model);
@@ -481,7 +481,7 @@ TEST_F(HuggingFaceFolderTest, IndexThatLies) {
   EXPECT_THAT(error(ErrorCode::kCorruptData), HasSubstr("not valid JSON"));
 }
 
-TEST_F(HuggingFaceFolderTest, LinksMayNotLeaveTheFolderExceptToTheHubsBlobs) {
+TEST_F(HuggingFaceFolderTest, LinksOutOfTheFolderAreRefusedExceptToHubBlobs) {
   namespace fs = std::filesystem;
   const FakeModel model = fake_llama(4, 2, 6);
   write_sharded(model);
@@ -531,7 +531,7 @@ HfSinkOptions sink_options(const ckpt::Source& source, const std::string& folder
   return options;
 }
 
-TEST(HuggingFaceSinkTest, GenuineFoldersComeOutByteForByte) {
+TEST(HuggingFaceSinkTest, GenuineFoldersAreByteIdentical) {
   const std::pair<const char*, int64_t> cases[] = {
       {"hf_llama_tiny", 5'000'000'000}, {"hf_llama_tiny_sharded", 8'000},   {"hf_qwen2_tiny", 5'000'000'000},
       {"hf_qwen3_tiny", 5'000'000'000}, {"hf_mixtral_tiny", 5'000'000'000}, {"hf_qwen3_moe_tiny_sharded", 8'000}};
@@ -572,14 +572,14 @@ TEST(HuggingFaceSinkTest, WithoutCommitNothingIsLeft) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-TEST(HuggingFaceSinkTest, AFolderWithAModelIsRefused) {
+TEST(HuggingFaceSinkTest, FolderWithAModelIsRefused) {
   const auto source = open_huggingface(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
   const TemporaryFolder folder;
   write_file(folder / "model-00001-of-00001.safetensors", "");
   EXPECT_THROW(make_hf_sink(sink_options(*source, folder.path().string(), 5'000'000)), core::Error);
 }
 
-TEST(HuggingFaceSinkTest, TokenizerFilesAreCopiedAndNothingElse) {
+TEST(HuggingFaceSinkTest, OnlyTokenizerFilesAreCopied) {
   const auto source = open_huggingface(core::cat(MS_TEST_DATA, "/hf_llama_tiny"));
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "from");
@@ -600,7 +600,7 @@ TEST(HuggingFaceSinkTest, TokenizerFilesAreCopiedAndNothingElse) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "out"), {}), 3 + 6);
 }
 
-TEST(HuggingFaceSinkTest, ATensorAboveTheShardLimitGetsItsOwnFile) {
+TEST(HuggingFaceSinkTest, TensorAboveTheShardLimitGetsItsOwnFile) {
   const FakeModel model = fake_llama(4, 2, 6, 1);
   const TemporaryFolder folder;
   write_model(model, folder);

@@ -22,7 +22,7 @@ class JobIdentityTest : public ::testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(JobIdentityTest, UntouchedItIsTheSameAndDoesNotDependOnThePath) {
+TEST_F(JobIdentityTest, UntouchedFolderHasTheSameIdentityUnderAnyPath) {
   const std::string before = now();
   EXPECT_EQ(before.size(), 16U);
   EXPECT_EQ(now(), before);
@@ -30,7 +30,7 @@ TEST_F(JobIdentityTest, UntouchedItIsTheSameAndDoesNotDependOnThePath) {
   EXPECT_EQ(identity_of(folder_ / "in2"), before);
 }
 
-TEST_F(JobIdentityTest, ContentsNamesAndReplacedFilesChangeIt) {
+TEST_F(JobIdentityTest, ChangedContentNameOrFileChangesTheIdentity) {
   const std::string before = now();
   test::write_file(folder_ / "in/deep/b", "33");
   const std::string longer = now();
@@ -45,7 +45,7 @@ TEST_F(JobIdentityTest, ContentsNamesAndReplacedFilesChangeIt) {
   EXPECT_NE(now(), renamed);
 }
 
-TEST_F(JobIdentityTest, OfAFileAndOfNothing) {
+TEST_F(JobIdentityTest, FileHasAnIdentityAndAbsentPathHasNone) {
   EXPECT_EQ(identity_of(folder_ / "in/a").size(), 16U);
   EXPECT_EQ(identity_of(folder_ / "absent"), "");
   EXPECT_EQ(identity_of(""), "");

@@ -118,7 +118,7 @@ class Lora : public testing::Test {
   std::map<std::string, Values> adapter_;
 };
 
-TEST_F(Lora, LlamasLinearLayers) {
+TEST_F(Lora, LlamaLinearLayersAreMerged) {
   config(R"(, "alpha_pattern": {"mlp.down_proj": 12})");
   for (int layer = 0; layer < 2; ++layer) {
     pair(cat("model.layers.", layer, ".self_attn.q_proj"), 64, 16);
@@ -139,7 +139,7 @@ TEST_F(Lora, LlamasLinearLayers) {
             after.at("model.layers.0.mlp.gate_proj.weight").values);
 }
 
-TEST_F(Lora, IntoANativeLayoutIsTheSame) {
+TEST_F(Lora, MergeIntoANativeLayoutIsEqual) {
   config(R"(, "use_rslora": true)");
   pair("model.layers.1.self_attn.v_proj", 32, 16);
   pair("model.layers.0.mlp.gate_proj", 24, 16);
@@ -159,7 +159,7 @@ TEST_F(Lora, IntoANativeLayoutIsTheSame) {
   EXPECT_EQ(test::read_file(folder_ / "back/model.safetensors"), test::read_file(folder_ / "merged/model.safetensors"));
 }
 
-TEST_F(Lora, Conv1DIsTransposed) {
+TEST_F(Lora, Conv1DIsMergedTransposed) {
   config(R"(, "fan_in_fan_out": true)");
   pair("transformer.h.0.attn.c_attn", 48, 16);
   pair("transformer.h.1.mlp.c_proj", 16, 64);
@@ -169,7 +169,7 @@ TEST_F(Lora, Conv1DIsTransposed) {
   expect_merged("hf_gpt2_tiny", "transformer.h.1.mlp.c_proj", 2.0, true);
 }
 
-TEST_F(Lora, ABf16ModelMayBecomeFp32) {
+TEST_F(Lora, Bf16ModelCanBecomeFp32) {
   config();
   pair("model.layers.0.self_attn.o_proj", 16, 16);
   save();
@@ -190,7 +190,7 @@ TEST_F(Lora, ABf16ModelMayBecomeFp32) {
   EXPECT_NEAR(merged.values[0], double{plain.values[0]} + 2 * sum, 1e-6);  // bf16 would be off by up to 0.004
 }
 
-TEST_F(Lora, AModuleThatWasTrainedWhole) {
+TEST_F(Lora, FullyTrainedModuleReplacesTheWeight) {
   config();
   adapter_["base_model.model.lm_head.weight"] = numbers("head", {67, 16});
   adapter_["base_model.model.model.norm.modules_to_save.default.weight"] = numbers("norm", {16});
@@ -201,7 +201,7 @@ TEST_F(Lora, AModuleThatWasTrainedWhole) {
   EXPECT_EQ(after.at("model.norm.weight").values, numbers("norm", {16}).values);
 }
 
-TEST_F(Lora, WhatIsNotSetIsNotRefused) {
+TEST_F(Lora, UnsetOptionsAreAccepted) {
   pair("model.layers.0.self_attn.q_proj", 64, 16);
   for (const char* more : {R"(, "use_dora": false, "layer_replication": null, "velora_config": {})",
                            R"(, "init_lora_weights": true)", R"(, "init_lora_weights": "gaussian")",
@@ -214,7 +214,7 @@ TEST_F(Lora, WhatIsNotSetIsNotRefused) {
   }
 }
 
-TEST_F(Lora, WhatIsRefused) {
+TEST_F(Lora, UnsupportedAdaptersAreRefused) {
   const auto refused = [&](ErrorCode code, const std::string& part) {
     save();
     const test::Thrown thrown = test::thrown_by([&] { convert_checkpoint(options("hf_llama3_tiny")); });

@@ -28,7 +28,7 @@ using testing::HasSubstr;
 std::string data_folder() { return core::cat(MS_TEST_DATA, "/megatron_dist"); }
 constexpr const char* kIteration = "iter_0000003";
 
-TEST(DistSourceTest, AllThatMegatronReadsInIt) {
+TEST(DistSourceTest, EqualsWhatMegatronReads) {
   std::vector<std::string> decisions;
   const auto source = open_megatron_dist(core::cat(data_folder(), "/", kIteration), {}, decisions);
   EXPECT_EQ(source->info().iteration, 3);
@@ -52,7 +52,7 @@ TEST(DistSourceTest, AllThatMegatronReadsInIt) {
 }
 
 // Stacked over layers and experts; and with separate keys for each expert and each half of linear_fc1.
-TEST(DistSourceTest, ExpertsOfBothKindsOfKeys) {
+TEST(DistSourceTest, ExpertsWithBothKindsOfKeysAreRead) {
   for (const char* name : {"moe_ep2_distributed", "moe_latent_tp2_ep2_etp1"}) {
     SCOPED_TRACE(name);
     const auto source = open_source(core::cat(MS_TEST_DATA, "/megatron_dist_experts/", name));
@@ -68,7 +68,7 @@ TEST(DistSourceTest, ExpertsOfBothKindsOfKeys) {
   }
 }
 
-TEST(DistSourceTest, ExpertsThatNoModelHas) {
+TEST(DistSourceTest, UnknownExpertTensorsAreRefused) {
   for (const auto& [from, to] : {std::pair("mlp.experts.experts.0.", "mlp.experts.experts.9."),
                                  std::pair("linear_fc1.weight_w", "linear_fc2.weight_w")}) {
     const test::TemporaryFolder folder;
@@ -86,7 +86,7 @@ TEST(DistSourceTest, ExpertsThatNoModelHas) {
   }
 }
 
-TEST(DistSourceTest, MoreOfTheVocabularyIfAsked) {
+TEST(DistSourceTest, TrueVocabSizeKeepsMoreRows) {
   std::vector<std::string> decisions;
   const std::string path = core::cat(data_folder(), "/", kIteration);
   EXPECT_EQ(open_megatron_dist(path, {.true_vocab_size = 31}, decisions)->info().model.vocab_size, 31);
@@ -99,7 +99,7 @@ std::string kind_folder(const std::string& name) {
   return core::cat(MS_TEST_DATA, "/megatron_dist_kinds/", name, "/iter_0000007");
 }
 
-TEST(DistSourceTest, EveryKindOfOptimizerState) {
+TEST(DistSourceTest, EveryKindOfOptimizerStateIsRead) {
   for (const char* name :
        {"buckets_tied_pp2", "buckets_moe_ep2", "buckets_tp2_pp2", "model_space_tp2", "model_space_moe_ep2"}) {
     SCOPED_TRACE(name);
@@ -141,14 +141,14 @@ class ChangedDist : public testing::Test {
 };
 
 // The kind dp_zero_gather_scatter: its state is an object, which must not be dropped silently.
-TEST_F(ChangedDist, StateInOneObject) {
+TEST_F(ChangedDist, StateInOneObjectIsRefused) {
   take(kind_folder("buckets_tied_pp2"));
   replace("dp_group_idx_1.optimizer/shard", "dp_group_idx.param_state/shard");
   expect(core::ErrorCode::kUnsupported, "dp_zero_gather_scatter is not supported; --drop-optimizer leaves it out");
 }
 
 // A rank's part, cut inside a parameter: other lengths of the flat axis.
-TEST_F(ChangedDist, FlatPartsOfAnotherModel) {
+TEST_F(ChangedDist, FlatPartsOfAnotherModelAreRefused) {
   take(kind_folder("model_space_tp2"));
   replace("nd_reformulated_orig_global_shape", "nd_reformulated_orig_global_shapx");
   std::vector<std::string> decisions;  // shapes come from the model: Megatron's record of them is not needed
@@ -158,7 +158,7 @@ TEST_F(ChangedDist, FlatPartsOfAnotherModel) {
 }
 
 // megatron-core 0.16 writes other parameters' elements for parameters in buckets after one that it has filled up.
-TEST_F(ChangedDist, MastersThatAreNotOfTheWeights) {
+TEST_F(ChangedDist, MastersOfOtherWeightsAreRefused) {
   take(core::cat(data_folder(), "/", kIteration));
   const auto expected = open_safetensors(core::cat(data_folder(), "/expected.safetensors"));
   const auto tensor = expected->find("master:decoder.layers.1.mlp.linear_fc2.weight");
@@ -182,7 +182,7 @@ TEST_F(ChangedDist, MastersThatAreNotOfTheWeights) {
   EXPECT_NO_THROW(open_megatron_dist(folder_.path().string(), {.drop_optimizer = true}, decisions));
 }
 
-TEST_F(ChangedDist, StateOfAnotherKindIsLeftOutIfAskedOnly) {
+TEST_F(ChangedDist, UnsupportedStateNeedsDropOptimizer) {
   take(core::cat(data_folder(), "/", kIteration));
   replace("optimizer.state.", "optimizer.other.");
   expect(core::ErrorCode::kUnsupported, "--drop-optimizer");
@@ -192,7 +192,7 @@ TEST_F(ChangedDist, StateOfAnotherKindIsLeftOutIfAskedOnly) {
   EXPECT_THAT(decisions, Contains("optimizer state is left out"));
 }
 
-TEST(DistSourceTest, WithoutArgsThereIsNoModel) {
+TEST(DistSourceTest, MissingArgsAreRefused) {
   const test::TemporaryFolder folder;
   fs::copy(core::cat(data_folder(), "/", kIteration), folder.path(),
            fs::copy_options::recursive | fs::copy_options::overwrite_existing);

@@ -49,7 +49,7 @@ struct Tree {
 
 class MegatronTreeTest : public ::testing::TestWithParam<Tree> {};
 
-TEST_P(MegatronTreeTest, EveryElementIsWhereItBelongs) {
+TEST_P(MegatronTreeTest, EveryElementIsInItsPlace) {
   const auto source = open(tree(GetParam().name));
   const core::TransformerConfig& model = source->info().model;
   EXPECT_EQ(source->info().iteration, GetParam().iteration);
@@ -77,7 +77,7 @@ TEST_P(MegatronTreeTest, EveryElementIsWhereItBelongs) {
   EXPECT_EQ(source->info().common.at("opt_param_scheduler").at("lr_decay_style"), "cosine");
 }
 
-TEST_P(MegatronTreeTest, ThroughANativeCheckpointOfAnotherLayout) {
+TEST_P(MegatronTreeTest, ConvertsThroughNativeOfAnotherLayout) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = tree(GetParam().name);
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Trees, MegatronTreeTest,
                                            Tree{"mindspeed_te", core::DType::kBf16, 1, 1, 2, 1}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(MegatronTest, WhatWasDecidedIsSaid) {
+TEST(MegatronTest, DecisionsAreReported) {
   std::vector<std::string> decisions;
   const auto source = open_megatron(tree("tied_pp2_distributed"), {}, decisions);
   EXPECT_EQ(source->info().model.vocab_size, 21);
@@ -120,7 +120,7 @@ TEST(MegatronTest, WhatWasDecidedIsSaid) {
   EXPECT_EQ(test::code_of([] { open(tree("tied_pp2_distributed"), 25); }), ErrorCode::kInvalidArgument);
 }
 
-TEST(MegatronTest, OptimizerStateIsLeftOutWhenAsked) {
+TEST(MegatronTest, DropOptimizerLeavesOutOptimizerState) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = tree("qk_norm_tp2_bf16");
@@ -130,12 +130,12 @@ TEST(MegatronTest, OptimizerStateIsLeftOutWhenAsked) {
   EXPECT_FALSE(ckpt::has_role(*ckpt::open_native(folder / "weights"), TensorRole::kExpAvg));
 }
 
-TEST(MegatronTest, UnevenStagesAreToldByTheKeys) {
+TEST(MegatronTest, UnevenStagesAreDerivedFromKeys) {
   EXPECT_EQ(open(tree("swiglu_tp2_pp2_distributed"))->info().layout.at("layer_map"), nlohmann::json({1, 2}));
   EXPECT_EQ(open(tree("gelu_vpp2_fp32"))->info().layout.at("vpp"), 2);
 }
 
-TEST(MegatronTest, PartsOfAShard) {
+TEST(MegatronTest, ReadsPartsOfAShard) {
   const auto source = open(tree("swiglu_tp2_pp2_distributed"));
   for (size_t s = 0; s < source->shards().size(); ++s) {
     const core::Dims extents = source->shards().extents(s);
@@ -221,32 +221,32 @@ class DamagedMegatronTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(DamagedMegatronTest, AMissingRank) {
+TEST_F(DamagedMegatronTest, MissingRankIsRefused) {
   copy("swiglu_tp2_pp2_distributed");
   fs::remove_all(fs::path(rank_file("mp_rank_01_000")).parent_path());
   expect(ErrorCode::kCorruptData, {"mp_rank_01_000 is missing", "tensor_model_parallel_size 2"});
 }
 
-TEST_F(DamagedMegatronTest, AMissingFile) {
+TEST_F(DamagedMegatronTest, MissingFileIsRefused) {
   copy("swiglu_tp2_pp2_distributed");
   fs::remove(rank_file("mp_rank_01_000"));
   expect(ErrorCode::kCorruptData, {"mp_rank_01_000/model_optim_rng.pt is missing"});
 }
 
-TEST_F(DamagedMegatronTest, ARankTooMany) {
+TEST_F(DamagedMegatronTest, SuperfluousRankIsRefused) {
   copy("swiglu_tp2_pp2_distributed");
   const fs::path rank = fs::path(rank_file("mp_rank_01_001")).parent_path();
   fs::copy(rank, rank.parent_path() / "mp_rank_02_001");
   expect(ErrorCode::kCorruptData, {"mp_rank_02_001 is there, but args", "tensor_model_parallel_size 2"});
 }
 
-TEST_F(DamagedMegatronTest, AFileCutShort) {
+TEST_F(DamagedMegatronTest, TruncatedFileIsRefused) {
   copy("swiglu_tp2_pp2_distributed");
   fs::resize_file(rank_file("mp_rank_01_001"), 4000);
   expect(ErrorCode::kCorruptData, {"mp_rank_01_001/model_optim_rng.pt"});
 }
 
-TEST_F(DamagedMegatronTest, AWeightWithAFlippedBit) {
+TEST_F(DamagedMegatronTest, FlippedWeightBitIsRefused) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_01");
@@ -255,7 +255,7 @@ TEST_F(DamagedMegatronTest, AWeightWithAFlippedBit) {
          {"mp_rank_01/model_optim_rng.pt", "CRC-32", "tensor \"decoder.layers.0.self_attention.linear_qkv.weight\""});
 }
 
-TEST_F(DamagedMegatronTest, ArgsThatLie) {
+TEST_F(DamagedMegatronTest, WrongArgsAreRefused) {
   const struct {
     const char* name;
     int value;
@@ -281,13 +281,13 @@ TEST_F(DamagedMegatronTest, ArgsThatLie) {
   }
 }
 
-TEST_F(DamagedMegatronTest, RanksOfDifferentRuns) {
+TEST_F(DamagedMegatronTest, RanksOfDifferentRunsAreRefused) {
   copy("swiglu_tp2_pp2_distributed");
   set_integer(rank_file("mp_rank_01_001"), "hidden_size", 16);
   expect(ErrorCode::kCorruptData, {"mp_rank_01_001", "args.hidden_size is 16", "says 8", "different runs"});
 }
 
-TEST_F(DamagedMegatronTest, ATensorUnderAnotherName) {
+TEST_F(DamagedMegatronTest, RenamedTensorIsRefused) {
   copy("swiglu_tp2_pp2_distributed");
   std::string bytes = read_file(rank_file("mp_rank_00_001"));
   const size_t at = bytes.find("decoder.layers.1.mlp.linear_fc2.weight");
@@ -297,7 +297,7 @@ TEST_F(DamagedMegatronTest, ATensorUnderAnotherName) {
 }
 
 // Without CRCs, so that only the comparison can find it.
-TEST_F(DamagedMegatronTest, ATiedCopyThatDiffers) {
+TEST_F(DamagedMegatronTest, DifferentTiedCopyIsRefused) {
   copy("tied_pp2_distributed");
   for (const char* rank : {"mp_rank_00_000", "mp_rank_00_001"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_00_001");
@@ -306,7 +306,7 @@ TEST_F(DamagedMegatronTest, ATiedCopyThatDiffers) {
                                    "embedding.word_embeddings.weight", "untie_embeddings_and_output_weights is False"});
 }
 
-TEST_F(DamagedMegatronTest, ReplicasThatDiffer) {
+TEST_F(DamagedMegatronTest, DifferentReplicasAreRefused) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
   const std::string path = rank_file("mp_rank_01");
@@ -315,7 +315,7 @@ TEST_F(DamagedMegatronTest, ReplicasThatDiffer) {
                                    "every tensor-parallel rank holds the same"});
 }
 
-TEST_F(DamagedMegatronTest, AWeightThatIsMissing) {
+TEST_F(DamagedMegatronTest, MissingWeightIsRefused) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) drop_optimizer(rank);
   std::string bytes = read_file(rank_file("mp_rank_00"));
@@ -325,7 +325,7 @@ TEST_F(DamagedMegatronTest, AWeightThatIsMissing) {
   expect(ErrorCode::kCorruptData, {"mp_rank_00", "tensor decoder.final_layernorm.weight is missing"});
 }
 
-TEST_F(DamagedMegatronTest, AnOldCheckpointVersion) {
+TEST_F(DamagedMegatronTest, OldCheckpointVersionIsRefused) {
   copy("qk_norm_tp2_bf16");
   std::string bytes = read_file(rank_file("mp_rank_00"));
   const std::string three("G\x40\x08\0\0\0\0\0\0", 9);
@@ -334,7 +334,7 @@ TEST_F(DamagedMegatronTest, AnOldCheckpointVersion) {
   expect(ErrorCode::kUnsupported, {"mp_rank_00/model_optim_rng.pt", "checkpoint_version 1", "older order"});
 }
 
-TEST_F(DamagedMegatronTest, OptimizerStateOfAnotherStage) {
+TEST_F(DamagedMegatronTest, OptimizerStateOfAnotherStageIsRefused) {
   copy("tied_pp2_distributed");
   fs::copy_file(rank_file("mp_rank_00_001", "distrib_optim.pt"), rank_file("mp_rank_00_000", "distrib_optim.pt"),
                 fs::copy_options::overwrite_existing);
@@ -344,7 +344,7 @@ TEST_F(DamagedMegatronTest, OptimizerStateOfAnotherStage) {
           "0 layouts of Megatron have its length"});
 }
 
-TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherModel) {
+TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherModelAreRefused) {
   copy("swiglu_tp2_pp2_distributed");  // of the same length, but with other values
   fs::copy_file(rank_file("mp_rank_00_001", "distrib_optim.pt"), rank_file("mp_rank_01_001", "distrib_optim.pt"),
                 fs::copy_options::overwrite_existing);
@@ -352,7 +352,7 @@ TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherModel) {
          {"mp_rank_01_001/distrib_optim.pt: optimizer: buffer 0 param", "does not round to the weight"});
 }
 
-TEST_F(DamagedMegatronTest, DistributedStateThatIsMissing) {
+TEST_F(DamagedMegatronTest, MissingDistributedStateIsRefused) {
   copy("tied_pp2_distributed");
   fs::remove(rank_file("mp_rank_00_001", "distrib_optim.pt"));
   expect(ErrorCode::kCorruptData, {"mp_rank_00_001", "distrib_optim.pt may be missing"});
@@ -360,7 +360,7 @@ TEST_F(DamagedMegatronTest, DistributedStateThatIsMissing) {
   expect(ErrorCode::kCorruptData, {"use_distributed_optimizer is True, but distrib_optim.pt beside it is missing"});
 }
 
-TEST_F(DamagedMegatronTest, GroupsOfOtherShapes) {
+TEST_F(DamagedMegatronTest, GroupsOfOtherShapesAreRefused) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
     std::string bytes = read_file(rank_file(rank));
@@ -375,7 +375,7 @@ TEST_F(DamagedMegatronTest, GroupsOfOtherShapes) {
          {"mp_rank_00/model_optim_rng.pt: optimizer: its 2 groups of 11 parameters have not the shapes"});
 }
 
-TEST_F(DamagedMegatronTest, OptimizerStateThatWasEmptied) {
+TEST_F(DamagedMegatronTest, EmptiedOptimizerStateIsRefused) {
   copy("qk_norm_tp2_bf16");
   for (const char* rank : {"mp_rank_00", "mp_rank_01"}) {
     std::string bytes = read_file(rank_file(rank));
@@ -395,7 +395,7 @@ TEST_F(DamagedMegatronTest, OptimizerStateThatWasEmptied) {
   EXPECT_FALSE(ckpt::has_role(*open_megatron(root_, options, decisions), TensorRole::kExpAvg));
 }
 
-TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherStep) {
+TEST_F(DamagedMegatronTest, MasterWeightsOfAnotherStepAreRefused) {
   copy("qk_norm_tp2_bf16");
   const std::string path = rank_file("mp_rank_01");
   write_file(path, without_crcs(with_flipped_bit(path, "decoder.layers.0.self_attention.linear_qkv.weight", 72)));

@@ -132,7 +132,7 @@ class MetaTest : public testing::Test {
   int runs_ = 0;
 };
 
-TEST_F(MetaTest, OneRank) {
+TEST_F(MetaTest, OneRankIsReadAsTheModel) {
   make(1, false);
   save();
   EXPECT_EQ(detect_format(folder_ / "meta").format, Format::kMeta);
@@ -143,7 +143,7 @@ TEST_F(MetaTest, OneRank) {
 }
 
 // The embedding cut by columns, as before Llama 3, or by rows.
-TEST_F(MetaTest, TwoRanks) {
+TEST_F(MetaTest, TwoRanksAreReadAsTheModel) {
   for (const bool by_columns : {true, false}) {
     make(2, by_columns);
     save();
@@ -159,7 +159,7 @@ TEST_F(MetaTest, TwoRanks) {
   }
 }
 
-TEST_F(MetaTest, WhatIsRefused) {
+TEST_F(MetaTest, BadFilesAreRefused) {
   make(2, true);
   save();
   std::filesystem::rename(folder_ / "meta/consolidated.01.pth", folder_ / "meta/consolidated.02.pth");

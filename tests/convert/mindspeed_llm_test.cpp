@@ -68,7 +68,7 @@ class MindSpeedLlmTest : public ::testing::TestWithParam<Case> {
   test::TemporaryFolder folder_;
 };
 
-TEST_P(MindSpeedLlmTest, IsReadAsWhatItWasMadeOf) {
+TEST_P(MindSpeedLlmTest, TreeIsReadAsItsOriginalModel) {
   const ConvertReport report = convert_checkpoint(to_hf(folder_ / "hf"));
   EXPECT_EQ(report.from, Format::kMegatron);
   EXPECT_EQ(test::first_difference(tensors(folder_ / "hf"), tensors(hf_)), "");
@@ -90,7 +90,7 @@ std::map<std::string, std::string> tensors_in(const TorchFile& file, const std::
   return found;
 }
 
-TEST_P(MindSpeedLlmTest, IsWrittenAsItsConverterWritesIt) {
+TEST_P(MindSpeedLlmTest, WrittenTreeMatchesTheConverters) {
   const bool latent = GetParam().ep > 1;  // megatron-core has other projections than MindSpeed-LLM
   convert_checkpoint(to_tree(folder_ / "mg"));
   size_t tensors = 0;
@@ -110,7 +110,7 @@ TEST_P(MindSpeedLlmTest, IsWrittenAsItsConverterWritesIt) {
   EXPECT_GT(tensors, 20u);
 }
 
-TEST_P(MindSpeedLlmTest, ThroughATreeOfOursAndBack) {
+TEST_P(MindSpeedLlmTest, OurTreeConvertsBackToTheOriginal) {
   convert_checkpoint(to_tree(folder_ / "mg"));
   const auto tree = open_source(folder_ / "mg");
   EXPECT_EQ(tree->info().model.num_layers, open_source(hf_)->info().model.num_layers);
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Trees, MindSpeedLlmTest, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // --mla-mm-split: rows of each head, gathered from two tensors.
-TEST(MindSpeedLlmSplitTest, FourProjectionsUpAreReadAsTwo) {
+TEST(MindSpeedLlmSplitTest, FourUpProjectionsAreReadAsTwo) {
   const test::TemporaryFolder folder;
   const std::string hf = data("deepseek_v3_mm_split/hf");
   ConvertOptions options;
@@ -144,7 +144,7 @@ TEST(MindSpeedLlmSplitTest, FourProjectionsUpAreReadAsTwo) {
 }
 
 // One of the four is another tensor, or missing.
-TEST(MindSpeedLlmSplitTest, FourProjectionsUpThatDoNotFit) {
+TEST(MindSpeedLlmSplitTest, MismatchedUpProjectionsAreRefused) {
   const struct {
     const char *from, *to;
     ErrorCode code;
@@ -183,7 +183,7 @@ TEST(MindSpeedLlmSplitTest, FourProjectionsUpThatDoNotFit) {
   }
 }
 
-TEST(MindSpeedLlmArgsTest, WhatTheyLackComesFromConfigJson) {
+TEST(MindSpeedLlmArgsTest, MissingArgsComeFromConfigJson) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = data("deepseek_v3_dualpipev/mg");
@@ -199,7 +199,7 @@ TEST(MindSpeedLlmArgsTest, WhatTheyLackComesFromConfigJson) {
   EXPECT_NO_THROW(convert_checkpoint(options));
 }
 
-TEST(MindSpeedLlmArgsTest, NoOpLayersAreOfTrees) {
+TEST(MindSpeedLlmArgsTest, NoOpLayersAreSupportedInTreesOnly) {
   const test::TemporaryFolder folder;
   ConvertOptions options;
   options.load_dir = data("qwen3_virtual_noop/hf");

@@ -25,7 +25,7 @@ TEST(NameMap, NamesInMapsHavePlaceholders) {
   for (const std::string& name : names) EXPECT_EQ(name.find_first_of("3456789"), std::string::npos) << name;
 }
 
-TEST(NameMap, PartsMakeAParameterWholeOnce) {
+TEST(NameMap, PartsCoverAParameterOnce) {
   using enum Part;
   EXPECT_TRUE(is_whole({kQuery, kKey, kValue}, "self_attention.linear_qkv.weight"));
   EXPECT_TRUE(is_whole({kQkv}, "self_attention.linear_qkv.bias"));
@@ -38,7 +38,7 @@ TEST(NameMap, PartsMakeAParameterWholeOnce) {
   EXPECT_FALSE(is_whole({}, "mlp.linear_fc2.weight"));
 }
 
-TEST(NameMap, AFamilyThatLacksNamesSaysAllOfThem) {
+TEST(NameMap, MissingNamesAreAllListed) {
   core::TransformerConfig model = read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama_tiny")).model;
   EXPECT_NO_THROW(check_named(find_family("llama"), model, "x"));
   model.post_norm = true;
@@ -50,7 +50,7 @@ TEST(NameMap, AFamilyThatLacksNamesSaysAllOfThem) {
 }
 
 // Packed by groups as ours: one piece; q, k, v one after the other: three pieces per group.
-TEST(NameMap, PackedQkvInRowsAndByGroups) {
+TEST(NameMap, PackedQkvHasOnePiecePerGroupOrPart) {
   const core::TransformerConfig llama = read_hf_config(core::cat(MS_TEST_DATA, "/hf_internlm2_tiny")).model;
   const auto pieces = [&](const char* family) {
     size_t count = 0;
@@ -63,7 +63,7 @@ TEST(NameMap, PackedQkvInRowsAndByGroups) {
   EXPECT_EQ(pieces("phi3"), 6U) << "of two groups";
 }
 
-TEST(NameMap, BuffersThatCarryNothing) {
+TEST(NameMap, RotaryAndMaskBuffersAreIgnored) {
   EXPECT_TRUE(is_ignored_buffer("gpt_neox.layers.0.attention.masked_bias"));
   EXPECT_TRUE(is_ignored_buffer("model.layers.0.self_attn.rotary_emb.inv_freq"));
   EXPECT_FALSE(is_ignored_buffer("gpt_neox.layers.0.attention.dense.bias"));

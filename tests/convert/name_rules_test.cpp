@@ -23,7 +23,7 @@ std::unique_ptr<ckpt::Source> open(const NameRules& rules, std::vector<std::stri
   return with_names(open_named(std::string(MS_TEST_DATA) + folder, false, ignored), rules, decisions);
 }
 
-TEST(NameRules, RenamedTensorsAndTheirOptimizerState) {
+TEST(NameRules, RenameAppliesToTensorsAndTheirOptimizerState) {
   std::vector<std::string> decisions;
   const auto plain = open({}, decisions);
   const auto source = open({.rename = {R"(^block\.(up|down)_proj=mlp.$1)", "^(?=mlp)=model."}}, decisions);
@@ -38,7 +38,7 @@ TEST(NameRules, RenamedTensorsAndTheirOptimizerState) {
   EXPECT_EQ(source->shards().num_tensors(), plain->shards().num_tensors());
 }
 
-TEST(NameRules, IncludeThenExclude) {
+TEST(NameRules, ExcludeAppliesAfterInclude) {
   std::vector<std::string> decisions;
   const auto source = open({.include = {"weight$", "inv_freq"}, .exclude = {"^embed"}}, decisions);
   EXPECT_TRUE(source->shards().find("inv_freq", TensorRole::kParam).has_value());
@@ -49,13 +49,13 @@ TEST(NameRules, IncludeThenExclude) {
   EXPECT_THAT(decisions, Contains(HasSubstr("tensors are left out by --include and --exclude")));
 }
 
-TEST(NameRules, ARuleWithoutEffectIsSaid) {
+TEST(NameRules, RuleWithoutEffectIsReported) {
   std::vector<std::string> decisions;
   open({.rename = {"nothing=x"}}, decisions);
   EXPECT_THAT(decisions, Contains("--rename \"nothing=x\" matches no name"));
 }
 
-TEST(NameRules, WhatCannotBeIsRefused) {
+TEST(NameRules, InvalidRulesAreRefused) {
   const auto refused = [](const NameRules& rules, const std::string& text) {
     std::vector<std::string> decisions;
     const test::Thrown thrown = test::thrown_by([&] { open(rules, decisions); });

@@ -53,7 +53,7 @@ std::vector<NamedOutput> outputs() {
           {"s", TensorRole::kParam, DType::kInt64, {}}};
 }
 
-TEST(NamedSink, AFolderOfSeveralFilesAndAnIndex) {
+TEST(NamedSink, FolderHasSeveralFilesAndAnIndex) {
   for (const bool torch : {false, true}) {
     const test::TemporaryFolder folder;
     NamedSinkOptions options;
@@ -88,7 +88,7 @@ TEST(NamedSink, AFolderOfSeveralFilesAndAnIndex) {
   }
 }
 
-TEST(NamedSink, ASingleFileBesideOthers) {
+TEST(NamedSink, SingleFileIsAddedToAFolder) {
   for (const bool torch : {false, true}) {
     const test::TemporaryFolder folder;
     test::write_file(folder / "model.safetensors", "another");
@@ -104,7 +104,7 @@ TEST(NamedSink, ASingleFileBesideOthers) {
   }
 }
 
-TEST(NamedSink, NothingButEmptyTensors) {
+TEST(NamedSink, EmptyTensorsAloneAreWritten) {
   const test::TemporaryFolder folder;
   NamedSinkOptions options;
   options.folder = folder.path();
@@ -115,7 +115,7 @@ TEST(NamedSink, NothingButEmptyTensors) {
   EXPECT_EQ((*open_state_dict(folder / "x.pt"))[0].shape.size(), 2U);
 }
 
-TEST(NamedSink, WithoutACommitNothingStays) {
+TEST(NamedSink, WithoutCommitNothingIsLeft) {
   const test::TemporaryFolder folder;
   NamedSinkOptions options;
   options.folder = folder / "out";
@@ -132,7 +132,7 @@ TEST(NamedSink, WithoutACommitNothingStays) {
 }
 
 // An earlier attempt wrote the first part of each tensor, into a file of each kind, and was stopped.
-TEST(NamedSink, ResumedAttemptKeepsWhatItFindsWritten) {
+TEST(NamedSink, ResumeKeepsWrittenData) {
   constexpr int64_t kPart = 64 << 10, kCount = 2 * kPart;
   for (const char* name : {"x.safetensors", "x.pt"}) {
     const test::TemporaryFolder folder;

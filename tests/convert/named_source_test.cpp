@@ -65,7 +65,7 @@ NamedShards shards_of(std::unique_ptr<CountingFile> file) {
   return shards;
 }
 
-TEST(NamedSource, EveryBoxOfUpToFourAxes) {
+TEST(NamedSource, ReadsEveryBoxOfUpToFourAxes) {
   for (const std::vector<uint64_t>& shape :
        std::vector<std::vector<uint64_t>>{{}, {5}, {3, 4}, {2, 3, 4}, {2, 3, 2, 3}}) {
     auto file = std::make_unique<CountingFile>();
@@ -97,7 +97,7 @@ TEST(NamedSource, EveryBoxOfUpToFourAxes) {
   }
 }
 
-TEST(NamedSource, TypesThatAreOnlyCarried) {
+TEST(NamedSource, NonComputeTypesAreCopied) {
   auto file = std::make_unique<CountingFile>();
   file->add("a", SafetensorsDType::kF8E4M3, {4});
   file->add("b", SafetensorsDType::kC64, {2});
@@ -112,7 +112,7 @@ TEST(NamedSource, TypesThatAreOnlyCarried) {
 }
 
 // The codes 0 to 127, which are not negative.
-TEST(NamedSource, StatisticsOfEightBitNumbers) {
+TEST(NamedSource, EightBitNumbersHaveStatistics) {
   struct Case {
     SafetensorsDType dtype;
     double max;
@@ -139,7 +139,7 @@ void expect_refused(const std::function<void(CountingFile&)>& fill, ErrorCode co
   EXPECT_THAT(thrown.text, HasSubstr(text));
 }
 
-TEST(NamedSource, WhatCannotBeCarriedIsRefused) {
+TEST(NamedSource, UnsupportedTensorsAreRefused) {
   expect_refused([](CountingFile& f) { f.add("x", SafetensorsDType::kF4, {2}); }, ErrorCode::kUnsupported,
                  "no whole bytes");
   expect_refused([](CountingFile& f) { f.add("x", SafetensorsDType::kU8, std::vector<uint64_t>(9, 1)); },
@@ -157,7 +157,7 @@ TEST(NamedSource, WhatCannotBeCarriedIsRefused) {
       ErrorCode::kCorruptData, "x");
 }
 
-TEST(NamedSource, PartsThatOverlapOrLackSomethingAreRefused) {
+TEST(NamedSource, OverlappingOrIncompletePartsAreRefused) {
   for (const int64_t second : {1, 2, 3}) {
     auto file = std::make_unique<CountingFile>();
     file->add("a", SafetensorsDType::kU8, {2, 3});
@@ -171,7 +171,7 @@ TEST(NamedSource, PartsThatOverlapOrLackSomethingAreRefused) {
   }
 }
 
-TEST(NamedSource, AParallelLayoutNeedsAFamilyAndPointsToNameMap) {
+TEST(NamedSource, ParallelLayoutNeedsAFamilyAndSuggestsNameMap) {
   auto file = std::make_unique<CountingFile>();
   file->add("x", SafetensorsDType::kF32, {4});
   const auto source = make_named_source(shards_of(std::move(file)), {});

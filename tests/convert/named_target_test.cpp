@@ -15,14 +15,14 @@ namespace {
 using core::TensorRole;
 using testing::ElementsAre;
 
-TEST(NamedTarget, OptimizerStateIsToldFromBuffers) {
+TEST(NamedTarget, OptimizerStateIsDistinguishedFromBuffers) {
   EXPECT_FALSE(is_optimizer_state(TensorRole::kParam, "optim.state.w.step"));
   EXPECT_TRUE(is_optimizer_state(TensorRole::kBuffer, "optim.state.w.step"));
   EXPECT_FALSE(is_optimizer_state(TensorRole::kBuffer, "running_mean"));
   EXPECT_TRUE(is_optimizer_state(TensorRole::kExpAvg, "w"));
 }
 
-TEST(NamedTarget, LayersAreInTheOrderOfTheirNumbers) {
+TEST(NamedTarget, LayersAreInNumericOrder) {
   const test::TemporaryFolder folder;
   std::vector<SafetensorsEntry> entries;
   for (const char* name : {"layers.10.w", "layers.2.w", "layers.2.b", "embed", "layers.02.w"}) {

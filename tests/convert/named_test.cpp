@@ -31,7 +31,7 @@ std::unique_ptr<ckpt::Source> open(const std::string& path) {
 
 test::TensorsOfSource tensors_in(const std::string& path) { return test::tensors_of(*open(path)); }
 
-TEST(Named, AFolderItsFilesAndItsOtherForms) {
+TEST(Named, FolderItsFilesAndItsOtherFormatsOpen) {
   const auto wanted = tensors_in(kData + "/hf_llama_tiny");
   EXPECT_GT(wanted.size(), 10U);
   EXPECT_TRUE(wanted.contains({TensorRole::kParam, "model.embed_tokens.weight"}));
@@ -41,7 +41,7 @@ TEST(Named, AFolderItsFilesAndItsOtherForms) {
   for (const auto& [key, tensor] : tensors_in(one)) EXPECT_EQ(tensor.bytes, wanted.at(key).bytes) << key.second;
 }
 
-TEST(Named, SaysWhatTheFolderIs) {
+TEST(Named, SignNamesTheFolder) {
   const auto source = open(kData + "/hf_llama_tiny");
   EXPECT_FALSE(source->info().has_model);
   EXPECT_EQ(source->info().model_extra.at("model_type"), "llama");
@@ -56,7 +56,7 @@ TEST(Named, SaysWhatTheFolderIs) {
   EXPECT_EQ(named_sign(kData + "/megatron"), "");
 }
 
-TEST(Named, DeepSpeedNeedsNoConfig) {
+TEST(Named, DeepSpeedOpensWithoutConfig) {
   for (const char* name : {"zero1", "zero2", "zero3", "zero1_universal", "zero3_universal"}) {
     std::vector<std::string> decisions;
     const auto source = open_named(cat(kData, "/deepspeed/", name), false, decisions);
@@ -86,7 +86,7 @@ class NamedFolder : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(NamedFolder, AdaptersDiffusersAndAnyFiles) {
+TEST_F(NamedFolder, AdapterDiffusersAndOtherFilesOpen) {
   for (const char* name :
        {"adapter_model.safetensors", "diffusion_pytorch_model.safetensors", "whatever.safetensors"}) {
     copy("hf_llama_tiny/model.safetensors", name);
@@ -98,7 +98,7 @@ TEST_F(NamedFolder, AdaptersDiffusersAndAnyFiles) {
   EXPECT_EQ(test::first_difference(tensors_in(path()), tensors_in(kData + "/torch/state_dict.pt")), "");
 }
 
-TEST_F(NamedFolder, FilesWithoutAnIndexAreTakenTogether) {
+TEST_F(NamedFolder, FilesWithoutAnIndexAreReadTogether) {
   for (const char* part :
        {"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"}) {
     copy(cat("hf_llama_tiny_sharded/", part), part);
@@ -106,7 +106,7 @@ TEST_F(NamedFolder, FilesWithoutAnIndexAreTakenTogether) {
   EXPECT_EQ(test::first_difference(tensors_in(path()), tensors_in(kData + "/hf_llama_tiny_sharded")), "");
 }
 
-TEST_F(NamedFolder, ATensorInTwoFilesIsRefused) {
+TEST_F(NamedFolder, TensorInTwoFilesIsRefused) {
   copy("hf_llama_tiny/model.safetensors", "a.safetensors");
   copy("hf_llama_tiny/model.safetensors", "b.safetensors");
   expect_refused(path(), ErrorCode::kCorruptData, "give the path of one of the files");
@@ -118,14 +118,14 @@ TEST_F(NamedFolder, TwoIndicesAreRefused) {
   expect_refused(path(), ErrorCode::kInvalidArgument, "2 indices");
 }
 
-TEST_F(NamedFolder, AConfigInAFolderBesideTheRanksFilesIsFound) {
+TEST_F(NamedFolder, ConfigInSubfolderOfRankFilesIsFound) {
   fs::create_directory(folder_ / "huggingface");
   copy("hf_llama_tiny/config.json", "huggingface/config.json");
   EXPECT_EQ(config_folder_of(path()), folder_ / "huggingface");
   EXPECT_EQ(config_folder_of(kData + "/fsdp_ranks"), "");
 }
 
-TEST_F(NamedFolder, NothingThere) {
+TEST_F(NamedFolder, EmptyFolderIsRefused) {
   expect_refused(path(), ErrorCode::kNotFound, "no named tensors in it");
   expect_refused(folder_ / "absent", ErrorCode::kNotFound, "no such file or folder");
   test::write_file(folder_ / "text.pt", "hello");
@@ -134,7 +134,7 @@ TEST_F(NamedFolder, NothingThere) {
   expect_refused(path(), ErrorCode::kCorruptData, "model.safetensors");
 }
 
-TEST_F(NamedFolder, ALinkToItselfIsRefused) {
+TEST_F(NamedFolder, LinkToItselfIsRefused) {
   fs::create_symlink("model.safetensors", folder_ / "model.safetensors");
   const test::Thrown thrown = test::thrown_by([&] { open(path()); });
   EXPECT_NE(thrown.code, ErrorCode::kInternal) << thrown.text;

@@ -53,13 +53,13 @@ class OptimizerFlagsTest : public ::testing::Test {
   std::vector<std::string> decisions_, from_flags_;
 };
 
-TEST_F(OptimizerFlagsTest, NoFlagsLeaveTheSourceAsItIs) {
+TEST_F(OptimizerFlagsTest, WithoutFlagsTheSourceIsUnchanged) {
   EXPECT_EQ(groups().size(), 2U);
   EXPECT_EQ(made_->info().common, source_.info().common);
   EXPECT_THAT(decisions_, IsEmpty());
 }
 
-TEST_F(OptimizerFlagsTest, ValuesReplaceTheSourcesAndAreNamed) {
+TEST_F(OptimizerFlagsTest, ValuesReplaceTheSourcesAndAreReported) {
   flags_.lr = 1e-4;
   flags_.weight_decay = 0.1;
   flags_.adam_beta1 = 0.8;
@@ -76,7 +76,7 @@ TEST_F(OptimizerFlagsTest, ValuesReplaceTheSourcesAndAreNamed) {
 }
 
 // Compared with the half-cosine formula in double.
-TEST_F(OptimizerFlagsTest, AScheduleIsBegunWhereTheSourceStands) {
+TEST_F(OptimizerFlagsTest, ScheduleStartsAtTheSourcesStep) {
   flags_.lr = 1e-3;
   flags_.min_lr = 1e-4;
   flags_.lr_decay_style = "cosine";
@@ -92,7 +92,7 @@ TEST_F(OptimizerFlagsTest, AScheduleIsBegunWhereTheSourceStands) {
   EXPECT_EQ(made[0].max_lr, 1e-3);
 }
 
-TEST_F(OptimizerFlagsTest, WeightDecayAloneLeavesTheRateAsItIs) {
+TEST_F(OptimizerFlagsTest, WeightDecayAloneKeepsTheRate) {
   flags_.min_lr = 1e-4;
   flags_.lr_decay_style = "linear";
   flags_.lr_decay_iters = 100;
@@ -108,7 +108,7 @@ TEST_F(OptimizerFlagsTest, WeightDecayAloneLeavesTheRateAsItIs) {
   EXPECT_EQ(made_->info().common.at("opt_param_scheduler").at("end_wd"), 0.3);
 }
 
-TEST_F(OptimizerFlagsTest, SamplesPerIterationFollowFromTheCounts) {
+TEST_F(OptimizerFlagsTest, BatchSizeFollowsFromTheCounts) {
   source_.state().common["consumed_train_samples"] = 40;  // in 10 steps
   flags_.lr_decay_style = "linear";
   flags_.min_lr = 0.0;
@@ -117,7 +117,7 @@ TEST_F(OptimizerFlagsTest, SamplesPerIterationFollowFromTheCounts) {
   EXPECT_EQ(made_->info().common.at("opt_param_scheduler").at("lr_decay_steps"), 80);
 }
 
-TEST_F(OptimizerFlagsTest, ASchedulesEndAndUnitAreAskedFor) {
+TEST_F(OptimizerFlagsTest, IncompleteScheduleNamesTheMissingFlags) {
   flags_.lr_decay_style = "cosine";
   flags_.global_batch_size = 8;
   EXPECT_THAT(refusal(), HasSubstr("needs --min-lr and --lr-decay-iters"));
@@ -133,7 +133,7 @@ TEST_F(OptimizerFlagsTest, ASchedulesEndAndUnitAreAskedFor) {
   EXPECT_THAT(refusal(), HasSubstr("--min-lr not above --lr"));
 }
 
-TEST_F(OptimizerFlagsTest, ValuesOutOfRangeAreNamed) {
+TEST_F(OptimizerFlagsTest, OutOfRangeValueNamesTheFlag) {
   flags_.adam_beta2 = 1.0;
   EXPECT_THAT(refusal(), HasSubstr("--adam-beta2 1"));
   flags_ = {};

@@ -47,7 +47,7 @@ class OptimizerGroups : public ::testing::TestWithParam<const char*> {
   HfConfig config_;
 };
 
-TEST_P(OptimizerGroups, ThroughTheCanonicalFormComeBack) {
+TEST_P(OptimizerGroups, AreUnchangedByTheCanonicalForm) {
   const std::vector<NamedGroup> groups = two_groups();
   const std::vector<ckpt::OptimizerGroup> made = canonical(groups);
   ASSERT_EQ(made.size(), 2U);
@@ -61,7 +61,7 @@ TEST_P(OptimizerGroups, ThroughTheCanonicalFormComeBack) {
   EXPECT_EQ(ckpt::group_of(made, "embedding.word_embeddings.weight")->weight_decay, 0.05);
 }
 
-TEST_P(OptimizerGroups, AParameterInNoGroupIsNamedWhenItIsWritten) {
+TEST_P(OptimizerGroups, WritingNamesAParameterInNoGroup) {
   std::vector<NamedGroup> groups = two_groups();
   groups[1].names.pop_back();
   const std::vector<ckpt::OptimizerGroup> made = canonical(groups);
@@ -88,7 +88,7 @@ std::vector<NamedGroup> query_apart(double lr) {
   return groups;
 }
 
-TEST(OptimizerGroupsOfParts, OtherSettingsForPartsOfAParameterAreRefused) {
+TEST(OptimizerGroupsOfParts, DifferentSettingsForPartsOfAParameterAreRefused) {
   nlohmann::json common = nlohmann::json::object();
   const auto add = [&](double lr) {
     add_named_groups(query_apart(lr), *llama().family, llama().model, "here", common);
@@ -100,7 +100,7 @@ TEST(OptimizerGroupsOfParts, OtherSettingsForPartsOfAParameterAreRefused) {
   EXPECT_NO_THROW(add(3e-4)) << "the same settings in two groups";
 }
 
-TEST(OptimizerGroupsOfParts, AmsgradAndDoubledNamesAreRefused) {
+TEST(OptimizerGroupsOfParts, AmsgradAndDuplicateNamesAreRefused) {
   nlohmann::json common = nlohmann::json::object();
   std::vector<NamedGroup> groups = query_apart(3e-4);
   groups[0].settings.options["amsgrad"] = true;

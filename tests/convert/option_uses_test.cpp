@@ -15,7 +15,7 @@ std::string refusal(const ConvertOptions& options, Format from, Format to) {
   return thrown.text;
 }
 
-TEST(OptionUsesTest, DefaultsAreRefusedNowhere) {
+TEST(OptionUsesTest, DefaultsAreNeverRefused) {
   const ConvertOptions defaults;
   for (const Format from : {Format::kNative, Format::kHuggingFace, Format::kDcp}) {
     for (const Format to : {Format::kNative, Format::kMegatron, Format::kGguf}) {
@@ -32,7 +32,7 @@ TEST(OptionUsesTest, TargetOptionIsRefusedForOtherTargets) {
               HasSubstr("--target-tensor-parallel-size applies to ms, mg and dist results; this converts mg to hf"));
 }
 
-TEST(OptionUsesTest, OptionOfSourceAndTargetIsTakenForEither) {
+TEST(OptionUsesTest, OptionOfSourceAndTargetIsAcceptedForEither) {
   ConvertOptions options;
   options.hf_cfg_dir = "folder";
   refuse_options_without_effect(options, Format::kDcp, Format::kNative);

@@ -39,7 +39,7 @@ ConvertOptions options(const std::string& from, const std::string& to, Format fo
 const char* const kWrappers[] = {"hf_qwen2_5_vl_tiny", "hf_qwen3_vl_tiny", "hf_gemma3_tiny", "hf_llava_tiny",
                                  "hf_llava_tiny_memory"};
 
-TEST(Passthrough, ASourceHasTheLanguageModelAndTheOtherTensorsAsTheyAre) {
+TEST(Passthrough, SourceContainsLanguageModelAndUnchangedOtherTensors) {
   for (const char* name : kWrappers) {
     SCOPED_TRACE(name);
     const auto source = open_huggingface(data(name));
@@ -59,7 +59,7 @@ TEST(Passthrough, ASourceHasTheLanguageModelAndTheOtherTensorsAsTheyAre) {
 }
 
 // hf -> ours TP 2 -> mg -> ours -> dist -> hf, without --hf-cfg-dir: the same files.
-TEST(Passthrough, WrappersComeBackByteForByteThroughEveryFormatThatKeepsThem) {
+TEST(Passthrough, WrappersAreByteIdenticalAfterEveryFormatThatKeepsThem) {
   for (const char* name : kWrappers) {
     SCOPED_TRACE(name);
     const test::TemporaryFolder folder;
@@ -83,7 +83,7 @@ TEST(Passthrough, WrappersComeBackByteForByteThroughEveryFormatThatKeepsThem) {
   }
 }
 
-TEST(Passthrough, DcpKeepsThemToo) {
+TEST(Passthrough, DcpKeepsThem) {
   for (const char* name : kWrappers) {
     SCOPED_TRACE(name);
     const test::TemporaryFolder folder;
@@ -116,7 +116,7 @@ TEST(Passthrough, ReshardKeepsThem) {
   EXPECT_EQ(keys.size(), passthrough_tensors(*source).size());
 }
 
-TEST(Passthrough, DroppedIsALanguageModelOfItsOwn) {
+TEST(Passthrough, DropLeavesAStandaloneLanguageModel) {
   const test::TemporaryFolder folder;
   ConvertOptions alone = options(data("hf_llava_tiny"), folder / "hf", Format::kHuggingFace);
   alone.drop_passthrough = true;
@@ -151,7 +151,7 @@ std::string language_part(const std::string& root, const char* model) {
   return root + "/trained";
 }
 
-TEST(Passthrough, ExportOfALanguagePartSaysThatVisionTensorsAreMissing) {
+TEST(Passthrough, ExportWithoutVisionTensorsReportsThatTheyAreMissing) {
   const test::TemporaryFolder folder;
   const std::string trained = language_part(folder.path().string(), "hf_llava_tiny");
   for (const Format format : {Format::kHuggingFace, Format::kDcp}) {
@@ -167,7 +167,7 @@ TEST(Passthrough, ExportOfALanguagePartSaysThatVisionTensorsAreMissing) {
   EXPECT_FALSE(read_hf_config(folder / "alone").is_wrapper);
 }
 
-TEST(Passthrough, FromTheOriginalFolderTheExportIsWholeAgain) {
+TEST(Passthrough, PassthroughFromOriginalFolderCompletesTheExport) {
   for (const char* model : {"hf_llava_tiny", "hf_qwen2_5_vl_tiny", "hf_gemma3_tiny"}) {
     SCOPED_TRACE(model);
     const test::TemporaryFolder folder;
@@ -181,7 +181,7 @@ TEST(Passthrough, FromTheOriginalFolderTheExportIsWholeAgain) {
   }
 }
 
-TEST(Passthrough, FromAFolderThatDoesNotFitIsRefused) {
+TEST(Passthrough, PassthroughFromAnotherModelIsRefused) {
   const test::TemporaryFolder folder;
   const std::string trained = language_part(folder.path().string(), "hf_llava_tiny");
   const auto refusal = [&](const std::string& from, const std::string& passthrough_from) {
@@ -197,7 +197,7 @@ TEST(Passthrough, FromAFolderThatDoesNotFitIsRefused) {
 }
 
 // A head that no Llama has: refused by name, kept with --passthrough.
-TEST(Passthrough, AnyModelKeepsWhatItIsAskedTo) {
+TEST(Passthrough, AnyModelKeepsTensorsThatMatchTheFlag) {
   const test::TemporaryFolder folder;
   std::filesystem::copy(data("hf_llama_tiny"), folder / "in");
   SafetensorsReader file(data("hf_llama_tiny") + "/model.safetensors");
@@ -245,7 +245,7 @@ TEST(Passthrough, AnyModelKeepsWhatItIsAskedTo) {
   EXPECT_TRUE(test::read_file(core::cat(folder / "hf", "/model.safetensors")) == bytes);
 }
 
-TEST(Passthrough, NamesOfOursAreNone) {
+TEST(Passthrough, CanonicalNamesDoNotPass) {
   EXPECT_TRUE(is_canonical_name("decoder.layers.0.x"));
   EXPECT_TRUE(is_canonical_name("mtp.layers.0.x"));
   EXPECT_FALSE(is_canonical_name("model.visual.decoder.x"));
@@ -256,7 +256,7 @@ TEST(Passthrough, NamesOfOursAreNone) {
   EXPECT_TRUE(passthrough_rule("", true)("visual.x"));
 }
 
-TEST(NdBox, ReadsWhatANaiveLoopReads) {
+TEST(NdBox, MatchesANaiveLoop) {
   const core::Dims shape = {3, 4, 2, 5};
   std::vector<std::byte> file(120);
   for (size_t i = 0; i < file.size(); ++i) file[i] = static_cast<std::byte>(i);

@@ -76,12 +76,12 @@ class PlacedResultTest : public ::testing::Test {
   const fs::path folder_ = temporary_.path() / "out";
 };
 
-TEST_F(PlacedResultTest, CommitMakesAllFiles) {
+TEST_F(PlacedResultTest, CommitCreatesAllFiles) {
   EXPECT_EQ(run(options()), 0);
   expect_whole();
 }
 
-TEST_F(PlacedResultTest, StoppedItLeavesNothingUnlessItIsToBeResumed) {
+TEST_F(PlacedResultTest, InterruptLeavesNothingUnlessResumable) {
   run(options(), 3);
   EXPECT_TRUE(fs::is_empty(temporary_.path()));
   run(options(true), 3);
@@ -91,21 +91,21 @@ TEST_F(PlacedResultTest, StoppedItLeavesNothingUnlessItIsToBeResumed) {
   EXPECT_TRUE(fs::is_empty(temporary_.path())) << "the next one without --resume removes it";
 }
 
-TEST_F(PlacedResultTest, ResumeKeepsWhatWasWritten) {
+TEST_F(PlacedResultTest, ResumeKeepsWrittenData) {
   run(options(true), 4);
   EXPECT_EQ(run(options(true), 6), 4);
   EXPECT_EQ(run(options(true)), 6);
   expect_whole();
 }
 
-TEST_F(PlacedResultTest, ResumeOfAnotherJobBeginsAnew) {
+TEST_F(PlacedResultTest, ResumeOfAnotherJobStartsOver) {
   run(options(true), 4);
   test::write_file(staged() / "of the other", "1");
   EXPECT_EQ(run(options(true, "another")), 0);
   expect_whole();
 }
 
-TEST_F(PlacedResultTest, ResumeTrustsNoBytesThatLackTheirHash) {
+TEST_F(PlacedResultTest, ResumeRewritesBytesWithAnotherHash) {
   run(options(true), 6);
   const fs::path many = staged() / "deep/er/many";
   std::string bytes = test::read_file(many);
@@ -117,7 +117,7 @@ TEST_F(PlacedResultTest, ResumeTrustsNoBytesThatLackTheirHash) {
   expect_whole();
 }
 
-TEST_F(PlacedResultTest, KilledAtAnyCallTheNextAttemptIsWholeAndKeepsMore) {
+TEST_F(PlacedResultTest, AfterKillAtAnyCallNextAttemptCompletesAndKeepsMore) {
   bool through = false;
   int most = 0;
   for (int nth = 0; !through; nth += 3) {
@@ -138,13 +138,13 @@ TEST_F(PlacedResultTest, KilledAtAnyCallTheNextAttemptIsWholeAndKeepsMore) {
   EXPECT_EQ(most, kParts + 1) << "killed at the end, all is kept";
 }
 
-TEST_F(PlacedResultTest, TheSecondOfTwoIsRefused) {
+TEST_F(PlacedResultTest, SecondWriterIsRefused) {
   PlacedResult first(folder_, options()), second(folder_, options());
   first.begin(specs(), LayoutHash());
   EXPECT_EQ(test::code_of([&] { second.begin(specs(), LayoutHash()); }), core::ErrorCode::kIo);
 }
 
-TEST_F(PlacedResultTest, LayoutHashTellsLayoutsApart) {
+TEST_F(PlacedResultTest, LayoutHashDistinguishesLayouts) {
   LayoutHash a, b, c;
   a.add("ab");
   a.add("c");

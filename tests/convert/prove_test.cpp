@@ -174,7 +174,7 @@ class ProveWritten : public ::testing::TestWithParam<TargetCase> {
 
 const std::string kProj = "self_attention.linear_proj.weight", kQkv = "self_attention.linear_qkv.weight";
 
-TEST_P(ProveWritten, RightResultRaisesNoAlarm) {
+TEST_P(ProveWritten, CorrectResultHasNoFaults) {
   const ProofReport report = proof(convert("source", "target", GetParam()));
   EXPECT_THAT(report.faults, IsEmpty());
   EXPECT_THAT(report.notes, IsEmpty());
@@ -293,7 +293,7 @@ class ProveFolder : public ProveWritten {
   std::string path_;
 };
 
-TEST_F(ProveFolder, DroppedTensorIsNamed) {
+TEST_F(ProveFolder, MissingTensorIsNamed) {
   const std::string name = "model.layers.2.mlp.experts.1.down_proj.weight";
   nlohmann::json map = index();
   map["weight_map"].erase(name);
@@ -304,7 +304,7 @@ TEST_F(ProveFolder, DroppedTensorIsNamed) {
   EXPECT_THAT(report.faults[0].text, HasSubstr(name + " is missing"));
 }
 
-TEST_F(ProveFolder, TensorWrittenTwiceIsNamed) {
+TEST_F(ProveFolder, DuplicateTensorIsNamed) {
   const std::string name = "model.layers.2.mlp.experts.1.down_proj.weight";
   const nlohmann::json map = index();
   const std::string holder = map["weight_map"][name];
@@ -324,7 +324,7 @@ TEST_F(ProveFolder, TensorWrittenTwiceIsNamed) {
   EXPECT_THAT(report.faults[0].place, HasSubstr(".safetensors"));
 }
 
-TEST_F(ProveFolder, OrderOfKeysAndShardingRaiseNoAlarm) {
+TEST_F(ProveFolder, KeyOrderAndShardingAreNoFaults) {
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().extension() != ".safetensors") continue;
     edit(entry.path(), [](nlohmann::json& header, std::string& data) {  // the tensors in reverse order

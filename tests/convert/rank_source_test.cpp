@@ -38,7 +38,7 @@ std::unique_ptr<ckpt::Source> open(const std::string& name, std::vector<std::str
   return open_rank_files(kFolder + name, {.hf_cfg_dir = cat(kFolder, name, "/huggingface")}, decisions);
 }
 
-TEST(RankSource, StateByNumberIsAttributedToTheModelsParameters) {
+TEST(RankSource, StateByNumberIsAssignedToParameters) {
   std::vector<std::string> decisions;
   const auto source = open("qwen2_2", decisions);
   EXPECT_TRUE(source->info().has_model);
@@ -52,7 +52,7 @@ TEST(RankSource, StateByNumberIsAttributedToTheModelsParameters) {
   EXPECT_EQ(source->info().common["lr_scheduler"]["state"]["last_epoch"], 3);
 }
 
-TEST(RankSource, GroupsByNameStayApart) {
+TEST(RankSource, GroupsByNameStaySeparate) {
   std::vector<std::string> decisions;
   const auto source = open("qwen2_4", decisions);
   expect_equals(*source, "qwen2_4");
@@ -69,7 +69,7 @@ class RankSourceConversion : public testing::TestWithParam<Format> {
 
 // Rank files -> a sharded checkpoint of another program -> read again: every weight and moment equals what torch
 // gathered.
-TEST_P(RankSourceConversion, HoldsWhatTorchGathered) {
+TEST_P(RankSourceConversion, EqualsTorchsGather) {
   for (const std::string name : {"qwen2_2", "qwen2_4"}) {
     ConvertOptions options;
     options.load_dir = kFolder + name;  // its config.json is in huggingface/
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, RankSourceConversion,
                          testing::Values(Format::kNative, Format::kMegatron, Format::kMegatronDist),
                          [](const auto& test) { return std::string(format_name(test.param)); });
 
-TEST(RankSource, AbsentOptimizerStateIsSaid) {
+TEST(RankSource, AbsentOptimizerStateIsReported) {
   const test::TemporaryFolder folder;
   for (const auto& entry : fs::directory_iterator(kFolder + "qwen2_2")) {
     if (entry.path().filename().string().starts_with("model_")) fs::copy(entry.path(), folder.path());
@@ -102,7 +102,7 @@ TEST(RankSource, AbsentOptimizerStateIsSaid) {
   EXPECT_THAT(decisions, Contains(HasSubstr("no optim_world_size_*: weights alone")));
 }
 
-TEST(RankSource, WithoutConfigTheFlagIsNamed) {
+TEST(RankSource, MissingConfigNamesTheFlag) {
   const test::Thrown thrown = test::thrown_by([&] {
     std::vector<std::string> decisions;
     open_rank_files(kFolder + "shard_2", {}, decisions);

@@ -43,7 +43,7 @@ class ReportTest : public ::testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST(ReportPath, IsBesideTheResultWhateverItsSpelling) {
+TEST(ReportPath, IsNextToTheResultWithOrWithoutSlash) {
   EXPECT_EQ(report_path("a/out"), "a/out.msckpt_report.json");
   EXPECT_EQ(report_path("a/out/"), "a/out.msckpt_report.json");
   EXPECT_EQ(report_path("out"), "out.msckpt_report.json");
@@ -53,7 +53,7 @@ TEST(ReportPath, IsBesideTheResultWhateverItsSpelling) {
 }
 
 // Killed before each call that changes the disk.
-TEST_F(ReportTest, KillWhileItIsWrittenLeavesNothingAfterGc) {
+TEST_F(ReportTest, KillDuringWriteLeavesNothingAfterGc) {
   ConvertOptions options;
   options.save_dir = folder_ / "out";
   std::filesystem::create_directory(options.save_dir);
@@ -67,7 +67,7 @@ TEST_F(ReportTest, KillWhileItIsWrittenLeavesNothingAfterGc) {
   }
 }
 
-TEST_F(ReportTest, HashesOfEveryFormatAreThoseOfOurs) {
+TEST_F(ReportTest, HashesAreEqualInEveryFormat) {
   convert(kModel, "ms", Format::kNative);
   const auto native = ckpt::open_native(folder_ / "ms");
   for (const auto& [name, format] : {std::pair{"hf", Format::kHuggingFace},
@@ -99,7 +99,7 @@ TEST_F(ReportTest, HashesOfEveryFormatAreThoseOfOurs) {
   }
 }
 
-TEST_F(ReportTest, SaysWhatWasCarriedDroppedAndTakenFromFlags) {
+TEST_F(ReportTest, ListsCarriedDroppedAndFlagSettings) {
   const std::string source = core::cat(MS_TEST_DATA, "/megatron_dist");
   const ConvertReport made = convert(source, "ms", Format::kNative, [](ConvertOptions& options) {
     options.drop_optimizer = true;
@@ -112,14 +112,14 @@ TEST_F(ReportTest, SaysWhatWasCarriedDroppedAndTakenFromFlags) {
   EXPECT_EQ(kept("ms")["settings"], made.settings);
 }
 
-TEST_F(ReportTest, UniversalCheckpointIsProvedByTheConfigBesideIt) {
+TEST_F(ReportTest, UniversalCheckpointIsProvedWithItsConfig) {
   const ConvertReport made = convert(core::cat(MS_TEST_DATA, "/hf_llama_tiny"), "ucp", Format::kUniversal,
                                      [](ConvertOptions& options) { options.prove = true; });
   ASSERT_TRUE(made.proof);
   EXPECT_THAT(made.proof->faults, IsEmpty());
 }
 
-TEST_F(ReportTest, DryRunAndAFailedConversionKeepNoReport) {
+TEST_F(ReportTest, DryRunAndFailedConversionWriteNoReport) {
   convert(kModel, "dry", Format::kNative, [](ConvertOptions& options) { options.dry_run = true; });
   EXPECT_FALSE(std::filesystem::exists(folder_ / "dry.msckpt_report.json"));
   test::thrown_by([&] {

@@ -17,7 +17,7 @@ using test::thrown_by;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(ScriptFlagsTest, FamiliesByTheNamesOfMindSpeedLlm) {
+TEST(ScriptFlagsTest, MindSpeedLlmNamesGiveFamilies) {
   const std::pair<const char*, const char*> names[] = {{"llama2", "llama"},
                                                        {"qwen25", "qwen2"},
                                                        {"qwen2-moe", "qwen2_moe"},
@@ -42,7 +42,7 @@ TEST(ScriptFlagsTest, FamiliesByTheNamesOfMindSpeedLlm) {
   EXPECT_THAT(thrown.text, HasSubstr("--model-type-hf \"mamba2\" is not supported; known: llama, mistral"));
 }
 
-TEST(ScriptFlagsTest, WhatChangesNothingIsSaidAndTheRestRefused) {
+TEST(ScriptFlagsTest, FlagsWithoutEffectAreReportedAndOthersRefused) {
   EXPECT_THAT(notes_on_script_flags(std::vector<std::string>{"--use-mcore-models", "--spec"}, true),
               ElementsAre(HasSubstr("--use-mcore-models is taken and changes nothing: "), HasSubstr("--spec")));
   EXPECT_TRUE(notes_on_script_flags({}, true).empty());
@@ -54,7 +54,7 @@ TEST(ScriptFlagsTest, WhatChangesNothingIsSaidAndTheRestRefused) {
   EXPECT_THAT(thrown.text, HasSubstr("--lora-load: LoRA checkpoints of MindSpeed-LLM are not read"));
 }
 
-TEST(ScriptFlagsTest, ClaimsAreHeldAgainstTheModel) {
+TEST(ScriptFlagsTest, ClaimsAreComparedWithTheModel) {
   const HfConfig config = read_hf_config(std::string(MS_TEST_DATA) + "/hf_deepseek_v3_tiny");
   const auto check = [&](const ScriptClaims& claims, int64_t noops = 0) {
     return check_script_claims(claims, config.model, config.original, noops);

@@ -17,7 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(TensorFileTest, OfSafetensors) {
+TEST(TensorFileTest, SafetensorsAreReadByName) {
   const test::TemporaryFolder folder;
   const std::string path = folder / "model.safetensors";
   const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
@@ -40,7 +40,7 @@ TEST(TensorFileTest, OfSafetensors) {
   EXPECT_THAT(two, ElementsAre(4, 5));
 }
 
-TEST(TensorFileTest, WhatIsNotThereIsSaid) {
+TEST(TensorFileTest, MissingFileIsReported) {
   EXPECT_EQ(test::thrown_by([] { open_safetensors("/no/such/model.safetensors"); }).code, core::ErrorCode::kNotFound);
 }
 

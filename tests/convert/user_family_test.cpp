@@ -43,7 +43,7 @@ std::vector<std::byte> tensor_bytes(const std::string& file, const std::string& 
   return bytes;
 }
 
-TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
+TEST(UserFamily, RenamedFolderIsTheSameModel) {
   const std::string model = core::cat(MS_TEST_DATA, "/hf_llama_tiny");
   const test::TemporaryFolder folder;
   test::write_file(folder / "names.json", kLlama);
@@ -104,7 +104,7 @@ TEST(UserFamily, AFolderUnderOtherNamesIsTheSameModel) {
 
 // One error lists every parameter without a name; parameters that config.json rules out (biases, norms of q and k) need
 // none.
-TEST(UserFamily, MissingNamesComeInOneErrorAndOnlyThoseOfTheModel) {
+TEST(UserFamily, OneErrorListsAllMissingNamesOfTheModel) {
   ordered_json map = ordered_json::parse(kLlama);
   map["tensors"].erase("output_layer.weight");
   map["tensors"].erase("decoder.layers.{layer}.mlp.linear_fc2.weight");
@@ -136,7 +136,7 @@ std::vector<std::string> tensors_of(const Family& family, const core::Transforme
 }
 
 // `families --explain` prints the whole family: read back it gives the same models, tensors and config.json.
-TEST(UserFamily, EveryBuiltInFamilyIsTheSameWhenItsExplanationIsRead) {
+TEST(UserFamily, ExplainedBuiltInFamiliesReadBackEqual) {
   for (const Family* family : families()) {
     SCOPED_TRACE(family->model_type);
     const ordered_json explained = explain_family(*family);
@@ -153,7 +153,7 @@ TEST(UserFamily, EveryBuiltInFamilyIsTheSameWhenItsExplanationIsRead) {
 }
 
 // A family that is not built in, defined by a map: OLMo 2's structure and names on the base of Llama's.
-TEST(UserFamily, AMapStatesStructure) {
+TEST(UserFamily, MapDefinesStructure) {
   const ordered_json map = ordered_json::parse(R"({"family": "llama", "model_type": "mine",
     "structure": {"pre_norm": false, "post_norm": true, "qk_layernorm": true, "qk_layernorm_all_heads": true},
     "config": {"rms_norm_eps": {"field": "norm_epsilon", "absent": 1e-05}, "logit_divisor": {"field": "logits_scaling", "absent": 1}},
@@ -190,7 +190,7 @@ TEST(UserFamily, AMapStatesStructure) {
   EXPECT_EQ(parse_hf_config(config, "x", &mine.family()).model.logits_scaling, 8);
 }
 
-TEST(UserFamily, RefusalsNameTheKey) {
+TEST(UserFamily, ErrorsNameTheKey) {
   const auto refusal = [](const std::function<void(ordered_json&)>& change) {
     ordered_json map = ordered_json::parse(kLlama);
     change(map);

@@ -307,7 +307,7 @@ class Walk {
   int steps_ = 0;
 };
 
-TEST(Walks, ThroughTheFormatsComeBack) {
+TEST(Walks, RandomWalkThroughFormatsIsLossless) {
   if (fs::is_directory("/dev/shm") && std::getenv("TMPDIR") == nullptr) ::setenv("TMPDIR", "/dev/shm", 1);
   const char* seed_text = std::getenv("MS_TEST_SEED");
   const uint64_t seed = seed_text != nullptr ? std::strtoull(seed_text, nullptr, 10) : 20261122;
@@ -326,7 +326,7 @@ TEST(Walks, ThroughTheFormatsComeBack) {
 }
 
 // Tests the report itself, with one misplaced element.
-TEST(Walks, AWrongElementIsReportedWithItsOrigin) {
+TEST(Walks, MisplacedElementIsReportedWithItsOrigin) {
   Walk walk(1, "llama");
   TensorsOfSource seen = walk.state();
   const auto from = seen.find({TensorRole::kParam, "decoder.layers.1.mlp.linear_fc2.weight"});

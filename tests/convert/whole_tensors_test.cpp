@@ -15,7 +15,7 @@ const std::string kFolder = core::cat(MS_TEST_DATA, "/fsdp_ranks/");
 
 class WholeTensors : public testing::TestWithParam<const char*> {};
 
-TEST_P(WholeTensors, AnyRangeHasTheBytesThatTorchGathered) {
+TEST_P(WholeTensors, AnyRangeEqualsTorchsGather) {
   std::vector<std::string> decisions;
   const auto file = open_whole_tensors(open_named(kFolder + GetParam(), false, decisions), "here");
   EXPECT_EQ(file->path(), "here");

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 json genuine(const char* name) { return read_json(core::cat(MS_TEST_DATA, "/", name, "/config.json"), 1 << 20); }
 
-TEST(Wrapper, IsKnownByItsModelType) {
+TEST(Wrapper, IsRecognisedByModelType) {
   for (const char* name : {"hf_qwen2_5_vl_tiny", "hf_qwen3_vl_tiny", "hf_gemma3_tiny", "hf_llava_tiny"}) {
     EXPECT_TRUE(is_wrapper(genuine(name))) << name;
   }
@@ -24,7 +24,7 @@ TEST(Wrapper, IsKnownByItsModelType) {
   EXPECT_FALSE(is_wrapper(json{{"model_type", 3}}));
 }
 
-TEST(Wrapper, TextConfigIsTheLanguageModelsWithTheWrappersTie) {
+TEST(Wrapper, TextConfigUsesTheWrappersTie) {
   const json text = text_config(genuine("hf_qwen2_5_vl_tiny"), "x");
   EXPECT_EQ(text.at("model_type"), "qwen2");
   EXPECT_EQ(text.at("hidden_size"), 16);
@@ -68,7 +68,7 @@ TEST(Wrapper, ModelAndFamilyAreTheLanguageModels) {
   EXPECT_EQ(output_name(*renamed.family), "language_model.lm_head.weight");
 }
 
-TEST(Wrapper, RefusalsSayWhere) {
+TEST(Wrapper, ErrorsNameFileAndKey) {
   json config = genuine("hf_llava_tiny");
   config["text_config"]["model_type"] = "mamba";
   EXPECT_THAT(test::thrown_by([&] { parse_hf_config(config, "config.json"); }).text,
@@ -80,7 +80,7 @@ TEST(Wrapper, RefusalsSayWhere) {
   EXPECT_THAT(test::thrown_by([&] { parse_hf_config(config, "config.json"); }).text, HasSubstr("embedding_multiplier"));
 }
 
-TEST(Wrapper, TensorsOfItsOtherParts) {
+TEST(Wrapper, OtherTensorsAreRecognised) {
   for (const char* name : {"visual.patch_embed.proj.weight", "model.visual.merger.ln_q.weight",
                            "vision_tower.head.probe", "model.multi_modal_projector.linear_1.bias", "image_newline"}) {
     EXPECT_TRUE(is_wrapper_tensor(name)) << name;

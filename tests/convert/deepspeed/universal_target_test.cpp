@@ -58,7 +58,7 @@ class Universal : public testing::TestWithParam<const char*> {
 };
 
 // With ZeRO 1 dictionaries and separate bf16 weights, with ZeRO 3 bare flat tensors.
-TEST_P(Universal, WhatDeepSpeedWroteIsWhatItWasMadeOf) {
+TEST_P(Universal, DeepSpeedsCheckpointEqualsItsSource) {
   const std::string path = cat(kRoot, "/", name(), "_universal");
   EXPECT_EQ(detect_format(path).format, Format::kUniversal);
   EXPECT_THAT(detect_format(path + "/global_step3").rule, HasSubstr("zero/ and "));
@@ -67,7 +67,7 @@ TEST_P(Universal, WhatDeepSpeedWroteIsWhatItWasMadeOf) {
   expect_same(*open_universal(path, {expected(name(), "param"), true}, decisions_), *open_zero(name(), true));
 }
 
-TEST_P(Universal, WrittenAndReadBack) {
+TEST_P(Universal, WrittenCheckpointReadsBackEqual) {
   ConvertOptions options;
   options.load_dir = cat(kRoot, "/", name());
   options.hf_cfg_dir = expected(name(), "param");
@@ -83,7 +83,7 @@ TEST_P(Universal, WrittenAndReadBack) {
 INSTANTIATE_TEST_SUITE_P(, Universal, testing::Values("zero1", "zero3"));
 
 // Transposed matrices, and weights that are not fp32.
-TEST(UniversalTarget, Gpt2WithoutOptimizer) {
+TEST(UniversalTarget, Gpt2WithoutOptimizerRoundTrips) {
   const test::TemporaryFolder folder;
   const std::string model = cat(MS_TEST_DATA, "/hf_gpt2_tiny");
   ConvertOptions options;
@@ -129,7 +129,7 @@ class ChangedUniversal : public testing::Test {
   const fs::path zero_ = fs::path(folder_ / "global_step3/zero");
 };
 
-TEST_F(ChangedUniversal, AFileThatIsMissingOrCut) {
+TEST_F(ChangedUniversal, MissingOrTruncatedFileIsRefused) {
   fs::remove(zero_ / "model.norm.weight/exp_avg_sq.pt");
   expect(ErrorCode::kNotFound, "exp_avg_sq.pt");
   fs::remove(zero_ / "model.norm.weight/exp_avg.pt");
@@ -139,13 +139,13 @@ TEST_F(ChangedUniversal, AFileThatIsMissingOrCut) {
   expect(ErrorCode::kCorruptData, "model.norm.weight/fp32.pt");
 }
 
-TEST_F(ChangedUniversal, WeightsOfAnotherStep) {
+TEST_F(ChangedUniversal, WeightsOfAnotherStepAreRefused) {
   fs::copy(zero_ / "model.norm.weight/exp_avg.pt", zero_ / "model.norm.weight/fp32.pt",
            fs::copy_options::overwrite_existing);
   expect(ErrorCode::kCorruptData, "\"model.norm.weight\" of the model is not what its fp32 values round to");
 }
 
-TEST_F(ChangedUniversal, NothingUnderZero) {
+TEST_F(ChangedUniversal, EmptyZeroFolderIsRefused) {
   fs::remove_all(zero_);
   fs::create_directories(zero_);
   expect(ErrorCode::kCorruptData, "no folder of a weight");

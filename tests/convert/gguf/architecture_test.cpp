@@ -16,7 +16,7 @@ namespace {
 using core::ErrorCode;
 using testing::HasSubstr;
 
-TEST(GgufArchitecture, NamesOfTensors) {
+TEST(GgufArchitecture, TensorNamesAreTranslated) {
   const auto name = [](const char* family, const char* hf) { return gguf_tensor_name(find_family(family), hf); };
   EXPECT_EQ(name("llama", "model.embed_tokens.weight"), "token_embd.weight");
   EXPECT_EQ(name("llama", "lm_head.weight"), "output.weight");
@@ -34,7 +34,7 @@ TEST(GgufArchitecture, NamesOfTensors) {
 }
 
 // Every tensor of every family that has an architecture has a unique name.
-TEST(GgufArchitecture, AllTensorsHaveNames) {
+TEST(GgufArchitecture, EveryTensorHasAUniqueName) {
   for (const char* model : {"llama", "mistral", "qwen2", "qwen3", "phi3", "glm4", "gpt2"}) {
     const HfConfig config = read_hf_config(core::cat(MS_TEST_DATA, "/hf_", model, "_tiny"));
     EXPECT_NE(gguf_architecture(*config.family, config.model), "");
@@ -48,7 +48,7 @@ TEST(GgufArchitecture, AllTensorsHaveNames) {
   }
 }
 
-TEST(GgufArchitecture, WhatLlamaCppCannotComputeIsRefused) {
+TEST(GgufArchitecture, ModelsThatLlamaCppCannotComputeAreRefused) {
   const HfConfig gemma = read_hf_config(core::cat(MS_TEST_DATA, "/hf_gemma2_tiny"));
   const test::Thrown scale = test::thrown_by([&] { gguf_architecture(*gemma.family, gemma.model); });
   EXPECT_EQ(scale.code, ErrorCode::kUnsupported);
@@ -66,7 +66,7 @@ TEST(GgufArchitecture, WhatLlamaCppCannotComputeIsRefused) {
               HasSubstr("norm_topk_prob false of a qwen3_moe model"));
 }
 
-TEST(GgufArchitecture, RopeFactorsOfLlama3Alone) {
+TEST(GgufArchitecture, OnlyLlama3ScalingHasRopeFactors) {
   const HfConfig scaled = read_hf_config(core::cat(MS_TEST_DATA, "/hf_llama3_tiny"));
   const std::vector<float> factors = gguf_rope_factors(scaled.model);
   ASSERT_EQ(factors.size(), 8U);

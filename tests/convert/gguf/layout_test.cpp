@@ -19,7 +19,7 @@ T at(const std::string& bytes, size_t offset) {
 }
 
 // Checked by hand: a header of one pair and two tensors.
-TEST(GgufLayout, ByteForByte) {
+TEST(GgufLayout, HeaderMatchesHandmadeBytes) {
   GgufValues values;
   values.set("a", uint32_t{7});
   const std::vector<GgufTensor> tensors = {{"m", {2, 3}, GgufType::kF16}, {"v", {5}, GgufType::kF32}};
@@ -48,7 +48,7 @@ TEST(GgufLayout, ByteForByte) {
   EXPECT_EQ(layout.file_bytes, 192);
 }
 
-TEST(GgufLayout, Q8_0IsWithinHalfAStep) {
+TEST(GgufLayout, Q8_0ErrorIsWithinHalfAStep) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   std::vector<float> values(32 * 50);
@@ -72,7 +72,7 @@ TEST(GgufLayout, Q8_0IsWithinHalfAStep) {
   }
 }
 
-TEST(GgufLayout, WhatIsNoNumberBecomesZero) {
+TEST(GgufLayout, NanBecomesZero) {
   std::vector<float> values(32, 1.0f);
   values[3] = std::nanf("");
   std::vector<std::byte> packed(34);

@@ -44,7 +44,7 @@ std::vector<int64_t> layers_of(int64_t layers, const std::vector<std::pair<std::
   return megatron_model_of_args(args, model_of(layers), 32, MegatronNaming::kLocal).layout.num_layer_list;
 }
 
-TEST(ArgsLayoutTest, HowLayersAreDealt) {
+TEST(ArgsLayoutTest, LayersAreSplitAsArgsSay) {
   EXPECT_THAT(layers_of(8, {{"pipeline_model_parallel_size", 4}}), IsEmpty());
   EXPECT_THAT(layers_of(8, {{"pipeline_model_parallel_size", 4}, {"decoder_first_pipeline_num_layers", 2}}),
               ElementsAre(2, 2, 2, 2));
@@ -62,7 +62,7 @@ TEST(ArgsLayoutTest, HowLayersAreDealt) {
               ElementsAre(1, 2, 2, 1));
 }
 
-TEST(ArgsLayoutTest, WhatDoesNotGo) {
+TEST(ArgsLayoutTest, ImpossibleLayoutsAreRefused) {
   for (const auto& [name, value] :
        {std::pair("decoder_first_pipeline_num_layers", 9), std::pair("account_for_loss_in_pipeline_split", 1),
         std::pair("decoder_last_pipeline_num_layers", 1)}) {

@@ -75,7 +75,7 @@ Members with(Members members, const Members& others) {
   return members;
 }
 
-TEST(MegatronArgsTest, MembersByKind) {
+TEST(MegatronArgsTest, MembersAreReadByKind) {
   const Args given(
       {{"none", nullptr}, {"yes", true}, {"no", false}, {"seven", 7}, {"half", 0.5}, {"text", "x"}, {"", ""}});
   const MegatronArgs& args = given.args;
@@ -105,7 +105,7 @@ TEST(MegatronArgsTest, MembersByKind) {
   EXPECT_THAT(thrown_by([&] { MegatronArgs(list.root(), "b.pt"); }).text, HasSubstr("not a Namespace"));
 }
 
-TEST(MegatronArgsTest, Llama) {
+TEST(MegatronArgsTest, LlamaArgsGiveTheModel) {
   const core::TransformerConfig model = megatron_model(Args(kLlama).args);
   EXPECT_EQ(model.kv_channels, 4);
   EXPECT_EQ(model.query_groups(), 2);
@@ -117,7 +117,7 @@ TEST(MegatronArgsTest, Llama) {
   EXPECT_TRUE(model.swiglu && model.untie_embeddings_and_output_weights && !model.add_bias_linear);
 }
 
-TEST(MegatronArgsTest, WhatIsSpelledOtherwise) {
+TEST(MegatronArgsTest, OtherSpellingsAreTranslated) {
   const auto model = [](const Members& others) { return megatron_model(Args(with(kLlama, others)).args); };
   EXPECT_EQ(model({{"layernorm_epsilon", 1e-6}}).norm_epsilon, 1e-6);
   const core::TransformerConfig llama3 = model({{"use_rope_scaling", true}});
@@ -141,7 +141,7 @@ TEST(MegatronArgsTest, WhatIsSpelledOtherwise) {
   EXPECT_EQ(model({{"group_query_attention", false}}).query_groups(), 4);
 }
 
-TEST(MegatronArgsTest, LatentAttentionScalesUnlessToldOtherwise) {
+TEST(MegatronArgsTest, LatentAttentionScalesByDefault) {
   const Members latent = {{"multi_latent_attention", true}, {"kv_lora_rank", 8},         {"qk_head_dim", 4},
                           {"qk_pos_emb_head_dim", 2},       {"v_head_dim", 4},           {"q_lora_rank", nullptr},
                           {"group_query_attention", false}, {"rope_scaling_factor", 8.0}};
@@ -156,7 +156,7 @@ TEST(MegatronArgsTest, LatentAttentionScalesUnlessToldOtherwise) {
   EXPECT_EQ(model({{"rope_scaling_type", nullptr}}).rope_scaling_type, "none") << "MindSpeed-LLM's";
 }
 
-TEST(MegatronArgsTest, WhatWeCannotComputeIsNamed) {
+TEST(MegatronArgsTest, UnsupportedMembersAreNamed) {
   for (const char* name : {"squared_relu", "window_size", "attention_output_gate"}) {
     const auto thrown = thrown_by([&] { megatron_model(Args(with(kLlama, {{name, 2}})).args); });
     EXPECT_EQ(thrown.code, ErrorCode::kUnsupported);
@@ -170,7 +170,7 @@ TEST(MegatronArgsTest, WhatWeCannotComputeIsNamed) {
   }
 }
 
-TEST(MegatronArgsTest, PipelinesOfMindSpeedLlm) {
+TEST(MegatronArgsTest, MindSpeedLlmPipelinesAreParsed) {
   const auto extras = [](const Members& members) { return pipeline_extras(Args(members).args); };
   EXPECT_FALSE(extras({}).any());
   EXPECT_FALSE(extras({{"noop_layers", nullptr}, {"schedules_method", nullptr}}).any());
@@ -193,7 +193,7 @@ TEST(MegatronArgsTest, PipelinesOfMindSpeedLlm) {
   EXPECT_EQ(thrown_by([&] { extras({{"schedules_method", "dualpipe"}}); }).code, ErrorCode::kUnsupported);
 }
 
-TEST(MegatronArgsTest, NoOpLayersAreNoneOfTheModel) {
+TEST(MegatronArgsTest, NoOpLayersAreNotInTheModel) {
   const auto model = [](const Members& members, const std::vector<int64_t>& noops) {
     return megatron_model(Args(with(kLlama, members)).args, noops);
   };
@@ -205,7 +205,7 @@ TEST(MegatronArgsTest, NoOpLayersAreNoneOfTheModel) {
   EXPECT_EQ(thrown_by([&] { model({{"num_layers", 2}}, {0, 1}); }).code, ErrorCode::kCorruptData);
 }
 
-TEST(MegatronArgsTest, SharedExpertsTogether) {
+TEST(MegatronArgsTest, SharedExpertSizeIsTheTotal) {
   const Members experts = with(kLlama, {{"num_experts", 4}, {"moe_ffn_hidden_size", INT32_MAX}});
   EXPECT_EQ(megatron_model(
                 Args(with(kLlama, {{"num_experts", 4}, {"moe_ffn_hidden_size", 12}, {"n_shared_experts", 2}})).args)
@@ -217,7 +217,7 @@ TEST(MegatronArgsTest, SharedExpertsTogether) {
             ErrorCode::kCorruptData);
 }
 
-TEST(MegatronArgsTest, TrueVocabulary) {
+TEST(MegatronArgsTest, TrueVocabularyExcludesPadding) {
   // "": no decisions.
   using Matcher = ::testing::Matcher<std::vector<std::string>>;
   const auto expect = [](const Members& members, int64_t asked, int64_t rows, int tp, int64_t wanted,
@@ -243,7 +243,7 @@ TEST(MegatronArgsTest, TrueVocabulary) {
   EXPECT_EQ(thrown_by([&] { true_vocab_size(args.args, 49, 48, 2, decisions); }).code, ErrorCode::kInvalidArgument);
 }
 
-TEST(MegatronArgsTest, ArgsToWriteSayTheSameModel) {
+TEST(MegatronArgsTest, WrittenArgsGiveTheSameModel) {
   core::TransformerConfig gpt;
   gpt.num_layers = 2;
   gpt.hidden_size = 16;

@@ -72,7 +72,7 @@ std::string kind_folder(const std::string& name) {
 
 class DistBucketsTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(DistBucketsTest, EveryElementIsThereOnce) {
+TEST_P(DistBucketsTest, EveryElementOccursOnce) {
   const Opened opened(kind_folder(GetParam()));
   const DistBuckets buckets = opened.buckets();
   std::map<std::pair<TensorRole, std::string>, std::vector<int>> seen;  // how often each element occurred
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DistBucketsTest,
                          ::testing::Values("buckets_tied_pp2", "buckets_moe_ep2", "buckets_tp2_pp2"),
                          [](const auto& kind) { return std::string(kind.param); });
 
-TEST(DistBucketsWrongTest, StateOfOtherWeightsIsSaidToBeSo) {
+TEST(DistBucketsWrongTest, StateOfOtherWeightsIsRefused) {
   Opened opened(kind_folder("buckets_tp2_pp2"));
   opened.wrong = "decoder.layers.1.mlp.linear_fc2.weight";  // on the second stage
   const auto thrown = thrown_by([&] { opened.buckets(); });
@@ -131,7 +131,7 @@ test::Thrown thrown_of_changed(const char* kind, std::string_view from, std::str
   return thrown_by([&] { opened.buckets(); });
 }
 
-TEST(DistBucketsWrongTest, BucketsThatAreNotThere) {
+TEST(DistBucketsWrongTest, MissingBucketsAreRefused) {
   const struct {
     const char *kind, *from, *to;
     ErrorCode code;
@@ -161,7 +161,7 @@ TEST(DistBucketsWrongTest, BucketsThatAreNotThere) {
   }
 }
 
-TEST(DistBucketsKeyTest, OnlyWhatTheDistributedOptimizerKeepsByBucket) {
+TEST(DistBucketsKeyTest, MatchesOnlyStateStoredByBucket) {
   for (const char* key : {"optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(a, b).bucket_idx_0.param",
                           "chained_1.optimizer.distributed.dp_group_idx_3.optimizer", "optimizer.distributed.x"}) {
     EXPECT_TRUE(is_bucket_key(key)) << key;

@@ -46,7 +46,7 @@ DistKey key_of(const core::TransformerConfig& model, const std::string& key, Meg
   return {};
 }
 
-TEST(DistKeysTest, LayersThatAreAlikeAreStackedAndExpertsBehindThem) {
+TEST(DistKeysTest, EqualLayersAreStackedThenExperts) {
   const core::TransformerConfig model = model_of_experts("1");
   const DistKey expert =
       key_of(model, "decoder.layers.1.mlp.experts.local_experts.2.linear_fc1.weight", MegatronNaming::kLocal);
@@ -63,7 +63,7 @@ TEST(DistKeysTest, LayersThatAreAlikeAreStackedAndExpertsBehindThem) {
   EXPECT_THAT(behind.at, ElementsAre(2));
 }
 
-TEST(DistKeysTest, LayersThatAreNotHaveTheirIndex) {
+TEST(DistKeysTest, UnequalLayersHaveTheirIndex) {
   const core::TransformerConfig model = model_of_experts("[0,1]", true);
   const DistKey norm = key_of(model, "decoder.layers.0.mlp.linear_fc1.layer_norm_weight", MegatronNaming::kLocal);
   EXPECT_EQ(norm.key, "decoder.layers.0.pre_mlp_layernorm.weight") << "latent attention's layers keep their names";
@@ -74,7 +74,7 @@ TEST(DistKeysTest, LayersThatAreNotHaveTheirIndex) {
 }
 
 // For every layer implementation each parameter has a unique place and is found again from it.
-TEST(DistKeysTest, ThereAndBack) {
+TEST(DistKeysTest, ParsingInvertsEveryKey) {
   for (const core::TransformerConfig& model :
        {model_of_experts("1"), model_of_experts("[0,1]"), model_of_experts("[0,1]", true)}) {
     for (const MegatronNaming naming : {MegatronNaming::kLocal, MegatronNaming::kTransformerEngine}) {
@@ -94,7 +94,7 @@ TEST(DistKeysTest, ThereAndBack) {
   }
 }
 
-TEST(DistKeysTest, SingleExpertsAndHalves) {
+TEST(DistKeysTest, SingleExpertsAndHalvesAreParsed) {
   const StoredDistKey stored = parse_dist_key("decoder.layers.4.mlp.experts.experts.17.linear_fc1.weight_v");
   EXPECT_EQ(stored.axes(), 0u);
   EXPECT_EQ(stored.half, 1);

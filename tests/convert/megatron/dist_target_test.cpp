@@ -56,7 +56,7 @@ struct Layout {
 
 class DistLayoutTest : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(DistLayoutTest, EveryElementIsWhereItBelongs) {
+TEST_P(DistLayoutTest, EveryElementIsInItsPlace) {
   const Layout& layout = GetParam();
   const test::TemporaryFolder folder;
   const std::string from = data(core::cat("megatron/", layout.tree));
@@ -147,7 +147,7 @@ void expect_as_megatron_wrote(const std::string& genuine_folder, const ConvertOp
   EXPECT_EQ(common.root().find("content_metadata")->find("distrib_optim_sharding_type")->text(), "fully_reshardable");
 }
 
-TEST(DistTargetTest, InTheirLayoutThereIsWhatMegatronWrote) {
+TEST(DistTargetTest, SameLayoutEqualsMegatronsCheckpoint) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_dist(data("megatron_dist"), folder / "dist", 2, 2);
   options.use_distributed_optimizer = true;
@@ -155,7 +155,7 @@ TEST(DistTargetTest, InTheirLayoutThereIsWhatMegatronWrote) {
   expect_as_megatron_wrote(data("megatron_dist/iter_0000003"), options);
 }
 
-TEST(DistTargetTest, InTheirLayoutExpertsLieAsMegatronPutsThem) {
+TEST(DistTargetTest, SameLayoutPlacesExpertsAsMegatron) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_dist(data("megatron_dist_experts/moe_ep2_distributed"), folder / "dist");
   options.target_expert_parallel_size = 2;
@@ -164,7 +164,7 @@ TEST(DistTargetTest, InTheirLayoutExpertsLieAsMegatronPutsThem) {
   expect_as_megatron_wrote(data("megatron_dist_experts/moe_ep2_distributed/iter_0000007"), options);
 }
 
-TEST(DistTargetTest, TransformerEnginesModulesHaveTheirState) {
+TEST(DistTargetTest, TransformerEngineModulesHaveExtraState) {
   const test::TemporaryFolder folder;
   const ConvertReport report = convert_checkpoint(to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist"));
   const DcpReader reader(report.path);
@@ -177,7 +177,7 @@ TEST(DistTargetTest, TransformerEnginesModulesHaveTheirState) {
   EXPECT_EQ(reader.objects().size(), 8u);
 }
 
-TEST(DistTargetTest, HuggingFaceThroughTwoCheckpointsComesBackByteForByte) {
+TEST(DistTargetTest, HuggingFaceIsByteIdenticalAfterTwoConversions) {
   const test::TemporaryFolder folder;
   for (const char* model : {"hf_llama_tiny_sharded", "hf_gpt2_tiny", "hf_gemma2_tiny"}) {
     SCOPED_TRACE(model);
@@ -195,7 +195,7 @@ TEST(DistTargetTest, HuggingFaceThroughTwoCheckpointsComesBackByteForByte) {
   }
 }
 
-TEST(DistTargetTest, WhatIsNotCopiedIsSaid) {
+TEST(DistTargetTest, DecisionsAreReported) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_dist(data("megatron/tied_pp2_distributed"), folder / "dist", 1, 2);
   options.use_distributed_optimizer = true;
@@ -209,7 +209,7 @@ TEST(DistTargetTest, WhatIsNotCopiedIsSaid) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(DistTargetTest, WithoutOptimizerStateIfAsked) {
+TEST(DistTargetTest, DropOptimizerLeavesOutOptimizerState) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist");
   options.drop_optimizer = true;
@@ -220,7 +220,7 @@ TEST(DistTargetTest, WithoutOptimizerStateIfAsked) {
   EXPECT_FALSE(ckpt::has_role(*made, core::TensorRole::kExpAvg));
 }
 
-TEST(DistTargetTest, AnIterationIsNeverWrittenInto) {
+TEST(DistTargetTest, ExistingIterationIsRefused) {
   const test::TemporaryFolder folder;
   const ConvertOptions options = to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist");
   convert_checkpoint(options);
@@ -231,7 +231,7 @@ TEST(DistTargetTest, AnIterationIsNeverWrittenInto) {
   EXPECT_TRUE(files_of(folder / "dist") == before);
 }
 
-TEST(DistTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
+TEST(DistTargetTest, DiskFaultLeavesNothingAndTheOldCheckpointReadable) {
   const test::TemporaryFolder folder;
   convert_checkpoint(to_dist(data("hf_llama_tiny"), folder / "dist"));
   const auto before = files_of(folder / "dist");
@@ -247,7 +247,7 @@ TEST(DistTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
 }
 
 // At any moment a checkpoint under its final name is complete, and the tracker names an existing one.
-TEST(DistTargetTest, AKillLeavesNothingOrAllOfIt) {
+TEST(DistTargetTest, KillLeavesNothingOrACompleteCheckpoint) {
   int nth = 0, whole = 0;
   for (bool through = false; !through; nth += 1 + nth / 4) {
     SCOPED_TRACE(nth);
@@ -269,7 +269,7 @@ TEST(DistTargetTest, AKillLeavesNothingOrAllOfIt) {
   EXPECT_GT(whole, 0);
 }
 
-TEST(DistTargetTest, AStopLeavesNothing) {
+TEST(DistTargetTest, InterruptLeavesNothing) {
   const test::TemporaryFolder folder;
   test::expect_stop_leaves_nothing(to_dist(data("megatron/qk_norm_tp2_bf16"), folder / "dist"), folder.path());
 }

@@ -13,25 +13,25 @@ using ::testing::SizeIs;
 // Embedding, projection, norm, qkv, norm, fc1, fc2, norm, output layer of a model of hidden size 24.
 const std::vector<FlatParameter> kModel = {{1200}, {576}, {24}, {1152}, {24}, {1920}, {960}, {24}, {1200}};
 
-TEST(FlatLayoutTest, OneBucket) {
+TEST(FlatLayoutTest, OneBucketIsAligned) {
   const FlatLayout layout = flat_layout(kModel, {});
   EXPECT_THAT(layout.begin, ElementsAre(6016, 5440, 5376, 4224, 4160, 2240, 1280, 1216, 0));
   EXPECT_EQ(layout.end, 7216);
 }
 
-TEST(FlatLayoutTest, ABucketIsClosedWhenItHasGrownToItsSize) {
+TEST(FlatLayoutTest, BucketClosesAtItsSize) {
   const FlatLayout layout = flat_layout(kModel, {.bucket_size = 1210});
   EXPECT_THAT(layout.begin, ElementsAre(5976, 5400, 5336, 4184, 4120, 2200, 1240, 1216, 0));
   EXPECT_EQ(layout.end, 7176);
 }
 
-TEST(FlatLayoutTest, BeforeAlignmentThereAreNoGaps) {
+TEST(FlatLayoutTest, UnalignedLayoutHasNoGaps) {
   const FlatLayout layout = flat_layout(kModel, {.aligned = false});
   EXPECT_THAT(layout.begin, ElementsAre(5880, 5304, 5280, 4128, 4104, 2184, 1224, 1200, 0));
   EXPECT_EQ(layout.end, 7080);
 }
 
-TEST(FlatLayoutTest, ASharedEmbeddingHasABucketOfItsOwn) {
+TEST(FlatLayoutTest, SharedEmbeddingHasItsOwnBucket) {
   std::vector<FlatParameter> first = {{100, true}, {30}, {50}};
   EXPECT_THAT(flat_layout(first, {}).begin, ElementsAre(128, 64, 0));
   EXPECT_THAT(flat_layout(first, {.shared_multiple = 384}).begin, ElementsAre(384, 64, 0));
@@ -40,7 +40,7 @@ TEST(FlatLayoutTest, ASharedEmbeddingHasABucketOfItsOwn) {
   EXPECT_EQ(flat_layout(last, {}).end, 194);
 }
 
-TEST(FlatLayoutTest, CandidatesAreThoseOfTheLength) {
+TEST(FlatLayoutTest, CandidatesHaveTheGivenLength) {
   EXPECT_THAT(possible_flat_layouts(kModel, 7216, 1210, 2), ElementsAre(flat_layout(kModel, {})));
   EXPECT_THAT(possible_flat_layouts(kModel, 7176, 1210, 2), ElementsAre(flat_layout(kModel, {.bucket_size = 1210})));
   EXPECT_THAT(possible_flat_layouts(kModel, 7080, 1210, 2), ElementsAre(flat_layout(kModel, {.aligned = false})));
@@ -50,7 +50,7 @@ TEST(FlatLayoutTest, CandidatesAreThoseOfTheLength) {
   EXPECT_THAT(possible_flat_layouts({}, 0, 0, 1), SizeIs(1));
 }
 
-TEST(FlatLayoutTest, PlacesInBucketsOfGivenLengths) {
+TEST(FlatLayoutTest, PlacesFitBucketsOfGivenLengths) {
   using Place = BucketPlace;
   const auto places = [](std::vector<FlatParameter> parameters, std::vector<int64_t> lengths, bool aligned = true,
                          int64_t padding = 0) { return places_in_buckets(parameters, lengths, aligned, padding); };

@@ -30,14 +30,14 @@ class IterationsTest : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(IterationsTest, TheNewestFirstByNumber) {
+TEST_F(IterationsTest, NewestIsFirstByNumber) {
   for (const char* name : {"iter_0000900", "iter_10000000", "iter_0001000", "release", "iter_12x", "other"}) make(name);
   fs::create_directories(folder_ / "iter_99999999");  // contains nothing
   EXPECT_THAT(names(), ElementsAre("iter_10000000", "iter_0001000", "iter_0000900", "release"));
   EXPECT_EQ(choose_megatron_iteration(folder_.path(), holds).filename(), "iter_10000000");
 }
 
-TEST_F(IterationsTest, TheTrackerNamesOneWhateverIsInIt) {
+TEST_F(IterationsTest, TrackersIterationIsChosenWhateverItsContent) {
   make("iter_0000900");
   test::write_file(folder_ / kMegatronTracker, "1000\n");
   EXPECT_EQ(choose_megatron_iteration(folder_.path(), holds).filename(), "iter_0001000");
@@ -50,7 +50,7 @@ TEST_F(IterationsTest, TheTrackerNamesOneWhateverIsInIt) {
   }
 }
 
-TEST_F(IterationsTest, NothingThere) {
+TEST_F(IterationsTest, EmptyRootIsRefused) {
   EXPECT_TRUE(names().empty());
   EXPECT_EQ(test::thrown_by([&] { choose_megatron_iteration(folder_.path(), holds); }).code, ErrorCode::kNotFound);
 }

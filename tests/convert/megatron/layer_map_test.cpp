@@ -29,7 +29,7 @@ Layers slots(const MegatronLayerMap& map, int pp, int chunk) {
   return {slots.begin(), slots.end()};
 }
 
-TEST(MegatronLayerMapTest, AsTheSourcesDrawIt) {
+TEST(MegatronLayerMapTest, MatchesTheDiagramsInTheSources) {
   const MegatronLayerMap even = make(8, 2, 2);
   EXPECT_THAT(slots(even, 0, 0), ElementsAre(0, 1));
   EXPECT_THAT(slots(even, 1, 0), ElementsAre(2, 3));
@@ -59,7 +59,7 @@ TEST(MegatronLayerMapTest, AsTheSourcesDrawIt) {
 }
 
 // Slots are taken alternately from both ends of the list, as in the converter.
-TEST(MegatronLayerMapTest, InAVWithNoOpLayersAnywhere) {
+TEST(MegatronLayerMapTest, DualpipeVWithNoOpLayersMatchesTheConverter) {
   for (const int pp : {2, 3, 4}) {
     for (const int64_t each : {1, 2, 3}) {
       const int64_t total = 2 * pp * each;
@@ -82,7 +82,7 @@ TEST(MegatronLayerMapTest, InAVWithNoOpLayersAnywhere) {
   }
 }
 
-TEST(MegatronLayerMapTest, PlacesAreTheInverse) {
+TEST(MegatronLayerMapTest, PlacesInvertSlots) {
   for (const bool in_a_v : {false, true}) {
     const MegatronLayerMap map = make(9, 2, 2, {0, 5, 11}, in_a_v);
     for (int64_t layer = 0; layer < 9; ++layer) {
@@ -92,7 +92,7 @@ TEST(MegatronLayerMapTest, PlacesAreTheInverse) {
   }
 }
 
-TEST(MegatronLayerMapTest, WhatDoesNotGo) {
+TEST(MegatronLayerMapTest, ImpossibleLayoutsAreRefused) {
   const auto text = [](auto&&... args) { return thrown_by([&] { make(args...); }).text; };
   EXPECT_THAT(text(7, 2, 1), HasSubstr("7 layers are not a multiple of the 2 pipeline stages"));
   EXPECT_THAT(text(7, 2, 2, Layers{1, 2, 3}), HasSubstr("10 layers, no-op layers among them, are not a multiple of 2"));

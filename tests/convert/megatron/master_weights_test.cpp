@@ -20,7 +20,7 @@ bool round_to(const std::vector<uint32_t>& masters, const std::vector<uint16_t>&
   return round_to_weights(bytes_of(masters), DType::kFp32, bytes_of(weights), DType::kBf16);
 }
 
-TEST(MasterWeights, RoundToTheNearest) {
+TEST(MasterWeights, NearestWeightIsAccepted) {
   EXPECT_TRUE(round_to({0x3f800000, 0x3f807fff, 0x3f808001, 0xbf808001}, {0x3f80, 0x3f80, 0x3f81, 0xbf81}));
   EXPECT_FALSE(round_to({0x3f800000, 0x3f807fff}, {0x3f80, 0x3f81}));
   EXPECT_FALSE(round_to({0x3f808001}, {0x3f80}));
@@ -28,7 +28,7 @@ TEST(MasterWeights, RoundToTheNearest) {
 }
 
 // To even, or away from zero, as when only the remainder of the rounding is stored.
-TEST(MasterWeights, HalfwayIsEither) {
+TEST(MasterWeights, HalfwayAcceptsBothNeighbours) {
   for (const uint32_t sign : {0U, 0x80000000U}) {
     const auto upper = [&](uint32_t bits) { return static_cast<uint16_t>(bits | sign >> 16); };
     EXPECT_TRUE(round_to({sign | 0x3f808000}, {upper(0x3f80)}));
@@ -40,7 +40,7 @@ TEST(MasterWeights, HalfwayIsEither) {
   }
 }
 
-TEST(MasterWeights, OfOtherTypes) {
+TEST(MasterWeights, Fp16AndFp32WeightsAreCompared) {
   const std::vector<float> masters = {1.0F, 0.1F, -3.0F};
   EXPECT_TRUE(round_to_weights(bytes_of(masters), DType::kFp32, bytes_of(masters), DType::kFp32));
   const std::vector<uint16_t> half = {0x3c00, 0x2e66, 0xc200}, other = {0x3c00, 0x2e67, 0xc200};
@@ -50,7 +50,7 @@ TEST(MasterWeights, OfOtherTypes) {
 }
 
 // A padded vocabulary has more masters than weights.
-TEST(MasterWeights, BeyondTheWeightsArePassedOver) {
+TEST(MasterWeights, SurplusMastersAreIgnored) {
   EXPECT_TRUE(round_to({0x3f800000, 0x12345678}, {0x3f80}));
   EXPECT_TRUE(round_to({0x3f800000}, {}));
 }

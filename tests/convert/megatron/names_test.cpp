@@ -5,7 +5,7 @@
 namespace ms::convert {
 namespace {
 
-TEST(MegatronNamesTest, ThreeDialectsAreOne) {
+TEST(MegatronNamesTest, ThreeNamingsParseToOneName) {
   const struct {
     const char *name, *key;  // of the layer with global index 7
   } cases[] = {
@@ -44,7 +44,7 @@ TEST(MegatronNamesTest, ThreeDialectsAreOne) {
   }
 }
 
-TEST(MegatronNamesTest, NamesToWriteAreReadBack) {
+TEST(MegatronNamesTest, WrittenNamesParseBack) {
   for (const char* name : {"input_layernorm.weight", "pre_mlp_layernorm.bias", "post_attn_norm.weight",
                            "self_attention.linear_qkv.bias", "post_mlp_layernorm.weight"}) {
     const MegatronName canonical = parse_megatron_name("decoder.layers.3." + std::string(name));
@@ -57,7 +57,7 @@ TEST(MegatronNamesTest, NamesToWriteAreReadBack) {
   EXPECT_EQ(megatron_name(outside, {MegatronNaming::kLocal}).key(0), "output_layer.weight");
 }
 
-TEST(MegatronNamesTest, WhatIsNoNameOfOursComesBack) {
+TEST(MegatronNamesTest, UnknownNamesAreUnchanged) {
   for (const char* name : {"", "decoder.layers.", "decoder.layers.x.y", "decoder.layers.-1.y", "decoder.layers.3",
                            "decoder.layers.99999999999999999999.y", "vision_model.conv.weight"}) {
     const MegatronName parsed = parse_megatron_name(name);
@@ -66,7 +66,7 @@ TEST(MegatronNamesTest, WhatIsNoNameOfOursComesBack) {
   }
 }
 
-TEST(MegatronNamesTest, Buffers) {
+TEST(MegatronNamesTest, BuffersAreRecognised) {
   EXPECT_TRUE(is_megatron_buffer("decoder.layers.0.self_attention.linear_qkv._extra_state"));
   EXPECT_TRUE(is_megatron_buffer("rotary_pos_emb.inv_freq"));
   EXPECT_FALSE(is_megatron_buffer("decoder.layers.0.self_attention.linear_qkv.weight"));

@@ -41,7 +41,7 @@ class OptimizerOrderTest : public ::testing::Test {
   std::vector<MegatronChunk> chunks_{2};
 };
 
-TEST_F(OptimizerOrderTest, GroupsGoOverAllChunks) {
+TEST_F(OptimizerOrderTest, GroupsSpanAllChunks) {
   const auto groups = optimizer_groups(model_, chunks_, {}, OptimizerPart::kAll);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_THAT(names(groups[0]), ElementsAre("word_embeddings.weight", "linear_fc2.weight", "linear_fc2.weight",
@@ -49,21 +49,21 @@ TEST_F(OptimizerOrderTest, GroupsGoOverAllChunks) {
   EXPECT_THAT(names(groups[1]), ElementsAre("linear_qkv.bias", "q_layernorm.weight"));
 }
 
-TEST_F(OptimizerOrderTest, NormsOfQueriesMayDecay) {
+TEST_F(OptimizerOrderTest, QkNormsMayDecay) {
   const auto groups =
       optimizer_groups(model_, std::span(chunks_).first(1), {.qk_norms_decay = true}, OptimizerPart::kAll);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_THAT(names(groups[0]), ElementsAre("word_embeddings.weight", "q_layernorm.weight", "linear_fc2.weight"));
 }
 
-TEST_F(OptimizerOrderTest, EmbeddingsWithARateOfTheirOwn) {
+TEST_F(OptimizerOrderTest, DecoupledLrSeparatesEmbeddings) {
   const auto groups =
       optimizer_groups(model_, std::span(chunks_).first(1), {.decoupled_lr = true}, OptimizerPart::kAll);
   ASSERT_EQ(groups.size(), 3u);
   EXPECT_THAT(names(groups[2]), ElementsAre("word_embeddings.weight"));
 }
 
-TEST_F(OptimizerOrderTest, ABufferForEachTypeInTheOrderOfTheirFirst) {
+TEST_F(OptimizerOrderTest, OneBufferPerTypeInOrderOfFirstUse) {
   chunks_[0][1].tensor.dtype = SafetensorsDType::kF32;
   const auto buffers = optimizer_buffers(model_, chunks_[0], OptimizerPart::kAll);
   ASSERT_EQ(buffers.size(), 2u);
@@ -71,7 +71,7 @@ TEST_F(OptimizerOrderTest, ABufferForEachTypeInTheOrderOfTheirFirst) {
   EXPECT_THAT(names(buffers[1]), ElementsAre("linear_qkv.bias"));
 }
 
-TEST_F(OptimizerOrderTest, EmbeddingsAreSharedBetweenStages) {
+TEST_F(OptimizerOrderTest, TiedEmbeddingsOfTwoStagesAreShared) {
   EXPECT_FALSE(
       flat_parameters(model_, optimizer_buffers(model_, chunks_[0], OptimizerPart::kAll)[0])[0].is_shared_embedding);
   model_.layout.pipeline_model_parallel_size = 2;

@@ -64,7 +64,7 @@ nlohmann::json read(const std::function<void(PickleWriter&)>& groups, const Grou
   return common.at("optimizer").at("groups");
 }
 
-TEST(ParamGroups, WdMultTellsMatricesFromVectors) {
+TEST(ParamGroups, WdMultDistinguishesMatricesFromVectors) {
   const nlohmann::json groups = read([](PickleWriter& p) {
     write_group(p, 0.0, 3e-4, 0.0);  // in any order
     write_group(p, 1.0, 3e-4, 0.1);
@@ -86,7 +86,7 @@ TEST(ParamGroups, QkNormsMayDecay) {
   EXPECT_EQ(read(both, {.qk_norms_decay = true})[1].at("params"), nlohmann::json({"decoder.final_layernorm.weight"}));
 }
 
-TEST(ParamGroups, ExpertsOfTheSameSettingsHaveNoGroupOfTheirOwn) {
+TEST(ParamGroups, ExpertsWithEqualSettingsShareTheGroup) {
   const nlohmann::json groups = read([](PickleWriter& p) {
     write_group(p, 1.0, 3e-4, 0.1);
     write_group(p, 0.0, 3e-4, 0.0);
@@ -103,7 +103,7 @@ ckpt::OptimizerGroup group(double weight_decay, std::vector<std::string> params)
   return made;
 }
 
-TEST(ParamGroups, OfTorchWithDecayForMatricesAloneAreMegatrons) {
+TEST(ParamGroups, TorchGroupsWithDecayOnMatricesMapToMegatrons) {
   const std::vector<ckpt::OptimizerGroup> groups = {
       group(0.05, {}),
       group(0.0, {"decoder.final_layernorm.weight", "decoder.layers.0.self_attention.q_layernorm.weight"})};
@@ -116,7 +116,7 @@ TEST(ParamGroups, OfTorchWithDecayForMatricesAloneAreMegatrons) {
   EXPECT_EQ(made.decayed.max_lr, std::nullopt) << "unknown bounds are left out";
 }
 
-TEST(ParamGroups, WhatMegatronCannotSayIsNamed) {
+TEST(ParamGroups, SettingsThatMegatronCannotExpressAreNamed) {
   const MegatronGroups one = megatron_groups(std::vector{group(0.05, {})}, specs());
   EXPECT_THAT(one.dropped, ElementsAre(HasSubstr("does not decay vectors and biases; the source does, by 0.05")));
   const std::vector<ckpt::OptimizerGroup> groups = {

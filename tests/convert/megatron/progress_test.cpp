@@ -27,7 +27,7 @@ ckpt::CheckpointInfo info_of(const std::string& state) {
 const std::string kGroups =
     dict(text("param_groups") + "](" + dict(text("step") + "G\x40\x1c\0\0\0\0\0\0"s) + "e");  // 7.0
 
-TEST(MegatronProgress, IterationSamplesAndScheduler) {
+TEST(MegatronProgress, IterationSamplesAndSchedulerAreRead) {
   const auto info = info_of(dict(text("iteration") + "K\x03" + text("opt_param_scheduler") +
                                  dict(text("num_steps") + "K\x18" + text("lr_decay_style") + text("cosine"))));
   EXPECT_EQ(info.iteration, 3);
@@ -37,7 +37,7 @@ TEST(MegatronProgress, IterationSamplesAndScheduler) {
   EXPECT_FALSE(info.common.contains("step"));
 }
 
-TEST(MegatronProgress, TheStepOfAnOptimizerInAnother) {
+TEST(MegatronProgress, StepOfANestedOptimizerIsRead) {
   const std::string inner = dict(text("optimizer") + kGroups);
   EXPECT_EQ(info_of(dict(text("optimizer") + kGroups)).common.at("step"), 7);
   EXPECT_EQ(info_of(dict(text("optimizer") + inner)).common.at("step"), 7);
@@ -45,7 +45,7 @@ TEST(MegatronProgress, TheStepOfAnOptimizerInAnother) {
   EXPECT_FALSE(info_of(dict(text("optimizer") + "N")).common.contains("step"));
 }
 
-TEST(MegatronProgress, SettingsAndBack) {
+TEST(MegatronProgress, SettingsRoundTrip) {
   const std::string group = dict(text("betas") + "G\x3f\xec\xcc\xcc\xcc\xcc\xcc\xcd" +  // 0.9, 0.95
                                  "G\x3f\xee\x66\x66\x66\x66\x66\x66\x86" + text("eps") +
                                  "G\x3e\x45\x79\x8e\xe2\x30\x8c\x3a" + text("step") + "K\x03");  // 1e-8
@@ -61,7 +61,7 @@ TEST(MegatronProgress, SettingsAndBack) {
   EXPECT_EQ(args.at("seq_length"), MegatronArg());
 }
 
-TEST(MegatronProgress, OnlyAWholeScheduleIsWritten) {
+TEST(MegatronProgress, OnlyACompleteScheduleIsWritten) {
   ckpt::CheckpointInfo info;
   EXPECT_TRUE(megatron_scheduler(info).is_null());
   nlohmann::json& schedule = info.common["opt_param_scheduler"];
@@ -86,7 +86,7 @@ TEST(MegatronProgress, OnlyAWholeScheduleIsWritten) {
 }
 
 // As in Megatron's own scheduler, which reads weight decay only if start_wd exists.
-TEST(MegatronProgress, AScheduleNeedNotStateWeightDecay) {
+TEST(MegatronProgress, ScheduleMayOmitWeightDecay) {
   ckpt::CheckpointInfo info;
   info.common["opt_param_scheduler"] = {{"max_lr", 1e-3},      {"min_lr", 1e-4}, {"lr_warmup_steps", 0},
                                         {"lr_decay_steps", 9}, {"num_steps", 4}, {"lr_decay_style", "linear"},
@@ -94,7 +94,7 @@ TEST(MegatronProgress, AScheduleNeedNotStateWeightDecay) {
   EXPECT_EQ(megatron_scheduler(info).size(), 6U);
 }
 
-TEST(MegatronProgress, TextsThatAreNoUtf8AreNotKept) {
+TEST(MegatronProgress, InvalidUtf8IsDropped) {
   const auto info = info_of(dict(text("opt_param_scheduler") + dict(text("lr_decay_style") + text("\xff\xfe"))));
   EXPECT_NO_THROW(info.common.dump());
 }

@@ -41,7 +41,7 @@ std::vector<std::string> names(const MegatronChunk& chunk) {
   return names;
 }
 
-TEST(StagePlanTest, MegatronCoresOwnNamesInTheOrderOfItsConstructors) {
+TEST(StagePlanTest, LocalNamesAreInRegistrationOrder) {
   const StagePlan stage = plan(0, MegatronNaming::kLocal);
   ASSERT_EQ(stage.chunks.size(), 2u);
   EXPECT_THAT(names(stage.chunks[0]),
@@ -59,7 +59,7 @@ TEST(StagePlanTest, MegatronCoresOwnNamesInTheOrderOfItsConstructors) {
   EXPECT_EQ(model_of_four_layers().specs[stage.chunks[1][0].spec].layer, 2);
 }
 
-TEST(StagePlanTest, TransformerEnginesNorms) {
+TEST(StagePlanTest, TransformerEngineNormsAreInLinearLayers) {
   const StagePlan stage = plan(1, MegatronNaming::kTransformerEngine);
   EXPECT_THAT(
       names(stage.chunks[1]),
@@ -77,7 +77,7 @@ TEST(StagePlanTest, TransformerEnginesNorms) {
   EXPECT_THAT(copy.tensor.shape, ElementsAre(16, 8)) << "32 rows on two ranks";
 }
 
-TEST(StagePlanTest, EveryStateHasAPlace) {
+TEST(StagePlanTest, EveryStateHasItsOwnPlace) {
   const StagePlan by_position = plan(0, MegatronNaming::kLocal, MegatronOptimizerForm::kByPosition);
   EXPECT_EQ(by_position.model.tensors.size(), 4 * 26u);
   EXPECT_EQ(by_position.model.storage_bytes.size(), 5 * 26u) << "and a step for each";
@@ -141,7 +141,7 @@ std::vector<std::string> experts_of(const StagePlan& stage) {
   return names;
 }
 
-TEST(StagePlanTest, ExpertsAreCalledAsTheirLayersCallThem) {
+TEST(StagePlanTest, ExpertsAreNamedAsInTheirLayers) {
   EXPECT_THAT(experts_of(plan_experts({})),
               ElementsAre("experts.local_experts.0.linear_fc1.weight", "experts.local_experts.0.linear_fc2.weight",
                           "experts.local_experts.1.linear_fc1.weight", "experts.local_experts.1.linear_fc2.weight"));
@@ -153,7 +153,7 @@ TEST(StagePlanTest, ExpertsAreCalledAsTheirLayersCallThem) {
                           "experts.local_experts.1.linear_fc1.weight", "experts.local_experts.1.linear_fc2.weight"));
 }
 
-TEST(StagePlanTest, ExpertsInOneTensorAreTurned) {
+TEST(StagePlanTest, GroupedExpertsAreTransposed) {
   const StagePlan stage = plan_experts({MegatronNaming::kLocal, true});
   ASSERT_THAT(experts_of(stage), ElementsAre("experts.weight1", "experts.weight2"));
   const auto tensors_of = [&](std::string_view name) {
@@ -177,7 +177,7 @@ TEST(StagePlanTest, ExpertsInOneTensorAreTurned) {
   EXPECT_EQ(second[1].transposed_columns, 8);
 }
 
-TEST(StagePlanTest, ExpertsHaveAnOptimizerOfTheirOwn) {
+TEST(StagePlanTest, ExpertsHaveTheirOwnOptimizer) {
   const StagePlan by_position = plan_experts({}, MegatronOptimizerForm::kByPosition);
   ASSERT_EQ(by_position.optimizers.size(), 2u);
   EXPECT_EQ(by_position.optimizers[0].groups.size(), 2u);

@@ -28,7 +28,7 @@ std::unique_ptr<ckpt::Source> tree(const char* name) {
   return open_source(core::cat(MS_TEST_DATA, "/megatron/", name));
 }
 
-TEST(TargetStateTest, MastersAndWeightsOfAnFp32ModelAreTheSame) {
+TEST(TargetStateTest, Fp32WeightsAreFilledFromMasters) {
   const auto half = tree("qk_norm_tp2_bf16"), full = tree("gelu_vpp2_fp32");
   const std::string key = "embedding.word_embeddings.weight";
   EXPECT_EQ(filled_from(*half, true, key, TensorRole::kMaster, DType::kFp32), TensorRole::kMaster);
@@ -40,7 +40,7 @@ TEST(TargetStateTest, MastersAndWeightsOfAnFp32ModelAreTheSame) {
   EXPECT_EQ(filled_from(*full, true, key, TensorRole::kExpAvg, DType::kFp32), TensorRole::kExpAvg);
 }
 
-TEST(TargetStateTest, ArgsSayTheLayoutAndWhatIsNotThere) {
+TEST(TargetStateTest, ArgsContainLayoutAndMarkMissingState) {
   const auto source = tree("qk_norm_tp2_bf16");
   MegatronTargetOptions options;
   options.layout.tensor_model_parallel_size = 2;
@@ -93,7 +93,7 @@ class FromFsdp final : public ckpt::Source {
   ckpt::CheckpointInfo info_;
 };
 
-TEST(TargetStateTest, ARateThatNoSchedulerMovedStaysConstant) {
+TEST(TargetStateTest, RateWithoutSchedulerStaysConstant) {
   const MegatronTargetState state = FromFsdp().plan();
   EXPECT_EQ(state.scheduler.at("max_lr"), 1e-2);
   EXPECT_EQ(state.scheduler.at("min_lr"), 1e-2);
@@ -105,7 +105,7 @@ TEST(TargetStateTest, ARateThatNoSchedulerMovedStaysConstant) {
   EXPECT_EQ(state.other.weight_decay, 0.0);
 }
 
-TEST(TargetStateTest, WhatMegatronCannotLoadIsRefusedWithTheCure) {
+TEST(TargetStateTest, StateThatMegatronCannotLoadIsRefusedWithTheCure) {
   const auto refusal = [](const std::function<void(nlohmann::json&)>& change) {
     const test::Thrown thrown = test::thrown_by([&] { FromFsdp(change).plan(); });
     EXPECT_EQ(thrown.code, core::ErrorCode::kUnsupported);
@@ -120,7 +120,7 @@ TEST(TargetStateTest, WhatMegatronCannotLoadIsRefusedWithTheCure) {
               HasSubstr("--global-batch-size"));
 }
 
-TEST(TargetStateTest, TrackerOfTheRootPointsToTheIteration) {
+TEST(TargetStateTest, TrackerNamesTheIteration) {
   using Pointers = std::vector<std::pair<std::string, std::string>>;
   const test::TemporaryFolder folder;
   MegatronTargetOptions options;

@@ -62,7 +62,7 @@ struct Layout {
 
 class MegatronLayoutTest : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(MegatronLayoutTest, EveryElementIsWhereItBelongs) {
+TEST_P(MegatronLayoutTest, EveryElementIsInItsPlace) {
   const Layout& layout = GetParam();
   const test::TemporaryFolder folder;
   const std::string from = data(core::cat("megatron/", layout.tree));
@@ -205,7 +205,7 @@ class SameObjects {
   TorchFile genuine_, ours_;
 };
 
-TEST(MegatronTargetTest, InTheirLayoutTheFilesHoldWhatMegatronWrote) {
+TEST(MegatronTargetTest, SameLayoutEqualsMegatronsFiles) {
   const test::TemporaryFolder folder;
   const Layout layouts[] = {{"tied_pp2_distributed", 1, 2, 0, true},
                             {"gelu_vpp2_fp32", 1, 2, 1, false},
@@ -237,7 +237,7 @@ TEST(MegatronTargetTest, InTheirLayoutTheFilesHoldWhatMegatronWrote) {
   }
 }
 
-TEST(MegatronTargetTest, HuggingFaceThroughTwoTreesComesBackByteForByte) {
+TEST(MegatronTargetTest, HuggingFaceIsByteIdenticalAfterTwoTrees) {
   const test::TemporaryFolder folder;
   std::vector<const char*> models = {"hf_llama_tiny", "hf_llama_tiny_sharded", "hf_gpt2_tiny", "hf_gemma2_tiny"};
   if (std::getenv("MS_NIGHTLY") != nullptr) {
@@ -266,7 +266,7 @@ TEST(MegatronTargetTest, HuggingFaceThroughTwoTreesComesBackByteForByte) {
 }
 
 // megatron-core's GroupedMLP, and MindSpeed-LLM's.
-TEST(MegatronTargetTest, ExpertsInOneTensor) {
+TEST(MegatronTargetTest, GroupedExpertsAreInOneTensor) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_megatron(data("megatron/moe_tp2_ep2"), folder / "mg", 2);
   options.moe_grouped_gemm = true;
@@ -278,7 +278,7 @@ TEST(MegatronTargetTest, ExpertsInOneTensor) {
   EXPECT_THAT(file.tensor(*weight)->shape, ::testing::ElementsAre(8, 2 * 6)) << "two experts of 2 x 3 rows each";
 }
 
-TEST(MegatronTargetTest, WhatIsNotCopiedIsSaid) {
+TEST(MegatronTargetTest, DecisionsAreReported) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_megatron(data("megatron/tied_pp2_distributed"), folder / "mg", 1, 2);
   options.use_distributed_optimizer = true;
@@ -294,7 +294,7 @@ TEST(MegatronTargetTest, WhatIsNotCopiedIsSaid) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(MegatronTargetTest, ArgsAsADictionaryOrNotAtAll) {
+TEST(MegatronTargetTest, ArgsAreADictionaryOrOmitted) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_megatron(data("megatron/qk_norm_tp2_bf16"), folder / "dict");
   options.mg_args = MegatronArgsForm::kDict;
@@ -308,7 +308,7 @@ TEST(MegatronTargetTest, ArgsAsADictionaryOrNotAtAll) {
   EXPECT_THAT(thrown.text, HasSubstr("no args in it"));
 }
 
-TEST(MegatronTargetTest, OptimizerStateIsLeftOutWhenAsked) {
+TEST(MegatronTargetTest, DropOptimizerLeavesOutOptimizerState) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_megatron(data("megatron/qk_norm_tp2_bf16"), folder / "mg");
   options.drop_optimizer = true;
@@ -319,7 +319,7 @@ TEST(MegatronTargetTest, OptimizerStateIsLeftOutWhenAsked) {
 }
 
 // Cast weights keep the masters that they were made from.
-TEST(MegatronTargetTest, MastersOfWeightsThatAreCast) {
+TEST(MegatronTargetTest, CastWeightsKeepTheirMasters) {
   const test::TemporaryFolder folder;
   ConvertOptions options = to_megatron(data("megatron/gelu_vpp2_fp32"), folder / "bf16", 2, 2);
   options.dtype = core::DType::kBf16;
@@ -333,7 +333,7 @@ TEST(MegatronTargetTest, MastersOfWeightsThatAreCast) {
   EXPECT_EQ(check_all_values(*open(folder / "fp32")), wanted);
 }
 
-TEST(MegatronTargetTest, AnIterationIsNeverWrittenInto) {
+TEST(MegatronTargetTest, ExistingIterationIsRefused) {
   const test::TemporaryFolder folder;
   const ConvertOptions options = to_megatron(data("megatron/qk_norm_tp2_bf16"), folder / "mg");
   convert_checkpoint(options);
@@ -344,7 +344,7 @@ TEST(MegatronTargetTest, AnIterationIsNeverWrittenInto) {
   EXPECT_TRUE(files_of(folder / "mg") == before);
 }
 
-TEST(MegatronTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
+TEST(MegatronTargetTest, DiskFaultLeavesNothingAndTheOldCheckpointReadable) {
   const test::TemporaryFolder folder;
   convert_checkpoint(to_megatron(data("hf_llama_tiny"), folder / "mg"));
   const auto before = files_of(folder / "mg");
@@ -360,12 +360,12 @@ TEST(MegatronTargetTest, ASickDiskLeavesNothingAndTheOldCheckpointReadable) {
   });
 }
 
-TEST(MegatronTargetTest, AStopLeavesNothing) {
+TEST(MegatronTargetTest, InterruptLeavesNothing) {
   const test::TemporaryFolder folder;
   test::expect_stop_leaves_nothing(to_megatron(data("megatron/qk_norm_tp2_bf16"), folder / "mg"), folder.path());
 }
 
-TEST(MegatronTargetTest, LayoutsThatDoNotGo) {
+TEST(MegatronTargetTest, ImpossibleLayoutsAreRefused) {
   const test::TemporaryFolder folder;
   EXPECT_EQ(test::code_of([&] { convert_checkpoint(to_megatron(data("hf_llama_tiny"), folder / "mg", 3)); }),
             ErrorCode::kInvalidArgument);

@@ -31,7 +31,7 @@ class MegatronTreeFolderTest : public ::testing::Test {
   const test::TemporaryFolder folder_;
 };
 
-TEST_F(MegatronTreeFolderTest, TheTrackerChooses) {
+TEST_F(MegatronTreeFolderTest, TrackerChoosesTheIteration) {
   add("iter_0000007");
   add("iter_0000009");
   track("7\n");
@@ -49,7 +49,7 @@ TEST_F(MegatronTreeFolderTest, TheTrackerChooses) {
   EXPECT_EQ(megatron_sign(root()), "iter_0000009/mp_rank_00");
 }
 
-TEST_F(MegatronTreeFolderTest, ReleaseAndDirectFolders) {
+TEST_F(MegatronTreeFolderTest, ReleaseAndIterationFoldersOpen) {
   const fs::path release = add("release");
   track("release");
   EXPECT_EQ(open_megatron_tree(root()).folder.filename(), "release");
@@ -58,14 +58,14 @@ TEST_F(MegatronTreeFolderTest, ReleaseAndDirectFolders) {
   EXPECT_EQ(megatron_sign(root()), "release/mp_rank_00");
 }
 
-TEST_F(MegatronTreeFolderTest, WithoutATrackerTheNewest) {
+TEST_F(MegatronTreeFolderTest, WithoutTrackerTheNewestOpens) {
   add("iter_0000007");
   add("iter_0000012");
   add("release");
   EXPECT_EQ(open_megatron_tree(root()).folder.filename(), "iter_0000012");
 }
 
-TEST_F(MegatronTreeFolderTest, AnIncompleteIterationOffersTheNewestComplete) {
+TEST_F(MegatronTreeFolderTest, IncompleteIterationNamesTheNewestComplete) {
   add("iter_0000005");
   add("iter_0000007");
   fs::remove_all(add("iter_0000008") / "mp_rank_00");  // incomplete too
@@ -83,7 +83,7 @@ TEST_F(MegatronTreeFolderTest, AnIncompleteIterationOffersTheNewestComplete) {
               AllOf(HasSubstr("names iter_0000010"), HasSubstr("no mp_rank_* folder"), HasSubstr("iter_0000007")));
 }
 
-TEST_F(MegatronTreeFolderTest, AHostileTracker) {
+TEST_F(MegatronTreeFolderTest, InvalidTrackerIsRefused) {
   add("iter_0000007");
   for (const char* text : {"", "seven", "-7", "7x", "../../etc", "99999999999999999999"}) {
     track(text);
@@ -93,7 +93,7 @@ TEST_F(MegatronTreeFolderTest, AHostileTracker) {
   }
 }
 
-TEST_F(MegatronTreeFolderTest, NothingThere) {
+TEST_F(MegatronTreeFolderTest, EmptyFolderIsRefused) {
   EXPECT_EQ(megatron_sign(root()), "");
   EXPECT_EQ(megatron_sign(root() / "none"), "");
   EXPECT_EQ(thrown_by([&] { open_megatron_tree(root()); }).code, ErrorCode::kNotFound);
@@ -102,7 +102,7 @@ TEST_F(MegatronTreeFolderTest, NothingThere) {
   EXPECT_THAT(thrown_by([&] { open_megatron_tree(root()); }).text, HasSubstr("no model_optim_rng.pt in it"));
 }
 
-TEST_F(MegatronTreeFolderTest, FilesOfSomethingElse) {
+TEST_F(MegatronTreeFolderTest, OtherTorchFilesAreRefused) {
   fs::create_directories(root() / "iter_0000001/mp_rank_00");
   const auto put = [&](const char* name) {
     fs::copy_file(core::cat(MS_TEST_DATA, "/torch/", name), root() / "iter_0000001/mp_rank_00/model_optim_rng.pt",

@@ -31,7 +31,7 @@ TEST(AdamState, CountsAreNumbersOrScalarTensors) {
   EXPECT_EQ(counts, (std::vector<std::optional<int64_t>>{7, 8, 9, std::nullopt, std::nullopt, std::nullopt}));
 }
 
-TEST(AdamState, AGroupSaysItsSettings) {
+TEST(AdamState, GroupSettingsAreRead) {
   const Pickle pickle(make_pickle([](PickleWriter& p) {
                         p.dict([&] {
                           p.text("step");
@@ -73,7 +73,7 @@ TEST(AdamState, AGroupSaysItsSettings) {
 }
 
 // capturable=True stores the rate in a tensor.
-TEST(AdamState, ARateMayBeATensor) {
+TEST(AdamState, TensorRateIsRead) {
   const test::TemporaryFolder folder;
   const std::string pickle = make_pickle([](PickleWriter& p) {
     p.dict([&] {

@@ -86,7 +86,7 @@ class ArchiveSinkTest : public ::testing::Test {
   std::vector<float> large_ = counted(kLarge), small_ = counted(3);
 };
 
-TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
+TEST_F(ArchiveSinkTest, WrittenDataReadsBack) {
   for (const core::WritePath path : {core::WritePath::kBuffered, core::WritePath::kDirect}) {
     ArchiveSinkOptions asked = options();
     asked.writing.write_path = path;
@@ -107,7 +107,7 @@ TEST_F(ArchiveSinkTest, WhatIsWrittenComesBack) {
 }
 
 // Two archives in one file: the first without targets, the second a transposed matrix; followed by a text.
-TEST_F(ArchiveSinkTest, ArchivesSideBySide) {
+TEST_F(ArchiveSinkTest, FileMayContainSeveralArchives) {
   ArchiveSinkOptions asked;
   asked.root = folder_ / "made";
   const auto tensor = [](core::Dims shape) {
@@ -145,7 +145,7 @@ TEST_F(ArchiveSinkTest, ArchivesSideBySide) {
   EXPECT_EQ(read(TorchFile(range), "it"), (std::vector<float>{1, 4, 2, 5, 3, 6}));
 }
 
-TEST_F(ArchiveSinkTest, AFolderThatIsThereStays) {
+TEST_F(ArchiveSinkTest, ExistingFolderIsRefused) {
   fs::create_directories(folder_ / "root/made");
   const auto sink = make_archive_sink(options());
   EXPECT_EQ(test::code_of([&] { write(*sink); }), ErrorCode::kInvalidArgument);
@@ -153,7 +153,7 @@ TEST_F(ArchiveSinkTest, AFolderThatIsThereStays) {
   EXPECT_FALSE(fs::exists(folder_ / "root/latest"));
 }
 
-TEST_F(ArchiveSinkTest, WithoutCommitNothingStays) {
+TEST_F(ArchiveSinkTest, WithoutCommitNothingIsLeft) {
   {
     const auto sink = make_archive_sink(options());
     const ckpt::ShardTable table = targets();
@@ -164,7 +164,7 @@ TEST_F(ArchiveSinkTest, WithoutCommitNothingStays) {
   EXPECT_TRUE(fs::is_empty(folder_.path())) << "nor what is beside it";
 }
 
-TEST_F(ArchiveSinkTest, ASickDiskLeavesNothing) {
+TEST_F(ArchiveSinkTest, DiskFaultLeavesNothing) {
   using Kind = test::SickDisk::Kind;
   for (const Kind kind : {Kind::kWrite, Kind::kFsync, Kind::kAllocate, Kind::kRename}) {
     int failures = 0;

@@ -13,14 +13,14 @@ namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-TEST(Crc32Test, IsThatOfZip) {  // the check value of CRC-32/ISO-HDLC in the catalogue of CRCs
+TEST(Crc32Test, MatchesTheZipCheckValue) {  // the check value of CRC-32/ISO-HDLC in the catalogue of CRCs
   EXPECT_EQ(crc32(0, bytes_of("123456789")), 0xcbf43926u);
   EXPECT_EQ(crc32(crc32(0, bytes_of("1234")), bytes_of("56789")), 0xcbf43926u);
   EXPECT_EQ(crc32(0, {}), 0u);
   EXPECT_EQ(Crc32OfParts(0).value(), 0u);
 }
 
-TEST(Crc32Test, PartsInAnyOrder) {
+TEST(Crc32Test, PartsCombineInAnyOrder) {
   std::mt19937 random(7);
   for (const size_t size : {1u, 9u, 64u, 1000u, 70001u}) {
     std::string text(size, '\0');
@@ -38,7 +38,7 @@ TEST(Crc32Test, PartsInAnyOrder) {
   }
 }
 
-TEST(Crc32Test, WhatNeverComesIsZeros) {
+TEST(Crc32Test, MissingPartsCountAsZeros) {
   std::string text(5000, '\0');
   text.replace(4000, 4, "tail");
   Crc32OfParts parts(5000);

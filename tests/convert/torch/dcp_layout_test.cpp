@@ -60,7 +60,7 @@ class DcpLayoutTest : public ::testing::Test {
   std::vector<float> values_ = std::vector<float>(3 * kColumns);
 };
 
-TEST_F(DcpLayoutTest, TheReaderFindsAllOfIt) {
+TEST_F(DcpLayoutTest, ReaderFindsEveryEntry) {
   write(folder_ / "made", true);
   const DcpReader reader(folder_ / "made");
   ASSERT_EQ(reader.tensors().size(), 2u);
@@ -82,7 +82,7 @@ TEST_F(DcpLayoutTest, TheReaderFindsAllOfIt) {
   EXPECT_EQ(reader.open_object(reader.objects().at("optim.groups.0.lr")).root().integer(), 3);
 }
 
-TEST_F(DcpLayoutTest, PathsAreSaidWhereThereAreAny) {
+TEST_F(DcpLayoutTest, PathsAreWrittenIfGiven) {
   for (const bool paths : {true, false}) {
     const std::string folder = folder_ / (paths ? "nested" : "flat");
     write(folder, paths);
@@ -100,7 +100,7 @@ TEST_F(DcpLayoutTest, PathsAreSaidWhereThereAreAny) {
   }
 }
 
-TEST_F(DcpLayoutTest, TheSameBytesEveryTime) {
+TEST_F(DcpLayoutTest, BytesAreDeterministic) {
   write(folder_ / "one", true);
   write(folder_ / "two", true);
   EXPECT_TRUE(test::files_of(folder_ / "one") == test::files_of(folder_ / "two"));

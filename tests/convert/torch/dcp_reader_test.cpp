@@ -68,7 +68,7 @@ std::vector<float> numbered(size_t count) {
   return values;
 }
 
-TEST(DcpReaderTest, EveryElementWhereverItLies) {
+TEST(DcpReaderTest, ReadsEveryElement) {
   const DcpReader reader(data_folder());
   EXPECT_EQ(reader.tensors().at("model.rows").chunks.size(), 2u);
   EXPECT_THAT(reader.tensors().at("model.columns").chunks.at(1).offset, ElementsAre(0, 3));
@@ -88,7 +88,7 @@ TEST(DcpReaderTest, EveryElementWhereverItLies) {
   EXPECT_THAT(reader.tensors().at("model.empty").shape, ElementsAre(0, 2));
 }
 
-TEST(DcpReaderTest, ObjectsBesideTensors) {
+TEST(DcpReaderTest, ReadsObjects) {
   const DcpReader reader(data_folder());
   EXPECT_EQ(reader.open_object(reader.objects().at("step")).root().integer(), 7);
   EXPECT_TRUE(reader.objects().contains("betas") || reader.objects().contains("betas.0"));
@@ -129,30 +129,30 @@ class DamagedDcpTest : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(DamagedDcpTest, AFileThatIsNotThere) {
+TEST_F(DamagedDcpTest, MissingFileIsRefused) {
   EXPECT_EQ(error_of(), "");
   fs::remove(folder_ / "__1_0.distcp");
   EXPECT_THAT(error_of(), HasSubstr("__1_0.distcp"));
 }
 
-TEST_F(DamagedDcpTest, AFileThatEndsEarly) {
+TEST_F(DamagedDcpTest, TruncatedFileIsRefused) {
   fs::resize_file(folder_ / "__0_0.distcp", fs::file_size(folder_ / "__0_0.distcp") - 1);
   EXPECT_THAT(error_of(), HasSubstr("the file ends at"));
 }
 
-TEST_F(DamagedDcpTest, NoFileOutsideTheFolder) {
+TEST_F(DamagedDcpTest, FileOutsideTheFolderIsRefused) {
   change("\x0c__0_0.distcp", "\x0c../../x.dist");
   EXPECT_THAT(error_of(), HasSubstr("not a plain file name"));
 }
 
-TEST_F(DamagedDcpTest, APayloadOfNothing) {
+TEST_F(DamagedDcpTest, MissingPayloadIsRefused) {
   change("model.whole", "model.w\nole");
   EXPECT_THAT(error_of(), HasSubstr("no payload of \"model.w\\x0aole\""));
   test::write_file(folder_ / ".metadata", "\x80\x04}.");
   EXPECT_THAT(error_of(), HasSubstr("not the metadata"));
 }
 
-TEST_F(DamagedDcpTest, FlippedBitsOfMetadataEndInOneLine) {
+TEST_F(DamagedDcpTest, FlippedMetadataBitsGiveOneLine) {
   const std::string good = metadata();
   for (size_t at = 0; at < good.size(); at += 11) {
     std::string bytes = good;
@@ -166,7 +166,7 @@ TEST_F(DamagedDcpTest, FlippedBitsOfMetadataEndInOneLine) {
   }
 }
 
-TEST_F(DamagedDcpTest, AFlippedBitOfATensorIsFound) {
+TEST_F(DamagedDcpTest, FlippedTensorBitIsFound) {
   const std::string path = folder_ / "__1_0.distcp", good = test::read_file(path);
   std::string bytes = good;
   const float value = 5;  // several storages contain the end of cube's second chunk: each has a CRC

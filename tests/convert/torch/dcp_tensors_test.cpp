@@ -22,7 +22,7 @@ namespace {
 // Made by tests/data/make_dcp_fsdp.py.
 const std::string kFolder = core::cat(MS_TEST_DATA, "/dcp_fsdp");
 
-TEST(DcpTensors, EveryRangeOfEveryTensor) {
+TEST(DcpTensors, ReadsEveryRangeOfEveryTensor) {
   const auto sharded = open_dcp_tensors(std::make_shared<DcpReader>(kFolder));
   const auto whole = open_safetensors(kFolder + "/expected/param/model.safetensors");
   ASSERT_GT(whole->size(), 10U);
@@ -83,7 +83,7 @@ std::unique_ptr<TensorFile> open_stack(const std::string& folder, const std::vec
   return open_dcp_tensors(std::make_shared<DcpReader>(folder));
 }
 
-TEST(DcpTensors, EveryRangeOfAStackOfMatrices) {
+TEST(DcpTensors, ReadsEveryRangeOfAStackOfMatrices) {
   const test::TemporaryFolder folder;
   const std::vector<ckpt::Box> cuts[] = {{{{0, 0, 0}, {1, 4, 3}}, {{1, 0, 0}, {1, 4, 3}}},
                                          {{{0, 0, 0}, {2, 4, 2}}, {{0, 0, 2}, {2, 4, 1}}}};

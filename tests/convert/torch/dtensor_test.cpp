@@ -54,27 +54,27 @@ std::vector<int64_t> indices(DTensor tensor, int64_t rank) {
 
 using Held = std::vector<int64_t>;
 
-TEST(DTensorBoxes, ShardIsTorchChunk) {
+TEST(DTensorBoxes, ShardMatchesTorchChunk) {
   const DTensor tensor = tensor_on({4}, {{Kind::kShard, 0, 1}}, 9);  // chunks of 3: the last rank has none
   EXPECT_EQ(indices(tensor, 0), (Held{0, 1, 2}));
   EXPECT_EQ(indices(tensor, 2), (Held{6, 7, 8}));
   EXPECT_EQ(indices(tensor, 3), Held{});
 }
 
-TEST(DTensorBoxes, ReplicasHoldTheSame) {
+TEST(DTensorBoxes, ReplicasHaveTheSameBoxes) {
   const DTensor tensor = tensor_on({2, 2}, {{}, {Kind::kShard, 0, 1}}, 5);
   for (const int64_t rank : {0, 2}) EXPECT_EQ(indices(tensor, rank), (Held{0, 1, 2}));
   for (const int64_t rank : {1, 3}) EXPECT_EQ(indices(tensor, rank), (Held{3, 4}));
 }
 
-TEST(DTensorBoxes, ShardsOfOneAxisCutFromLeftToRight) {
+TEST(DTensorBoxes, ShardsOfOneAxisApplyFromLeftToRight) {
   const DTensor tensor = tensor_on({2, 2}, {{Kind::kShard, 0, 1}, {Kind::kShard, 0, 1}}, 10);
   EXPECT_EQ(indices(tensor, 1), (Held{3, 4}));
   EXPECT_EQ(indices(tensor, 2), (Held{5, 6, 7}));
 }
 
 // FSDP over tensor parallelism: the factor is the size of the axis to the right, which has cut first.
-TEST(DTensorBoxes, StridedShardIsCutAfterTheAxisToItsRight) {
+TEST(DTensorBoxes, StridedShardAppliesAfterTheAxisToItsRight) {
   const DTensor tensor = tensor_on({2, 2}, {{Kind::kStridedShard, 0, 2}, {Kind::kShard, 0, 1}}, 9);
   EXPECT_EQ(indices(tensor, 0), (Held{0, 1, 2}));  // of the first half, 0 to 4
   EXPECT_EQ(indices(tensor, 1), (Held{5, 6}));     // of the second half, 5 to 8
@@ -82,13 +82,13 @@ TEST(DTensorBoxes, StridedShardIsCutAfterTheAxisToItsRight) {
   EXPECT_EQ(indices(tensor, 3), (Held{7, 8}));
 }
 
-TEST(DTensorBoxes, StridedShardAloneHoldsSeveralPieces) {
+TEST(DTensorBoxes, StridedShardAloneHasSeveralPieces) {
   const DTensor tensor = tensor_on({2}, {{Kind::kStridedShard, 0, 2}}, 8);
   EXPECT_EQ(indices(tensor, 0), (Held{0, 1, 4, 5}));
   EXPECT_EQ(indices(tensor, 1), (Held{2, 3, 6, 7}));
 }
 
-TEST(DTensorBoxes, AnotherLocalShapeIsRefused) {
+TEST(DTensorBoxes, WrongLocalShapeIsRefused) {
   DTensor tensor = tensor_on({2}, {{Kind::kShard, 0, 1}}, 8);
   tensor.local.shape = {3};
   const test::Thrown thrown = test::thrown_by([&] { boxes_on_rank(tensor, 0, "x.pt"); });
@@ -120,7 +120,7 @@ class PickledDTensorTest : public testing::Test {
                                 .placements = {{}}};
 };
 
-TEST_F(PickledDTensorTest, MeshAndPlacements) {
+TEST_F(PickledDTensorTest, MeshAndPlacementsAreRead) {
   test::PickledDTensor written = good_;
   written.mesh_shape = {2, 2};
   written.mesh_stride = {2, 1};
@@ -136,7 +136,7 @@ TEST_F(PickledDTensorTest, MeshAndPlacements) {
   EXPECT_EQ(tensor->placements[1].kind, Kind::kShard);
 }
 
-TEST_F(PickledDTensorTest, WhatContradictsItselfIsRefused) {
+TEST_F(PickledDTensorTest, ContradictionsAreRefused) {
   auto tensor = good_;
   tensor.placements = {{"Shard", 2}};
   expect_refused(tensor, ErrorCode::kCorruptData, "cut along another");
@@ -160,7 +160,7 @@ TEST_F(PickledDTensorTest, WhatContradictsItselfIsRefused) {
   expect_refused(tensor, ErrorCode::kCorruptData, "split factor");
 }
 
-TEST_F(PickledDTensorTest, AMeshThatClaimsMoreThanItHoldsMakesNoAllocation) {
+TEST_F(PickledDTensorTest, OversizedMeshIsRefusedWithoutAllocation) {
   auto tensor = good_;
   tensor.mesh_shape = {1 << 19, 1 << 19, 1 << 19};
   tensor.mesh_stride = {1, 1, 1};
@@ -168,7 +168,7 @@ TEST_F(PickledDTensorTest, AMeshThatClaimsMoreThanItHoldsMakesNoAllocation) {
   expect_refused(tensor, ErrorCode::kCorruptData, "axis of 524288 ranks");
 }
 
-TEST_F(PickledDTensorTest, OtherValuesAreNone) {
+TEST_F(PickledDTensorTest, OtherValuesAreNotDTensors) {
   const std::string pickle = make_pickle([](PickleWriter& p) {
     p.dict([&] {
       p.text("w");

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 // Made by tests/data/make_torch_files.py: "a" counts in fp32 [2, 3], "b" is its second row, "c" counts in bf16 [5].
 const std::string kFile = core::cat(MS_TEST_DATA, "/torch/legacy.pt");
 
-TEST(LegacyTorchFile, AllValues) {
+TEST(LegacyTorchFile, ReadsAllValues) {
   EXPECT_TRUE(is_legacy_torch_file(ArchiveRange::whole(kFile)));
   EXPECT_FALSE(is_legacy_torch_file(ArchiveRange::whole(core::cat(MS_TEST_DATA, "/torch/state_dict.pt"))));
   const auto file = open_state_dict(kFile);
@@ -33,7 +33,7 @@ TEST(LegacyTorchFile, AllValues) {
   EXPECT_THAT(c, testing::ElementsAre(0, 0x3f80, 0x4000, 0x4040, 0x4080));
 }
 
-TEST(LegacyTorchFile, CutAnywhere) {
+TEST(LegacyTorchFile, TruncationAnywhereIsRefused) {
   const test::TemporaryFolder folder;
   const std::string whole = test::read_file(kFile);
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -48,7 +48,7 @@ TEST(LegacyTorchFile, CutAnywhere) {
 }
 
 // The result is an error or a parsed file, never a crash.
-TEST(LegacyTorchFile, AnyBitFlipped) {
+TEST(LegacyTorchFile, AnyFlippedBitIsRefusedOrRead) {
   const test::TemporaryFolder folder;
   const std::string whole = test::read_file(kFile);
   for (size_t bit = 0; bit < whole.size() * 8; bit += 17) {

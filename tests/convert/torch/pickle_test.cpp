@@ -28,7 +28,7 @@ std::string error_of(const std::string& bytes, ErrorCode code) {
   return thrown.text;
 }
 
-TEST(PickleTest, PythonsValuesOfEveryProtocol) {
+TEST(PickleTest, ParsesPythonValuesOfEveryProtocol) {
   for (const char* protocol : {"2", "3", "4", "5"}) {
     SCOPED_TRACE(protocol);
     const Pickle pickle(test::read_file(core::cat(MS_TEST_DATA, "/torch/values", protocol, ".pkl")), "values");
@@ -57,7 +57,7 @@ TEST(PickleTest, PythonsValuesOfEveryProtocol) {
   }
 }
 
-TEST(PickleTest, ASymbolIsOnlyAName) {
+TEST(PickleTest, SymbolIsOnlyAName) {
   // os.system("false"), as in an attack.
   const std::string bytes =
       "\x80\x02"
@@ -84,13 +84,13 @@ TEST(PickleTest, DeepNestingIsBounded) {
   EXPECT_THAT(error_of("\x80\x02" + std::string((1 << 20) + 1, '('), ErrorCode::kCorruptData), HasSubstr("marks"));
 }
 
-TEST(PickleTest, AnotherMayFollow) {
+TEST(PickleTest, AnotherPickleMayFollow) {
   const Pickle pickle("\x80\x02K\x07.rest", "test");
   EXPECT_EQ(pickle.root().integer(), 7);
   EXPECT_EQ(pickle.end(), 5u);
 }
 
-TEST(PickleTest, RefusesWhatIsDamaged) {
+TEST(PickleTest, DamagedPicklesAreRefused) {
   const std::string good = test::read_file(core::cat(MS_TEST_DATA, "/torch/values4.pkl"));
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_THROW(Pickle(good.substr(0, size), "cut"), core::Error) << size;
@@ -109,7 +109,7 @@ TEST(PickleTest, RefusesWhatIsDamaged) {
   EXPECT_THAT(error_of("\x80\x06N.", ErrorCode::kUnsupported), HasSubstr("protocol 6"));
 }
 
-TEST(PickleTest, ValuesSayWhatTheyAreNot) {
+TEST(PickleTest, WrongKindThrows) {
   const Pickle pickle("\x80\x02K\x07.", "test");
   EXPECT_THAT(test::thrown_by([&] { pickle.root().text(); }).text, HasSubstr("expected a string, found an int"));
   EXPECT_THROW(pickle.root().items(), core::Error);

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_literals;
 
-TEST(PickleWriterTest, TheSmallestFileOfOneTensor) {
+TEST(PickleWriterTest, SmallestFileMatchesHandmadeBytes) {
   const std::string pickle = make_pickle([](PickleWriter& p) {
     p.dict([&] {
       p.text("w");
@@ -27,7 +27,7 @@ TEST(PickleWriterTest, TheSmallestFileOfOneTensor) {
             "ccollections\nOrderedDict\n)RtRu."s);
 }
 
-TEST(PickleWriterTest, OnlyWhatIsUsedAgainIsRemembered) {
+TEST(PickleWriterTest, OnlyRepeatedTextsAreMemoized) {
   const std::string pickle = make_pickle([](PickleWriter& p) {
     p.list([&] {
       p.text("once");
@@ -43,7 +43,7 @@ TEST(PickleWriterTest, OnlyWhatIsUsedAgainIsRemembered) {
             "h\0ctorch\nbfloat16\nh\1e."s);
 }
 
-TEST(PickleWriterTest, MoreThan256AreRemembered) {
+TEST(PickleWriterTest, MoreThan256TextsAreMemoized) {
   const auto name = [](int i) { return "name " + std::to_string(i % 300); };
   const Pickle read(make_pickle([&](PickleWriter& p) {
                       p.tuple([&] {
@@ -57,7 +57,7 @@ TEST(PickleWriterTest, MoreThan256AreRemembered) {
   EXPECT_EQ(items[299].id(), items[599].id());
 }
 
-TEST(PickleWriterTest, EveryValueComesBack) {
+TEST(PickleWriterTest, EveryValueReadsBack) {
   constexpr int64_t kIntegers[] = {0,
                                    1,
                                    255,

@@ -15,7 +15,7 @@ std::optional<json> through_pickle(const std::function<void(PickleWriter&)>& wri
   return plain_value(pickle.root());
 }
 
-TEST(PlainValue, NestedValuesComeBack) {
+TEST(PlainValue, NestedValuesRoundTrip) {
   const json value =
       json::parse(R"({"last_epoch": 5, "base_lrs": [0.001, 0.002], "verbose": false, "lr_lambdas": [null],
                                      "mode": "min", "nested": {"x": [[1]]}, "negative": -7})");
@@ -29,7 +29,7 @@ TEST(PlainValue, FloatsKeepTheirBits) {
   EXPECT_EQ(read->get<double>(), rate);
 }
 
-TEST(PlainValue, WhatJsonCannotHoldIsNothing) {
+TEST(PlainValue, ValuesThatJsonCannotHoldGiveNullopt) {
   EXPECT_FALSE(through_pickle([](PickleWriter& p) { p.real(std::numeric_limits<double>::infinity()); }).has_value());
   EXPECT_FALSE(through_pickle([](PickleWriter& p) { p.text("\xc3\xa4"); }).has_value());
   EXPECT_FALSE(through_pickle([](PickleWriter& p) { p.call("os", "getcwd", [] {}); }).has_value());
@@ -41,7 +41,7 @@ TEST(PlainValue, WhatJsonCannotHoldIsNothing) {
                }).has_value());
 }
 
-TEST(PlainValue, DeepNestingIsNothing) {
+TEST(PlainValue, DeepNestingGivesNullopt) {
   const auto nested = [](int depth) {
     json value = 1;
     for (int i = 0; i < depth; ++i) value = json::array({value});

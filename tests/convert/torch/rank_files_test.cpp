@@ -41,7 +41,7 @@ void expect_equal(ckpt::Source& source, TensorRole role, const std::string& expe
   }
 }
 
-TEST(RankFiles, OneAxis) {
+TEST(RankFiles, OneMeshAxisIsMerged) {
   std::vector<std::string> decisions;
   const auto source = open_named(kFolder + "shard_2", false, decisions);
   EXPECT_FALSE(source->info().has_model);
@@ -52,7 +52,7 @@ TEST(RankFiles, OneAxis) {
   EXPECT_THAT(decisions, Contains(HasSubstr("extra_state_world_size_2_rank_0.pt")));
 }
 
-TEST(RankFiles, OptimizerStateIsLeftOutWhenAsked) {
+TEST(RankFiles, DropOptimizerLeavesOutOptimizerState) {
   std::vector<std::string> decisions;
   const auto source = open_named(kFolder + "shard_2", true, decisions);
   expect_equal(*source, TensorRole::kParam, "shard_2");
@@ -60,12 +60,12 @@ TEST(RankFiles, OptimizerStateIsLeftOutWhenAsked) {
   EXPECT_FALSE(ckpt::has_role(*source, TensorRole::kBuffer));
 }
 
-TEST(RankFiles, ReplicasOfShards) {
+TEST(RankFiles, ReplicasOfShardsAreMerged) {
   std::vector<std::string> decisions;
   expect_equal(*open_named(kFolder + "hsdp_4", false, decisions), TensorRole::kParam, "hsdp_4");
 }
 
-TEST(RankFiles, FsdpOverTensorParallelism) {
+TEST(RankFiles, FsdpOverTensorParallelismIsMerged) {
   std::vector<std::string> decisions;
   expect_equal(*open_named(kFolder + "tp_4", false, decisions), TensorRole::kParam, "tp_4");
 }
@@ -99,7 +99,7 @@ class ChangedRankFiles : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(ChangedRankFiles, PutTogetherByRank) {
+TEST_F(ChangedRankFiles, ShardsAreMergedByRank) {
   write(0);
   write(1);
   std::vector<std::string> decisions;
@@ -111,20 +111,20 @@ TEST_F(ChangedRankFiles, PutTogetherByRank) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], static_cast<float>(i));
 }
 
-TEST_F(ChangedRankFiles, ARankThatIsMissing) {
+TEST_F(ChangedRankFiles, MissingRankIsRefused) {
   copy("hsdp_4");
   std::filesystem::remove(file(2, 4));
   expect_refused(ErrorCode::kCorruptData,
                  "model_world_size_4_rank_2.pt is missing: there are files of 3 of the 4 ranks");
 }
 
-TEST_F(ChangedRankFiles, FilesOfTwoJobs) {
+TEST_F(ChangedRankFiles, FilesOfTwoJobsAreRefused) {
   copy("hsdp_4");
   copy("shard_2");
   expect_refused(ErrorCode::kInvalidArgument, "files of jobs of 2 and of 4 ranks");
 }
 
-TEST_F(ChangedRankFiles, AMeshThatContradictsTheNumberOfFiles) {
+TEST_F(ChangedRankFiles, MeshThatContradictsTheNumberOfFilesIsRefused) {
   for (const int rank : {0, 1}) {
     write(rank, [](test::PickledDTensor& tensor) {
       tensor.local_shape = {2, 3};
@@ -135,7 +135,7 @@ TEST_F(ChangedRankFiles, AMeshThatContradictsTheNumberOfFiles) {
   expect_refused(ErrorCode::kCorruptData, "has rank 2, but the names of the files say that there are 2 ranks");
 }
 
-TEST_F(ChangedRankFiles, PlacementsThatDifferAmongRanks) {
+TEST_F(ChangedRankFiles, DifferentPlacementsAreRefused) {
   write(0);
   write(1, [](test::PickledDTensor& tensor) {
     tensor.local_shape = {6, 1};
@@ -144,13 +144,13 @@ TEST_F(ChangedRankFiles, PlacementsThatDifferAmongRanks) {
   expect_refused(ErrorCode::kCorruptData, "w");
 }
 
-TEST_F(ChangedRankFiles, ShapesThatDifferAmongRanks) {
+TEST_F(ChangedRankFiles, DifferentShapesAreRefused) {
   write(0);
   write(1, [](test::PickledDTensor& tensor) { tensor.shape = {5, 3}, tensor.local_shape = {2, 3}; });
   expect_refused(ErrorCode::kCorruptData, "\"w\" has shape [5, 3] here, but [6, 3] on another rank");
 }
 
-TEST_F(ChangedRankFiles, ReplicasThatDiffer) {
+TEST_F(ChangedRankFiles, DifferentReplicasAreRefused) {
   const auto replicated = [](test::PickledDTensor& tensor) {
     tensor.local_shape = {6, 3};
     tensor.placements = {{"Replicate"}};
@@ -160,13 +160,13 @@ TEST_F(ChangedRankFiles, ReplicasThatDiffer) {
   expect_refused(ErrorCode::kCorruptData, "ranks 0 and 1 hold the same part of it");
 }
 
-TEST_F(ChangedRankFiles, AFifoInPlaceOfAFileDoesNotHang) {
+TEST_F(ChangedRankFiles, FifoInPlaceOfAFileDoesNotHang) {
   write(0);
   ASSERT_EQ(::mkfifo(file(1).c_str(), 0600), 0);
   expect_refused(ErrorCode::kIo, "not a regular file");
 }
 
-TEST_F(ChangedRankFiles, NothingIsRun) {
+TEST_F(ChangedRankFiles, PickledCallsAreNotExecuted) {
   write(0);
   const std::string marker = folder_ / "ran";
   const std::string pickle = make_pickle([&](PickleWriter& p) {

@@ -67,7 +67,7 @@ TEST_F(RecordChecksTest, InOnePassTheLastPartOfADamagedRecordThrows) {
   EXPECT_THAT(error_of([&] { read(file, 4 * kPart); }), HasSubstr("CRC-32"));
 }
 
-TEST_F(RecordChecksTest, InOnePassPartsOfAGoodRecordPassInAnyOrder) {
+TEST_F(RecordChecksTest, InOnePassPartsOfAValidRecordPassInAnyOrder) {
   const TorchFile file = open();
   file.begin_one_pass();
   for (const uint64_t part : {3, 1, 5, 0, 2, 4, 1}) read(file, part * kPart);
@@ -75,7 +75,7 @@ TEST_F(RecordChecksTest, InOnePassPartsOfAGoodRecordPassInAnyOrder) {
   file.end_one_pass(false);
 }
 
-TEST_F(RecordChecksTest, PartsThatOverlapCountOnceAndTheEndReadsTheGaps) {
+TEST_F(RecordChecksTest, OverlapsCountOnceAndFinishReadsTheGaps) {
   for (const bool damaged : {false, true}) {
     if (damaged) damage(199'999);
     const TorchFile file = open();
@@ -94,7 +94,7 @@ TEST_F(RecordChecksTest, PartsThatOverlapCountOnceAndTheEndReadsTheGaps) {
   }
 }
 
-TEST_F(RecordChecksTest, SmallReadChecksTheWholeRecordAlsoInOnePass) {
+TEST_F(RecordChecksTest, SmallReadChecksTheWholeRecordInOnePassToo) {
   damage(299'999);
   const TorchFile file = open();
   file.begin_one_pass();
@@ -102,7 +102,7 @@ TEST_F(RecordChecksTest, SmallReadChecksTheWholeRecordAlsoInOnePass) {
   EXPECT_THAT(error_of([&] { read(file, 0, 10); }), HasSubstr("CRC-32"));
 }
 
-TEST_F(RecordChecksTest, TheEndChecksRecordsThatNobodyReadOnlyIfAskedForAll) {
+TEST_F(RecordChecksTest, EndOfOnePassChecksUnreadRecordsOnlyWithAll) {
   damage(0);
   const TorchFile file = open();
   file.begin_one_pass();
@@ -111,7 +111,7 @@ TEST_F(RecordChecksTest, TheEndChecksRecordsThatNobodyReadOnlyIfAskedForAll) {
   EXPECT_THAT(error_of([&] { file.end_one_pass(true); }), HasSubstr("CRC-32"));
 }
 
-TEST_F(RecordChecksTest, AfterTheEndReadsCheckTheWholeRecordAgain) {
+TEST_F(RecordChecksTest, AfterOnePassReadsCheckTheWholeRecord) {
   damage(299'999);
   const TorchFile file = open();
   file.begin_one_pass();
@@ -119,7 +119,7 @@ TEST_F(RecordChecksTest, AfterTheEndReadsCheckTheWholeRecordAgain) {
   EXPECT_THAT(error_of([&] { read(file, 0); }), HasSubstr("CRC-32"));
 }
 
-TEST_F(RecordChecksTest, PartsAreRememberedWhenTheFileIsOpenedAgain) {
+TEST_F(RecordChecksTest, PartsAreKeptWhenTheFileIsReopened) {
   damage(60'000);
   const TorchFile first = open();
   first.begin_one_pass();

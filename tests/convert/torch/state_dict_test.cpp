@@ -34,7 +34,7 @@ TEST(StateDictTest, ReadsAsOneRunOfBytes) {
   EXPECT_FALSE(file->find("column").has_value());
 }
 
-TEST(StateDictTest, TheStateOfAProgramStandsForItsModel) {
+TEST(StateDictTest, ModelIsFoundInATrainingState) {
   const auto file = open_state_dict(data_file("nested.pt"));  // like Megatron's: args, iteration, model, ..
   EXPECT_TRUE(file->find("columns").has_value());
   EXPECT_EQ(file->size(), open_state_dict(data_file("state_dict.pt"))->size());
@@ -54,7 +54,7 @@ class WrappedStateDict : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(WrappedStateDict, IsLookedThroughWhateverLiesBeside) {
+TEST_F(WrappedStateDict, IsFoundAmongOtherEntries) {
   for (const char* wrapper : {"state_dict", "model_state_dict", "model", "module"}) {
     const auto file = open(
         [&](PickleWriter& p) {
@@ -74,7 +74,7 @@ TEST_F(WrappedStateDict, IsLookedThroughWhateverLiesBeside) {
   }
 }
 
-TEST_F(WrappedStateDict, AKeyLikeThatAmongTensorsIsNoWrapper) {
+TEST_F(WrappedStateDict, WrapperKeyAmongTensorsIsIgnored) {
   const auto file = open(
       [&](PickleWriter& p) {
         p.dict([&] {
@@ -92,7 +92,7 @@ TEST_F(WrappedStateDict, AKeyLikeThatAmongTensorsIsNoWrapper) {
   EXPECT_TRUE(file->find("model.b").has_value());
 }
 
-TEST_F(WrappedStateDict, OtherEntriesAreLeftOutWhenAsked) {
+TEST_F(WrappedStateDict, OtherEntriesAreLeftOutOnRequest) {
   const auto write = [&](PickleWriter& p) {
     p.dict([&] {
       p.text("a");
@@ -106,7 +106,7 @@ TEST_F(WrappedStateDict, OtherEntriesAreLeftOutWhenAsked) {
   EXPECT_THAT(thrown.text, HasSubstr("\"count\" is no tensor"));
 }
 
-TEST_F(WrappedStateDict, NoTensorAtAllIsRefused) {
+TEST_F(WrappedStateDict, FileWithoutTensorsIsRefused) {
   const test::Thrown thrown = test::thrown_by([&] {
     open(
         [](PickleWriter& p) {
@@ -122,7 +122,7 @@ TEST_F(WrappedStateDict, NoTensorAtAllIsRefused) {
 }
 
 // x = {}; x["a"] = x["b"] = x, and so on: expanding it would never end.
-TEST_F(WrappedStateDict, ADictionaryInItselfIsUnfoldedOnce) {
+TEST_F(WrappedStateDict, RecursiveDictionaryIsExpandedOnce) {
   using namespace std::string_literals;
   const std::string pickle = "\x80\x02}q\0("s + "X\1\0\0\0"s + "ah\0"s + "X\1\0\0\0"s + "bh\0u."s;
   test::write_file(folder_ / "x.pt", make_torch_archive(pickle, {}));

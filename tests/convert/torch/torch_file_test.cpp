@@ -38,7 +38,7 @@ std::vector<T> values(const TorchFile& file, const TorchTensor& tensor, uint64_t
   return out;
 }
 
-TEST(TorchFileTest, TensorsOfTorch) {
+TEST(TorchFileTest, ReadsTensorsOfTorch) {
   for (const char* name : {"state_dict.pt", "protocol4.pt"}) {  // made by tests/data/make_torch_files.py
     SCOPED_TRACE(name);
     const TorchFile file(data_file(name));
@@ -73,7 +73,7 @@ TEST(TorchFileTest, TensorsOfTorch) {
   }
 }
 
-TEST(TorchFileTest, WhatIsBesideTensors) {
+TEST(TorchFileTest, ReadsNonTensorValues) {
   const TorchFile file(data_file("nested.pt"));
   const auto all = members(file.root());
   EXPECT_EQ(all.at("iteration").integer(), 100);
@@ -121,7 +121,7 @@ class DamagedTorchFileTest : public testing::Test {
   std::string good_ = test::read_file(data_file("state_dict.pt"));
 };
 
-TEST_F(DamagedTorchFileTest, AFlippedByteOfAStorageIsFound) {
+TEST_F(DamagedTorchFileTest, FlippedStorageByteIsFound) {
   EXPECT_EQ(error_of(good_), "");
   const TorchFile file(data_file("state_dict.pt"));
   int flipped = 0;
@@ -136,11 +136,11 @@ TEST_F(DamagedTorchFileTest, AFlippedByteOfAStorageIsFound) {
   EXPECT_GT(flipped, 80);
 }
 
-TEST_F(DamagedTorchFileTest, NoTruncatedFileIsRead) {
+TEST_F(DamagedTorchFileTest, TruncatedFileIsRefused) {
   for (size_t size = 0; size < good_.size(); size += 31) EXPECT_NE(error_of(good_.substr(0, size)), "") << size;
 }
 
-TEST_F(DamagedTorchFileTest, AFlippedBitOfTheDirectoryIsHarmless) {
+TEST_F(DamagedTorchFileTest, FlippedDirectoryBitIsHarmless) {
   const size_t begin = good_.find("PK\1\2");
   ASSERT_NE(begin, std::string::npos);
   for (size_t at = begin; at < good_.size(); at += 3) {
@@ -181,7 +181,7 @@ std::string pickle_of(const std::vector<View>& views) {
   return bytes + "u.";
 }
 
-TEST_F(DamagedTorchFileTest, ViewsThatLeaveTheirStorage) {
+TEST_F(DamagedTorchFileTest, ViewsOutsideTheirStorageAreRefused) {
   const auto error = [&](const std::vector<View>& views) {
     return error_of(make_torch_archive(pickle_of(views), std::vector<std::string>{std::string(24, 'a')}));
   };
@@ -200,7 +200,7 @@ TEST_F(DamagedTorchFileTest, ViewsThatLeaveTheirStorage) {
   EXPECT_THAT(error({{}, {.type = "IntStorage"}}), HasSubstr("is seen as two types"));
 }
 
-TEST_F(DamagedTorchFileTest, AFileOfSomethingElse) {
+TEST_F(DamagedTorchFileTest, OtherFilesAreRefused) {
   EXPECT_THAT(error_of("hello"), HasSubstr("no ZIP archive"));
   EXPECT_THAT(error_of(""), HasSubstr("no ZIP archive"));
 }

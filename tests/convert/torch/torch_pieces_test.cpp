@@ -48,7 +48,7 @@ class TorchPiecesTest : public testing::Test {
   TorchPieces pieces_{"here"};
 };
 
-TEST_F(TorchPiecesTest, RunsOfManyFilesInAnyOrder) {
+TEST_F(TorchPiecesTest, ReadsRunsOfManyFilesInAnyOrder) {
   std::vector<Part> runs;
   for (int f = 0; f < 200; ++f) runs.push_back({view(f), 3, 2});  // more than are open at a time
   const std::vector<Part> two = {{runs[7].view, 9, 1}, {runs[3].view, 0, 0}, {runs[1].view, 0, 5}};
@@ -65,7 +65,7 @@ TEST_F(TorchPiecesTest, RunsOfManyFilesInAnyOrder) {
   EXPECT_THAT(read(b, 1, 2), ElementsAre(10, 11));
 }
 
-TEST_F(TorchPiecesTest, WhatDoesNotFitIsRefused) {
+TEST_F(TorchPiecesTest, InvalidRunsAreRefused) {
   const uint32_t one = view(0);
   const auto refused = [&](std::vector<uint64_t> shape, std::vector<Part> runs, const std::string& part) {
     const test::Thrown thrown = test::thrown_by([&] { pieces_.add_tensor("a", std::move(shape), std::move(runs)); });
@@ -80,7 +80,7 @@ TEST_F(TorchPiecesTest, WhatDoesNotFitIsRefused) {
   refused({2}, {{one, 0, 2}}, "is there twice");
 }
 
-TEST_F(TorchPiecesTest, DamageIsFoundButNotByALook) {
+TEST_F(TorchPiecesTest, ReadFindsDamageAndPeekDoesNot) {
   const size_t index = pieces_.add_tensor("a", {10}, {{view(0), 0, 10}});
   std::string bytes = test::read_file(folder_ / "0.pt");
   const float nine = 9;
@@ -96,7 +96,7 @@ TEST_F(TorchPiecesTest, DamageIsFoundButNotByALook) {
   EXPECT_THAT(test::thrown_by([&] { read(index, 0, 1); }).text, HasSubstr("CRC-32"));
 }
 
-TEST_F(TorchPiecesTest, AFileThatHasChanged) {
+TEST_F(TorchPiecesTest, ChangedFileIsRefused) {
   const size_t index = pieces_.add_tensor("a", {10}, {{view(0), 0, 10}});
   test::write_file(folder_ / "0.pt", make_torch_archive(make_pickle([](PickleWriter& p) { p.none(); }), {}));
   const test::Thrown thrown = test::thrown_by([&] { read(index, 0, 1); });

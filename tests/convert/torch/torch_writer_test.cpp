@@ -46,7 +46,7 @@ std::string read(const TorchFile& file, const char* name) {
   return bytes;
 }
 
-TEST(TorchWriterTest, TensorsComeBack) {
+TEST(TorchWriterTest, TensorsReadBack) {
   const test::TemporaryFolder folder;
   const std::string storages[] = {random_bytes(1200, 1), random_bytes(77, 2)};
   const std::string path = folder / "file.pt";
@@ -58,7 +58,7 @@ TEST(TorchWriterTest, TensorsComeBack) {
   EXPECT_EQ(file.tensor(*file.root().find("bytes"))->dtype, SafetensorsDType::kF8E4M3);
 }
 
-TEST(TorchWriterTest, PartsInAnyOrderFromManyThreadsMakeTheSameBytes) {
+TEST(TorchWriterTest, WriteOrderAndThreadsDoNotChangeBytes) {
   const test::TemporaryFolder folder;
   const std::string storages[] = {random_bytes(1200, 1), random_bytes(77, 2)};
   const int64_t sizes[] = {1200, 77};
@@ -83,7 +83,7 @@ TEST(TorchWriterTest, PartsInAnyOrderFromManyThreadsMakeTheSameBytes) {
   EXPECT_EQ(file.size_bytes(), kBefore + writer.size_bytes());
 }
 
-TEST(TorchWriterTest, WhatIsNotWrittenIsZeros) {
+TEST(TorchWriterTest, UnwrittenBytesAreZero) {
   const test::TemporaryFolder folder;
   const int64_t sizes[] = {1200, 77};
   TorchWriter writer(two_storages(), sizes);
@@ -100,7 +100,7 @@ TEST(TorchWriterTest, WhatIsNotWrittenIsZeros) {
   EXPECT_EQ(read(file, "bytes"), std::string(77, '\0'));
 }
 
-TEST(TorchWriterTest, AFlippedBitIsFound) {
+TEST(TorchWriterTest, FlippedBitIsFound) {
   const test::TemporaryFolder folder;
   const std::string storages[] = {random_bytes(1200, 1), random_bytes(77, 2)};
   std::string archive = make_torch_archive(two_storages(), storages);

@@ -38,7 +38,7 @@ void expect_same(const ZipLayout& layout, const ZipReader& reader) {
   }
 }
 
-TEST(ZipLayoutTest, DataBeginsAtMultiplesOf64WhateverTheNames) {
+TEST(ZipLayoutTest, DataIsAlignedTo64BytesForAnyName) {
   const test::TemporaryFolder folder;
   ZipLayout layout;
   layout.add("a/large", 65536);
@@ -49,7 +49,7 @@ TEST(ZipLayoutTest, DataBeginsAtMultiplesOf64WhateverTheNames) {
   EXPECT_EQ(all.find("PK\6\6"), std::string::npos) << "no ZIP64 where it is not needed";
 }
 
-TEST(ZipLayoutTest, RecordsBeyond4GiB) {
+TEST(ZipLayoutTest, RecordsBeyond4GiBUseZip64) {
   const test::TemporaryFolder folder;
   for (const int64_t large : {int64_t{UINT32_MAX} - 1, int64_t{UINT32_MAX}, int64_t{5} << 30}) {
     ZipLayout layout;
@@ -60,7 +60,7 @@ TEST(ZipLayoutTest, RecordsBeyond4GiB) {
   }
 }
 
-TEST(ZipLayoutTest, MoreRecordsThan16BitsCount) {
+TEST(ZipLayoutTest, MoreThan65535RecordsUseZip64) {
   const test::TemporaryFolder folder;
   ZipLayout layout;
   for (int i = 0; i < 65535; ++i) layout.add(core::cat("a/", i), 1);

@@ -27,7 +27,7 @@ class ZipReaderTest : public testing::Test {
   std::string good_ = test::read_file(core::cat(MS_TEST_DATA, "/torch/state_dict.pt"));
 };
 
-TEST_F(ZipReaderTest, EntriesInTheOrderOfTheFile) {
+TEST_F(ZipReaderTest, EntriesAreInFileOrder) {
   std::ofstream(path_, std::ios::binary) << good_;
   const ZipReader reader(ArchiveRange::whole(path_));
   int64_t end = 0;
@@ -47,7 +47,7 @@ TEST_F(ZipReaderTest, EntriesInTheOrderOfTheFile) {
   EXPECT_FALSE(reader.find("archive/no such entry").has_value());
 }
 
-TEST_F(ZipReaderTest, TwoEntriesOfOneName) {
+TEST_F(ZipReaderTest, DuplicateNamesAreRefused) {
   // Changes the second of two names of the same length, in its directory entry and before its data.
   std::string bytes = good_;
   for (size_t at = bytes.find("/data/1"); at != std::string::npos; at = bytes.find("/data/1", at + 1)) {
@@ -60,14 +60,14 @@ TEST_F(ZipReaderTest, TwoEntriesOfOneName) {
   EXPECT_THAT(thrown.text, HasSubstr("data/0"));
 }
 
-TEST_F(ZipReaderTest, PackedEntriesAreUnsupported) {
+TEST_F(ZipReaderTest, CompressedEntriesAreUnsupported) {
   std::string bytes = good_;
   bytes[bytes.find("PK\1\2") + 10] = 8;  // deflate
   EXPECT_EQ(opening(bytes).code, ErrorCode::kUnsupported);
 }
 
 // The directory's offsets must agree with the local headers.
-TEST_F(ZipReaderTest, EntriesThatLieInOneAnother) {
+TEST_F(ZipReaderTest, OverlappingEntriesAreRefused) {
   std::string bytes = good_;
   const size_t first = bytes.find("PK\1\2"), second = bytes.find("PK\1\2", first + 1);
   ASSERT_NE(second, std::string::npos);
@@ -81,7 +81,7 @@ TEST_F(ZipReaderTest, EntriesThatLieInOneAnother) {
   EXPECT_THAT(opening(bytes).text, HasSubstr("it overlaps the next"));
 }
 
-TEST_F(ZipReaderTest, LocalHeadersOfSomethingElse) {
+TEST_F(ZipReaderTest, WrongLocalHeadersAreRefused) {
   std::string bytes = good_;
   bytes[30] = static_cast<char>(bytes[30] ^ 1);  // the first letter of the first name
   EXPECT_THAT(opening(bytes).text, HasSubstr("its local header has another name"));
@@ -90,7 +90,7 @@ TEST_F(ZipReaderTest, LocalHeadersOfSomethingElse) {
   EXPECT_THAT(opening(bytes).text, HasSubstr("no local header there"));
 }
 
-TEST_F(ZipReaderTest, CountsAndNamesThatCannotBe) {
+TEST_F(ZipReaderTest, InvalidCountsAndNamesAreRefused) {
   std::string bytes = good_;
   const size_t end64 = bytes.find("PK\6\6"), end = bytes.rfind("PK\5\6");
   ASSERT_NE(end64, std::string::npos);
