@@ -1,4 +1,4 @@
-// The user's rules come before ours, in every analysis of device time; what is no rule is told.
+// User rules precede the built-in ones in every analysis of device time; invalid rules are reported.
 #include "profile/class_rules.h"
 
 #include <gtest/gtest.h>

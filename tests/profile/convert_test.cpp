@@ -1,4 +1,5 @@
-// What `msprof convert` writes: valid JSON, Kineto's words, times to the nanosecond; plain, gzip and zstd the same.
+// Output of `msprof convert`: valid JSON, Kineto's names, times to the nanosecond; identical plain, in gzip and in
+// zstd.
 #include "profile/convert.h"
 
 #include <gmock/gmock.h>
@@ -166,7 +167,7 @@ TEST_F(ConvertTest, MergedRanksShareOneClock) {
   EXPECT_FALSE(trace["distributedInfo"].contains("rank"));
 }
 
-// What PyTorch writes and other tools read, most of which no analysis of ours needs.
+// Kineto arguments that other tools read; most of them are not kept in the store.
 constexpr std::string_view kForeign = R"json({
 "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100", "numSms": 132}],
 "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1},
@@ -204,7 +205,7 @@ class ForeignTest : public ConvertTest {
     convert_merged(store, folder_ / "out.json", ExportFormat::kJson);
     return json::parse(test::read_file(folder_ / "out.json"));
   }
-  // Arguments by the name of the slice.
+  // Arguments by slice name.
   static std::map<std::string, json> arguments(const json& trace) {
     std::map<std::string, json> out;
     for (const json& event : trace.at("traceEvents")) {
@@ -223,7 +224,7 @@ TEST_F(ForeignTest, ConvertKeepsAllArgumentsNamesAndDeviceProperties) {
 
 TEST_F(ForeignTest, SliceKeepsAllArgumentsOfWhatItKeeps) {
   Store store = load({foreign("a.json", std::string(kForeign))}, keep());
-  slice(store, {{}, 12'000, 20'000});  // reaches into the operator, its launch and Python; keeps the launch's kernel
+  slice(store, {{}, 12'000, 20'000});  // reaches into operator, launch and Python; keeps the kernel
   std::map<std::string, json> wanted = arguments(json::parse(kForeign));
   std::erase_if(wanted, [](const auto& entry) { return entry.first.starts_with("nccl"); });
   ASSERT_EQ(wanted.size(), 4u);
@@ -236,7 +237,7 @@ TEST_F(ForeignTest, PackedSourcesKeepTheirArguments) {
   EXPECT_EQ(arguments(converted(load({folder_ / "b.json.gz"}, keep()))), arguments(json::parse(kForeign)));
 }
 
-// Correlations and external ids of ranks must not meet in one file.
+// Correlations and external ids of different ranks must differ in one file.
 TEST_F(ForeignTest, MergedRanksKeepArgumentsWithIdsOfTheirOwn) {
   std::string second(kForeign);
   second.replace(second.find("\"rank\": 0"), 9, "\"rank\": 1");
@@ -253,7 +254,7 @@ TEST_F(ForeignTest, MergedRanksKeepArgumentsWithIdsOfTheirOwn) {
   EXPECT_EQ(externals, (std::vector<int64_t>{5, 5 + 78}));
 }
 
-// Python reads no raw control characters: such an event falls back to the arguments that we know.
+// Python rejects raw control characters, so such an event is written with the arguments in the store.
 TEST_F(ForeignTest, ArgumentsThatAreNoJsonAreWrittenFromTheStore) {
   std::string text(kForeign);
   text.replace(text.find("default_pg"), 10, "line\tbreak");
@@ -280,7 +281,7 @@ TEST_F(ConvertTest, RanksIntoAFolder) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "json/rank_00001.json.zst"));
 }
 
-// Every field, with names for ids and the order of what begins together left out: that is the writer's.
+// Every field, with names instead of ids and without the order of events that begin together, which the writer chooses.
 std::vector<std::string> rows(const RankTrace& trace) {
   std::vector<std::string> out;
   const auto name = [&](NameId id) { return core::cat(" '", trace.names[id], "'"); };
@@ -289,7 +290,7 @@ std::vector<std::string> rows(const RankTrace& trace) {
     return core::cat(" on ", l.device, " ", l.process, " ", l.id, name(l.name));
   };
   json meta = json::parse(trace.meta);
-  meta.emplace("dropped", 0);  // stands in the footer, which a killed run has not written
+  meta.emplace("dropped", 0);  // stored in the footer, which a killed run has not written
   out.push_back(core::cat(trace.rank, " of ", trace.world_size, " pid ", trace.pid, " base ", trace.base_unix_ns,
                           " level ", trace.level, " backend ", trace.backend, " meta ", meta.dump()));
   const Events& e = trace.events;
@@ -327,7 +328,7 @@ TEST_F(ConvertTest, ThereAndBackIsTheIdentity) {
     const std::string back = folder_ / core::cat(export_format_name(format), ".mstrace");
     convert_file(there, back, ExportFormat::kNative);
     EXPECT_EQ(rows(*load({back}, {}).ranks[0]), rows(*first.ranks[0])) << "and so does what is made of that";
-    // From there on, to the byte.
+    // Further round trips are identical to the byte.
     convert_file(back, folder_ / "again.json", ExportFormat::kJson);
     convert_file(folder_ / "again.json", folder_ / "again.mstrace", ExportFormat::kNative);
     EXPECT_EQ(test::read_file(folder_ / "again.mstrace"), test::read_file(back));
@@ -340,7 +341,7 @@ TEST_F(ConvertTest, ThereAndBackIsTheIdentity) {
 
 TEST_F(ConvertTest, OddTracesThereAndBack) {
   const auto folder = folder_.path();
-  constexpr int64_t kLate = int64_t{1} << 59;  // 18 years after the machine was started
+  constexpr int64_t kLate = int64_t{1} << 59;  // 18 years after boot
   std::vector<std::string> natives = {TraceMaker(folder / "empty", 0, 1).finish()};
   TraceMaker counters(folder / "counters", 3, 4, /*pid=*/0);
   counters.counter("", -5, -0.0);

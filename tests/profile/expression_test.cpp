@@ -21,7 +21,7 @@ TEST(Expression, FindsAsEcmaScript) {
   EXPECT_EQ(found[1], "17");
 }
 
-// The other matcher of libstdc++ would try 2^200 ways.
+// libstdc++'s other matcher would try 2^200 paths.
 TEST(Expression, TakesTimeByTheTextWhateverItIs) {
   EXPECT_FALSE(std::regex_search(std::string(200, 'a'), expression("(a*)*b")));
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Findings agree with the tables: on made traces, and on the synthetic ones of MS_TRACE_DATA where they are at hand.
+"""Findings agree with the tables, on generated traces and on the synthetic ones of MS_TRACE_DATA if available.
 
   findings_numbers_test.py MAKE_TRACE
 
 For each trace: computing and the findings add up to the time of the ranks, so no moment counts twice; every idle finding is the
-sum of its cause in the idle table; every time and share in a sentence is one of the JSON's; the text shows the JSON's findings;
-every finding says what to do, and the verb that it points to succeeds. What a late rank computes more is checked against the sums
-of its kernels, and a collective's rate against its bytes and time.
+sum of its cause in the idle table; every time and share in a sentence is in the JSON; the text shows the findings of the JSON;
+every finding has a remedy, and its command succeeds. The excess computing of a late rank is compared with the sums of its
+kernels, and the rate of a collective with its bytes and time.
 """
 import json
 import os
@@ -31,7 +31,7 @@ def run(*args):
 
 
 def times_of(value, out):
-    """Every time (keys that end in _us) below `value`."""
+    """All times (keys that end in _us) inside `value`."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key.endswith("_us") and isinstance(item, (int, float)):
@@ -64,7 +64,7 @@ def check_sums(name, result):
     in_tables = {cause for idle in causes.values() for cause, us in idle["by_cause_us"].items() if us > 0}
     expect(f"{name}: no idle cause without a finding", in_tables == set(found), (in_tables, found))
 
-    # Imbalance lies within the waits; all else is apart.
+    # Imbalance lies within the waits; all other findings are disjoint.
     lost = [finding for finding in findings if finding["kind"] != "imbalance"]
     largest = max(lost, key=lambda finding: finding["lost_us"])
     wall = largest["lost_us"] / largest["share_pct"] * 100
@@ -74,7 +74,7 @@ def check_sums(name, result):
 
 
 def more_than_others(by_rank):
-    """What each rank has more than the median of the others, and than the average."""
+    """The excess of each rank over the median of the others, and over the average."""
     out = []
     for rank, own in by_rank.items():
         others = sorted(us for other, us in by_rank.items() if other != rank)
@@ -94,7 +94,7 @@ def times_of_late_ranks(result):
 
 
 def check_collective(name, text):
-    """Takes "send of 1.05 MB in group 0: 0.27 ms in 5 calls, hidden or not, 19.35 GB/s, best 26.21 GB/s seen" out of the text."""
+    """Checks and removes "send of 1.05 MB in group 0: 0.27 ms in 5 calls, hidden or not, 19.35 GB/s, best 26.21 GB/s seen" in the text."""
     found = re.search(r"; mainly \w+ of (\S+) MB.*?: (\S+) ms in (\d+) calls, hidden or not, (\S+) GB/s, best (\S+) GB/s seen", text)
     if found is None:
         return text
@@ -113,7 +113,7 @@ def check_words(name, result, text):
     for finding in result["findings"]:
         for number in re.findall(r"(\d+\.\d+) ms", check_collective(name, finding["text"])):
             expect(f"{name}: {number} ms of '{finding['text']}' is in no table", number in in_ms)
-        expect(f"{name}: says what to do", len(finding["remedy"]) > 10, finding)
+        expect(f"{name}: has a remedy", len(finding["remedy"]) > 10, finding)
         shown = [line for line in lines if line.endswith(finding["text"])]
         expect(f"{name}: the text shows '{finding['text']}'", len(shown) == 1, lines)
         if shown:
@@ -148,7 +148,7 @@ def main():
         path = os.path.join(synthetic, one)
         if not os.path.isdir(path):
             continue
-        # "diff" holds two runs of one rank
+        # "diff" contains two runs of one rank
         runs = [path] if one != "diff" else [os.path.join(path, each) for each in sorted(os.listdir(path))]
         for each in runs:
             check(each)

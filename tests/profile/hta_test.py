@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holistic Trace Analysis reads what mstrain --profile-format json and msprof convert write, and its temporal breakdown and overlap
-are those of msprof breakdown --compat hta, its idle times and queue lengths those of msprof analyze --compat hta (MS_PEERS_PYTHON; skipped without).
+"""Holistic Trace Analysis reads the output of mstrain --profile-format json and msprof convert; its temporal breakdown and overlap equal
+msprof breakdown --compat hta, its idle times and queue lengths msprof analyze --compat hta (needs MS_PEERS_PYTHON; else skipped).
 
   hta_test.py MAKE_TRACE
 
-Two traces: one of known times in whole microseconds, where HTA's rounding (ts up, end down) changes nothing, so that the exact
-breakdown says the same, and a training run, where it does.
+Two traces: one with known times in whole microseconds, where HTA's rounding (ts up, end down) changes nothing and the exact
+breakdown is equal, too; and a training run, where rounding matters.
 """
 import functools
 import gzip
@@ -25,9 +25,9 @@ import pandas  # noqa: E402
 from hta.common.trace import Trace  # noqa: E402
 from hta.trace_analysis import TraceAnalysis  # noqa: E402
 
-# HTA sorts events by start, not stably: where rounding makes starts equal and lengths negative, its sums depend on the CPU.
+# HTA sorts events by start, unstably: where rounding makes starts equal and durations negative, its sums depend on the CPU.
 pandas.DataFrame.sort_values = functools.partialmethod(pandas.DataFrame.sort_values, kind="stable")
-# HTA forks its readers from a process with threads, pandas': one that meets a lock which was held then waits for ever.
+# HTA forks its readers from a process with threads (of pandas): a child may wait forever for a lock held at the fork.
 Trace.load_traces = functools.partialmethod(Trace.load_traces, use_multiprocessing=False)
 
 MSPROF = os.path.join(os.environ["MS_BIN"], "msprof")
@@ -83,7 +83,7 @@ def exact(folder):
     out = {}
     for rank in msprof("breakdown", folder, "--json")["ranks"]:
         b = rank["breakdown"]
-        # Their "non compute" is what is busy and not computing.
+        # HTA's "non compute" is busy time without computing.
         out[rank["rank"]] = ([b["idle_us"], b["computing_us"], b["exposed_communication_us"] + b["exposed_memory_us"], b["span_us"]],
                              b["overlap_pct"])
     return out

@@ -1,4 +1,4 @@
-// The interval algebra against a bitmap at nanosecond resolution.
+// The interval algebra compared with a bitmap at nanosecond resolution.
 #include "profile/intervals.h"
 
 #include <gtest/gtest.h>

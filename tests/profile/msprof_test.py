@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The program msprof from outside: verbs, JSON, CSV, exit codes, path lists, and what it links.
+"""The msprof command line: verbs, JSON, CSV, exit codes, path lists, and linked libraries.
 
   msprof_test.py MAKE_TRACE
 """
@@ -51,7 +51,7 @@ def check_results(traces):
     expect("steps", {k: step[k] for k in wanted} == wanted, step)
     expect("clock of rank 1", rank["facts"]["clock_offset_us"] == 40.0 and rank["facts"]["clock_error_us"] == 0.5, rank["facts"])
     findings = [(finding["kind"], finding["cause"], finding["lost_us"]) for finding in report["result"]["findings"]]
-    # 30 us between the loader and "forward" in each of six steps are the host's overhead, as any pause of at most 50 us
+    # 30 us between the loader and "forward" in each of six steps count as host overhead, like any pause of at most 50 us
     wanted = [("idle", "unknown", 2220.0), ("exposed_communication", None, 600.0), ("idle", "host_work", 348.0),
               ("data_loading", None, 300.0), ("exposed_memory", None, 120.0), ("idle", "launch_latency", 12.0)]
     expect("findings by lost time", findings == wanted, findings)
@@ -99,7 +99,7 @@ def check_inputs(traces, folder):
     whole = run("breakdown", traces, "--json")[1]
     listed = run("breakdown", "-", "--json", stdin="\n".join(paths) + "\n")[1]
     expect("- is a list of paths", json.loads(whole)["result"] == json.loads(listed)["result"])
-    expect("an empty list is a failed link before", run("breakdown", "-", stdin="") == (0, "", ""))
+    expect("an empty list on stdin: the upstream command failed", run("breakdown", "-", stdin="") == (0, "", ""))
 
     for data in ('{"traceEvents": []}', "[{}]", "\x1f\x08", "\n\x10\x08"):
         status, out, err = run("breakdown", "-", stdin=data)
@@ -132,7 +132,7 @@ def check_inputs(traces, folder):
         target.write(data[:-200])
     status, out, err = run("breakdown", cut, "--json")
     expect("cut: analysed", status == 0 and json.loads(out)["import"]["data_loss"] is True, (status, out))
-    expect("cut: said", json.loads(out)["import"]["counts"].get("truncated") == 1 and "truncated" in err, err)
+    expect("cut: reported", json.loads(out)["import"]["counts"].get("truncated") == 1 and "truncated" in err, err)
     expect("cut: --strict exits 3", run("breakdown", cut, "--strict")[0] == 3)
     expect("whole: --strict exits 0", run("breakdown", traces, "--strict")[0] == 0)
     status, out, err = run("breakdown", traces, junk, "--json")
@@ -161,7 +161,7 @@ def check_convert(traces, folder):
 
 
 def check_extras(traces, folder):
-    """What verbs write beside their tables."""
+    """Files that verbs write in addition to their tables."""
     path = os.path.join(folder, "extra.json")
     status, out, err = run("critical-path", traces, "--rank", "0", "--annotation", "", "--overlay", path, "--json")
     expect("--overlay", status == 0, err)
@@ -238,7 +238,7 @@ def check_questions(traces, folder):
     keys = ("computing_us", "communication_us", "memory_us", "events")
     expect("a slice is the step", [[r["breakdown"][k] for k in keys] for r in part] == [[r["breakdown"][k] for k in keys] for r in whole], part)
 
-    # Steps last 1000 us: what reaches into the second, by time, by step, and as rows.
+    # Steps last 1000 us: select the second by time, by step, and as rows.
     early = json.loads(run("breakdown", traces, "--json", "--time-range", "0-1000", "--rank", "0")[1])["result"]["ranks"]
     one = json.loads(run("breakdown", traces, "--json", "--step", "10", "--rank", "0")[1])["result"]["ranks"]
     expect("a range of time", [r["breakdown"]["computing_us"] for r in early] == [r["breakdown"]["computing_us"] for r in one], early)
@@ -254,10 +254,10 @@ def check_questions(traces, folder):
     hta = json.loads(run("analyze", traces, "--compat", "hta", "--json")[1])["result"]["hta"]
     expect("analyze --compat hta", hta["profiler_steps"] == [10, 11, 12] and hta["queue_length_summary"][0]["count"] == 12, hta)
     status, out, _ = run("analyze", traces, "--compat", "hta")
-    expect("analyze --compat hta, for people", status == 0 and "host_wait" in out and "As Holistic Trace Analysis counts" in out, out)
+    expect("analyze --compat hta as text", status == 0 and "host_wait" in out and "As Holistic Trace Analysis counts" in out, out)
     status, out, err = run("analyze", traces, "--compat", "hta", "--align", "none")
     expect("analyze --compat hta refuses what it would ignore", status == 2 and out == "" and one_line(err), (status, err))
-    expect("a range that is none: exit 2", run("info", traces, "--time-range", "5-1")[0] == 2)
+    expect("an invalid range: exit 2", run("info", traces, "--time-range", "5-1")[0] == 2)
 
     for verb, what in (("ranks", "cross_rank"), ("pop", "pop"), ("links", "cross_rank"), ("pipeline", "pipeline")):
         status, out, err = run(verb, traces, "--json")
@@ -267,7 +267,7 @@ def check_questions(traces, folder):
 
 
 def check_round_trip(traces, folder):
-    """A trace and what it was converted to give the same numbers."""
+    """A trace and its conversion give the same numbers."""
     sections = ("breakdown", "kernel_types", "per_step", "idle", "launch_stats", "queue_length", "memory_timeline", "operators")
     native = json.loads(run("analyze", traces, "--json", "--top", "0")[1])["result"]["ranks"]
     for format in ("json.gz", "perfetto-trace", "perfetto-trace.gz"):
@@ -278,7 +278,7 @@ def check_round_trip(traces, folder):
         for ours, theirs in zip(native, back):
             for section in sections:
                 a, b = json.loads(json.dumps(ours[section])), json.loads(json.dumps(theirs[section]))
-                if section == "memory_timeline":  # ts counts from the first event of the file
+                if section == "memory_timeline":  # ts is relative to the first event of the file
                     for timeline in (*a.values(), *b.values()):
                         timeline.pop("peak_at_us")
                         timeline.pop("peak_reserved")
@@ -286,7 +286,7 @@ def check_round_trip(traces, folder):
 
 
 def check_identity(traces, folder):
-    """Native to JSON and back, each as the events that msprof tells of it; Python's json reads what lies between."""
+    """Native to JSON and back gives the same events; Python's json reads the JSON."""
     there, back, again = (os.path.join(folder, name) + "/" for name in ("there", "back", "again"))
     run("convert", traces, "-o", there, "--format", "json.gz")
     for rank in (0, 1):
@@ -313,7 +313,7 @@ def check_identity(traces, folder):
 
 
 def check_long_name(folder):
-    """Matching is recursive: a name of 300 kB must not take the stack."""
+    """Matching is recursive: a name of 300 kB must not overflow the stack."""
     events = [{"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 5}
               for cat, name in (("cpu_op", "load" + 300_000 * "a"), ("user_annotation", "ProfilerStep#1"))]
     path = os.path.join(folder, "long_name.json")

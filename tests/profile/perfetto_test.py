@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What msprof convert writes for Perfetto, parsed with Perfetto's own message definitions (PyPI perfetto, in MS_PEERS_PYTHON;
-skipped without): the same slices, names, times, arguments, counters and arrows, every track nested, no text that is missing.
+"""Perfetto traces of msprof convert, parsed with Perfetto's own message definitions (PyPI perfetto, in MS_PEERS_PYTHON; else
+skipped): the same slices, names, times, arguments, counters and flows; slices nest on every track; no text is missing.
 
   perfetto_test.py MAKE_TRACE
 """
@@ -38,7 +38,7 @@ def value_of(annotation, strings):
 
 
 class Trace:
-    """The packets put together as Perfetto says: texts by number in each sequence, slices by a stack of each track."""
+    """Combines the packets by Perfetto's rules: interned texts per sequence, slices by a stack per track."""
 
     def __init__(self, data):
         trace = proto.Trace()
@@ -117,7 +117,7 @@ def events(path):
 
 
 def check_same(path, folder):
-    """One rank: every row that msprof has of it, with exact times."""
+    """Compares one rank with all its rows in msprof, with exact times."""
     trace = convert(path, "-o", os.path.join(folder, "one.perfetto-trace"))
     about = next(i for i in trace.instants if i.name == "msuite").args
     origin = about["origin_ns"]
@@ -161,7 +161,7 @@ def check_ours(make_trace, folder):
 
 
 def check_overlaps(folder):
-    """Kernels of a stream and slices of a thread that overlap, names that are no names, lanes named by texts."""
+    """A trace with overlapping kernels on a stream and slices on a thread, odd names, and lanes with texts as ids."""
     x = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7}}
     rows = [{**x, "ts": ts, "dur": dur} for ts, dur in ((0, 10), (5, 10), (7, 5), (7, 1), (15, 0), (15, 3))]
     rows += [{"ph": "X", "cat": "cpu_op", "name": name, "pid": 12, "tid": 34, "ts": ts, "dur": dur}

@@ -1,8 +1,8 @@
-// Training runs with one planted fault each: analyze must name it first, with its share of the time, also where the
+// Training runs with one planted fault each: analyze must report it first, with its share of the time, also if the
 // clocks of the ranks differ by 5 ms.
 //
-// Real runs of the trainer on thread ranks. What is planted sleeps, so that a busy machine changes little, and notes
-// how long it slept; the shares that must come out follow from that. Faults are planted from outside: kernels::gemm and
+// Real runs of the trainer on thread ranks. The planted faults are sleeps, so that a busy machine changes little, and
+// their lengths are recorded; the expected shares follow from these. Faults are planted from outside: kernels::gemm and
 // build_datasets are wrapped by the linker (--wrap), links by a transport, the disk by core::FileOps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,10 +33,10 @@ using profile::FindingKind;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr int kFirstStep = 2, kEndStep = 6;  // the window; the first steps build buffers
-constexpr double kTolerance = 0.05;          // of all time; and what the same run takes without the fault
+constexpr int kFirstStep = 2, kEndStep = 6;  // the profiled window; earlier steps allocate buffers
+constexpr double kTolerance = 0.05;          // share of all time, on top of the same cost without the fault
 
-// Sleeps, and remembers when: [start, end) of CLOCK_MONOTONIC, which is what traces hold.
+// Sleeps, and records when: [start, end) of CLOCK_MONOTONIC, the clock of traces.
 class Planted {
  public:
   struct Nap {
@@ -61,7 +61,7 @@ class Planted {
 };
 
 Planted planted;
-// What the wrapped functions do.
+// State of the wrapped functions.
 thread_local int this_rank = 0;
 thread_local nanoseconds gemm_nap{0};    // before every product of this rank
 std::map<int, nanoseconds> sample_naps;  // before every sample, by rank
@@ -81,7 +81,7 @@ class SlowSource final : public train::SampleSource {
   std::unique_ptr<train::SampleSource> inner_;
 };
 
-// A disk on which every fsync takes its time.
+// A disk with slow fsync.
 class SlowDisk final : public core::FileOps {
  public:
   explicit SlowDisk(nanoseconds nap) : nap_(nap) { core::set_file_ops_for_test(this); }
@@ -95,7 +95,7 @@ class SlowDisk final : public core::FileOps {
   nanoseconds nap_;
 };
 
-// One link of this rank behind a bandwidth; the others as they are.
+// Limits the bandwidth of one link of this rank; the others are unchanged.
 class OneSlowLink final : public core::Transport {
  public:
   OneSlowLink(std::unique_ptr<core::Transport> inner, int peer, double bytes_per_s) : peer_(peer), plain_(inner.get()) {
@@ -116,12 +116,12 @@ class OneSlowLink final : public core::Transport {
   std::unique_ptr<core::Transport> slow_;  // owns plain_
 };
 
-// The share of the ranks' time in which they were ready to run and the machine did something else: others ran, or the
-// process was stopped. It is idle time, rightly so, and no fault of ours.
+// The share of the ranks' time in which they were runnable but not running, or the process was stopped. It shows as
+// idle time, which is correct and not caused by the fault.
 class TakenTime {
  public:
   TakenTime() : watch_([this](const std::stop_token& stop) { watch(stop); }) {}
-  // Of the calling rank, at its end.
+  // Call at the end of the calling rank.
   void add_this_thread() {
     int64_t ran = 0, waited = 0;
     std::ifstream("/proc/thread-self/schedstat") >> ran >> waited;
@@ -171,7 +171,7 @@ int64_t all_time(const profile::Results& results) {
 
 class PlantedFaults : public testing::Test {
  protected:
-  // Records a run, and loads what it left; before it the same run without its fault.
+  // Records a run and loads its trace; before it, records the same run without the fault.
   profile::Store record(const Fault& fault) {
     const profile::Store healthy = run({fault.layout, {}, {}, fault.saves, {}, {}, {}}, "healthy");
     healthy_ = static_cast<double>(all_time(profile::analyze(healthy, {&profile::sections::kBreakdown})));
@@ -225,7 +225,7 @@ class PlantedFaults : public testing::Test {
     return sum;
   }
 
-  // Time in which any thread slept, while rank 0's devices had begun and not ended.
+  // Time in which any thread slept, between the first start and the last end on rank 0's devices.
   static int64_t slept_anywhere(const profile::Store& store) {
     const profile::RankTrace& trace = *store.ranks[0];
     profile::Interval span{INT64_MAX, INT64_MIN};
@@ -238,7 +238,7 @@ class PlantedFaults : public testing::Test {
     return intersect(profile::IntervalSet(std::move(naps)), profile::IntervalSet({span})).length();
   }
 
-  // Odd ranks' clocks run 5 ms ahead. tables: as if they had been measured so, else nothing is known about them.
+  // Shifts odd ranks' clocks by 5 ms. tables: the clock tables contain the shift; else they are removed.
   static void skew(profile::Store& store, bool tables) {
     constexpr int64_t kSkew = 5'000'000;
     for (const auto& trace : store.ranks) {
@@ -254,7 +254,7 @@ class PlantedFaults : public testing::Test {
     }
   }
 
-  // check(findings, all ranks' time) three times: with clocks as they are, skewed, and skewed and not measured.
+  // Calls check(findings, time of all ranks) three times: with the recorded clocks, skewed, and skewed without tables.
   template <class Check>
   void expect_with_any_clocks(profile::Store& store, Check&& check) {
     for (const std::string clocks : {"as recorded", "skewed", "skewed, without their table"}) {
@@ -270,7 +270,8 @@ class PlantedFaults : public testing::Test {
         GTEST_SKIP() << "the machine gave " << 100 * taken_ << " % of the run's time to others: the largest loss";
       }
       if (!results.at<profile::CrossRank>().clocks.reliable) {
-        // On a busy machine ranks leave operations far from together: then the analysis must not trust them.
+        // On a busy machine ranks leave operations at different times; the analysis must then report the clocks as
+        // unreliable.
         EXPECT_EQ(clocks, "skewed, without their table") << results.at<profile::CrossRank>().clocks.why;
         EXPECT_THAT(results.at<profile::CrossRank>().clocks.why, testing::HasSubstr("differ"));
         EXPECT_TRUE(results.at<profile::CrossRank>().by_rank.empty());
@@ -287,7 +288,7 @@ class PlantedFaults : public testing::Test {
     }
   }
 
-  // The one rank of four whose products nap makes the other three wait for as long as it slept.
+  // The products of one rank of four sleep; the other three must wait as long.
   void expect_slow_rank(const Fault& fault, FindingKind kind, const std::string& detail) {
     profile::Store store = record(fault);
     const int rank = fault.gemm_naps.begin()->first;
@@ -334,7 +335,7 @@ TEST_F(PlantedFaults, ASlowLink) {
     const Finding& first = results.at<profile::Findings>()[0];
     EXPECT_EQ(first.kind, FindingKind::kSlowLink);
     EXPECT_THAT(first.detail, testing::StartsWith("1 to 2 carries"));
-    // Everybody waits for it: the stages behind for activations, those before for gradients.
+    // All ranks wait for the link: the later stages for activations, the earlier ones for gradients.
     const double seconds =
         static_cast<double>(results.at<profile::CrossRank>().links.at({1, 2}).bytes) / kBytesPerSecond;
     EXPECT_NEAR(first.share, 4 * seconds * 1e9 / span, kTolerance + healthy_ / span);
@@ -351,7 +352,7 @@ TEST_F(PlantedFaults, AnExposedAllreduce) {
     const Finding& first = results.at<profile::Findings>()[0];
     EXPECT_EQ(first.kind, FindingKind::kExposedCommunication);
     EXPECT_THAT(first.detail, testing::HasSubstr("llreduce"));
-    // Of two ranks each sends half of every buffer, twice.
+    // Each of two ranks sends half of every buffer, twice.
     double bytes = 0;
     for (const profile::WaitRow& row : results.at<profile::CrossRank>().rows) bytes += static_cast<double>(row.bytes);
     EXPECT_NEAR(first.share, 2 * bytes / kBytesPerSecond * 1e9 / span, kTolerance + healthy_ / span);
@@ -385,7 +386,7 @@ TEST_F(PlantedFaults, ALongCheckpointStall) {
   fault.saves = true;
   fault.fsync_nap = milliseconds(100);
   profile::Store store = record(fault);
-  const int64_t stalled = slept_anywhere(store);  // all ranks stand still meanwhile
+  const int64_t stalled = slept_anywhere(store);  // all ranks wait meanwhile
   ASSERT_GT(stalled, 0);
   expect_with_any_clocks(store, [&](const profile::Results& results, double span) {
     const Finding& first = results.at<profile::Findings>()[0];
@@ -397,7 +398,7 @@ TEST_F(PlantedFaults, ALongCheckpointStall) {
 }  // namespace
 }  // namespace ms::test
 
-// What the linker calls instead (--wrap), and what it calls the original.
+// The functions that the linker calls instead (--wrap), and the originals.
 #define MS_GEMM "_ZN2ms7kernels4gemmERKNS0_11GemmProblemE"
 #define MS_BUILD_DATASETS "_ZN2ms5train14build_datasetsERKNS0_10DataConfigElmlllRKSt8functionIFbvEE"
 

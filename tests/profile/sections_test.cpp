@@ -1,4 +1,4 @@
-// The table of sections: names, order, and what a section needs is computed but not shown.
+// The table of sections: names, order, and dependencies, which are computed but not shown.
 #include "profile/sections.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST_F(SectionsTest, EveryHoldsTheResultsThatTheHeaderNames) {
     EXPECT_NE(rank.get<std::vector<AscendStep>>(), nullptr);
     EXPECT_EQ(rank.get<LaunchStats>(), nullptr) << "the trace has no launches";
     EXPECT_EQ(rank.get<std::vector<TensorboardStep>>(), nullptr) << "on demand";
-    // 8 ms from the first start to the last end, of which computing 4 or 6.
+    // 8 ms from the first start to the last end, of which 4 or 6 are computing.
     const auto& breakdown = rank.at<Breakdown>();
     EXPECT_EQ(breakdown.span, 8 * kMs);
     EXPECT_EQ(breakdown.computing, (4 + 2 * rank.rank) * kMs);

@@ -34,7 +34,7 @@ class Block(torch.nn.Module):
 
 
 def training_step():
-    """A function that runs one step."""
+    """Returns a function that runs one step."""
     if KIND == "pipeline":
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
         model = Block()

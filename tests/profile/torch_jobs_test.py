@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Genuine PyTorch jobs on CPUs with a planted straggler: msprof's first finding names its rank and its operator, and every
-verb that looks across ranks has something to say (MS_PEERS_PYTHON with PyTorch; skipped without).
+"""Real PyTorch jobs on CPUs with a planted straggler: msprof's first finding names its rank and its operator, and every
+verb across ranks returns a result (needs MS_PEERS_PYTHON with PyTorch; else skipped).
 
-  torch_jobs_test.py [RUNS]     how often each job is run and judged, 1; prints how often the first finding was right
+  torch_jobs_test.py [RUNS]     runs of each job, default 1; prints how often the first finding was right
 """
 import json
 import os
@@ -44,7 +44,7 @@ def result_of(verb, folder):
 
 
 def check_job(kind, ranks, folder):
-    """Whether the first finding is right."""
+    """Checks the trace of one job; returns whether the first finding is right."""
     slow = ranks - 1
     analysis = result_of("analyze", folder)
     first = analysis["findings"][0]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Traces of other tools, with the values that others computed for them (skipped where they are not at hand).
+"""Results for traces of other tools equal the published values for them (skipped if the traces are not available).
 
-  traces_test.py SET...     MS_TRACE_DATA: the folder that holds them and their check.py
+  traces_test.py SET...     MS_TRACE_DATA: the folder with the traces and their check.py
 """
 import os
 import re
@@ -10,12 +10,12 @@ import sys
 
 ROOT = os.environ["MS_TRACE_DATA"]
 CHECK = os.path.join(ROOT, "check.py")
-# The file holds four whole kernels before its cut, of 10.042 us; the expectation is that of a file cut one kernel earlier.
+# The file has four whole kernels before its cut, 10.042 us in total; the expected value is for a file cut one kernel earlier.
 CONTRADICTED = ("bad/truncated_between_events.json events", "bad/truncated_between_events.json computing")
-# What Holistic Trace Analysis printed, but does not print again: it sorts by start, unstably, so that what happens at one microsecond
-# is in an order that changes with numpy and the CPU. Queue lengths change a little by it; of the bandwidth of copies, a running sum of
-# doubles, whether the residue behind the last copy is above 0 and counts, or below. With a stable sort it prints our numbers.
-# And it was told rank 0 for two files that say 3 and 1.
+# Values that Holistic Trace Analysis does not reproduce: it sorts by start, unstably, so the order of events at one microsecond
+# changes with numpy and the CPU. Queue lengths then change a little, and so does the bandwidth of copies, a running sum of doubles
+# whose residue after the last copy counts if it is above 0. With a stable sort HTA prints msprof's numbers. Also, HTA was run
+# with rank 0 for two files whose ranks are 3 and 1.
 UNSTABLE = re.compile(
     r"hta/(ns_resolution/hta (default|all_steps) (queue_length_summary\[0\]\.(mean|75%)|memory_bw_summary\[0\]\.(count|mean|std))"
     r"|trace_diff_control/hta (default|all_steps) queue_length_summary\[0\]\.mean"

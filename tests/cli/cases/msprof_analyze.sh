@@ -1,4 +1,4 @@
-# The page of losses; with --json every section is there.
+# The findings, and every section as JSON.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof analyze traces

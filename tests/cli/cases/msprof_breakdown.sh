@@ -1,4 +1,4 @@
-# Where device time goes, of a rank and of each step.
+# Device time, per rank and per step.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof breakdown traces

@@ -1,4 +1,4 @@
-# Thresholds that hold, one that is broken, and none.
+# Thresholds: kept, exceeded, and missing.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof check traces --max-exposed-comm 20% --min-parallel-efficiency 0.2

@@ -1,4 +1,4 @@
-# A file a rank, one for all, and what does not fit.
+# One file per rank, one for all ranks, and a conflict.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof convert traces -o json/

@@ -1,4 +1,4 @@
-# Two runs: the same, and with a step less; one input is an error.
+# Two runs: equal, and with one step less; one input is an error.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof diff traces traces

@@ -1,4 +1,4 @@
-# Why streams wait.
+# Causes of waiting per stream.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof idle traces

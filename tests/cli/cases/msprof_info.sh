@@ -1,4 +1,4 @@
-# What the traces hold.
+# Contents of the traces.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof info traces

@@ -1,4 +1,4 @@
-# Kernels by time, as a table, CSV and JSON.
+# Time by kernel, as a table, CSV and JSON.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof kernels traces --rank 0

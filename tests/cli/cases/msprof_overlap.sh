@@ -1,4 +1,4 @@
-# Which classes run at once.
+# Overlap of device work by class.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof overlap traces

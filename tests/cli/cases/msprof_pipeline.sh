@@ -1,4 +1,4 @@
-# No pipeline is in these traces.
+# Traces without a pipeline.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof pipeline traces

@@ -1,4 +1,4 @@
-# Who waits for whom.
+# Waiting across ranks.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof ranks traces

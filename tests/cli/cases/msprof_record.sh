@@ -1,4 +1,4 @@
-# A folder that holds traces, and a program that calls no MPI.
+# A folder that already contains traces, and a program without MPI.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof record -o traces -- true || echo "exit $?"

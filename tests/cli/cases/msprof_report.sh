@@ -1,4 +1,4 @@
-# One HTML file; its tables are those of the verbs.
+# One HTML file; its tables equal those of the verbs.
 set -euo pipefail
 "$MS_BUILD/tests/make_trace" traces > made
 msprof report traces -o report.html

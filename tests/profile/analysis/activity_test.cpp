@@ -1,4 +1,4 @@
-// What ranks do at every moment: side by side without gaps, the one that ends first of several, and who waits for whom.
+// Activities of ranks: contiguous in time, priority among several operations, and who waits for whom.
 #include "profile/analysis/activity.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST_F(JobTest, EachMomentHasOneActivity) {
     zero.host("save", 44, 48);
     zero.kernel("gemm", 0, 10);
     zero.allreduce({0, 1}, 5, 20);                           // 5 of it hidden
-    zero.maker.copy("Memcpy DtoH", 15 * kUnit, 30 * kUnit);  // 5 of it behind the all-reduce
+    zero.maker.copy("Memcpy DtoH", 15 * kUnit, 30 * kUnit);  // 5 of it after the all-reduce
     one.host("ProfilerStep#1", 0, 50);
     one.allreduce({0, 1}, 12, 20);
     zero.maker.finish();

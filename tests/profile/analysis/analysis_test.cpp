@@ -1,4 +1,4 @@
-// Every analysis on traces whose answers are known in closed form.
+// Every analysis on traces whose results are known in closed form.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,10 +30,10 @@ class AnalysisTest : public testing::Test {
   Results results_;
 };
 
-//  time   0    10   20   30   40   50   60   70   80   90  100
+// time   0    10   20   30   40   50   60   70   80   90  100
 //  C      .    CCCCCCCCCC.    .    CCCCC.    .    .    .
 //  N      .    .    NNNNNNNNNNNNNNN.    .    .    .    .
-//  M      .    .    .    .    .    .    MMMMM.    MMMMM          (the second beside nothing)
+//  M      .    .    .    .    .    .    MMMMM.    MMMMM          (the second overlaps nothing)
 void write_known_step(TraceMaker& maker) {
   maker.host("ProfilerStep#7", 0, 100);
   maker.kernel("gemm", 10, 30);
@@ -64,7 +64,7 @@ TEST_F(AnalysisTest, BreakdownOfAKnownStep) {
 TEST_F(AnalysisTest, KernelTypesAddUpToBusy) {
   TraceMaker one = maker();
   write_known_step(one);
-  one.copy("Memset", 15, 50, 10);  // beside computing, then both, then communication
+  one.copy("Memset", 15, 50, 10);  // overlaps computing, then both, then communication
   one.finish();
   const RankResults& rank = analyse().ranks.at(0);
   std::map<std::string, int64_t> types;
@@ -95,7 +95,7 @@ TEST_F(AnalysisTest, KernelsByNameWithExactStatistics) {
   EXPECT_EQ(rows[0].name, "allreduce(dp)");
   EXPECT_EQ(rows[0].device_class, DeviceClass::kCommunication);
   EXPECT_EQ(rows[0].std_ns, 0);
-  EXPECT_EQ(rows[1].name, "gemm");  // 60 ns as norm: by name
+  EXPECT_EQ(rows[1].name, "gemm");  // 60 ns like norm: sorted by name
   EXPECT_EQ(rows[1].count, 3);
   EXPECT_EQ(rows[1].sum_ns, 60);
   EXPECT_EQ(rows[1].min_ns, 10);
@@ -103,7 +103,7 @@ TEST_F(AnalysisTest, KernelsByNameWithExactStatistics) {
   EXPECT_EQ(rows[1].mean_ns, 20);
   EXPECT_EQ(rows[1].std_ns, 10);
   EXPECT_EQ(rows[1].flops, 1800);
-  EXPECT_EQ(rows[1].flops_ns, 30);  // of the two that say
+  EXPECT_EQ(rows[1].flops_ns, 30);  // of the two that have FLOPs
   EXPECT_EQ(rows[2].flops, -1);
 }
 
@@ -175,7 +175,7 @@ TEST_F(AnalysisTest, FindingsInOrderOfLostTime) {
     one.comm("allreduce", "dp", {0, 1}, rank == 0 ? 400 : 700, 750);
     one.host("data", 750, 850);
     one.host("ckpt.snapshot", 840, 900);
-    one.host("ckpt.write", 0, 1000, /*thread=*/200);  // the writer thread stalls nobody
+    one.host("ckpt.write", 0, 1000, /*thread=*/200);  // a writer thread stalls nothing
     one.kernel("gemm", 990, 1000);
     one.finish();
   }
@@ -195,7 +195,7 @@ TEST_F(AnalysisTest, FindingsInOrderOfLostTime) {
   EXPECT_DOUBLE_EQ(spread.computing, 300.0 / 560.0);
 }
 
-// A step of 100 in which the device works from 40 to 60: the rest is lost, before the first kernel and after the last.
+// a writer thread stalls nothing
 TEST_F(AnalysisTest, IdleBeforeTheFirstAndAfterTheLastKernelOfAStepIsLost) {
   TraceMaker one = maker();
   one.host("ProfilerStep#1", 0, 100);
@@ -211,8 +211,8 @@ TEST_F(AnalysisTest, IdleBeforeTheFirstAndAfterTheLastKernelOfAStepIsLost) {
     ASSERT_EQ(finding.kind, FindingKind::kIdle);
     lost[finding.cause] += finding.lost_ns;
   }
-  // 5..25 a call that waits for the device, 25..38 a short pause and the launch, 38..40 until the kernel starts,
-  // nothing known of the rest.
+  // 5..25: a call that waits for the device; 25..38: a short pause and the launch; 38..40: until the kernel starts; the
+  // rest is unknown.
   EXPECT_THAT(lost, ElementsAre(std::pair(IdleCause::kHostWork, 13), std::pair(IdleCause::kSynchronisation, 20),
                                 std::pair(IdleCause::kLaunchLatency, 2), std::pair(IdleCause::kUnknown, 5 + 40)));
   const IdleReasons& idle = results.ranks.at(0).at<IdleReasons>();
@@ -222,8 +222,8 @@ TEST_F(AnalysisTest, IdleBeforeTheFirstAndAfterTheLastKernelOfAStepIsLost) {
   EXPECT_EQ(sum, 80) << "no moment counts twice, none is left out";
 }
 
-// No device: operators compute, the call of the communicator communicates. Of nested operators the outermost whose
-// children cover less than half of it counts.
+// Without device events, operators count as computing and communicator calls as communication. Of nested operators the
+// outermost counts whose children cover less than half of it.
 TEST_F(AnalysisTest, CpuOnlyTraceIsAnalysedByItsOperators) {
   for (int rank = 0; rank < 2; ++rank) {
     TraceMaker one = maker(rank, 2);
@@ -234,7 +234,7 @@ TEST_F(AnalysisTest, CpuOnlyTraceIsAnalysedByItsOperators) {
     one.op("aten::copy_", 12, 14);
     one.op("c10d::allreduce_", end, end + 2);
     one.host("gloo:all_reduce", end + 1, 70, /*thread=*/200);
-    one.op("aten::div_", 65, 69, {}, {}, /*thread=*/200);  // the communicator's own
+    one.op("aten::div_", 65, 69, {}, {}, /*thread=*/200);  // on the communicator's own thread
     one.finish();
   }
   const Results& results = analyse();

@@ -1,4 +1,4 @@
-// Exposed communication followed to its causes, from rank to rank.
+// Exposed communication is attributed to its causes across ranks.
 #include "profile/analysis/blame.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 class BlameTest : public JobTest {
  protected:
-  // Findings after exposed communication of `lost` was split.
+  // Findings after splitting exposed communication of `lost`.
   std::vector<Finding> blame(int64_t lost) {
     std::vector<Finding> findings;
     findings.push_back({FindingKind::kExposedCommunication, lost, 0.5, 0, lost, ""});
@@ -25,8 +25,8 @@ class BlameTest : public JobTest {
   }
 };
 
-// Of rank 1's and 2's waiting, 18 units each are rank 0's data loading; what rank 2 waits beyond that is the work and
-// the transfer of rank 1.
+// Of the waiting of ranks 1 and 2, 18 units each are rank 0's data loading; the rest of rank 2's waiting is the work
+// and the transfer of rank 1.
 TEST_F(BlameTest, AStarvedRankIsChargedForAllWhoStandStill) {
   load_chain();
   const Results results = analyze(store_, sections::every());
@@ -58,7 +58,7 @@ TEST_F(BlameTest, TheLateRankIsNamedAndThePartsAddUp) {
   EXPECT_EQ(findings[1].lost_ns, 10 * kUnit) << "what the transfer itself costs, on both";
 }
 
-// Of rank 0's 20 units 15 are rank 1's doing: what is left is at most what a rank has left.
+// Of rank 0's 20 units, 15 are caused by rank 1; the rest of a rank is at most its remaining time.
 TEST_F(BlameTest, WorstRankOfTheRestIsMeasuredAfterWaitsAreTakenOut) {
   {
     Rank zero = rank(0, 2), one = rank(1, 2);
@@ -76,7 +76,7 @@ TEST_F(BlameTest, WorstRankOfTheRestIsMeasuredAfterWaitsAreTakenOut) {
   EXPECT_LE(findings[1].worst_ns, findings[1].lost_ns);
 }
 
-// Each of four ranks exchanges with both neighbours; rank 3 computes three times as long, and that is what is said.
+// Each of four ranks exchanges with both neighbours; rank 3 computes three times as long and must be named.
 TEST_F(BlameTest, RingIsNoPipelineAndItsLateRankIsNamedWithItsKernel) {
   {
     int64_t now[4] = {0, 0, 0, 0};
@@ -109,8 +109,8 @@ TEST_F(BlameTest, RingIsNoPipelineAndItsLateRankIsNamedWithItsKernel) {
   EXPECT_EQ(first.detail, "it computes 10.000 ms longer than the median rank, mostly in gemm (10.000 ms more)");
 }
 
-// Three ranks compute for random times before each of 40 all-reduces. Each wait has one cause, the rank that comes
-// last, and the transfer has none.
+// Three ranks compute for random times before each of 40 all-reduces. Each wait is caused by the rank that comes last;
+// the transfer has no cause.
 TEST_F(BlameTest, PlantedWaitsAreChargedToTheRanksThatComeLast) {
   int64_t waits = 0, exposed = 0;
   std::map<int, int64_t> by_rank;
@@ -123,7 +123,7 @@ TEST_F(BlameTest, PlantedWaitsAreChargedToTheRanksThatComeLast) {
       std::vector<int64_t> work;
       for (int r = 0; r < 3; ++r) work.push_back(1 + static_cast<int64_t>(random() % 20) + (r == 1 ? 8 : 0));
       const auto last = std::max_element(work.begin(), work.end());
-      if (std::count(work.begin(), work.end(), *last) > 1) *last += 30;  // the last is one
+      if (std::count(work.begin(), work.end(), *last) > 1) *last += 30;  // only one rank may be last
       const int64_t end = now + *last + 2;
       for (size_t r = 0; r < 3; ++r) {
         ranks[r]->kernel("gemm", now, now + work[r]);
@@ -154,7 +154,7 @@ TEST_F(BlameTest, NoMoreIsChargedThanWasLost) {
   EXPECT_EQ(sum, 5 * kUnit);
 }
 
-// Rank 1's clock is 3 units ahead: alignment takes that out, unless it is told that the clocks agree.
+// Rank 1's clock is 3 units ahead: alignment removes that, except with AlignMode::kNone.
 TEST_F(BlameTest, AlignmentNoneTakesTimesAsWritten) {
   {
     Rank zero = rank(0, 2), one = rank(1, 2);

@@ -1,4 +1,4 @@
-// Offsets of clocks from what ranks did together, against offsets that were put in.
+// Clock offsets derived from common operations, compared with known offsets.
 #include "profile/analysis/clock_alignment.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-// Messages that end at the same instant on both sides, written by clocks that are off by known times.
+// Messages that end at the same instant on both sides, recorded by clocks with known offsets.
 class ClockAlignmentTest : public testing::Test {
  protected:
   static constexpr std::array<int64_t, 4> kOffset = {0, 3 * kMs, -2 * kMs, 7 * kMs};
@@ -23,7 +23,7 @@ class ClockAlignmentTest : public testing::Test {
       ranks_.push_back({&traces_[r], &view_});
     }
   }
-  // late: by which the receiver's end was written later than the sender's.
+  // late: how much later the receiver's end is recorded than the sender's.
   void message(uint32_t from, uint32_t to, int64_t end, int64_t late = 0) {
     CommInstance message;
     message.type = "send";
@@ -61,7 +61,8 @@ TEST_F(ClockAlignmentTest, RankIsPlacedByAllMessagesToAllPlacedRanks) {
     message(0, 1, (10 + i) * kMs);
     message(0, 2, (20 + i) * kMs);
   }
-  // One each with three ranks, of which one was late: the median is right, and no pair of ranks shares two.
+  // One message each with three ranks, of which one was late: the median is right, and no pair of ranks has two
+  // messages.
   message(1, 3, 30 * kMs);
   message(2, 3, 31 * kMs, 20'000);
   message(0, 3, 32 * kMs);

@@ -15,7 +15,7 @@ namespace {
 
 using core::cat;
 
-// A rank of a PyTorch job on CPUs that only calls: c10d::NAME at `call` for 10 us, then gloo:NAME from start to end.
+// Events of a PyTorch job on CPUs: c10d::NAME at `call` for 10 us, then gloo:NAME from start to end.
 std::string gloo_call(const char* op, const char* event, int peer, int64_t call, int64_t start, int64_t end) {
   return cat(R"({"ph":"X","cat":"cpu_op","name":")", op, R"(","pid":1,"tid":1,"ts":)", call, R"(,"dur":10,"args":{)",
              R"("Concrete Inputs":["","",")", peer, R"(","0"]}},)", R"({"ph":"X","cat":"user_annotation","name":")",
@@ -41,7 +41,7 @@ class CollectivesTest : public testing::Test {
 };
 
 // PyTorch posts a message in c10d::send and begins gloo:send afterwards. On a busy machine the receiver may have it
-// before that. The times are right nevertheless, and the clocks agree.
+// before that. The times are still right, and the clocks agree.
 TEST_F(CollectivesTest, SendBeginsWithItsOperatorNotWithItsEvent) {
   std::string sends, receives;
   for (int64_t i = 0; i < 20; ++i) {

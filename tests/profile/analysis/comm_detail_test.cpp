@@ -1,4 +1,4 @@
-// What communication consists of: the longest operation without waits, its size, rate, and the best rate seen.
+// The longest communication operation without waits: its size, rate, and the best rate seen.
 #include "profile/analysis/comm_detail.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ class CommDetailTest : public JobTest {
       zero.maker.comm("allreduce", "dp", {0, 1}, 10 * kUnit, 110 * kUnit, 250'000);
       one.maker.comm("allreduce", "dp", {0, 1}, 50 * kUnit, 110 * kUnit, 250'000);
       for (Rank* r : {&zero, &one}) {
-        // Half as many bytes in 1 ms, a quarter in 0.1 ms, an all-gather as long as both together.
+        // Half as many bytes in 1 ms, a quarter in 0.1 ms, and an all-gather as long as both together.
         r->maker.comm("allreduce", "dp", {0, 1}, 200 * kUnit, 210 * kUnit, 125'000);
         r->maker.comm("allreduce", "dp", {0, 1}, 220 * kUnit, 221 * kUnit, 62'500);
         r->maker.comm("allgather", "tp", {0, 1}, 300 * kUnit, 311 * kUnit, 250'000'000);

@@ -1,4 +1,4 @@
-// Tracks of queues and copies, against values counted by hand.
+// Counter tracks of queues and copies, compared with values counted by hand.
 #include "profile/analysis/counter_tracks.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The critical path of one rank on traces small enough to walk by hand.
+// The critical path of one rank on traces small enough to check by hand.
 #include "profile/analysis/critical_path.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST_F(CriticalPathTest, OfAGraphOfKernelsHtaKnowsTheLastInTheFile) {
   const std::string events = launch(1, 0, "cudaGraphLaunch") + "," + kernel(1, 10, 20) + "," + kernel(1, 35, 30);
   EXPECT_EQ(path_of(events).nodes, 6);
   EXPECT_EQ(path_of(events, true).nodes, 4);
-  // Nor does it know that call for one that fills the queue, so no delay leads from it to the kernel.
+  // HTA does not count this call as filling the queue either, so no launch delay leads from it to the kernel.
   EXPECT_EQ(path_of(events, true).length, 30'000);
 }
 

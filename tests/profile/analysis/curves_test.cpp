@@ -1,4 +1,4 @@
-// Curves keep their peaks when they are reduced; memory is what the allocator reported.
+// Reduced curves keep their peaks; memory curves use the allocator's reports.
 #include "profile/analysis/curves.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which step a device event belongs to.
+// The step that a device event belongs to.
 #include "profile/analysis/device.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(ViewDevices, KernelBelongsToTheStepOfItsLaunch) {
   EXPECT_EQ(view.devices[0].step, 0) << "runs in step 4, launched in step 3";
 }
 
-// Kernel 11's launch is missing although others before it are there: the profiler dropped it, and the kernel stays.
+// Kernel 11's launch is missing although others before it are recorded: the profiler dropped it, and the kernel stays.
 TEST(ViewDevices, KernelWhoseLaunchWasDroppedBelongsToTheStepInWhichItRuns) {
   RankTrace trace;
   read(kSteps + "," + test::launch(10, 110, 5) + "," + test::kernel(10, 120, 20) + "," + test::kernel(11, 210, 20),
@@ -46,7 +46,7 @@ TEST(ViewDevices, WithoutLaunchesKernelsBelongToTheStepsInWhichTheyRun) {
   EXPECT_EQ(view_devices(trace).devices.at(0).step, 0);
 }
 
-// Ids that do not fit are numbered downwards: their order says nothing.
+// Ids that do not fit are numbered downwards, so their order has no meaning.
 TEST(LaunchedBefore, IdsWithoutAnOrderSayNothing) {
   EXPECT_TRUE(launched_before(9, 10));
   EXPECT_FALSE(launched_before(10, 10));

@@ -1,4 +1,4 @@
-// What counts as computing and communication where a CPU is the device.
+// Computing and communication in CPU-only traces.
 #include "profile/analysis/host_devices.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class HostDevicesTest : public testing::Test {
   void annotation(const std::string& name, int ts, int end, int thread = 1) {
     op(name, ts, end, thread, "user_annotation");
   }
-  // "name", or "name*" of communication, in the order of host_devices().
+  // Names in the order of host_devices(), with "*" after those of communication.
   std::vector<std::string> found() {
     const std::string text = core::cat("[", events_, "]");
     test::TextStream stream(text);
@@ -47,8 +47,8 @@ class HostDevicesTest : public testing::Test {
 using Names = std::vector<std::string>;
 
 TEST_F(HostDevicesTest, OutermostOperatorWithLessThanHalfInChildrenComputes) {
-  op("aten::linear", 0, 100);  // children cover 90: looked into
-  op("aten::addmm", 5, 95);    // children cover 10: counts, and nothing below it
+  op("aten::linear", 0, 100);  // children cover 90: they are examined
+  op("aten::addmm", 5, 95);    // children cover 10: it counts, nothing below it does
   op("aten::expand", 10, 20);
   op("aten::relu", 200, 210);
   EXPECT_EQ(found(), (Names{"aten::addmm", "aten::relu"}));
@@ -69,9 +69,9 @@ TEST_F(HostDevicesTest, CallsOfACommunicatorAreCommunication) {
 
 TEST_F(HostDevicesTest, OperatorsThatHandOverOrHoldCommunicationAreNotComputing) {
   op("c10d::allreduce_", 0, 100);
-  op("aten::view", 10, 20);  // below the hand-over
+  op("aten::view", 10, 20);  // below the submitting operator
   op("_c10d_functional::wait_tensor", 110, 120);
-  op("DDP.forward", 200, 300);  // a call below it: looked into, whatever its children cover
+  op("DDP.forward", 200, 300);  // contains a communicator call, so its children are examined
   op("aten::mm", 210, 220);
   op("record_param_comms", 230, 240);
   EXPECT_EQ(found(), (Names{"aten::mm"}));

@@ -1,4 +1,4 @@
-// Host threads cut into pieces: the innermost event at every moment, the name to give it, and its place in the program.
+// Host threads cut into pieces: the innermost event at every moment, the name to report, and the place in the program.
 #include "profile/analysis/host_pieces.h"
 
 #include <gtest/gtest.h>

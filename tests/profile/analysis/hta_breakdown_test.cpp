@@ -1,4 +1,4 @@
-// The breakdown as Holistic Trace Analysis counts it, on examples small enough to count by hand.
+// The breakdown by Holistic Trace Analysis' method, on examples small enough to count by hand.
 #include "profile/analysis/hta_breakdown.h"
 
 #include <gtest/gtest.h>

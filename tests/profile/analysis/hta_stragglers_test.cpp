@@ -1,4 +1,4 @@
-// Who starts communication late, as Holistic Trace Analysis finds it, in two steps of three ranks.
+// Ranks that start communication late, by Holistic Trace Analysis' method, in two steps of three ranks.
 #include "profile/analysis/hta_stragglers.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 class HtaStragglersTest : public testing::Test {
  protected:
-  // Steps of 1000 us. In each a kernel of `name` starts after `late` us and ends at 900, as collectives do.
+  // Steps of 1000 us. In each a kernel of `name` starts after `late` us and ends at 900, like a collective.
   void add_rank(int rank, int late, const std::string& name = "ncclKernel_AllReduce") {
     std::string events;
     for (int step = 0; step < 2; ++step) {

@@ -1,4 +1,4 @@
-// Idle times, queue lengths and bandwidths as Holistic Trace Analysis counts them, on examples small enough to count by
+// Idle times, queue lengths and bandwidths by Holistic Trace Analysis' method, on examples small enough to count by
 // hand.
 #include "profile/analysis/hta_streams.h"
 
@@ -37,8 +37,8 @@ class HtaStreamsTest : public testing::Test {
 };
 
 TEST_F(HtaStreamsTest, GapsOfAStreamByWhatLetItWait) {
-  // Idle of stream 7: 20 us until a launch that came late, 10 us between kernels, 50 us for something else; -5 us since
-  // the last starts before its predecessor ends.
+  // Idle time of stream 7: 20 us until a late launch, 10 us between kernels, 50 us of another kind; -5 us because the
+  // last event starts before its predecessor ends.
   const HtaFrame frame =
       frame_of(launch(1, 0) + "," + kernel(1, 10, 10) + "," + launch(2, 35) + "," + kernel(2, 40, 10) + "," +
                launch(3, 36) + "," + kernel(3, 60, 10) + "," + launch(4, 37) + "," + kernel(4, 120, 10) + "," +
@@ -53,8 +53,8 @@ TEST_F(HtaStreamsTest, GapsOfAStreamByWhatLetItWait) {
   EXPECT_EQ(hta_idle(frame, 60'000)[0].ns[2], 0) << "the first event waits for nothing";
 }
 
-// Read off HTA: a kernel without its launch, 100 us behind the one before, in a file that begins with something later
-// than that, or earlier, or with what is no slice.
+// Expected values are HTA's output: a kernel without its launch, 100 us after the previous one, in a file whose first
+// event is later than that, or earlier, or not a slice.
 TEST_F(HtaStreamsTest, AKernelWithoutItsLaunchIsThoughtToBeLaunchedByTheFirstEventOfTheFile) {
   const std::string kernels = kernel(1, 10, 10) + "," + kernel(2, 120, 10);
   const auto host_wait = [&](const std::string& first) {

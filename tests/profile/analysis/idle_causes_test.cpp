@@ -1,4 +1,5 @@
-// Idle causes against planted ones: a job whose host is simulated, so the cause of every idle nanosecond is known.
+// Idle causes compared with planted ones: the host of the job is simulated, so the cause of every idle nanosecond is
+// known.
 #include "profile/analysis/idle_causes.h"
 
 #include <gtest/gtest.h>
@@ -20,11 +21,11 @@ namespace {
 
 using core::cat;
 
-// Cause and name, and the time planted for it, in ns.
+// Time in ns planted for each cause and name.
 using Planted = std::map<std::pair<std::string, std::string>, int64_t>;
 
-// The host thread and the device of one rank, as Kineto writes them. The host waits for the device before each gap, so
-// the device is idle from then on until the next kernel starts. Times in us.
+// The host thread and the device of one rank, in Kineto's format. The host waits for the device before each gap, so the
+// device is idle from then on until the next kernel starts. Times in us.
 class Job {
  public:
   explicit Job(uint64_t seed) : random_(seed) {}
@@ -36,12 +37,12 @@ class Job {
     body();
     host("user_annotation", cat("ProfilerStep#", steps_++), kMain, from, now_ - from);
   }
-  // The device works meanwhile, and the host is in step with it.
+  // The device works, and the host waits for it.
   void kernel(int64_t us, int stream = 7) {
     device("gemm", stream, now_, us);
     now_ += us;
   }
-  // The host runs `name` for us, in a gap; below it `inner`, which covers all but 1 us at each end.
+  // The host runs `name` for `us` in a gap, with `inner` inside, which covers all but 1 us at each end.
   void gap(const char* category, const std::string& name, int64_t us, const std::string& cause,
            const std::string& inner = {}, int thread = kMain) {
     host(category, name, thread, now_, us);
@@ -69,7 +70,7 @@ class Job {
   void host(const char* category, const std::string& name, int thread, int64_t ts, int64_t us) {
     event(category, name, kHost, thread, ts, us, "");
   }
-  // What other threads do explains nothing while the launching thread is busy itself.
+  // Activity of other threads, which explains nothing while the launching thread is busy itself.
   void noise(int64_t until) {
     for (int64_t ts = 0; ts < until; ts += 37) host("cpu_op", "aten::pin_memory", kOther, ts, 31);
   }
@@ -104,7 +105,7 @@ class Job {
 
 class IdleCausesTest : public testing::Test {
  protected:
-  // Time found for each cause and name; data loading by its finding.
+  // Time found for each cause and name; data loading comes from its finding.
   Planted found(const Job& job) {
     job.write(folder_.path());
     const Store store = load({folder_.path().string()}, {});
@@ -126,7 +127,7 @@ class IdleCausesTest : public testing::Test {
     return out;
   }
 
-  // The share of the planted time that is found under its own cause and name.
+  // The share of the planted time that is found with the same cause and name.
   static double agreement(const Planted& planted, const Planted& found) {
     int64_t all = 0, same = 0;
     for (const auto& [key, ns] : planted) {
@@ -169,7 +170,7 @@ const std::pair<const char*, Gap> kGaps[] = {
     {"LaunchLatency", [](Job& j, int64_t us) { j.late_kernel(5, 20 + us % 60, 50, "launch_latency"); }},
     {"Dependency", [](Job& j, int64_t us) { j.late_kernel(5, 200 + us, 50, "dependency"); }},
     {"BackwardThread", [](Job& j, int64_t us) {
-       // autograd's thread launches while the main thread waits for it in a frame
+       // the autograd thread launches while the main thread waits for it in a frame
        j.host("python_function", "train.py(12): backward", Job::kMain, j.now(), us + 60);
        j.gap("cpu_op", "autograd::engine::evaluate_function: MmBackward0", us, "host_work", "", Job::kBackward);
        j.late_kernel(4, 6, 50, "launch_latency", Job::kBackward);
@@ -197,7 +198,7 @@ TEST_F(IdleCausesTest, CausesInOneStepAreToldApart) {
     for (int step = 0; step < 10; ++step) {
       job.step([&] {
         for (int i = 0; i < 8; ++i) {
-          // Several gaps in a row are one gap of the device with several causes.
+          // Several consecutive gaps form one gap of the device with several causes.
           for (int64_t row = job.between(1, 3); row > 0; --row) {
             kGaps[static_cast<size_t>(job.between(0, std::size(kGaps) - 1))].second(job, job.between(30, 900));
           }

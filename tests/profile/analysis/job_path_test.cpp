@@ -1,5 +1,4 @@
-// Where ranks meet: what they do at every moment, whom they wait for, the path across them, and replays, on traces
-// whose answers are known.
+// The critical path across ranks and the what-if answers, on traces whose results are known.
 #include "profile/analysis/job_path.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +45,7 @@ TEST_F(JobPathTest, FollowsTheOneWhoIsWaitedFor) {
   const JobPath path = job_path(devices_, comms_, cross_);
   EXPECT_EQ(path.problem, "");
   EXPECT_EQ(path.runtime_ns, 40 * kUnit);
-  EXPECT_EQ(pieces(path), "1:17co 1:3co 1:10co 0:3co 0:7co");  // computing and communication begin alike
+  EXPECT_EQ(pieces(path), "1:17co 1:3co 1:10co 0:3co 0:7co");  // computing and communication both start with "co"
   ASSERT_EQ(path.shares.size(), 3u);
   EXPECT_EQ(path.shares[0].name, "gemm");
   EXPECT_EQ(path.shares[0].ns, 17 * kUnit);
@@ -56,13 +55,13 @@ TEST_F(JobPathTest, FollowsTheOneWhoIsWaitedFor) {
   EXPECT_THAT(path.by_rank, ElementsAre(std::pair(0, 10 * kUnit), std::pair(1, 30 * kUnit)));
 
   const std::vector<RankActivities> activity = activities(devices_, comms_, cross_);
-  // Rank 1 without its first kernel: rank 0 is last then, at 10, and gains 7, not 17.
+  // Without rank 1's first kernel, rank 0 arrives last, at 10: the gain is 7, not 17.
   const int64_t begin = activity[1].activities.front().start;
   const auto without = [&](size_t r, const Activity& a, int64_t length) {
     return r == 1 && a.start == begin ? 0 : length;
   };
   EXPECT_EQ(replay(activity, without), 33 * kUnit);
-  // Transfers that take no time: 3 + 3.
+  // Instant transfers save 3 + 3.
   const auto instant = [](size_t, const Activity& a, int64_t length) {
     return a.doing == Doing::kCommunicating ? 0 : length;
   };

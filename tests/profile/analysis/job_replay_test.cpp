@@ -1,4 +1,4 @@
-// Replays of a job: nothing changed gives back its times; what is sped up helps as far as nobody else is waited for.
+// Replays of a job: unchanged they reproduce its times; a speed-up helps until another rank is waited for.
 #include "profile/analysis/job_replay.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST_F(JobTest, NothingChangedGivesBackTheTimesOfTheTrace) {
   EXPECT_EQ(replay(activity, unchanged), last - first);
 }
 
-// Rank 2 ends at 40; of that, rank 0's loading delays rank 1's work, and that delays rank 2.
+// Rank 2 ends at 40; rank 0's loading delays rank 1's work, which delays rank 2.
 TEST_F(JobTest, WhatIsSpedUpIsPassedOnByMessages) {
   load_chain();
   const std::vector<RankActivities> activity = activities(devices_, comms_, cross_);
@@ -40,8 +40,8 @@ TEST_F(JobTest, WhatIsSpedUpIsPassedOnByMessages) {
   EXPECT_EQ(without(2, Doing::kLoadingData), 40 * kUnit) << "it loads nothing";
 }
 
-// Rank 1's clock runs 100 ppm fast, as its clock table says, and it waits 100 ms for rank 0 in each of ten rounds: 10
-// us of drift in a wait do not part the wait from what follows.
+// Rank 1's clock runs 100 ppm fast, as its clock table says, and it waits 100 ms for rank 0 in each of ten rounds: the
+// 10 us of drift in a wait must not separate the wait from what follows it.
 TEST_F(JobTest, WaitsAreKnownOnAClockThatDrifts) {
   constexpr int64_t kMs = 1'000'000, kRounds = 10;
   const auto drifting = [](int64_t t) { return t + t / 10'000; };

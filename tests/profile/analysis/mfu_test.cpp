@@ -1,4 +1,4 @@
-// FLOPs from shapes, from the trace, and what share of the device's time they cover.
+// FLOPs from shapes and from the trace, and the share of device time that they cover.
 #include "profile/analysis/mfu.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 TEST(FlopsOfAnOperator, ByItsShapes) {
   const struct {
     const char *name, *dims;
-    int64_t flops;  // -1: nothing
+    int64_t flops;  // -1: nullopt
   } cases[] = {
       {"aten::mm", "[[2, 3], [3, 5]]", 2 * 2 * 3 * 5},
       {"aten::bmm", "[[7, 2, 3], [7, 3, 5]]", 7 * 2 * 2 * 3 * 5},
@@ -83,7 +83,7 @@ TEST_F(MfuTest, AnOperatorCountsOnceHoweverDeepItIsCalled) {
   maker.op("aten::relu", 200, 260, "[[2, 5]]");
   maker.launch(2, 210, 220);
   maker.kernel("relu", 260, 300, 2);
-  maker.op("aten::mm", 400, 500, "[[2, 3], [3, 5]]");  // launched nothing: on the host, or not recorded
+  maker.op("aten::mm", 400, 500, "[[2, 3], [3, 5]]");  // launched nothing: it ran on the host, or was not recorded
   const Mfu m = of(maker);
   EXPECT_FALSE(m.recorded);
   EXPECT_EQ(m.flops, 2 * 2 * 3 * 5);

@@ -1,11 +1,11 @@
-// Events of a Chrome trace as text, for traces small enough to count by hand. Times in microseconds.
+// Writes events of a Chrome trace as text, for traces small enough to count by hand. Times in microseconds.
 #pragma once
 
 #include <string>
 
 namespace ms::profile::test {
 
-// On the host. arguments: members of "args".
+// A host event. arguments: members of "args".
 inline std::string event(const std::string& category, const std::string& name, int ts, int dur,
                          const std::string& arguments) {
   return R"({"ph": "X", "pid": 1, "tid": 2, "cat": ")" + category + R"(", "name": ")" + name + R"(", "ts": )" +

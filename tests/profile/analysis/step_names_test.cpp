@@ -1,4 +1,4 @@
-// Which names are steps, by our rule and by the user's expression.
+// Which annotation names are steps, by default and by the user's expression.
 #include "profile/analysis/step_names.h"
 
 #include <gtest/gtest.h>

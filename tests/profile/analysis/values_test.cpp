@@ -1,4 +1,4 @@
-// One value of each type: set, replaced, missing.
+// One value per type: set, replaced, missing.
 #include "profile/analysis/values.h"
 
 #include <gmock/gmock.h>

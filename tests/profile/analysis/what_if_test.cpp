@@ -1,5 +1,5 @@
-// What-if answers against closed forms: each job is a program whose times follow from how long its ranks compute, so
-// the answer to "what if a rank computed less" is the same program run with less. Calls touch, as they do in traces
+// What-if answers compared with closed forms: each job is a program whose times follow from how long its ranks compute,
+// so the expected answer comes from running the same program with less computing. Consecutive calls touch, as in traces
 // whose times are whole microseconds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 using core::cat;
 
-// Time of each rank, and what it did, in microseconds.
+// Current time of each rank, and its events, in microseconds.
 class Program {
  public:
   explicit Program(std::vector<int64_t> computing) : computing_(std::move(computing)), now_(computing_.size()) {
@@ -31,7 +31,7 @@ class Program {
   void go_on(size_t rank, int64_t time) { now_[rank] = std::max(now_[rank], time); }
   int64_t runtime() const { return *std::max_element(now_.begin(), now_.end()); }
 
-  // parts: of what the rank computes in one round.
+  // parts: multiples of the rank's computing time in one round.
   void compute(size_t rank, int64_t parts = 1) { kernel(rank, "gemm", computing_[rank] * parts); }
   void kernel(size_t rank, const char* name, int64_t us) {
     add(rank, name, 7, now_[rank], now_[rank] + us, "");
@@ -46,7 +46,7 @@ class Program {
   }
   void send(size_t from, size_t to, int64_t start, int64_t end) { message(from, "send", from, to, start, end); }
   void receive(size_t from, size_t to, int64_t start, int64_t end) { message(to, "recv", from, to, start, end); }
-  // Both wait for each other.
+  // Both ranks wait for each other.
   void rendezvous(size_t from, size_t to, int64_t transfer) {
     const int64_t end = std::max(now_[from], now_[to]) + transfer;
     send(from, to, now_[from], end);
@@ -102,7 +102,7 @@ void two_all_reduces(Program& p) {
   }
 }
 
-// MPI_Send that buffers: the sender goes on after 1 us, the data is there after 10.
+// Buffered MPI_Send: the sender continues after 1 us, the data arrives after 10.
 void buffered_ping_pong(Program& p) {
   for (int i = 0; i < kRounds; ++i) {
     for (const auto& [from, to] : {std::pair<size_t, size_t>(0, 1), {1, 0}}) {
@@ -116,7 +116,7 @@ void buffered_ping_pong(Program& p) {
   }
 }
 
-// MPI_Irecv from both neighbours, MPI_Isend to both, MPI_Waitall: 10 us after the last of them.
+// MPI_Irecv from both neighbours, MPI_Isend to both, MPI_Waitall: ends 10 us after the last of them started.
 void halo_exchange(Program& p) {
   const size_t n = p.ranks();
   for (int i = 0; i < kRounds; ++i) {
@@ -143,7 +143,7 @@ void halo_exchange(Program& p) {
 void one_forward_one_backward(Program& p) {
   const size_t stages = p.ranks();
   constexpr size_t kMicrobatches = 8;
-  // Each stage's own order; a message is exchanged once both of its ends have come to it.
+  // Each stage has its own order; a message is exchanged once both of its ends have reached it.
   struct Action {
     char what;  // F, B, s(end forward), r(eceive forward), S(end backward), R(eceive backward)
   };
@@ -167,7 +167,7 @@ void one_forward_one_backward(Program& p) {
     }
     for (size_t m = 0; m < warm_up; ++m) backward();
   }
-  // Sends are buffered, as batch_isend_irecv makes them: the sender goes on, the receiver waits.
+  // Sends are buffered, as in batch_isend_irecv: the sender continues, the receiver waits.
   std::map<std::pair<size_t, char>, std::vector<int64_t>> sent;
   std::vector<size_t> next(stages);
   for (bool more = true; more;) {
@@ -197,7 +197,7 @@ void one_forward_one_backward(Program& p) {
   }
 }
 
-// MPI_Sendrecv around a ring: to the next, from the one before.
+// MPI_Sendrecv around a ring: to the next rank, from the previous one.
 void ring(Program& p) {
   const size_t n = p.ranks();
   for (int i = 0; i < kRounds; ++i) {

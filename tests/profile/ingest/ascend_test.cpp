@@ -1,4 +1,4 @@
-// Ascend's folders: tables by the names of their columns, and trace_view's lanes by the names of their threads.
+// Ascend's folders: tables by column names, and trace_view's lanes by thread names.
 #include "profile/ingest/ascend.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST_F(AscendTest, TablesAreReadByTheNamesOfTheirColumns) {
 }
 
 TEST_F(AscendTest, ADatabaseWithoutCoresStillListsWhatIsComputation) {
-  write("ascend_pytorch_profiler_0.db", "");  // makes the folder
+  write("ascend_pytorch_profiler_0.db", "");  // creates the folder
   const auto path = folder_.path() / "host_1_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db";
   sqlite3* database = nullptr;
   ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);

@@ -1,4 +1,4 @@
-// Chrome trace events: numbers to the nanosecond, every phase, damage, and blocks that begin anywhere in a token.
+// Chrome trace events: times to the nanosecond, every phase, damage, and blocks that begin anywhere in a token.
 #include "profile/ingest/chrome_json.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST(ChromeJson, UnescapesNames) {
   EXPECT_EQ(r->name(0), "a\"b\\/\n\xc3\xbc\xf0\x9f\x98\x80q");
 }
 
-// What is whole before the cut is there, wherever the cut is and whatever the pieces; nothing more is lost than that.
+// All whole events before the cut are read, wherever the cut and the pieces are, and the loss is counted.
 TEST(ChromeJson, ACutLosesWhatIsBehindIt) {
   std::string text = "{\"schemaVersion\": 1, \"traceEvents\": [";
   std::vector<size_t> ends;
@@ -196,7 +196,7 @@ TEST(ChromeJson, ACutLosesWhatIsBehindIt) {
   }
 }
 
-// What does not fit in front of a loan is copied, and loans are taken again behind it.
+// What does not fit in front of a loan is copied, and later text is lent again.
 TEST(ChromeJson, EventsMayBeLongerThanLoans) {
   std::string text = "[" + kernel(0);
   for (int i = 1; i < 6; ++i) {
@@ -214,7 +214,7 @@ TEST(ChromeJson, EventsMayBeLongerThanLoans) {
   }
 }
 
-// Whoever scans an event again from its first byte after each refill then takes linear time.
+// The text doubles with each refill, so that scanning again from the first byte takes linear time.
 TEST(JsonWindow, RefillsOfALongEventDoubleItsText) {
   const std::string text(size_t{16} << 20, 'x');
   test::TextStream stream(text, size_t{64} << 10);
@@ -245,7 +245,7 @@ TEST(ChromeJson, AFileCutInsideAnEventLongerThanTheWindowIsTruncatedToo) {
   EXPECT_EQ(r->count("truncated"), 1);
 }
 
-// An event without its end takes in all that follow: that is damage, and costs one event.
+// An event without its end contains all that follow: this is damage, and costs one event.
 TEST(ChromeJson, AnEventThatIsNotClosedCostsNoneOfThoseBehindIt) {
   const std::string inside(size_t{1} << 20, 'x');
   std::string text = core::cat("[", kernel(0), R"(,{"ph": "X", "name": "open", "args": {"list": [)");
@@ -311,7 +311,7 @@ TEST(ChromeJson, RefusesWhatIsNoTrace) {
   EXPECT_TRUE(read(R"({"traceEvents": []})")->is_trace);
 }
 
-// All of a file by loans, but for a read now and then; through a peek.
+// Reads a file through a peek, by loans with occasional reads.
 std::string lent(const std::string& path) {
   ImportStats stats;
   PeekedStream stream(open_bytes(path, stats, true), 100);

@@ -1,4 +1,4 @@
-// What cannot be true is named, and what is only unusual is not.
+// Impossible data is reported, unusual data is not.
 #include "profile/ingest/inspect.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ int64_t count(const ImportStats& stats, const std::string& kind) {
   return found == stats.issues().end() ? 0 : found->second.count;
 }
 
-// `n` events from `ts` on, one each 10 us.
+// `n` events from `ts` on, 10 us apart.
 std::string events(int n, int ts) {
   std::string out;
   for (int i = 0; i < n; ++i) out += (i == 0 ? "" : ",") + test::event("cpu_op", "op", ts + 10 * i, 5, "");

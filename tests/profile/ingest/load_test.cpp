@@ -1,4 +1,4 @@
-// From files to a store: what fits together, and what is said where it hardly does.
+// Loading files into a store: which files are combined, and which warnings are given.
 #include "profile/ingest/load.h"
 
 #include <gmock/gmock.h>

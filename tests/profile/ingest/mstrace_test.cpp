@@ -1,4 +1,4 @@
-// The native reader: everything comes back, and files that are cut or lie anywhere never crash it.
+// The native reader returns everything that was written, and never crashes on truncated or corrupt files.
 #include "profile/ingest/mstrace.h"
 
 #include <gmock/gmock.h>
@@ -110,7 +110,7 @@ TEST_F(MstraceTest, ManyEventsInChunksOfAtMostAMebibyte) {
   }
 }
 
-// Of any size and sign, nested and not, on grids of their own in each lane, together in one chunk.
+// Of any size and sign, nested and not, with different grids in each lane, in one chunk.
 TEST_F(MstraceTest, TimesComeBackToTheNanosecond) {
   std::mt19937_64 random(5);
   std::vector<std::pair<int64_t, int64_t>> wanted;
@@ -136,7 +136,7 @@ TEST_F(MstraceTest, TimesComeBackToTheNanosecond) {
   EXPECT_TRUE(stats_.issues().empty());
 }
 
-// What the format page promises of the recorder's times: the bits of a coarser clock are not stored.
+// FORMAT.md: the low bits of a coarser clock are not stored.
 TEST_F(MstraceTest, CoarserTimesTakeFewerBytes) {
   const auto bytes_of = [&](int64_t grid) {
     std::mt19937 random(3);
@@ -154,7 +154,7 @@ TEST_F(MstraceTest, CoarserTimesTakeFewerBytes) {
   EXPECT_LT(coarse, 3.5);                         // 10 and 13 bits of noise
 }
 
-// What begins with its parent is recorded before it, perhaps in an earlier chunk.
+// An event that begins with its parent is recorded before it, perhaps in an earlier chunk.
 TEST_F(MstraceTest, AParentComesBeforeAChildOfTheSameStart) {
   TraceMaker maker(folder_.path(), 0, 1);
   maker.host("child", 160, 320);
@@ -208,7 +208,7 @@ TEST_F(MstraceTest, EveryFlippedBitIsNoticed) {
   }
 }
 
-// Damage under a right checksum: what a broken or hostile writer makes. Never a crash, never more events than bytes.
+// Damage with a valid checksum, as from a broken or hostile writer. Never a crash, never more events than bytes.
 TEST_F(MstraceTest, PayloadsThatLie) {
   const std::string whole = make_trace(folder_.path());
   const char* given = std::getenv("MS_TEST_SEED");
@@ -236,7 +236,7 @@ TEST_F(MstraceTest, PayloadsThatLie) {
   }
 }
 
-// The same below the compression: payloads of the writer's encoder with bytes changed.
+// The same below the compression: encoded payloads with changed bytes.
 TEST_F(MstraceTest, EncodedEventsThatLie) {
   core::trace::Tables tables;
   tables.lanes.push_back({core::trace::LaneKind::kStream, 7, tables.intern("stream 7")});

@@ -1,4 +1,4 @@
-// What a trace of ours says beside its events, and what it may not say.
+// Metadata of native traces: what is read, and which values are refused.
 #include "profile/ingest/own_meta.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Perfetto traces: what its own library wrote (tests/data/make_perfetto.py), what we write, and what is damaged.
+// Perfetto traces: written by Perfetto's own library (tests/data/make_perfetto.py), by msprof, and damaged ones.
 #include "profile/ingest/perfetto.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST(Perfetto, ReadsWhatTheTracingLibraryWrites) {
   const Store store = golden("sdk.perfetto-trace");
   const RankTrace& trace = *store.ranks[0];
   EXPECT_EQ(store.files[0].format, "perfetto");
-  // Times count on from 5,000,001 us, in each sequence by itself.
+  // Incremental times start at 5,000,001 us, in each sequence separately.
   EXPECT_THAT(
       slices(trace),
       ElementsAre("outer toplevel 5000002000+19000 4000/4001 worker", "inner cpu_op 5000004000+3000 4000/4001 worker",
@@ -98,7 +98,7 @@ TEST(Perfetto, ReadsKinetosWords) {
                                                   std::pair("overlapping_slices", 1)));
 }
 
-// Everything that analyses say of a file.
+// All results of the analyses of a file.
 std::string told(const std::string& path) {
   const Store store = load({path}, {});
   Sections all_but_facts = sections::every();
@@ -177,7 +177,7 @@ TEST_F(PerfettoRoundTrip, RealTracesGiveTheSameAnalyses) {
   }
 }
 
-// Random kernels of three streams and two threads, most of which overlap.
+// Random kernels on three streams and two threads, most of which overlap.
 TEST_F(PerfettoRoundTrip, WhatOverlapsIsKept) {
   test::TraceMaker maker(folder_.path() / "t", 0, 1);
   uint64_t random = 7;
@@ -222,7 +222,7 @@ TEST_F(PerfettoRoundTrip, ACutFileGivesWhatCameBefore) {
     EXPECT_GE(events, before);
     EXPECT_LE(events, all);
     before = events;
-    // A cut between two packets cannot be seen, unless slices are open.
+    // A cut between two packets cannot be detected, unless slices are open.
     EXPECT_TRUE(store.stats.data_loss() || store.stats.issues().count("unmatched_begin") != 0 || events <= 1 ||
                 events == all)
         << size;
@@ -273,7 +273,7 @@ TEST_F(DamagedPerfetto, LosesAsLittleAsPossible) {
   for (const Case& one : {
            Case{good_ + packet("\x0b"), "bad_event", 1},                      // a group
            Case{good_ + packet("\x5a\x7f"), "bad_event", 1},                  // an event longer than its packet
-           Case{good_ + packet("\x5a\x02\x0b\x0b") + good_, "bad_event", 2},  // one that is damaged within
+           Case{good_ + packet("\x5a\x02\x0b\x0b") + good_, "bad_event", 2},  // damaged inside
            Case{good_ + wild_time, "bad_number", 1},
            Case{good_ + packet(no_time), "missing_ts", 1},
            Case{good_ + event_packet(30, 9, 1, "b"), "unknown_ph", 1},
@@ -282,7 +282,7 @@ TEST_F(DamagedPerfetto, LosesAsLittleAsPossible) {
            Case{good_ + "\x0a\x05\x08", "truncated", 1},
            Case{good_ + "\x0a\xff\xff\xff\xff\x7f" + good_, "damaged_chunk", 1},
            Case{good_ + "\x0b" + good_, "damaged_chunk", 1},
-           Case{good_ + unknown_field + fixed + good_, "", 2},  // fields of a trace that nobody knows
+           Case{good_ + unknown_field + fixed + good_, "", 2},  // unknown fields of a trace
            Case{good_ + packet("\x0a\x02\x08\x01"), "skipped_packets", 1},
            Case{good_ + packet("\x92\x03\x02xx"), "packed_packets", 1},
            Case{good_ + packet("\xaa\x08\x02xx"), "packed_packets", 1},

@@ -1,4 +1,4 @@
-// Formats by first bytes, of which some begin alike.
+// Formats by their first bytes, including formats that begin alike.
 #include "profile/ingest/sniff.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(Sniff, XPlaneIsNoPerfettoTrace) {
   }
 }
 
-// TracePacket { timestamp: 1 trusted_packet_sequence_id: 1 }, and one with a process tree, whose field is 2 too
+// TracePacket { timestamp: 1 trusted_packet_sequence_id: 1 }, and one with a process tree, which is also field 2
 TEST(Sniff, PerfettoIsNoXPlane) {
   EXPECT_EQ(sniff(field('\n', "\x40\x01\x50\x01")), Format::kPerfetto);
   EXPECT_EQ(sniff(field('\n', field('\x12', field('\n', "\x08\x05")))), Format::kPerfetto);

@@ -1,4 +1,4 @@
-// Arguments of slices by their place in the file.
+// Arguments of slices by their position in the file.
 #include "profile/ingest/source_arguments.h"
 
 #include <gtest/gtest.h>

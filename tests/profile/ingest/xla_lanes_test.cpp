@@ -1,4 +1,4 @@
-// Device work of XLA, by names of processes and threads.
+// Device work of XLA, by the names of processes and threads.
 #include "profile/ingest/xla_lanes.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ void read(const std::string& events, RankTrace& trace) {
   read_chrome_json(stream, "a.json", trace, file, stats);
 }
 
-// As JAX on a TPU writes it: modules, operations and scopes show the same time again.
+// As JAX writes it on a TPU: modules, operations and scopes repeat the same time.
 TEST(XlaLanes, OperationsOfATpuAreDeviceWorkOnce) {
   RankTrace trace;
   read(name_of("process_name", 3, 0, "/device:TPU:1") + name_of("thread_name", 3, 1, "Steps") +
@@ -52,7 +52,7 @@ TEST(XlaLanes, OperationsOfATpuAreDeviceWorkOnce) {
   EXPECT_EQ(trace.lanes[trace.events.lane[view.devices[0].event]].process, 1) << "the device's number";
 }
 
-// On a GPU streams hold what ran, and "XLA Ops" is derived from them.
+// On a GPU, streams hold the device events, and "XLA Ops" is derived from them.
 TEST(XlaLanes, StreamsOfAGpuAreDeviceWorkAndDerivedThreadsAreNot) {
   RankTrace trace;
   read(name_of("process_name", 1, 0, "/device:GPU:0") + name_of("thread_name", 1, 14, "Stream #14(Compute)") +

@@ -1,4 +1,4 @@
-// How a command is changed so that it leaves a trace; profile.record runs such commands.
+// Changes to a command so that it records a trace; profile.record runs such commands.
 #include "profile/record/launch.h"
 
 #include <gmock/gmock.h>

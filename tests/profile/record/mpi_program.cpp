@@ -1,6 +1,6 @@
-// A program of somebody else's, for msprof record: it knows nothing of ours, and calls MPI in every way once.
+// A third-party program for msprof record: it does not use msuite, and calls every kind of MPI function once.
 //
-//   mpi_program [--slow RANK] [--exit CODE]   RANK computes longer than the others; rank 1 leaves with CODE
+//   mpi_program [--slow RANK] [--exit CODE]   RANK computes longer than the others; rank 1 exits with CODE
 #include <mpi.h>
 #include <unistd.h>
 
@@ -24,7 +24,8 @@ void persistent_messages() {
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
-// Each completed by another call; the last from anyone, of any tag, and half as long as there is room for.
+// Each request is completed by another call; the last one is from any source, with any tag, and half as long as its
+// buffer.
 void posted_messages() {
   MPI_Request requests[2];
   const auto post = [&](int from, int tag) {
@@ -62,7 +63,7 @@ void collectives() {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   std::vector<int> counts(static_cast<size_t>(size), 2), places(static_cast<size_t>(size));
   for (int i = 0; i < size; ++i) places[static_cast<size_t>(i)] = 2 * i;
-  // Counts are the root's only.
+  // Counts are significant at the root only.
   MPI_Gatherv(data, 2, MPI_DOUBLE, room, rank == 1 ? counts.data() : nullptr, rank == 1 ? places.data() : nullptr,
               MPI_DOUBLE, 1, MPI_COMM_WORLD);
   MPI_Comm copy, half;

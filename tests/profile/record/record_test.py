@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""msprof record: MPI programs that know nothing of it leave traces that every verb reads, and mstrain its own.
+"""msprof record: traces of third-party MPI programs can be read by every verb; mstrain is started with its own flags.
 
   record_test.py MPI_PROGRAM
 """
@@ -55,7 +55,7 @@ def check_operations():
 
 
 def check_blame():
-    os.environ["OMPI_MCA_mca_base_env_list"] = "OF_THE_USER=1"  # beside which mpirun takes no -x
+    os.environ["OMPI_MCA_mca_base_env_list"] = "OF_THE_USER=1"  # mpirun then refuses -x
     status, _, err = run("record", "-o", "slow", "--level", "level0", "--", *MPIRUN, PROGRAM, "--slow", "2")
     del os.environ["OMPI_MCA_mca_base_env_list"]
     expect("a slow program is recorded", status == 0, err)
@@ -93,7 +93,7 @@ def check_signal():
 
 
 def check_mstrain():
-    stand_in = os.path.join(os.getcwd(), "mstrain")  # what it is called with is what matters; mstrain.profile runs the real one
+    stand_in = os.path.join(os.getcwd(), "mstrain")  # prints its arguments; the test mstrain.profile runs the real one
     with open(stand_in, "w", encoding="utf-8") as script:
         script.write('#!/bin/sh\necho "$@"\n')
     os.chmod(stand_in, 0o755)

@@ -1,4 +1,4 @@
-// An MPI program with one slow rank, for what-if answers that are checked against a second run without it.
+// An MPI program with one slow rank, for what-if answers that are compared with a second run without it.
 //
 //   slow_rank_program allreduce|pingpong|halo ROUNDS WORK_US SLOW_RANK SLOW_US
 //
@@ -35,7 +35,7 @@ void compute(long us) {
 
 void all_reduce() { MPI_Allreduce(sent, received[0], 1024, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); }
 
-// Blocking, there and back, between ranks 0 and 1, who take turns.
+// Blocking messages back and forth between ranks 0 and 1.
 void ping_pong(long us) {
   const int other = 1 - rank;
   if (rank == 0) {
@@ -49,7 +49,7 @@ void ping_pong(long us) {
   }
 }
 
-// With both neighbours of a line of ranks, as stencil codes do.
+// Exchange with both neighbours on a line of ranks, as in stencil codes.
 void halo_exchange() {
   MPI_Request requests[4];
   int open = 0;

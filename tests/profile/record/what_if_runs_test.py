@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What-if answers against real runs: an MPI program with a slow rank is recorded, then recorded again without the slow rank.
-The saving that `critical-path` promises for the first run is the one that the second shows, within 5 percentage points.
+"""What-if answers compared with real runs: an MPI program is recorded with a slow rank, then without. The saving that
+`critical-path` predicts for the first run must equal the measured one within 5 percentage points.
 
   what_if_runs_test.py SLOW_RANK_PROGRAM
 
-The program computes and waits by sleeping, for times that are long beside what it takes to wake up on a busy machine. Of five
-runs of each kind the shortest counts: other load only makes runs longer.
+The program computes and waits by sleeping, much longer than a wake-up takes on a busy machine. The shortest of five runs of
+each kind counts, because other load only makes runs longer.
 """
 import json
 import os

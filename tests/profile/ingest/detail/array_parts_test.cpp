@@ -1,4 +1,4 @@
-// One file read in pieces by several threads: the same comes out wherever the cuts lie, in strings, in objects that
+// One file read in pieces by several threads gives the same result wherever the cuts lie: in strings, in objects that
 // look like events, in damage.
 #include "profile/ingest/detail/array_parts.h"
 
@@ -25,7 +25,7 @@ uint64_t seed() {
   return chosen;
 }
 
-// All that a reader gives of a text: the store, what it complained of, or why it refused.
+// Everything that a reader returns for a text: the store and its issues, or the error.
 std::string read(const std::string& text, const ChromeJsonOptions& options, size_t read_bytes = SIZE_MAX,
                  bool lends = false) {
   RankTrace trace;
@@ -131,7 +131,7 @@ TEST(ArrayParts, TheSameOfDamagedTexts) {
   }
 }
 
-// More categories or lanes than ids, numbers that look like those of texts and tracks: read again as a whole.
+// More categories or lanes than ids, and numbers in the range of text and track ids: such parts are read again.
 TEST(ArrayParts, TheSameAtTheLimits) {
   std::string categories = "[", lanes = "[", odd = "[";
   for (int i = 0; i < 600; ++i) {
@@ -154,7 +154,7 @@ TEST(ArrayParts, TheSameAtTheLimits) {
   }
 }
 
-// A part that began right is taken over, not read again: what helpers read is of use.
+// A part that began at the right byte is used, not read again.
 TEST(ArrayParts, PartsAreTakenOver) {
   std::string text = "[";
   for (int i = 0; i < 5000; ++i) {
@@ -166,7 +166,7 @@ TEST(ArrayParts, PartsAreTakenOver) {
   const int64_t piece = static_cast<int64_t>(text.size()) / 4;
   const std::string path = "a.json";
   ArrayParts parts(stream, path, 0, piece, 2);
-  // Whoever has read the first piece stands at the first event behind the cut.
+  // After the first piece the reader is at the first event after the cut.
   int64_t at = static_cast<int64_t>(text.find("{\"ph\"", static_cast<size_t>(piece)));
   int64_t events = 0, taken = 0;
   RankTrace trace;
@@ -176,7 +176,7 @@ TEST(ArrayParts, PartsAreTakenOver) {
   EXPECT_EQ(parts.next(), piece);
   for (; parts.next() <= at; ++taken) {
     const std::unique_ptr<ArrayPart> part = parts.take(at);
-    if (part == nullptr) break;  // not begun by the helper when we came: the caller's to read
+    if (part == nullptr) break;  // not begun by a thread yet: the caller reads it
     EXPECT_EQ(part->begin, at);
     events += part->columns.events();
     EXPECT_TRUE(whole.absorb(part->columns)) << "nothing odd is in it";

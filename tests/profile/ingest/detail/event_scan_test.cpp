@@ -1,5 +1,4 @@
-// Where the fields of events lie, whatever was scanned before: what is remembered of one event must not leak into
-// another.
+// Fields of events after any other events: what the scanner remembers of one event must not leak into another.
 #include "profile/ingest/detail/event_scan.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +14,7 @@
 namespace ms::profile::detail {
 namespace {
 
-// The event's fields as text, "ph=X name=..", in a fixed order; arguments behind.
+// The event's fields as text, "ph=X name=..", in a fixed order, then its arguments.
 std::string fields_of(const ScannedEvent& e) {
   std::string out;
   const auto add = [&](const char* key, const Value& value) {
@@ -89,7 +88,7 @@ TEST(EventScan, NoPrefixIsWholeAndNoneIsReadBeyondItsEnd) {
   for (size_t size = 1; size < event.size(); ++size) scan(scanner, event.substr(0, size), Scan::kCut);
 }
 
-// Blocks of whatever size begin and end anywhere in values, and what is remembered of one length meets all others.
+// Blocks of every size begin and end anywhere in values, and remembered lengths meet all other lengths.
 TEST(EventScan, ValuesOfAnyLength) {
   EventScanner scanner;
   for (size_t size = 0; size < 150; ++size) {

@@ -1,4 +1,4 @@
-// Strings without their escapes, and the members of objects.
+// Decoding of JSON strings, and the members of objects.
 #include "profile/ingest/detail/json_text.h"
 
 #include <gmock/gmock.h>

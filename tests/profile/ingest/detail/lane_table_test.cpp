@@ -1,4 +1,4 @@
-// Lanes: one for each thread and stream, whatever their ids look like, named by metadata wherever it stands.
+// Lanes: one per thread and stream, for all kinds of ids, named by metadata anywhere in the file.
 #include "profile/ingest/detail/lane_table.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 class LaneTableTest : public testing::Test {
  protected:
-  // The text is padded as buffers are.
+  // The text is padded as the reader's buffers are.
   Value value(const std::string& text, Kind kind) {
     texts_.push_back(text + std::string(kScanPadding, '\0'));
     return {texts_.back().data(), static_cast<uint32_t>(text.size()), kind};
@@ -38,7 +38,7 @@ TEST_F(LaneTableTest, NumbersAreTheSameHoweverTheyAreWritten) {
   EXPECT_EQ(host({}, {}), host(number("0"), number("0"))) << "missing ones are 0";
   EXPECT_EQ(lanes_.find(false, 10, 11), lane);
   EXPECT_NE(lanes_.find(true, 10, 11), lane) << "a stream is no thread";
-  // 2^63 - 1 is beyond the texts' ids, so it is one.
+  // 2^63 - 1 is above the range of text ids, so it is treated as a text.
   EXPECT_GE(lanes_.id_of(number("9223372036854775807")), kTextLaneId);
 }
 

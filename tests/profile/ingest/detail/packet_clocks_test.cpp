@@ -1,4 +1,4 @@
-// Times of several clocks on one: what snapshots relate, what they do not, and what cannot be a time.
+// Conversion of several clocks to trace time: with and without snapshots, and for invalid times.
 #include "profile/ingest/detail/packet_clocks.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(PacketClocks, TheLastSnapshotCounts) {
   ASSERT_TRUE(clocks.read_snapshot(1, snapshot({{3, 100}, {6, 1000}, {1, 50'000}})));
   EXPECT_EQ(ns(clocks.to_trace(2, 3, 110)), 1010);
   EXPECT_EQ(clocks.unix_base(), 49'000);
-  // Related by way of a clock that an earlier one knew.
+  // Related through a clock that an earlier snapshot contains.
   ASSERT_TRUE(clocks.read_snapshot(1, snapshot({{3, 200}, {4, 7}})));
   EXPECT_EQ(ns(clocks.to_trace(1, 4, 8)), 1101);
   ASSERT_TRUE(clocks.read_snapshot(1, snapshot({{3, 300}, {6, 1300}, {1, 60'000}})));
@@ -88,7 +88,7 @@ TEST(PacketClocks, WhatIsNoTimeIsRefused) {
   ASSERT_TRUE(clocks.read_snapshot(1, snapshot({{3, 0}, {6, kFar - 1}, {64, kFar - 1, 1, true}})));
   EXPECT_FALSE(clocks.to_trace(1, 3, 5).has_value());
   EXPECT_FALSE(clocks.to_trace(1, 64, 5).has_value());
-  // Chains of snapshots do not carry a time beyond the end.
+  // Chains of snapshots must not move a time beyond the limit.
   for (uint64_t id = 10; id < 20; ++id) {
     ASSERT_TRUE(clocks.read_snapshot(1, snapshot({{id, kFar - 1}, {id + 1, 0}})));
     ASSERT_TRUE(clocks.read_snapshot(1, snapshot({{3, kFar - 1}, {id, 0}})));

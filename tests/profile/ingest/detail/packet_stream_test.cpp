@@ -1,4 +1,4 @@
-// Packets out of bytes that come in pieces, and what is said where they stop.
+// Packets from bytes that arrive in pieces, and the issues reported where they end.
 #include "profile/ingest/detail/packet_stream.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using namespace protobuf;
 
 struct Outcome {
   std::vector<size_t> sizes;  // of the packets
-  std::string issue;          // "kind byte N", of the only one
+  std::string issue;          // "kind byte N", of the only issue
 };
 
 Outcome read(const std::string& bytes, size_t piece) {
