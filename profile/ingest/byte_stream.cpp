@@ -126,7 +126,9 @@ class Gzip final : public Packed {
     } else {
       isal_inflate_reset(state_.get());
     }
-    state_->crc_flag = ISAL_GZIP;
+    state_->crc_flag = ISAL_GZIP_NO_HDR_VER;
+    isal_gzip_header_init(&header_);
+    in_header_ = true;
   }
   bool more_input() {
     if (state_->avail_in > 0) return true;
@@ -139,7 +141,7 @@ class Gzip final : public Packed {
     if (state_->block_state == ISAL_BLOCK_FINISH) return next_member();
     const bool input = more_input();
     const uint32_t before_in = state_->avail_in, before_out = state_->avail_out;
-    const int status = isal_inflate(state_.get());
+    const int status = in_header_ ? read_header() : isal_inflate(state_.get());
     if (status == ISAL_INCORRECT_CHECKSUM) {
       say("crc", "the checksum does not fit the data", state_->avail_in);
       state_->block_state = ISAL_BLOCK_FINISH;
@@ -151,6 +153,13 @@ class Gzip final : public Packed {
       say("truncated", "the gzip stream ends in the middle", 0);
       ended_ = true;
     }
+  }
+  // ISA-L 2.30's isal_inflate() with ISAL_GZIP forgets its own header structure when a header comes in two parts, and
+  // goes on with whatever is on the stack. Here the structure lives as long as the header.
+  int read_header() {
+    const int status = isal_read_gzip_header(state_.get(), &header_);
+    in_header_ = status == ISAL_END_INPUT;
+    return status < 0 ? status : ISAL_DECOMP_OK;
   }
   void next_member() {
     if (!more_input()) {
@@ -164,7 +173,8 @@ class Gzip final : public Packed {
   }
 
   std::unique_ptr<inflate_state> state_;
-  bool first_member_ = true;
+  isal_gzip_header header_{};
+  bool first_member_ = true, in_header_ = true;
 };
 
 class Zstd final : public Packed {
