@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
+#include "core/heap_pages.h"
 #include "core/signals.h"
 #include "tools/command_line.h"
 #include "tools/guard.h"
@@ -20,7 +21,10 @@ int run(const std::vector<std::string>& args) {
   app.footer("Example: msprof analyze traces");
   const auto verbs = ms::tools::msprof::all_verbs();
   std::vector<CLI::App*> commands;
-  for (const auto& verb : verbs) commands.push_back(verb->add(app));
+  for (const auto& verb : verbs) {
+    commands.push_back(app.add_subcommand(verb->name(), verb->help()));
+    if (!args.empty() && args[0] == verb->name()) verb->add(*commands.back());
+  }
   if (!ms::tools::parse(app, args)) return 0;
   for (size_t i = 0; i < verbs.size(); ++i) {
     if (commands[i]->parsed()) return verbs[i]->run(args);
@@ -31,6 +35,7 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ms::core::use_huge_pages_for_heap(int64_t{32} << 20);
   ms::core::install_termination_handlers();
   return ms::tools::run_guarded("msprof", [&] { return run(ms::tools::arguments(argc, argv)); });
 }

@@ -9,7 +9,8 @@ other programs may share the machine; medians over rounds. Ratios, with the requ
   columns   JSON in memory to the columns of the store: speed / speed of simdjson's on-demand pass that counts events (>= 0.5)
   two       the same with two threads: wall time of one thread / wall time of two (goal: 1.8; measurable only on an idle machine, or
             with real-time priority: chrt -f 10), and CPU time of both / CPU time of one
-  zcat      .json.gz from disk to all default analyses: time / time of `zcat FILE > /dev/null` (<= 1.0)
+  zcat      .json.gz from disk to all default analyses: CPU time / CPU time of `zcat FILE > /dev/null` (<= 1.0)
+  wall      the same in wall time, on all cores (two or more); its median over the traces comes last (<= 0.5)
   hta       load and breakdown of Holistic Trace Analysis (MS_PEERS_PYTHON), without its imports / all of msprof (>= 30);
             the median of three
   memory    peak memory of that analysis: bytes per additional event, compared with a trace of one in fifty of the events (<= 64 B, names
@@ -195,11 +196,13 @@ def main():
         with open(empty, "w", encoding="ascii") as file:
             file.write('{"traceEvents": []}')
         own = peak_of_analysis(empty)
-    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'two':>5} {'CPU':>5} {'zcat':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
+    print(f"{'trace':32} {'MB':>6} {'events':>7} {'columns':>8} {'GB/s':>5} {'two':>5} {'CPU':>5} {'zcat':>5} {'wall':>5} {'hta':>5} {'B/event':>8} {'of text':>8}")
+    walls = []
     for trace in traces:
-        zcat, ours, loads = [], [], []
+        zcat, ours, loads, parallel = [], [], [], []
         for _ in range(given.rounds):
             zcat.append(Run("zcat", trace, cores={0}))
+            parallel.append(Run(MSPROF, "analyze", trace, "--json"))
             ours.append(Run(MSPROF, "analyze", trace, "--json", "--threads", "1", cores={0}))
             loads.append(Run(MSPROF, "breakdown", trace, "--threads", "1", cores={0}))
         with gzip.open(trace) as file:
@@ -217,9 +220,11 @@ def main():
             return "-" if value is None else f"{value:.{digits}f}"
 
         name = os.path.join(os.path.basename(os.path.dirname(trace)), os.path.basename(trace))
+        walls.append(median(parallel, "wall_s") / median(zcat, "wall_s"))
         print(f"{name:32} {raw / 1e6:6.1f} {events:7} {show(simdjson and simdjson / one):>8} {raw / one / 1e9:5.2f} {two:5.2f} {two_cpu:5.2f} "
-              f"{median(ours, 'cpu_s') / median(zcat, 'cpu_s'):5.2f} "
+              f"{median(ours, 'cpu_s') / median(zcat, 'cpu_s'):5.2f} {walls[-1]:5.2f} "
               f"{show(hta and hta / median(loads, 'cpu_s'), 0):>5} {an_event:8.1f} {(peak - own) / raw:8.3f}", flush=True)
+    print(f"all default analyses on {CORES} cores: {statistics.median(walls):.2f} of zcat's time in the median of {len(walls)} traces")
     if given.ranks > 0:
         with_comm = [t for t in traces if b"Collective name" in gzip.open(t).read()]
         many_ranks((with_comm or traces)[0], given.ranks, given.rank_mb * 1e6)

@@ -1,6 +1,8 @@
 #include "profile/analysis/results.h"
 
 #include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <set>
 
 #include "core/error.h"
@@ -47,8 +49,9 @@ size_t number_of_devices(const RankTrace& trace, const DeviceView& view) {
   return view.on_host || trace.ascend != nullptr ? 1 : devices.size();
 }
 
-int threads_for(const Store& store, const AnalysisOptions& options) {
-  return std::min(options.threads, std::max(1, static_cast<int>(store.ranks.size())));
+// parts: what can be done at the same time.
+int threads_for(size_t parts, const AnalysisOptions& options) {
+  return std::clamp(static_cast<int>(std::min(parts, size_t{1} << 16)), 1, std::max(1, options.threads));
 }
 
 void add_with_needs(const Section* section, Sections& order) {
@@ -57,28 +60,42 @@ void add_with_needs(const Section* section, Sections& order) {
   order.push_back(section);
 }
 
+// Runs each section on each rank. A job of one rank uses all threads too: its sections run at the same time.
+void analyze_ranks(const Store& store, const Sections& order, const AnalysisOptions& options, core::ThreadPool& pool,
+                   Results& out) {
+  Sections of_rank;
+  std::copy_if(order.begin(), order.end(), std::back_inserter(of_rank),
+               [](const Section* section) { return section->analyse_rank != nullptr; });
+  // The longest one, idle_causes, is near the end of the list; started last, it would run alone.
+  std::reverse(of_rank.begin(), of_rank.end());
+  std::vector<RankResults> results(out.ranks.size() * of_rank.size());
+  std::atomic<size_t> next{0};
+  pool.run_parts(pool.num_threads(), [&](int) {
+    for (size_t i = next++; i < results.size(); i = next++) {
+      const size_t rank = i / of_rank.size();
+      of_rank[i % of_rank.size()]->analyse_rank({*store.ranks[rank], out.views[rank], options}, results[i]);
+    }
+  });
+  for (size_t i = 0; i < results.size(); ++i) out.ranks[i / of_rank.size()].merge(std::move(results[i]));
+}
+
 }  // namespace
 
 Results analyze(const Store& store, const Sections& sections, const AnalysisOptions& options) {
-  core::ThreadPool pool(threads_for(store, options));
   check_steps(store, options.steps);
   Sections order;
   for (const Section* section : sections) add_with_needs(section, order);
+  core::ThreadPool pool(threads_for(store.ranks.size() * order.size(), options));
 
   Results out;
   out.sections = sections;
   out.views = view_ranks(store, options, pool);
   out.ranks.resize(out.views.size());
-  pool.run_parts(static_cast<int>(out.views.size()), [&](int rank) {
-    const auto r = static_cast<size_t>(rank);
-    const RankTrace& trace = *store.ranks[r];
-    RankResults& results = out.ranks[r];
-    results.rank = trace.rank;
-    results.clock = ClockLine(trace.clocks);
-    for (const Section* section : order) {
-      if (section->analyse_rank != nullptr) section->analyse_rank({trace, out.views[r], options}, results);
-    }
-  });
+  for (size_t r = 0; r < out.ranks.size(); ++r) {
+    out.ranks[r].rank = store.ranks[r]->rank;
+    out.ranks[r].clock = ClockLine(store.ranks[r]->clocks);
+  }
+  analyze_ranks(store, order, options, pool, out);
   for (size_t r = 0; r < out.views.size(); ++r) {
     const RankTrace& trace = *store.ranks[r];
     if (!out.views[r].devices.empty()) {
@@ -101,7 +118,7 @@ Results analyze(const Store& store, const Sections& sections, const AnalysisOpti
 
 JobPath analyze_job_path(const Store& store, const AnalysisOptions& options) {
   check_steps(store, options.steps);
-  core::ThreadPool pool(threads_for(store, options));
+  core::ThreadPool pool(threads_for(store.ranks.size(), options));
   const std::vector<DeviceView> views = view_ranks(store, options, pool);
   const std::vector<RankDevices> devices = devices_of(store, views);
   const MatchedComms comms = match_comms(devices);

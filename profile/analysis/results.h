@@ -31,10 +31,11 @@ struct AnalysisOptions {
   AlignMode align = AlignMode::kAuto;
   int64_t consecutive_kernel_delay = kConsecutiveKernelDelay;  // ns
   int64_t queue_limit = kQueueLimit;
-  int threads = 1;  // ranks analysed at the same time; the results do not depend on it
+  int threads = 1;  // for sections and ranks; the results do not depend on it
 };
 
-// Input for one rank; ranks are analysed concurrently.
+// Input for one rank. Other sections of the same rank run at the same time: analyse_rank() must not change shared
+// state.
 struct RankInput {
   const RankTrace& trace;
   const DeviceView& view;

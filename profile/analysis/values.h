@@ -19,6 +19,8 @@ class Values {
     by_type_[typeid(T)] = std::move(stored);
     return out;
   }
+  // Adds the values of `other`, which must be of other types.
+  void merge(Values other) { by_type_.merge(other.by_type_); }
   // Null if no section computed it, or its input was missing.
   template <class T>
   const T* get() const {

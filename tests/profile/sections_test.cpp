@@ -9,6 +9,7 @@
 
 #include "profile/analysis/check.h"
 #include "profile/ingest/load.h"
+#include "profile/report/json_report.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 #include "tests/support/trace_maker.h"
@@ -107,6 +108,15 @@ TEST_F(SectionsTest, EveryHoldsTheResultsThatTheHeaderNames) {
   EXPECT_EQ(results.at<JobTime>().computing_ns, 10 * kMs);
   EXPECT_DOUBLE_EQ(results.at<Imbalance>().load_balance, 5.0 / 6);
   EXPECT_FALSE(results.at<Findings>().empty());
+}
+
+TEST_F(SectionsTest, ResultsDoNotDependOnTheNumberOfThreads) {
+  AnalysisOptions options;
+  const std::string one = json_report(store_, analyze(store_, sections::every(), options), {});
+  options.threads = 5;  // more than ranks: sections of a rank run at the same time
+  for (int run = 0; run < 10; ++run) {
+    EXPECT_EQ(json_report(store_, analyze(store_, sections::every(), options), {}), one);
+  }
 }
 
 TEST_F(SectionsTest, ForCheckAnswersEveryThreshold) {

@@ -49,17 +49,17 @@ std::optional<double> parse_share(const std::string& text, const char* flag) {
 
 class CheckVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand("check", "thresholds for pipelines: exit 10 when one is broken");
-    verb->footer("Example: msprof check traces --max-exposed-comm 20% --max-slow-rank 1.05");
-    input_.add(*verb);
-    output_.add_json(*verb);
-    verb->add_option("--step", output_.step, "Only these steps: 10-12");
-    for (size_t i = 0; i < std::size(kFlags); ++i) verb->add_option(kFlags[i].flag, texts_[i], kFlags[i].help);
-    verb->add_option("--against", against_,
-                     "A trace or folder to compare the mean step with, by --max-slowdown; if no threshold is given, "
-                     "--max-slowdown 1.05");
-    return verb;
+  const char* name() const override { return "check"; }
+  const char* help() const override { return "thresholds for pipelines: exit 10 when one is broken"; }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof check traces --max-exposed-comm 20% --max-slow-rank 1.05");
+    input_.add(verb);
+    output_.add_json(verb);
+    verb.add_option("--step", output_.step, "Only these steps: 10-12");
+    for (size_t i = 0; i < std::size(kFlags); ++i) verb.add_option(kFlags[i].flag, texts_[i], kFlags[i].help);
+    verb.add_option("--against", against_,
+                    "A trace or folder to compare the mean step with, by --max-slowdown; if no threshold is given, "
+                    "--max-slowdown 1.05");
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -7,13 +7,13 @@ namespace {
 
 class ConvertVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand(
-        "convert",
-        "write Kineto-compatible Chrome JSON (TensorBoard, HTA), Perfetto's format, or our native format back");
-    verb->footer("Example: msprof convert traces --merge -o all.perfetto-trace");
-    flags_.add(*verb);
-    return verb;
+  const char* name() const override { return "convert"; }
+  const char* help() const override {
+    return "write Kineto-compatible Chrome JSON (TensorBoard, HTA), Perfetto's format, or our native format back";
+  }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof convert traces --merge -o all.perfetto-trace");
+    flags_.add(verb);
   }
   int run(const std::vector<std::string>&) override { return flags_.run(); }
 

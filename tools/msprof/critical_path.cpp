@@ -20,22 +20,23 @@ using core::ErrorCode;
 
 class CriticalPathVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand(
-        "critical-path", "the longest chain of dependent work: in a window of one rank, or across ranks with what-if");
-    verb->footer("Example: msprof critical-path rank_00000.mstrace --annotation ProfilerStep --instance 1");
-    input_.add(*verb);
-    output_.add(*verb);
-    output_.add_top(*verb);
-    output_.add_names(*verb);
-    verb->add_option(
+  const char* name() const override { return "critical-path"; }
+  const char* help() const override {
+    return "the longest chain of dependent work: in a window of one rank, or across ranks with what-if";
+  }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof critical-path rank_00000.mstrace --annotation ProfilerStep --instance 1");
+    input_.add(verb);
+    output_.add(verb);
+    output_.add_top(verb);
+    output_.add_names(verb);
+    verb.add_option(
         "--annotation", annotation_,
         "Of one rank (the first): part of the name of the window's annotation, ProfilerStep; empty: everything");
-    verb->add_option("--instance", instance_, "Which of them by start, from 0, or a range A-B");
-    verb->add_option("--overlay", overlay_, "Write the trace of the rank as Chrome JSON with the path marked in it");
-    verb->add_option("--data-load", data_load_, "Regular expression for the names of data loading");
-    add_compat_flag(*verb, compat_);
-    return verb;
+    verb.add_option("--instance", instance_, "Which of them by start, from 0, or a range A-B");
+    verb.add_option("--overlay", overlay_, "Write the trace of the rank as Chrome JSON with the path marked in it");
+    verb.add_option("--data-load", data_load_, "Regular expression for the names of data loading");
+    add_compat_flag(verb, compat_);
   }
 
   int run(const std::vector<std::string>& arguments) override {

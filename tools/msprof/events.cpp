@@ -8,13 +8,13 @@ namespace {
 
 class EventsVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand("events", "events as CSV for other tools");
-    verb->footer("Example: msprof events traces --where 'cat=kernel,name~gemm' --columns rank,name,ts,dur");
-    flags_.add(*verb);
-    verb->add_option("--where", where_, "Conditions: cat=kernel,name~nccl,dur>1000");
-    verb->add_option("--columns", columns_, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
-    return verb;
+  const char* name() const override { return "events"; }
+  const char* help() const override { return "events as CSV for other tools"; }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof events traces --where 'cat=kernel,name~gemm' --columns rank,name,ts,dur");
+    flags_.add(verb);
+    verb.add_option("--where", where_, "Conditions: cat=kernel,name~nccl,dur>1000");
+    verb.add_option("--columns", columns_, "Which of them: rank,name,ts,dur (profile/query/sql.h lists all)");
   }
 
   int run(const std::vector<std::string>& arguments) override {

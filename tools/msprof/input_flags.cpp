@@ -39,9 +39,8 @@ void parse_time_range(const std::string& text, profile::SliceOptions& options) {
 
 }  // namespace
 
-InputFlags::InputFlags() : threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {}
-
 void InputFlags::add(CLI::App& verb) {
+  threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   verb.add_option("input", inputs, "Trace files, folders of them, or - for a list of paths on stdin")->required();
   verb.add_option("--rank", rank, "Only these ranks: 0-3,8");
   verb.add_option("--threads", threads, "Threads that read, several files at once or parts of one, and analyse ranks")

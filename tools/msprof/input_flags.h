@@ -13,11 +13,10 @@ namespace ms::tools::msprof {
 struct InputFlags {
   std::vector<std::string> inputs;
   std::string rank, time_range, last_step = "keep", class_rules, rank_from_name, step_annotation;
-  int threads;
+  int threads = 1;  // add() sets it to the number of cores
   bool strict = false, force = false;
   bool tells_all = false;  // also log harmless import issues; set by info
 
-  InputFlags();
   void add(CLI::App& verb);
 
   // The inputs, with "-" replaced by the list on stdin. Empty if the list is empty: the upstream command failed and

@@ -10,19 +10,19 @@ namespace {
 
 class MfuVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand("mfu", "FLOP/s, share of the peak, FLOPs per byte; which time they cover");
-    verb->footer("Example: msprof mfu traces --peak-tflops 1.2");
-    input_.add(*verb);
-    output_.add(*verb);
-    output_.add_top(*verb);
-    output_.add_names(*verb);
-    verb->add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device, for shares of it")
+  const char* name() const override { return "mfu"; }
+  const char* help() const override { return "FLOP/s, share of the peak, FLOPs per byte; which time they cover"; }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof mfu traces --peak-tflops 1.2");
+    input_.add(verb);
+    output_.add(verb);
+    output_.add_top(verb);
+    output_.add_names(verb);
+    verb.add_option("--peak-tflops", peak_tflops_, "Peak of one rank's device, for shares of it")
         ->check(CLI::PositiveNumber);
-    verb->add_option("--model-flops", model_flops_,
-                     "FLOPs that the model needs for a step, all ranks together: MFU beside HFU")
+    verb.add_option("--model-flops", model_flops_,
+                    "FLOPs that the model needs for a step, all ranks together: MFU beside HFU")
         ->check(CLI::PositiveNumber);
-    return verb;
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -11,14 +11,15 @@ namespace {
 
 class QueryVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb =
-        app.add_subcommand("query", "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"");
-    verb->footer(
+  const char* name() const override { return "query"; }
+  const char* help() const override {
+    return "rows in answer to SQL: query TRACES \"SELECT name, sum(dur) FROM events ...\"";
+  }
+  void add(CLI::App& verb) override {
+    verb.footer(
         profile::query_tables() +
         "\nExample: msprof query traces \"SELECT name, sum(dur) FROM events WHERE class = 'COMPUTATION' GROUP BY 1\"");
-    flags_.add(*verb);
-    return verb;
+    flags_.add(verb);
   }
 
   int run(const std::vector<std::string>& arguments) override {

@@ -25,19 +25,19 @@ int64_t traces_in(const std::filesystem::path& folder) {
 
 class RecordVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand(
-        "record",
-        "run a program and record it: mstrain by its --profile flags, any other MPI program by its MPI calls");
-    verb->footer("Example: msprof record -o traces -- mpirun -n 4 ./solver input.txt");
-    verb->add_option("command", command_, "The program as you would start it, behind --")->required();
-    verb->add_option("-o,--output", folder_, "Folder of the traces: profile_dir");
-    verb->add_option("--rank", rank_, "Only these ranks: 0-3,8");
-    verb->add_option("--step", step_, "Of mstrain: only these iterations: 10-12");
-    verb->add_option("--level", level_, "level0, level1 (MPI calls by name), or level2 of mstrain")
+  const char* name() const override { return "record"; }
+  const char* help() const override {
+    return "run a program and record it: mstrain by its --profile flags, any other MPI program by its MPI calls";
+  }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof record -o traces -- mpirun -n 4 ./solver input.txt");
+    verb.add_option("command", command_, "The program as you would start it, behind --")->required();
+    verb.add_option("-o,--output", folder_, "Folder of the traces: profile_dir");
+    verb.add_option("--rank", rank_, "Only these ranks: 0-3,8");
+    verb.add_option("--step", step_, "Of mstrain: only these iterations: 10-12");
+    verb.add_option("--level", level_, "level0, level1 (MPI calls by name), or level2 of mstrain")
         ->check(CLI::IsMember({"level0", "level1", "level2"}));
-    output_.add_json(*verb);
-    return verb;
+    output_.add_json(verb);
   }
 
   // Returns the program's exit code, or that of analyze if the program succeeded.

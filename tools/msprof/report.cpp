@@ -11,13 +11,13 @@ namespace {
 
 class ReportVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand("report", "one HTML file with everything, to open from disk");
-    verb->footer("Example: msprof report traces -o report.html");
-    input_.add(*verb);
-    verb->add_option("-o,--output", output_, "report.html")->required();
-    verb->add_option("--step", step_, "Only these steps: 10-12");
-    return verb;
+  const char* name() const override { return "report"; }
+  const char* help() const override { return "one HTML file with everything, to open from disk"; }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof report traces -o report.html");
+    input_.add(verb);
+    verb.add_option("-o,--output", output_, "report.html")->required();
+    verb.add_option("--step", step_, "Only these steps: 10-12");
   }
 
   int run(const std::vector<std::string>&) override {

@@ -12,14 +12,12 @@ using core::cat;
 using profile::Results;
 using profile::Store;
 
-CLI::App* SectionVerb::add(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand(name_, help_);
-  input_.add(*verb);
-  output_.add(*verb);
-  output_.add_names(*verb);
-  verb->footer(cat("Example: msprof ", name_, " traces", *example_flags_ == '\0' ? "" : " ", example_flags_));
-  add_flags(*verb);
-  return verb;
+void SectionVerb::add(CLI::App& verb) {
+  input_.add(verb);
+  output_.add(verb);
+  output_.add_names(verb);
+  verb.footer(cat("Example: msprof ", name_, " traces", *example_flags_ == '\0' ? "" : " ", example_flags_));
+  add_flags(verb);
 }
 
 int SectionVerb::run(const std::vector<std::string>& arguments) {

@@ -13,7 +13,9 @@ class SectionVerb : public Verb {
   // flags: of the example in the help text, after "msprof NAME traces".
   SectionVerb(const char* name, const char* help, profile::Sections sections, const char* example_flags = "")
       : name_(name), help_(help), sections_(std::move(sections)), example_flags_(example_flags) {}
-  CLI::App* add(CLI::App& app) final;
+  const char* name() const final { return name_; }
+  const char* help() const final { return help_; }
+  void add(CLI::App& verb) final;
   int run(const std::vector<std::string>& arguments) override;
 
  protected:
@@ -23,7 +25,6 @@ class SectionVerb : public Verb {
   virtual std::string text(const profile::Store& store, const profile::Results& results) const;
   // Writes files in addition to the tables.
   virtual void write_files(profile::Store&, const profile::Results&) const {}
-  const char* name() const { return name_; }
 
   InputFlags input_;
   OutputFlags output_;

@@ -7,11 +7,11 @@ namespace {
 
 class SliceVerb final : public Verb {
  public:
-  CLI::App* add(CLI::App& app) override {
-    CLI::App* verb = app.add_subcommand("slice", "the given steps, ranks or times as a trace that opens everywhere");
-    verb->footer("Example: msprof slice traces --step 12 --merge -o step12.json.gz");
-    flags_.add(*verb);
-    return verb;
+  const char* name() const override { return "slice"; }
+  const char* help() const override { return "the given steps, ranks or times as a trace that opens everywhere"; }
+  void add(CLI::App& verb) override {
+    verb.footer("Example: msprof slice traces --step 12 --merge -o step12.json.gz");
+    flags_.add(verb);
   }
   int run(const std::vector<std::string>&) override { return flags_.run(); }
 

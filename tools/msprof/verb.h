@@ -11,8 +11,11 @@ namespace ms::tools::msprof {
 class Verb {
  public:
   virtual ~Verb() = default;
-  // Adds the subcommand and its flags, whose values are stored in this object. Called once.
-  virtual CLI::App* add(CLI::App& app) = 0;
+  virtual const char* name() const = 0;  // "critical-path"
+  virtual const char* help() const = 0;  // one line, for msprof --help
+  // Adds the flags to the verb's subcommand; parsing stores their values in this object. Called at most once, and only
+  // for the verb that runs: adding the flags of all verbs takes longer than analysing a small trace.
+  virtual void add(CLI::App& verb) = 0;
   // Runs the verb after parsing. arguments: the command line as given. Returns the exit code.
   virtual int run(const std::vector<std::string>& arguments) = 0;
 };
