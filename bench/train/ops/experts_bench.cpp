@@ -30,7 +30,8 @@ struct Extents {
 };
 
 // c [m, n] = a b, by the library behind kernels/gemm.h: oneDNN, or Eigen in a build without it. a is [m, k]; b is
-// [k, n], or [n, k] with transpose_b. If k is below m and n, as for a group's weight gradient, a is [k, m] and c += a b.
+// [k, n], or [n, k] with transpose_b. If k is below m and n, as for a group's weight gradient, a is [k, m] and c += a
+// b.
 void library_product(core::ThreadPool& pool, const Extents& extents, const float* a, const float* b, bool transpose_b,
                      float* c) {
   static const kernels::GemmImplementation& library = *[] {
