@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
-"""Fails on a dead name in a page: every *.md of the tree is checked against the tree and the built binaries (ctest `docs`).
+"""Fails on a dead name in a page or a comment, checked against the tree and the built binaries (ctest `docs`).
+
+In every page (*.md):
 
   - `core/error.h`, `ops/norm.h`, `recorder.h`, `tests/data/`: a file or folder of that path, or one whose path ends so
   - `ckpt::plan_copies()`, `TransformerConfig`, `MS_FORCE_ISA`: a word of the sources
   - [text](path): a link that leads somewhere
   - --flag, in backticks or behind a binary's name in a code block: named by that binary's --help (when MS_BIN has it)
   - the page of each binary and the specification of each format exist (REQUIRED)
+
+In every comment and docstring of the sources:
+
+  - ckpt/FORMAT.md, section 3.1: a page of that path, or one whose path ends so, with a heading of that number
+  - core/io/file.h: a source file of the tree, where the path begins with one of its top folders
 
   check_docs.py [ROOT]        exit 1 and one line a finding; MS_BIN=folder of the binaries, to check flags too
   check_docs.py --self-test   proves that each rule catches what it forbids
@@ -20,6 +27,7 @@ from source_tree import read, run_check, walk, write
 
 REQUIRED = ("README.md", "train/README.md", "train/DEVELOPING.md", "train/data/README.md", "ckpt/README.md",
             "ckpt/FORMAT.md", "profile/README.md", "profile/FORMAT.md")
+OWN_PATH = "tools/dev/check_docs.py"  # names dead pages to test itself
 BINARIES = ("mstrain", "msckpt", "msprof", "msdata")
 # Endings of names that can only be files of a source tree; others (.json, .h5, .bin) are also what the binaries write.
 SOURCE_FILE = re.compile(r"^[\w./*{},-]+\.(h|cpp|inl|cmake|py|md|sh)$")
@@ -147,8 +155,36 @@ def page_findings(root, page, tree):
                 yield f"link to {target} leads nowhere"
 
 
+def comments_of(path, text):
+    """The comments of a source file, lines that follow each other joined; with docstrings."""
+    if path.endswith((".h", ".cpp", ".inl")):
+        found = re.findall(r"(?:^[^\n\"]*?//[^\n]*\n)+", text, re.M)
+        return [" ".join(re.findall(r"//+ ?([^\n]*)", block)) for block in found]
+    strings = re.findall(r'"""(.*?)"""', text, re.S) if path.endswith(".py") else []
+    return [" ".join(block.split()) for block in strings] + [
+        " ".join(re.findall(r"# ?([^\n]*)", block)) for block in re.findall(r"(?:^\s*#[^\n]*\n)+", text, re.M)]
+
+
+def comment_findings(root, path, tree):
+    for comment in comments_of(path, read(os.path.join(root, path))):
+        for name, section in re.findall(r"([\w./-]+\.md)\b(?:,? section (\d+(?:\.\d+)*))?", comment):
+            pages = [page for page in tree.pages if page == name or page.endswith("/" + name)]
+            if not pages:
+                yield f"{name} names no page"
+            elif section and not any(re.search(rf"^#+ {re.escape(section)}[. ]", read(os.path.join(root, page)), re.M)
+                                     for page in pages):
+                yield f"{name} has no section {section}"
+        for name in re.findall(r"(?<![\w./-])([\w-]+/[\w./-]+\.(?:h|cpp|inl))\b", comment):
+            if name.split("/")[0] in tree.top and not tree.has_path(name, path):
+                yield f"{name} names no file"
+
+
 def findings(root, bin_folder, required=REQUIRED):
     tree = Tree(root, bin_folder)
+    for path in sorted(tree.paths):
+        if path.endswith((".h", ".cpp", ".inl", ".py", ".cmake", "CMakeLists.txt")) and path != OWN_PATH:
+            for finding in comment_findings(root, path, tree):
+                yield f"{path}: {finding}"
     for page in required:
         if page not in tree.paths:
             yield f"{page}: is missing"
@@ -175,10 +211,23 @@ def self_test():
             write(root, "page.md", text + "\n")
             seen = list(findings(root, bin_folder, ("page.md",)))
             assert len(seen) == 1 and seen[0].startswith("page.md: "), (text, seen)
+        write(root, "page.md", "## 2. Files\n### 2.1 Names\n")
+        live = "// Reads it (page.md, section 2.1), as\n// core/error.h and page.md section 2 say; megatron/core/x.h\nint a;\n"
+        write(root, "core/cited.h", live)
+        clean = list(findings(root, bin_folder, ("page.md",)))
+        assert not clean, clean
+        dead = (("core/cited.h", "// See gone.md.\n"), ("core/cited.h", "int a;  // page.md section 3\n"), ("core/cited.h", "// (page.md,\n// section 2.2)\n"),
+                ("core/cited.h", "// as core/gone.h does\n"), ("core/cited.py", '"""Reads what\ngone.md describes."""\n'),
+                ("core/CMakeLists.txt", "# as gone.md says\n"))
+        for path, text in dead:
+            write(root, path, text)
+            seen = list(findings(root, bin_folder, ("page.md",)))
+            assert len(seen) == 1 and seen[0].startswith(path + ": "), (text, seen)
+            write(root, path, "\n")
         seen = list(findings(root, bin_folder, ("train/README.md",)))
         assert "train/README.md: is missing" in seen, seen
-    print(f"each of {len(bad) + 1} dead names is caught, and nothing else")
+    print(f"each of {len(bad) + len(dead) + 1} dead names is caught, and nothing else")
 
 
 if __name__ == "__main__":
-    sys.exit(run_check(lambda root: findings(root, os.environ.get("MS_BIN")), self_test, "every name in the pages lives"))
+    sys.exit(run_check(lambda root: findings(root, os.environ.get("MS_BIN")), self_test, "every name in pages and comments lives"))
