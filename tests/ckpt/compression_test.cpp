@@ -72,7 +72,7 @@ int64_t bytes_in(const fs::path& generation) {
   return static_cast<int64_t>(fs::file_size(generation / "rank_00000.h5"));
 }
 
-TEST(Compression, IsSmallerAndHoldsTheSame) {
+TEST(Compression, FilesAreSmallerAndHoldTheSameValues) {
   WeightsSource source;
   TemporaryFolder plain, compressed, again;
   const fs::path a = write(source, plain.path(), false, 1), b = write(source, compressed.path(), true, 1);
@@ -102,7 +102,7 @@ TEST(Compression, IsSmallerAndHoldsTheSame) {
 }
 
 // Writes wait for their turn in the file; if one will never come, the others must end.
-TEST(Compression, AReadThatFailsEndsTheWritesBehindIt) {
+TEST(Compression, FailedReadEndsLaterWrites) {
   class FailingSource final : public Source {
    public:
     const CheckpointInfo& info() const override { return weights_.info(); }

@@ -43,7 +43,7 @@ struct CutTensor {
   }
 };
 
-TEST(CutCellsTest, GiveBackWhatTheyTook) {
+TEST(CutCellsTest, WriterAndReaderRoundTrip) {
   const test::TemporaryFolder folder;
   const std::string path = folder / "cells";
   const CutTensor tensor;
@@ -67,7 +67,7 @@ TEST(CutCellsTest, GiveBackWhatTheyTook) {
   EXPECT_EQ(finish_logical(core::DType::kFp32, {CutTensor::kRows, CutTensor::kWidth}, merged), tensor.hash_of_whole());
 }
 
-TEST(CutCellsTest, StayInMemoryWhileTheyAreFew) {
+TEST(CutCellsTest, FewPiecesStayInMemory) {
   const test::TemporaryFolder folder;
   CutCellsWriter writer(folder / "cells", kCutCellsBytes);
   const LogicalPartial expected = CutTensor().partial(1, 0, 10);
@@ -83,7 +83,7 @@ TEST(CutCellsTest, StayInMemoryWhileTheyAreFew) {
   EXPECT_FALSE(std::filesystem::exists(folder / "cells"));
 }
 
-TEST(CutCellsTest, AreNotBelievedWhenDamaged) {
+TEST(CutCellsTest, DamagedFileIsRefused) {
   const test::TemporaryFolder folder;
   const std::string path = folder / "cells";
   {
@@ -112,7 +112,7 @@ TEST(CutCellsTest, AreNotBelievedWhenDamaged) {
   EXPECT_FALSE(refuses(good));
 }
 
-TEST(CutCellsTest, OfARankFileLieBesideIt) {
+TEST(CutCellsTest, RankFileStoresPiecesInItsOwnFile) {
   const test::TemporaryFolder folder;
   const CutTensor tensor;
   const core::ShardedTensor part = tensor.part(3);

@@ -16,7 +16,7 @@ namespace {
 using test::Floats, test::some_values, test::TemporaryFolder;
 using testing::HasSubstr;
 
-TEST(Diff, NamesCountSizeAndFirstPlaceOfADifference) {
+TEST(Diff, DifferenceHasCountSizeAndFirstPosition) {
   auto values = some_values(8);
   Floats a({4, 2}, 1, values);
   values[5] = 7;
@@ -80,7 +80,7 @@ TEST_F(DiffOfFiles, DamageOnEitherSideIsCorruptDataNamingTensorAndBytes) {
   }
 }
 
-TEST_F(DiffOfFiles, StopsWhenAsked) {
+TEST_F(DiffOfFiles, StopsOnRequest) {
   const auto a = open_native(a_), b = open_native(b_);
   DiffOptions options;
   options.stopped = [] { return true; };

@@ -51,7 +51,7 @@ class KeepingSink final : public Sink {
   bool keeps_;
 };
 
-TEST(ExecuteTest, ChecksOfTheSourceEndBeforeTheResultAppears) {
+TEST(ExecuteTest, SourceIsCheckedBeforeCommit) {
   NotingSource source;
   KeepingSink sink(source, false);
   execute(source, sink, source.info(), source.shards(), {});
@@ -60,7 +60,7 @@ TEST(ExecuteTest, ChecksOfTheSourceEndBeforeTheResultAppears) {
   EXPECT_EQ(source.ended_with_all, false);
 }
 
-TEST(ExecuteTest, WhatAnEarlierAttemptWroteHasAllOfTheSourceChecked) {
+TEST(ExecuteTest, KeptChunksRequireACheckOfTheWholeSource) {
   NotingSource source;
   KeepingSink sink(source, true);
   const ExecuteReport report = execute(source, sink, source.info(), source.shards(), {});

@@ -71,7 +71,7 @@ fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::
   return path;
 }
 
-TEST(Slices, CarryEveryByteOnceAndInOrder) {
+TEST(Slices, ContainEveryByteOnceInOrder) {
   const std::vector<int64_t> boxes = {100, 70'000, 3, 65'536, 65'535, 200'000};
   for (const int64_t slice_bytes : {1, 7, 4096, 5000, 65'536, 70'000, 1'000'000}) {
     Slices slices(boxes, slice_bytes);
@@ -103,7 +103,7 @@ TEST(Slices, CarryEveryByteOnceAndInOrder) {
   EXPECT_TRUE(Slices({}, 8).next().empty());
 }
 
-TEST(Gather, FilesAreTheSameWhateverTheSliceAndHoldWhatAParallelSaveHolds) {
+TEST(Gather, FilesDoNotDependOnSliceSizeAndHoldTheStateOfAParallelSave) {
   const auto config = small_model(127, false, 104);
   TemporaryFolder parallel;
   save_once(parallel.path(), kLayout, config, [](Saver::Options&) {});
@@ -127,7 +127,7 @@ TEST(Gather, FilesAreTheSameWhateverTheSliceAndHoldWhatAParallelSaveHolds) {
       c.tweak(options);
     });
     const auto files = contents(path);
-    EXPECT_EQ(files.size(), 3u) << "two ranks write, and the manifest";
+    EXPECT_EQ(files.size(), 3u) << "two rank files and the manifest";
     if (first.empty()) first = files;
     EXPECT_EQ(files, first) << c.slice_bytes;
   }
@@ -140,7 +140,7 @@ TEST(Gather, FilesAreTheSameWhateverTheSliceAndHoldWhatAParallelSaveHolds) {
   expect_loads(*gathered, {1, 2, 1, 0}, config);
 }
 
-TEST(Gather, CompressesWhatArrives) {
+TEST(Gather, CompressesReceivedShards) {
   const auto config = small_model(127, false, 400);
   const ModelLayout layout{1, 1, 2, 1};
   std::map<std::string, std::string> first;
@@ -160,7 +160,7 @@ TEST(Gather, CompressesWhatArrives) {
 }
 
 // Boxes of more than one chunk, which slices cut at any place; half of each is incompressible.
-TEST(Gather, ChunksAreWholeWhateverCutsThem) {
+TEST(Gather, ChunksAreCompleteForAnySliceSize) {
   constexpr int64_t kWidth = 2'500'000;
   const auto config = small_model(17);
   const ModelLayout layout{1, 1, 2, 1};
@@ -201,7 +201,7 @@ TEST(Gather, ChunksAreWholeWhateverCutsThem) {
 }
 
 // Only the changed boxes of a sender are sent; the others are links in the writer's directory.
-TEST(Gather, IncrementalSavesFetchWhatHasChanged) {
+TEST(Gather, IncrementalSavesFetchOnlyChangedBoxes) {
   const auto config = small_model(127, false, 104);
   TemporaryFolder folder;
   run_thread_ranks(kLayout.world_size(), [&](core::Endpoint& endpoint) {
@@ -237,7 +237,7 @@ TEST(Gather, IncrementalSavesFetchWhatHasChanged) {
 }
 
 // Memory bound of a gather: slice x (dp + 1) x 4 bytes, in addition to the snapshot.
-TEST(Gather, TheWriterHoldsASliceForEachRankAndOneMore) {
+TEST(Gather, WriterHoldsOneSlicePerRankAndOneMore) {
   const auto config = small_model(127, false, 104);
   for (const int64_t slice_elements : {500, 2000}) {
     const int64_t bound = slice_elements * (kLayout.data_parallel_size + 1) * 4;
@@ -255,10 +255,10 @@ TEST(Gather, TheWriterHoldsASliceForEachRankAndOneMore) {
           options.async = false;
         },
         &synchronous);
-    EXPECT_GT(snapshot, 4 * bound) << "the bound is not of what fits anyway";
+    EXPECT_GT(snapshot, 4 * bound) << "the snapshot must exceed the bound, or it would prove nothing";
     EXPECT_LE(asynchronous - snapshot, bound);
     EXPECT_LE(synchronous, bound);
-    EXPECT_GT(synchronous, bound / 2) << "it is counted";
+    EXPECT_GT(synchronous, bound / 2) << "slices are counted";
   }
 }
 
@@ -301,7 +301,7 @@ class WatchedTransport final : public core::Transport {
   std::thread::id made_by_ = std::this_thread::get_id();
 };
 
-TEST(Gather, SixtyFourRanksOpenALinkEachToTheirWriter) {
+TEST(Gather, SixtyFourRanksOpenOneConnectionEach) {
   const auto config = small_model(127);
   const ModelLayout layout{2, 2, 16, 1};
   const GatherOptions gather = gather_of(layout, 1 << 16);
@@ -335,7 +335,7 @@ TEST(Gather, SixtyFourRanksOpenALinkEachToTheirWriter) {
 }
 
 // With MPI_THREAD_MULTIPLE the trainer does not use the transport at all; without it, only the trainer does.
-TEST(Gather, IsCommittedWhileTheTrainerComputes) {
+TEST(Gather, CommitsWhileTheTrainerComputes) {
   const auto config = small_model(127, false, 104);
   for (const GatherProgress progress : {GatherProgress::kWriter, GatherProgress::kTrainer}) {
     TemporaryFolder folder;
@@ -356,7 +356,7 @@ TEST(Gather, IsCommittedWhileTheTrainerComputes) {
             std::this_thread::sleep_for(std::chrono::microseconds(100));  // a layer's work
             if (progress == GatherProgress::kTrainer) endpoint.progress();
           }
-          EXPECT_TRUE(committed) << "before anyone asked the saver to finish";
+          EXPECT_TRUE(committed) << "committed before finish()";
           saver.finish();
         },
         60, {},
@@ -371,7 +371,7 @@ TEST(Gather, IsCommittedWhileTheTrainerComputes) {
   }
 }
 
-TEST(GatherErrors, AThreadThatMayNotSendIsRefusedOnAllRanks) {
+TEST(GatherErrors, WriterThreadWithoutThreadMultipleIsRefusedOnAllRanks) {
   TemporaryFolder folder;
   const auto one_thread = [](std::unique_ptr<core::Transport> inner) {
     class OneThread final : public core::Transport {
@@ -405,7 +405,7 @@ TEST(GatherErrors, AThreadThatMayNotSendIsRefusedOnAllRanks) {
       60, {}, one_thread);
 }
 
-TEST(GatherErrors, ASenderWithoutASnapshotIsNamedAndTheNextSaveWorks) {
+TEST(GatherErrors, SenderWithoutSnapshotIsNamedAndNextSaveWorks) {
   const auto config = small_model(17);
   TemporaryFolder folder;
   run_thread_ranks(kLayout.world_size(), [&](core::Endpoint& endpoint) {
@@ -457,7 +457,7 @@ class MuteTransport final : public core::Transport {
   bool alive_, side_;
 };
 
-TEST(GatherErrors, ADeadAndASilentPeerAreNamed) {
+TEST(GatherErrors, DeadAndSilentPeersAreNamed) {
   const auto config = small_model(17);
   for (const GatherProgress progress : {GatherProgress::kWriter, GatherProgress::kTrainer}) {
     for (const bool alive : {false, true}) {
@@ -490,7 +490,7 @@ TEST(GatherErrors, ADeadAndASilentPeerAreNamed) {
 }
 
 // The writer receives the rest of the data: the senders finish, and the next save works.
-TEST(GatherErrors, AFullDiskLeavesTheSendersFree) {
+TEST(GatherErrors, FullDiskDoesNotBlockSenders) {
   const auto config = small_model(127, false, 104);
   for (const int nth : {1, 20, 60}) {
     TemporaryFolder folder;

@@ -45,14 +45,14 @@ class Gc : public ::testing::Test {
   using Names = std::set<std::string>;
 };
 
-TEST_F(Gc, WithoutARuleOnlyRubbishGoes) {
+TEST_F(Gc, WithoutRuleRemovesOnlyLeftovers) {
   const GcReport report = collect_garbage(folder_.path(), {});
   EXPECT_EQ(items(report), (Names{"iter_0000500.tmp-host-1-2", ".trash-iter_0000050.tmp-host-1-3"}));
   EXPECT_EQ(names(), (Names{"iter_0000100", "iter_0000200", "iter_0000300", "iter_0000400", "mine.txt"}));
   EXPECT_TRUE(collect_garbage(folder_.path(), {}).items.empty());
 }
 
-TEST_F(Gc, KeepsTheLastAndTheMultiples) {
+TEST_F(Gc, KeepsLastAndMultiples) {
   const GcOptions options{{.keep_last = 2, .retain_interval = 200}, true};
   const auto before = names();
   const auto planned = items(collect_garbage(folder_.path(), options));
@@ -64,7 +64,7 @@ TEST_F(Gc, KeepsTheLastAndTheMultiples) {
 }
 
 // The newest complete generation is kept, and so are newer damaged ones.
-TEST_F(Gc, NeverRemovesTheNewestWholeOne) {
+TEST_F(Gc, NeverRemovesNewestCompleteGeneration) {
   fs::resize_file(folder_.path() / "iter_0000400/rank_00000.h5", 10);
   const GcReport report = collect_garbage(folder_.path(), {{.keep_last = 1}, false});
   EXPECT_EQ(report.newest.filename(), "iter_0000300");
@@ -75,7 +75,7 @@ TEST_F(Gc, NeverRemovesTheNewestWholeOne) {
   EXPECT_EQ(names(), (Names{"iter_0000300", "iter_0000400", "mine.txt"}));
 }
 
-TEST_F(Gc, CountsWhatHardLinksHold) {
+TEST_F(Gc, CountsFilesSharedByHardLinks) {
   const fs::path shared = folder_.path() / "iter_0000100/rank_00000.h5";
   fs::create_hard_link(shared, folder_.path() / "iter_0000400/parent.h5");
   const auto size = static_cast<int64_t>(fs::file_size(shared));
@@ -91,7 +91,7 @@ TEST_F(Gc, CountsWhatHardLinksHold) {
   EXPECT_NO_THROW(check_generation(folder_.path() / "iter_0000400"));
 }
 
-TEST_F(Gc, NotWhileSomeoneSaves) {
+TEST_F(Gc, RefusedWhileAnotherProcessSaves) {
   const core::LockFile saver(folder_ / kLockName);
   const auto before = names();
   EXPECT_EQ(thrown_by([&] { collect_garbage(folder_.path(), {{.keep_last = 1}, false}); }).code, core::ErrorCode::kIo);

@@ -37,7 +37,7 @@ class HashingSinkTest : public ::testing::Test {
   core::TransformerConfig config_;
 };
 
-TEST_F(HashingSinkTest, HashesAreThoseOfTheManifestInEveryLayout) {
+TEST_F(HashingSinkTest, HashesEqualTheManifestsInEveryLayout) {
   test::TemporaryFolder folder;
   const auto native = open_native(test::write_checkpoint(folder.path(), {}, config_));
   for (const ModelLayout& layout : {ModelLayout{}, ModelLayout{2, 2, 1}, ModelLayout{4, 1, 2, 1}}) {
@@ -50,7 +50,7 @@ TEST_F(HashingSinkTest, HashesAreThoseOfTheManifestInEveryLayout) {
   }
 }
 
-TEST_F(HashingSinkTest, WhatIsWrittenInPartOrCutBeyondTheLimitHasNoHash) {
+TEST_F(HashingSinkTest, PartialTensorsAndThoseBeyondTheLimitHaveNoHash) {
   const auto count = [](const std::vector<WrittenTensor>& tensors) {
     return std::count_if(tensors.begin(), tensors.end(),
                          [](const auto& tensor) { return tensor.logical_xxh3.has_value(); });

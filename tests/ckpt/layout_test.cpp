@@ -39,7 +39,7 @@ int64_t naive_global(const ParameterSpec& spec, const core::TransformerConfig& c
   return -1;
 }
 
-TEST(Layout, BoxesOfLocalRangesAreTheDefinitions) {
+TEST(Layout, BoxesOfLocalRangesMatchTheDefinition) {
   for (const int64_t vocab : {17, 127, 31123}) {
     const auto config = small_model(vocab);
     for (const int tp : {1, 2, 4}) {
@@ -96,7 +96,7 @@ TEST(Layout, EveryElementHasExactlyOneWriter) {
   }
 }
 
-TEST(Layout, StagesHoldTheirLayersAndTheEnds) {
+TEST(Layout, StagesHoldTheirLayersEmbeddingAndOutput) {
   const auto config = small_model(17, true);
   const ModelLayout layout{1, 2, 1, false};
   const std::vector<RoleSpec> roles = {{core::TensorRole::kParam, core::DType::kFp32}};
@@ -147,7 +147,7 @@ TEST(Layout, VirtualStagesHoldChunksInTurn) {
             core::ErrorCode::kInvalidArgument);
 }
 
-TEST(Layout, UnevenStages) {
+TEST(Layout, UnevenStagesFollowTheLayerList) {
   auto config = small_model(17);
   config.num_layers = 7;
   using List = std::vector<int64_t>;
@@ -177,7 +177,7 @@ TEST(Layout, UnevenStages) {
   }
 }
 
-TEST(Layout, ExpertsAreDealtInBlocksOverTheirOwnGrid) {
+TEST(Layout, ExpertsAreDistributedInBlocksOverTheExpertGrid) {
   const auto config = small_model(17);
   const std::string fc1 = "decoder.layers.1.mlp.experts.local_experts.5.linear_fc1.weight";
   auto spec = parameter_spec_of(fc1, core::Dims{16, 24}, config);
@@ -214,7 +214,7 @@ TEST(Layout, ExpertsAreDealtInBlocksOverTheirOwnGrid) {
   }
 }
 
-TEST(Layout, NormsAfterBlocksAndOverAllHeadsAddUpToWhatTheModelCounts) {
+TEST(Layout, SpecsOfPostNormsAndAllHeadNormsMatchParameterCount) {
   core::TransformerConfig config = small_model(128);
   config.normalization = "RMSNorm";
   config.qk_layernorm = config.qk_layernorm_all_heads = config.post_norm = true;
@@ -232,7 +232,7 @@ TEST(Layout, NormsAfterBlocksAndOverAllHeadsAddUpToWhatTheModelCounts) {
   EXPECT_EQ(sum, config.num_parameters(1));
 }
 
-TEST(Layout, WhatPassesThroughIsWholeOnTheFirstStage) {
+TEST(Layout, PassthroughTensorsAreUnshardedOnFirstStage) {
   const ParameterSpec spec = passthrough_spec("visual.proj.weight", core::Dims{2, 3, 4});
   const core::TransformerConfig config = small_model(128);
   const ModelLayout layout{.tensor_model_parallel_size = 2, .pipeline_model_parallel_size = 2};
@@ -250,7 +250,7 @@ TEST(Layout, WhatPassesThroughIsWholeOnTheFirstStage) {
 
 // Experts, latent attention, shared experts and a multi-token prediction layer: the list has as many parameters as the
 // config counts.
-TEST(Layout, ParametersOfExpertsAddUpToWhatTheModelCounts) {
+TEST(Layout, SpecsOfExpertsMatchParameterCount) {
   core::TransformerConfig config = small_model(128);
   config.add_bias_linear = config.add_qkv_bias = false;
   config.num_experts = 4;
@@ -293,7 +293,7 @@ TEST(Layout, RanksAreTpFastestThenDpThenPp) {
   EXPECT_EQ(std::tuple(at.tp, at.dp, at.pp), std::tuple(1, 3, 2));
 }
 
-TEST(Layout, RefusesWhatDoesNotDivide) {
+TEST(Layout, RefusesSizesThatDoNotDivide) {
   const auto config = small_model(17);
   for (const ModelLayout& layout :
        {ModelLayout{3, 1, 1, false}, ModelLayout{1, 4, 1, false}, ModelLayout{0, 1, 1, false},
@@ -317,7 +317,7 @@ TEST(Layout, JsonRoundTrip) {
   EXPECT_EQ(test::thrown_by([&] { layout_from_json(json); }).code, core::ErrorCode::kCorruptData);
 }
 
-TEST(RankRuns, AnswersAsAVector) {
+TEST(RankRuns, EqualsVector) {
   RankRuns runs;
   EXPECT_TRUE(runs.empty());
   const std::vector<int32_t> ranks = {3, 3, 3, 0, 7, 7, 3};

@@ -135,7 +135,7 @@ void flip_byte(const fs::path& path, int64_t offset) {
 
 using Iterations = std::vector<int64_t>;
 
-TEST(OwnTensors, AreWholeAndHaveNamesOfTheirOwn) {
+TEST(OwnTensors, AreUnshardedWithUniqueNames) {
   const core::ShardedTensor box{"w", core::TensorRole::kParam, core::DType::kBf16, {8, 4}, {2, 0}, {3, 4}, 1};
   core::ShardedTensor second = box, other = box;
   second.global_offset = {5, 0};
@@ -153,7 +153,7 @@ LocalPart part(int rank, int64_t iteration, const std::string& save = "a", int r
 }
 LocalOffer offer(int rank, std::vector<LocalPart> parts) { return {core::cat("of ", rank), std::move(parts), {}}; }
 
-TEST(LocalChoice, IsTheNewestThatIsSomewhereInAllParts) {
+TEST(LocalChoice, SelectsNewestIterationWithAllParts) {
   const auto choose = [](std::vector<LocalPart> at_0, std::vector<LocalPart> at_1, int64_t newer_than = 0) {
     const std::vector<LocalOffer> offers = {decode_offer(encode_offer(offer(0, std::move(at_0)))),
                                             decode_offer(encode_offer(offer(1, std::move(at_1))))};
@@ -165,13 +165,14 @@ TEST(LocalChoice, IsTheNewestThatIsSomewhereInAllParts) {
   EXPECT_EQ(choice.holder, (std::vector<int>{0, 1}));
   ASSERT_EQ(choice.notes.size(), 1u);
   EXPECT_EQ(choice.notes[0], "local iteration 20 is passed over: no rank has the part of rank 1");
-  EXPECT_EQ(choose({part(0, 10), part(0, 20)}, {part(1, 10)}, 10).iteration, -1) << "the persistent one is as new";
+  EXPECT_EQ(choose({part(0, 10), part(0, 20)}, {part(1, 10)}, 10).iteration, -1)
+      << "the persistent checkpoint is as new";
   choice = choose({part(0, 20), part(1, 20)}, {part(1, 10)});
   EXPECT_EQ(choice.iteration, 20);
   EXPECT_EQ(choice.holder, (std::vector<int>{0, 0}));
   choice = choose({part(0, 20), part(1, 20)}, {part(1, 20), part(0, 20)});
-  EXPECT_EQ(choice.holder, (std::vector<int>{0, 1})) << "nothing travels that is at home";
-  EXPECT_EQ(choose({part(0, 20, "a")}, {part(1, 20, "b")}).iteration, -1) << "of two runs";
+  EXPECT_EQ(choice.holder, (std::vector<int>{0, 1})) << "a rank that has its part fetches nothing";
+  EXPECT_EQ(choose({part(0, 20, "a")}, {part(1, 20, "b")}).iteration, -1) << "parts of two runs";
   EXPECT_EQ(choose({part(0, 20, "a"), part(0, 20, "b")}, {part(1, 20, "a"), part(1, 20, "b")}).save, "b");
   choice = choose({part(0, 20, "a", 4), part(0, 10)}, {part(1, 20, "a", 4), part(1, 10)});
   EXPECT_EQ(choice.iteration, 10);
@@ -181,7 +182,7 @@ TEST(LocalChoice, IsTheNewestThatIsSomewhereInAllParts) {
   EXPECT_EQ(choose({part(0, 20)}, {moved}).iteration, -1);
 }
 
-TEST(LocalTier, EveryRankRestoresFromItsPartAlone) {
+TEST(LocalTier, EveryRankRestoresFromItsOwnPart) {
   for (const Tweak& tweak : std::vector<Tweak>{[](LocalTier::Options&) {},
                                                [](LocalTier::Options& options) {
                                                  options.writing.async = false;
@@ -198,7 +199,7 @@ TEST(LocalTier, EveryRankRestoresFromItsPartAlone) {
     const auto restored = job.restore(folder.path());
     EXPECT_EQ(restored.iteration, 10);
     EXPECT_EQ(restored.fetched, 0);
-    EXPECT_EQ(job.restore(folder.path(), 10).iteration, -1) << "a persistent one is as new";
+    EXPECT_EQ(job.restore(folder.path(), 10).iteration, -1) << "a persistent checkpoint is as new";
   }
 }
 
@@ -228,7 +229,7 @@ TEST(LocalTier, OnlyTheNewestIsKept) {
   EXPECT_EQ(iterations_in(folder.path(), 0, 0), Iterations{35});
 }
 
-TEST(LocalTier, ALostNodeComesBackFromReplicasOnly) {
+TEST(LocalTier, LostNodeIsRestoredFromReplicasOnly) {
   for (const GatherProgress progress : {GatherProgress::kWriter, GatherProgress::kTrainer}) {
     TemporaryFolder folder;
     Job job;
@@ -242,11 +243,11 @@ TEST(LocalTier, ALostNodeComesBackFromReplicasOnly) {
     auto restored = job.restore(folder.path());
     EXPECT_EQ(restored.iteration, 10);
     EXPECT_EQ(restored.fetched, 2);
-    EXPECT_EQ(job.restore(folder.path()).fetched, 0) << "it is at home again";
+    EXPECT_EQ(job.restore(folder.path()).fetched, 0) << "fetched parts were stored";
     fs::remove_all(folder / "node0");
     job.factor = 1;  // existing parts are found with any replication
     restored = job.restore(folder.path());
-    EXPECT_EQ(restored.iteration, -1) << "node 1 had its own parts fetched, not those of node 0";
+    EXPECT_EQ(restored.iteration, -1) << "node 1 fetched its own parts, not those of node 0";
   }
   TemporaryFolder folder;
   const Job job;
@@ -268,7 +269,7 @@ TEST(LocalTier, CliquesOfMoreThanTwoHaveAllParts) {
 }
 
 // Ranks of one node share its folder: a replica there would be the part itself.
-TEST(LocalTier, AReplicaInTheSameFolderIsThePartItself) {
+TEST(LocalTier, ReplicaInSameFolderIsThePartItself) {
   TemporaryFolder folder;
   Job job;
   job.factor = 2;
@@ -278,7 +279,7 @@ TEST(LocalTier, AReplicaInTheSameFolderIsThePartItself) {
   EXPECT_EQ(job.restore(folder.path()).iteration, 20);
 }
 
-TEST(LocalTier, WhatIsDamagedCountsAsAbsent) {
+TEST(LocalTier, DamagedPartCountsAsAbsent) {
   for (const int factor : {1, 2}) {
     for (const std::string name : {"rank_00000.h5", "manifest.json"}) {
       TemporaryFolder folder;
@@ -300,7 +301,7 @@ TEST(LocalTier, WhatIsDamagedCountsAsAbsent) {
   EXPECT_EQ(job.restore(folder.path()).iteration, -1) << "the replica too";
 }
 
-TEST(LocalTier, AnotherLayoutIsPassedOver) {
+TEST(LocalTier, OtherLayoutIsSkipped) {
   TemporaryFolder folder;
   Job job;
   job.save(folder.path(), {10});
@@ -311,7 +312,7 @@ TEST(LocalTier, AnotherLayoutIsPassedOver) {
   EXPECT_EQ(Job{}.restore(folder.path()).iteration, 10);
 }
 
-TEST(LocalTier, AFailedSaveIsEveryRanksErrorAndTheOneBeforeStays) {
+TEST(LocalTier, FailedSaveThrowsOnAllRanksAndKeepsPrevious) {
   using ms::test::SickDisk;
   TemporaryFolder folder;
   Job job;
@@ -349,7 +350,7 @@ TEST(LocalTier, AFailedSaveIsEveryRanksErrorAndTheOneBeforeStays) {
 }
 
 // A job that saves as fast as it can is killed at many moments, and loses a node: complete iterations survive.
-TEST(LocalTier, KilledAtAnyMomentTheLastCommonIterationIsThere) {
+TEST(LocalTier, KilledAtAnyMomentKeepsLastCommonIteration) {
   const bool nightly = std::getenv("MS_NIGHTLY") != nullptr;
   const char* given = std::getenv("MS_TEST_SEED");
   const auto seed = given != nullptr ? std::strtoul(given, nullptr, 10) : std::random_device{}();

@@ -22,7 +22,7 @@ std::vector<std::unique_ptr<Source>> list_of(Sources&&... sources) {
   return list;
 }
 
-TEST(Merge, IsTheWeightedAverageWhateverTheCut) {
+TEST(Merge, EqualsWeightedAverageForAnySharding) {
   const auto a = some_values(60 * 50);
   auto b = a, c = a;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -46,7 +46,7 @@ TEST(Merge, IsTheWeightedAverageWhateverTheCut) {
 }
 
 // Larger than the pieces that are added at once; the average of a tensor with itself is bitwise equal to it.
-TEST(Merge, OfEqualValuesIsTheValue) {
+TEST(Merge, OfEqualValuesIsBitwiseEqual) {
   const auto values = some_values(1200 * 1000);
   const auto merged =
       merge_sources(list_of(Floats({1200, 1000}, 1100, values), Floats({1200, 1000}, 300, values)), {1, 3});
@@ -55,7 +55,7 @@ TEST(Merge, OfEqualValuesIsTheValue) {
   EXPECT_EQ(std::memcmp(seen.data(), values.data(), seen.size() * 4), 0);
 }
 
-TEST(Merge, RefusesWhatIsNotOneModel) {
+TEST(Merge, RefusesDifferentModels) {
   const auto values = some_values(12);
   const auto text_of = [](std::vector<std::unique_ptr<Source>> sources, std::vector<double> weights) {
     const auto thrown = thrown_by([&] { merge_sources(std::move(sources), std::move(weights)); });

@@ -37,7 +37,7 @@ OptimizerGroup group(double weight_decay, std::vector<std::string> params) {
   return made;
 }
 
-TEST(OptimizerSettings, GroupsComeBackToTheBitAndTheLargestListsNoParams) {
+TEST(OptimizerSettings, GroupsRoundTripAndLargestOmitsParams) {
   test::MemorySource source = model();
   const std::vector<OptimizerGroup> written = {group(0.05, {"matrix", "other"}), group(0.0, {"vector"})};
   set_optimizer_groups(source.state().common, written, /*complete=*/true);
@@ -54,7 +54,7 @@ TEST(OptimizerSettings, GroupsComeBackToTheBitAndTheLargestListsNoParams) {
   EXPECT_EQ(source.info().common["config"]["optimizer"]["adam_beta2"], 0.97);
 }
 
-TEST(OptimizerSettings, IncompleteGroupsListAllAndLeaveTheRestOut) {
+TEST(OptimizerSettings, IncompleteGroupsListAllTheirParams) {
   test::MemorySource source = model();
   set_optimizer_groups(source.state().common, {group(0.05, {"matrix"})}, /*complete=*/false);
   const std::vector<OptimizerGroup> read = optimizer_groups(source);
@@ -62,7 +62,7 @@ TEST(OptimizerSettings, IncompleteGroupsListAllAndLeaveTheRestOut) {
   EXPECT_EQ(group_of(read, "vector"), nullptr);
 }
 
-TEST(OptimizerSettings, OfARunAreDerivedFromItsSchedule) {
+TEST(OptimizerSettings, DerivedFromTheScheduleOfARun) {
   test::MemorySource source = model();
   ParamSchedule schedule;
   schedule.max_lr = 1e-3;
@@ -87,7 +87,7 @@ TEST(OptimizerSettings, OfARunAreDerivedFromItsSchedule) {
   EXPECT_EQ(groups[1].lr, groups[0].lr);
 }
 
-TEST(OptimizerSettings, NothingStatedIsNoGroup) {
+TEST(OptimizerSettings, NoSettingsGiveNoGroups) {
   test::MemorySource source = model();
   EXPECT_TRUE(optimizer_groups(source).empty());
   source.state().common["step"] = 3;
@@ -97,7 +97,7 @@ TEST(OptimizerSettings, NothingStatedIsNoGroup) {
   EXPECT_FALSE(groups[0].lr.has_value());
 }
 
-TEST(OptimizerSettings, MalformedGroupsAreCorrupt) {
+TEST(OptimizerSettings, MalformedGroupsThrowCorruptData) {
   for (const char* text :
        {R"([3])", R"([{"lr": "fast"}])", R"([{"step": -1}])", R"([{"options": []}])", R"([{"params": [3]}])",
         R"([{"lr": 1}, {"lr": 2}])", R"([{"params": ["matrix"]}, {"params": ["matrix"]}])"}) {
@@ -107,7 +107,7 @@ TEST(OptimizerSettings, MalformedGroupsAreCorrupt) {
   }
 }
 
-TEST(OptimizerSettings, TextNamesWhatIsStated) {
+TEST(OptimizerSettings, TextListsStatedValues) {
   EXPECT_EQ(settings_text(group(0.05, {})), "lr 0.0003, weight_decay 0.05, betas 0.8 and 0.97, eps 1e-08, step 5");
   EXPECT_EQ(settings_text({}), "nothing stated");
 }

@@ -34,7 +34,7 @@ TEST(ParamScheduleOfCheckpoint, ReadFromJsonGivesMegatronsRates) {
   }
 }
 
-TEST(ParamScheduleOfCheckpoint, WithoutARateIsNone) {
+TEST(ParamScheduleOfCheckpoint, WithoutRateIsNullopt) {
   json stated = golden()[0]["schedule"];
   EXPECT_FALSE(schedule_from_json(json()).has_value());
   for (const char* key : {"max_lr", "min_lr", "lr_warmup_steps", "lr_decay_steps", "lr_decay_style"}) {
@@ -44,14 +44,14 @@ TEST(ParamScheduleOfCheckpoint, WithoutARateIsNone) {
   }
 }
 
-TEST(ParamScheduleOfCheckpoint, WsdWithoutItsLengthIsNone) {
+TEST(ParamScheduleOfCheckpoint, WsdWithoutLengthIsNullopt) {
   // As Megatron saves it.
   const json stated = {
       {"max_lr", 1.0}, {"min_lr", 0.0}, {"lr_warmup_steps", 0}, {"lr_decay_steps", 9}, {"lr_decay_style", "WSD"}};
   EXPECT_FALSE(schedule_from_json(stated).has_value());
 }
 
-TEST(ParamScheduleOfCheckpoint, FieldsOfOtherTypesAreCorrupt) {
+TEST(ParamScheduleOfCheckpoint, FieldsOfOtherTypesThrowCorruptData) {
   const json stated = golden()[0]["schedule"];
   for (const auto& [key, value] : {std::pair<const char*, json>("max_lr", "1e-3"),
                                    {"lr_decay_steps", -1.0},

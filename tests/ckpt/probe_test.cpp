@@ -13,7 +13,7 @@
 namespace ms::ckpt {
 namespace {
 
-TEST(ProbeTest, ReadsAndWritesALittleAndLeavesNothing) {
+TEST(ProbeTest, MeasuresRatesAndLeavesNoFile) {
   const test::TemporaryFolder folder;
   const auto path =
       test::write_checkpoint(folder.path() / "a", {2, 1, 1, 0}, test::small_model(127), test::mixed_roles(), 5);

@@ -8,7 +8,7 @@
 namespace ms::ckpt {
 namespace {
 
-TEST(RankRunsTest, IsTheVectorOfRanks) {
+TEST(RankRunsTest, EqualsVectorOfRanks) {
   std::mt19937 random(7);
   RankRuns runs;
   std::vector<int32_t> ranks;

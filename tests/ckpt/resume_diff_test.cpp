@@ -48,7 +48,7 @@ ResumeFinding finding(const ResumeReport& report, std::string_view kind) {
   return {};
 }
 
-TEST(ResumeDiff, TheSameRunContinuesExactly) {
+TEST(ResumeDiff, SameRunContinuesExactly) {
   test::MemorySource a = run(), b = run();
   const ResumeReport report = diff_resume(a, b);
   EXPECT_EQ(report.verdict, ResumeVerdict::kContinuesExactly);
@@ -106,14 +106,14 @@ TEST(ResumeDiff, WeightsAloneContinueWithAFreshOptimizer) {
   EXPECT_EQ(finding(diff_resume(b, a), "moments").answer, ResumeAnswer::kOnlySecond);
 }
 
-TEST(ResumeDiff, AnotherTensorIsAnotherModel) {
+TEST(ResumeDiff, OtherTensorIsAnotherModel) {
   test::MemorySource a = run(), b = run();
   b.set("more", TensorRole::kParam, {1}, {0});
   EXPECT_EQ(diff_resume(a, b).verdict, ResumeVerdict::kOtherModel);
   EXPECT_EQ(diff_resume(b, a).verdict, ResumeVerdict::kOtherModel);
 }
 
-TEST(ResumeDiff, AConstantScheduleIsNoSchedule) {
+TEST(ResumeDiff, ConstantScheduleEqualsNoSchedule) {
   test::MemorySource a = run(), b = run();
   ParamSchedule schedule;
   schedule.max_lr = schedule.min_lr = 3e-4;
@@ -126,7 +126,7 @@ TEST(ResumeDiff, AConstantScheduleIsNoSchedule) {
   EXPECT_EQ(diff_resume(a, b).verdict, ResumeVerdict::kOtherSettings);
 }
 
-TEST(SettingsDifferences, NameWhatBothStateAndDiffers) {
+TEST(SettingsDifferences, ListValuesThatBothStateAndDiffer) {
   test::MemorySource a = run(), b = run();
   EXPECT_TRUE(settings_differences(a, b).empty());
   group(b, 0)["step"] = 90000;
@@ -137,7 +137,7 @@ TEST(SettingsDifferences, NameWhatBothStateAndDiffers) {
   EXPECT_EQ(found[1], "step 5 and 90000 (matrix)");
   for (const char* key : {"step", "weight_decay"}) group(b, 0).erase(key);
   b.state().common.erase("step");
-  EXPECT_TRUE(settings_differences(a, b).empty()) << "unstated is no contradiction";
+  EXPECT_TRUE(settings_differences(a, b).empty()) << "a missing value is not a contradiction";
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::vector<int64_t> given_up(const fs::path& root, const Generation& newest, co
   return iterations;
 }
 
-TEST(Retention, KeepsTheNewestTheMultiplesAndWhatIsLater) {
+TEST(Retention, KeepsNewestMultiplesAndLaterIterations) {
   const test::TemporaryFolder root;
   for (const char* name : {"iter_0000010", "iter_0000020", "iter_0000030", "iter_0000040", "iter_0000900"}) {
     fs::create_directory(root / name);
@@ -32,7 +32,7 @@ TEST(Retention, KeepsTheNewestTheMultiplesAndWhatIsLater) {
   EXPECT_EQ(given_up(root.path(), newest, {.keep_last = 2, .retain_interval = 20}), (Iterations{10}));
 }
 
-TEST(Retention, ARemovedGenerationIsGoneAndItsNeighboursAreNot) {
+TEST(Retention, RemovesOnlyTheGivenGeneration) {
   const test::TemporaryFolder root;
   fs::create_directory(root / "iter_0000010");
   std::ofstream(root / "iter_0000010/manifest.json") << "{}";

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RetentionThread, RemovesWhatEveryCommitSupersedesBeforeItEnds) {
+TEST(RetentionThread, RemovesSupersededGenerationsBeforeDestruction) {
   const auto config = small_model(17);
   const TemporaryFolder root;
   {
@@ -32,7 +32,7 @@ TEST(RetentionThread, RemovesWhatEveryCommitSupersedesBeforeItEnds) {
 }
 
 // There is not enough space, but something is being removed: it may free the space.
-TEST(RetentionThread, ASaveWithoutRoomWaitsForWhatIsOnItsWayOut) {
+TEST(RetentionThread, SaveWithoutRoomWaitsForRunningRemoval) {
   const TemporaryFolder root;
   const fs::path trash = root / core::cat(kTrashPrefix, "iter_0000010");
   fs::create_directory(trash);

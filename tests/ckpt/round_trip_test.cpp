@@ -125,7 +125,7 @@ TEST(RoundTripLarge, HalfPrecisionRoundsToNearestEven) {
             core::ErrorCode::kInvalidArgument);
 }
 
-TEST(RoundTripLarge, SameStateSameBytes) {
+TEST(RoundTripLarge, EqualStateGivesEqualBytes) {
   const auto config = small_model(127, false, 200);  // some tensors packed, some not
   TemporaryFolder a, b;
   const auto first = write_checkpoint(a.path(), {2, 1, 2, true}, config);
@@ -153,7 +153,7 @@ TEST(RoundTripLarge, MissingTensorIsNamed) {
   EXPECT_NE(thrown.text.find("decoder.final_layernorm.weight (exp_avg)"), std::string::npos) << thrown.text;
 }
 
-TEST(RoundTripLarge, ALoadStopsWhenTold) {
+TEST(RoundTripLarge, LoadStopsOnRequest) {
   const auto config = small_model(17);
   TemporaryFolder folder;
   const auto source = open_native(write_checkpoint(folder.path(), {1, 1, 1, false}, config));
@@ -181,7 +181,7 @@ std::filesystem::path reshard(const std::filesystem::path& from, const std::file
   return execute(*source, *sink, plan.info, plan.targets.shards, options).path;
 }
 
-TEST(Reshard, RandomWalksComeBackByteForByte) {
+TEST(Reshard, RandomWalksRestoreAllBytes) {
   const char* seed_text = std::getenv("MS_TEST_SEED");
   const uint64_t seed = seed_text != nullptr ? std::strtoull(seed_text, nullptr, 10) : 20260813;
   RecordProperty("seed", std::to_string(seed));
@@ -205,7 +205,7 @@ TEST(Reshard, RandomWalksComeBackByteForByte) {
   }
 }
 
-TEST(Reshard, ToVirtualStagesAndBackIsByteForByte) {
+TEST(Reshard, ToVirtualStagesAndBackIsBitwiseEqual) {
   auto config = small_model(17);
   config.num_layers = 4;
   TemporaryFolder folder;
@@ -218,7 +218,7 @@ TEST(Reshard, ToVirtualStagesAndBackIsByteForByte) {
   }
 }
 
-TEST(Reshard, StoppedLeavesNothing) {
+TEST(Reshard, StopLeavesNoFiles) {
   const auto config = small_model(17);
   TemporaryFolder folder;
   const auto from = write_checkpoint(folder / "a", {2, 1, 1, false}, config);
@@ -238,7 +238,7 @@ TEST(Reshard, StoppedLeavesNothing) {
   }
 }
 
-TEST(Reshard, MemoryBelowTheFloorIsRefused) {
+TEST(Reshard, MemoryBelowTheMinimumIsRefused) {
   const auto config = small_model(17);
   TemporaryFolder folder;
   const auto from = write_checkpoint(folder / "a", {1, 1, 1, false}, config);
@@ -250,7 +250,7 @@ TEST(Reshard, MemoryBelowTheFloorIsRefused) {
             core::ErrorCode::kInvalidArgument);
 }
 
-TEST(Reshard, AModelThatContradictsItsTensorsIsRefused) {
+TEST(Reshard, ModelThatDoesNotMatchItsTensorsIsRefused) {
   const auto config = small_model(17);
   auto info = make_info({}, config);
   const auto shards = shards_of_checkpoint({}, config, mixed_roles()).shards;

@@ -41,7 +41,7 @@ std::vector<Case> cases() {
   return cases;
 }
 
-TEST(CopyShards, GivesTheBytesAndTheirHashes) {
+TEST(CopyShards, CopiesBytesAndComputesHashes) {
   for (const int threads : {0, 1, 3}) {
     const std::vector<Case> all = cases();
     std::vector<std::vector<std::byte>> values;

@@ -13,7 +13,7 @@ namespace {
 
 using test::Floats, test::some_values;
 
-TEST(Values, StatisticsAreThoseOfAPlainLoop) {
+TEST(Values, StatisticsEqualPlainLoop) {
   auto values = some_values(7 * 11);
   values[3] = std::numeric_limits<float>::quiet_NaN();
   values[20] = std::numeric_limits<float>::infinity();
@@ -50,7 +50,7 @@ TEST(Values, StatisticsAreThoseOfAPlainLoop) {
   EXPECT_EQ(seen.histogram, histogram);
 }
 
-TEST(Values, OfNothingFiniteAndOfOneValue) {
+TEST(Values, StatisticsWithoutFiniteElementsAndOfOneValue) {
   Floats nothing({2, 1}, 1, {NAN, NAN});
   EXPECT_EQ(tensor_statistics(nothing, 0).nans, 2);
   EXPECT_EQ(tensor_statistics(nothing, 0).max, 0);
@@ -64,7 +64,7 @@ std::optional<ValueDifference> difference_of(Source& a, Source& b) {
   return compare_values(a, b, {&pair, 1}, {}).front();
 }
 
-TEST(Values, DifferencesAreFoundWhateverTheCut) {
+TEST(Values, DifferencesAreFoundForAnySharding) {
   const auto values = some_values(6 * 5);
   Floats a({6, 5}, 2, values), equal({6, 5}, 4, values);
   EXPECT_FALSE(difference_of(a, equal));

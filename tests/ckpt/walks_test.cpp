@@ -117,7 +117,7 @@ fs::path reshard(const fs::path& from, const fs::path& root, const ModelLayout& 
                hashes_to_keep(*source), compress);
 }
 
-TEST(Walks, ComeBackByteForByte) {
+TEST(Walks, RestoreAllBytes) {
   if (fs::is_directory("/dev/shm") && std::getenv("TMPDIR") == nullptr) ::setenv("TMPDIR", "/dev/shm", 1);
   const char* seed_text = std::getenv("MS_TEST_SEED");
   const uint64_t seed = seed_text != nullptr ? std::strtoull(seed_text, nullptr, 10) : 20261121;

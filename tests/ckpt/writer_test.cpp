@@ -69,7 +69,7 @@ fs::path save_once(const fs::path& root, const ModelLayout& layout, const core::
   return path;
 }
 
-TEST(Saver, EveryLayoutSavesWhatItHolds) {
+TEST(Saver, EveryLayoutSavesItsState) {
   const auto config = small_model(127, true);
   for (const ModelLayout& layout :
        {ModelLayout{1, 1, 1, false}, ModelLayout{2, 1, 2, true}, ModelLayout{1, 2, 2, false}}) {
@@ -85,7 +85,7 @@ TEST(Saver, EveryLayoutSavesWhatItHolds) {
   }
 }
 
-TEST(Saver, FilesAreAFunctionOfTheState) {
+TEST(Saver, FilesDependOnlyOnTheState) {
   const auto config = small_model(127, false, 200);
   const ModelLayout layout{2, 1, 1, false};
   TemporaryFolder a, b, c;
@@ -95,7 +95,7 @@ TEST(Saver, FilesAreAFunctionOfTheState) {
   EXPECT_EQ(first, contents(save_once(c.path(), layout, config, false, false)));  // synchronous
 }
 
-TEST(Saver, SavesAreCommittedWithoutAWordBetweenRanks) {
+TEST(Saver, CommitsWithoutMessagesBetweenRanks) {
   const auto config = small_model(17);
   const ModelLayout layout{2, 1, 2, true};
   TemporaryFolder folder;
@@ -124,7 +124,7 @@ TEST(Saver, SavesAreCommittedWithoutAWordBetweenRanks) {
   }
 }
 
-TEST(Saver, SameIterationAgainBecomesAnotherAttempt) {
+TEST(Saver, SecondSaveOfAnIterationIsAnotherAttempt) {
   const auto config = small_model(17);
   TemporaryFolder folder;
   save_once(folder.path(), {}, config, true, false);
@@ -216,7 +216,7 @@ TEST(Saver, TwoBuffersTakeTwoSnapshots) {
 
 // Hashes are computed from the training's memory, so that corruption of a snapshot while it waits for the disk is
 // found.
-TEST(Saver, ASnapshotThatChangesInMemoryIsFoundOut) {
+TEST(Saver, SnapshotCorruptedInMemoryIsDetected) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder;
   GatedDisk disk;
@@ -255,7 +255,7 @@ TEST(Saver, ASnapshotThatChangesInMemoryIsFoundOut) {
   EXPECT_EQ(findings[0].file, "rank_00000.h5");
 }
 
-TEST(Saver, ALazySnapshotIsOfTheStateBeforeTheUpdate) {
+TEST(Saver, LazySnapshotHoldsTheStateBeforeTheUpdate) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder eager, lazy;
   const auto expected = contents(save_once(eager.path(), {}, config, true, false));
@@ -317,7 +317,7 @@ TEST(Saver, RetentionKeepsTheNewestAndTheMultiples) {
 }
 
 // Unchanged boxes are linked, even if the generation they came from is removed.
-TEST(Saver, AnIncrementalSaveWritesWhatHasChanged) {
+TEST(Saver, IncrementalSaveWritesOnlyChangedBoxes) {
   const auto config = small_model(127, false, 200);
   const ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder;
@@ -345,7 +345,7 @@ TEST(Saver, AnIncrementalSaveWritesWhatHasChanged) {
   EXPECT_EQ(names[1], full);
   EXPECT_EQ(names[2],
             (std::vector<std::string>{"iter_0000001.rank_00000.h5", "iter_0000001.rank_00001.h5", "rank_00001.h5"}));
-  EXPECT_EQ(names[3], names[2]) << "the box that changes is written anew, the others are those of the first";
+  EXPECT_EQ(names[3], names[2]) << "the changed box is written again, the others are links";
   EXPECT_EQ(names[4], full);
   const fs::path second = folder.path() / "iter_0000002";
   EXPECT_TRUE(fs::equivalent(second / "iter_0000001.rank_00000.h5", folder.path() / "iter_0000001/rank_00000.h5"));
@@ -365,10 +365,10 @@ TEST(Saver, AnIncrementalSaveWritesWhatHasChanged) {
     return different;
   };
   EXPECT_GE(diff(2, 3), 1);
-  EXPECT_EQ(diff(2, 4), 0) << "the element has its value again";
+  EXPECT_EQ(diff(2, 4), 0) << "the second flip restored the element";
 }
 
-TEST(SaverFaults, WithoutLinksAnIncrementalSaveWritesAll) {
+TEST(SaverFaults, WithoutHardLinksIncrementalSaveWritesAll) {
   class NoLinks final : public core::FileOps {
    public:
     NoLinks() { core::set_file_ops_for_test(this); }
@@ -406,7 +406,7 @@ int64_t resident_bytes() {
 }
 
 // Neither memory nor descriptors grow from save to save, and staging memory is exactly what was reserved.
-TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
+TEST(Saver, ThreeHundredSavesUseNoMoreMemoryThanOne) {
   const auto config = small_model(127, false, 200);
   TemporaryFolder folder;
   // Synced 300 times: use a file system in memory if there is one.
@@ -435,7 +435,7 @@ TEST(Saver, ThreeHundredSavesHoldNoMoreThanOne) {
       resident[iteration] = resident_bytes();
       if (iteration == 100) open = descriptors();
     }
-#if !defined(__SANITIZE_ADDRESS__)  // which keeps what is freed for a while
+#if !defined(__SANITIZE_ADDRESS__)  // the address sanitizer delays frees
     // A leak grows in both halves; the allocator's own variation in one.
     EXPECT_LE(std::min(resident[200] - resident[100], resident[300] - resident[200]), 256 << 10);
 #endif
@@ -484,7 +484,7 @@ TEST(SaverProcess, OutlivesTheTrainer) {
   EXPECT_EQ(contents(list_generations(folder.path())[0].path), expected);
 }
 
-TEST(SaverProcess, WritesWhatAThreadWritesAndItsDeathIsAnError) {
+TEST(SaverProcess, WritesTheFilesOfAThreadAndItsDeathIsAnError) {
   const auto config = small_model(127, false, 200);
   const ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder, other;
@@ -609,7 +609,7 @@ TEST_P(SaverFaults, ShortWritesAndInterruptionsAreNotErrors) {
 }
 
 // Each failing call fails the generation on every rank with the same text, and leaves the previous one unchanged.
-TEST_P(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
+TEST_P(SaverFaults, EveryFailingCallKeepsThePreviousCheckpoint) {
   using Kind = SickDisk::Kind;
   const auto config = fault_model();
   const ModelLayout layout{2, 1, 1, false};
@@ -672,7 +672,7 @@ TEST_P(SaverFaults, EveryFailingCallLeavesTheOldCheckpoint) {
   }
 }
 
-TEST(SaverErrors, AFailedRankNamesItselfAndTheNextSaveWorks) {
+TEST(SaverErrors, FailedRankIsNamedAndNextSaveWorks) {
   const auto config = small_model(17);
   const ModelLayout layout{2, 1, 1, false};
   TemporaryFolder folder;
@@ -696,7 +696,7 @@ TEST(SaverErrors, AFailedRankNamesItselfAndTheNextSaveWorks) {
 }
 
 // A lost report also concerns the next save, which is queued on the same thread.
-TEST(SaverErrors, ALostReportIsNotWaitedForByTheSavesBehindIt) {
+TEST(SaverErrors, LaterSavesDoNotWaitForALostReport) {
   class NoReports final : public core::FileOps {
    public:
     NoReports() { core::set_file_ops_for_test(this); }
@@ -727,7 +727,7 @@ TEST(SaverErrors, ALostReportIsNotWaitedForByTheSavesBehindIt) {
 }
 
 // A process that saves as fast as it can is killed at many moments: every committed generation is complete.
-TEST_P(SaverFaults, KilledAtAnyMomentTheNewestLoads) {
+TEST_P(SaverFaults, KilledAtAnyMomentNewestCheckpointLoads) {
   const auto config = small_model(127, false, 200);
   const fs::path root = new_root();
   const RankState state({}, config, 0, mixed_roles());

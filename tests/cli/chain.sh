@@ -40,13 +40,13 @@ for made in data/corpus_text_document.idx checkpoints/iter_0000004/manifest.json
   huggingface/model.safetensors huggingface/config.json trace.json; do
   [ -e "$made" ] || fail "$made was not made"
 done
-grep -q '"traceEvents"' trace.json || fail "trace.json is no Chrome trace"
+grep -q '"traceEvents"' trace.json || fail "trace.json is not a Chrome trace"
 
 # The first command fails: nothing to read. The second fails: sizes that do not match the ranks. Later ones do nothing.
 rm -rf data/* checkpoints resharded huggingface profile trace.json
 expect_failure 2 chain no_such_folder
 expect_failure 2 chain text --pipeline-model-parallel-size 3
-[ ! -e resharded ] || fail "links behind a failed one did something"
+[ ! -e resharded ] || fail "commands after a failed one did something"
 
 # A command in the middle fails with its own exit code: a checkpoint with one flipped bit is damaged.
 chain text >printed
@@ -58,4 +58,4 @@ printf "\\$(printf %o $((byte ^ 1)))" | dd of="$shard" bs=1 seek=$((size / 2)) c
 verify_and_reshard() { echo checkpoints | msckpt verify - | msckpt reshard --load-dir - --save-dir twice; }
 expect_failure 3 verify_and_reshard
 [ ! -e twice ] || fail "a corrupt checkpoint was resharded"
-echo "the chain made everything, and every broken chain ended with the code of the link that failed"
+echo "the chain made everything, and every broken chain exited with the code of the command that failed"

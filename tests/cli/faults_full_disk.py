@@ -52,8 +52,8 @@ def fill_and_write(place):
     with open(place.path("large.txt"), "w", encoding="utf-8") as file:
         file.write("many words " * 50000)
     cases = [
-        ("a save in the background", lambda: place.run(*train)),
-        ("a save in the step", lambda: place.run(*train, "--no-async-save")),
+        ("an asynchronous save", lambda: place.run(*train)),
+        ("a synchronous save", lambda: place.run(*train, "--no-async-save")),
         ("a save on two ranks", lambda: place.run(*train, ranks=2)),
         ("reshard", lambda: place.tool("msckpt", "reshard", "--load-dir", "elsewhere", "--save-dir", "disk/resharded",
                                        "--target-tensor-parallel-size", "2")),
@@ -71,19 +71,19 @@ def fill_and_write(place):
         place.expect(len(errors) == 1 and re.search("No space left|are free", errors[0]) and "disk/" in errors[0], f"{what}: one line says where", ran)
         # Metrics and traces grow by complete lines and chunks: they are not partial files.
         left = [name for name in files(place) if name not in before and not name.endswith((".jsonl", ".mstrace", ".lock"))]
-        place.expect(not left, f"{what}: nothing half done is left, but {left}", ran)
+        place.expect(not left, f"{what}: leaves partial files: {left}", ran)
         for name in set(files(place)) - set(before):
             os.remove(place.path("disk", name))
         verified = place.tool("msckpt", "verify", "disk/checkpoints")
-        place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, f"{what}: the old checkpoint is whole", verified)
+        place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, f"{what}: the old checkpoint is intact", verified)
     os.remove(place.path("disk/ballast"))
     fill(place, 136)  # enough to start, not to save
     for how in ([], ["--no-async-save"]):
         ran = place.run(*train, "--ckpt-on-error", "continue", *how)
         place.expect(ran.exit == 0 and "the run goes on" in ran.stderr and "iteration 6/6" in ran.stderr.replace(" ", "").replace(
-            "iteration", "iteration "), f"--ckpt-on-error continue {how}: the run ends well", ran)
+            "iteration", "iteration "), f"--ckpt-on-error continue {how}: the run succeeds", ran)
         verified = place.tool("msckpt", "verify", "disk/checkpoints")
-        place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, "and the old checkpoint is whole", verified)
+        place.expect(verified.exit == 0 and "iter_0000002" in verified.stdout, "and the old checkpoint is intact", verified)
     os.remove(place.path("disk/ballast"))
     ran = place.run("--train-iters", "3", "--load", "disk/checkpoints", "--exit-on-missing-checkpoint")
     place.expect(ran.exit == 0 and "loaded iteration 2 " in ran.stderr, "and loads", ran)

@@ -55,7 +55,7 @@ def main():
 
         for name in [case[0] for case in cases] + ["plain"]:
             verified = place.tool("msckpt", "verify", name)
-            place.expect(verified.exit == 0, f"{name}: the checkpoint is whole", verified)
+            place.expect(verified.exit == 0, f"{name}: the checkpoint is intact", verified)
             iteration = int(verified.stdout.strip()[-7:])
             ran = place.run("--train-iters", str(iteration + 2), "--load", name, "--exit-on-missing-checkpoint")
             place.expect(ran.exit == 0 and f"loaded iteration {iteration} " in ran.stderr, f"{name}: the checkpoint loads", ran)

@@ -76,14 +76,14 @@ def main():
                 place.expect(all(word in "".join(ran.errors) for word in words), f"{case}: the line says {words}", ran)
 
         ran = place.run("--train-iters", "4", "--sequence-parallel", ranks=2)
-        place.expect(ran.exit == 2, "plain mpirun hands the exit code on", ran)
+        place.expect(ran.exit == 2, "plain mpirun forwards the exit code", ran)
 
         # A visibly incomplete newest generation is skipped with a warning; an older one loads by its number from any root.
         for root, words in (("cut", "rank_00001.h5"), ("manifest", "manifest.json")):
             ran = place.run("--train-iters", "3", "--load", root, "--metrics-path", f"{root}.jsonl", "--exit-on-missing-checkpoint")
             place.expect(ran.exit == 0 and "loaded iteration 2" in ran.stderr, f"{root}: falls back to iteration 2", ran)
-            place.expect(any(line.startswith("W ") and words in line for line in ran.stderr.splitlines()), f"{root}: says so", ran)
-            place.expect(list(place.losses(f"{root}.jsonl")) == [3], f"{root}: goes on", ran)
+            place.expect(any(line.startswith("W ") and words in line for line in ran.stderr.splitlines()), f"{root}: warns", ran)
+            place.expect(list(place.losses(f"{root}.jsonl")) == [3], f"{root}: continues", ran)
         ran = place.run("--train-iters", "3", "--load", "flipped", "--ckpt-step", "2", ranks=2)
         place.expect(ran.exit == 0 and "loaded iteration 2" in ran.stderr, "an older checkpoint still loads", ran)
 

@@ -97,7 +97,7 @@ def main():
         cut = ["--target-tensor-parallel-size", "2", "--target-pipeline-parallel-size", "2", "--threads", "1"]
         wanted = reshard(place, "wide", "plain_wide", *cut)
         place.expect(wanted.exit == 0 and not [n for n in contents(place.path("plain_wide/iter_0000100")) if n.endswith(".cells")],
-                     "pieces go before the commit", wanted)
+                     "pieces are removed before the commit", wanted)
         for damaged in (False, True):
             root = f"cut{damaged}"
             reshard(place, "wide", root, *cut, "--resume", kill_when=lambda root=root: notes(root) >= 1)
@@ -119,9 +119,9 @@ def main():
             shutil.rmtree(place.path("anew"), ignore_errors=True)
             killed_after("anew", 3)
             ran = reshard(place, source, "anew", *MANY, *flags)
-            place.expect(ran.exit == 0 and "finished before" not in ran.stderr, f"{flags} of {source} begins anew", ran)
+            place.expect(ran.exit == 0 and "finished before" not in ran.stderr, f"{flags} of {source} starts again", ran)
             if not flags:
-                place.expect(contents(place.path("anew/iter_0000100")) == expected, "anew, the same")
+                place.expect(contents(place.path("anew/iter_0000100")) == expected, "the same files again")
 
         # Stopped by a signal: unfinished files are kept only with --resume.
         for flags in ([], ["--resume"]):
@@ -141,7 +141,7 @@ def main():
             place.expect(contents(place.path("together/iter_0000100")) == expected, "three processes make the same files")
             killed_after("team", 3, ranks=3)
             resumed = reshard(place, "from", "team", *MANY, "--resume", ranks=2)
-            place.expect(resumed.exit == 0 and "finished before" in resumed.stderr, "two go on where three were killed", resumed)
+            place.expect(resumed.exit == 0 and "finished before" in resumed.stderr, "two processes continue after three were killed", resumed)
             place.expect(contents(place.path("team/iter_0000100")) == expected, "the same files again")
             refused = reshard(place, "nowhere", "team", *MANY, ranks=3)
             place.expect(refused.exit == 2 and len(refused.errors) == 1, "one line, exit 2", refused)

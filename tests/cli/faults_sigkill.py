@@ -67,7 +67,7 @@ def main():
         place.expect(ran.exit == 128 + signal.SIGTERM and not ran.errors and "ended by signal 15" in ran.stderr, "SIGTERM: exit 143", ran)
         place.expect(f"loaded iteration {last} " in ran.stderr, "SIGTERM: the checkpoint of the interrupted run was loaded", ran)
         after = newest(place, "root")
-        place.expect(after > last, "SIGTERM: what it saved is whole", ran)
+        place.expect(after > last, "SIGTERM: its checkpoint is intact", ran)
 
         # The undisturbed run, up to the iteration that the others reached.
         disturbed = [place.losses(f"metrics{kill}.jsonl") for kill in range(KILLS + 1)]

@@ -174,7 +174,7 @@ def lock_is_no_way_out(place):
     ran = place.tool("msckpt", "reshard", "--load-dir", "ms", "--save-dir", "root")
     ends_well(place, "the lock is a link", ran)
     with open(place.path("precious"), encoding="utf-8") as file:
-        place.expect(file.read() == SECRET, "what the lock leads to is as it was", ran)
+        place.expect(file.read() == SECRET, "the target of the lock link is unchanged", ran)
 
 
 def main():

@@ -128,7 +128,7 @@ class Crash : public ::testing::Test {
       if (!problem.empty() || generations.empty()) continue;
       const auto latest = ckpt::find_latest(place / root);
       if (!latest || latest->generation.path != generations.front().path)
-        problem = "recovery passes over " + generations.front().path.string();
+        problem = "recovery skips " + generations.front().path.string();
     }
     fs::remove_all(place);
     return problem;
@@ -178,7 +178,7 @@ class Crash : public ::testing::Test {
   void expect_survives(const Recording& recording) {
     CrashDisk end(recording.before);
     for (const Call& call : recording.calls) end.apply(call);
-    ASSERT_EQ(end.now(), read_tree(disk())) << "the record is not what happened";
+    ASSERT_EQ(end.now(), read_tree(disk())) << "the recorded calls do not give the final tree";
     states_ = different_ = 0;
     EXPECT_EQ(replay(recording), std::vector<std::string>());
     std::printf("%zu calls, %lld states, %lld of them different\n", recording.calls.size(),
@@ -193,9 +193,9 @@ class Crash : public ::testing::Test {
     for (size_t i = 0; i < recording.calls.size(); ++i) {
       if (!left_out(i)) without.calls.push_back(recording.calls[i]);
     }
-    EXPECT_LT(without.calls.size(), recording.calls.size()) << what << ": nothing to leave out";
+    EXPECT_LT(without.calls.size(), recording.calls.size()) << what << ": no such call was recorded";
     const auto problems = replay(without, 1);
-    EXPECT_FALSE(problems.empty()) << "without " << what << " nothing is lost?";
+    EXPECT_FALSE(problems.empty()) << "omitting " << what << " is not detected";
     if (!problems.empty()) std::printf("without %s: %s\n", what.c_str(), problems.front().c_str());
   }
 
@@ -230,7 +230,7 @@ TEST_F(Crash, ReshardBesideOtherGenerations) {
 }
 
 // Shows that each fsync is needed.
-TEST_F(Crash, EachSyncIsNeeded) {
+TEST_F(Crash, EachFsyncIsNeeded) {
   prepare(make_checkpoint("../from", 100));
   const Recording recording = record(reshard("../from", "new/to", "buffered"));
   const auto is = [&](size_t i, CallKind kind, const std::string& part) {
@@ -279,7 +279,7 @@ class CrashOfConvert : public Crash {
     if (!any || (!last_.empty() && !has_last)) return "";
     for (const auto& [path, data] : result_) {
       // The report beside the result is written after it.
-      if (starts(path, "out/") && !tree.contains(path)) return path + " is absent from a result that looks whole";
+      if (starts(path, "out/") && !tree.contains(path)) return path + " is missing in a result that looks complete";
     }
     return "";
   }
@@ -288,7 +288,7 @@ class CrashOfConvert : public Crash {
   Tree result_;
 };
 
-TEST_F(CrashOfConvert, IntoAFolderThatIsNotThere) {
+TEST_F(CrashOfConvert, IntoANewFolder) {
   for (const char* flags : {"--save-model-type hf --max-shard-size 20KB --write-path buffered",
                             "--save-model-type mg --target-tensor-parallel-size 2 --write-path direct"}) {
     fs::remove_all(disk());
@@ -297,7 +297,7 @@ TEST_F(CrashOfConvert, IntoAFolderThatIsNotThere) {
   }
 }
 
-TEST_F(CrashOfConvert, IntoAFolderThatIsThere) {
+TEST_F(CrashOfConvert, IntoAnExistingFolder) {
   prepare("mkdir out && echo mine > out/README.md");
   expect_whole_or_absent("--save-model-type hf --max-shard-size 20KB --write-path buffered",
                          "model.safetensors.index.json");
@@ -322,12 +322,12 @@ TEST_F(CrashOfTrainer, SavesAndRetention) {
     fs::remove_all(disk() / "run");
     const Recording recording = record(
         train(cat("--train-iters 4 --save-interval 1 --save run/ckpt --save-keep-last 2 --ckpt-write-path ", path)));
-    EXPECT_NE(recording.said.find("removed "), std::string::npos) << "retention was at work";
+    EXPECT_NE(recording.said.find("removed "), std::string::npos) << "retention removed nothing";
     expect_survives(recording);
   }
 }
 
-TEST_F(CrashOfTrainer, AGenerationGoesOnlyAfterItsNewNameIsDurable) {
+TEST_F(CrashOfTrainer, GenerationIsRemovedOnlyAfterItsNewNameIsDurable) {
   make_data();
   const Recording recording =
       record(train("--train-iters 2 --save-interval 1 --save ckpt --save-keep-last 1 --ckpt-write-path buffered"));

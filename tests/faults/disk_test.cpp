@@ -149,7 +149,7 @@ TEST_P(SickDiskTest, ShortAndInterruptedWritesChangeNothing) {
   EXPECT_EQ(contents(sick / "to"), contents(healthy / "to"));
 }
 
-TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
+TEST_P(SickDiskTest, FailingCallIsAnErrorAndLeavesNoPartialFiles) {
   const Work& work = GetParam();
   const std::vector<std::pair<Kind, int>> kinds = {{Kind::kWrite, ENOSPC},
                                                    {Kind::kWrite, EIO},
@@ -176,14 +176,14 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
       }
       EXPECT_EQ(contents(folder / "from"), before);
       for (const auto& [name, content] : contents(folder.path())) {
-        EXPECT_EQ(name.find("tmp"), std::string::npos) << name << " is left";
+        EXPECT_EQ(name.find("tmp"), std::string::npos) << name << " was left behind";
       }
       if (text.empty()) continue;  // the call was not essential
       ++failures;
       EXPECT_NE(text.find(folder.path().string()), std::string::npos) << text;
       EXPECT_EQ(text.find('\n'), std::string::npos) << text;
       if (!work.appends) {
-        EXPECT_NO_THROW(work.run(folder)) << "what failed once can be done again";
+        EXPECT_NO_THROW(work.run(folder)) << "the work succeeds after the failure";
       }
     }
   }
@@ -191,7 +191,7 @@ TEST_P(SickDiskTest, AFailingCallIsAnErrorAndLeavesNothingHalfDone) {
 }
 
 // Not in all_work(): names and contents contain the time, so no two runs are equal.
-TEST(Events, AFailingWriteIsOneErrorThatNamesTheFlag) {
+TEST(Events, FailingWriteIsOneErrorThatNamesTheFlag) {
   test::TemporaryFolder folder;
   test::SickDisk disk(test::SickDisk::Kind::kWrite, 2, ENOSPC);  // after the version and one event
   train::EventWriter writer(folder / "events", 1);

@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Phases, AgreedPhase,
                          });
 
 // There is no vote within a step: the rank that throws ends the job, and the others learn that it is gone.
-TEST_F(FaultyRanks, AThrowWithinAStepLeavesNobodyWaiting) {
+TEST_F(FaultyRanks, ErrorWithinAStepEndsAllRanks) {
   for (const char* where : {"forward", "optimizer"}) {
     for (const int who : {0, 3}) {
       SCOPED_TRACE(core::cat(where, " on rank ", who));
@@ -171,7 +171,7 @@ class SickFile final : public core::FileOps {
   const std::string word_;
 };
 
-TEST_F(FaultyRanks, ASaveThatFailsOnOneRankFailsOnAll) {
+TEST_F(FaultyRanks, SaveFailureOnOneRankFailsOnAll) {
   using Kind = SickFile::Kind;
   const std::vector<std::pair<Kind, std::string>> faults = {{Kind::kWrite, "rank_00003.h5"},
                                                             {Kind::kFsync, "rank_00002.h5"},
@@ -179,7 +179,7 @@ TEST_F(FaultyRanks, ASaveThatFailsOnOneRankFailsOnAll) {
                                                             {Kind::kRename, "iter_0000003"}};
   for (const bool async : {true, false}) {
     for (const auto& [kind, word] : faults) {
-      SCOPED_TRACE(core::cat(word, async ? ", in the background" : ", in the step"));
+      SCOPED_TRACE(core::cat(word, async ? ", asynchronous" : ", synchronous"));
       config_.training.train_iters = 4;
       config_.checkpoint.async_save = async;
       Outcome outcome;
@@ -222,7 +222,7 @@ class FailingTransport final : public core::Transport {
 };
 
 // Configuration, load, forward, backward, optimizer and save all send messages.
-TEST_F(FaultyRanks, AThrowAtAnyMessageLeavesNobodyWaiting) {
+TEST_F(FaultyRanks, ErrorAtAnyMessageEndsAllRanks) {
   constexpr int kVictim = 1, kPlaces = 16;
   std::atomic<int> left{INT32_MAX};
   const test::WrapTransport wrap = [&](std::unique_ptr<core::Transport> inner) -> std::unique_ptr<core::Transport> {

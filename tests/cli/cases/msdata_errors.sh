@@ -1,4 +1,4 @@
-# One clear line on stderr, the exit code of house.md, and nothing left behind.
+# One clear line on stderr, the exit code of README.md, and nothing left behind.
 run() { msdata "$@"; echo "exit $?"; }
 printf '{"text": "a"}\n{"text": \n' > bad.jsonl
 printf 'hello' > good.txt
