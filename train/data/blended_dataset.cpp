@@ -45,7 +45,7 @@ BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datase
   for (const int16_t d : indices_.dataset) ++used[static_cast<size_t>(d)];
   for (size_t d = 0; d < datasets_.size(); ++d) {
     if (used[d] > datasets_[d]->size()) {
-      throw Error(ErrorCode::kInvalidArgument, cat("the blend draws ", used[d], " samples of its data set ", d,
+      throw Error(ErrorCode::kInvalidArgument, cat("the blend needs ", used[d], " samples of its data set ", d,
                                                    ", which has ", datasets_[d]->size(), ". Change its weight"));
     }
   }
@@ -53,7 +53,7 @@ BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<SampleSource>> datase
 
 void BlendedDataset::sample(int64_t index, std::span<int32_t> out) const {
   if (index < 0 || index >= size()) {
-    throw Error(ErrorCode::kInvalidArgument, cat("sample ", index, " of a blend of ", size(), " asked for"));
+    throw Error(ErrorCode::kInvalidArgument, cat("sample ", index, " requested from a blend of ", size()));
   }
   const auto i = static_cast<size_t>(index);
   datasets_[static_cast<size_t>(indices_.dataset[i])]->sample(indices_.sample[i], out);

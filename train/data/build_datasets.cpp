@@ -124,7 +124,8 @@ class Builder {
       if (e.code() != ErrorCode::kIo || (stopped_ && stopped_())) throw;
       // Data sets are often on read-only storage. The indices are then built in memory; they are the same in every
       // process.
-      core::log_warning("data.cache", cat("no cache beside the data set, the index is built in memory: ", e.what()));
+      core::log_warning("data.cache",
+                        cat("cannot write a cache beside the data set, so the index is built in memory: ", e.what()));
       return GptIndices::build(dataset.sequence_lengths(request.begin, request.end), request);
     }
   }

@@ -30,8 +30,7 @@ std::vector<std::string> split_list(const json& value, const std::string& where)
   if (value.is_null()) return {};
   if (value.is_string()) return words(value.get<std::string>());
   const auto fail = [&] {
-    throw Error(ErrorCode::kCorruptData,
-                cat(where, " is ", value.dump(), ": a list of weights and prefixes is expected"));
+    throw Error(ErrorCode::kCorruptData, cat(where, " is ", value.dump(), ": expected a list of weights and prefixes"));
   };
   if (!value.is_array()) fail();
   std::vector<std::string> out;
@@ -58,22 +57,21 @@ DataLists list_data_sets(const DataConfig& config) {
   if (const std::string& path = config.per_split_data_args_path; !path.empty()) {
     for (const auto& list : lists.per_split) {
       if (list.empty()) continue;
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          "--per-split-data-args-path stands for --train-data-path, --valid-data-path and --test-data-path: give "
-          "it or them");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--per-split-data-args-path replaces --train-data-path, --valid-data-path and --test-data-path: give "
+                  "one or the other");
     }
     const json object =
         core::parse_json(core::read_text(path, kMaxListBytes), cat("--per-split-data-args-path ", path));
     if (!object.is_object()) {
-      throw Error(ErrorCode::kCorruptData, cat("--per-split-data-args-path ", path, ": an object is expected"));
+      throw Error(ErrorCode::kCorruptData, cat("--per-split-data-args-path ", path, ": expected an object"));
     }
     for (const auto& [key, value] : object.items()) {
       const std::array<const char*, 3> names = {"train", "valid", "test"};
       const auto at = std::find(names.begin(), names.end(), key);
       if (at == names.end()) {
         throw Error(ErrorCode::kCorruptData, cat("--per-split-data-args-path ", path, ": the key \"", key,
-                                                 "\" is none of train, valid and test"));
+                                                 "\" is not one of train, valid and test"));
       }
       lists.per_split[static_cast<size_t>(at - names.begin())] = split_list(value, cat(path, ": \"", key, "\""));
     }
@@ -88,13 +86,13 @@ void DataConfig::validate() const {
   if (separate && !lists.data_path.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--data-path (--data-args-path) excludes --train-data-path, --valid-data-path and --test-data-path "
-                "(--per-split-data-args-path): give the first, with --split, or the others");
+                "(--per-split-data-args-path): use the first, with --split, or the others");
   }
   if (separate && !has_default_split()) {
     throw Error(
         ErrorCode::kInvalidArgument,
         cat("--split ", split,
-            " divides --data-path; with --train-data-path, --valid-data-path or --test-data-path leave it out"));
+            " divides --data-path; with --train-data-path, --valid-data-path or --test-data-path do not give it"));
   }
   if (!split.empty()) parse_split(split);
   parse_blend(lists.data_path, "--data-path");

@@ -19,7 +19,7 @@ GptDataset::GptDataset(std::shared_ptr<const IndexedDataset> dataset, GptIndices
 void GptDataset::sample(int64_t index, std::span<int32_t> out) const {
   if (index < 0 || index >= size()) {
     throw Error(ErrorCode::kInvalidArgument,
-                cat(dataset_->prefix(), ": sample ", index, " asked for, but there are ", size()));
+                cat(dataset_->prefix(), ": sample ", index, " requested, but there are ", size()));
   }
   if (static_cast<int64_t>(out.size()) != seq_length_ + 1) {
     throw Error(ErrorCode::kInvalidArgument, cat("a sample has ", seq_length_ + 1, " tokens, not ", out.size()));

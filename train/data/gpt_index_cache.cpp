@@ -63,7 +63,7 @@ struct MappedIndex {
     const auto bytes = file.bytes();
     if (bytes.size() != header.size() + static_cast<size_t>(elements) * 8 ||
         std::memcmp(bytes.data(), header.data(), header.size()) != 0) {
-      throw Error(ErrorCode::kCorruptData, cat(path, " is not the int64 array that its description names"));
+      throw Error(ErrorCode::kCorruptData, cat(path, " is not the int64 array of its description"));
     }
     data = {reinterpret_cast<const int64_t*>(bytes.data() + header.size()), static_cast<size_t>(elements)};
   }
@@ -98,9 +98,9 @@ std::shared_ptr<const MappedIndices> load(const CachePaths& paths, const json& i
     }
     return mapped;
   } catch (const json::exception& e) {
-    core::log_warning("data.cache", cat("not used, built anew: ", paths.description(), ": ", e.what()));
+    core::log_warning("data.cache", cat("not usable, built again: ", paths.description(), ": ", e.what()));
   } catch (const Error& e) {
-    core::log_warning("data.cache", cat("not used, built anew: ", e.what()));
+    core::log_warning("data.cache", cat("not usable, built again: ", e.what()));
   }
   return nullptr;
 }
@@ -179,14 +179,14 @@ GptIndices GptIndices::build_or_load(const IndexedDataset& dataset, const GptInd
     std::error_code error;
     std::filesystem::create_directories(cache_dir, error);
     if (error) {
-      throw Error(ErrorCode::kIo, cat("cannot make the data cache ", cache_dir, ": ", error.message(),
+      throw Error(ErrorCode::kIo, cat("cannot create the data cache ", cache_dir, ": ", error.message(),
                                       ". Give a writable folder with --data-cache-path"));
     }
     remove_abandoned(cache_dir);
     store(paths, inputs, built);
     mapped = load(paths, inputs);
     if (!mapped) {
-      throw Error(ErrorCode::kIo, cat("the data cache ", cache_dir, " does not read back what was written to it"));
+      throw Error(ErrorCode::kIo, cat("the data cache ", cache_dir, " returns other data than was written to it"));
     }
   }
   GptIndices indices;

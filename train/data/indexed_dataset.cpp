@@ -125,7 +125,7 @@ struct IndexedDataset::Impl {
     const auto size = static_cast<int64_t>(idx.bytes().size());
     const std::byte* at = idx.bytes().data();
     if (size < kHeaderBytes) {
-      corrupt(cat(size, " bytes, but the header of an indexed data set takes ", kHeaderBytes, ". Is it cut?"));
+      corrupt(cat(size, " bytes, but the header of an indexed data set has ", kHeaderBytes, ". Is it truncated?"));
     }
     if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) {
       corrupt("does not begin with MMIDIDX: not an index of Megatron's indexed data set");
@@ -135,7 +135,7 @@ struct IndexedDataset::Impl {
     const auto code = static_cast<int>(load<uint8_t>(at + 17));
     if (code == 6 || code == 7) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(idx_path(prefix), ": holds floating-point values (dtype code ", code, "), not token ids"));
+                  cat(idx_path(prefix), ": contains floating-point values (dtype code ", code, "), not token ids"));
     }
     if (code < 1 || code > 8) corrupt(cat("dtype code ", code, ", expected 1 to 5 or 8"));
     type = static_cast<TokenType>(code);
@@ -144,17 +144,17 @@ struct IndexedDataset::Impl {
     const auto room = static_cast<uint64_t>(size - kHeaderBytes);
     if (sequences > room / 12 || entries > (room - sequences * 12) / 8) {
       corrupt(cat(size, " bytes, too few for ", sequences, " sequences and ", entries,
-                  " document indices. Is it cut, or still being written?"));
+                  " document indices. Is it truncated, or still being written?"));
     }
     const uint64_t rest = room - sequences * 12 - entries * 8;
     if (rest != 0 && rest == sequences) {
       throw Error(ErrorCode::kUnsupported, cat(idx_path(prefix), ": a multimodal data set (each of its ", sequences,
-                                               " sequences has a mode): only text is read"));
+                                               " sequences has a mode): only text can be read"));
     }
     if (rest != 0) {
       corrupt(cat(rest, " bytes too many for ", sequences, " sequences and ", entries, " document indices"));
     }
-    if (entries == 0) corrupt("no document indices: at least the closing one must be there");
+    if (entries == 0) corrupt("no document indices: at least the final one must exist");
     num_sequences = static_cast<int64_t>(sequences);
     num_documents = static_cast<int64_t>(entries) - 1;
     lengths = at + kHeaderBytes;
@@ -172,7 +172,7 @@ struct IndexedDataset::Impl {
       const int64_t size = length * token_bytes;
       if (pointer < 0 || pointer > bin_size || size > bin_size - pointer) {
         corrupt(cat("sequence ", s, " of ", length, " tokens lies at byte ", pointer, ", but ", bin_path(prefix),
-                    " has ", bin_size, " bytes. Is it cut, or of another make than the .idx?"));
+                    " has ", bin_size, " bytes. Is it truncated, or from another data set than the .idx?"));
       }
       end = std::max(end, pointer + size);
       num_tokens += length;
@@ -188,8 +188,8 @@ struct IndexedDataset::Impl {
     for (int64_t d = 0; d <= num_documents; ++d) {
       const auto first = load<int64_t>(documents, d);
       if (first < previous || first > num_sequences || (d == 0 && first != 0)) {
-        corrupt(cat("document index ", d, " is ", first, ": document indices rise from 0 to the number of sequences, ",
-                    num_sequences));
+        corrupt(cat("document index ", d, " is ", first,
+                    ": document indices must increase from 0 to the number of sequences, ", num_sequences));
       }
       previous = first;
     }
@@ -265,7 +265,7 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> o
       count > load<int32_t>(impl_->lengths, sequence) - offset) {
     throw Error(ErrorCode::kInvalidArgument,
                 cat(impl_->prefix, ": tokens ", offset, " to ", offset + count, " of sequence ", sequence,
-                    " are not there: ", impl_->num_sequences, " sequences"));
+                    " do not exist: there are ", impl_->num_sequences, " sequences"));
   }
   const int64_t token_bytes = token_size_bytes(impl_->type);
   const int64_t at = load<int64_t>(impl_->pointers, sequence) + offset * token_bytes;
@@ -280,7 +280,7 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> o
   }
   if (!fits) {
     throw Error(ErrorCode::kCorruptData, cat(bin_path(impl_->prefix), ": sequence ", sequence,
-                                             " holds a value that is no token id (negative, or above 2^31 - 1)"));
+                                             " contains a value that is not a token id (negative, or above 2^31 - 1)"));
   }
 }
 

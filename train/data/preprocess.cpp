@@ -134,7 +134,7 @@ class Encoder {
     } catch (const nlohmann::json::exception& e) {
       fail(cat("not JSON: ", e.what(), ". Plain text is read with --format text"));
     }
-    if (!object.is_object()) fail(cat("a JSON object expected, this is a ", object.type_name()));
+    if (!object.is_object()) fail(cat("expected a JSON object, found a ", object.type_name()));
     for (size_t k = 0; k < options_.json_keys.size(); ++k) {
       const auto value = object.find(options_.json_keys[k]);
       if (value == object.end()) fail(cat("no key \"", options_.json_keys[k], "\". Name the keys with --json-keys"));
@@ -281,7 +281,7 @@ PreprocessResult plan_preprocess(const PreprocessOptions& options) {
     throw Error(
         ErrorCode::kInvalidArgument,
         cat("--append-eod: the tokenizer ", options.tokenizer.tokenizer_model, options.tokenizer.vocab_file,
-            " names no end-of-document token. Put eos_token into tokenizer_config.json beside a tokenizer.json"));
+            " has no end-of-document token. Put eos_token into tokenizer_config.json beside the tokenizer.json"));
   }
   PreprocessResult plan;
   plan.files = detail::list_files(options);

@@ -95,8 +95,8 @@ void check_files(const TokenizerChoice& choice, bool model, bool vocab_and_merge
     }
     if (!need.wanted && need.given) {
       throw Error(ErrorCode::kInvalidArgument,
-                  cat(need.flag, " with --tokenizer-type ", choice.tokenizer_type, ", which reads no such file. Say ",
-                      "--tokenizer-type ",
+                  cat(need.flag, " with --tokenizer-type ", choice.tokenizer_type,
+                      ", which does not read this file. Use ", "--tokenizer-type ",
                       need.flag[2] == 't' ? "HuggingFaceTokenizer or GPTSentencePieceTokenizer" : "GPT2BPETokenizer"));
     }
   }
@@ -119,7 +119,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerChoice& choice) {
                     ": only SentencePieceTokenizer adds ids"));
   }
   const auto sentencepiece = [&](SentencePiece::Kind kind) {
-    check_files(choice, true, false, "a .model of SentencePiece, or the folder of tokenizer.model");
+    check_files(choice, true, false, "a SentencePiece .model, or the folder of tokenizer.model");
     return std::make_unique<SentencePiece>(kind, choice.tokenizer_model, choice.vocab_extra_ids);
   };
   if (type == "SentencePieceTokenizer") return sentencepiece(SentencePiece::Kind::kSentencePiece);

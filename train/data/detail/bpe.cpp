@@ -58,7 +58,7 @@ uint64_t pair_key(int32_t left, int32_t right) {
 
 void refuse_options(const json& model) {
   const auto refuse = [](const char* what) {
-    throw Error(ErrorCode::kUnsupported, cat("model: BPE with ", what, " is not built in"));
+    throw Error(ErrorCode::kUnsupported, cat("model: BPE with ", what, " is not supported"));
   };
   const auto text = [&](const char* key) {
     return model.contains(key) && model[key].is_string() ? model[key].get<std::string>() : std::string();
@@ -94,7 +94,7 @@ void check_id(int64_t id, size_t tokens, const std::string& name) {
 
 BytePairModel::BytePairModel(const json& model, Symbols symbols) : symbols_(symbols) {
   const std::string type = model.value("type", "BPE");
-  if (type != "BPE") throw Error(ErrorCode::kUnsupported, cat("model: ", type, " is not built in, only BPE is"));
+  if (type != "BPE") throw Error(ErrorCode::kUnsupported, cat("model: ", type, " is not supported, only BPE is"));
   refuse_options(model);
   ignore_merges_ = flag(model, "ignore_merges");
   read_vocabulary(model.at("vocab"));

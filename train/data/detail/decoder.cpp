@@ -87,7 +87,7 @@ void Decoder::add(const json& json, bool byte_level) {
   }
   if (byte_level != (type == "ByteLevel")) {
     throw Error(ErrorCode::kUnsupported, cat("decoder: ", type, byte_level ? " after" : " without",
-                                             " the pre_tokenizer ByteLevel is not built in"));
+                                             " the pre_tokenizer ByteLevel is not supported"));
   }
   using Kind = Step::Kind;
   if (type == "ByteLevel") {
@@ -109,7 +109,7 @@ void Decoder::add(const json& json, bool byte_level) {
   } else {
     throw Error(ErrorCode::kUnsupported,
                 cat("decoder: ", type,
-                    " is not built in: known are ByteLevel, Replace, ByteFallback, Fuse, Strip and Metaspace"));
+                    " is not supported; supported are ByteLevel, Replace, ByteFallback, Fuse, Strip and Metaspace"));
   }
 }
 

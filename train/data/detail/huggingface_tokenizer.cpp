@@ -38,7 +38,7 @@ void read_post_processor(const json& processor, std::vector<int32_t>& before, st
   }
   if (type != "TemplateProcessing") {
     throw Error(ErrorCode::kUnsupported,
-                cat("post_processor: ", type, " is not built in: known are ByteLevel and TemplateProcessing"));
+                cat("post_processor: ", type, " is not supported; supported are ByteLevel and TemplateProcessing"));
   }
   bool text_seen = false;
   for (const json& part : processor.at("single")) {
@@ -114,7 +114,7 @@ struct HuggingFaceModel {
     token.rstrip = json_token.value("rstrip", false);
     if (json_token.value("single_word", false)) {
       throw Error(ErrorCode::kUnsupported,
-                  cat("added_tokens: \"", token.content, "\" is single_word, which is not built in"));
+                  cat("added_tokens: \"", token.content, "\" is single_word, which is not supported"));
     }
     if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(static_cast<size_t>(id) + 1);
     names[token.content] = token.id;

@@ -48,7 +48,7 @@ void add_folder(const std::string& folder, const std::vector<std::string>& globs
       files.push_back(it->path().string());
     }
   }
-  if (error) throw Error(ErrorCode::kIo, cat("cannot search ", folder, ": ", error.message()));
+  if (error) throw Error(ErrorCode::kIo, cat("cannot list the files of ", folder, ": ", error.message()));
   if (files.size() == first) {
     throw Error(ErrorCode::kNotFound, cat("no file under ", folder, " matches --glob ", globs));
   }
